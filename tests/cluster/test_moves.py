@@ -116,8 +116,8 @@ def test_a_move_that_cannot_be_is_refused_with_the_reason(cluster, session):
         status, answer = node.api(where + rest, method="POST")
         assert status >= 400 and reason in answer["message"], answer
     other = host_of(cluster.node(2))
-    status, answer = node.api(where.replace(f"dst_host={host}", f"dst_host={other}") + "&src_shard=0&dst_shard=0", method="POST")
-    assert status == 400 and "not yet to another" in answer["message"]
+    status, answer = node.api(where.replace(f"dst_host={host}", f"dst_host={other}") + f"&src_shard={shard}&dst_shard=0", method="POST")
+    assert status >= 400 and "has a replica of tablet 0 already" in answer["message"]
     # Asked of another node, by its form.
     to = 1 - shard
     assert cluster.node(2).api(where + f"&src_shard={shard}&dst_shard={to}", method="POST")[0] == 200

@@ -134,11 +134,8 @@ async fn execute(address: SocketAddr, shows_progress: bool, words: &[String]) ->
         ("releasetombstones", hosts) => handoff::release_tombstones(client, hosts).await,
         ("flush", names) => storage::flush(client, names).await,
         ("compact", names) => storage::compact(client, names).await,
-        ("movetablet", [keyspace, table, token, shard]) => {
-            storage::move_tablet(client, [keyspace, table, token, shard], None).await
-        }
-        ("movetablet", [keyspace, table, token, shard, host]) => {
-            storage::move_tablet(client, [keyspace, table, token, shard], Some(host)).await
+        ("movetablet", [keyspace, table, token, shard, hosts @ ..]) if hosts.len() <= 2 => {
+            storage::move_tablet(client, [keyspace, table, token, shard], hosts).await
         }
         ("snapshot", arguments) => storage::take_snapshot(client, arguments).await,
         ("listquarantined", []) => storage::list_quarantined(client).await,

@@ -62,7 +62,7 @@ pub enum Work {
         /// Whether to flush first.
         flushes: bool,
     },
-    /// Have a tablet on another shard of its node.
+    /// Have a replica of a tablet on another shard of its node, or on another node.
     MoveTablet {
         /// Of which keyspace.
         keyspace: String,
@@ -74,6 +74,8 @@ pub enum Work {
         host_id: Option<Uuid>,
         /// The shard that has it; None for whichever does.
         from: Option<u16>,
+        /// The node that gets it; None for the one that has it.
+        to_host: Option<Uuid>,
         /// The shard that gets it.
         to: u16,
     },

@@ -7,7 +7,7 @@ use record::{Known, Need};
 use schema::{Change, Schema, TableId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use topology::{HostId, TabletChange, TabletMap, TopologyCommand};
+use topology::{HostId, MoveStep, TabletChange, TabletMap, TopologyCommand};
 
 const COMMAND: Form = Form {
     kind: b'c',
@@ -64,11 +64,22 @@ pub enum Command {
         /// The node.
         host_id: HostId,
     },
+    /// Tablets take steps of their moves between nodes. Steps that do not fit any more are passed over; a command of which none fits changes nothing.
+    Moves(Vec<TableMoves>),
     /// A table has no tablets any more. Those of a table that is dropped vanish with it.
     RemoveTablets {
         /// The table.
         table: TableId,
     },
+}
+
+/// Steps of tablets of one table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TableMoves {
+    /// The table.
+    pub table: TableId,
+    /// The steps.
+    pub steps: Vec<MoveStep>,
 }
 
 /// From one version of the schema to the next.

@@ -1,6 +1,7 @@
 //! How a node takes part in a cluster, and who is told of what happens there.
 
 use crate::metadata::Metadata;
+use crate::mover::Copy;
 use crate::seeds::Seed;
 use record::Known;
 use rpc::Peer;
@@ -243,6 +244,10 @@ pub trait Listener {
 
     /// Bytes of the node's sstables: what other members tell their operators.
     fn load(&self) -> Local<'_, u64>;
+
+    /// Copies what other nodes have of a tablet; resolves when all of it is durable and part of the tablet here. It does no harm to copy again. The error is a
+    /// sentence.
+    fn copy(&self, copy: Copy) -> Local<'_, Result<(), String>>;
 
     /// The node must stop: it was removed, or another process has its identity.
     fn fatal(&self, reason: String);

@@ -8,7 +8,7 @@ use crate::error::ChangeError;
 use crate::service::Cluster;
 use runtime::Instant;
 pub use schema::record::PER_PARTITION_RATE_LIMIT;
-pub use topology::TRACED_REQUESTS;
+pub use topology::{TABLET_MOVES, TRACED_REQUESTS};
 
 /// A node that stops hands the leadership of the metadata group over, and says goodbye to the others, who then do not wait for it.
 ///
@@ -49,6 +49,7 @@ pub const FEATURES: &[&str] = &[
     ORDERLY_STOP,
     PER_PARTITION_RATE_LIMIT,
     SHARD_MOVES,
+    TABLET_MOVES,
     TRACED_REQUESTS,
     UNWRITTEN_PROMISES,
 ];

@@ -33,6 +33,7 @@ mod history;
 mod lineage;
 mod machine;
 mod metadata;
+mod mover;
 mod moves;
 mod peers;
 mod presence;
@@ -51,7 +52,7 @@ mod verbs;
 mod wire;
 
 pub use bytes::Malformed;
-pub use command::{Command, SchemaChange, TabletsChange};
+pub use command::{Command, SchemaChange, TableMoves, TabletsChange};
 pub use config::{
     Between, Config, Drain, FORGET_JOINING_AFTER, Listener, Local, NEWCOMERS_MAX, Reach, SCHEMA_TIMEOUT, VOTE_AFTER,
 };
@@ -59,11 +60,12 @@ pub use consensus::Epoch;
 pub use error::{ChangeError, ClusterError, LoadError};
 pub use features::{
     FEATURES, METADATA_HISTORY, NODE_HEALTH, ORDERLY_START, ORDERLY_STOP, PER_PARTITION_RATE_LIMIT, SHARD_MOVES,
-    UNWRITTEN_PROMISES,
+    TABLET_MOVES, UNWRITTEN_PROMISES,
 };
 pub use file::{Written, load};
 pub use history::History;
 pub use metadata::{Metadata, REJECTED_MAX, Rejected, Run};
+pub use mover::{Copy, NodeMove};
 pub use moves::ShardMove;
 pub use recover::{Lost, Prospect, RecoverError, answering, follow, prospect, recover};
 pub use rejoin::{RejoinError, rejoin, rejoin_confirmation};

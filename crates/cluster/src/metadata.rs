@@ -9,7 +9,7 @@
 //! - What a command did not touch is shared with the value before.
 
 use crate::bytes::{Decoder, Encoder, Form, Malformed};
-use crate::command::{Command, SchemaChange, TabletsChange};
+use crate::command::{Command, SchemaChange, TableMoves, TabletsChange};
 use crate::history::History;
 use crate::record::MetadataRecord;
 use crate::removal;
@@ -191,6 +191,7 @@ impl Metadata {
                 topology.apply(&command).map_err(invalid)?;
                 next.topology = Arc::new(topology);
             }
+            Command::Moves(tables) => next.take_steps(index, tables)?,
             Command::RemoveTablets { table } => {
                 if next.tablets.remove(table).is_none() {
                     return Err(invalid(format!("table {} has no tablets", table.0)));
@@ -302,6 +303,22 @@ impl Metadata {
             }
         }
         Ok(())
+    }
+
+    /// Tables that were dropped, and steps that do not fit any more, are passed over.
+    fn take_steps(&mut self, index: u64, tables: &[TableMoves]) -> Result<(), Rejected> {
+        let mut taken = 0;
+        for TableMoves { table, steps } in tables {
+            if let Some(map) = self.tablets.get_mut(table) {
+                taken += Arc::make_mut(map).step(index, steps).map_err(invalid)?;
+            }
+        }
+        match taken {
+            0 => Err(Rejected::Conflict {
+                what: "Each tablet that was to move".to_owned(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// All of it as bytes.

@@ -3,7 +3,7 @@
 //! A command's record has one field for each kind, of which exactly one is there. A new kind is a new field with a feature. The numbers 1 to 10 are also
 //! those that kinds of commands had before they were records.
 
-use crate::command::{Command, SchemaChange, TabletsChange};
+use crate::command::{Command, SchemaChange, TableMoves, TabletsChange};
 use crate::features::METADATA_HISTORY;
 use crate::history::History;
 use crate::metadata::{Metadata, Rejected, Run};
@@ -13,7 +13,7 @@ use schema::record::{ChangeRecord, SchemaRecord, uuid};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use topology::record::{TopologyCommandRecord, TopologyRecord};
-use topology::{HostId, NodeNumber, TabletChange, TabletMap};
+use topology::{HostId, MoveStep, NodeNumber, TABLET_MOVES, TabletChange, TabletMap};
 
 /// A table and bytes about it.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -72,6 +72,13 @@ pub(crate) struct NodeRecord {
     host_id: Vec<u8>,
 }
 
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct MovesRecord {
+    /// The steps of each table, in their own form.
+    #[prost(message, repeated, tag = "1")]
+    tables: Vec<TabletsRecord>,
+}
+
 /// One of these.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct CommandRecord {
@@ -95,6 +102,8 @@ pub(crate) struct CommandRecord {
     rejoin: Option<RejoinRecord>,
     #[prost(message, optional, tag = "10")]
     remove_node: Option<NodeRecord>,
+    #[prost(message, optional, tag = "11")]
+    moves: Option<MovesRecord>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -189,6 +198,7 @@ static REJOIN: Message = Message::new(
         Field::new(2, "generation", Of::U32),
     ],
 );
+static MOVES: Message = Message::new("moves", &[Field::list(1, "tables", Of::Record(&TABLETS))]);
 static NODE: Message = Message::new("remove_node", &[Field::new(1, "host_id", Of::Bytes)]);
 static COMMAND: Message = Message::new(
     "command",
@@ -203,6 +213,7 @@ static COMMAND: Message = Message::new(
         Field::new(8, "run", Of::Record(&RUN)).since(METADATA_HISTORY),
         Field::new(9, "rejoin", Of::Record(&REJOIN)).since(METADATA_HISTORY),
         Field::new(10, "remove_node", Of::Record(&NODE)).since(METADATA_HISTORY),
+        Field::new(11, "moves", Of::Record(&MOVES)).since(TABLET_MOVES),
     ],
 );
 static REJECTED: Message = Message::new(
@@ -305,6 +316,15 @@ impl CommandRecord {
                     host_id: host_bytes(*host_id),
                 });
             }
+            Command::Moves(tables) => {
+                let table = |moves: &TableMoves| TabletsRecord {
+                    table: table_bytes(moves.table),
+                    tablets: MoveStep::encode(&moves.steps),
+                };
+                record.moves = Some(MovesRecord {
+                    tables: tables.iter().map(table).collect(),
+                });
+            }
         }
         record
     }
@@ -368,6 +388,16 @@ impl CommandRecord {
         if let Some(record) = self.remove_node {
             let host_id = host(&record.host_id, "remove_node, host_id")?;
             kinds.push(Command::RemoveNode { host_id });
+        }
+        if let Some(record) = self.moves {
+            let moves = record.tables.iter().map(|record| {
+                let steps = MoveStep::decode(&record.tablets);
+                Ok(TableMoves {
+                    table: table(&record.table, "moves, tables, table")?,
+                    steps: steps.map_err(|e| RecordError::damaged("moves, tables, tablets", e.to_string()))?,
+                })
+            });
+            kinds.push(Command::Moves(moves.collect::<Result<_, RecordError>>()?));
         }
         Ok(kinds)
     }

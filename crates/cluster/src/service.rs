@@ -8,6 +8,7 @@ use crate::features::ORDERLY_STOP;
 use crate::file::Written;
 use crate::machine::Machine;
 use crate::metadata::Metadata;
+use crate::mover::Copies;
 use crate::peers::{Peers, raft_id};
 use crate::seeds::Seeds;
 use crate::wire::GreetingAnswer;
@@ -63,6 +64,8 @@ pub struct Cluster {
     /// Who knows that this node serves clients.
     pub(crate) told_open: RefCell<BTreeSet<HostId>>,
     pub(crate) claims: Claims,
+    /// What this node copies from others.
+    pub(crate) copies: Copies,
 }
 
 impl Cluster {
@@ -238,8 +241,7 @@ impl Cluster {
 
     /// Has another member lead the metadata group, if this one does and all know how: without, changes would wait for an election when it stops.
     pub(crate) async fn hand_over(&self) {
-        let leads = || self.consensus.status().leader == Some(self.own_raft_id);
-        if !leads() || !self.has_feature(ORDERLY_STOP) {
+        if !self.leads() || !self.has_feature(ORDERLY_STOP) {
             return;
         }
         let metadata = self.metadata();

@@ -10,6 +10,7 @@ use crate::file;
 use crate::lineage::{RUN_TIMEOUT, ask_runs, is_older, may_vote_at_once, older_directory, own_raft_id};
 use crate::machine::Machine;
 use crate::metadata::Metadata;
+use crate::mover::Copies;
 use crate::peers::{Peers, RaftTransport, parts};
 use crate::seeds::Seeds;
 use crate::service::Cluster;
@@ -171,6 +172,7 @@ async fn begin(
         greeted: RefCell::default(),
         told_open: RefCell::default(),
         claims: Claims::default(),
+        copies: Copies::default(),
     });
     cluster.spawn_shared();
     Ok(cluster)

@@ -57,11 +57,13 @@ impl Cluster {
         drop(runtime::spawn(self.clone().run_broadcast()));
         drop(runtime::spawn(self.clone().run_drain()));
         drop(runtime::spawn(self.clone().run_leader()));
+        drop(runtime::spawn(self.clone().run_mover()));
     }
 
     /// What runs once the node is in.
     pub(crate) fn spawn_own(self: &Rc<Self>) {
         drop(runtime::spawn(self.clone().run_own()));
+        drop(runtime::spawn(self.clone().run_copies()));
     }
 
     async fn run_detector(self: Rc<Self>) {
@@ -78,6 +80,7 @@ impl Cluster {
             self.peers.mind_fence();
             self.peers.broadcast();
             self.peers.tend.notify_all();
+            self.peers.heard.notify_all();
             changed.await;
         }
     }
@@ -321,7 +324,7 @@ impl Cluster {
             // At once after a change, for a node that was let in waits to be in the group; else now and then.
             let _ = runtime::timeout(LEADER_INTERVAL, tend).await;
             tend = self.peers.tend.notified();
-            if self.consensus.status().leader == Some(self.own_raft_id)
+            if self.leads()
                 && let Err(reason) = self.tend_group().await
             {
                 log::debug!("the metadata group's members are not as they should be yet: {reason}");

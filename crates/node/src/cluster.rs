@@ -531,6 +531,10 @@ impl Listener for NodeListener {
         Box::pin(crate::operator::load())
     }
 
+    fn copy(&self, copy: ::cluster::Copy) -> Local<'_, Result<(), String>> {
+        Box::pin(crate::copy::copy(&self.engine, copy))
+    }
+
     fn fatal(&self, reason: String) {
         self.shared.fail_everywhere(reason);
     }

@@ -27,7 +27,7 @@ use tasks::{Origin, Spec};
 
 use crate::config::AutoSnapshot;
 use crate::operator::snapshots::{self, Loss};
-use crate::view::{cuts, ranges_by_shard};
+use crate::view::{awaited_by_shard, cuts, ranges_by_shard};
 
 /// How long what failed, say because the disk is full, is left alone.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
@@ -69,6 +69,8 @@ struct Version {
     /// By shard: the tables that are new or another.
     wanted: Vec<Vec<WantedTable>>,
     moving: Vec<Moving>,
+    /// Of tables whose tablets are others, or in other stages: by shard, the tokens whose older data is still to come.
+    awaited: Vec<(TableId, Vec<Vec<TokenRange>>)>,
     /// Tables that lose a column.
     losing: Vec<TableId>,
     /// Tables that get a column back.
@@ -84,6 +86,7 @@ impl Version {
             has_other_schema: former.version != schema.version,
             wanted: vec![Vec::new(); runtime::shard_count() as usize],
             moving: Vec::new(),
+            awaited: Vec::new(),
             losing: Vec::new(),
             regaining: Vec::new(),
             schema: Arc::new(schema),
@@ -123,6 +126,12 @@ impl Version {
             return;
         }
         let shards = runtime::shard_count();
+        if !is_same_map {
+            let awaited = awaited_by_shard(&self.view, table.id, shards);
+            for kept in engine.node.system_tables.kept_tables(table) {
+                self.awaited.push((kept.id, awaited.clone()));
+            }
+        }
         let ranges = ranges_by_shard(&self.view, table.id, shards);
         let moves = known.is_some() && !is_same_map && ranges != ranges_by_shard(before, table.id, shards);
         if is_same && !moves {
@@ -400,7 +409,13 @@ async fn until_done<T>(what: &str, attempt: impl AsyncFn() -> Result<T, String>)
 
 /// Takes a version over on this shard, in one step.
 fn take(engine: &Engine, version: &Version) {
-    let changed = engine.shard.reconcile(&version.wanted[engine.shard.id().0 as usize]);
+    let here = engine.shard.id().0 as usize;
+    let changed = engine.shard.reconcile(&version.wanted[here]);
+    for (table, awaited) in &version.awaited {
+        if let Some(store) = engine.shard.store(*table) {
+            store.set_awaited(awaited[here].clone());
+        }
+    }
     // A version that leaves the schema as it is, say a move, leaves prepared statements as they are.
     if version.has_other_schema {
         engine.take_schema(version.schema.clone());

@@ -7,6 +7,7 @@
 mod cluster;
 mod compaction_history;
 pub mod config;
+mod copy;
 mod directories;
 mod disks;
 mod follow;

@@ -15,7 +15,7 @@ use schema::TableId;
 use tasks::{JobControl, Origin, Spec, Task};
 
 use crate::start::{Shared, Stage};
-use crate::view::{cuts, owner, ranges_by_shard, stored_tables};
+use crate::view::{awaited_by_shard, cuts, owner, ranges_by_shard, stored_tables};
 
 /// Opens this shard's part of every table, and replays what the logs have of it. None when a shard has failed.
 ///
@@ -37,6 +37,10 @@ pub(crate) async fn open(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result<Opti
         let ranges = ranges_by_shard(&view, tablets_of, shards);
         let files = shared.files_of(table.id);
         shard.open_table(&table, &ranges[shard.id().0 as usize], &files);
+        let mut awaited = awaited_by_shard(&view, tablets_of, shards);
+        if let Some(store) = shard.store(table.id) {
+            store.set_awaited(std::mem::take(&mut awaited[shard.id().0 as usize]));
+        }
     }
     if !shared.old_log.is_empty() {
         shard.keep_old_log();

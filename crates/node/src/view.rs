@@ -90,6 +90,27 @@ pub(crate) fn ranges_by_shard(view: &ClusterView, table: TableId, shards: u32) -
     ranges
 }
 
+/// The tokens of a table, by the shards of this node, whose older data other nodes are still to send: those of tablets that move here and are not read yet.
+pub(crate) fn awaited_by_shard(view: &ClusterView, table: TableId, shards: u32) -> Vec<Vec<TokenRange>> {
+    let mut ranges = vec![Vec::new(); shards as usize];
+    let Some(route) = view.route(table).filter(|route| route.has_own_tablets) else {
+        return ranges;
+    };
+    for tablet in route.map.moving() {
+        let is_here = tablet.replicas.iter().any(|replica| replica.node == view.me);
+        let transition = tablet.transition.filter(|t| !is_here && !t.stage.reads_new());
+        let mut next = transition.into_iter().flat_map(|transition| &transition.next);
+        let shard = next
+            .find(|replica| replica.node == view.me)
+            .map(|replica| replica.shard);
+        let of_shard = shard.and_then(|shard| ranges.get_mut(usize::from(shard)));
+        if let (Some(of_shard), Some((after, to))) = (of_shard, route.map.token_range(tablet.id)) {
+            of_shard.push(TokenRange { after, to });
+        }
+    }
+    ranges
+}
+
 /// What the files of a table are cut by: all its tablets, or the shards of this node.
 pub(crate) fn cuts(view: &ClusterView, table: TableId, shards: u32) -> TableCuts {
     let here: Vec<TokenRange> = ranges_by_shard(view, table, shards).concat();

@@ -105,7 +105,11 @@ pub(super) const COMMANDS: &[Command] = &[
     command("listquarantined", "", "List damaged sstables that were moved aside; reads of their tokens are refused"),
     command("listrejectedhints", "", "List the nodes that have refused hints for good"),
     command("listsnapshots", "", "List snapshots and their sizes"),
-    command("movetablet", "KEYSPACE TABLE TOKEN SHARD [HOST_ID]", "Move a tablet to another shard of its node")
+    command(
+        "movetablet",
+        "KEYSPACE TABLE TOKEN SHARD [HOST_ID [TO_HOST_ID]]",
+        "Move a tablet to another shard of its node, or to another node",
+    )
         .with("See docs/operating/move-tablets.md."),
     command("netstats", "", "Print what the node does, and messages to others"),
     command("pausehandoff", "", "Send no hints"),

@@ -46,8 +46,8 @@ pub(super) async fn compact(client: &mut Client, names: &[&str]) -> Result<Strin
     Ok(String::new())
 }
 
-/// Has a tablet on another shard of a node: of the one that is asked, unless another is named.
-pub(super) async fn move_tablet(client: &mut Client, given: [&str; 4], host: Option<&str>) -> Result<String, String> {
+/// Has a tablet on another shard of a node: of the one that is asked, unless another is named. With a second host, on that node instead.
+pub(super) async fn move_tablet(client: &mut Client, given: [&str; 4], hosts: &[&str]) -> Result<String, String> {
     let [keyspace, table, token, shard] = given;
     let mut given = vec![
         ("ks", keyspace),
@@ -55,7 +55,7 @@ pub(super) async fn move_tablet(client: &mut Client, given: [&str; 4], host: Opt
         ("token", token),
         ("dst_shard", shard),
     ];
-    given.extend(host.map(|host| ("host", host)));
+    given.extend(["host", "dst_host"].into_iter().zip(hosts.iter().copied()));
     let query: Vec<String> = given
         .into_iter()
         .map(|(name, value)| format!("{name}={}", escape(value)))

@@ -10,7 +10,7 @@ use crate::operator::Work;
 pub(super) const ROUTES: &[Route] = &[
     Route::post(
         "/storage_service/tablets/move",
-        "Move a tablet to another shard of its node, and wait for it",
+        "Move a tablet to another shard or another node, and wait for it",
         Later(|c| Box::pin(move_tablet(c))),
     )
     .takes(&[
@@ -20,11 +20,11 @@ pub(super) const ROUTES: &[Route] = &[
         ("dst_shard", "the shard that gets it"),
         ("src_host", "the node's host id"),
         ("src_shard", "the shard that has it"),
-        ("dst_host", "the same node"),
+        ("dst_host", "the host id of the node that gets it"),
     ]),
     Route::post(
         "/ceto/tasks/move_tablet",
-        "Begin to move a tablet to another shard of its node; answers with the task's id",
+        "Begin to move a tablet to another shard or another node; answers with the task's id",
         Now(start_move),
     )
     .takes(&[
@@ -33,6 +33,10 @@ pub(super) const ROUTES: &[Route] = &[
         ("token", "a token of the tablet"),
         ("dst_shard", "the shard that gets it"),
         ("host", "the node's host id; the node itself without it"),
+        (
+            "dst_host",
+            "the host id of the node that gets it; the same node without it",
+        ),
     ]),
 ];
 
@@ -46,28 +50,28 @@ fn parameter<'c, T: std::str::FromStr>(call: &'c Call, name: &str, expected: &st
 fn wanted(call: &Call) -> Result<Work, (u16, String)> {
     let host_id: Uuid = parameter(call, "src_host", "the id of a node")?;
     let to_host: Uuid = parameter(call, "dst_host", "the id of a node")?;
-    if to_host != host_id {
-        return Err((
-            400,
-            "dst_host: expected the node of src_host: tablets move between the shards of a node, and not yet to another".to_owned(),
-        ));
-    }
     let from = parameter(call, "src_shard", "the number of a shard")?;
-    wanted_from(call, Some(host_id), Some(from))
+    let to_host = Some(to_host).filter(|to_host| *to_host != host_id);
+    wanted_from(call, (Some(host_id), Some(from)), to_host)
 }
 
-fn wanted_from(call: &Call, host_id: Option<Uuid>, from: Option<u16>) -> Result<Work, (u16, String)> {
+fn wanted_from(
+    call: &Call,
+    (host_id, from): (Option<Uuid>, Option<u16>),
+    to_host: Option<Uuid>,
+) -> Result<Work, (u16, String)> {
     Ok(Work::MoveTablet {
         keyspace: parameter(call, "ks", "a keyspace")?,
         table: parameter(call, "table", "a table")?,
         token: parameter(call, "token", "a token of the tablet")?,
         host_id,
         from,
+        to_host,
         to: parameter(call, "dst_shard", "the number of a shard")?,
     })
 }
 
-/// Has a tablet on another shard of its node, and answers when it is there.
+/// Has a tablet on another shard or another node, and answers when it is there.
 async fn move_tablet(call: &Call) -> Answer {
     let moved = call.operator.start(wanted(call)?).ended.await;
     moved.map(|()| Value::Null).map_err(failed)
@@ -75,10 +79,11 @@ async fn move_tablet(call: &Call) -> Answer {
 
 /// Begins to do the same, from whichever shard has it, on the node `host` or the one that is asked. Answers with the task.
 fn start_move(call: &Call) -> Answer {
-    let host = match call.parameter("host") {
-        Some(_) => Some(parameter(call, "host", "the id of a node")?),
-        None => None,
+    let node = |name| match call.parameter(name) {
+        Some(_) => parameter(call, name, "the id of a node").map(Some),
+        None => Ok(None),
     };
-    let work = wanted_from(call, host, None)?;
+    let (host, to_host) = (node("host")?, node("dst_host")?);
+    let work = wanted_from(call, (host, None), to_host.filter(|to_host| Some(*to_host) != host))?;
     Ok(json!(call.operator.start(work).task.to_string()))
 }

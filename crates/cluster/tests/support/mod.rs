@@ -84,6 +84,10 @@ pub struct Seen {
     pub told_service: RefCell<Vec<bool>>,
     /// What the node was told that others refuse.
     pub told_fenced_off: RefCell<Vec<u64>>,
+    /// What the node has copied from others.
+    pub copied: RefCell<Vec<cluster::Copy>>,
+    /// So many attempts to copy fail.
+    pub copies_that_fail: Cell<u32>,
     last: RefCell<Option<Arc<Metadata>>>,
     tasks: TaskQueue<Rc<Cluster>>,
 }
@@ -143,6 +147,18 @@ impl Listener for Notes {
 
     fn load(&self) -> Local<'_, u64> {
         Box::pin(std::future::ready(self.0.rows.borrow().len() as u64))
+    }
+
+    fn copy(&self, copy: cluster::Copy) -> Local<'_, Result<(), String>> {
+        Box::pin(async move {
+            runtime::sleep(Duration::from_millis(20)).await;
+            if self.0.copies_that_fail.get() > 0 {
+                self.0.copies_that_fail.set(self.0.copies_that_fail.get() - 1);
+                return Err("the disk is full".to_owned());
+            }
+            self.0.copied.borrow_mut().push(copy);
+            Ok(())
+        })
     }
 
     fn fatal(&self, reason: String) {

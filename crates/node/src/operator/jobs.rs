@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admin::operator::{Selection, Started, Work};
-use cluster::{Cluster, ShardMove};
+use cluster::{Cluster, NodeMove, ShardMove};
 use query::Engine;
 use replica::kinds;
 use tasks::{Kind, Origin, Spec, Task, Tasks};
@@ -36,6 +36,12 @@ pub(super) fn start(engine: &Rc<Engine>, cluster: &Rc<Cluster>, tasks: &Arc<Task
     };
     let entity = match &work {
         Work::Snapshot { tag, .. } => tag.clone(),
+        Work::MoveTablet {
+            token,
+            to_host: Some(host),
+            to,
+            ..
+        } => format!("token {token} to shard {to} of node {host}"),
         Work::MoveTablet { token, to, .. } => format!("token {token} to shard {to}"),
         Work::Flush(_) | Work::Compact { .. } => String::new(),
     };
@@ -80,6 +86,7 @@ async fn execute(engine: &Rc<Engine>, cluster: &Rc<Cluster>, task: &Task, work: 
             token,
             host_id,
             from,
+            to_host,
             to,
         } => {
             task.set_total(1);
@@ -89,15 +96,31 @@ async fn execute(engine: &Rc<Engine>, cluster: &Rc<Cluster>, task: &Task, work: 
                 .get(&keyspace)
                 .and_then(|known| known.tables.get(&table));
             let known = known.ok_or_else(|| format!("there is no table {keyspace}.{table}"))?;
-            let wanted = ShardMove {
-                table: known.id,
-                token: Token(token),
-                host_id: host_id.map_or(cluster.host_id(), HostId),
-                from,
-                to,
-            };
+            let host_id = host_id.map_or(cluster.host_id(), HostId);
             let deadline = runtime::now() + MOVE_WAIT_MAX;
-            let moved = cluster.move_between_shards(&wanted, deadline).await;
+            let moved = match to_host {
+                Some(other) => {
+                    let wanted = NodeMove {
+                        table: known.id,
+                        token: Token(token),
+                        from: host_id,
+                        from_shard: from,
+                        to: HostId(other),
+                        to_shard: Some(to),
+                    };
+                    cluster.move_between_nodes(&wanted, deadline).await
+                }
+                None => {
+                    let wanted = ShardMove {
+                        table: known.id,
+                        token: Token(token),
+                        host_id,
+                        from,
+                        to,
+                    };
+                    cluster.move_between_shards(&wanted, deadline).await
+                }
+            };
             moved.inspect_err(|e| log::warn!("cannot move a tablet of {keyspace}.{table}: {e}"))?;
             task.advance(1);
             Ok(())

@@ -1,0 +1,514 @@
+//! Tablets that move between nodes: what the leader of the group does, and what a node does that gets a copy.
+//!
+//! A move stands in the metadata alone ([`topology::MoveStep`]): whoever leads goes on with it, from the stage where it is, and nothing of it is in anybody's
+//! memory. A step needs a condition and is one command:
+//!
+//! | from | to | when |
+//! |---|---|---|
+//! | `AllowWriteBothReadOld` | `WriteBothReadOld` | *passed* |
+//! | `WriteBothReadOld` | `Streaming` | *passed* |
+//! | `Streaming` | `WriteBothReadNew` | the new replica has copied what [`topology::fills`] says; it takes this step itself. Where nothing is to be copied, the leader does |
+//! | `WriteBothReadNew` | `UseNew` | *passed*, by those that leave too |
+//! | `UseNew` | the end | *passed*, by those that leave too |
+//! | a stage before `WriteBothReadNew` | `CleanupTarget` | the new replica is down for [`ABANDON_AFTER`], is given up, or leaves |
+//! | `CleanupTarget` | the end | *passed* |
+//!
+//! A stage has *passed* when no request goes on that was begun before it: every member that answers has taken the stage over and has ended its older requests, and
+//! where a member does not answer, all others refuse what it might have begun (the fence, see `drain.rs`). A replica that leaves must have passed itself, because it
+//! might serve its own copy while nobody reaches it; one that an operator has given up counts as passed.
+
+use crate::command::{Command, TableMoves};
+use crate::error::ChangeError;
+use crate::metadata::Metadata;
+use crate::service::Cluster;
+use rpc::Peer;
+use runtime::Instant;
+use schema::TableId;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use topology::{
+    DatacenterNumber, Fill, HostId, Locality, MoveStep, NodeNumber, NodeState, Replica, ReplicaList, Stage,
+    TABLET_MOVES, Tablet, TabletId, TabletMap, TooFewSources, Transition, fills,
+};
+use types::Token;
+
+/// How long a node that gets a tablet may be down before the move is abandoned.
+const ABANDON_AFTER: Duration = Duration::from_secs(30);
+/// The longest pause between two looks at the moves; changes wake the leader before.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// Between two attempts to copy a tablet.
+const COPY_RETRY: Duration = Duration::from_millis(500);
+
+/// What a shard of this node copies from others.
+#[derive(Clone, Debug)]
+pub struct Copy {
+    /// The table.
+    pub table: TableId,
+    /// The tablet begins behind this token,
+    pub after: Token,
+    /// and ends with this one.
+    pub to: Token,
+    /// The shard of this node that gets it.
+    pub shard: u16,
+    /// The replicas that have it: all that each of them has is copied.
+    pub sources: Vec<(Peer, u16)>,
+    /// Names the attempt: the version in which the stage began.
+    pub version: u64,
+}
+
+/// A tablet of a table in one stage.
+type CopyId = (TableId, TabletId, u64);
+
+/// The copies that this node makes. Lives on shard 0.
+#[derive(Default)]
+pub(crate) struct Copies {
+    running: RefCell<BTreeSet<CopyId>>,
+    /// Copied, and the group does not know it yet.
+    done: RefCell<BTreeSet<CopyId>>,
+}
+
+/// A replica's move to another node, as an operator asks for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NodeMove {
+    /// The table.
+    pub table: TableId,
+    /// A token of the tablet.
+    pub token: Token,
+    /// The node that has it.
+    pub from: HostId,
+    /// The shard that has it; None for whichever does.
+    pub from_shard: Option<u16>,
+    /// The node that gets it.
+    pub to: HostId,
+    /// The shard that gets it; None for any.
+    pub to_shard: Option<u16>,
+}
+
+/// What the members' word makes of a stage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Passed {
+    Yes,
+    /// Somebody has not answered yet, or a replica that leaves is down.
+    NotYet,
+    /// All who answer have passed; those who do not must be fenced off.
+    NeedsFence,
+}
+
+impl Metadata {
+    /// What must be copied before the next replicas of a tablet are read, when these nodes can be read.
+    fn fills_of(
+        &self,
+        locality: &Locality,
+        tablet: &Tablet<'_>,
+        transition: &Transition,
+        is_live: impl Fn(HostId) -> bool,
+    ) -> Result<Vec<Fill>, TooFewSources> {
+        let datacenter = |node: NodeNumber| -> DatacenterNumber { locality.datacenter(node) };
+        let is_readable = |node: NodeNumber| {
+            let node = self.topology.numbered(node);
+            node.is_some_and(|node| node.state.serves_reads() && node.loss.is_none() && is_live(node.host_id))
+        };
+        fills(tablet.replicas, &transition.next, datacenter, is_readable)
+    }
+
+    /// What has a replica of a tablet on another node.
+    ///
+    /// # Errors
+    /// A sentence, when it cannot be: what does not exist, or is not where it is said to be.
+    pub fn node_move(&self, wanted: &NodeMove) -> Result<Command, String> {
+        let map = self.map_of(wanted.table)?;
+        let number = |host: HostId| {
+            let node = self.topology.node(host).filter(|node| node.state == NodeState::Normal);
+            node.zip(self.topology.number(host))
+                .ok_or_else(|| format!("node {host} is not a full member of the cluster"))
+        };
+        let (target, to) = number(wanted.to)?;
+        let (source, from) = number(wanted.from)?;
+        let tablet = map.tablet_of(wanted.token);
+        if tablet.transition.is_some() {
+            return Err(format!("tablet {} moves already", tablet.id.0));
+        }
+        if tablet.replicas.iter().any(|replica| replica.node == to) {
+            return Err(format!(
+                "node {} has a replica of tablet {} already",
+                wanted.to, tablet.id.0
+            ));
+        }
+        let mut next: ReplicaList = tablet.replicas.iter().copied().collect();
+        let replica = next.iter_mut().find(|replica| replica.node == from);
+        let replica =
+            replica.ok_or_else(|| format!("node {} has no replica of tablet {}", wanted.from, tablet.id.0))?;
+        // What stood on a shard that the node has no more stands on another; see `TabletMap::on_shards`.
+        let stands_on = replica.shard % source.shards.max(1);
+        if let Some(shard) = wanted.from_shard.filter(|shard| *shard != stands_on) {
+            return Err(format!(
+                "the replica of tablet {} on node {} is on shard {stands_on}, and not on shard {shard}",
+                tablet.id.0, wanted.from
+            ));
+        }
+        let shard = wanted
+            .to_shard
+            .unwrap_or_else(|| self.least_loaded_shard(to, target.shards));
+        if shard >= target.shards {
+            return Err(format!(
+                "node {} has {} shards: there is no shard {shard}",
+                wanted.to, target.shards
+            ));
+        }
+        *replica = Replica { node: to, shard };
+        let step = MoveStep::Begin {
+            tablet: tablet.id,
+            replicas: tablet.replicas.iter().copied().collect(),
+            next,
+        };
+        Ok(Command::Moves(vec![TableMoves {
+            table: wanted.table,
+            steps: vec![step],
+        }]))
+    }
+
+    fn map_of(&self, table: TableId) -> Result<&Arc<TabletMap>, String> {
+        let map = self.tablets.get(&table);
+        map.ok_or_else(|| "the table has no tablets of its own".to_owned())
+    }
+
+    /// The shard of a node that has the fewest tablets, those that come to it included.
+    fn least_loaded_shard(&self, node: NodeNumber, shards: u16) -> u16 {
+        let mut tablets = vec![0_u64; usize::from(shards.max(1))];
+        for tablet in self.tablets.values().flat_map(|map| map.tablets()) {
+            let next = tablet.transition.map_or(&[][..], |transition| &transition.next);
+            for replica in tablet
+                .replicas
+                .iter()
+                .chain(next)
+                .filter(|replica| replica.node == node)
+            {
+                if let Some(count) = tablets.get_mut(usize::from(replica.shard)) {
+                    *count += 1;
+                }
+            }
+        }
+        let least = (0_u16..).zip(&tablets).min_by_key(|(_, count)| **count);
+        least.map_or(0, |(shard, _)| shard)
+    }
+
+    /// The moves that are under way: of each table the tablets, in order.
+    pub fn moving(&self) -> impl Iterator<Item = (TableId, Tablet<'_>)> {
+        let tables = self.tablets.iter();
+        tables.flat_map(|(table, map)| map.moving().map(move |tablet| (*table, tablet)))
+    }
+}
+
+impl Cluster {
+    /// Takes moves of tablets to their next stages while this node leads the group. To be spawned; ends when the node stops.
+    pub(crate) async fn run_mover(self: Rc<Self>) {
+        while !self.is_stopping.get() {
+            let heard = self.peers.heard.notified();
+            if self.leads() && self.has_feature(TABLET_MOVES) && self.take_due_steps().await {
+                continue;
+            }
+            let _ = runtime::timeout(LOOK_INTERVAL, heard).await;
+        }
+    }
+
+    /// Whether anything was changed.
+    async fn take_due_steps(&self) -> bool {
+        let metadata = self.metadata();
+        let (moves, fence) = self.due_steps(&metadata);
+        if let Some(index) = fence
+            && let Err(error) = self.propose(Command::Fence { index }).await
+        {
+            log::debug!("requests of members that do not answer are not fenced off yet: {error}");
+        }
+        if moves.is_empty() {
+            return false;
+        }
+        match self.propose(Command::Moves(moves)).await {
+            Ok(_) => true,
+            Err(error) => {
+                log::debug!("tablets do not enter their next stages yet: {error}");
+                false
+            }
+        }
+    }
+
+    /// The steps whose conditions hold, and the fence that others need.
+    fn due_steps(&self, metadata: &Metadata) -> (Vec<TableMoves>, Option<u64>) {
+        let mut steps: BTreeMap<TableId, Vec<MoveStep>> = BTreeMap::new();
+        let mut fence = None;
+        let mut moving = metadata.moving().peekable();
+        if moving.peek().is_none() {
+            return (Vec::new(), None);
+        }
+        let Some(locality) = Locality::new(&metadata.topology, self.config.host_id) else {
+            return (Vec::new(), None);
+        };
+        for (table, tablet) in moving {
+            let Some(transition) = tablet.transition else { continue };
+            match self.due_step(metadata, &locality, &tablet, transition) {
+                Ok(Some(step)) => steps.entry(table).or_default().push(step),
+                Ok(None) => {}
+                Err(version) => fence = fence.max(Some(version)),
+            }
+        }
+        let moves = steps.into_iter().map(|(table, steps)| TableMoves { table, steps });
+        (moves.collect(), fence.filter(|version| metadata.fence < *version))
+    }
+
+    /// The step whose condition holds; or the version below which requests must be fenced off before one does.
+    fn due_step(
+        &self,
+        metadata: &Metadata,
+        locality: &Locality,
+        tablet: &Tablet<'_>,
+        transition: &Transition,
+    ) -> Result<Option<MoveStep>, u64> {
+        let (id, version, stage) = (tablet.id, transition.version, transition.stage);
+        let advance = |stage| MoveStep::Advance {
+            tablet: id,
+            version,
+            stage,
+        };
+        let is_new = |replica: &&Replica| tablet.replicas.iter().all(|old| old.node != replica.node);
+        let mut new = transition.next.iter().filter(is_new);
+        if stage.may_be_abandoned() && new.any(|replica| self.is_hopeless(metadata, replica.node)) {
+            return Ok(Some(advance(Stage::CleanupTarget)));
+        }
+        if stage == Stage::Streaming {
+            // What is to be copied does not depend on who answers; whether it can be does.
+            let fills = metadata.fills_of(locality, tablet, transition, |_| true);
+            let is_nothing = fills.is_ok_and(|fills| fills.is_empty());
+            return Ok(is_nothing.then(|| advance(Stage::WriteBothReadNew)));
+        }
+        let is_left = |replica: &&Replica| transition.next.iter().all(|next| next.node != replica.node);
+        let mut leaving: Vec<NodeNumber> = Vec::new();
+        if stage.reads_new() {
+            leaving.extend(tablet.replicas.iter().filter(is_left).map(|replica| replica.node));
+        }
+        match self.passed(metadata, version, &leaving) {
+            Passed::NotYet => Ok(None),
+            Passed::NeedsFence => Err(version),
+            Passed::Yes => Ok(Some(match stage.next() {
+                Some(next) => advance(next),
+                None => MoveStep::End { tablet: id, version },
+            })),
+        }
+    }
+
+    /// Whether a node that is to get a tablet will not.
+    fn is_hopeless(&self, metadata: &Metadata, node: NodeNumber) -> bool {
+        let node = metadata.topology.numbered(node);
+        let is_leaving = |node: &topology::Node| matches!(node.state, NodeState::Leaving | NodeState::Left);
+        node.is_none_or(|node| {
+            is_leaving(node) || node.loss.is_some() || self.peers.down_for(node.host_id) >= ABANDON_AFTER
+        })
+    }
+
+    /// Whether no request from before a version goes on. `leaving` must have passed themselves.
+    fn passed(&self, metadata: &Metadata, version: u64, leaving: &[NodeNumber]) -> Passed {
+        if self.machine.taken_index() < version {
+            return Passed::NotYet;
+        }
+        let mut passed = Passed::Yes;
+        for node in metadata
+            .topology
+            .members()
+            .filter(|node| node.host_id != self.config.host_id)
+        {
+            let host = node.host_id;
+            if self.peers.is_live(host) {
+                if !self.peers.has(host, version) {
+                    return Passed::NotYet;
+                }
+                continue;
+            }
+            let number = metadata.topology.number(host);
+            if node.loss.is_none() && number.is_some_and(|number| leaving.contains(&number)) {
+                return Passed::NotYet;
+            }
+            if metadata.fence < version {
+                passed = Passed::NeedsFence;
+            } else if !self.peers.all_live_refuse(version) {
+                return Passed::NotYet;
+            }
+        }
+        passed
+    }
+
+    /// Whether this node leads the metadata group.
+    pub(crate) fn leads(&self) -> bool {
+        self.consensus.status().leader == Some(self.own_raft_id)
+    }
+
+    /// Copies what this node is to have, and says so. To be spawned; ends when the node stops.
+    pub(crate) async fn run_copies(self: Rc<Self>) {
+        while !self.is_stopping.get() {
+            // A copy that ends is told by the same word as a change of the metadata.
+            let changed = self.machine.changed.notified();
+            self.begin_copies();
+            self.say_copied().await;
+            changed.await;
+        }
+    }
+
+    /// Starts the copies that the metadata ask this node for.
+    fn begin_copies(self: &Rc<Self>) {
+        let metadata = self.metadata();
+        let Some(me) = metadata.topology.number(self.config.host_id) else {
+            return;
+        };
+        for (table, tablet) in metadata.moving() {
+            let Some(transition) = tablet.transition.filter(|t| t.stage == Stage::Streaming) else {
+                continue;
+            };
+            let id = (table, tablet.id, transition.version);
+            let is_mine = transition.next.iter().any(|replica| replica.node == me);
+            let is_known = self.copies.running.borrow().contains(&id) || self.copies.done.borrow().contains(&id);
+            if is_mine && !is_known {
+                self.copies.running.borrow_mut().insert(id);
+                drop(runtime::spawn(self.clone().copy(id, me)));
+            }
+        }
+    }
+
+    /// Copies one tablet, again and again until it succeeds or the metadata want it no more.
+    async fn copy(self: Rc<Self>, id: CopyId, me: NodeNumber) {
+        while !self.is_stopping.get() {
+            match self.next_copy(id, me) {
+                Wanted::Nothing => break,
+                Wanted::NotYet(why) => log::info!("a tablet of table {} cannot be copied yet: {why}", id.0.0),
+                Wanted::Copy(copy) => match self.listener.copy(copy).await {
+                    Ok(()) => {
+                        self.copies.done.borrow_mut().insert(id);
+                        break;
+                    }
+                    Err(why) => log::warn!(
+                        "a tablet of table {} could not be copied; it is tried again: {why}",
+                        id.0.0
+                    ),
+                },
+            }
+            self.rest(COPY_RETRY).await;
+        }
+        self.copies.running.borrow_mut().remove(&id);
+        self.machine.changed.notify_all();
+    }
+
+    /// What is to be copied for a tablet in a stage, by the metadata of now.
+    fn next_copy(&self, (table, id, version): CopyId, me: NodeNumber) -> Wanted {
+        let metadata = self.metadata();
+        let find = || {
+            let map = metadata.tablets.get(&table)?;
+            let tablet = map.tablet(id)?;
+            let transition = tablet.transition?;
+            let is_same = transition.version == version && transition.stage == Stage::Streaming;
+            is_same.then_some((map.token_range(id)?, tablet, transition))
+        };
+        let Some(((after, to), tablet, transition)) = find() else {
+            return Wanted::Nothing;
+        };
+        let Some(locality) = Locality::new(&metadata.topology, self.config.host_id) else {
+            return Wanted::Nothing;
+        };
+        let fills = match metadata.fills_of(&locality, &tablet, transition, |host| self.is_live(host)) {
+            Ok(fills) => fills,
+            Err(error) => return Wanted::NotYet(error.to_string()),
+        };
+        let Some(fill) = fills.into_iter().find(|fill| fill.target.node == me) else {
+            return Wanted::Nothing;
+        };
+        let source = |replica: &Replica| {
+            let host = metadata.topology.numbered(replica.node)?.host_id;
+            Some((self.peers.peer(host)?, replica.shard))
+        };
+        Wanted::Copy(Copy {
+            table,
+            after,
+            to,
+            shard: fill.target.shard,
+            sources: fill.sources.iter().filter_map(source).collect(),
+            version,
+        })
+    }
+
+    /// Has the group know what this node has copied.
+    async fn say_copied(&self) {
+        let metadata = self.metadata();
+        let is_open = |(table, tablet, version): &CopyId| {
+            let map = metadata.tablets.get(table);
+            let transition = map
+                .and_then(|map| map.tablet(*tablet))
+                .and_then(|tablet| tablet.transition);
+            transition.is_some_and(|t| t.version == *version && t.stage == Stage::Streaming)
+        };
+        self.copies.done.borrow_mut().retain(is_open);
+        let mut steps: BTreeMap<TableId, Vec<MoveStep>> = BTreeMap::new();
+        for (table, tablet, version) in self.copies.done.borrow().iter() {
+            steps.entry(*table).or_default().push(MoveStep::Advance {
+                tablet: *tablet,
+                version: *version,
+                stage: Stage::WriteBothReadNew,
+            });
+        }
+        if steps.is_empty() {
+            return;
+        }
+        let moves = steps.into_iter().map(|(table, steps)| TableMoves { table, steps });
+        if let Err(error) = self.propose(Command::Moves(moves.collect())).await {
+            log::debug!("the group does not know yet what was copied: {error}");
+            self.rest(COPY_RETRY).await;
+            self.machine.changed.notify_all();
+        }
+    }
+
+    /// Moves a replica of a tablet to another node, and waits until it is there.
+    ///
+    /// # Errors
+    /// A sentence that says whether the move goes on.
+    pub async fn move_between_nodes(&self, wanted: &NodeMove, deadline: Instant) -> Result<(), String> {
+        loop {
+            let command = self.metadata().node_move(wanted)?;
+            match self.propose(command).await {
+                Ok(_) => break,
+                Err(ChangeError::Conflict) => {
+                    self.barrier().await.map_err(|e| e.to_string())?;
+                }
+                Err(e) => return Err(e.to_string()),
+            }
+        }
+        loop {
+            let changed = self.machine.changed.notified();
+            let metadata = self.metadata();
+            let Some(map) = metadata.tablets.get(&wanted.table) else {
+                return Err("the table was dropped meanwhile".to_owned());
+            };
+            let tablet = map.tablet_of(wanted.token);
+            if tablet.transition.is_none() {
+                let to = metadata.topology.number(wanted.to);
+                let is_there = tablet.replicas.iter().any(|replica| Some(replica.node) == to);
+                return match is_there {
+                    true => Ok(()),
+                    false => Err(format!(
+                        "the move was abandoned: node {} did not take the tablet",
+                        wanted.to
+                    )),
+                };
+            }
+            if !self.wait_until(deadline, changed).await {
+                return Err("the move is agreed on and goes on; it did not end in time".to_owned());
+            }
+        }
+    }
+}
+
+/// What becomes of a copy.
+enum Wanted {
+    Copy(Copy),
+    /// Too few can be read.
+    NotYet(String),
+    /// The tablet does not move any more, or is in another stage.
+    Nothing,
+}

@@ -1,0 +1,207 @@
+//! Tablets that move between nodes, whatever happens to the nodes meanwhile.
+
+#[expect(dead_code, reason = "each test file uses a part of it")]
+mod support;
+
+use cluster::{Command, NodeMove, SchemaChange};
+use runtime::sim::CrashKind;
+use schema::{Column, ColumnKind, Table, TableId, TableOptions};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use support::{SECOND, Sea, host};
+use topology::{Boundaries, Replica, Stage, TabletMap};
+use types::{CqlType, Token};
+use uuid::Uuid;
+
+const TABLE: TableId = TableId(Uuid::from_u128(0x7ab1e));
+
+/// A cluster with a table of one tablet, whose replicas are on these nodes.
+fn with_table(seed: u64, count: usize, replicas: &[usize]) -> Sea {
+    let mut sea = Sea::formed(seed, count);
+    let metadata = sea.cluster(0).metadata();
+    let columns = vec![Column::new("k", CqlType::Int, ColumnKind::PartitionKey)];
+    let table = Table::new("system", "moving", TABLE, columns, TableOptions::default());
+    let mut next = (*metadata.schema).clone();
+    let keyspace = next.keyspaces.get_mut("system").expect("it is there");
+    let tables = &mut Arc::make_mut(keyspace).tables;
+    tables.insert(table.name.clone(), Arc::new(table));
+    next.version = Uuid::from_u128(0x5c4e3a);
+    let replica = |number: &usize| Replica {
+        node: metadata.topology.number(host(*number)).expect("a member"),
+        shard: 0,
+    };
+    let replicas = replicas.iter().map(replica).collect();
+    let map = TabletMap::new(1, Boundaries::PowerOfTwo(0), &[replicas]).expect("one tablet");
+    let change = SchemaChange {
+        tablets: BTreeMap::from([(TABLE, Arc::new(map))]),
+        ..SchemaChange::between(&metadata.schema, &next)
+    };
+    let made = sea.on(0, move |cluster| async move {
+        cluster.propose(Command::Schema(change)).await
+    });
+    made.expect("the table is made");
+    sea.expect("all nodes know the table", |views| {
+        views.iter().all(|view| view.metadata().tablets.contains_key(&TABLE))
+    });
+    sea
+}
+
+fn wanted(from: usize, to: usize) -> NodeMove {
+    NodeMove {
+        table: TABLE,
+        token: Token(0),
+        from: host(from),
+        from_shard: None,
+        to: host(to),
+        to_shard: None,
+    }
+}
+
+/// The numbers of the nodes that have a replica, by what a node knows; None while the tablet moves.
+fn replicas(sea: &Sea, by: usize) -> Option<Vec<usize>> {
+    let metadata = sea.cluster(by).metadata();
+    let tablet = metadata.tablets.get(&TABLE)?.tablet_of(Token(0));
+    let number = |replica: &Replica| {
+        let host_id = metadata.topology.numbered(replica.node).expect("a member").host_id;
+        (0..sea.nodes.len())
+            .find(|number| host(*number) == host_id)
+            .expect("one of these")
+    };
+    tablet
+        .transition
+        .is_none()
+        .then(|| tablet.replicas.iter().map(number).collect())
+}
+
+fn stage(sea: &Sea, by: usize) -> Option<Stage> {
+    let metadata = sea.cluster(by).metadata();
+    let tablet = metadata.tablets.get(&TABLE)?.tablet_of(Token(0));
+    tablet.transition.map(|transition| transition.stage)
+}
+
+fn begin(sea: &mut Sea, by: usize, wanted: NodeMove) {
+    let command = sea.cluster(by).metadata().node_move(&wanted).expect("it can move");
+    let begun = sea.on(by, move |cluster| async move { cluster.propose(command).await });
+    begun.expect("the move begins");
+}
+
+#[test]
+fn a_tablet_moves_and_its_new_replica_copies_the_one_that_leaves() {
+    let mut sea = with_table(700, 4, &[0, 1, 2]);
+    let began = sea.sim.now();
+    let moved = sea.on(1, move |cluster| async move {
+        let deadline = runtime::now() + 30 * SECOND;
+        cluster.move_between_nodes(&wanted(2, 3), deadline).await
+    });
+    moved.expect("it moves");
+    let took = sea.sim.now() - began;
+    assert!(took < SECOND, "an idle cluster takes {took:?} for five stages");
+    assert_eq!(replicas(&sea, 1), Some(vec![0, 1, 3]));
+    let copied = sea.nodes[3].seen.copied.borrow().clone();
+    assert_eq!(copied.len(), 1, "it is copied once");
+    let sources: Vec<_> = copied[0]
+        .sources
+        .iter()
+        .map(|(peer, shard)| (peer.host_id, *shard))
+        .collect();
+    assert_eq!(sources, [(host(2).0, 0)]);
+}
+
+#[test]
+fn a_move_goes_on_after_any_node_was_killed_at_any_moment_of_it() {
+    for seed in 0..24_u64 {
+        let mut sea = with_table(710 + seed, 4, &[0, 1, 2]);
+        sea.expect_voters(3);
+        begin(&mut sea, 1, wanted(2, 3));
+        sea.sim.run_for(Duration::from_millis(seed / 4 * 12));
+        let killed = usize::try_from(seed % 4).expect("four nodes");
+        sea.crash(killed, CrashKind::Kill);
+        sea.sim.run_for(SECOND);
+        sea.restart(killed);
+        sea.expect(&format!("the tablet has moved (seed {seed})"), |views| {
+            let is_moved = |view: &std::rc::Rc<cluster::Cluster>| {
+                let metadata = view.metadata();
+                let tablet = metadata.tablets[&TABLE].tablet_of(Token(0));
+                let last = metadata.topology.number(host(3));
+                tablet.transition.is_none() && Some(tablet.replicas[2].node) == last
+            };
+            views.len() == 4 && views.iter().all(is_moved)
+        });
+    }
+}
+
+#[test]
+fn a_copy_that_fails_is_tried_again() {
+    let mut sea = with_table(740, 4, &[0, 1, 2]);
+    sea.nodes[3].seen.copies_that_fail.set(3);
+    begin(&mut sea, 0, wanted(0, 3));
+    sea.sim.run_for(SECOND);
+    assert_eq!(
+        stage(&sea, 0),
+        Some(Stage::Streaming),
+        "nothing is read of what was not copied"
+    );
+    sea.sim.run_for(5 * SECOND);
+    assert_eq!(replicas(&sea, 0), Some(vec![3, 1, 2]));
+}
+
+#[test]
+fn a_move_is_abandoned_when_the_node_that_gets_the_tablet_is_down_for_long() {
+    let mut sea = with_table(750, 4, &[0, 1, 2]);
+    sea.nodes[3].seen.copies_that_fail.set(u32::MAX);
+    begin(&mut sea, 0, wanted(2, 3));
+    sea.sim.run_for(SECOND);
+    sea.crash(3, CrashKind::Kill);
+    sea.sim.run_for(20 * SECOND);
+    assert_eq!(stage(&sea, 0), Some(Stage::Streaming), "it may come back");
+    sea.sim.run_for(30 * SECOND);
+    assert_eq!(replicas(&sea, 0), Some(vec![0, 1, 2]), "the tablet stays where it was");
+}
+
+#[test]
+fn a_replica_that_leaves_is_waited_for_while_it_is_down() {
+    let mut sea = with_table(760, 4, &[0, 1, 2]);
+    // It is held where the new replica is read, so that the one that leaves falls before it has passed that stage.
+    sea.nodes[2].seen.in_flight.set(1);
+    begin(&mut sea, 0, wanted(2, 3));
+    sea.crash(2, CrashKind::Kill);
+    sea.sim.run_for(60 * SECOND);
+    let is_ended = replicas(&sea, 0) == Some(vec![0, 1, 3]);
+    assert!(!is_ended, "a replica that nobody heard of may still answer its clients");
+    sea.restart(2);
+    sea.sim.run_for(30 * SECOND);
+    assert_eq!(replicas(&sea, 0), Some(vec![0, 1, 3]));
+}
+
+#[test]
+fn members_that_are_down_and_have_nothing_to_do_with_the_tablet_are_fenced_off() {
+    let mut sea = with_table(770, 5, &[0, 1, 2]);
+    sea.expect_voters(5);
+    sea.crash(4, CrashKind::Kill);
+    sea.sim.run_for(10 * SECOND);
+    begin(&mut sea, 0, wanted(2, 3));
+    sea.sim.run_for(20 * SECOND);
+    assert_eq!(replicas(&sea, 0), Some(vec![0, 1, 3]));
+    let metadata = sea.cluster(0).metadata();
+    assert!(metadata.fence > 0, "what node 4 may have begun is refused");
+}
+
+#[test]
+fn what_cannot_move_is_refused_with_the_reason() {
+    let sea = with_table(780, 4, &[0, 1, 2]);
+    let metadata = sea.cluster(0).metadata();
+    let refusal = |wanted: NodeMove| metadata.node_move(&wanted).expect_err("it cannot move");
+    assert!(refusal(wanted(3, 0)).contains("has a replica of tablet 0 already"));
+    assert!(refusal(wanted(3, 9)).contains("is not a full member"));
+    let other_shard = NodeMove {
+        to_shard: Some(7),
+        ..wanted(2, 3)
+    };
+    assert!(refusal(other_shard).contains("there is no shard 7"));
+    let other_table = NodeMove {
+        table: TableId(Uuid::from_u128(1)),
+        ..wanted(2, 3)
+    };
+    assert!(refusal(other_table).contains("has no tablets of its own"));
+}

@@ -1,0 +1,71 @@
+//! What this node copies of a tablet that moves to it: of its table, and of what acceptors know of its partitions.
+
+use std::rc::Rc;
+
+use ::cluster::Copy;
+use query::Engine;
+use replica::TokenRange;
+use rpc::Rpc;
+use runtime::ShardId;
+use schema::TableId;
+use streaming::{Request, Source};
+use tasks::Origin;
+use uuid::Uuid;
+
+/// Copies what other nodes have of a tablet. When this returns Ok, all of it is durable and part of the tablet here. On shard 0.
+///
+/// # Errors
+/// A sentence: from which node what could not be copied, and why.
+pub(crate) async fn copy(engine: &Rc<Engine>, copy: Copy) -> Result<(), String> {
+    let table = engine.schema().table_by_id(copy.table).cloned();
+    let table = table.ok_or_else(|| "the table was dropped".to_owned())?;
+    let kept = engine.node.system_tables.kept_tables(&table);
+    let kept: Vec<TableId> = kept.iter().map(|table| table.id).collect();
+    let truncated_at = engine.coordinator.view().truncated_at(copy.table);
+    let shard = ShardId(u32::from(copy.shard));
+    runtime::submit_async_to(shard, move || async move {
+        for table in kept {
+            copy_table(&copy, table, truncated_at).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Copies what one table has of the tablet, on the shard that gets it.
+async fn copy_table(copy: &Copy, table: TableId, truncated_at: u64) -> Result<(), String> {
+    let engine = Engine::local();
+    let (rpc, store) = (runtime::local::<Rpc>(), engine.shard.store(table));
+    let rpc = rpc.ok_or_else(|| "this node has no connections to others".to_owned())?;
+    let store = store.ok_or_else(|| "the table was dropped".to_owned())?;
+    let range = TokenRange {
+        after: copy.after,
+        to: copy.to,
+    };
+    let source = |(peer, shard): &(rpc::Peer, u16)| Source {
+        peer: *peer,
+        shard: u32::from(*shard),
+    };
+    let request = Request {
+        table,
+        range,
+        sources: copy.sources.iter().map(source).collect(),
+        // What acceptors know is truncated with the table that it is about, and has no version of its own.
+        truncated_at: if table == copy.table { truncated_at } else { 0 },
+        session: Uuid::from_u128(u128::from(copy.version)),
+    };
+    let task = streaming::kinds::stream_tablet(&engine.shard, &store, range, &Origin::Node);
+    let pulled = streaming::pull(&rpc, &engine.shard, &request, &task).await;
+    task.end(&pulled);
+    let pulled = pulled.map_err(|e| e.to_string())?;
+    let table = store.table();
+    log::debug!(
+        "copied {} bytes in {} sstables of {}.{} from {} replicas",
+        pulled.bytes(),
+        pulled.sstables(),
+        table.keyspace,
+        table.name,
+        pulled.sources.len()
+    );
+    Ok(())
+}

@@ -1,0 +1,160 @@
+"""Tablets move between nodes while they are written and read, and while nodes are killed."""
+
+import threading
+
+import pytest
+from cassandra import ConsistencyLevel, OperationTimedOut, ReadTimeout, Unavailable, WriteTimeout
+from cassandra.cluster import NoHostAvailable
+from cassandra.query import SimpleStatement
+
+from harness import Cluster, cql
+from harness.cluster import eventually
+
+SHARDS = 2
+# What a client may see while a node dies; none of it acknowledges anything.
+OF_A_DYING_NODE = (NoHostAvailable, OperationTimedOut, ReadTimeout, Unavailable, WriteTimeout)
+
+
+@pytest.fixture(scope="module")
+def cluster(request):
+    cluster = Cluster(4, smp=SHARDS, runtime=request.config.getoption("--runtime"))
+    try:
+        yield cluster.form().known_to_clients()
+    finally:
+        cluster.remove()
+
+
+@pytest.fixture
+def session(cluster):
+    with cluster.driver(only=1) as driver:
+        yield driver.connect()
+
+
+def keyspace(session, replicas):
+    """A table of one tablet."""
+    name = cql.unique("ks")
+    session.execute(
+        f"CREATE KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': {replicas}}}"
+        " AND tablets = {'initial': 1}"
+    )
+    session.execute(f"CREATE TABLE {name}.t (k int PRIMARY KEY, v int)")
+    return name
+
+
+def replicas_of(session, name):
+    """By host id, the shard that has the tablet."""
+    rows = cql.rows(session, "SELECT keyspace_name, replicas FROM system.tablets")
+    [found] = [replicas for keyspace, replicas in rows if keyspace == name]
+    return {str(host): shard for host, shard in found}
+
+
+def hosts(cluster):
+    """The nodes by host id."""
+    return {node.api("/storage_service/hostid/local")[1]: node for node in cluster}
+
+
+class Load:
+    """A client that writes, reads back and counts up by conditional statements until it is told to end."""
+
+    def __init__(self, cluster, name, expected=()):
+        self.name, self.expected = name, expected
+        self.driver = cluster.driver(only=1)
+        self.done, self.written, self.failures = threading.Event(), set(), []
+        self.thread = threading.Thread(target=self.run)
+
+    def __enter__(self):
+        self.session = self.driver.__enter__().connect()
+        self.session.execute(f"INSERT INTO {self.name}.t (k, v) VALUES (-1, 0)")
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.done.set()
+        self.thread.join()
+        self.driver.__exit__(None, None, None)
+        assert not self.failures, self.failures[:3]
+
+    def run(self):
+        insert = self.session.prepare(f"INSERT INTO {self.name}.t (k, v) VALUES (?, ?)")
+        select = self.session.prepare(f"SELECT v FROM {self.name}.t WHERE k = ?")
+        count = self.session.prepare(f"UPDATE {self.name}.t SET v = ? WHERE k = -1 IF v = ?")
+        for statement in (insert, select):
+            statement.consistency_level = ConsistencyLevel.QUORUM
+        counted, k = 0, 0
+        while not self.done.is_set():
+            k += 1
+            try:
+                self.session.execute(insert, (k, k))
+                self.written.add(k)
+                if cql.rows(self.session, select, (k,)) != [(k,)]:
+                    self.failures.append(f"{k} was written and is not there")
+                applied = self.session.execute(count, (counted + 1, counted)).one()
+                if applied[0]:
+                    counted += 1
+                elif not self.expected or applied[1] != counted + 1:
+                    # After an error without an answer the addition may be there already.
+                    self.failures.append(f"addition {counted + 1} was not applied: {applied}")
+                else:
+                    counted += 1
+            except self.expected:
+                pass
+            except Exception as error:
+                self.failures.append(repr(error))
+
+
+def is_moved(session, name, source, target):
+    where = replicas_of(session, name)
+    return target in where and source not in where
+
+
+def check_all(cluster, name, written):
+    """Every replica alone has all that was written."""
+    for number in range(1, 5):
+        with cluster.driver(only=number) as driver:
+            scan = SimpleStatement(f"SELECT k FROM {name}.t", consistency_level=ConsistencyLevel.ALL)
+            found = {k for (k,) in cql.rows(driver.connect(), scan)}
+            assert written <= found, sorted(written - found)[:5]
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_a_tablet_goes_round_the_nodes_while_it_is_written_and_read(cluster, session, replicas):
+    name = keyspace(session, replicas)
+    nodes = hosts(cluster)
+    with Load(cluster, name) as load:
+        for turn in range(6):
+            where = replicas_of(session, name)
+            source = sorted(where)[turn % len(where)]
+            target = next(host for host in sorted(nodes) if host not in where)
+            cluster.node(2).nodetool("movetablet", name, "t", "0", str(turn % SHARDS), source, target)
+            now = replicas_of(session, name)
+            assert source not in now and now[target] == turn % SHARDS
+    assert len(load.written) > 10
+    check_all(cluster, name, load.written)
+    assert not any(node.api(f"/storage_service/keyspace_flush/{name}", method="POST")[0] >= 400 for node in cluster)
+    here = replicas_of(session, name)
+    for host, node in nodes.items():
+        files = list(node.workdir.glob(f"data/{name}/t-*/*-Data.db"))
+        assert bool(files) == (host in here), f"{host} has {files}, and the replicas are {here}"
+
+
+def test_nodes_that_are_killed_in_the_middle_lose_nothing(cluster, session):
+    name = keyspace(session, 3)
+    nodes = hosts(cluster)
+    with Load(cluster, name, expected=OF_A_DYING_NODE) as load:
+        for turn, victim in enumerate(["target", "source", "target", "source"]):
+            where = replicas_of(session, name)
+            # The client's own node stays.
+            first = cluster.node(1).api("/storage_service/hostid/local")[1]
+            source = next(host for host in sorted(where, key=lambda host: (host == first, host)))
+            target = next(host for host in sorted(nodes) if host not in where)
+            cluster.node(1).api(
+                f"/ceto/tasks/move_tablet?ks={name}&table=t&token=0&dst_shard=0&host={source}&dst_host={target}", method="POST"
+            )
+            killed = nodes[target if victim == "target" else source]
+            if killed is cluster.node(1):
+                continue
+            killed.kill9()
+            killed.start()
+            cluster.sees_itself_whole()
+            eventually("the tablet is on the other node", lambda: is_moved(session, name, source, target))
+    check_all(cluster, name, load.written)
