@@ -177,6 +177,9 @@ fn writer_options(job: &Job) -> Result<WriterOptions, Error> {
     let partitions: u64 = job.inputs.iter().map(|r| r.meta().partitions).sum();
     let mut options = WriterOptions::of_table(&job.table, partitions, base).map_err(Error::Options)?;
     options.host_id = job.host_id;
+    options.dropped = statistics()
+        .flat_map(|s| sstable::kept_columns(s, &job.table))
+        .collect();
     Ok(options)
 }
 

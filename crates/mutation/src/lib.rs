@@ -10,6 +10,7 @@ pub mod block;
 pub mod bound;
 pub mod compact;
 pub mod cut;
+pub mod dropped;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod merge;

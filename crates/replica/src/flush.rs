@@ -4,6 +4,8 @@
 //! frozen memtable by it. Then it tells the log that those writes need no replay and releases the segments that no
 //! memtable needs. A flush that fails (a full disk) leaves the memtable frozen and readable, and is tried again.
 
+use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,6 +48,19 @@ fn for_each_block<E>(memtable: &Memtable, mut f: impl FnMut(&PartitionBlock) -> 
     Ok(())
 }
 
+/// The dropped columns of which a memtable has cells that are newer than the DROP.
+fn kept_columns(memtable: &Memtable, table: &Table) -> Vec<usize> {
+    let mut kept = BTreeSet::new();
+    if table.layout.has_dropped() {
+        let noted: Result<(), Infallible> = for_each_block(memtable, |block| {
+            mutation::dropped::note_inherited(&table.layout, block, &mut kept);
+            Ok(())
+        });
+        let Ok(()) = noted;
+    }
+    kept.into_iter().collect()
+}
+
 /// Why a memtable was not written.
 struct FlushError {
     text: String,
@@ -83,6 +98,7 @@ fn write_sstable(
     let base = EncodingBase::of_minima(Some(memtable.min_timestamp()).filter(|&t| t != i64::MAX), None, None);
     let mut options = WriterOptions::of_table(table, memtable.partition_count() as u64, base)?;
     options.host_id = Some(host_id);
+    options.dropped = kept_columns(memtable, table);
     // The entries of the table's and the keyspace's directory must survive a power loss as the files do. That a directory is
     // there says nothing, as whoever made it may have been killed; a sealed sstable in it does.
     let is_durable = runtime::fs::exists(dir) && !sstable::list(dir)?.is_empty();

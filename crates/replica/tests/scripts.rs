@@ -8,6 +8,7 @@
 //! write K: LINE [| LINE…]     one mutation of partition K, committed
 //! together K: LINE | K: LINE  one record of the log with several mutations
 //! flush · compact · truncate · drop
+//! alter drop C @T · alter add C   a column is dropped as of a timestamp, or added again
 //! read K                      what the partition says, over all sources
 //! row K C                     one row by its name, and whether memory alone could answer
 //! sstables · memory · log     what the shard holds
@@ -30,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mutation::{ClusteringSlice, Mutation, PartitionBlock};
-use replica::{PartitionRead, PartitionReader, ReadError, Shard, TableStore, TombstoneHold};
+use replica::{PartitionRead, PartitionReader, ReadError, Shard, TableStore, TombstoneHold, WantedTable};
 use runtime::sim::{CrashKind, Simulation};
 use schema::{Table, TableOptions};
 use support::{Limits, open_table, shard_with, whole};
@@ -55,7 +56,7 @@ struct Script {
     out: RefCell<Vec<String>>,
     end: Cell<Option<End>>,
     limits: Limits,
-    table: Arc<Table>,
+    table: RefCell<Arc<Table>>,
 }
 
 impl Script {
@@ -77,8 +78,12 @@ impl Script {
                 segment_bytes: case.number("segment", 1 << 20),
                 log_bytes_max: case.number("log", 64 << 20),
             },
-            table: Arc::new(table),
+            table: RefCell::new(Arc::new(table)),
         }
+    }
+
+    fn table(&self) -> Arc<Table> {
+        self.table.borrow().clone()
     }
 
     fn say(&self, text: impl Into<String>) {
@@ -185,7 +190,7 @@ impl Process {
             last_generation(),
             tasks::Tasks::new(1, uuid::Uuid::nil()),
         );
-        let table = script.table.clone();
+        let table = script.table();
         open_table(&shard, &table, &[shard.token_range()]);
         let store = shard.store(table.id).expect("it was opened");
         if !old_log.is_empty() {
@@ -217,7 +222,7 @@ impl Process {
         let (key, lines) = text.split_once(": ").unwrap_or_else(|| panic!("K: LINE in {text}"));
         let key = key.trim().parse::<i32>().expect("a partition key").to_be_bytes();
         let lines = lines.replace(" | ", "\n");
-        (key.to_vec(), notation::mutation(&self.script.table, &key, &lines))
+        (key.to_vec(), notation::mutation(&self.script.table(), &key, &lines))
     }
 
     async fn step(&self, line: &str) {
@@ -230,7 +235,8 @@ impl Process {
             "flush" => failed(self.shard.flush(&self.store, &tablet).await),
             "compact" => failed(self.shard.compact_table(&self.store).await),
             "truncate" => failed(self.shard.truncate(&self.store).await),
-            "drop" => failed(self.shard.drop_table(self.script.table.id).await),
+            "alter" => failed(self.alter(rest).await),
+            "drop" => failed(self.shard.drop_table(self.store.table().id).await),
             "read" => format!("{line}: {}", self.read(rest).await),
             "row" => format!("{line}: {}", self.read_row(rest).await),
             "sstables" => format!("sstables: {}", self.sstables()),
@@ -270,6 +276,29 @@ impl Process {
         };
         if !said.is_empty() {
             self.script.say(notation::shorten(&said));
+        }
+    }
+
+    /// `drop COLUMN @T`, or `add COLUMN` of one that was dropped.
+    async fn alter(&self, text: &str) -> Result<(), String> {
+        let mut table = (*self.script.table()).clone();
+        let words: Vec<&str> = text.split(' ').collect();
+        match words[..] {
+            ["drop", column, at] => table.drop_column(column, at[1..].parse().expect("a timestamp")),
+            ["add", column] => {
+                let dropped = table.last_dropped().find(|d| d.name == column).cloned();
+                let dropped = dropped.expect("it was dropped");
+                table.add_column(column, dropped.cql_type, dropped.kind);
+            }
+            _ => panic!("drop COLUMN @T, or add COLUMN, in {text}"),
+        }
+        let table = Arc::new(table);
+        *self.script.table.borrow_mut() = table.clone();
+        let ranges = vec![self.shard.token_range()];
+        self.shard.reconcile(&[WantedTable { table, ranges }]);
+        match words[0] {
+            "add" => self.shard.reopen_sstables(&self.store).await,
+            _ => Ok(()),
         }
     }
 
@@ -349,7 +378,7 @@ impl Process {
 
     /// The partition at once, whose rows are the same when it is read row by row.
     async fn read(&self, key: &str) -> String {
-        let table = &self.script.table;
+        let table = &self.script.table();
         let text = |block: &PartitionBlock| notation::block_text(table, block);
         let rows = |blocks: &[PartitionBlock]| {
             let all = blocks.iter().map(text).collect::<Vec<_>>().join("\n");
@@ -375,7 +404,7 @@ impl Process {
 
     /// One row by its name, which says what its partition says of it.
     async fn read_row(&self, text: &str) -> String {
-        let table = &self.script.table;
+        let table = &self.script.table();
         let (key, clustering) = text.split_once(' ').expect("K C");
         let mut read = Self::partition(key);
         let clustering = notation::prefix(table, clustering);
@@ -495,4 +524,9 @@ fn restarts_and_what_the_log_keeps() {
 #[test]
 fn damaged_sstables() {
     testkit::run(path!("tests/suites/damage.txt"), play);
+}
+
+#[test]
+fn dropped_columns_that_are_added_again() {
+    testkit::run(path!("tests/suites/dropped.txt"), play);
 }

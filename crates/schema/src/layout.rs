@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use stdx::vint;
 use types::{Comparator, CqlType};
 
-use crate::table::{ColumnId, ColumnKind, Table};
+use crate::table::{ColumnId, ColumnKind, DroppedColumn, Table};
 
 /// How the cell of one column is stored in a packed row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,7 +31,36 @@ pub struct RowLayout {
     paths: Vec<Option<Comparator>>,
     complex: bool,
     /// By column id; empty while nothing was dropped.
-    dropped: Vec<bool>,
+    dropped: Vec<Option<Successor>>,
+}
+
+/// The column that inherits the newer cells of a dropped one: the living column of its name, or the one of that name that was dropped last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Successor {
+    /// Its column id.
+    pub id: usize,
+    /// Only cells above this timestamp are inherited.
+    pub newer_than: i64,
+}
+
+impl Successor {
+    /// A counter has no successor, because a counter that was dropped cannot be added again.
+    fn of(dropped: &DroppedColumn, table: &Table) -> Self {
+        let same_name = |d: &&DroppedColumn| d.kind == dropped.kind && d.name == dropped.name;
+        let living = table
+            .columns
+            .iter()
+            .find(|c| c.kind == dropped.kind && c.name == dropped.name);
+        let last = table.dropped.iter().rfind(same_name).map_or(dropped.id, |d| d.id);
+        let drops = table.dropped.iter().filter(same_name).map(|d| d.dropped_at_us);
+        Self {
+            id: usize::from(living.map_or(last, |c| c.id).0),
+            newer_than: match dropped.cql_type {
+                CqlType::Counter => i64::MAX,
+                _ => drops.max().unwrap_or(dropped.dropped_at_us),
+            },
+        }
+    }
 }
 
 impl RowLayout {
@@ -49,9 +78,9 @@ impl RowLayout {
             layout.set(c.id, &c.cql_type);
             let id = usize::from(c.id.0);
             if layout.dropped.len() <= id {
-                layout.dropped.resize(id + 1, false);
+                layout.dropped.resize(id + 1, None);
             }
-            layout.dropped[id] = true;
+            layout.dropped[id] = Some(Successor::of(c, table));
         }
         layout
     }
@@ -104,10 +133,22 @@ impl RowLayout {
         }
     }
 
-    /// Whether the column was dropped: its cells are there until a compaction, but nobody sees them.
+    /// Whether the column was dropped. No reader sees its cells.
     #[inline]
     pub fn is_dropped(&self, id: usize) -> bool {
-        !self.dropped.is_empty() && self.dropped.get(id).copied().unwrap_or(false)
+        self.successor(id).is_some()
+    }
+
+    /// Whether any column was dropped.
+    #[inline]
+    pub fn has_dropped(&self) -> bool {
+        !self.dropped.is_empty()
+    }
+
+    /// Of a dropped column: which column inherits its cells, and from which timestamp on.
+    #[inline]
+    pub fn successor(&self, id: usize) -> Option<Successor> {
+        self.dropped.get(id).copied().flatten()
     }
 
     /// Whether any column ever was a multi-cell one.

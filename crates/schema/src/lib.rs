@@ -12,7 +12,7 @@ pub mod record;
 mod table;
 mod text;
 
-pub use layout::{CellLayout, ClusteringOrder, RowLayout, components, push_component, split_component};
+pub use layout::{CellLayout, ClusteringOrder, RowLayout, Successor, components, push_component, split_component};
 pub use object::{Change, KeyspaceObject, Object, ObjectKind, ObjectName};
 pub use table::{
     Column, ColumnId, ColumnKind, DroppedColumn, Keyspace, RateLimits, Schema, Table, TableId, TableOptions,

@@ -182,7 +182,7 @@ impl Encoder {
         let slot_of = |id: usize| by_id.get(id).copied().flatten();
         if slots.are_ids_ascending {
             for (id, column) in row.columns(layout) {
-                // A dropped column's cells end here.
+                // A dropped column's cells end here, unless the file keeps what is newer than the DROP.
                 let Some(slot) = slot_of(id) else { continue };
                 self.present.push(slot);
                 cells.column(&slots.slots[usize::from(slot)], &column)?;

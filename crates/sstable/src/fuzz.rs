@@ -163,7 +163,7 @@ fn statistics() -> Statistics {
     collector.cell();
     collector.partition(b"key", 100);
     let base = EncodingBase::of_minima(Some(SHARED.timestamp), None, None);
-    collector.finish(SerializationHeader::of_table(&table(), base), 0.01)
+    collector.finish(SerializationHeader::of_table(&table(), &[], base), 0.01)
 }
 
 fn compressed(compressor: Compressor) -> Vec<u8> {

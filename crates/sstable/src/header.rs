@@ -9,12 +9,13 @@
 //! before multi-cell ones, each by the bytes of the name.
 
 use mutation::{Column, PartitionBlock, RowView, Tombstone};
-use schema::{CellLayout, ColumnKind, RowLayout, Table};
+use schema::{CellLayout, ColumnKind, RowLayout, Successor, Table};
 use stdx::bytes::Reader;
 use stdx::vint;
 use types::{CqlType, partition_key_from_marshal_name, partition_key_marshal_name};
 
 use crate::error::Damage;
+use crate::statistics::Statistics;
 
 /// Seconds of 2015-09-22, which the header's minima count from.
 const EPOCH_SECONDS: i64 = 1_442_880_000;
@@ -205,15 +206,19 @@ fn get_type(r: &mut Reader<'_>) -> Result<(CqlType, bool), Damage> {
 }
 
 impl SerializationHeader {
-    /// The header of a file that is written for `table`.
+    /// The header of a file that is written for `table`. `dropped` are the dropped columns of which the file has cells.
     #[must_use]
-    pub fn of_table(table: &Table, base: EncodingBase) -> Self {
+    pub fn of_table(table: &Table, dropped: &[usize], base: EncodingBase) -> Self {
         let columns = |kind: ColumnKind| {
-            let of_kind = table.columns.iter().filter(|c| c.kind == kind);
-            let mut columns: Vec<HeaderColumn> = of_kind
-                .map(|c| HeaderColumn {
-                    name: c.name.clone(),
-                    cql_type: c.cql_type.clone(),
+            let living = table.columns.iter().filter(|c| c.kind == kind);
+            let living = living.map(|c| (&c.name, &c.cql_type));
+            let kept = table.dropped.iter().filter(|c| c.kind == kind);
+            let kept = kept.filter(|c| dropped.contains(&usize::from(c.id.0)));
+            let mut columns: Vec<HeaderColumn> = living
+                .chain(kept.map(|c| (&c.name, &c.cql_type)))
+                .map(|(name, cql_type)| HeaderColumn {
+                    name: name.clone(),
+                    cql_type: cql_type.clone(),
                 })
                 .collect();
             sort_columns(&mut columns);
@@ -296,7 +301,7 @@ impl SerializationHeader {
 /// Where a cell of the file goes in the table's rows, or comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Slot {
-    /// The table's column; None: it does not have it, the cell is skipped.
+    /// The table's column, a living one or one that was dropped; None: the cell is skipped.
     pub(crate) id: Option<u16>,
     /// How the table's rows hold it.
     pub(crate) layout: CellLayout,
@@ -341,13 +346,9 @@ impl Slots {
         let mut slots = Vec::with_capacity(columns.len());
         for c in columns {
             let living = table.columns.iter().find(|t| t.kind == kind && t.name == c.name);
-            let dropped_at = table
-                .dropped
-                .iter()
-                .filter(|d| d.kind == kind && d.name == c.name)
-                .map(|d| d.dropped_at_us)
-                .max()
-                .unwrap_or(i64::MIN);
+            let last_dropped = table.dropped.iter().rfind(|d| d.kind == kind && d.name == c.name);
+            let successor = last_dropped.and_then(|d| table.layout.successor(usize::from(d.id.0)));
+            let dropped_at = successor.map_or(i64::MIN, |s| s.newer_than);
             if let Some(t) = living
                 && !fits(&c.cql_type, &t.cql_type)
             {
@@ -363,17 +364,18 @@ impl Slots {
                     ));
                 }
             }
-            let is_known = living.is_some() || table.dropped.iter().any(|d| d.kind == kind && d.name == c.name);
-            if !is_known {
+            if living.is_none() && last_dropped.is_none() {
                 return Err(format!(
                     "column {} ({}) is in the file, and {}.{} has none of that name and had none: add the column, or what the file has in it would be lost",
                     c.name, c.cql_type, table.keyspace, table.name
                 ));
             }
-            let target = living.filter(|t| fits(&c.cql_type, &t.cql_type));
+            let living = living.map(|t| (t.id, &t.cql_type));
+            let target = living.or(last_dropped.map(|d| (d.id, &d.cql_type)));
+            let target = target.filter(|(_, cql_type)| fits(&c.cql_type, cql_type));
             slots.push(Slot {
-                id: target.map(|t| t.id.0),
-                layout: target.map_or(CellLayout::Unknown, |t| table.layout.cell(usize::from(t.id.0))),
+                id: target.map(|(id, _)| id.0),
+                layout: target.map_or(CellLayout::Unknown, |(id, _)| table.layout.cell(usize::from(id.0))),
                 dropped_at,
                 fixed_len: c.cql_type.fixed_len(),
                 is_complex: c.cql_type.is_multi_cell(),
@@ -381,6 +383,27 @@ impl Slots {
         }
         Ok(Self::new(slots))
     }
+}
+
+/// The dropped columns of which a file may have cells that are newer than the DROP. They outlive a rewrite of the file, because the column may be added
+/// again.
+#[must_use]
+pub fn kept_columns(statistics: &Statistics, table: &Table) -> Vec<usize> {
+    let kinds = [
+        (ColumnKind::Static, &statistics.header.statics),
+        (ColumnKind::Regular, &statistics.header.regulars),
+    ];
+    let mut kept = Vec::new();
+    for (id, dropped) in table.dropped.iter().map(|d| (usize::from(d.id.0), d)) {
+        let is_in_file = kinds
+            .iter()
+            .any(|(kind, columns)| *kind == dropped.kind && columns.iter().any(|c| c.name == dropped.name));
+        let is_newer = |s: Successor| s.id == id && statistics.max_timestamp > s.newer_than;
+        if is_in_file && table.layout.successor(id).is_some_and(is_newer) {
+            kept.push(id);
+        }
+    }
+    kept
 }
 
 /// Whether values of type `file` can stand in a column of type `table`.

@@ -48,7 +48,7 @@ pub use compression::{Compression, Compressor};
 pub use cursor::PartitionCursor;
 pub use error::Error;
 pub use generation::{Generation, Generations};
-pub use header::{EncodingBase, HeaderColumn, SerializationHeader};
+pub use header::{EncodingBase, HeaderColumn, SerializationHeader, kept_columns};
 pub use histogram::{EstimatedHistogram, TombstoneHistogram};
 pub use quarantine::{Quarantined, accept, quarantine, quarantined, read_twice};
 pub use reader::{Meta, Reader};

@@ -9,6 +9,7 @@
 
 use std::path::Path;
 
+use mutation::dropped::inherit_block;
 use mutation::{Bound, PartitionBlock, RangeTombstone, Tombstone};
 use schema::{Table, components};
 use std::cmp::Ordering;
@@ -46,6 +47,8 @@ pub struct WriterOptions {
     pub host_id: Option<Uuid>,
     /// Minima of what will be appended, for the size of the file.
     pub base: EncodingBase,
+    /// Ids of dropped columns of which the file keeps cells that are newer than the DROP.
+    pub dropped: Vec<usize>,
     /// Level of leveled compaction.
     pub level: u32,
     /// Milliseconds since the epoch; 0 is never.
@@ -66,6 +69,7 @@ impl WriterOptions {
             estimated_partitions,
             host_id: None,
             base,
+            dropped: Vec::new(),
             level: 0,
             repaired_at: 0,
         })
@@ -244,7 +248,7 @@ impl Writer {
             version: Version::Me,
             generation: generation.into(),
         };
-        let header = SerializationHeader::of_table(table, options.base);
+        let header = SerializationHeader::of_table(table, &options.dropped, options.base);
         let data_path = descriptor.path(Component::Data);
         let format = Format::of(&header, table).map_err(|e| Error::schema(&data_path, e))?;
         let cleanup = Cleanup(Some(descriptor.clone()));
@@ -318,6 +322,8 @@ impl Writer {
     }
 
     fn append_block(&mut self, block: &PartitionBlock) -> Result<(), Error> {
+        let inherited = inherit_block(&self.table.layout, block);
+        let block = inherited.as_ref().unwrap_or(block);
         // A partition begins with the first block that has something.
         if self.current.is_none() && block.is_empty() {
             return Ok(());
