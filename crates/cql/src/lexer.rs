@@ -242,7 +242,7 @@ impl Lexer<'_> {
             self.position = end;
             return self.token(TokenKind::Uuid, start);
         }
-        if matches!(self.at(0), b'p' | b'P')
+        if self.at(0) == b'P'
             && let Some(length) = iso_duration_length(&self.bytes[start..])
         {
             self.position += length;
@@ -379,13 +379,14 @@ fn duration_length(text: &[u8]) -> Option<usize> {
     (position > 0 && ends).then_some(position)
 }
 
-/// The length of an ISO 8601 duration (`P1Y2M3DT4H5M6S`, `P2W`, `P0001-02-03T04:05:06`), when the text begins with one.
-pub(crate) fn iso_duration_length(text: &[u8]) -> Option<usize> {
+/// The length of an ISO 8601 duration (`P1Y2M3DT4H5M6S`, `P2W`, `P0001-02-03T04:05:06`), when the text begins with one. Its letters are capitals; other
+/// text is a word.
+fn iso_duration_length(text: &[u8]) -> Option<usize> {
     const ALTERNATIVE: &[u8] = b"Pdddd-dd-ddTdd:dd:dd";
     if text.len() >= ALTERNATIVE.len()
         && ALTERNATIVE.iter().zip(text).all(|(shape, byte)| match shape {
             b'd' => byte.is_ascii_digit(),
-            other => byte.eq_ignore_ascii_case(other),
+            other => byte == other,
         })
     {
         return Some(ALTERNATIVE.len());
@@ -396,9 +397,10 @@ pub(crate) fn iso_duration_length(text: &[u8]) -> Option<usize> {
     let mut units: &[u8] = b"YMWD";
     loop {
         let digits = digits_length(&text[position..]);
-        let unit = text.get(position + digits).copied().unwrap_or(0).to_ascii_uppercase();
+        let unit = text.get(position + digits).copied().unwrap_or(0);
         if digits == 0 {
-            if unit == b'T' && !in_time {
+            let is_time = unit == b'T' && text.get(position + 1).is_some_and(u8::is_ascii_digit);
+            if is_time && !in_time {
                 in_time = true;
                 units = b"HMS";
                 position += 1;

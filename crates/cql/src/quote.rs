@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::keyword::keyword;
-use crate::lexer::{is_word_byte, iso_duration_length};
+use crate::lexer::is_word_byte;
 
 /// A name as it must be written: in double quotes when it is not a lower-case word or is a reserved one.
 pub fn quote_identifier(name: &str) -> Cow<'_, str> {
@@ -27,9 +27,9 @@ pub fn quote_string(text: &str) -> String {
 fn is_bare_word(name: &str) -> bool {
     let bytes = name.as_bytes();
     bytes.first().is_some_and(u8::is_ascii_lowercase)
-        && bytes.iter().all(|&byte| is_word_byte(byte) && !byte.is_ascii_uppercase())
-        // `p1y` is a duration.
-        && !(bytes[0] == b'p' && iso_duration_length(bytes).is_some())
+        && bytes
+            .iter()
+            .all(|&byte| is_word_byte(byte) && !byte.is_ascii_uppercase())
 }
 
 #[cfg(test)]
@@ -51,7 +51,8 @@ mod tests {
             ("a b", "\"a b\""),
             ("a\"b", "\"a\"\"b\""),
             ("é", "\"é\""),
-            ("p1y", "\"p1y\""),
+            ("p1y", "p1y"),
+            ("P1Y", "\"P1Y\""),
             ("p1", "p1"),
         ];
         for (name, expected) in cases {
