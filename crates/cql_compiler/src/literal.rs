@@ -49,13 +49,18 @@ pub(crate) fn preferred_type(literal: &Literal) -> Option<CqlType> {
     })
 }
 
-/// Whether the shortest text of the nearest double is the number that was written.
+/// Whether the number that was written is the nearest double as Java writes it: in as few digits as tell it from other doubles, and at least in two.
 fn is_exact(text: &str, value: f64) -> bool {
     if !value.is_finite() {
         return !text.contains(|c: char| c.is_ascii_digit());
     }
     let read = |text: &str| CqlType::Decimal.parse_literal(types::LiteralKind::Float, text);
-    match (read(text), read(&format!("{value:e}"))) {
+    let shortest = format!("{value:e}");
+    let in_java = match shortest.contains('.') {
+        true => shortest,
+        false => format!("{value:.1e}"),
+    };
+    match (read(text), read(&in_java)) {
         (Ok(written), Ok(nearest)) => CqlType::Decimal.compare(&written, &nearest).is_eq(),
         _ => false,
     }
