@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use types::{CollectionBuilder, CollectionIter, CqlType, MapIter};
+use types::{CollectionBuilder, CqlType, MapIter, TupleIter};
 
 use super::aggregate::Aggregate;
 use super::arithmetic::numeric_types;
@@ -84,7 +84,7 @@ impl CollectionFunction {
     pub(crate) fn apply(&self, bytes: &[u8]) -> Result<Option<Vec<u8>>, PlanError> {
         let mut out = Vec::new();
         let pairs = || MapIter::new(bytes).into_iter().flatten().flatten();
-        let elements = || CollectionIter::new(bytes).into_iter().flatten().flatten();
+        let elements = || elements_of(bytes);
         match self {
             Self::Keys => push_list(pairs().map(|(key, _)| key), &mut out),
             Self::Values => push_list(pairs().map(|(_, value)| value), &mut out),
@@ -95,13 +95,20 @@ impl CollectionFunction {
             Self::Over(aggregate) => {
                 let mut accumulator = aggregate.start();
                 for element in elements() {
-                    accumulator.add(Some(element))?;
+                    accumulator.add(element)?;
                 }
                 return accumulator.finish();
             }
         }
         Ok(Some(out))
     }
+}
+
+/// The elements of a serialised list or set. A list that is not stored may have nulls: the times to live of elements, or the values of a list literal.
+pub(crate) fn elements_of(bytes: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
+    let (count, elements) = bytes.split_first_chunk().unwrap_or((&[0; 4], &[]));
+    let count = usize::try_from(i32::from_be_bytes(*count)).unwrap_or(0);
+    TupleIter::new(elements).take(count).map_while(Result::ok)
 }
 
 /// Appends a serialised list.

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use types::{CollectionIter, CqlType, MapIter, TupleIter, Value, VectorIter};
+use types::{CqlType, MapIter, TupleIter, Value, VectorIter};
 
+use super::collection::elements_of;
 use super::number::{decimal_in_java, double_text, float_text};
 use super::time;
 
@@ -22,8 +23,7 @@ pub(crate) fn write(out: &mut String, cql_type: &CqlType, value: Option<&[u8]>) 
     match cql_type {
         CqlType::Frozen(inner) => write(out, inner, value),
         CqlType::List(element) | CqlType::Set(element) => {
-            let elements = CollectionIter::new(bytes).into_iter().flatten().flatten();
-            write_array(out, elements.map(|bytes| (&**element, Some(bytes))));
+            write_array(out, elements_of(bytes).map(|bytes| (&**element, bytes)));
         }
         CqlType::Vector(element, dimension) => {
             let elements = VectorIter::new(bytes, *dimension, element.fixed_len()).flatten();
