@@ -230,8 +230,8 @@ impl Compiler<'_, '_> {
         Ok(Expression::OfCells {
             is_ttl: function == "ttl",
             wanted: match &cells {
-                _ if function == "maxwritetime" => Wanted::Latest,
                 Expression::Element { .. } => Wanted::One,
+                _ if function == "maxwritetime" => Wanted::Latest,
                 _ => Wanted::All,
             },
             cells: Box::new(cells),
@@ -278,7 +278,14 @@ impl Compiler<'_, '_> {
         }
         let part = match argument {
             Selector::Column(_) => None,
-            part => Some(Box::new(self.expression(part, &self.inference.type_of(part)?)?)),
+            part => {
+                let mut part = self.expression(part, &self.inference.type_of(part)?)?;
+                // An empty slice has no times.
+                if let Expression::Slice { is_multi_cell, .. } = &mut part {
+                    *is_multi_cell = true;
+                }
+                Some(Box::new(part))
+            }
         };
         Ok(Expression::OfCell {
             column,
