@@ -140,13 +140,29 @@ impl Expression {
         }
     }
 
+    /// As [`Expression::eval`]; a marker may be unset too.
+    pub(super) fn eval_argument<'a>(&'a self, input: &Input<'a>) -> Result<Evaluated<'a>, PlanError> {
+        match self {
+            Self::Term(operand) => operand.eval(input.ctx),
+            other => Ok(other.eval(input)?.map_or(Evaluated::Null, Evaluated::Value)),
+        }
+    }
+
     /// The value; `None` is null.
     pub(super) fn eval<'a>(&'a self, input: &Input<'a>) -> Result<Option<Cow<'a, [u8]>>, PlanError> {
         Ok(match self {
             Self::Column(column) => input.row.and_then(|row| row.get(*column)).map(Cow::Borrowed),
             Self::Term(operand) => eval_term(operand, input)?,
             Self::Apply { operation, arguments } => {
-                let values = arguments.iter().map(|a| a.eval(input)).collect::<Result<Vec<_>, _>>()?;
+                let mut values = Vec::with_capacity(arguments.len());
+                for (index, argument) in arguments.iter().enumerate() {
+                    let is_call = matches!(operation, Operation::Call(_));
+                    values.push(match argument.eval_argument(input)? {
+                        Evaluated::Value(value) => Some(value),
+                        Evaluated::Unset if is_call => return Err(operation.unset_error(index)),
+                        Evaluated::Null | Evaluated::Unset => None,
+                    });
+                }
                 match operation {
                     // A list that is only returned may hold nulls; one that is stored may not.
                     Operation::List if values.iter().any(Option::is_none) => Some(Cow::Owned(list_with_nulls(&values))),

@@ -10,7 +10,7 @@ mod partial;
 use schema::Table;
 use types::CqlType;
 
-use crate::bind::{BindContext, ResultColumn};
+use crate::bind::{BindContext, Evaluated, ResultColumn};
 use crate::error::PlanError;
 use crate::function::{Accumulator, Aggregate, json};
 use crate::restrict::no_column;
@@ -229,12 +229,16 @@ impl Selection {
                         group: &[],
                         ctx,
                     };
-                    let value = call
-                        .argument
-                        .as_ref()
-                        .map(|argument| argument.eval(&input))
-                        .transpose()?
-                        .flatten();
+                    let argument = call.argument.as_ref().map(|argument| argument.eval_argument(&input));
+                    let value = match argument.transpose()? {
+                        Some(Evaluated::Value(value)) => Some(value),
+                        Some(Evaluated::Unset) => {
+                            return Err(PlanError::invalid(
+                                "Invalid unset value for the argument of an aggregate",
+                            ));
+                        }
+                        Some(Evaluated::Null) | None => None,
+                    };
                     accumulator.add(value.as_deref())?;
                 }
                 group.needs_first
