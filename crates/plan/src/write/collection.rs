@@ -209,6 +209,11 @@ fn pack_complex(
     };
     let mut out = Elements::none();
     match (&assignment.change, value) {
+        // The list must have the element, though it stays as it is.
+        (Change::PutAt { .. }, Evaluated::Unset) => {
+            change_list(packer, assignment, column, value, list)?;
+            return Ok(out);
+        }
         (_, Evaluated::Unset) => return Ok(out),
         (Change::Delete, _) => {
             out.tombstone = packer.times.tombstone();
@@ -256,21 +261,16 @@ fn pack_complex(
                 _ => "Invalid null set element",
             }));
         }
-        (Change::Put { key, .. }, value) => match key.eval(packer.ctx)? {
-            Evaluated::Value(k) => {
-                let value = if let Evaluated::Value(v) = value {
-                    Some(v.to_vec())
-                } else {
-                    None
-                };
-                out.elements.push(Element {
-                    path: k.into_owned(),
-                    value,
-                });
-            }
-            Evaluated::Null => return Err(PlanError::invalid("Invalid null map key")),
-            Evaluated::Unset => return Err(PlanError::invalid("Invalid unset map key")),
-        },
+        (Change::Put { key, .. }, value) => {
+            let key = key.eval(packer.ctx)?;
+            out.elements.push(Element {
+                path: map_key(&key)?.to_vec(),
+                value: match value {
+                    Evaluated::Value(v) => Some(v.to_vec()),
+                    Evaluated::Null | Evaluated::Unset => None,
+                },
+            });
+        }
         (Change::Count(_), Evaluated::Value(number)) => out.elements.push(Element {
             path: Vec::new(),
             value: Some(number.to_vec()),
@@ -294,6 +294,15 @@ fn pack_complex(
     Ok(out)
 }
 
+/// The key of a map that a change names.
+pub(super) fn map_key<'k>(key: &'k Evaluated<'_>) -> Result<&'k [u8], PlanError> {
+    match key {
+        Evaluated::Value(key) => Ok(key),
+        Evaluated::Null => Err(PlanError::invalid("Invalid null map key")),
+        Evaluated::Unset => Err(PlanError::invalid("Invalid unset map key")),
+    }
+}
+
 /// Changes of a list that name elements by place or value.
 fn change_list(
     packer: &Packer<'_>,
@@ -304,8 +313,10 @@ fn change_list(
 ) -> Result<Vec<Element>, PlanError> {
     let have = list.map_or(&[][..], Vec::as_slice);
     let place = |index: Evaluated<'_>| -> Result<Vec<u8>, PlanError> {
-        let Evaluated::Value(i) = index else {
-            return Err(PlanError::invalid("Invalid null value for list index"));
+        let i = match index {
+            Evaluated::Value(i) => i,
+            Evaluated::Null => return Err(PlanError::invalid("Invalid null value for list index")),
+            Evaluated::Unset => return Err(PlanError::invalid("Invalid unset value for list index")),
         };
         let i = i32::from_be_bytes(i.as_ref().try_into().map_err(|_| malformed(column))?);
         if have.is_empty() {

@@ -4,6 +4,7 @@ use mutation::row::{Cell, Liveness, RowBuilder, Shared};
 use mutation::{ClusteringSlice, MutationBuilder, RangeTombstone, Tombstone};
 use schema::{CellLayout, push_component};
 use smallvec::SmallVec;
+use types::CqlType;
 use types::token::{Token, token_of};
 
 use super::collection::{self, Elements, pack_changes, sum};
@@ -293,6 +294,13 @@ impl WritePlan {
 }
 
 /// Refuses a row whose clustering values are longer in all than a key may be.
+/// Whether changes do nothing: no marker of them is set. A list must have the element that is named, though it stays as it is.
+fn is_idle(changes: &[ColumnChange], values: &Values<'_>) -> bool {
+    let is_unset =
+        |(c, v): (&ColumnChange, &Evaluated<'_>)| *v == Evaluated::Unset && !matches!(c.change, Change::PutAt { .. });
+    changes.iter().zip(values).all(is_unset)
+}
+
 fn check_clustering_key(key: &[u8]) -> Result<(), PlanError> {
     if key.len() <= KEY_BYTES_MAX {
         return Ok(());
@@ -385,7 +393,7 @@ impl<'p> Packer<'p> {
         }
         let statics = &self.plan.statics;
         let mut values = self.evaluate(statics)?;
-        if values.iter().all(|v| *v == Evaluated::Unset) {
+        if is_idle(statics, &values) {
             return Ok(false);
         }
         let adds_to_list = |c: &ColumnChange| matches!(c.change, Change::Append(_) | Change::Prepend(_));
@@ -415,7 +423,7 @@ impl<'p> Packer<'p> {
     fn regulars(&self, m: &mut MutationBuilder<'_>) -> Result<bool, PlanError> {
         let plan = self.plan;
         let values = self.evaluate(&plan.regulars)?;
-        if !plan.marker && values.iter().all(|v| *v == Evaluated::Unset) {
+        if !plan.marker && is_idle(&plan.regulars, &values) {
             return Ok(false);
         }
         let mut result = Ok(false);
@@ -430,7 +438,7 @@ impl<'p> Packer<'p> {
     fn evaluate(&self, assignments: &'p [ColumnChange]) -> Result<Values<'p>, PlanError> {
         let mut values = Values::with_capacity(assignments.len());
         for assignment in assignments {
-            values.push(match &assignment.change {
+            let value = match &assignment.change {
                 Change::Set(o)
                 | Change::Replace(o)
                 | Change::Append(o)
@@ -442,7 +450,11 @@ impl<'p> Packer<'p> {
                 Change::Count(addends) => sum(addends, self.ctx)?,
                 Change::Put { value, .. } | Change::PutAt { value, .. } => value.eval(self.ctx)?,
                 Change::Delete => Evaluated::Null,
-            });
+            };
+            if value == Evaluated::Unset {
+                self.check_unset(assignment)?;
+            }
+            values.push(value);
         }
         if self.times.timestamp <= self.plan.dropped_at_max {
             self.leave_out_dropped(assignments, &mut values);
@@ -450,11 +462,26 @@ impl<'p> Packer<'p> {
         Ok(values)
     }
 
+    /// A change without a value does nothing, but the key of a map must be one.
+    #[cold]
+    fn check_unset(&self, assignment: &ColumnChange) -> Result<(), PlanError> {
+        let column = &self.plan.table.columns[assignment.column];
+        match &assignment.change {
+            Change::Put { key, .. } => collection::map_key(&key.eval(self.ctx)?).map(drop),
+            Change::Take(_) if matches!(column.cql_type, CqlType::Map(..)) => {
+                collection::map_key(&Evaluated::Unset).map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Leaves out what was dropped with an earlier column of the same name: the write is older than the DROP.
     #[cold]
     fn leave_out_dropped(&self, assignments: &[ColumnChange], values: &mut Values<'_>) {
         for (assignment, value) in assignments.iter().zip(values) {
-            if self.times.timestamp <= assignment.dropped_at {
+            // A list must have the element that is deleted, though such a deletion hides nothing.
+            let is_read = matches!(assignment.change, Change::TakeAt(_));
+            if self.times.timestamp <= assignment.dropped_at && !is_read {
                 *value = Evaluated::Unset;
             }
         }
@@ -489,7 +516,7 @@ impl<'p> Packer<'p> {
         let mut changes = assignments.iter().zip(values).peekable();
         while let Some((a, v)) = changes.next() {
             match v {
-                Evaluated::Unset => {}
+                Evaluated::Unset if !matches!(a.change, Change::PutAt { .. }) => {}
                 Evaluated::Value(v) if simple(a) => builder.value(a.id, v),
                 Evaluated::Null if simple(a) => builder.cell(a.id, &times.dead()),
                 _ => {
