@@ -228,3 +228,26 @@ fn a_request_applies_when_all_its_conditions_hold_and_deletes_only_what_it_read(
     );
     assert!(matches!(items.next(), Some(MutationItem::Row { .. })) && items.next().is_none());
 }
+
+#[test]
+fn a_condition_on_static_columns_shows_the_row_when_a_statement_beside_it_changes_rows() {
+    let schema = schema();
+    let rows = current(&schema, &[("INSERT INTO ks.t (k, c, v) VALUES (1, 5, 50)", 3)]);
+    for (beside, value) in [
+        ("UPDATE ks.t SET v = 1 WHERE k = 1 AND c = 2", Some(&[0, 0, 0, 50][..])),
+        ("INSERT INTO ks.t (k, s) VALUES (1, 1)", None),
+    ] {
+        let text = format!("BEGIN BATCH UPDATE ks.t SET s = 3 WHERE k = 1 IF EXISTS; {beside}; APPLY BATCH");
+        let (statements, batch) = statements(&schema, &text);
+        let request = Request::new(&statements, batch).expect(&text);
+        let answer = request.answer(request.applies(&rows), &rows);
+        let v = table(&schema).columns.iter().position(|c| c.name == "v");
+        let at = answer
+            .shown
+            .iter()
+            .position(|shown| Some(*shown) == v)
+            .expect("every column is shown");
+        let shown: Vec<_> = answer.rows.iter().map(|row| row[at].as_deref()).collect();
+        assert_eq!((answer.applied, shown), (false, vec![value]), "{text}");
+    }
+}

@@ -76,7 +76,7 @@ pub struct Request {
     is_read: Vec<bool>,
     /// Whether a statement with a condition changes static columns.
     updates_statics: bool,
-    /// Whether a statement with a condition changes rows.
+    /// Whether a statement changes rows.
     updates_rows: bool,
     reads: ReadSpec,
 }
@@ -162,7 +162,7 @@ impl Request {
             shown: Vec::new(),
             is_read: vec![false; table.columns.len()],
             updates_statics: conditional().any(|s| s.plan.updates_statics()),
-            updates_rows: conditional().any(|s| s.plan.updates_rows()),
+            updates_rows: statements.iter().any(|s| s.plan.updates_rows()),
             reads: ReadSpec {
                 rows: Vec::new(),
                 first_row: false,
