@@ -654,6 +654,11 @@ impl<S: RowSink> Consumer<S> {
         self.per_partition_left = self.per_partition_max;
     }
 
+    /// Leaves a partition that has nothing more: what comes next begins another one, with a limit of its own.
+    pub(super) fn leave_partition(&mut self) {
+        self.in_partition = false;
+    }
+
     /// Whether rows of the current partition were seen.
     pub(super) fn partition_has_rows(&self) -> bool {
         self.partition_has_rows

@@ -633,7 +633,10 @@ pub(super) async fn consume_partition(
     }
     match last {
         Some(block) => run.with(|ctx| consumer.end_partition(select, ctx, &block)),
-        None => Ok(Flow::Continue),
+        None => {
+            consumer.leave_partition();
+            Ok(Flow::Continue)
+        }
     }
 }
 
