@@ -140,6 +140,46 @@ impl Expression {
         }
     }
 
+    /// Checks the bound values in it, whether or not there are rows.
+    pub(super) fn check(&self, ctx: &BindContext<'_>) -> Result<(), PlanError> {
+        match self {
+            Self::Term(marker @ Operand::Marker { .. }) => marker.eval(ctx).map(drop),
+            Self::Column(_) | Self::Term(_) | Self::Cells(_) | Self::Aggregate(_) => Ok(()),
+            Self::Apply { operation, arguments } => {
+                for (index, argument) in arguments.iter().enumerate() {
+                    argument.check(ctx)?;
+                    if let Self::Term(marker @ Operand::Marker { .. }) = argument
+                        && matches!(operation, Operation::Call(_))
+                        && marker.eval(ctx)? == Evaluated::Unset
+                    {
+                        return Err(operation.unset_error(index));
+                    }
+                }
+                Ok(())
+            }
+            Self::OfCell { part, .. } => part.as_ref().map_or(Ok(()), |part| part.check(ctx)),
+            Self::OfCells { cells, .. } => cells.check(ctx),
+            Self::Element {
+                name, collection, key, ..
+            } => {
+                element_key(name, key, ctx)?;
+                collection.check(ctx)
+            }
+            Self::Slice {
+                name,
+                collection,
+                from,
+                to,
+                ..
+            } => {
+                slice_bound(name, from.as_ref(), ctx)?;
+                slice_bound(name, to.as_ref(), ctx)?;
+                collection.check(ctx)
+            }
+            Self::Field { value, .. } => value.check(ctx),
+        }
+    }
+
     /// As [`Expression::eval`]; a marker may be unset too.
     pub(super) fn eval_argument<'a>(&'a self, input: &Input<'a>) -> Result<Evaluated<'a>, PlanError> {
         match self {
@@ -201,12 +241,7 @@ impl Expression {
                 comparator,
                 key,
             } => {
-                let refuse = |what| PlanError::Invalid(format!("Invalid {what} value for element selection on {name}"));
-                let key = match key.eval(input.ctx)? {
-                    Evaluated::Value(key) => key,
-                    Evaluated::Null => return Err(refuse("null")),
-                    Evaluated::Unset => return Err(refuse("unset")),
-                };
+                let key = element_key(name, key, input.ctx)?;
                 let Some(collection) = collection.eval(input)? else {
                     return Ok(None);
                 };
@@ -224,15 +259,7 @@ impl Expression {
                 let Some(collection) = collection.eval(input)? else {
                     return Ok(None);
                 };
-                // An unset bound is none.
-                let bound =
-                    |operand: &'a Option<Operand>| match operand.as_ref().map(|o| o.eval(input.ctx)).transpose()? {
-                        Some(Evaluated::Value(key)) => Ok(Some(key)),
-                        Some(Evaluated::Unset) | None => Ok(None),
-                        Some(Evaluated::Null) => Err(PlanError::Invalid(format!(
-                            "Invalid null value for slice selection on {name}"
-                        ))),
-                    };
+                let bound = |operand: &'a Option<Operand>| slice_bound(name, operand.as_ref(), input.ctx);
                 let (from, to) = (bound(from)?, bound(to)?);
                 let slice = slice(&collection, *is_map, comparator, from.as_deref(), to.as_deref());
                 let is_empty = slice == [0; 4];
@@ -273,6 +300,30 @@ fn of_cells(cells: &[u8], is_ttl: bool, wanted: Wanted) -> Option<Vec<u8>> {
             let latest = times.iter().flatten().filter_map(number).max();
             latest.map(|latest| latest.to_be_bytes().to_vec())
         }
+    }
+}
+
+fn element_key<'a>(name: &str, key: &'a Operand, ctx: &BindContext<'a>) -> Result<Cow<'a, [u8]>, PlanError> {
+    let refuse = |what| PlanError::Invalid(format!("Invalid {what} value for element selection on {name}"));
+    match key.eval(ctx)? {
+        Evaluated::Value(key) => Ok(key),
+        Evaluated::Null => Err(refuse("null")),
+        Evaluated::Unset => Err(refuse("unset")),
+    }
+}
+
+/// A bound of a slice; an unset one is none.
+fn slice_bound<'a>(
+    name: &str,
+    bound: Option<&'a Operand>,
+    ctx: &BindContext<'a>,
+) -> Result<Option<Cow<'a, [u8]>>, PlanError> {
+    match bound.map(|bound| bound.eval(ctx)).transpose()? {
+        Some(Evaluated::Value(key)) => Ok(Some(key)),
+        Some(Evaluated::Unset) | None => Ok(None),
+        Some(Evaluated::Null) => Err(PlanError::Invalid(format!(
+            "Invalid null value for slice selection on {name}"
+        ))),
     }
 }
 

@@ -216,6 +216,26 @@ impl Selection {
         }
     }
 
+    /// Checks the bound values of one execution, whether or not there are rows.
+    ///
+    /// # Errors
+    /// When one is none of its type, is null or unset as the key of an element, or is unset as the argument of a function.
+    pub fn check(&self, ctx: &BindContext<'_>) -> Result<(), PlanError> {
+        if ctx.values.is_empty() {
+            return Ok(());
+        }
+        let (items, aggregates) = match &self.kind {
+            SelectionKind::Plain(_) => return Ok(()),
+            SelectionKind::Computed(expressions) => (&expressions.items, &[][..]),
+            SelectionKind::Aggregate(group) => (&group.expressions.items, &group.aggregates[..]),
+        };
+        let arguments = aggregates.iter().filter_map(|call| call.argument.as_ref());
+        items
+            .iter()
+            .chain(arguments)
+            .try_for_each(|expression| expression.check(ctx))
+    }
+
     /// Takes one more row into a group.
     ///
     /// # Errors

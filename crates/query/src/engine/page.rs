@@ -233,6 +233,7 @@ impl<S: RowSink> Consumer<S> {
         for filter in &plan.restrictions.filters {
             filter.check(&plan.table, ctx)?;
         }
+        plan.selection.check(ctx)?;
         let limit = evaluate_limit(plan.limit.as_ref(), "LIMIT", ctx)?;
         let per_partition = evaluate_limit(plan.per_partition_limit.as_ref(), "LIMIT", ctx)?;
         let aggregate = plan.selection.is_aggregate() || !plan.group_by.is_empty();
