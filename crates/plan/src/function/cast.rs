@@ -3,7 +3,7 @@
 use types::{CqlType, Value};
 
 use super::arithmetic::numeric_types;
-use super::number::{Number, decimal_in_java, double_text, float_text};
+use super::number::{Number, decimal_in_java, double_text, float_text, read_decimal};
 use super::time::{self, Moment};
 use super::{Argument, Resolved, Scalar};
 use crate::error::PlanError;
@@ -78,6 +78,10 @@ pub(crate) fn apply(from: &CqlType, to: &CqlType, bytes: &[u8]) -> Result<Option
             Ok(time::convert(moment(from), moment(to), bytes))
         }
         _ => match Number::read(from, bytes) {
+            // Cassandra takes the digits of the float here, and those of the double of its value in arithmetic.
+            Some(Number::Float(x)) if *to == CqlType::Decimal && x.is_finite() => {
+                Ok(read_decimal(&float_text(x)).map(|decimal| Value::Decimal(decimal).serialize()))
+            }
             Some(number) => number.write(to).map(Some).map_err(PlanError::Function),
             None => Ok(None),
         },

@@ -191,7 +191,7 @@ fn truncate(decimal: &Decimal) -> Option<BigInt> {
     Some(&decimal.unscaled / BigInt::from(10).pow(u32::try_from(scale).ok()?))
 }
 
-fn read_decimal(text: &str) -> Option<Decimal> {
+pub(crate) fn read_decimal(text: &str) -> Option<Decimal> {
     let bytes = CqlType::Decimal.parse_literal(types::LiteralKind::Float, text).ok()?;
     match CqlType::Decimal.deserialize(&bytes).ok()? {
         Value::Decimal(decimal) => Some(decimal),
