@@ -54,6 +54,16 @@ pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>
     }
     let (reversed, ordered) = compile_order(select, table, &restrictions)?;
     let is_of_several = restrictions.partition.has_alternatives();
+    if let Some(by) = select.order_by.first()
+        && select.distinct
+        && is_of_several
+    {
+        // Rows of several partitions are sorted by columns that such a query does not read.
+        return Err(CompileError::invalid(format!(
+            "SELECT DISTINCT queries must only request partition key columns and/or static columns (not {})",
+            by.column
+        )));
+    }
     let group_by = compile_group_by(select, table)?;
     if select.distinct
         && group_by
