@@ -478,6 +478,22 @@ impl OwnElements {
         }
     }
 
+    /// What the source has added to a counter. A clustering key may be written in several ways (1.0 and 1.00), so the row is found by order if its bytes
+    /// are not.
+    fn sum(&self, table: &Table, clustering: Option<&[u8]>, id: usize) -> i64 {
+        let name = (clustering.map(<[u8]>::to_vec), id);
+        let is_same = |known: &Name| match (&known.0, clustering) {
+            (Some(known), Some(clustering)) => table.clustering_order.compare(known, clustering).is_eq(),
+            _ => false,
+        };
+        let by_order = || self.sums.iter().find(|(known, _)| known.1 == id && is_same(known));
+        self.sums
+            .get(&name)
+            .or_else(|| by_order().map(|(_, sum)| sum))
+            .copied()
+            .unwrap_or(0)
+    }
+
     /// The source's elements with an addition.
     fn after(&self, table: &Table, addition: &Mutation<'_>, source: &[u8; 16]) -> Result<Vec<u8>, ReplicaError> {
         let expected = |what: &str| ReplicaError::Malformed(format!("expected {what}"));
@@ -499,11 +515,7 @@ impl OwnElements {
                 };
                 let added = added.and_then(|(_, cell)| number(cell.value));
                 let added = added.ok_or_else(|| expected("a number of 8 bytes to add"))?;
-                let before = self
-                    .sums
-                    .get(&(clustering.map(<[u8]>::to_vec), id))
-                    .copied()
-                    .unwrap_or(0);
+                let before = self.sum(table, clustering, id);
                 sums.push((id, before.wrapping_add(added).to_be_bytes()));
             }
             let pack = |out: &mut Vec<u8>| {

@@ -9,7 +9,7 @@ use schema::{Column, RowLayout};
 use types::{CollectionIter, CqlType, MapIter, timeuuid};
 
 use super::pack::{Packer, Times};
-use super::{Addend, Change, ColumnChange};
+use super::{Addend, Change, ColumnChange, ListElements};
 use crate::{BindContext, Evaluated, PlanError};
 
 /// 2010-01-01T00:00:00Z in units of 100 ns since 1970: list positions of prepended elements are mirrored at it.
@@ -38,9 +38,6 @@ pub(super) struct Elements {
     pub(super) elements: Vec<Element>,
 }
 
-/// A list's elements, each with its path, in their order.
-type List = Vec<(Vec<u8>, Vec<u8>)>;
-
 impl Elements {
     fn none() -> Self {
         Self {
@@ -50,7 +47,7 @@ impl Elements {
     }
 
     /// Makes the change in a list that is present.
-    fn change(&self, list: &mut List, layout: &RowLayout, id: usize) {
+    fn change(&self, list: &mut ListElements, layout: &RowLayout, id: usize) {
         if !self.tombstone.is_none() {
             list.clear();
         }
@@ -169,9 +166,13 @@ pub(super) fn pack_changes<'c>(
 ) -> Result<Elements, PlanError> {
     let layout = &*packer.plan.table.layout;
     let mut all: Option<Elements> = None;
-    let mut list: Option<List> = None;
+    let mut list: Option<ListElements> = None;
     for (assignment, value) in changes {
-        let lists = || packer.lists.and_then(|l| l.get(&(packer.row.to_vec(), assignment.id)));
+        let lists = || {
+            packer
+                .lists
+                .and_then(|l| l.get(&packer.plan.table.clustering_order, packer.row, assignment.id))
+        };
         if assignment.change.reads() && list.is_none() {
             let mut present = lists().cloned().unwrap_or_default();
             if let Some(before) = &all {
@@ -196,7 +197,7 @@ fn pack_complex(
     packer: &Packer<'_>,
     assignment: &ColumnChange,
     value: &Evaluated<'_>,
-    list: Option<&List>,
+    list: Option<&ListElements>,
 ) -> Result<Elements, PlanError> {
     let column = &packer.plan.table.columns[assignment.column];
     let layout = &packer.plan.table.layout;
@@ -309,7 +310,7 @@ fn change_list(
     assignment: &ColumnChange,
     column: &Column,
     value: &Evaluated<'_>,
-    list: Option<&List>,
+    list: Option<&ListElements>,
 ) -> Result<Vec<Element>, PlanError> {
     let have = list.map_or(&[][..], Vec::as_slice);
     let place = |index: Evaluated<'_>| -> Result<Vec<u8>, PlanError> {

@@ -318,10 +318,11 @@ impl Request {
         });
         of_statics
             && self.rows.iter().all(|(clustering, c)| {
-                let live = current.find(&self.table, clustering);
+                let found = current.find(&self.table, clustering);
                 c.holds(
-                    live.as_ref()
-                        .map(|live| || self.row(current, Some(clustering), Some(live))),
+                    found
+                        .as_ref()
+                        .map(|(stored, live)| || self.row(current, Some(stored), Some(live))),
                 )
             })
     }
@@ -380,8 +381,8 @@ impl Request {
                 rows.extend(first.map(|(clustering, live)| self.row(current, Some(clustering), Some(&live))));
             }
             for (clustering, _) in &self.rows {
-                let live = current.find(table, clustering);
-                rows.extend(live.map(|live| self.row(current, Some(clustering), Some(&live))));
+                let found = current.find(table, clustering);
+                rows.extend(found.map(|(stored, live)| self.row(current, Some(stored), Some(&live))));
             }
             if rows.is_empty() && self.shows_statics(current) {
                 rows.push(self.row(current, None, None));
@@ -511,8 +512,8 @@ impl CurrentRows {
         live.is_live().then_some(live)
     }
 
-    /// The row of that clustering key, if it lives.
-    fn find<'a>(&'a self, table: &'a Table, clustering: &[u8]) -> Option<LiveRow<'a>> {
+    /// The row of that clustering key, if it lives, and the key as it is stored: 1.0 may have been written as 1.00.
+    fn find<'a>(&'a self, table: &'a Table, clustering: &[u8]) -> Option<(&'a [u8], LiveRow<'a>)> {
         let order = &table.clustering_order;
         self.named.iter().find_map(|block| {
             let at = first_at_or_above(block, |c| order.compare(c, clustering));
@@ -520,7 +521,7 @@ impl CurrentRows {
                 return None;
             }
             let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
-            self.live(table, block, &ranges, at)
+            Some((block.clustering(at), self.live(table, block, &ranges, at)?))
         })
     }
 
@@ -588,7 +589,7 @@ pub fn collect_lists(
         for (id, column) in LiveRow::new(row, &table.layout, deletion, now).columns() {
             if let (true, LiveColumn::Complex(elements)) = (ids.contains(&id), column) {
                 let list = elements.map(|(p, c)| (p.to_vec(), c.value.to_vec())).collect();
-                lists.insert((name.to_vec(), id), list);
+                lists.insert(name, id, list);
             }
         }
     }

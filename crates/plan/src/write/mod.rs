@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use schema::{ColumnKind, Table};
+use schema::{ClusteringOrder, ColumnKind, Table};
 use types::CqlType;
 
 use crate::restrict::{ClusteringRestriction, PartitionRestriction, no_column};
@@ -336,8 +336,30 @@ impl WriteClock {
     }
 }
 
-/// The present elements of the lists that a statement changes by index or value: for each, path and value in order.
-pub type ListContents = std::collections::HashMap<(Vec<u8>, usize), Vec<(Vec<u8>, Vec<u8>)>>;
+/// Elements of a list: path and value, in order.
+pub type ListElements = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// The present elements of the lists that a statement changes by index or value, by row and column id. The static row has the name of its partition.
+#[derive(Debug, Default)]
+pub struct ListContents(std::collections::HashMap<(Vec<u8>, usize), ListElements>);
+
+impl ListContents {
+    /// Without any list.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn insert(&mut self, row: &[u8], id: usize, list: ListElements) {
+        self.0.insert((row.to_vec(), id), list);
+    }
+
+    /// A clustering key may be written in several ways (1.0 and 1.00), so the row is found by order if its bytes are not.
+    fn get(&self, order: &ClusteringOrder, row: &[u8], id: usize) -> Option<&ListElements> {
+        let is_same = |(known, of): &(Vec<u8>, usize)| *of == id && order.compare(known, row).is_eq();
+        let by_order = || self.0.iter().find(|(name, _)| is_same(name)).map(|(_, list)| list);
+        self.0.get(&(row.to_vec(), id)).or_else(by_order)
+    }
+}
 
 impl WritePlan {
     /// For each partition key column the marker that it takes its value from, when each has one.
