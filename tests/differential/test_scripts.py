@@ -35,6 +35,7 @@ SCRIPTS = pytest.mark.parametrize(
         "numbers",
         "refusals",
         "relations",
+        "spellings",
         "terms",
         "seed53",
         "seed62",

@@ -194,7 +194,10 @@ class Reads:
                 f"{name}[..{keys[1]}]",
             ]
             if not t.clock and column.role in ("static", "regular"):
-                forms += [f"writetime({name}[{keys[0]}])", f"ttl({name}[{keys[0]}..{keys[1]}])"]
+                forms += [
+                    f"{r.choice(['writetime', 'maxwritetime'])}({name}[{keys[0]}])",
+                    f"ttl({name}[{keys[0]}..{keys[1]}])",
+                ]
         if type_.collection:
             functions = [
                 "collection_count",
@@ -206,6 +209,10 @@ class Reads:
                 "map_values",
             ]
             forms += [f"{r.choice(functions)}({name})"]
+            if type_.multi_cell and not t.clock:
+                forms += [f"{r.choice(functions[:5])}({r.choice(['writetime', 'ttl'])}({name}))"]
+        if type_.kind in NUMBERS and self.bound is not None and r.random() < 0.1:
+            forms = [f"abs(({type_.kind}){self.unset()})"]
         if type_.kind in ("list", "tuple"):
             forms += [f"{name}[0]"]
         if type_.kind in ("text", "ascii"):

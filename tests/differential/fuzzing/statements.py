@@ -254,6 +254,7 @@ class Generator(Terms, Reads):
         other = r.choice(t.columns)
         wrong = self.wrong_literal()
         name, where = t.name, f"{first} = {value}"
+        dated = "" if t.clock else self.using(ttl=False)  # it may succeed
         made = r.choice(
             [
                 f"SELECT nothing FROM {name}",
@@ -287,9 +288,9 @@ class Generator(Terms, Reads):
                 f"INSERT INTO {name} ({first}, {other.name}) VALUES ({value}, {wrong}) USING TIMESTAMP 1",
                 f"INSERT INTO {name} ({first}) VALUES ({value}) USING TTL {wrong}",
                 f"INSERT INTO {name} ({first}) VALUES ({value}) USING TIMESTAMP {wrong}",
-                f"UPDATE {name} SET {other.name} = {wrong} WHERE {where}",
-                f"UPDATE {name} SET {other.name} = {other.name} + {wrong} WHERE {where}",
-                f"UPDATE {name} SET {other.name}[{wrong}] = {wrong} WHERE {where}",
+                f"UPDATE {name}{dated} SET {other.name} = {wrong} WHERE {where}",
+                f"UPDATE {name}{dated} SET {other.name} = {other.name} + {wrong} WHERE {where}",
+                f"UPDATE {name}{dated} SET {other.name}[{wrong}] = {wrong} WHERE {where}",
                 f"UPDATE {name} SET {other.name} = 1 WHERE {where} IF {other.name} = {wrong}",
                 f"DELETE {other.name} FROM {name} WHERE {where}",
                 f"DELETE {other.name}[{wrong}] FROM {name} WHERE {where}",
