@@ -364,7 +364,7 @@ fn mutations_that_count_all_or_not_at_all_are_one_record_of_the_log() {
 
 #[test]
 fn a_read_at_local_quorum_returns_nothing_that_only_another_datacenter_could_be_told() {
-    let factors = [("north".to_owned(), 2), ("south".to_owned(), 1)];
+    let factors = [("north".to_owned(), 2.into()), ("south".to_owned(), 1.into())];
     let shape = Shape {
         datacenters: vec!["north", "north", "south"],
         replication: Replication::NetworkTopology(factors.into()),

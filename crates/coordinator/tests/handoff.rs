@@ -279,8 +279,8 @@ fn hints_are_kept_for_nodes_of_the_allowed_datacenters_alone_also_when_that_chan
             datacenters: vec!["north", "north", "south"],
             shards: 2,
             replication: Replication::NetworkTopology(BTreeMap::from([
-                ("north".to_owned(), 2),
-                ("south".to_owned(), 1),
+                ("north".to_owned(), 2.into()),
+                ("south".to_owned(), 1.into()),
             ])),
             ..shape()
         },

@@ -242,7 +242,7 @@ fn too_few_replicas_are_told_apart_from_replicas_that_do_not_answer() {
 
 #[test]
 fn local_serial_needs_its_datacenter_only() {
-    let factors = BTreeMap::from([("north".to_owned(), 3), ("south".to_owned(), 3)]);
+    let factors = BTreeMap::from([("north".to_owned(), 3.into()), ("south".to_owned(), 3.into())]);
     let shape = Shape {
         datacenters: vec!["north", "north", "north", "south", "south", "south"],
         replication: Replication::NetworkTopology(factors),

@@ -86,7 +86,7 @@ fn a_range_of_tokens_is_cut_as_fairly_and_one_token_is_one_share() {
 
 #[test]
 fn shards_of_this_datacenter_read_what_is_in_both() {
-    let factors = BTreeMap::from([("north".to_owned(), 2), ("south".to_owned(), 2)]);
+    let factors = BTreeMap::from([("north".to_owned(), 2.into()), ("south".to_owned(), 2.into())]);
     let shape = Shape {
         datacenters: vec!["north", "south", "north", "south"],
         replication: Replication::NetworkTopology(factors),

@@ -21,7 +21,16 @@ pub enum PropertyValue {
     /// A bare word such as `all`, lower-cased.
     Keyword(String),
     /// `{'key': 'value', …}`; may be empty.
-    Map(Vec<(Literal, Literal)>),
+    Map(Vec<(Literal, MapValue)>),
+}
+
+/// The value of a key in the map of a property.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MapValue {
+    /// A constant.
+    Literal(Literal),
+    /// `['rack1', 'rack2']`; may be empty.
+    List(Vec<Literal>),
 }
 
 // --- Keyspaces -------------------------------------------------------------------------------------------------------

@@ -51,7 +51,9 @@ pub fn describe_keyspace(keyspace: &Keyspace) -> String {
         pairs.push(format!("'class': {}", quote(class.rsplit('.').next().unwrap_or(class))));
     }
     for (k, v) in keyspace.replication.iter().filter(|(k, _)| *k != "class") {
-        pairs.push(format!("{}: {}", quote(k), quote(v)));
+        // A list of racks is kept as the text that it was written as.
+        let value = if v.starts_with('[') { v.clone() } else { quote(v) };
+        pairs.push(format!("{}: {value}", quote(k)));
     }
     let mut text = format!(
         "CREATE KEYSPACE {} WITH replication = {{{}}}  AND durable_writes = {}",

@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let state = NodeState::Normal;
         topology.apply(&TopologyCommand::SetState { host_id, state })?;
     }
-    let replication = Replication::NetworkTopology([("dc1".to_owned(), 3)].into());
+    let replication = Replication::NetworkTopology([("dc1".to_owned(), 3.into())].into());
     let started = runtime::now();
     let mut map = place_tablets(&topology, &replication, TABLETS)?;
     println!("placing {TABLETS} tablets, 3 copies: {:?}", runtime::now() - started);

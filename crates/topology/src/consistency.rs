@@ -165,9 +165,9 @@ impl Factors {
             Replication::Everywhere => without_datacenters(locality.nodes_by_datacenter.iter().sum()),
             Replication::NetworkTopology(factors) => {
                 let mut by_datacenter = ReplicaCounts::default();
-                for (name, factor) in factors.iter().filter(|(_, factor)| **factor > 0) {
+                for (name, copies) in factors.iter().filter(|(_, copies)| copies.number() > 0) {
                     // Those that no node stands in share a number, and a quorum of theirs never answers.
-                    by_datacenter.add(locality.datacenter_number(name), *factor);
+                    by_datacenter.add(locality.datacenter_number(name), copies.number());
                 }
                 Self {
                     total: by_datacenter.total(),

@@ -71,6 +71,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds: Vec<Vec<u8>> = sealed.iter().map(|bytes| bytes[..bytes.len() - 4].to_vec()).collect();
     seeds.push(b"# Where it stands\ndc=DC1\nrack = RAC1\ndc_suffix=_x\nprefer_local=true\n".to_vec());
     seeds.push(b"class=NetworkTopologyStrategy\nDC1=3\nDC2=1/0\nreplication_factor=2".to_vec());
+    seeds.push(b"class=NetworkTopologyStrategy\nDC1=['r1', 'it''s']\nDC2=[]".to_vec());
     seeds.push(b"class=SimpleStrategy\nreplication_factor=3".to_vec());
     seeds
 }
@@ -116,7 +117,15 @@ pub fn read(bytes: &[u8]) {
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
     let datacenters = BTreeSet::from(["DC1", "DC2"]);
-    if let Err(error) = Replication::parse(&options, &datacenters) {
-        drop(error.to_string());
+    match Replication::parse(&options, &datacenters) {
+        Ok(Replication::NetworkTopology(factors)) => {
+            let written = factors.iter().map(|(name, copies)| (name.clone(), copies.to_string()));
+            let class = ("class".to_owned(), "NetworkTopologyStrategy".to_owned());
+            let again = Replication::parse(&written.chain([class]).collect(), &datacenters);
+            let same = Ok(Replication::NetworkTopology(factors));
+            assert_eq!(again, same, "a replication changes when it is written");
+        }
+        Ok(_) => {}
+        Err(error) => drop(error.to_string()),
     }
 }

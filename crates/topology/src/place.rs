@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use stdx::random::scramble;
 
 use crate::node::{Node, NodeNumber, NodeState, Topology};
-use crate::replication::{PlacementError, Replication};
+use crate::replication::{Copies, PlacementError, Replication};
 use crate::tablet_map::{Boundaries, Builder, Replica, ReplicaList, TABLETS_MAX, TabletMap};
 
 /// Beyond so many tablets for each shard, their number is no reason any more why one shard has more of them than another.
@@ -132,11 +132,24 @@ fn possible(topology: &Topology, replication: &Replication) -> Replication {
             factor: at_most(*factor, usable().count()),
         },
         Replication::NetworkTopology(factors) => {
-            let here = |datacenter: &str| usable().filter(|n| n.location.datacenter == datacenter).count();
-            let possible = factors
-                .iter()
-                .map(|(name, factor)| (name.clone(), at_most(*factor, here(name))));
-            Replication::NetworkTopology(possible.filter(|(_, factor)| *factor > 0).collect())
+            let locations: Vec<_> = usable().map(|n| &n.location).collect();
+            let possible = factors.iter().map(|(name, copies)| {
+                let copies = match copies {
+                    Copies::Count(factor) => {
+                        let nodes = locations.iter().filter(|l| l.datacenter == *name).count();
+                        Copies::Count(at_most(*factor, nodes))
+                    }
+                    Copies::Racks(racks) => {
+                        let has_node = |rack: &&String| {
+                            let mut here = locations.iter().filter(|l| l.datacenter == *name);
+                            here.any(|l| l.rack == **rack)
+                        };
+                        Copies::Racks(racks.iter().filter(has_node).cloned().collect())
+                    }
+                };
+                (name.clone(), copies)
+            });
+            Replication::NetworkTopology(possible.filter(|(_, copies)| copies.number() > 0).collect())
         }
         Replication::Local | Replication::Everywhere => replication.clone(),
     }
@@ -174,21 +187,36 @@ pub fn check_racks(topology: &Topology, replication: &Replication) -> Result<(),
     let Replication::NetworkTopology(factors) = replication else {
         return Ok(());
     };
-    for (datacenter, factor) in factors {
+    for (datacenter, copies) in factors {
         let nodes = topology.members().filter(|n| n.location.datacenter == *datacenter);
         let racks: BTreeSet<&str> = nodes.map(|n| n.location.rack.as_str()).collect();
         if racks.is_empty() {
             return Err(unknown_datacenter(topology, datacenter));
         }
-        if *factor != 1 && usize::from(*factor) != racks.len() {
-            return Err(PlacementError::RackMismatch {
-                datacenter: datacenter.clone(),
-                factor: *factor,
-                racks: racks.len(),
-            });
+        match copies {
+            Copies::Racks(listed) => check_listed(datacenter, listed, &racks)?,
+            Copies::Count(factor) if *factor != 1 && usize::from(*factor) != racks.len() => {
+                return Err(PlacementError::RackMismatch {
+                    datacenter: datacenter.clone(),
+                    factor: *factor,
+                    racks: racks.len(),
+                });
+            }
+            Copies::Count(_) => {}
         }
     }
     Ok(())
+}
+
+/// Refuses a list with a rack that has no node.
+fn check_listed(datacenter: &str, listed: &[String], racks: &BTreeSet<&str>) -> Result<(), PlacementError> {
+    match listed.iter().find(|rack| !racks.contains(rack.as_str())) {
+        Some(rack) => Err(PlacementError::EmptyRack {
+            datacenter: datacenter.to_owned(),
+            rack: rack.clone(),
+        }),
+        None => Ok(()),
+    }
 }
 
 pub(crate) fn unknown_datacenter(topology: &Topology, datacenter: &str) -> PlacementError {
@@ -240,14 +268,30 @@ fn pools(topology: &Topology, replication: &Replication, load: &Load) -> Result<
         Replication::NetworkTopology(factors) => {
             let pools = factors
                 .iter()
-                .filter(|(_, factor)| **factor > 0)
-                .map(|(datacenter, factor)| {
-                    let here = |n: &Node| usable(n) && n.location.datacenter == *datacenter;
-                    pool(topology, load, Some(datacenter), *factor, here)
-                });
+                .filter(|(_, copies)| copies.number() > 0)
+                .map(|(datacenter, copies)| datacenter_pool(topology, load, datacenter, copies));
             pools.collect()
         }
     }
+}
+
+fn datacenter_pool(
+    topology: &Topology,
+    load: &Load,
+    datacenter: &String,
+    copies: &Copies,
+) -> Result<Pool, PlacementError> {
+    let here = |n: &Node| n.state == NodeState::Normal && n.location.datacenter == *datacenter;
+    let Copies::Racks(listed) = copies else {
+        return pool(topology, load, Some(datacenter), copies.number(), here);
+    };
+    if topology.datacenters().contains(datacenter.as_str()) {
+        let racks = topology.members().filter(|n| here(n)).map(|n| n.location.rack.as_str());
+        check_listed(datacenter, listed, &racks.collect())?;
+    }
+    // Each of these racks has a node, so the first copies go to one rack each, and there are no more copies than racks.
+    let is_listed = |n: &Node| here(n) && listed.contains(&n.location.rack);
+    pool(topology, load, Some(datacenter), copies.number(), is_listed)
 }
 
 fn pool(

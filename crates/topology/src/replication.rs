@@ -16,12 +16,82 @@ pub enum Replication {
         /// How many.
         factor: u16,
     },
-    /// So many in each datacenter, on distinct racks while there are enough.
-    NetworkTopology(BTreeMap<String, u16>),
+    /// So many in each datacenter, on distinct racks while there are enough, or one in each rack of a list.
+    NetworkTopology(BTreeMap<String, Copies>),
     /// What a node writes stays on it.
     Local,
     /// One on each node.
     Everywhere,
+}
+
+/// The copies of one datacenter.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Copies {
+    /// So many, on distinct racks while racks with nodes suffice.
+    Count(u16),
+    /// One in each of these racks, which are distinct and in order.
+    Racks(Vec<String>),
+}
+
+impl Copies {
+    /// How many copies that are.
+    #[must_use]
+    pub fn number(&self) -> u16 {
+        match self {
+            Self::Count(count) => *count,
+            Self::Racks(racks) => u16::try_from(racks.len()).expect("parse limits the racks of a list"),
+        }
+    }
+
+    /// Whether an option's value is meant as a list of racks.
+    #[must_use]
+    pub fn is_list(value: &str) -> bool {
+        value.starts_with('[')
+    }
+
+    /// The copies that the value of a datacenter's option means: a number, or a list of racks such as `['rack1', 'rack2']`.
+    ///
+    /// # Errors
+    /// When it is neither.
+    pub fn parse(option: &str, value: &str) -> Result<Self, ReplicationError> {
+        if !Self::is_list(value) {
+            return parse_factor(option, value).map(Self::Count);
+        }
+        let refused = |reason| ReplicationError::RackList {
+            option: option.to_owned(),
+            value: value.to_owned(),
+            reason,
+        };
+        let mut racks =
+            parse_list(value).ok_or_else(|| refused("racks in single quotes, separated by commas, are expected"))?;
+        if racks.len() > usize::from(u16::MAX) {
+            return Err(refused("it is too long"));
+        }
+        racks.sort_unstable();
+        if racks.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(refused("a rack is named twice"));
+        }
+        Ok(Self::Racks(racks))
+    }
+}
+
+impl From<u16> for Copies {
+    fn from(count: u16) -> Self {
+        Self::Count(count)
+    }
+}
+
+/// The value of the option that [`Replication::parse`] reads.
+impl fmt::Display for Copies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count(count) => count.fmt(f),
+            Self::Racks(racks) => {
+                let quoted: Vec<String> = racks.iter().map(|r| format!("'{}'", r.replace('\'', "''"))).collect();
+                write!(f, "[{}]", quoted.join(", "))
+            }
+        }
+    }
 }
 
 /// Options that are no replication.
@@ -50,6 +120,15 @@ pub enum ReplicationError {
         option: String,
         /// What was given.
         value: String,
+    },
+    /// A list that is no list of distinct racks.
+    RackList {
+        /// The datacenter.
+        option: String,
+        /// What was given.
+        value: String,
+        /// What is wrong with it.
+        reason: &'static str,
     },
 }
 
@@ -81,6 +160,9 @@ impl fmt::Display for ReplicationError {
                 f,
                 "Replication factor must be a number from 0 to 65535, found '{value}' for {option}"
             ),
+            Self::RackList { option, value, reason } => {
+                write!(f, "Invalid list of racks {value} for datacenter {option}: {reason}")
+            }
         }
     }
 }
@@ -89,7 +171,7 @@ impl std::error::Error for ReplicationError {}
 
 impl Replication {
     /// The replication that these options name. `replication_factor` of NetworkTopologyStrategy stands for every one of `datacenters`
-    /// that is not named; a factor of 0 for no copies there.
+    /// that is not named; a factor of 0, or an empty list of racks, for no copies there.
     ///
     /// # Errors
     /// When the options are no replication, or name a datacenter that is not among `datacenters`.
@@ -122,15 +204,15 @@ impl Replication {
                 let mut factors = BTreeMap::new();
                 if let Some(value) = options.get(REPLICATION_FACTOR) {
                     let factor = parse_factor(REPLICATION_FACTOR, value)?;
-                    factors.extend(datacenters.iter().map(|d| ((*d).to_owned(), factor)));
+                    factors.extend(datacenters.iter().map(|d| ((*d).to_owned(), Copies::Count(factor))));
                 }
                 for (name, value) in rest().filter(|(name, _)| *name != REPLICATION_FACTOR) {
                     if !datacenters.contains(name.as_str()) {
                         return unknown("NetworkTopologyStrategy", name);
                     }
-                    factors.insert(name.clone(), parse_factor(name, value)?);
+                    factors.insert(name.clone(), Copies::parse(name, value)?);
                 }
-                factors.retain(|_, factor| *factor > 0);
+                factors.retain(|_, copies| copies.number() > 0);
                 if factors.is_empty() {
                     return Err(ReplicationError::NoDatacenter);
                 }
@@ -148,6 +230,36 @@ fn parse_factor(option: &str, value: &str) -> Result<u16, ReplicationError> {
         option: option.to_owned(),
         value: value.to_owned(),
     })
+}
+
+/// The strings of a list in CQL's notation: `['a', 'it''s']`.
+fn parse_list(text: &str) -> Option<Vec<String>> {
+    let mut rest = text.strip_prefix('[')?.strip_suffix(']')?.trim_ascii();
+    let mut items = Vec::new();
+    while !rest.is_empty() {
+        rest = rest.strip_prefix('\'')?;
+        let mut item = String::new();
+        loop {
+            let (before, behind) = rest.split_once('\'')?;
+            item.push_str(before);
+            rest = behind;
+            let Some(behind) = rest.strip_prefix('\'') else { break };
+            item.push('\'');
+            rest = behind;
+        }
+        if item.is_empty() {
+            return None;
+        }
+        items.push(item);
+        rest = rest.trim_ascii_start();
+        if !rest.is_empty() {
+            rest = rest.strip_prefix(',')?.trim_ascii_start();
+            if rest.is_empty() {
+                return None;
+            }
+        }
+    }
+    Some(items)
 }
 
 /// Why tablets cannot be placed.
@@ -168,6 +280,13 @@ pub enum PlacementError {
         factor: u16,
         /// Nodes that can hold one.
         nodes: usize,
+    },
+    /// A rack of a list that has no node that can hold a copy.
+    EmptyRack {
+        /// Its datacenter.
+        datacenter: String,
+        /// The rack.
+        rack: String,
     },
     /// Copies that racks cannot share evenly.
     RackMismatch {
@@ -211,6 +330,10 @@ impl fmt::Display for PlacementError {
             } => write!(
                 f,
                 "The cluster doesn't have enough nodes for replication_factor={factor}: it has {nodes}"
+            ),
+            Self::EmptyRack { datacenter, rack } => write!(
+                f,
+                "Rack {rack} of datacenter {datacenter} has no node that can hold a copy"
             ),
             Self::RackMismatch {
                 datacenter,

@@ -5,7 +5,8 @@
 //!
 //! - SimpleStrategy takes the next distinct nodes.
 //! - NetworkTopologyStrategy takes for each datacenter the next distinct nodes there, but passes by a node of a rack that it has already,
-//!   unless there are fewer racks than copies: then as many repeats are taken as racks are missing, the first that come.
+//!   unless there are fewer racks than copies: then as many repeats are taken as racks are missing, the first that come. Of a list
+//!   of racks it takes the next node in each.
 //! - EverywhereStrategy takes all.
 //!
 //! Fewer nodes than copies is no error: there are as many copies as nodes.
@@ -26,7 +27,7 @@ use types::token::shard_of;
 
 use crate::node::{Node, NodeNumber, NodeState, Topology};
 use crate::place::unknown_datacenter;
-use crate::replication::{PlacementError, Replication};
+use crate::replication::{Copies, PlacementError, Replication};
 use crate::tablet_map::{Boundaries, Builder, Replica, ReplicaList, Stage, TabletMap, Transition};
 
 /// The map of a keyspace without tablets. Its version is the topology's.
@@ -176,21 +177,32 @@ impl<'r> Walker<'r> {
     fn walk_datacenters(
         &self,
         clockwise: impl Iterator<Item = NodeNumber>,
-        factors: &BTreeMap<String, u16>,
+        factors: &BTreeMap<String, Copies>,
     ) -> Vec<NodeNumber> {
         struct Search<'a> {
             missing: usize,
             repeats: usize,
             racks: SmallVec<[&'a str; 8]>,
+            /// None when copies may be in any rack.
+            listed: Option<&'a [String]>,
         }
         let mut searches: BTreeMap<&str, Search<'_>> = BTreeMap::new();
-        for (datacenter, factor) in factors {
-            let factor = usize::from(*factor);
+        for (datacenter, copies) in factors {
+            let factor = usize::from(copies.number());
+            let listed = match copies {
+                Copies::Count(_) => None,
+                Copies::Racks(racks) => Some(&**racks),
+            };
             let (nodes, racks) = self.datacenters.get(datacenter.as_str()).copied().unwrap_or((0, 0));
             let search = Search {
                 missing: factor.min(nodes),
-                repeats: factor.saturating_sub(racks),
+                repeats: if listed.is_some() {
+                    0
+                } else {
+                    factor.saturating_sub(racks)
+                },
                 racks: SmallVec::new(),
+                listed,
             };
             searches.insert(datacenter, search);
         }
@@ -205,6 +217,9 @@ impl<'r> Walker<'r> {
                 continue;
             };
             if search.missing == 0 || found.contains(&number) {
+                continue;
+            }
+            if search.listed.is_some_and(|listed| !listed.contains(&location.rack)) {
                 continue;
             }
             if !search.racks.contains(&location.rack.as_str()) {

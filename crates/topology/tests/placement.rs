@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::{Cluster, cluster};
 use topology::{
-    Load, PlacementError, Replica, ReplicaList, Replication, Stage, TabletChange, TabletEdit, TabletMap, Transition,
-    check_racks, first_tablets, initial_tablet_count, place_tablets, place_tablets_beside, ring_map,
+    Copies, Load, PlacementError, Replica, ReplicaList, Replication, Stage, TabletChange, TabletEdit, TabletMap,
+    Transition, check_racks, first_tablets, initial_tablet_count, place_tablets, place_tablets_beside, ring_map,
 };
 use types::Token;
 
@@ -411,7 +411,7 @@ fn what_cannot_be_placed_is_refused_with_what_lacks() {
     );
     let t = &cluster.topology;
     let keyspace = |text| replication(&cluster, text);
-    let unknown = Replication::NetworkTopology(BTreeMap::from([("dc9".to_owned(), 1)]));
+    let unknown = Replication::NetworkTopology(BTreeMap::from([("dc9".to_owned(), 1.into())]));
     let errors: Vec<(Result<TabletMap, PlacementError>, &str)> = vec![
         (
             place_tablets(t, &keyspace("NetworkTopologyStrategy dc1:3"), 4),
@@ -468,17 +468,25 @@ fn replication_options_are_understood_or_refused_in_users_words() {
         ),
         (
             "NetworkTopologyStrategy replication_factor:3",
-            r#"NetworkTopology({"dc1": 3, "dc2": 3})"#,
+            r#"NetworkTopology({"dc1": Count(3), "dc2": Count(3)})"#,
         ),
         (
             "NetworkTopologyStrategy replication_factor:3 dc2:1",
-            r#"NetworkTopology({"dc1": 3, "dc2": 1})"#,
+            r#"NetworkTopology({"dc1": Count(3), "dc2": Count(1)})"#,
         ),
         (
             "NetworkTopologyStrategy replication_factor:3 dc2:0",
-            r#"NetworkTopology({"dc1": 3})"#,
+            r#"NetworkTopology({"dc1": Count(3)})"#,
         ),
-        ("NetworkTopologyStrategy dc2:2", r#"NetworkTopology({"dc2": 2})"#),
+        ("NetworkTopologyStrategy dc2:2", r#"NetworkTopology({"dc2": Count(2)})"#),
+        (
+            "NetworkTopologyStrategy replication_factor:2 dc1:['r2','it''s']",
+            r#"NetworkTopology({"dc1": Racks(["it's", "r2"]), "dc2": Count(2)})"#,
+        ),
+        (
+            "NetworkTopologyStrategy dc1:[] dc2:['r1']",
+            r#"NetworkTopology({"dc2": Racks(["r1"])})"#,
+        ),
         ("LocalStrategy", "Local"),
         ("EverywhereStrategy", "Everywhere"),
         ("", "Missing replication strategy class"),
@@ -508,6 +516,22 @@ fn replication_options_are_understood_or_refused_in_users_words() {
             "Replication factor must be a number from 0 to 65535, found '-1' for dc1",
         ),
         (
+            "NetworkTopologyStrategy dc1:['r1','r1']",
+            "Invalid list of racks ['r1','r1'] for datacenter dc1: a rack is named twice",
+        ),
+        (
+            "NetworkTopologyStrategy dc1:['r1',]",
+            "Invalid list of racks ['r1',] for datacenter dc1: racks in single quotes, separated by commas, are expected",
+        ),
+        (
+            "NetworkTopologyStrategy dc1:['r1",
+            "Invalid list of racks ['r1 for datacenter dc1: racks in single quotes, separated by commas, are expected",
+        ),
+        (
+            "NetworkTopologyStrategy replication_factor:['r1']",
+            "Replication factor must be a number from 0 to 65535, found '['r1']' for replication_factor",
+        ),
+        (
             "NetworkTopologyStrategy dc1:3/1",
             "Transient replication is not supported, found '3/1' for dc1",
         ),
@@ -520,6 +544,47 @@ fn replication_options_are_understood_or_refused_in_users_words() {
         };
         assert_eq!(found, expected, "{text}");
     }
+}
+
+#[test]
+fn a_list_of_racks_gets_a_copy_in_each_of_them() {
+    let cluster = cluster(
+        "a dc1 r1 tokens=0
+         b dc1 r1 tokens=100
+         c dc1 r2 tokens=200
+         d dc1 r3 tokens=300
+         e dc2 r1 tokens=400",
+    );
+    let keyspace = replication(&cluster, "NetworkTopologyStrategy dc1:['r3','r1'] dc2:['r1']");
+    let map = place_tablets(&cluster.topology, &keyspace, 4).expect("each rack has a node");
+    for tablet in map.tablets() {
+        let nodes = cluster.show(tablet.replicas);
+        assert!(matches!(nodes.as_str(), "a d e" | "b d e"), "{nodes}");
+    }
+    assert_eq!(initial_tablet_count(&cluster.topology, &keyspace, 1), Ok(2));
+    assert_eq!(check_racks(&cluster.topology, &keyspace), Ok(()));
+    check_ring(
+        "of the ring, the next node in each rack of the list",
+        "a dc1 r1 tokens=0
+         b dc1 r1 tokens=100
+         c dc1 r2 tokens=200
+         d dc1 r3 tokens=300",
+        "NetworkTopologyStrategy dc1:['r3','r1']",
+        "0: a d | 100: b d | 300: d a | max: a d",
+    );
+    let absent = replication(&cluster, "NetworkTopologyStrategy dc1:['r1','r9']");
+    let refused = "Rack r9 of datacenter dc1 has no node that can hold a copy";
+    for result in [
+        place_tablets(&cluster.topology, &absent, 1).map(|_| ()),
+        check_racks(&cluster.topology, &absent),
+    ] {
+        assert_eq!(result.expect_err(refused).to_string(), refused);
+    }
+    // A new table has the copies that there are nodes for.
+    let map = first_tablets(&cluster.topology, &absent, Some(1), &Load::default()).expect("a rack has nodes");
+    assert_eq!(map.tablets().next().map(|t| t.replicas.len()), Some(1));
+    let written = Copies::Racks(vec!["it's".to_owned(), "r2".to_owned()]).to_string();
+    assert_eq!(written, "['it''s', 'r2']");
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn counts(locality: &Locality, of: [u16; 2]) -> ReplicaCounts {
 }
 
 fn datacenters(a: u16, b: u16) -> Replication {
-    Replication::NetworkTopology([("dc1".to_owned(), a), ("dc2".to_owned(), b)].into())
+    Replication::NetworkTopology([("dc1".to_owned(), a.into()), ("dc2".to_owned(), b.into())].into())
 }
 
 /// `required/alive`, with the datacenter where one lacks them; `ok` when enough are alive.

@@ -260,7 +260,7 @@ fn coordinators_one_stage_apart_meet_in_a_quorum() {
 fn a_map_of_131072_tablets_fits_its_memory_budget() {
     let text: String = (0..9).map(|n| format!("n{n} dc1 r{} shards=16\n", n % 3)).collect();
     let cluster = cluster(&text);
-    let keyspace = Replication::NetworkTopology([("dc1".to_owned(), 3)].into());
+    let keyspace = Replication::NetworkTopology([("dc1".to_owned(), 3.into())].into());
     let map = place_tablets(&cluster.topology, &keyspace, 1 << 17).expect("a map");
     let bytes = map.memory_bytes();
     assert!(bytes < 131_072 * 17, "a tablet takes {} bytes", bytes / 131_072);

@@ -9,8 +9,8 @@ use crate::ast::{
     AlterKeyspace, AlterMaterializedView, AlterTable, AlterType, ClusteringOrder, ColumnDefinition, ColumnMask,
     CreateAggregate, CreateFunction, CreateIndex, CreateKeyspace, CreateMaterializedView, CreateTable, CreateTrigger,
     CreateType, DropAggregate, DropFunction, DropIndex, DropKeyspace, DropMaterializedView, DropTable, DropTrigger,
-    DropType, FieldDefinition, IndexTarget, PrimaryKey, Property, PropertyValue, Signature, TableChange, TableOptions,
-    TypeChange,
+    DropType, FieldDefinition, IndexTarget, MapValue, PrimaryKey, Property, PropertyValue, Signature, TableChange,
+    TableOptions, TypeChange,
 };
 use crate::quote::quote_string;
 
@@ -31,6 +31,15 @@ impl Display for PropertyValue {
             PropertyValue::Literal(literal) => literal.fmt(f),
             PropertyValue::Keyword(word) => f.write_str(word),
             PropertyValue::Map(entries) => entries_of(f, entries),
+        }
+    }
+}
+
+impl Display for MapValue {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            MapValue::Literal(literal) => literal.fmt(f),
+            MapValue::List(items) => bracketed(f, "[]", |f| separated(f, ", ", items, |f, item| item.fmt(f))),
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::{Parse, Parser};
 use crate::ast::{
     AlterKeyspace, AlterTable, ClusteringOrder, ColumnDefinition, ColumnMask, CreateKeyspace, CreateTable, Literal,
-    PrimaryKey, Property, PropertyValue, TableChange, TableOptions,
+    MapValue, PrimaryKey, Property, PropertyValue, TableChange, TableOptions,
 };
 use crate::keyword::Keyword;
 use crate::lexer::TokenKind;
@@ -48,7 +48,7 @@ impl Parser<'_> {
         if self.kind() == TokenKind::LeftBrace {
             return Ok(Property {
                 name,
-                value: PropertyValue::Map(self.literal_map()?),
+                value: PropertyValue::Map(self.map_of(Self::map_value)?),
             });
         }
         if let Some(literal) = self.literal()? {
@@ -71,6 +71,30 @@ impl Parser<'_> {
 
     /// `{constant: constant, …}`
     pub(super) fn literal_map(&mut self) -> Parse<Vec<(Literal, Literal)>> {
+        self.map_of(Self::expect_literal)
+    }
+
+    /// A constant, or `[constant, …]`.
+    fn map_value(&mut self) -> Parse<MapValue> {
+        if !self.accept(TokenKind::LeftBracket) {
+            return self.expect_literal().map(MapValue::Literal);
+        }
+        let mut items = Vec::new();
+        if self.accept(TokenKind::RightBracket) {
+            return Ok(MapValue::List(items));
+        }
+        loop {
+            items.push(self.expect_literal()?);
+            if !self.accept(TokenKind::Comma) {
+                break;
+            }
+        }
+        self.expect(TokenKind::RightBracket)?;
+        Ok(MapValue::List(items))
+    }
+
+    /// `{constant: value, …}`
+    fn map_of<V>(&mut self, value: impl Fn(&mut Self) -> Parse<V>) -> Parse<Vec<(Literal, V)>> {
         self.expect(TokenKind::LeftBrace)?;
         let mut entries = Vec::new();
         if self.accept(TokenKind::RightBrace) {
@@ -82,7 +106,7 @@ impl Parser<'_> {
                 return Err(self.no_viable_here());
             }
             self.expect(TokenKind::Colon)?;
-            entries.push((key, self.expect_literal()?));
+            entries.push((key, value(self)?));
             if !self.accept(TokenKind::Comma) {
                 break;
             }

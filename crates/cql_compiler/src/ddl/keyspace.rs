@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use cql::ast::{AlterKeyspace, CreateKeyspace, DropKeyspace};
 use schema::{Keyspace, Schema};
+use topology::Copies;
 
 use super::properties::Properties;
 use super::{ChangeKind, DdlContext, DdlOutcome, SchemaChange, check_modifiable, outcome, unbuilt};
@@ -37,7 +38,7 @@ pub(super) fn create(
         )));
     }
     let properties = Properties::new(&s.properties, &PROPERTIES)?;
-    let Some(replication) = properties.map("replication")? else {
+    let Some(replication) = properties.map_with_lists("replication")? else {
         return Err(CompileError::invalid("Missing mandatory option 'replication'"));
     };
     let durable_writes = properties.boolean("durable_writes")?.unwrap_or(true);
@@ -103,7 +104,7 @@ pub(super) fn alter(
         }
         keyspace.tablets.get_or_insert_default().extend(new);
     }
-    let replication = match properties.map("replication")? {
+    let replication = match properties.map_with_lists("replication")? {
         Some(new) => new,
         None => keyspace.replication.clone(),
     };
@@ -217,7 +218,7 @@ fn prepare_replication(
                 .entry(REPLICATION_FACTOR.to_owned())
                 .or_insert_with(|| REPLICATION_FACTOR_DEFAULT.to_owned());
         }
-        Some("NetworkTopologyStrategy") => expand_datacenters(&mut options, previous, nodes),
+        Some("NetworkTopologyStrategy") => expand_datacenters(&mut options, previous, nodes)?,
         Some("LocalStrategy") => {
             return Err(CompileError::invalid(
                 "Unable to use given strategy class: LocalStrategy is reserved for internal use.",
@@ -250,8 +251,15 @@ fn prepare_replication(
     }
     let mut warnings = Vec::new();
     for (name, value) in &mut options {
-        let factor = parse_factor(value)?;
-        *value = factor.to_string();
+        let factor = if !simple && Copies::is_list(value) {
+            let racks = Copies::parse(name, value).map_err(|e| CompileError::Config(e.to_string()))?;
+            *value = racks.to_string();
+            u32::from(racks.number())
+        } else {
+            let factor = parse_factor(value)?;
+            *value = factor.to_string();
+            factor
+        };
         let (count, place) = if simple {
             (nodes.values().sum(), String::new())
         } else {
@@ -273,8 +281,13 @@ fn expand_datacenters(
     options: &mut BTreeMap<String, String>,
     previous: &BTreeMap<String, String>,
     nodes: &BTreeMap<String, u32>,
-) {
+) -> Result<(), CompileError> {
     let mut factor = options.remove(REPLICATION_FACTOR);
+    if let Some(list) = factor.as_ref().filter(|text| Copies::is_list(text)) {
+        return Err(CompileError::Config(format!(
+            "Invalid value {list} for {REPLICATION_FACTOR}: racks are listed for a datacenter"
+        )));
+    }
     if factor.is_none() && options.is_empty() {
         let before = previous
             .get(REPLICATION_FACTOR)
@@ -294,7 +307,8 @@ fn expand_datacenters(
             options.entry(name.clone()).or_insert_with(|| factor.clone());
         }
     }
-    options.retain(|_, value| value != "0");
+    options.retain(|_, value| value != "0" && value != "[]");
+    Ok(())
 }
 
 fn parse_factor(text: &str) -> Result<u32, CompileError> {

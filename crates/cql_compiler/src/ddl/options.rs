@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cql::ast::{LiteralKind, Property, PropertyValue};
+use cql::ast::{LiteralKind, MapValue, Property, PropertyValue};
 use schema::{RateLimits, TableOptions, java_double};
 use uuid::Uuid;
 
@@ -233,6 +233,8 @@ fn extensions(properties: &[Property]) -> Result<BTreeMap<String, String>, Compi
     for p in properties.iter().filter(|p| p.name == "extensions") {
         let PropertyValue::Map(pairs) = &p.value else { continue };
         for (name, value) in pairs {
+            // `Properties::map` has refused lists.
+            let MapValue::Literal(value) = value else { continue };
             if value.kind != LiteralKind::Blob || value.text.len() % 2 != 0 {
                 return Err(CompileError::Config(format!(
                     "Invalid value '{}' for extension '{}': a blob of whole bytes such as 0xcafe is expected",

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cql::ast::{Property, PropertyValue};
+use cql::ast::{LiteralKind, MapValue, Property, PropertyValue};
 
 use crate::error::CompileError;
 
@@ -49,11 +49,36 @@ impl<'a> Properties<'a> {
     }
 
     pub(super) fn map(&self, name: &str) -> Result<Option<BTreeMap<String, String>>, CompileError> {
+        self.map_of(name, |key, value| match value {
+            MapValue::Literal(literal) => Ok(literal.text.clone()),
+            MapValue::List(_) => Err(CompileError::Syntax(format!(
+                "Invalid value for '{key}' of property '{name}': a list is not allowed"
+            ))),
+        })
+    }
+
+    /// A map in which lists are allowed; each of those becomes its text, as `['rack1', 'rack2']`.
+    pub(super) fn map_with_lists(&self, name: &str) -> Result<Option<BTreeMap<String, String>>, CompileError> {
+        self.map_of(name, |key, value| match value {
+            MapValue::Literal(literal) => Ok(literal.text.clone()),
+            MapValue::List(items) if items.iter().all(|i| i.kind == LiteralKind::String) => Ok(value.to_string()),
+            MapValue::List(_) => Err(CompileError::Config(format!(
+                "Invalid value {value} for '{key}' of property '{name}': a list of strings is expected"
+            ))),
+        })
+    }
+
+    fn map_of(
+        &self,
+        name: &str,
+        text: impl Fn(&str, &MapValue) -> Result<String, CompileError>,
+    ) -> Result<Option<BTreeMap<String, String>>, CompileError> {
         match self.value(name) {
             None => Ok(None),
-            Some(PropertyValue::Map(pairs)) => Ok(Some(
-                pairs.iter().map(|(k, v)| (k.text.clone(), v.text.clone())).collect(),
-            )),
+            Some(PropertyValue::Map(pairs)) => {
+                let pairs = pairs.iter().map(|(k, v)| Ok((k.text.clone(), text(&k.text, v)?)));
+                pairs.collect::<Result<_, _>>().map(Some)
+            }
             Some(PropertyValue::Literal(_) | PropertyValue::Keyword(_)) => Err(CompileError::Syntax(format!(
                 "Invalid value for property '{name}'. It should be a map."
             ))),
