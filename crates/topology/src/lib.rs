@@ -14,6 +14,7 @@
 //! - [`FailureDetector`]: who answers. [`admit`]: who may join. [`ClockJudge`]: whether this node's clock is right.
 
 mod admission;
+mod balance;
 mod clock;
 mod codec;
 mod command;
@@ -33,6 +34,7 @@ mod tablet_map;
 mod targets;
 
 pub use admission::{Admission, CLOCK_OFFSET_MAX, JoinFacts, JoinRequest, Refusal, admit};
+pub use balance::{Deviation, Limits, NodeInput, Options, Plan, Role, Step, TableInput, Unmet, UnmetReason, plan};
 pub use clock::{ClockDoubt, ClockJudge, ClockLimits, ClockSample, ClockState, ClockVerdict};
 pub use codec::DecodeError;
 pub use command::{CommandError, TopologyCommand};
@@ -46,7 +48,7 @@ pub use node::{
 pub use place::{
     Load, check_racks, even_tablet_count, first_tablets, initial_tablet_count, place_tablets, place_tablets_beside,
 };
-pub use replication::{PlacementError, Replication, ReplicationError};
+pub use replication::{Copies, PlacementError, Replication, ReplicationError};
 pub use ring::ring_map;
 pub use snitch::{Snitch, SnitchError};
 pub use tablet_map::{

@@ -102,3 +102,5 @@ impl Cluster {
         replicas.iter().map(show).collect::<Vec<_>>().join(" ")
     }
 }
+
+pub mod world;
