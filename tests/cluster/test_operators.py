@@ -69,6 +69,7 @@ def test_the_load_of_every_member_that_answers_is_told(cluster, keyspace):
         (("proxyhistograms",), "proxy histograms"),
         (("version",), "ReleaseVersion: 4.1"),
         (("getcompactionthroughput",), "MB/s"),
+        (("getstreamthroughput",), "unlimited"),
         (("listsnapshots",), "Snapshot Details"),
         (("help",), "describering"),
         (("tablehistograms", "{ks}", "t"), "{ks}/t histograms"),
@@ -119,7 +120,7 @@ def test_the_api_tells_who_has_which_tokens(cluster, keyspace):
         ("/failure_detector/count/endpoint/up", 3),
         ("/failure_detector/count/endpoint/down", 0),
         ("/failure_detector/simple_states", [{"key": address, "value": "UP"} for address in ADDRESSES]),
-        ("/task_manager/list_modules", ["compaction", "flush", "quarantine", "snapshot", "tablets", "truncation"]),
+        ("/task_manager/list_modules", ["compaction", "flush", "quarantine", "snapshot", "streaming", "tablets", "truncation"]),
     ],
 )
 def test_the_api_answers_as_tools_expect(cluster, path, expected):
@@ -256,6 +257,9 @@ def test_the_compaction_limit_and_the_log_level_can_be_set(cluster):
     node.nodetool("setcompactionthroughput", "32")
     assert "32 MB/s" in node.nodetool("getcompactionthroughput")
     node.nodetool("setcompactionthroughput", "0")
+    node.nodetool("setstreamthroughput", "-m", "32")
+    assert "32 MiB/s" in node.nodetool("getstreamthroughput", "-m")
+    node.nodetool("setstreamthroughput", "0")
     with pytest.raises(NodeFailed, match="expected megabytes"):
         node.nodetool("setcompactionthroughput", "much")
     assert node.api("/system/logger/root?level=debug", "POST")[0] == 200

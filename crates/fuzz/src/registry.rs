@@ -54,6 +54,7 @@ pub const TARGETS: &[Target] = &[
         inputs_per_round: 500,
         memory_base: 4 << 20,
     },
+    target_of("streaming", streaming::fuzz::seeds, streaming::fuzz::read),
     target_of("topology", topology::fuzz::seeds, topology::fuzz::read),
     target_of("types", types::fuzz::seeds, types::fuzz::read),
 ];

@@ -39,6 +39,8 @@ async fn take_over(shared: &Shared, config: &Config) {
     logging::configure(config.log_level);
     let rate = config.compaction_throughput.unwrap_or(0);
     shared.tasks.set_bytes_per_second(Class::Compaction, rate);
+    let rate = config.stream_throughput.unwrap_or(0);
+    shared.tasks.set_bytes_per_second(Class::Streaming, rate);
     follower().set_auto_snapshot(config.auto_snapshot);
     shared.disks.set_policy(config.disk_failure_policy);
     shared.node.slow_request.set(config.slow_request);

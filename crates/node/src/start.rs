@@ -418,6 +418,7 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
     let view = Arc::new(view.reached_by(|node| crate::cluster::peer(&config, node)));
     let tasks = Tasks::new(config.smp, host_id);
     tasks.set_bytes_per_second(Class::Compaction, config.compaction_throughput.unwrap_or(0));
+    tasks.set_bytes_per_second(Class::Streaming, config.stream_throughput.unwrap_or(0));
     tasks.set_ttl(config.task_ttl);
     tasks.set_user_ttl(config.user_task_ttl);
     let node = Arc::new(NodeState {

@@ -26,8 +26,10 @@ use crate::target::{IN_FLIGHT_BYTES_MAX, Source, Stop};
 
 /// Most requests of a stream in flight, however short.
 const IN_FLIGHT_MAX: usize = 16;
-/// How long a read may take.
-const READ_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a source may take to say how far its copy is.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a read may take: a source with little bandwidth makes it wait. That the source is gone shows by its connection.
+const READ_TIMEOUT: Duration = Duration::from_mins(2);
 /// How often a request is made again before its source counts as gone.
 const RETRIES: u32 = 5;
 /// The pause before the first repetition; each further one is twice as long.
@@ -49,7 +51,11 @@ pub(crate) struct Asking<'a> {
 impl Asking<'_> {
     fn call(&self, verb: u16, body: Vec<u8>) -> Call {
         let Source { peer, shard } = self.source;
-        self.rpc.call(peer, *shard, verb, body, READ_TIMEOUT)
+        let timeout = match verb {
+            message::OPEN => OPEN_TIMEOUT,
+            _ => READ_TIMEOUT,
+        };
+        self.rpc.call(peer, *shard, verb, body, timeout)
     }
 
     /// The answer to a request that has perhaps been made already; it is made again where it failed in passing.

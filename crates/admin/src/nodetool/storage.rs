@@ -219,9 +219,63 @@ pub(super) async fn set_throughput(client: &mut Client, limit: &str) -> Result<S
     Ok(String::new())
 }
 
+/// Bytes per second of a megabit, and of a mebibyte, per second.
+const MEGABIT: u64 = 125_000;
+const MEBIBYTE: u64 = 1 << 20;
+
+/// As `nodetool` of Cassandra prints it: in megabits, or with `-m` in mebibytes.
+pub(super) async fn stream_throughput(client: &mut Client, is_in_mebibytes: bool) -> Result<String, String> {
+    let limit = client.number("/storage_service/stream_throughput").await?;
+    Ok(format!(
+        "Current stream throughput: {}\n",
+        rate_text(limit, is_in_mebibytes)
+    ))
+}
+
+fn rate_text(bytes_per_second: u64, is_in_mebibytes: bool) -> String {
+    match (bytes_per_second, is_in_mebibytes) {
+        (0, _) => "unlimited".to_owned(),
+        (bytes, true) => format!("{} MiB/s", bytes.div_ceil(MEBIBYTE)),
+        (bytes, false) => format!("{} Mb/s", bytes.div_ceil(MEGABIT)),
+    }
+}
+
+pub(super) async fn set_stream_throughput(
+    client: &mut Client,
+    limit: &str,
+    is_in_mebibytes: bool,
+) -> Result<String, String> {
+    let bytes = rate(limit, is_in_mebibytes)?;
+    let path = format!("/storage_service/stream_throughput?value={bytes}");
+    client.post(&path).await?;
+    Ok(String::new())
+}
+
+fn rate(given: &str, is_in_mebibytes: bool) -> Result<u64, String> {
+    let (unit, name) = match is_in_mebibytes {
+        true => (MEBIBYTE, "MiB"),
+        false => (MEGABIT, "megabits"),
+    };
+    let bytes = given.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    bytes.ok_or_else(|| format!("expected {name} per second (0 is no limit), got '{given}'"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rates_of_streams_are_in_megabits_or_mebibytes() {
+        assert_eq!(rate("200", false), Ok(25_000_000));
+        assert_eq!(rate("24", true), Ok(24 << 20));
+        assert_eq!(rate("0", true), Ok(0));
+        assert!(
+            rate("-1", false).is_err() && rate("much", true).is_err() && rate(&u64::MAX.to_string(), true).is_err()
+        );
+        assert_eq!(rate_text(25_000_000, false), "200 Mb/s");
+        assert_eq!(rate_text(24 << 20, true), "24 MiB/s");
+        assert_eq!(rate_text(0, false), "unlimited");
+    }
 
     #[test]
     fn commands_for_all_for_a_keyspace_and_for_tables_ask_different_paths() {

@@ -113,6 +113,17 @@ pub(super) const ROUTES: &[Route] = &[
         Now(set_throughput),
     )
     .takes(&[("value", "MiB per second; 0 for no limit")]),
+    Route::get(
+        "/storage_service/stream_throughput",
+        "Limit of what streams to and from other nodes move, in bytes per second; 0 for no limit",
+        Now(stream_throughput),
+    ),
+    Route::post(
+        "/storage_service/stream_throughput",
+        "Limit what streams move",
+        Now(set_stream_throughput),
+    )
+    .takes(&[("value", "bytes per second; 0 for no limit")]),
 ];
 
 /// Names of keyspaces: all, or with `type` those of users or those with replicas elsewhere.
@@ -283,6 +294,18 @@ async fn clear_snapshots(call: &Call) -> Answer {
 /// In MiB per second, 0 for no limit.
 fn throughput(call: &Call) -> Answer {
     Ok(json!(call.operator.tasks().bytes_per_second(Class::Compaction) >> 20))
+}
+
+fn stream_throughput(call: &Call) -> Answer {
+    Ok(json!(call.operator.tasks().bytes_per_second(Class::Streaming)))
+}
+
+fn set_stream_throughput(call: &Call) -> Answer {
+    let given = call.parameter("value").unwrap_or("");
+    let bytes = given.parse::<u64>();
+    let bytes = bytes.map_err(|_| (400, format!("expected bytes per second (0 is no limit), got '{given}'")))?;
+    call.operator.tasks().set_bytes_per_second(Class::Streaming, bytes);
+    Ok(Value::Null)
 }
 
 fn set_throughput(call: &Call) -> Answer {

@@ -156,6 +156,8 @@ pub struct Config {
     pub handshakes_per_shard: usize,
     /// Limit of what compaction writes, bytes per second.
     pub compaction_throughput: Option<u64>,
+    /// Limit of what streams to and from other nodes move, bytes per second.
+    pub stream_throughput: Option<u64>,
     /// The most bytes of a batch over several partitions.
     pub batch_size_fail_threshold: usize,
     /// What is kept of tables that are dropped or truncated.
@@ -350,7 +352,8 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
         native_transport_max_frame_size: frame_size(options),
         max_connections_per_shard: connections(options, smp),
         handshakes_per_shard: handshakes(options),
-        compaction_throughput: compaction_throughput(options),
+        compaction_throughput: throughput(options, "compaction_throughput"),
+        stream_throughput: throughput(options, "stream_throughput_outbound"),
         batch_size_fail_threshold: batch_size(options),
         auto_snapshot: auto_snapshot(options),
         uuid_generations: cluster::switch(options, "uuid_sstable_identifiers_enabled", true),
@@ -437,8 +440,7 @@ fn clock_wrong_by(options: &mut Options<'_>, args: &ServerArgs, developer_mode: 
     seconds
 }
 
-fn compaction_throughput(options: &mut Options<'_>) -> Option<u64> {
-    let option = "compaction_throughput";
+fn throughput(options: &mut Options<'_>, option: &'static str) -> Option<u64> {
     let rate = options.get(option, "a rate such as 64MiB/s, or 0", value::rate);
     options.note(option, format!("{}/s", value::size_text(rate.unwrap_or(0))));
     rate.filter(|rate| *rate > 0)

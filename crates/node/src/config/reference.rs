@@ -81,6 +81,7 @@ fn line(row: &Row) -> String {
             Unit::Kibibytes => " (KiB)",
             Unit::Mebibytes => " (MiB)",
             Unit::MebibytesPerSecond => " (MiB/s)",
+            Unit::MegabitsPerSecond => " (Mbit/s)",
         };
         format!("`{spelling}`{unit}")
     });

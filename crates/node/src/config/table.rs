@@ -161,6 +161,8 @@ pub(super) enum Unit {
     Mebibytes,
     /// A whole number of mebibytes per second.
     MebibytesPerSecond,
+    /// A whole number of megabits, of a million bits each, per second.
+    MegabitsPerSecond,
 }
 
 impl Unit {
@@ -174,6 +176,10 @@ impl Unit {
             Self::Kibibytes => "KiB",
             Self::Mebibytes => "MiB",
             Self::MebibytesPerSecond => "MiB/s",
+            Self::MegabitsPerSecond => {
+                let bytes = written.parse::<u64>().ok()?.checked_mul(125_000)?;
+                return Some(format!("{bytes}B/s"));
+            }
         };
         let is_whole = !written.is_empty() && written.bytes().all(|b| b.is_ascii_digit());
         is_whole.then(|| format!("{written}{suffix}"))
@@ -228,7 +234,7 @@ use Changes::{Command, Hangup, Never, Restart, Together};
 use DefaultValue::{Follows, Is};
 use Group::{Cluster, Hints, Internode, Network, Node, Storage, Timeouts};
 use Takes::{Address, Directory, Duration, File, List, Name, Number, Port, PortOrNone, Rate, Seconds, Size, Switch};
-use Unit::{Kibibytes, Mebibytes, MebibytesPerSecond, Milliseconds, Same};
+use Unit::{Kibibytes, Mebibytes, MebibytesPerSecond, MegabitsPerSecond, Milliseconds, Same};
 
 /// The options, by group and in the order in which they are shown.
 #[rustfmt::skip]
@@ -299,6 +305,9 @@ pub(super) const TABLE: &[Row] = &[
         "Size of the whole commitlog; -1 for as much as the memory", &[("commitlog_total_space_in_mb", Mebibytes)]),
     row("compaction_throughput", Storage, Rate, Is("0B/s"), Hangup,
         "Limit of what compactions write; until the next start or SIGHUP also by ceto nodetool setcompactionthroughput", &[("compaction_throughput_mb_per_sec", MebibytesPerSecond)]),
+    row("stream_throughput_outbound", Storage, Rate, Is("0B/s"), Hangup,
+        "Limit of what streams to and from other nodes move; until the next start or SIGHUP also by ceto nodetool setstreamthroughput",
+        &[("stream_throughput_outbound_megabits_per_sec", MegabitsPerSecond), ("stream_io_throughput_mb_per_sec", MebibytesPerSecond)]),
 
     row("disk_failure_policy", Storage, Name, Is("best_effort"), Hangup,
         "What the node does when a disk fails: best_effort or ignore (refuse the reads concerned), stop (leave service when the disk cannot read or write a place), stop_paranoid (also when an sstable is damaged), die (end)", &[]),

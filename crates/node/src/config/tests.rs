@@ -129,7 +129,7 @@ fn defaults_are_those_of_the_manual() {
 #[test]
 fn every_option_that_is_shown_can_be_given_and_its_shown_text_is_taken_back() {
     let config = config("", "--cpuset 0-3");
-    assert_eq!(config.settings.len(), 69, "{:?}", config.settings);
+    assert_eq!(config.settings.len(), 70, "{:?}", config.settings);
     for (name, text) in &config.settings {
         let given = text.as_deref().unwrap_or("none");
         let shown = resolved(&format!("{name}: {given}"), "").map(|config| config.settings[name].clone());
@@ -171,6 +171,18 @@ fn options_have_the_spellings_of_both_files() {
         ),
         ("compaction_throughput: 64MiB/s", "compaction_throughput = 64MiB/s"),
         ("compaction_throughput_mb_per_sec: 0", ""),
+        (
+            "stream_io_throughput_mb_per_sec: 16",
+            "stream_throughput_outbound = 16MiB/s",
+        ),
+        (
+            "stream_throughput_outbound_megabits_per_sec: 200",
+            "stream_throughput_outbound = 25000000B/s",
+        ),
+        (
+            "stream_throughput_outbound: 24MiB/s",
+            "stream_throughput_outbound = 24MiB/s",
+        ),
         (
             "data_file_directories:\n  - /disk/data",
             "data_file_directories = /disk/data",

@@ -68,7 +68,58 @@ pub(super) fn of_shard(engine: &Engine) -> Vec<Metric> {
     if let Some(rpc) = runtime::local::<Rpc>() {
         links(&mut shard, &rpc);
     }
+    streams(&mut shard, &streaming::metrics());
     shard.metrics
+}
+
+fn streams(shard: &mut Shard, metrics: &streaming::StreamMetrics) {
+    shard.count_all([
+        (
+            "streaming_sent_bytes_total",
+            "Bytes of sstable files sent to other nodes.",
+            metrics.sent_bytes,
+        ),
+        (
+            "streaming_received_bytes_total",
+            "Bytes of sstable files received from other nodes.",
+            metrics.received_bytes,
+        ),
+        (
+            "streaming_sent_files_total",
+            "Files of sstables sent to other nodes to their ends.",
+            metrics.sent_files,
+        ),
+        (
+            "streaming_received_files_total",
+            "Files of sstables received whole from other nodes.",
+            metrics.received_files,
+        ),
+        (
+            "streaming_adopted_sstables_total",
+            "Sstables of other nodes that became part of a table.",
+            metrics.adopted_sstables,
+        ),
+        (
+            "streaming_failed_serves_total",
+            "Streams to other nodes that ended with an error.",
+            metrics.failed_serving,
+        ),
+        (
+            "streaming_failed_pulls_total",
+            "Streams from other nodes that ended with an error.",
+            metrics.failed_pulling,
+        ),
+    ]);
+    shard.gauge(
+        "streaming_serving",
+        "Streams to other nodes that are open.",
+        metrics.serving,
+    );
+    shard.gauge(
+        "streaming_pulling",
+        "Streams from other nodes that run.",
+        metrics.pulling,
+    );
 }
 
 fn requests(shard: &mut Shard, server: &Server) {

@@ -35,6 +35,7 @@ use uuid::Uuid;
 
 pub const SECOND: Duration = Duration::from_secs(1);
 pub const HOUR: Duration = Duration::from_hours(1);
+pub const MOMENT: Duration = Duration::from_millis(1);
 const PORT: u16 = 7000;
 
 pub const WHOLE: TokenRange = TokenRange::ALL;
@@ -111,6 +112,9 @@ fn mutation(table: &Table, k: u32, at: i64, len: Option<usize>) -> Vec<u8> {
     });
     out
 }
+
+/// What a copy comes to, when it has ended.
+pub type Pulling = Rc<RefCell<Option<Result<Pulled, StreamError>>>>;
 
 /// What a task on a node works with.
 #[derive(Clone)]
@@ -234,6 +238,17 @@ pub fn stream_dirs() -> Vec<String> {
         }
     }
     found
+}
+
+/// Whether a copy is on its way that has bytes. Blocks.
+fn has_bytes() -> bool {
+    let dir = table_dir().join(INCOMING);
+    let files = |name: &str| runtime::fs::read_dir(dir.join(name)).expect("the disk works");
+    runtime::fs::exists(&dir)
+        && stream_dirs()
+            .iter()
+            .filter_map(|name| name.strip_prefix("incoming/"))
+            .any(|name| files(name).iter().any(|file| file.len > 0))
 }
 
 /// What a node is started with.
@@ -386,12 +401,7 @@ impl Cluster {
         self.simulation.run_task(machine.id, &machine.seen.tasks, HOUR, task)
     }
 
-    pub fn begin_pull(
-        &mut self,
-        to: usize,
-        range: TokenRange,
-        from: &[usize],
-    ) -> Rc<RefCell<Option<Result<Pulled, StreamError>>>> {
+    pub fn begin_pull(&mut self, to: usize, range: TokenRange, from: &[usize]) -> Pulling {
         let sources = from.iter().map(|number| self.source(*number)).collect();
         self.spawn(to, move |local| async move { local.pull(range, sources).await })
     }
@@ -403,6 +413,26 @@ impl Cluster {
 
     pub fn rows(&mut self, number: usize, keys: std::ops::Range<u32>) -> Rows {
         self.on(number, move |local| async move { local.rows(keys).await })
+    }
+
+    /// Each operation on a disk takes a while.
+    pub fn slow_disks(&mut self) {
+        for machine in &self.machines {
+            self.simulation.set_disk_delay(machine.id, 2 * MOMENT);
+        }
+    }
+
+    /// Runs until bytes of a copy have come to a node, and more are to come.
+    pub fn await_bytes(&mut self, number: usize) {
+        self.slow_disks();
+        let id = self.id(number);
+        for _ in 0..1_000 {
+            self.simulation.run_for(MOMENT);
+            if self.simulation.on_node(id, has_bytes) {
+                return;
+            }
+        }
+        panic!("no bytes come to node {number}");
     }
 
     /// Streams whose directories a node has, once a close had the time to arrive.
