@@ -43,14 +43,22 @@ def keyspace(session, replicas):
 
 def replicas_of(session, name):
     """By host id, the shard that has the tablet."""
-    rows = cql.rows(session, "SELECT keyspace_name, replicas FROM system.tablets")
-    [found] = [replicas for keyspace, replicas in rows if keyspace == name]
+    return replicas_of_table(session, name, "t")
+
+
+def replicas_of_table(session, name, table):
+    rows = cql.rows(session, "SELECT keyspace_name, table_name, replicas FROM system.tablets")
+    [found] = [replicas for keyspace, of, replicas in rows if (keyspace, of) == (name, table)]
     return {str(host): shard for host, shard in found}
+
+
+def host_of(node):
+    return node.api("/storage_service/hostid/local")[1]
 
 
 def hosts(cluster):
     """The nodes by host id."""
-    return {node.api("/storage_service/hostid/local")[1]: node for node in cluster}
+    return {host_of(node): node for node in cluster}
 
 
 class Load:
@@ -126,8 +134,9 @@ def test_a_tablet_goes_round_the_nodes_while_it_is_written_and_read(cluster, ses
             source = sorted(where)[turn % len(where)]
             target = next(host for host in sorted(nodes) if host not in where)
             cluster.node(2).nodetool("movetablet", name, "t", "0", str(turn % SHARDS), source, target)
-            now = replicas_of(session, name)
-            assert source not in now and now[target] == turn % SHARDS
+            # The command ends when the node that was asked knows it.
+            eventually("the client's node knows it", lambda: is_moved(session, name, source, target))
+            assert replicas_of(session, name)[target] == turn % SHARDS
     assert len(load.written) > 10
     check_all(cluster, name, load.written)
     assert not any(node.api(f"/storage_service/keyspace_flush/{name}", method="POST")[0] >= 400 for node in cluster)
@@ -144,7 +153,7 @@ def test_nodes_that_are_killed_in_the_middle_lose_nothing(cluster, session):
         for turn, victim in enumerate(["target", "source", "target", "source"]):
             where = replicas_of(session, name)
             # The client's own node stays.
-            first = cluster.node(1).api("/storage_service/hostid/local")[1]
+            first = host_of(cluster.node(1))
             source = next(host for host in sorted(where, key=lambda host: (host == first, host)))
             target = next(host for host in sorted(nodes) if host not in where)
             cluster.node(1).api(
@@ -158,3 +167,55 @@ def test_nodes_that_are_killed_in_the_middle_lose_nothing(cluster, session):
             cluster.sees_itself_whole()
             eventually("the tablet is on the other node", lambda: is_moved(session, name, source, target))
     check_all(cluster, name, load.written)
+
+
+def test_a_node_that_is_decommissioned_leaves_with_nothing_lost(request):
+    leaving = Cluster(4, smp=SHARDS, runtime=request.config.getoption("--runtime"))
+    try:
+        leaving.form().known_to_clients()
+        with leaving.driver(only=1) as driver:
+            session = driver.connect()
+            name = keyspace(session, 3)
+            session.execute(f"CREATE TABLE {name}.u (k int PRIMARY KEY, v int)")
+            where = replicas_of_table(session, name, "t")
+            number, node = next((n, node) for n, node in enumerate(leaving, 1) if n > 1 and host_of(node) in where)
+            gone = host_of(node)
+            with Load(leaving, name) as load:
+                while len(load.written) < 20:
+                    pass
+                node.nodetool("decommission")
+            for table in ("t", "u"):
+                eventually("the client's node knows it", lambda table=table: gone not in replicas_of_table(session, name, table))
+            scan = SimpleStatement(f"SELECT k FROM {name}.t", consistency_level=ConsistencyLevel.ALL)
+            assert load.written <= {k for (k,) in cql.rows(session, scan)}
+        eventually("the node has stopped by itself", lambda: not node.alive)
+        assert "has left the cluster" in node.log()
+        shown = leaving.node(1).nodetool("status")
+        assert gone not in shown, shown
+    finally:
+        leaving.remove()
+
+
+def test_what_a_lost_node_had_is_rebuilt(request):
+    losing = Cluster(4, smp=SHARDS, runtime=request.config.getoption("--runtime"))
+    try:
+        losing.form().known_to_clients()
+        with losing.driver(only=1) as driver:
+            session = driver.connect()
+            name = keyspace(session, 3)
+            insert = session.prepare(f"INSERT INTO {name}.t (k, v) VALUES (?, ?)")
+            insert.consistency_level = ConsistencyLevel.QUORUM
+            for k in range(500):
+                session.execute(insert, (k, k))
+            where = replicas_of_table(session, name, "t")
+            node = next(node for n, node in enumerate(losing, 1) if n > 1 and host_of(node) in where)
+            lost = host_of(node)
+            node.kill9()
+            eventually("the others miss it", lambda: f"DN  {node.host}" in losing.node(1).nodetool("status"))
+            losing.node(1).nodetool("removenode", lost)
+            now = replicas_of_table(session, name, "t")
+            assert lost not in now and len(now) == 3
+            scan = SimpleStatement(f"SELECT k FROM {name}.t", consistency_level=ConsistencyLevel.ALL)
+            assert sorted(k for (k,) in cql.rows(session, scan)) == list(range(500))
+    finally:
+        losing.remove()

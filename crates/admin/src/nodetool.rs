@@ -114,6 +114,7 @@ async fn execute(address: SocketAddr, shows_progress: bool, words: &[String]) ->
         ("confirmclock", []) => cluster::confirm_clock(client).await,
         ("info", _) => cluster::info(client).await,
         ("netstats", _) => cluster::net_stats(client).await,
+        ("decommission", []) => cluster::decommission(client).await,
         ("removenode", [host_id]) => cluster::remove_node(client, host_id).await,
         ("version", []) => cluster::version(client).await,
         ("proxyhistograms", []) => cluster::proxy_histograms(client).await,
@@ -171,6 +172,10 @@ async fn execute(address: SocketAddr, shows_progress: bool, words: &[String]) ->
         ("setlogginglevel", [module]) => loggers::set_level(client, Some(module), None).await,
         ("setlogginglevel", [module, level]) => loggers::set_level(client, Some(module), Some(level)).await,
         ("getcompactionthroughput", []) => storage::throughput(client).await,
+        ("getstreamthroughput", []) => storage::stream_throughput(client, false).await,
+        ("getstreamthroughput", ["-m" | "--mib"]) => storage::stream_throughput(client, true).await,
+        ("setstreamthroughput", [limit]) => storage::set_stream_throughput(client, limit, false).await,
+        ("setstreamthroughput", ["-m" | "--mib", limit]) => storage::set_stream_throughput(client, limit, true).await,
         ("setcompactionthroughput", [limit]) => storage::set_throughput(client, limit).await,
         _ => Err(command.usage()),
     };

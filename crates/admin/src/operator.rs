@@ -44,7 +44,9 @@ pub trait Operator: Handoff + Control {
     /// Takes the wall clock for right as it is now. Refused, with the reason, when the other nodes say otherwise.
     fn confirm_clock(&self) -> Result<(), String>;
 
-    /// Removes a member that is down, for ever.
+    /// Has this node give its tablets to others and leave the cluster; resolves when it has left.
+    fn decommission(&self) -> Local<'_, Result<(), String>>;
+    /// Removes a member that is down, for ever; resolves when the others have rebuilt the copies that it had.
     fn remove_node(&self, host_id: Uuid) -> Local<'_, Result<(), String>>;
     /// Waits until the node has all metadata that was agreed on anywhere before.
     fn barrier(&self) -> Local<'_, Result<(), String>>;

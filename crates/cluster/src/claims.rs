@@ -71,7 +71,9 @@ impl Cluster {
             .topology
             .node(from)
             .is_some_and(|node| node.state != NodeState::Left);
-        if !is_member || from == self.config.host_id || self.claims.is_doubting.replace(true) {
+        // It stops by itself when it knows.
+        let is_known = self.knows_it_has_left();
+        if !is_member || is_known || from == self.config.host_id || self.claims.is_doubting.replace(true) {
             return;
         }
         let cluster = self.clone();

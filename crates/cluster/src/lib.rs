@@ -30,6 +30,7 @@ mod file;
 pub mod fuzz;
 mod health;
 mod history;
+mod leaving;
 mod lineage;
 mod machine;
 mod metadata;

@@ -216,8 +216,10 @@ impl Cluster {
 
     /// Whether anything was changed.
     async fn take_due_steps(&self) -> bool {
+        let begun = self.tend_leaving().await;
         let metadata = self.metadata();
-        let (moves, fence) = self.due_steps(&metadata);
+        let (mut moves, fence) = self.due_steps(&metadata);
+        moves.extend(begun);
         if let Some(index) = fence
             && let Err(error) = self.propose(Command::Fence { index }).await
         {

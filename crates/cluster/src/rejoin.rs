@@ -15,6 +15,7 @@ use crate::file;
 use crate::lineage::{addresses, own_raft_id};
 use crate::metadata::Metadata;
 use crate::peers::parts;
+use crate::removal;
 use crate::service::Cluster;
 use crate::start::has_identity_elsewhere;
 use crate::wire::{self, JoinAnswer};
@@ -27,7 +28,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
-use topology::{HostId, NodeState};
+use topology::{HostId, NodeState, Role, TopologyCommand};
 use uuid::Uuid;
 
 /// How long a member may take to decide.
@@ -220,7 +221,23 @@ impl Cluster {
         None
     }
 
-    /// Removes a node that is down, for ever. Refused where another node would own data that it does not have; see `removal.rs`.
+    /// Gives up a node that is down and has tablets, and waits until the others have rebuilt its copies.
+    async fn give_up(&self, metadata: &Metadata, host_id: HostId) -> Result<(), ChangeError> {
+        if let Err(why) = removal::check_ring(metadata, host_id) {
+            return Err(ChangeError::Refused(why));
+        }
+        if let Some(why) = self.why_it_cannot_leave(metadata, host_id, Role::Lost) {
+            return Err(ChangeError::Refused(why));
+        }
+        let replaced_by = None;
+        self.propose(Command::Topology(TopologyCommand::GiveUp { host_id, replaced_by }))
+            .await?;
+        log::info!("node {host_id} is given up: the others rebuild the copies that it had");
+        self.has_left(host_id).await
+    }
+
+    /// Removes a node that is down, for ever. Where it has tablets, returns when the others have rebuilt its copies. Refused where another node would own data
+    /// that it does not have; see `removal.rs`.
     ///
     /// # Errors
     /// [`ChangeError`], with the reason.
@@ -247,6 +264,10 @@ impl Cluster {
                     "node {host_id} answered a moment ago; only a node that is down can be removed"
                 )));
             }
+        }
+        let number = metadata.topology.number(host_id);
+        if is_member && number.is_some_and(|number| metadata.has_tablets(number)) {
+            return self.give_up(&metadata, host_id).await;
         }
         self.propose(Command::RemoveNode { host_id }).await?;
         log::info!("node {host_id} was removed from the cluster");

@@ -26,6 +26,12 @@ pub(crate) fn check(metadata: &Metadata, host_id: HostId) -> Result<(), String> 
         (Some(_), _) => return Err(format!("node {host_id} has left already, or was removed")),
         (None, _) => return Err(format!("host id {host_id} is not a member of this cluster")),
     };
+    check_tablets(metadata, number, host_id)?;
+    check_ring(metadata, host_id)
+}
+
+/// Whether a node is a replica of no tablet.
+fn check_tablets(metadata: &Metadata, number: NodeNumber, host_id: HostId) -> Result<(), String> {
     for (table, map) in &metadata.tablets {
         let count = tablets_on(map, number);
         if count > 0 {
@@ -34,10 +40,18 @@ pub(crate) fn check(metadata: &Metadata, host_id: HostId) -> Result<(), String> 
                 |table| format!("{}.{}", table.keyspace, table.name),
             );
             return Err(format!(
-                "{count} tablets of table {name} have a replica on node {host_id}, and this release moves no tablets: bring the node back, or drop the table"
+                "{count} tablets of table {name} have a replica on node {host_id}: bring the node back, or drop the table"
             ));
         }
     }
+    Ok(())
+}
+
+/// Whether nobody owns more of a keyspace on the token ring without a member than with it.
+pub(crate) fn check_ring(metadata: &Metadata, host_id: HostId) -> Result<(), String> {
+    let topology = &metadata.topology;
+    let number = topology.number(host_id);
+    let number = number.ok_or_else(|| format!("host id {host_id} is not a member of this cluster"))?;
     let mut without = Topology::clone(topology);
     let command = TopologyCommand::RemoveNode { host_id };
     without.apply(&command).map_err(|e| e.to_string())?;
@@ -52,6 +66,13 @@ pub(crate) fn check(metadata: &Metadata, host_id: HostId) -> Result<(), String> 
         }
     }
     Ok(())
+}
+
+impl Metadata {
+    /// Whether a node has, or gets, a replica of any tablet.
+    pub(crate) fn has_tablets(&self, number: NodeNumber) -> bool {
+        self.tablets.values().any(|map| tablets_on(map, number) > 0)
+    }
 }
 
 fn tablets_on(map: &TabletMap, number: NodeNumber) -> usize {

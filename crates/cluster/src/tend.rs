@@ -30,6 +30,8 @@ const MEMBERS_TIMEOUT: Duration = Duration::from_secs(5);
 const SETTLED_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a node that joins waits for its place before it goes on as an empty receiver.
 const PLACE_WAIT: Duration = Duration::from_secs(30);
+/// Between leaving and stopping.
+const LEFT_DELAY: Duration = Duration::from_secs(2);
 /// Between two attempts to get its place.
 const PLACE_INTERVAL: Duration = Duration::from_millis(300);
 /// A learner that is so many entries behind may vote.
@@ -276,6 +278,14 @@ impl Cluster {
             );
             return self.fail(older_directory(self.config.host_id, &leader, lost));
         }
+        if self.knows_it_has_left() {
+            // Whoever asked for it hears first.
+            self.rest(LEFT_DELAY).await;
+            return self.fail(
+                "this node has left the cluster and stops: others have its data, and its directories can be removed"
+                    .to_owned(),
+            );
+        }
         self.decide_part();
         let mut elsewhere = None;
         let is_alone = status.leader.is_none();
@@ -308,6 +318,13 @@ impl Cluster {
                 return;
             }
         }
+    }
+
+    /// Whether this node has left, by its own metadata.
+    pub(crate) fn knows_it_has_left(&self) -> bool {
+        let metadata = self.metadata();
+        let node = metadata.topology.node(self.config.host_id);
+        node.is_some_and(|node| node.state == NodeState::Left)
     }
 
     fn has_lost_member(&self) -> bool {

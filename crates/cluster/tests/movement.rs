@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use support::{SECOND, Sea, host};
-use topology::{Boundaries, Replica, Stage, TabletMap};
+use topology::{Boundaries, NodeState, Replica, Stage, TabletMap};
 use types::{CqlType, Token};
 use uuid::Uuid;
 
@@ -24,7 +24,13 @@ fn with_table(seed: u64, count: usize, replicas: &[usize]) -> Sea {
     let table = Table::new("system", "moving", TABLE, columns, TableOptions::default());
     let mut next = (*metadata.schema).clone();
     let keyspace = next.keyspaces.get_mut("system").expect("it is there");
-    let tables = &mut Arc::make_mut(keyspace).tables;
+    let keyspace = Arc::make_mut(keyspace);
+    let options = [
+        ("class", "SimpleStrategy".to_owned()),
+        ("replication_factor", replicas.len().to_string()),
+    ];
+    keyspace.replication = options.map(|(name, value)| (name.to_owned(), value)).into();
+    let tables = &mut keyspace.tables;
     tables.insert(table.name.clone(), Arc::new(table));
     next.version = Uuid::from_u128(0x5c4e3a);
     let replica = |number: &usize| Replica {
@@ -109,6 +115,23 @@ fn a_tablet_moves_and_its_new_replica_copies_the_one_that_leaves() {
 }
 
 #[test]
+fn a_stage_waits_for_requests_that_any_member_began_before_it() {
+    let mut sea = with_table(790, 4, &[0, 1, 2]);
+    sea.nodes[1].seen.in_flight.set(1);
+    begin(&mut sea, 0, wanted(2, 3));
+    sea.sim.run_for(5 * SECOND);
+    let first = Some(Stage::AllowWriteBothReadOld);
+    assert_eq!(
+        stage(&sea, 0),
+        first,
+        "node 1 may still write to the old replicas alone"
+    );
+    sea.nodes[1].seen.in_flight.set(0);
+    sea.sim.run_for(5 * SECOND);
+    assert_eq!(replicas(&sea, 0), Some(vec![0, 1, 3]));
+}
+
+#[test]
 fn a_move_goes_on_after_any_node_was_killed_at_any_moment_of_it() {
     for seed in 0..24_u64 {
         let mut sea = with_table(710 + seed, 4, &[0, 1, 2]);
@@ -185,6 +208,72 @@ fn members_that_are_down_and_have_nothing_to_do_with_the_tablet_are_fenced_off()
     assert_eq!(replicas(&sea, 0), Some(vec![0, 1, 3]));
     let metadata = sea.cluster(0).metadata();
     assert!(metadata.fence > 0, "what node 4 may have begun is refused");
+}
+
+/// Where the replicas of the tablet are when nothing moves and the node has left.
+fn after_leaving(sea: &mut Sea, left: usize, by: usize) -> Vec<usize> {
+    let is_left = |view: &std::rc::Rc<cluster::Cluster>| {
+        let metadata = view.metadata();
+        let node = metadata.topology.node(host(left)).expect("nodes stay in the topology");
+        node.state == NodeState::Left && metadata.moving().next().is_none()
+    };
+    sea.expect("the node has left", |views| {
+        views.iter().filter(|view| view.host_id() != host(left)).all(is_left)
+    });
+    replicas(sea, by).expect("nothing moves")
+}
+
+#[test]
+fn a_node_that_is_decommissioned_gives_its_tablets_away_and_leaves() {
+    let mut sea = with_table(800, 4, &[0, 1, 2]);
+    let left = sea.on(2, |cluster| async move { cluster.decommission().await });
+    left.expect("it leaves");
+    assert_eq!(after_leaving(&mut sea, 2, 0), [0, 1, 3]);
+    let copied = sea.nodes[3].seen.copied.borrow();
+    assert_eq!(copied[0].sources.len(), 1, "a node that is alive gives its own copy");
+}
+
+#[test]
+fn a_node_that_no_other_can_replace_is_not_decommissioned() {
+    let mut sea = with_table(810, 3, &[0, 1, 2]);
+    let refused = sea.on(2, |cluster| async move { cluster.decommission().await });
+    let why = refused.expect_err("three copies need three nodes").to_string();
+    assert!(why.contains("system.moving"), "{why}");
+    assert_eq!(replicas(&sea, 0), Some(vec![0, 1, 2]));
+    let metadata = sea.cluster(0).metadata();
+    assert!(metadata.topology.members().all(|node| node.state == NodeState::Normal));
+}
+
+#[test]
+fn what_a_lost_node_had_is_rebuilt_from_a_quorum_of_the_others() {
+    let mut sea = with_table(820, 4, &[0, 1, 2]);
+    sea.crash(2, CrashKind::PowerLoss);
+    sea.sim.run_for(10 * SECOND);
+    let removed = sea.on(0, |cluster| async move { cluster.remove_node(host(2)).await });
+    removed.expect("it is removed");
+    assert_eq!(after_leaving(&mut sea, 2, 0), [0, 1, 3]);
+    let copied = sea.nodes[3].seen.copied.borrow();
+    let sources: Vec<_> = copied[0].sources.iter().map(|(peer, _)| peer.host_id).collect();
+    assert_eq!(
+        sources,
+        [host(0).0, host(1).0],
+        "either may have the only other copy of a row"
+    );
+}
+
+#[test]
+fn a_decommission_goes_on_after_any_node_was_killed() {
+    for seed in 0..8_u64 {
+        let mut sea = with_table(830 + seed, 4, &[0, 1, 2]);
+        sea.expect_voters(3);
+        drop(sea.spawn(2, |cluster| async move { drop(cluster.decommission().await) }));
+        sea.sim.run_for(Duration::from_millis(30 + seed / 4 * 25));
+        let killed = usize::try_from(seed % 4).expect("four nodes");
+        sea.crash(killed, CrashKind::Kill);
+        sea.sim.run_for(SECOND);
+        sea.restart(killed);
+        assert_eq!(after_leaving(&mut sea, 2, 0), [0, 1, 3], "seed {seed}");
+    }
 }
 
 #[test]

@@ -67,6 +67,10 @@ fn topology_commands() -> Vec<TopologyCommand> {
         },
         TopologyCommand::EnableFeatures(node.features),
         TopologyCommand::RemoveNode { host_id },
+        TopologyCommand::GiveUp {
+            host_id,
+            replaced_by: Some(HOST),
+        },
     ]
 }
 
@@ -124,9 +128,33 @@ fn commands() -> Vec<Command> {
             generation: 4,
         },
         Command::RemoveNode { host_id: HOST },
+        moves(),
     ];
     commands.extend(topology_commands().into_iter().map(Command::Topology));
     commands
+}
+
+fn moves() -> Command {
+    let replica = |node| topology::Replica {
+        node: topology::NodeNumber(node),
+        shard: 1,
+    };
+    let tablet = topology::TabletId(2);
+    let begin = topology::MoveStep::Begin {
+        tablet,
+        replicas: [replica(1), replica(2)].into_iter().collect(),
+        next: [replica(1), replica(300)].into_iter().collect(),
+    };
+    let advance = topology::MoveStep::Advance {
+        tablet,
+        version: 9,
+        stage: topology::Stage::WriteBothReadNew,
+    };
+    let end = topology::MoveStep::End { tablet, version: 300 };
+    Command::Moves(vec![cluster::TableMoves {
+        table: TABLE,
+        steps: vec![begin, advance, end],
+    }])
 }
 
 /// Metadata with something in every field but tablets, which a command has.

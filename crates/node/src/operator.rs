@@ -497,6 +497,10 @@ impl Operator for NodeOperator {
         self.cluster.confirm_clock()
     }
 
+    fn decommission(&self) -> Local<'_, Result<(), String>> {
+        Box::pin(async move { self.cluster.decommission().await.map_err(|e| e.to_string()) })
+    }
+
     fn remove_node(&self, host_id: uuid::Uuid) -> Local<'_, Result<(), String>> {
         let host_id = HostId(host_id);
         Box::pin(async move { self.cluster.remove_node(host_id).await.map_err(|e| e.to_string()) })

@@ -155,6 +155,11 @@ fn differences(told: &Value) -> String {
     out
 }
 
+pub(super) async fn decommission(client: &mut Client) -> Result<String, String> {
+    client.post("/storage_service/decommission").await?;
+    Ok(String::new())
+}
+
 pub(super) async fn remove_node(client: &mut Client, host_id: &str) -> Result<String, String> {
     let path = format!("/storage_service/remove_node?host_id={}", escape(host_id));
     client.post(&path).await?;

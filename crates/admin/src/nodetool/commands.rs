@@ -73,6 +73,8 @@ pub(super) const COMMANDS: &[Command] = &[
     command("compactionstats", "[-H]", "Print compactions that run or wait")
         .with("-H, --human-readable   bytes as KiB, MiB, …"),
     command("confirmclock", "", "Say that the node's wall clock is right after it was set").with("See docs/operating/clocks.md."),
+    command("decommission", "", "Give the node's tablets to others and leave the cluster")
+        .with("The node stops when it has left. See docs/operating/remove-node.md."),
     command("describecluster", "", "Print name, snitch and schema versions of the cluster"),
     command("describering", "KEYSPACE", "Print token ranges and their replicas"),
     command("disableautocompaction", "[KEYSPACE [TABLE…]]", "Let no compaction begin by itself").with(
@@ -97,6 +99,7 @@ pub(super) const COMMANDS: &[Command] = &[
     command("getmaxhintwindow", "", "Print how long hints are kept for a node that is down"),
     command("getseeds", "", "Print the addresses that the node asks for its cluster when it starts"),
     command("getsstables", "KEYSPACE TABLE KEY", "Print the data files of this node that have a partition").with(KEY),
+    command("getstreamthroughput", "[-m]", "Print the limit of what streams move, in megabits per second or with -m in MiB per second"),
     command("gettraceprobability", "", "Print which part of the requests is traced"),
     command("gossipinfo", "", "Print what the node knows of each member"),
     command("info", "", "Print load, uptime and memory of the node"),
@@ -115,7 +118,7 @@ pub(super) const COMMANDS: &[Command] = &[
     command("pausehandoff", "", "Send no hints"),
     command("proxyhistograms", "", "Print latencies of requests that the node coordinates"),
     command("releasetombstones", "[NODE…]", "Declare that some nodes, or all, have what this node reports as missed").with(NODES),
-    command("removenode", "HOST_ID", "Remove a node that is down, for ever, if that loses no data")
+    command("removenode", "HOST_ID", "Remove a node that is down, for ever, and rebuild its copies, if that loses no data")
         .with("See docs/operating/remove-node.md."),
     command("resumehandoff", "", "Send hints again"),
     command("ring", "[KEYSPACE]", "Print tokens and their nodes"),
@@ -124,6 +127,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .or(&["setlogginglevels"])
         .with("Without LEVEL the level of the module is removed; without MODULE all levels are those of the options again. SIGHUP does that, too."),
     command("setmaxhintwindow", "MS", "Set how long hints are kept for a node that is down, in milliseconds"),
+    command("setstreamthroughput", "[-m] LIMIT", "Limit what streams to and from other nodes move, in megabits per second or with -m in MiB per second; 0 for no limit"),
     command("settraceprobability", "PROBABILITY", "Trace a part of the requests, 0 to 1")
         .with("Traces are in system_traces.sessions and system_traces.events for a day. Forgotten when the node restarts."),
     command("snapshot", "[-t TAG] [--ttl TIME] [-cf TABLE] [KEYSPACE…]", "Keep the sstables as they are now").with(

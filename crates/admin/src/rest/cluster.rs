@@ -128,8 +128,13 @@ pub(super) const ROUTES: &[Route] = &[
         Now(|_| Ok(json!([]))),
     ),
     Route::post(
+        "/storage_service/decommission",
+        "Have the node give its tablets to others and leave the cluster, and wait for it",
+        Later(|c| Box::pin(async move { c.operator.decommission().await.map(|()| Value::Null).map_err(failed) })),
+    ),
+    Route::post(
         "/storage_service/remove_node",
-        "Remove a member that is down, for ever",
+        "Remove a member that is down, for ever, and wait until the others have rebuilt its copies",
         Later(|c| Box::pin(remove_node(c))),
     )
     .takes(&[("host_id", "the member"), ("ignore_nodes", "refused")]),
