@@ -128,7 +128,9 @@ def test_a_compaction_is_in_the_history_that_a_restart_keeps():
         said = node.nodetool("compactionhistory")
         assert "columnfamily_name" in said and " old " in said, said
         for past in api(node, "/compaction_manager/compaction_history"):
-            assert (past["ks"], past["cf"]) == ("old", "t") and past["bytes_in"] > past["bytes_out"] > 0, past
+            assert (past["ks"], past["cf"]) == ("old", "t"), past
+            # One file has its timestamps as distances from the first: those of two batches written far apart are longer.
+            assert 0 < past["bytes_out"] < 2 * past["bytes_in"], past
 
 
 def test_compactions_do_not_begin_by_themselves_when_an_operator_says_so(node, session, loaded):
