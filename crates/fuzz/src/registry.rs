@@ -55,7 +55,11 @@ pub const TARGETS: &[Target] = &[
         memory_base: 4 << 20,
     },
     target_of("streaming", streaming::fuzz::seeds, streaming::fuzz::read),
-    target_of("topology", topology::fuzz::seeds, topology::fuzz::read),
+    Target {
+        // A chunk of a map finds the highest shard of each node by the node's number: up to 65,536 of six bytes.
+        memory_base: 1 << 20,
+        ..target_of("topology", topology::fuzz::seeds, topology::fuzz::read)
+    },
     target_of("types", types::fuzz::seeds, types::fuzz::read),
 ];
 
