@@ -33,6 +33,7 @@ SERVING = re.compile(r"serving CQL on (\S+):(\d+)")
 METRICS = re.compile(r"metrics for Prometheus are at http://(\S+):(\d+)/metrics")
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
+POLL_SECONDS = 0.001
 # Another process may take a port between the moment we saw it free and the moment the node binds it.
 PORT_ATTEMPTS = 5
 LOG_LINES_SHOWN = 60
@@ -194,8 +195,17 @@ class Node:
         return self._reap()
 
     def pause(self):
-        """SIGSTOP: the node keeps its sockets and answers nobody."""
+        """SIGSTOP: the node keeps its sockets and answers nobody. Returns when every thread stands still: one of them has to run to stop the others."""
         self.process.send_signal(signal.SIGSTOP)
+        deadline = time.monotonic() + STOP_SECONDS
+        while not self._stands_still():
+            assert time.monotonic() < deadline, "SIGSTOP did not stop the node"
+            time.sleep(POLL_SECONDS)
+
+    def _stands_still(self):
+        threads = Path(f"/proc/{self.process.pid}/task").glob("*/stat")
+        # The state follows the name, which stands in parentheses.
+        return all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in threads)
 
     def resume(self):
         self.process.send_signal(signal.SIGCONT)
