@@ -196,16 +196,29 @@ impl Run<'_> {
         }
     }
 
-    /// Has tablets of a node go to other shards of it, some at the same time.
+    /// Has tablets of a node go to other shards of it, or to other nodes, some at the same time.
     fn move_tablets(&mut self, node: usize) {
+        let members = self.clients.members.get();
+        let hosts: Vec<String> = (0..members).filter_map(|node| self.host_id(node)).collect();
         for _ in 0..1 + self.chance.below(8) {
             let table = MOVED_TABLES[self.index(MOVED_TABLES.len())];
             let token = self.chance.below(u64::MAX).cast_signed();
             let shard = self.chance.below(u64::from(self.scenario.shards_max.max(2)));
-            let wanted = format!("ks=k&table={table}&token={token}&dst_shard={shard}");
+            let mut wanted = format!("ks=k&table={table}&token={token}&dst_shard={shard}");
+            if self.chance.once_in(2) && !hosts.is_empty() {
+                wanted += &format!("&dst_host={}", hosts[self.index(hosts.len())]);
+            }
             self.cluster
                 .order(node, &format!("POST /ceto/tasks/move_tablet?{wanted}"));
         }
+    }
+
+    /// The identity of a node, as its directory has it.
+    fn host_id(&mut self, node: usize) -> Option<String> {
+        let machine = self.cluster.machine(node);
+        let read = || runtime::fs::read(Path::new("/ceto/host_id"));
+        let bytes = self.cluster.sim.on_node(machine, read).ok()?;
+        Some(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
     /// Changes a bit of one of a node's sstables.
