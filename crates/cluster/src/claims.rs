@@ -79,7 +79,13 @@ impl Cluster {
         let cluster = self.clone();
         drop(runtime::spawn(async move {
             let members = cluster.ask_member(from, true).await;
-            if members.is_some_and(|members| !members.is_empty() && !members.contains(&cluster.config.host_id)) {
+            let has_left =
+                members.is_some_and(|members| !members.is_empty() && !members.contains(&cluster.config.host_id));
+            if has_left && cluster.is_leaving() {
+                // The group may have forgotten this node before it heard of its own last step.
+                cluster.is_told_left.set(true);
+                cluster.machine.changed.notify_all();
+            } else if has_left {
                 cluster.fail(format!(
                     "node {from} says that this node has left the cluster or was removed; start it on an empty data directory to join as a new one"
                 ));

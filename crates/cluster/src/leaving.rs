@@ -251,6 +251,9 @@ impl Cluster {
     pub(crate) async fn has_left(&self, host: HostId) -> Result<(), ChangeError> {
         loop {
             let changed = self.machine.changed.notified();
+            if host == self.config.host_id && self.knows_it_has_left() {
+                return Ok(());
+            }
             match self.metadata().topology.node(host).map(|node| node.state) {
                 Some(NodeState::Leaving) => {}
                 Some(NodeState::Left) | None => return Ok(()),

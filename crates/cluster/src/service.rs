@@ -64,6 +64,8 @@ pub struct Cluster {
     /// Who knows that this node serves clients.
     pub(crate) told_open: RefCell<BTreeSet<HostId>>,
     pub(crate) claims: Claims,
+    /// A member has said that this node has left, and this node was leaving.
+    pub(crate) is_told_left: Cell<bool>,
     /// What this node copies from others.
     pub(crate) copies: Copies,
 }

@@ -172,6 +172,7 @@ async fn begin(
         greeted: RefCell::default(),
         told_open: RefCell::default(),
         claims: Claims::default(),
+        is_told_left: Cell::new(false),
         copies: Copies::default(),
     });
     cluster.spawn_shared();

@@ -320,11 +320,19 @@ impl Cluster {
         }
     }
 
-    /// Whether this node has left, by its own metadata.
-    pub(crate) fn knows_it_has_left(&self) -> bool {
+    fn own_state(&self) -> Option<NodeState> {
         let metadata = self.metadata();
-        let node = metadata.topology.node(self.config.host_id);
-        node.is_some_and(|node| node.state == NodeState::Left)
+        metadata.topology.node(self.config.host_id).map(|node| node.state)
+    }
+
+    /// Whether this node gives its tablets away, by its own metadata.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.own_state() == Some(NodeState::Leaving)
+    }
+
+    /// Whether this node has left, by its own metadata or, where it was leaving, by the word of a member.
+    pub(crate) fn knows_it_has_left(&self) -> bool {
+        self.is_told_left.get() || self.own_state() == Some(NodeState::Left)
     }
 
     fn has_lost_member(&self) -> bool {
