@@ -11,13 +11,19 @@ from harness import Cluster, cql
 from harness.cluster import eventually
 
 SHARDS = 2
+# Stages of a move flush and sync: on a machine that does much else that may take longer than a request usually waits.
+PATIENT = [
+    option
+    for name in ("write-request-timeout", "read-request-timeout", "cas-contention-timeout")
+    for option in (f"--{name}", "20s")
+]
 # What a client may see while a node dies; none of it acknowledges anything.
 OF_A_DYING_NODE = (NoHostAvailable, OperationTimedOut, ReadTimeout, Unavailable, WriteTimeout)
 
 
 @pytest.fixture(scope="module")
 def cluster(request):
-    cluster = Cluster(4, smp=SHARDS, runtime=request.config.getoption("--runtime"))
+    cluster = Cluster(4, smp=SHARDS, runtime=request.config.getoption("--runtime"), options=PATIENT)
     try:
         yield cluster.form().known_to_clients()
     finally:
@@ -72,7 +78,8 @@ class Load:
 
     def __enter__(self):
         self.session = self.driver.__enter__().connect()
-        self.session.execute(f"INSERT INTO {self.name}.t (k, v) VALUES (-1, 0)")
+        first = f"INSERT INTO {self.name}.t (k, v) VALUES (-1, 0)"
+        self.session.execute(SimpleStatement(first, consistency_level=ConsistencyLevel.ALL))
         self.thread.start()
         return self
 
@@ -170,7 +177,7 @@ def test_nodes_that_are_killed_in_the_middle_lose_nothing(cluster, session):
 
 
 def test_a_node_that_is_decommissioned_leaves_with_nothing_lost(request):
-    leaving = Cluster(4, smp=SHARDS, runtime=request.config.getoption("--runtime"))
+    leaving = Cluster(4, smp=SHARDS, runtime=request.config.getoption("--runtime"), options=PATIENT)
     try:
         leaving.form().known_to_clients()
         with leaving.driver(only=1) as driver:
@@ -181,8 +188,7 @@ def test_a_node_that_is_decommissioned_leaves_with_nothing_lost(request):
             number, node = next((n, node) for n, node in enumerate(leaving, 1) if n > 1 and host_of(node) in where)
             gone = host_of(node)
             with Load(leaving, name) as load:
-                while len(load.written) < 20:
-                    pass
+                eventually("rows are written", lambda: len(load.written) >= 20)
                 node.nodetool("decommission")
             for table in ("t", "u"):
                 eventually("the client's node knows it", lambda table=table: gone not in replicas_of_table(session, name, table))
@@ -197,7 +203,7 @@ def test_a_node_that_is_decommissioned_leaves_with_nothing_lost(request):
 
 
 def test_what_a_lost_node_had_is_rebuilt(request):
-    losing = Cluster(4, smp=SHARDS, runtime=request.config.getoption("--runtime"))
+    losing = Cluster(4, smp=SHARDS, runtime=request.config.getoption("--runtime"), options=PATIENT)
     try:
         losing.form().known_to_clients()
         with losing.driver(only=1) as driver:
