@@ -127,6 +127,12 @@ impl Metadata {
         };
         let (target, to) = number(wanted.to)?;
         let (source, from) = number(wanted.from)?;
+        if source.location.datacenter != target.location.datacenter {
+            return Err(format!(
+                "node {} is in datacenter {} and node {} in {}: the keyspace says how many copies each datacenter has",
+                wanted.from, source.location.datacenter, wanted.to, target.location.datacenter
+            ));
+        }
         let tablet = map.tablet_of(wanted.token);
         if tablet.transition.is_some() {
             return Err(format!("tablet {} moves already", tablet.id.0));

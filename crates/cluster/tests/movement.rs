@@ -280,6 +280,32 @@ fn a_decommission_goes_on_after_any_node_was_killed() {
 fn what_cannot_move_is_refused_with_the_reason() {
     let sea = with_table(780, 4, &[0, 1, 2]);
     let metadata = sea.cluster(0).metadata();
+    let mut apart = (*metadata).clone();
+    let mut nodes = topology::Topology::new("sea", metadata.topology.cluster_id());
+    for (number, (_, node)) in metadata.topology.numbered_nodes().enumerate() {
+        let mut node = node.clone();
+        if node.host_id == host(3) {
+            node.location.datacenter = "elsewhere".to_owned();
+        }
+        let host_id = node.host_id;
+        node.state = if number == 0 {
+            NodeState::Normal
+        } else {
+            NodeState::Joining
+        };
+        nodes
+            .apply(&topology::TopologyCommand::AddNode(Box::new(node)))
+            .expect("a node");
+        if number > 0 {
+            let state = NodeState::Normal;
+            nodes
+                .apply(&topology::TopologyCommand::SetState { host_id, state })
+                .expect("a member");
+        }
+    }
+    apart.topology = Arc::new(nodes);
+    let why = apart.node_move(&wanted(2, 3)).expect_err("another datacenter");
+    assert!(why.contains("in elsewhere"), "{why}");
     let refusal = |wanted: NodeMove| metadata.node_move(&wanted).expect_err("it cannot move");
     assert!(refusal(wanted(3, 0)).contains("has a replica of tablet 0 already"));
     assert!(refusal(wanted(3, 9)).contains("is not a full member"));
