@@ -1,15 +1,19 @@
 //! Whether a table has lost data since a moment: what a copy of its sstables, in or out, must know before it counts.
+//!
+//! A truncation has one mark for a table and for what acceptors know of its partitions (`t$paxos`), and it stands with the table. So both look at it.
 
 use std::fmt;
 use std::rc::Rc;
 
+use crate::retention::paxos_state_id;
+use crate::shard::Shard;
 use crate::tablet::{TableStore, Tablet, TokenRange};
 
 /// A table's part on this shard at one moment, to be compared with what it is later.
 pub struct Baseline {
     store: Rc<TableStore>,
-    truncation: u64,
-    truncated_at: u64,
+    /// The table and, if it is here, the one that is truncated with it; the last truncation that was known and that was done.
+    marks: Vec<(Rc<TableStore>, u64, u64)>,
     tablets: Vec<(Rc<Tablet>, u64)>,
 }
 
@@ -36,14 +40,26 @@ impl fmt::Display for Lost {
 
 impl Baseline {
     /// The table as it is now.
-    pub fn of(store: &Rc<TableStore>) -> Self {
+    pub fn of(shard: &Shard, store: &Rc<TableStore>) -> Self {
+        // The identity of either gives that of the other.
+        let other = shard.store(paxos_state_id(store.table().id));
+        let marks = other.into_iter().chain([Rc::clone(store)]).map(|store| {
+            let (known, done) = (store.truncation.get(), store.truncated_at.get());
+            (store, known, done)
+        });
         let tablets = store.tablets();
         Self {
             store: Rc::clone(store),
-            truncation: store.truncation.get(),
-            truncated_at: store.truncated_at.get(),
+            marks: marks.collect(),
             tablets: tablets.iter().map(|tablet| (tablet.clone(), tablet.epoch())).collect(),
         }
+    }
+
+    /// The version of the last truncation, 0 when there was none; None while one is known and not done.
+    pub fn truncated_at(&self) -> Option<u64> {
+        let is_done = self.marks.iter().all(|(_, known, done)| known <= done);
+        let done = self.marks.iter().map(|(_, _, done)| *done).max();
+        done.filter(|_| is_done)
     }
 
     /// Whether the tablets that have tokens of a range have lost nothing since.
@@ -67,7 +83,10 @@ impl Baseline {
         if self.store.dropped.get() {
             return Err(Lost::Dropped);
         }
-        if (self.store.truncation.get(), self.store.truncated_at.get()) != (self.truncation, self.truncated_at) {
+        let is_as_before = |(store, known, done): &(Rc<TableStore>, u64, u64)| {
+            store.truncation.get() == *known && store.truncated_at.get() == *done
+        };
+        if !self.marks.iter().all(is_as_before) {
             return Err(Lost::Truncated);
         }
         for tablet in tablets {

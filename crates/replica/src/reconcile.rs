@@ -318,7 +318,7 @@ impl Shard {
         store: &Rc<TableStore>,
         originals: Vec<Descriptor>,
     ) -> Result<usize, AdoptError> {
-        let (table, before) = (store.table(), Baseline::of(store));
+        let (table, before) = (store.table(), Baseline::of(self, store));
         let to_open = originals.clone();
         let opened = runtime::offload(move || open_all(&to_open, &table)).await?;
         let tablets: Vec<Rc<Tablet>> = opened

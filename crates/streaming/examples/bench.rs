@@ -45,7 +45,7 @@ fn main() -> std::io::Result<()> {
     let parent = words.get(2).map_or_else(std::env::temp_dir, PathBuf::from);
     let all = TokenRange::ALL;
     let part = TokenRange {
-        to: Token(i64::MAX - 1),
+        to: Token(i64::MAX / 2),
         ..all
     };
     let plan = Plan {

@@ -133,8 +133,8 @@ fn open_stream(open: Open, caller: &Caller) -> Reply {
     let Some(store) = shard.store(open.table) else {
         return refused(&Refusal::UnknownTable);
     };
-    let truncated_at = store.truncated_at.get();
-    if open.truncated_at != truncated_at || store.truncation() > truncated_at {
+    let baseline = Baseline::of(&shard, &store);
+    if baseline.truncated_at() != Some(open.truncated_at) {
         return refused(&Refusal::Truncated);
     }
     if streams.closed.borrow().contains(&open.stream) {
@@ -162,7 +162,7 @@ fn open_stream(open: Open, caller: &Caller) -> Reply {
         is_closed: Cell::new(false),
         reads: Cell::new(0),
         control: task.control(),
-        baseline: Baseline::of(&store),
+        baseline,
         dir: store.dir.join(STREAMS).join(open.stream.directory()),
         open,
     });

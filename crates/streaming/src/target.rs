@@ -200,10 +200,9 @@ async fn pull_from(
         return Err(StreamError::NotHere);
     }
     // What a truncation here has forgotten, or is about to, must not come from a source that has not heard of it.
-    let (baseline, truncated_at) = (Baseline::of(&store), store.truncated_at.get());
-    if truncated_at < request.truncated_at || store.truncation() > truncated_at {
-        return Err(StreamError::NotTruncated);
-    }
+    let baseline = Baseline::of(shard, &store);
+    let done = baseline.truncated_at().filter(|done| *done >= request.truncated_at);
+    let truncated_at = done.ok_or(StreamError::NotTruncated)?;
     let stream = StreamId {
         session: request.session,
         attempt: runtime::random_u64(),

@@ -368,6 +368,28 @@ fn what_was_truncated_on_one_of_both_or_on_both_does_not_come_back() {
     }
 }
 
+/// One mark stands for a table and for what acceptors know of it.
+#[test]
+fn what_acceptors_know_is_not_copied_from_a_node_that_has_not_truncated_the_table() {
+    let (mut cluster, _) = filled(2);
+    let states = replica::paxos_state_id(support::table().id);
+    let copy = |cluster: &mut Cluster| {
+        let sources = vec![cluster.source(0)];
+        let copied = cluster.on(
+            1,
+            move |local| async move { local.pull_of(states, WHOLE, sources).await },
+        );
+        name_of(&copied)
+    };
+    assert_eq!(copy(&mut cluster), "copied");
+    cluster.on(1, |local| async move { local.truncate(5).await });
+    assert_eq!(copy(&mut cluster), "refused");
+    cluster.on(0, |local| async move { local.truncate(5).await });
+    assert_eq!(copy(&mut cluster), "copied");
+    cluster.on(1, |local| async move { local.store().set_version(7, 0, 7) });
+    assert_eq!(copy(&mut cluster), "not truncated");
+}
+
 /// Power goes while the target both adopts and truncates.
 #[test]
 fn a_target_that_loses_power_while_it_truncates_has_nothing_from_before() {

@@ -21,7 +21,7 @@ use mutation::row::Shared;
 use mutation::{ClusteringSlice, Liveness, Mutation, MutationBuilder, RowBuilder, Tombstone};
 use replica::{
     BlockLimits, INCOMING, NotedBatches, PartitionRead, PartitionReader, STREAMS, Shard, ShardOptions, TableCuts,
-    TableStore, TokenRange, TruncationMark,
+    TableFiles, TableStore, TokenRange, TruncationMark,
 };
 use rpc::{Limits, Peer, Rpc};
 use runtime::ShardId;
@@ -210,11 +210,16 @@ impl Local {
 
     /// Copies a range from nodes, as a task of its own.
     pub async fn pull(&self, range: TokenRange, sources: Vec<Source>) -> Result<Pulled, StreamError> {
-        let Some(store) = self.shard.store(table().id) else {
+        self.pull_of(table().id, range, sources).await
+    }
+
+    /// The same of another table.
+    pub async fn pull_of(&self, id: TableId, range: TokenRange, sources: Vec<Source>) -> Result<Pulled, StreamError> {
+        let Some(store) = self.shard.store(id) else {
             return Err(StreamError::UnknownTable);
         };
         let request = Request {
-            table: table().id,
+            table: id,
             range,
             sources,
             truncated_at: 0,
@@ -506,6 +511,12 @@ async fn start(setup: &Setup) -> Local {
     };
     let shard = Shard::new(options, log);
     shard.open_table(&table, &[setup.range], &files);
+    let of_acceptors = Table {
+        id: replica::paxos_state_id(table.id),
+        name: "t$paxos".to_owned(),
+        ..(*table).clone()
+    };
+    shard.open_table(&Arc::new(of_acceptors), &[setup.range], &TableFiles::default());
     shard.keep_old_log();
     let nobody = async |_| Ok(());
     let replayed = shard.replay(Path::new("/log"), runtime::boot_id(), nobody).await;
