@@ -21,7 +21,10 @@ def cluster(request, tmp_path_factory):
     options.write_text(PATIENT)
     cluster = Cluster(3, smp=SHARDS, runtime=request.config.getoption("--runtime"), options=["--options-file", str(options)])
     try:
-        yield cluster.form().known_to_clients()
+        cluster.form().known_to_clients()
+        # Tablets stay where these tests put them.
+        cluster.node(1).nodetool("tabletbalancing", "off")
+        yield cluster
     finally:
         cluster.remove()
 

@@ -25,7 +25,10 @@ OF_A_DYING_NODE = (NoHostAvailable, OperationTimedOut, ReadTimeout, Unavailable,
 def cluster(request):
     cluster = Cluster(4, smp=SHARDS, runtime=request.config.getoption("--runtime"), options=PATIENT)
     try:
-        yield cluster.form().known_to_clients()
+        cluster.form().known_to_clients()
+        # Tablets stay where these tests put them.
+        cluster.node(1).nodetool("tabletbalancing", "off")
+        yield cluster
     finally:
         cluster.remove()
 

@@ -138,6 +138,9 @@ async fn execute(address: SocketAddr, shows_progress: bool, words: &[String]) ->
         ("movetablet", [keyspace, table, token, shard, hosts @ ..]) if hosts.len() <= 2 => {
             storage::move_tablet(client, [keyspace, table, token, shard], hosts).await
         }
+        ("tabletbalancing", []) => storage::balance(client).await,
+        ("tabletbalancing", ["on"]) => storage::set_balanced(client, true).await,
+        ("tabletbalancing", ["off"]) => storage::set_balanced(client, false).await,
         ("snapshot", arguments) => storage::take_snapshot(client, arguments).await,
         ("listquarantined", []) => storage::list_quarantined(client).await,
         ("acceptquarantined", [keyspace, table]) => storage::accept_quarantined(client, keyspace, table).await,

@@ -44,12 +44,25 @@ pub trait Operator: Handoff + Control {
     /// Takes the wall clock for right as it is now. Refused, with the reason, when the other nodes say otherwise.
     fn confirm_clock(&self) -> Result<(), String>;
 
+    /// Where tablets stand with balance.
+    fn balance(&self) -> Balance;
+    /// Has tablets move, or not, to be even among nodes and shards.
+    fn set_balanced(&self, is_balanced: bool) -> Local<'_, Result<(), String>>;
     /// Has this node give its tablets to others and leave the cluster; resolves when it has left.
     fn decommission(&self) -> Local<'_, Result<(), String>>;
     /// Removes a member that is down, for ever; resolves when the others have rebuilt the copies that it had.
     fn remove_node(&self, host_id: Uuid) -> Local<'_, Result<(), String>>;
     /// Waits until the node has all metadata that was agreed on anywhere before.
     fn barrier(&self) -> Local<'_, Result<(), String>>;
+}
+
+/// Where tablets stand with balance.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Balance {
+    /// They move to be even among nodes and shards.
+    pub is_on: bool,
+    /// How many move between nodes now.
+    pub moving: usize,
 }
 
 /// Long work that an operator asks for.

@@ -66,6 +66,11 @@ pub enum Command {
     },
     /// Tablets take steps of their moves between nodes. Steps that do not fit any more are passed over; a command of which none fits changes nothing.
     Moves(Vec<TableMoves>),
+    /// Tablets move to be even among nodes and shards, or only where a replication or a node that leaves needs it.
+    Balance {
+        /// Whether they do.
+        is_balanced: bool,
+    },
     /// A table has no tablets any more. Those of a table that is dropped vanish with it.
     RemoveTablets {
         /// The table.

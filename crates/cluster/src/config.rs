@@ -5,7 +5,7 @@ use crate::mover::Copy;
 use crate::seeds::Seed;
 use record::Known;
 use rpc::Peer;
-use schema::Schema;
+use schema::{Schema, TableId};
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -213,6 +213,17 @@ pub type Local<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 /// the newer value. Changes of the metadata do not wait for it, because a request of before may itself wait for a newer value.
 pub struct Drain(pub Local<'static, bool>);
 
+/// How large a tablet is on a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TabletBytes {
+    /// Its table.
+    pub table: TableId,
+    /// Its last token.
+    pub last: Token,
+    /// The bytes of its sstables.
+    pub bytes: u64,
+}
+
 /// Who is told what happens. Lives on shard 0, as [`crate::Cluster`] does.
 pub trait Listener {
     /// The metadata is another, and durable. Awaited before the next command is applied and before the proposer is answered; it resolves when all
@@ -239,11 +250,17 @@ pub trait Listener {
     /// This node leaves service, or returns to it. Resolves when no client is served, or clients are.
     fn set_in_service(&self, is_in_service: bool) -> Local<'_, ()>;
 
-    /// Whether any table of users holds data on this node, in memory or on disk. Asked before a node that joins takes ranges of the token ring.
+    /// Whether any table of users holds data on this node, in memory or on disk. Asked before this node joins a cluster.
     fn has_user_data(&self) -> Local<'_, bool>;
+
+    /// The same of tables that have no tablets in these metadata. Asked before a node that joins takes ranges of the token ring.
+    fn has_ring_data(&self, metadata: Arc<Metadata>) -> Local<'_, bool>;
 
     /// Bytes of the node's sstables: what other members tell their operators.
     fn load(&self) -> Local<'_, u64>;
+
+    /// The bytes of the sstables of each tablet on this node.
+    fn tablet_bytes(&self) -> Local<'_, Vec<TabletBytes>>;
 
     /// Copies what other nodes have of a tablet; resolves when all of it is durable and part of the tablet here. It does no harm to copy again. The error is a
     /// sentence.

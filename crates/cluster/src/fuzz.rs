@@ -92,7 +92,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     };
     let settled = Settled {
         has_applied: true,
-        has_user_data: false,
+        has_ring_data: false,
     };
     let metadata = start();
     let keyspace = schema::Keyspace {

@@ -18,6 +18,7 @@
 //!
 //! Lives on shard 0, sees the cluster. docs/dev/cluster.md has the whole picture.
 
+mod balancer;
 mod bytes;
 mod claims;
 mod command;
@@ -37,6 +38,7 @@ mod metadata;
 mod mover;
 mod moves;
 mod peers;
+mod planning;
 mod presence;
 mod record;
 mod recover;
@@ -55,7 +57,8 @@ mod wire;
 pub use bytes::Malformed;
 pub use command::{Command, SchemaChange, TableMoves, TabletsChange};
 pub use config::{
-    Between, Config, Drain, FORGET_JOINING_AFTER, Listener, Local, NEWCOMERS_MAX, Reach, SCHEMA_TIMEOUT, VOTE_AFTER,
+    Between, Config, Drain, FORGET_JOINING_AFTER, Listener, Local, NEWCOMERS_MAX, Reach, SCHEMA_TIMEOUT, TabletBytes,
+    VOTE_AFTER,
 };
 pub use consensus::Epoch;
 pub use error::{ChangeError, ClusterError, LoadError};

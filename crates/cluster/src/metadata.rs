@@ -58,6 +58,8 @@ pub struct Metadata {
     pub rejected: Arc<BTreeMap<u64, Rejected>>,
     /// Tells which commands were applied; None before the feature `metadata_history` is enabled.
     pub history: Option<History>,
+    /// Tablets are moved to be even among nodes and shards. An operator may switch that off.
+    pub is_balanced: bool,
     /// The last start of each node that said one.
     pub runs: Arc<BTreeMap<NodeNumber, Run>>,
 }
@@ -110,6 +112,7 @@ impl Metadata {
             truncations: BTreeMap::new(),
             rejected: Arc::default(),
             history: None,
+            is_balanced: true,
             runs: Arc::default(),
         }
     }
@@ -192,6 +195,7 @@ impl Metadata {
                 next.topology = Arc::new(topology);
             }
             Command::Moves(tables) => next.take_steps(index, tables)?,
+            Command::Balance { is_balanced } => next.is_balanced = *is_balanced,
             Command::RemoveTablets { table } => {
                 if next.tablets.remove(table).is_none() {
                     return Err(invalid(format!("table {} has no tablets", table.0)));

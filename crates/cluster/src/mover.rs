@@ -222,10 +222,8 @@ impl Cluster {
 
     /// Whether anything was changed.
     async fn take_due_steps(&self) -> bool {
-        let begun = self.tend_leaving().await;
         let metadata = self.metadata();
-        let (mut moves, fence) = self.due_steps(&metadata);
-        moves.extend(begun);
+        let (moves, fence) = self.due_steps(&metadata);
         if let Some(index) = fence
             && let Err(error) = self.propose(Command::Fence { index }).await
         {

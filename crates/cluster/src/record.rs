@@ -79,6 +79,12 @@ pub(crate) struct MovesRecord {
     tables: Vec<TabletsRecord>,
 }
 
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct BalanceRecord {
+    #[prost(bool, tag = "1")]
+    is_balanced: bool,
+}
+
 /// One of these.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct CommandRecord {
@@ -104,6 +110,8 @@ pub(crate) struct CommandRecord {
     remove_node: Option<NodeRecord>,
     #[prost(message, optional, tag = "11")]
     moves: Option<MovesRecord>,
+    #[prost(message, optional, tag = "12")]
+    balance: Option<BalanceRecord>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -167,6 +175,8 @@ pub(crate) struct MetadataRecord {
     truncations: Vec<TruncationRecord>,
     #[prost(message, optional, tag = "8")]
     history: Option<HistoryRecord>,
+    #[prost(bool, optional, tag = "9")]
+    is_unbalanced: Option<bool>,
 }
 
 static TABLETS: Message = Message::new(
@@ -199,6 +209,7 @@ static REJOIN: Message = Message::new(
     ],
 );
 static MOVES: Message = Message::new("moves", &[Field::list(1, "tables", Of::Record(&TABLETS))]);
+static BALANCE: Message = Message::new("balance", &[Field::new(1, "is_balanced", Of::Bool)]);
 static NODE: Message = Message::new("remove_node", &[Field::new(1, "host_id", Of::Bytes)]);
 static COMMAND: Message = Message::new(
     "command",
@@ -214,6 +225,7 @@ static COMMAND: Message = Message::new(
         Field::new(9, "rejoin", Of::Record(&REJOIN)).since(METADATA_HISTORY),
         Field::new(10, "remove_node", Of::Record(&NODE)).since(METADATA_HISTORY),
         Field::new(11, "moves", Of::Record(&MOVES)).since(TABLET_MOVES),
+        Field::new(12, "balance", Of::Record(&BALANCE)).since(TABLET_MOVES),
     ],
 );
 static REJECTED: Message = Message::new(
@@ -254,6 +266,7 @@ static METADATA: Message = Message::new(
         Field::list(6, "rejected", Of::Record(&REJECTED)),
         Field::list(7, "truncations", Of::Record(&TRUNCATION)),
         Field::new(8, "history", Of::Record(&HISTORY)).since(METADATA_HISTORY),
+        Field::new(9, "is_unbalanced", Of::Bool).since(TABLET_MOVES),
     ],
 );
 
@@ -314,6 +327,11 @@ impl CommandRecord {
             Command::RemoveNode { host_id } => {
                 record.remove_node = Some(NodeRecord {
                     host_id: host_bytes(*host_id),
+                });
+            }
+            Command::Balance { is_balanced } => {
+                record.balance = Some(BalanceRecord {
+                    is_balanced: *is_balanced,
                 });
             }
             Command::Moves(tables) => {
@@ -389,6 +407,11 @@ impl CommandRecord {
             let host_id = host(&record.host_id, "remove_node, host_id")?;
             kinds.push(Command::RemoveNode { host_id });
         }
+        if let Some(record) = self.balance {
+            kinds.push(Command::Balance {
+                is_balanced: record.is_balanced,
+            });
+        }
         if let Some(record) = self.moves {
             let moves = record.tables.iter().map(|record| {
                 let steps = MoveStep::decode(&record.tablets);
@@ -441,6 +464,7 @@ impl MetadataRecord {
                 hash: history.0.to_be_bytes().to_vec(),
                 runs: runs.collect(),
             }),
+            is_unbalanced: (!metadata.is_balanced).then_some(true),
         }
     }
 
@@ -467,6 +491,7 @@ impl MetadataRecord {
             truncations,
             rejected: Arc::new(rejected(self.rejected)?),
             history,
+            is_balanced: self.is_unbalanced != Some(true),
             runs: Arc::new(runs),
         };
         Ok(metadata)

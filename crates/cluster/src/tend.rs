@@ -1,9 +1,10 @@
 //! What goes on while a node is in: members are let in and get their places, the group gets its members and voters, a node keeps its own entry true.
 //!
-//! **Places on the ring.** A node that joins has no tokens and so owns nothing. It asks all members whether they hold data of users. When none does,
-//! it takes its tokens: from then on everybody writes its ranges to it too. It asks again, and only those count who have taken over that change. When
-//! still none holds data, it becomes a full member: there is nothing that its ranges lack. When somebody holds data, it stays `Joining` without
-//! tokens, an empty receiver: it coordinates, and owns nothing until data is moved to it. When somebody does not answer, it asks again.
+//! **Places.** A node that joins becomes a full member, and the leader gives it its share of the tablets (`balancer.rs`). The token ring is another matter. A node
+//! that joins has no tokens and so owns nothing of it. It asks all members whether they hold data of users on the ring. When none does, it takes its tokens:
+//! from then on everybody writes its ranges to it too. It asks again, and only those count who have taken over that change. When still none holds such data, it becomes a
+//! full member with tokens: there is nothing that its ranges lack. When somebody holds data there, it becomes one without tokens. When somebody does not answer,
+//! it asks again. Where not all members can move tablets (`tablet_moves`), one without tokens stays `Joining`, an empty receiver: it coordinates, and owns nothing.
 
 use crate::command::Command;
 use crate::config::NEWCOMERS_MAX;
@@ -14,9 +15,10 @@ use crate::wire::{self, JoinAnswer, Settled};
 use consensus::{Change, LostEntries, Member, VOTERS_MAX, changes_towards, choose_voters};
 use runtime::Notified;
 use std::collections::BTreeSet;
+use std::mem::replace;
 use std::rc::Rc;
 use std::time::Duration;
-use topology::{Admission, HostId, JoinRequest, NodeState, TopologyCommand, admit};
+use topology::{Admission, HostId, JoinRequest, NodeState, TABLET_MOVES, TopologyCommand, admit};
 
 /// Between two looks of the leader at the members.
 const LEADER_INTERVAL: Duration = Duration::from_millis(250);
@@ -60,6 +62,7 @@ impl Cluster {
         drop(runtime::spawn(self.clone().run_drain()));
         drop(runtime::spawn(self.clone().run_leader()));
         drop(runtime::spawn(self.clone().run_mover()));
+        drop(runtime::spawn(self.clone().run_balancer()));
     }
 
     /// What runs once the node is in.
@@ -125,8 +128,8 @@ impl Cluster {
         JoinAnswer::Welcome(self.metadata().encode())
     }
 
-    /// Whether a member holds data of users, by the word of all of them, each as of an index that it has taken over.
-    async fn who_has_data(&self, log_index: u64) -> Result<Option<HostId>, String> {
+    /// Whether a member holds data of users on the token ring, by the word of all of them, each as of an index that it has taken over.
+    async fn who_has_ring_data(&self, log_index: u64) -> Result<Option<HostId>, String> {
         let metadata = self.metadata();
         let others = metadata
             .topology
@@ -149,11 +152,11 @@ impl Cluster {
             {
                 Ok(Settled {
                     has_applied: true,
-                    has_user_data: false,
+                    has_ring_data: false,
                 }) => {}
                 Ok(Settled {
                     has_applied: true,
-                    has_user_data: true,
+                    has_ring_data: true,
                 }) => return Ok(Some(host)),
                 Ok(_) => unknown = Some(format!("node {host} is behind")),
                 Err(error) => unknown = Some(format!("node {host}: {error}")),
@@ -177,23 +180,28 @@ impl Cluster {
             return Settlement::Taken;
         };
         let set_tokens = |tokens| TopologyCommand::SetTokens { host_id, tokens };
+        // It gets its share of the tablets whether it has tokens or not.
+        let full_member = TopologyCommand::SetState {
+            host_id,
+            state: NodeState::Normal,
+        };
         let command = if self.config.auto_bootstrap {
-            match self.who_has_data(metadata.index).await {
+            match self.who_has_ring_data(metadata.index).await {
                 Ok(None) if node.tokens.is_empty() => set_tokens(wanted_tokens(&self.config)),
-                Ok(None) => TopologyCommand::SetState {
-                    host_id,
-                    state: NodeState::Normal,
-                },
+                Ok(None) => full_member,
+                Ok(Some(holder)) if node.tokens.is_empty() && self.has_feature(TABLET_MOVES) => {
+                    log::warn!(
+                        "node {holder} holds data on the token ring, so this node takes no tokens: it gets tablets, and nothing of keyspaces that have none"
+                    );
+                    full_member
+                }
                 Ok(Some(holder)) if node.tokens.is_empty() => return Settlement::Receiver(holder),
                 Ok(Some(_)) => set_tokens(Vec::new()),
                 Err(reason) => return Settlement::Waiting(reason),
             }
         } else {
-            // Without tokens it owns nothing of the ring as a full member either.
-            TopologyCommand::SetState {
-                host_id,
-                state: NodeState::Normal,
-            }
+            // Without tokens it owns nothing of the ring.
+            full_member
         };
         match self.propose(Command::Topology(command)).await {
             Ok(_) => Settlement::Advanced,
@@ -241,19 +249,19 @@ impl Cluster {
 
     /// Keeps this node's entry true, and gets its place if it has none yet.
     async fn run_own(self: Rc<Self>) {
-        let mut is_receiver = false;
+        let mut is_told = false;
         let mut turn = 0_u32;
         while !self.is_stopping.get() && !self.is_fatal.get() {
             self.tend_own(turn).await;
             self.say_open().await;
             turn = turn.wrapping_add(1);
-            if !is_receiver && !self.is_fatal.get() {
+            if !self.is_fatal.get() {
                 let metadata = self.metadata();
                 let node = metadata.topology.node(self.config.host_id);
                 if node.is_some_and(|node| node.state == NodeState::Joining)
                     && let Settlement::Receiver(holder) = self.settle().await
+                    && !replace(&mut is_told, true)
                 {
-                    is_receiver = true;
                     self.say_receiver(holder);
                 }
             }

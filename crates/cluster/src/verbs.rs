@@ -117,6 +117,10 @@ fn answer(cluster: Rc<Cluster>, request: &Request<'_>) -> Reply {
             let load = cluster.listener.load().await;
             Ok(wire::encode_load(load))
         })),
+        wire::TABLET_BYTES => Reply::Later(Box::pin(async move {
+            let tablets = cluster.listener.tablet_bytes().await;
+            Ok(wire::encode_tablet_bytes(&tablets))
+        })),
         wire::GOODBYE => {
             cluster.peers.on_goodbye(from);
             Reply::Later(Box::pin(async move {
@@ -162,12 +166,12 @@ impl Cluster {
         }
     }
 
-    /// Whether this node has applied an index, and whether it holds data of users since.
+    /// Whether this node has applied an index, and whether it holds data of users on the token ring since.
     pub(crate) async fn settled(&self, log_index: u64) -> Settled {
         if self.withdrawn.borrow().is_some() {
             return Settled {
                 has_applied: false,
-                has_user_data: true,
+                has_ring_data: true,
             };
         }
         let deadline = runtime::now() + SETTLE_WAIT;
@@ -179,13 +183,13 @@ impl Cluster {
             if !self.wait_until(deadline, changed).await {
                 return Settled {
                     has_applied: false,
-                    has_user_data: true,
+                    has_ring_data: true,
                 };
             }
         }
         Settled {
             has_applied: true,
-            has_user_data: self.listener.has_user_data().await,
+            has_ring_data: self.listener.has_ring_data(self.metadata()).await,
         }
     }
 }

@@ -6,23 +6,27 @@
 //! | 101 | one-way | a message of the failure detector or none, and what the sender has: log index, schema version, address; its health, only where the feature `node_health` is enabled |
 //! | 102 | call | who are you, and whom do you know where |
 //! | 103 | call | a node asks to join |
-//! | 104 | call | have you applied this index, and do you hold data of users |
+//! | 104 | call | have you applied this index, and do you hold data of users on the token ring |
 //! | 105 | call | the sender stops; no body, and none in the answer; only where the feature `orderly_stop` is enabled |
 //! | 106 | call | the sender has started, and serves clients or not yet; only where the feature `orderly_start` is enabled |
 //! | 107 | call | which run of the sender was noted last; no body; only where the feature `metadata_history` is enabled |
 //! | 108 | call | a node without its metadata asks for it, and for another Raft id; no body; the answer is that to a request to join |
 //! | 109 | call | how many bytes the sstables of the node have; no body |
+//! | 110 | call | how many bytes the sstables of each tablet of the node have; no body; only where the feature `tablet_moves` is enabled |
 
 use crate::bytes::{Decoder, Encoder, Form, Malformed};
+use crate::config::TabletBytes;
 use crate::history::History;
 use crate::lineage::Lineage;
 use crate::metadata::Run;
 use record::Known;
+use schema::TableId;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 use topology::record::NodeRecord;
 use topology::{HostId, JoinRequest, Message};
+use types::Token;
 use uuid::Uuid;
 
 pub(crate) const RAFT: u16 = 100;
@@ -35,6 +39,7 @@ pub(crate) const GREETING: u16 = 106;
 pub(crate) const RUN: u16 = 107;
 pub(crate) const REJOIN: u16 = 108;
 pub(crate) const LOAD: u16 = 109;
+pub(crate) const TABLET_BYTES: u16 = 110;
 
 const fn form(kind: u8, name: &'static str) -> Form {
     Form {
@@ -64,6 +69,7 @@ const SETTLED_ANSWER_FORM: Form = form(b'Q', "the answer to a question for data"
 const GREETING_FORM: Form = form(b'g', "a greeting");
 const GREETING_ANSWER_FORM: Form = form(b'G', "the answer to a greeting");
 const LOAD_FORM: Form = form(b'l', "a node's load");
+const TABLET_BYTES_FORM: Form = form(b'b', "the bytes of a node's tablets");
 const RUN_FORM: Form = form(b'r', "a node's last run");
 
 /// A node's word about itself.
@@ -349,18 +355,43 @@ pub(crate) fn decode_load(bytes: &[u8]) -> Result<u64, Malformed> {
     Ok(load)
 }
 
+pub(crate) fn encode_tablet_bytes(tablets: &[TabletBytes]) -> Vec<u8> {
+    let mut out = Encoder::begin(TABLET_BYTES_FORM);
+    out.count(tablets.len());
+    for tablet in tablets {
+        out.uuid(tablet.table.0);
+        out.number(tablet.last.0.cast_unsigned());
+        out.number(tablet.bytes);
+    }
+    out.seal()
+}
+
+pub(crate) fn decode_tablet_bytes(bytes: &[u8]) -> Result<Vec<TabletBytes>, Malformed> {
+    let mut d = Decoder::open(bytes, TABLET_BYTES_FORM)?;
+    let mut tablets = Vec::new();
+    for _ in 0..d.count()? {
+        tablets.push(TabletBytes {
+            table: TableId(d.uuid()?),
+            last: Token(d.number()?.cast_signed()),
+            bytes: d.number()?,
+        });
+    }
+    d.end()?;
+    Ok(tablets)
+}
+
 /// Whether a member has applied the index that was asked for, and whether it holds data since.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Settled {
     pub(crate) has_applied: bool,
-    pub(crate) has_user_data: bool,
+    pub(crate) has_ring_data: bool,
 }
 
 impl Settled {
     pub(crate) fn encode(self) -> Vec<u8> {
         let mut out = Encoder::begin(SETTLED_ANSWER_FORM);
         out.byte(u8::from(self.has_applied));
-        out.byte(u8::from(self.has_user_data));
+        out.byte(u8::from(self.has_ring_data));
         out.seal()
     }
 
@@ -368,7 +399,7 @@ impl Settled {
         let mut d = Decoder::open(bytes, SETTLED_ANSWER_FORM)?;
         let settled = Self {
             has_applied: d.bool()?,
-            has_user_data: d.bool()?,
+            has_ring_data: d.bool()?,
         };
         d.end()?;
         Ok(settled)

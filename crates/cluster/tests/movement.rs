@@ -3,53 +3,24 @@
 #[expect(dead_code, reason = "each test file uses a part of it")]
 mod support;
 
-use cluster::{Command, NodeMove, SchemaChange};
+use cluster::NodeMove;
 use runtime::sim::CrashKind;
-use schema::{Column, ColumnKind, Table, TableId, TableOptions};
-use std::collections::BTreeMap;
+use schema::TableId;
 use std::sync::Arc;
 use std::time::Duration;
 use support::{SECOND, Sea, host};
-use topology::{Boundaries, NodeState, Replica, Stage, TabletMap};
-use types::{CqlType, Token};
+use topology::{NodeState, Replica, Stage};
+use types::Token;
 use uuid::Uuid;
 
 const TABLE: TableId = TableId(Uuid::from_u128(0x7ab1e));
 
-/// A cluster with a table of one tablet, whose replicas are on these nodes.
+/// A cluster with a table of one tablet, whose replicas are on these nodes, where these stories put them: nothing moves by itself.
 fn with_table(seed: u64, count: usize, replicas: &[usize]) -> Sea {
     let mut sea = Sea::formed(seed, count);
-    let metadata = sea.cluster(0).metadata();
-    let columns = vec![Column::new("k", CqlType::Int, ColumnKind::PartitionKey)];
-    let table = Table::new("system", "moving", TABLE, columns, TableOptions::default());
-    let mut next = (*metadata.schema).clone();
-    let keyspace = next.keyspaces.get_mut("system").expect("it is there");
-    let keyspace = Arc::make_mut(keyspace);
-    let options = [
-        ("class", "SimpleStrategy".to_owned()),
-        ("replication_factor", replicas.len().to_string()),
-    ];
-    keyspace.replication = options.map(|(name, value)| (name.to_owned(), value)).into();
-    let tables = &mut keyspace.tables;
-    tables.insert(table.name.clone(), Arc::new(table));
-    next.version = Uuid::from_u128(0x5c4e3a);
-    let replica = |number: &usize| Replica {
-        node: metadata.topology.number(host(*number)).expect("a member"),
-        shard: 0,
-    };
-    let replicas = replicas.iter().map(replica).collect();
-    let map = TabletMap::new(1, Boundaries::PowerOfTwo(0), &[replicas]).expect("one tablet");
-    let change = SchemaChange {
-        tablets: BTreeMap::from([(TABLE, Arc::new(map))]),
-        ..SchemaChange::between(&metadata.schema, &next)
-    };
-    let made = sea.on(0, move |cluster| async move {
-        cluster.propose(Command::Schema(change)).await
-    });
-    made.expect("the table is made");
-    sea.expect("all nodes know the table", |views| {
-        views.iter().all(|view| view.metadata().tablets.contains_key(&TABLE))
-    });
+    let told = sea.on(0, |cluster| async move { cluster.set_balanced(false).await });
+    told.expect("nothing moves by itself");
+    sea.make_table(TABLE, replicas, 1);
     sea
 }
 

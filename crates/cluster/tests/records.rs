@@ -129,6 +129,8 @@ fn commands() -> Vec<Command> {
         },
         Command::RemoveNode { host_id: HOST },
         moves(),
+        Command::Balance { is_balanced: false },
+        Command::Balance { is_balanced: true },
     ];
     commands.extend(topology_commands().into_iter().map(Command::Topology));
     commands
@@ -202,6 +204,14 @@ fn commands_and_metadata_have_the_bytes_that_stand_on_disks() {
     let bytes = metadata().encode();
     assert_eq!(Metadata::decode(&bytes, &Known::everything()), Ok(metadata()));
     line(&mut found, "metadata", &bytes);
+    let unbalanced = Metadata {
+        is_balanced: false,
+        ..metadata()
+    };
+    assert_eq!(
+        Metadata::decode(&unbalanced.encode(), &Known::everything()),
+        Ok(unbalanced)
+    );
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/records.txt");
     if std::env::var_os("CETO_REWRITE").is_some() {
         std::fs::write(&path, found).expect("the source tree is writable");

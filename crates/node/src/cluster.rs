@@ -516,15 +516,18 @@ impl Listener for NodeListener {
     }
 
     fn has_user_data(&self) -> Local<'_, bool> {
-        Box::pin(async move {
-            for shard in 0..runtime::shard_count() {
-                let has_data = runtime::submit_to(ShardId(shard), || Engine::local().shard.has_data()).await;
-                if has_data {
-                    return true;
-                }
-            }
-            false
-        })
+        Box::pin(crate::sizes::has_data(|_| true))
+    }
+
+    fn has_ring_data(&self, metadata: Arc<Metadata>) -> Local<'_, bool> {
+        let has_tablets = move |table| metadata.tablets.contains_key(&table);
+        // What acceptors know of a table is where the table is.
+        let is_on_ring = move |table| !has_tablets(table) && !has_tablets(replica::paxos_state_id(table));
+        Box::pin(crate::sizes::has_data(is_on_ring))
+    }
+
+    fn tablet_bytes(&self) -> Local<'_, Vec<::cluster::TabletBytes>> {
+        Box::pin(crate::sizes::tablet_bytes())
     }
 
     fn load(&self) -> Local<'_, u64> {

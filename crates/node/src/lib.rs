@@ -19,6 +19,7 @@ mod operator;
 mod recover;
 mod reread;
 mod shard_main;
+mod sizes;
 mod standalone;
 mod start;
 mod tablets;

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use ::cluster::Cluster;
 use admin::Handoff;
 use admin::operator::{
-    Clock, ClockState, Keyspace, Local, Member, Metric, Node, Operator, Quarantined, Raft, Range, Selection, Snapshot,
-    Started, State, Table, Work,
+    Balance, Clock, ClockState, Keyspace, Local, Member, Metric, Node, Operator, Quarantined, Raft, Range, Selection,
+    Snapshot, Started, State, Table, Work,
 };
 use query::Engine;
 use replica::TableStore;
@@ -256,24 +256,11 @@ fn merge(whole: &mut Table, part: Table) {
 
 /// Bytes of the node's sstables.
 pub(crate) async fn load() -> u64 {
-    let of_shard = async |engine: Rc<Engine>| -> u64 {
-        let stores = engine.shard.stores();
-        let of_store = |store: &Rc<TableStore>| -> u64 {
-            let tablets = store.tablets();
-            let of_tablet = |tablet: &Rc<replica::Tablet>| {
-                tablet.with_version(|version| {
-                    version
-                        .sstables
-                        .iter()
-                        .map(|reader| reader.meta().disk_len)
-                        .sum::<u64>()
-                })
-            };
-            tablets.iter().map(of_tablet).sum()
-        };
-        stores.iter().map(of_store).sum()
-    };
-    on_all_shards(of_shard).await.into_iter().sum()
+    crate::sizes::tablet_bytes()
+        .await
+        .iter()
+        .map(|tablet| tablet.bytes)
+        .sum()
 }
 
 fn state(state: topology::NodeState) -> State {
@@ -495,6 +482,18 @@ impl Operator for NodeOperator {
 
     fn confirm_clock(&self) -> Result<(), String> {
         self.cluster.confirm_clock()
+    }
+
+    fn balance(&self) -> Balance {
+        let metadata = self.cluster.metadata();
+        Balance {
+            is_on: metadata.is_balanced,
+            moving: metadata.moving().count(),
+        }
+    }
+
+    fn set_balanced(&self, is_balanced: bool) -> Local<'_, Result<(), String>> {
+        Box::pin(async move { self.cluster.set_balanced(is_balanced).await.map_err(|e| e.to_string()) })
     }
 
     fn decommission(&self) -> Local<'_, Result<(), String>> {

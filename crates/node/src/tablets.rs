@@ -1,14 +1,14 @@
 //! The tablets of new tables, and what may become of the replication of a keyspace that has tablets.
 //!
 //! A table of a keyspace with tablets gets its map with the change of the schema that makes it, so nobody ever sees it without. The map
-//! then only changes by moving tablets; a change of the replication that would need that is refused.
+//! then only changes by moving tablets. Another replication of the keyspace is a goal: the leader of the metadata group moves tablets until they have it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ::cluster::Metadata;
 use schema::{Keyspace, Schema, TableId};
-use topology::{Load, Replication, TabletMap, Topology, first_tablets};
+use topology::{Load, Replication, TABLET_MOVES, TabletMap, first_tablets};
 
 use crate::view;
 
@@ -21,7 +21,7 @@ pub(crate) fn has_tablets(keyspace: &Keyspace) -> bool {
 /// The maps of the tables that a schema has and the present one has not.
 ///
 /// # Errors
-/// A sentence, when the schema changes copies of tables that have tablets.
+/// A sentence, when the schema changes the replication of tables whose tablets cannot move.
 pub(crate) fn for_schema(metadata: &Metadata, next: &Schema) -> Result<BTreeMap<TableId, Arc<TabletMap>>, String> {
     let topology = &metadata.topology;
     let mut load = None;
@@ -59,40 +59,25 @@ pub(crate) fn for_schema(metadata: &Metadata, next: &Schema) -> Result<BTreeMap<
     Ok(maps)
 }
 
-/// Refuses other copies for tables whose tablets would have to move.
+/// Refuses another replication for tables whose tablets cannot move.
 fn check_replication(
     metadata: &Metadata,
     former: &Keyspace,
     next: &Keyspace,
     replication: &Replication,
 ) -> Result<(), String> {
-    let topology: &Arc<Topology> = &metadata.topology;
-    let has_maps = former
-        .tables
-        .values()
-        .any(|table| metadata.tablets.contains_key(&table.id));
-    let before = view::replication(former, topology);
-    if !has_maps || before.as_ref() == Some(replication) {
-        return Ok(());
-    }
-    let copies = |replication: &Replication| first_tablets(topology, replication, Some(1), &Load::default()).ok();
-    let is_same = match before.as_ref().map(copies) {
-        Some(Some(before)) => copies(replication).is_some_and(|next| {
-            let nodes = |map: &TabletMap| -> Vec<u16> {
-                let mut nodes: Vec<u16> = map.tablets().flat_map(|t| t.replicas).map(|r| r.node.0).collect();
-                nodes.sort_unstable();
-                nodes
-            };
-            nodes(&before) == nodes(&next)
-        }),
-        _ => true,
+    let has_maps = || {
+        let mut tables = former.tables.values();
+        tables.any(|table| metadata.tablets.contains_key(&table.id))
     };
-    if is_same {
+    let topology = &metadata.topology;
+    let can_move = topology.enabled_features().contains(TABLET_MOVES);
+    if can_move || view::replication(former, topology).as_ref() == Some(replication) || !has_maps() {
         return Ok(());
     }
     Err(format!(
-        "The replication of keyspace {} cannot be altered while it has tables: their tablets would have to get other replicas, which this \
-         version does not do. It can be for keyspaces with tablets = {{'enabled': false}}, and for those without tables.",
+        "The replication of keyspace {} cannot be altered while it has tables: their tablets would have to move, which not all nodes can do (feature {TABLET_MOVES}). \
+         Upgrade all nodes first.",
         next.name
     ))
 }

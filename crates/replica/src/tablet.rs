@@ -248,6 +248,11 @@ impl Tablet {
         f(&self.version.borrow())
     }
 
+    /// The bytes of its sstables.
+    pub fn disk_bytes(&self) -> u64 {
+        self.with_version(|version| version.sstables.iter().map(|reader| reader.meta().disk_len).sum())
+    }
+
     /// Says which sstables of it were moved aside, and takes one that was just now out of the version in the same step.
     pub(crate) fn set_missing(&self, quarantined: &[sstable::Quarantined], removed: Option<&Arc<sstable::Reader>>) {
         let missing: Rc<[_]> = quarantined

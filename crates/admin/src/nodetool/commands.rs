@@ -154,6 +154,8 @@ pub(super) const COMMANDS: &[Command] = &[
         "Latencies are those of requests that this node coordinates; requests that memory answers are sampled. Rows and tombstones per read are of \
          reads of a partition, but for single rows. Counted since the node started.",
     ),
+    command("tabletbalancing", "[on|off]", "Print whether tablets move to be even among nodes and shards, or have them do so or not")
+        .with("See docs/operating/move-tablets.md."),
     command("tasks", "list|tree|status|wait|abort|modules|ttl|user-ttl|drain|limits …", "List, watch, abort and limit long work")
         .with(super::tasks::USAGE),
     command(

@@ -64,6 +64,21 @@ pub(super) async fn move_tablet(client: &mut Client, given: [&str; 4], hosts: &[
     Ok(String::new())
 }
 
+pub(super) async fn balance(client: &mut Client) -> Result<String, String> {
+    let told = client.get("/storage_service/tablets/balancing").await?;
+    let state = if told["enabled"] == true { "on" } else { "off" };
+    Ok(format!(
+        "Balancing of tablets is {state}\nTablets that move between nodes: {}\n",
+        told["moving"]
+    ))
+}
+
+pub(super) async fn set_balanced(client: &mut Client, is_balanced: bool) -> Result<String, String> {
+    let path = format!("/storage_service/tablets/balancing?enabled={is_balanced}");
+    client.post(&path).await?;
+    Ok(String::new())
+}
+
 pub(super) async fn list_quarantined(client: &mut Client) -> Result<String, String> {
     let listed = client.get("/storage_service/quarantined").await?;
     let listed = listed.as_array().map(Vec::as_slice).unwrap_or_default();

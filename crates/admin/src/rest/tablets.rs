@@ -1,4 +1,4 @@
-//! Tablets that an operator moves.
+//! Tablets that an operator moves, and whether they move by themselves.
 
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -22,6 +22,17 @@ pub(super) const ROUTES: &[Route] = &[
         ("src_shard", "the shard that has it"),
         ("dst_host", "the host id of the node that gets it"),
     ]),
+    Route::get(
+        "/storage_service/tablets/balancing",
+        "Whether tablets move to be even among nodes and shards, and how many move between nodes now",
+        Now(balance),
+    ),
+    Route::post(
+        "/storage_service/tablets/balancing",
+        "Have tablets move to be even among nodes and shards, or only where a replication or a node that leaves needs it",
+        Later(|c| Box::pin(set_balanced(c))),
+    )
+    .takes(&[("enabled", "true or false")]),
     Route::post(
         "/ceto/tasks/move_tablet",
         "Begin to move a tablet to another shard or another node; answers with the task's id",
@@ -86,4 +97,15 @@ fn start_move(call: &Call) -> Answer {
     let (host, to_host) = (node("host")?, node("dst_host")?);
     let work = wanted_from(call, (host, None), to_host.filter(|to_host| Some(*to_host) != host))?;
     Ok(json!(call.operator.start(work).task.to_string()))
+}
+
+fn balance(call: &Call) -> Answer {
+    let balance = call.operator.balance();
+    Ok(json!({ "enabled": balance.is_on, "moving": balance.moving }))
+}
+
+async fn set_balanced(call: &Call) -> Answer {
+    let is_balanced = parameter(call, "enabled", "true or false")?;
+    let set = call.operator.set_balanced(is_balanced).await;
+    set.map(|()| Value::Null).map_err(failed)
 }

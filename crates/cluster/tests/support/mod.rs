@@ -1,10 +1,13 @@
 //! A simulated cluster: real `rpc` over the simulated network, the metadata group on simulated disks, and a listener that notes what it is told.
 
-use cluster::{ChangeError, Cluster, ClusterError, Config, Drain, Listener, Local, Metadata, RejoinError, Seed};
+use cluster::{
+    ChangeError, Cluster, ClusterError, Command, Config, Drain, Listener, Local, Metadata, RejoinError, SchemaChange,
+    Seed, TabletBytes,
+};
 use rpc::Rpc;
 use runtime::ShardId;
 use runtime::sim::{CrashKind, DirectoryCopy, NodeId, Simulation, TaskQueue};
-use schema::{Keyspace, Schema};
+use schema::{Column, ColumnKind, Keyspace, Schema, Table, TableId, TableOptions};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -13,7 +16,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use topology::{HostId, NodeState};
+use topology::{Boundaries, HostId, NodeState, Replica, TabletMap};
+use types::CqlType;
 use uuid::Uuid;
 
 pub const SECOND: Duration = Duration::from_secs(1);
@@ -86,6 +90,8 @@ pub struct Seen {
     pub told_fenced_off: RefCell<Vec<u64>>,
     /// What the node has copied from others.
     pub copied: RefCell<Vec<cluster::Copy>>,
+    /// What the node says of the size of its tablets.
+    pub tablet_bytes: RefCell<Vec<TabletBytes>>,
     /// So many attempts to copy fail.
     pub copies_that_fail: Cell<u32>,
     last: RefCell<Option<Arc<Metadata>>>,
@@ -145,6 +151,14 @@ impl Listener for Notes {
         ))
     }
 
+    fn has_ring_data(&self, _metadata: Arc<Metadata>) -> Local<'_, bool> {
+        self.has_user_data()
+    }
+
+    fn tablet_bytes(&self) -> Local<'_, Vec<TabletBytes>> {
+        Box::pin(std::future::ready(self.0.tablet_bytes.borrow().clone()))
+    }
+
     fn load(&self) -> Local<'_, u64> {
         Box::pin(std::future::ready(self.0.rows.borrow().len() as u64))
     }
@@ -171,6 +185,19 @@ pub struct Node {
     /// What the next start goes by.
     pub config: Rc<RefCell<Config>>,
     pub seen: Rc<Seen>,
+}
+
+/// A schema of which the keyspace has so many copies.
+fn replicated(schema: &Schema, factor: usize) -> Schema {
+    let mut next = schema.clone();
+    let keyspace = next.keyspaces.get_mut("system").expect("it is there");
+    let options = [
+        ("class", "SimpleStrategy".to_owned()),
+        ("replication_factor", factor.to_string()),
+    ];
+    Arc::make_mut(keyspace).replication = options.map(|(name, value)| (name.to_owned(), value)).into();
+    next.version = Uuid::from_u128(next.version.as_u128() + 1);
+    next
 }
 
 /// Machines with nodes. The first two are seeds.
@@ -217,6 +244,48 @@ impl Sea {
         }
         sea.expect_normal(0..count);
         sea
+    }
+
+    /// Makes a table of so many tablets, all with replicas on these nodes.
+    pub fn make_table(&mut self, id: TableId, replicas: &[usize], tablets: u32) {
+        let metadata = self.cluster(0).metadata();
+        let columns = vec![Column::new("k", CqlType::Int, ColumnKind::PartitionKey)];
+        let table = Table::new("system", "moving", id, columns, TableOptions::default());
+        let mut next = replicated(&metadata.schema, replicas.len());
+        let keyspace = next.keyspaces.get_mut("system").expect("it is there");
+        let tables = &mut Arc::make_mut(keyspace).tables;
+        tables.insert(table.name.clone(), Arc::new(table));
+        let replica = |number: &usize| Replica {
+            node: metadata.topology.number(host(*number)).expect("a member"),
+            shard: 0,
+        };
+        let on: Vec<Replica> = replicas.iter().map(replica).collect();
+        let log2 = u8::try_from(tablets.trailing_zeros()).expect("a power of two");
+        let all: Vec<_> = (0..tablets).map(|_| on.clone().into()).collect();
+        let map = TabletMap::new(1, Boundaries::PowerOfTwo(log2), &all).expect("a map");
+        let maps = BTreeMap::from([(id, Arc::new(map))]);
+        self.change_schema(next, maps);
+        self.expect("all nodes know the table", |views| {
+            views.iter().all(|view| view.metadata().tablets.contains_key(&id))
+        });
+    }
+
+    /// Gives the keyspace of the table another number of copies.
+    pub fn replicate(&mut self, factor: usize) {
+        let next = replicated(&self.cluster(0).metadata().schema, factor);
+        self.change_schema(next, BTreeMap::new());
+    }
+
+    fn change_schema(&mut self, next: Schema, tablets: BTreeMap<TableId, Arc<TabletMap>>) {
+        let metadata = self.cluster(0).metadata();
+        let change = SchemaChange {
+            tablets,
+            ..SchemaChange::between(&metadata.schema, &next)
+        };
+        let changed = self.on(0, move |cluster| async move {
+            cluster.propose(Command::Schema(change)).await
+        });
+        changed.expect("the schema changes");
     }
 
     pub fn addresses(&self, numbers: std::ops::Range<usize>) -> Vec<SocketAddr> {

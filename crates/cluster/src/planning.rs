@@ -1,0 +1,258 @@
+//! From the metadata to the next steps of tablets: what [`topology::plan`] decides, as commands.
+//!
+//! The leader plans; see `balancer.rs`. Whether something can go anywhere is asked by any node, before an operation begins.
+
+use crate::command::{Command, TableMoves, TabletsChange};
+use crate::metadata::Metadata;
+use schema::TableId;
+use std::collections::{BTreeMap, BTreeSet};
+use topology::{
+    HostId, Limits, MoveStep, NodeInput, NodeNumber, NodeState, Options, Replica, ReplicaList, Replication, Role, Step,
+    TableInput, TabletChange, TabletEdit, TabletId, UnmetReason, plan,
+};
+
+/// The bytes of one copy of each tablet of tables, by table; a table that is not there counts as one of equal tablets.
+pub(crate) type Sizes = BTreeMap<TableId, Vec<u64>>;
+
+/// What a plan is made from, besides the metadata.
+#[derive(Clone, Default)]
+pub(crate) struct Situation {
+    /// The nodes that answer.
+    pub(crate) live: BTreeSet<HostId>,
+    /// A node that would leave, in this role.
+    pub(crate) would_leave: Option<(HostId, Role)>,
+    pub(crate) sizes: Sizes,
+}
+
+/// The next steps, and what cannot be done.
+pub(crate) struct Planned {
+    /// In the order in which they are proposed.
+    pub(crate) commands: Vec<Command>,
+    /// Of each node that leaves: why some of its replicas cannot go anywhere.
+    pub(crate) unmet: BTreeMap<NodeNumber, String>,
+    /// What a replication wants and the cluster cannot give, as sentences.
+    pub(crate) lacks: Vec<String>,
+}
+
+impl Metadata {
+    /// The nodes that leave.
+    pub(crate) fn leaving(&self) -> impl Iterator<Item = (NodeNumber, &topology::Node)> {
+        let nodes = self.topology.numbered_nodes();
+        nodes.filter(|(_, node)| node.state == NodeState::Leaving)
+    }
+
+    /// Plans the next steps of all tablets.
+    pub(crate) fn plan_moves(&self, situation: &Situation, limits: &Limits) -> Planned {
+        let nodes = self.node_inputs(situation);
+        let leaves = |number: NodeNumber| {
+            let role = nodes.iter().find(|node| node.number == number).map(|node| node.role);
+            matches!(role, Some(Role::Drains | Role::Lost))
+        };
+        let (ids, replications) = self.tables_with_replication();
+        let sizes = |table: &TableId| situation.sizes.get(table).map_or(&[][..], Vec::as_slice);
+        let tables: Vec<TableInput<'_>> = ids
+            .iter()
+            .zip(&replications)
+            .map(|(table, replication)| TableInput {
+                map: &self.tablets[table],
+                replication,
+                sizes: sizes(table),
+                load: &[],
+                tablet_count_min: self.tablets[table].tablet_count(),
+            })
+            .collect();
+        let plan = plan(&self.topology, &nodes, &tables, limits, &Options::default());
+        let mut steps = Steps::default();
+        for step in &plan.steps {
+            let (table, tablet, from, to) = match *step {
+                Step::Move {
+                    table,
+                    tablet,
+                    from,
+                    to,
+                } if self.is_balanced || leaves(from.node) => (table, tablet, Some(from), Some(to)),
+                Step::Replace {
+                    table,
+                    tablet,
+                    lost,
+                    to,
+                } => (table, tablet, Some(lost), Some(to)),
+                Step::Add { table, tablet, to } => (table, tablet, None, Some(to)),
+                Step::Remove { table, tablet, from } => (table, tablet, Some(from), None),
+                Step::Shard {
+                    table,
+                    tablet,
+                    node,
+                    to,
+                    ..
+                } if self.is_balanced => {
+                    steps.move_between_shards(self, ids[table], tablet, Replica { node, shard: to });
+                    continue;
+                }
+                // The operator wants no balance, or the count of tablets does not change.
+                Step::Move { .. } | Step::Shard { .. } | Step::Resize { .. } => continue,
+            };
+            steps.begin(self, ids[table], tablet, from, to);
+        }
+        let mut planned = Planned {
+            commands: steps.commands(self),
+            unmet: BTreeMap::new(),
+            lacks: Vec::new(),
+        };
+        for missing in &plan.unmet {
+            let table = self.table_name(ids[missing.table]);
+            let why = format!("{} tablets of table {table}: {}", missing.tablets, missing.reason);
+            for node in nodes.iter().map(|node| node.number).filter(|number| leaves(*number)) {
+                if node_concerns(&missing.reason, node) {
+                    planned.unmet.entry(node).or_insert_with(|| why.clone());
+                }
+            }
+            planned.lacks.push(why);
+        }
+        planned
+    }
+
+    fn node_inputs(&self, situation: &Situation) -> Vec<NodeInput> {
+        let role = |node: &topology::Node| match (situation.would_leave, node.state) {
+            (Some((host, role)), _) if host == node.host_id => role,
+            _ if node.loss.is_some() => Role::Lost,
+            (_, NodeState::Joining | NodeState::Left) => Role::Idle,
+            _ if !situation.live.contains(&node.host_id) => Role::Down,
+            (_, NodeState::Leaving) => Role::Drains,
+            (_, NodeState::Normal) => Role::Holds,
+        };
+        let heir_of = |host: HostId| {
+            let is_heir = |node: &topology::Node| node.loss.is_some_and(|loss| loss.replaced_by == Some(host));
+            let mut nodes = self.topology.numbered_nodes();
+            nodes.find(|(_, node)| is_heir(node)).map(|(number, _)| number)
+        };
+        let members = self
+            .topology
+            .numbered_nodes()
+            .filter(|(_, node)| node.state != NodeState::Left);
+        members
+            .map(|(number, node)| NodeInput {
+                number,
+                role: role(node),
+                capacity_bytes: 0,
+                used_bytes: 0,
+                replaces: heir_of(node.host_id),
+            })
+            .collect()
+    }
+
+    /// The tables that have tablets, with the replication of their keyspaces.
+    fn tables_with_replication(&self) -> (Vec<TableId>, Vec<Replication>) {
+        let mut ids = Vec::new();
+        let mut replications = Vec::new();
+        for keyspace in self.schema.keyspaces.values() {
+            let mut datacenters: BTreeSet<&str> = self.topology.datacenters();
+            let options = keyspace.replication.keys().map(String::as_str);
+            datacenters.extend(options.filter(|name| !matches!(*name, "class" | "replication_factor")));
+            let Ok(replication) = Replication::parse(&keyspace.replication, &datacenters) else {
+                continue;
+            };
+            for table in keyspace
+                .tables
+                .values()
+                .filter(|table| self.tablets.contains_key(&table.id))
+            {
+                ids.push(table.id);
+                replications.push(replication.clone());
+            }
+        }
+        (ids, replications)
+    }
+
+    pub(crate) fn table_name(&self, table: TableId) -> String {
+        let known = self.schema.table_by_id(table);
+        known.map_or_else(
+            || table.0.to_string(),
+            |table| format!("{}.{}", table.keyspace, table.name),
+        )
+    }
+}
+
+/// The steps of a plan, by table.
+#[derive(Default)]
+struct Steps {
+    between_nodes: BTreeMap<TableId, Vec<MoveStep>>,
+    between_shards: BTreeMap<TableId, Vec<TabletEdit>>,
+}
+
+impl Steps {
+    /// A tablet gets a replica, loses one, or both.
+    fn begin(
+        &mut self,
+        metadata: &Metadata,
+        table: TableId,
+        tablet: TabletId,
+        from: Option<Replica>,
+        to: Option<Replica>,
+    ) {
+        let Some(now) = metadata.tablets.get(&table).and_then(|map| map.tablet(tablet)) else {
+            return;
+        };
+        let leaves = |replica: &Replica| from.is_some_and(|from| from.node == replica.node);
+        let mut next: ReplicaList = now
+            .replicas
+            .iter()
+            .filter_map(|replica| if leaves(replica) { to } else { Some(*replica) })
+            .collect();
+        if from.is_none() {
+            next.extend(to);
+        }
+        self.between_nodes.entry(table).or_default().push(MoveStep::Begin {
+            tablet,
+            replicas: now.replicas.iter().copied().collect(),
+            next,
+        });
+    }
+
+    fn move_between_shards(&mut self, metadata: &Metadata, table: TableId, tablet: TabletId, to: Replica) {
+        let Some(now) = metadata.tablets.get(&table).and_then(|map| map.tablet(tablet)) else {
+            return;
+        };
+        let replicas = now
+            .replicas
+            .iter()
+            .map(|replica| if replica.node == to.node { to } else { *replica });
+        self.between_shards.entry(table).or_default().push(TabletEdit {
+            tablet,
+            replicas: replicas.collect(),
+            transition: None,
+        });
+    }
+
+    fn commands(self, metadata: &Metadata) -> Vec<Command> {
+        let between_shards = self.between_shards.into_iter().filter_map(|(table, edits)| {
+            let version = metadata.tablets.get(&table)?.version();
+            let change = TabletChange {
+                from_version: version,
+                version: version + 1,
+                edits,
+            };
+            Some(Command::Tablets {
+                table,
+                change: TabletsChange::Part(change),
+            })
+        });
+        // Those of shards first: they fit the version of a map that those between nodes change.
+        let mut commands: Vec<Command> = between_shards.collect();
+        if !self.between_nodes.is_empty() {
+            let moves = self.between_nodes.into_iter();
+            let moves = moves.map(|(table, steps)| TableMoves { table, steps });
+            commands.push(Command::Moves(moves.collect()));
+        }
+        commands
+    }
+}
+
+/// Whether a reason keeps a replica on a node that leaves.
+fn node_concerns(reason: &UnmetReason, node: NodeNumber) -> bool {
+    match reason {
+        UnmetReason::NoNodeToDrainTo { node: of } | UnmetReason::NoLiveCopy { node: of } => *of == node,
+        UnmetReason::TooFewNodes { .. } | UnmetReason::EmptyRack { .. } | UnmetReason::NoRoom => true,
+        UnmetReason::UnknownDatacenter { .. } | UnmetReason::NodeDown { .. } => false,
+    }
+}

@@ -1,0 +1,153 @@
+//! Tablets find their places by themselves: nodes that come get their share, and each tablet the copies that its keyspace wants.
+
+#[expect(dead_code, reason = "each test file uses a part of it")]
+mod support;
+
+use cluster::{Cluster, TabletBytes};
+use runtime::sim::CrashKind;
+use schema::TableId;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use support::{SECOND, Sea, host};
+use types::Token;
+use uuid::Uuid;
+
+const TABLE: TableId = TableId(Uuid::from_u128(0x7ab1e));
+const TABLETS: u32 = 16;
+
+/// How many tablets each node has, by what a node knows; None while one moves.
+fn counts(view: &Cluster) -> Option<BTreeMap<usize, usize>> {
+    let metadata = view.metadata();
+    let map = metadata.tablets.get(&TABLE)?;
+    let mut counts = BTreeMap::new();
+    for tablet in map.tablets() {
+        if tablet.transition.is_some() {
+            return None;
+        }
+        for replica in tablet.replicas {
+            *counts.entry(usize::from(replica.node.0)).or_default() += 1;
+        }
+    }
+    Some(counts)
+}
+
+fn expect_counts(sea: &mut Sea, what: &str, wanted: &[(usize, usize)]) {
+    let wanted: BTreeMap<usize, usize> = wanted.iter().copied().collect();
+    let is_so = |view: &Rc<Cluster>| counts(view).as_ref() == Some(&wanted);
+    sea.expect(what, |views| views.iter().all(is_so));
+}
+
+/// A cluster whose nodes are in one rack.
+fn in_one_rack(seed: u64, count: usize) -> Sea {
+    let sea = Sea::new(seed, count);
+    for node in &sea.nodes {
+        node.config.borrow_mut().location.rack = "rack".to_owned();
+    }
+    sea
+}
+
+#[test]
+fn a_node_that_comes_when_there_are_tablets_gets_its_share() {
+    let mut sea = in_one_rack(900, 4);
+    (0..3).for_each(|number| sea.start(number));
+    sea.expect_normal(0..3);
+    sea.make_table(TABLE, &[0, 1, 2], TABLETS);
+    sea.start(3);
+    sea.expect_normal(0..4);
+    expect_counts(&mut sea, "each has as many", &[(0, 12), (1, 12), (2, 12), (3, 12)]);
+    assert_eq!(sea.nodes[3].seen.copied.borrow().len(), 12, "each is copied once");
+}
+
+#[test]
+fn a_node_that_comes_when_there_is_data_on_the_token_ring_gets_tablets_and_no_tokens() {
+    let mut sea = in_one_rack(901, 4);
+    (0..3).for_each(|number| sea.start(number));
+    sea.expect_normal(0..3);
+    sea.make_table(TABLE, &[0, 1, 2], TABLETS);
+    sea.nodes[0].seen.has_user_data.set(true);
+    sea.start(3);
+    expect_counts(&mut sea, "each has as many", &[(0, 12), (1, 12), (2, 12), (3, 12)]);
+    let metadata = sea.cluster(1).metadata();
+    let tokens = &metadata.topology.node(host(3)).expect("a member").tokens;
+    assert!(tokens.is_empty(), "it would own ranges whose rows are elsewhere");
+}
+
+#[test]
+fn it_goes_on_when_the_leader_dies_in_the_middle() {
+    let mut sea = in_one_rack(902, 4);
+    (0..3).for_each(|number| sea.start(number));
+    sea.expect_normal(0..3);
+    sea.make_table(TABLE, &[0, 1, 2], TABLETS);
+    sea.start(3);
+    sea.expect_normal(0..4);
+    sea.expect_voters(3);
+    sea.sim.run_for(SECOND / 4);
+    let leader = sea.cluster(0).status().leader.expect("somebody leads");
+    let leader = (0..4).find(|number| host(*number) == leader).expect("one of these");
+    sea.crash(leader, CrashKind::Kill);
+    sea.sim.run_for(20 * SECOND);
+    sea.restart(leader);
+    expect_counts(&mut sea, "each has as many", &[(0, 12), (1, 12), (2, 12), (3, 12)]);
+}
+
+#[test]
+fn tablets_get_the_copies_that_their_keyspace_wants_whatever_the_number_was() {
+    let mut sea = in_one_rack(903, 4);
+    (0..4).for_each(|number| sea.start(number));
+    sea.expect_normal(0..4);
+    sea.make_table(TABLE, &[0], TABLETS);
+    expect_counts(&mut sea, "one copy each, evenly", &[(0, 4), (1, 4), (2, 4), (3, 4)]);
+    sea.replicate(4);
+    expect_counts(&mut sea, "from one to four", &[(0, 16), (1, 16), (2, 16), (3, 16)]);
+    sea.replicate(2);
+    expect_counts(&mut sea, "from four to two", &[(0, 8), (1, 8), (2, 8), (3, 8)]);
+    sea.replicate(3);
+    expect_counts(&mut sea, "from two to three", &[(0, 12), (1, 12), (2, 12), (3, 12)]);
+}
+
+#[test]
+fn bytes_count_and_not_tablets() {
+    let mut sea = in_one_rack(904, 2);
+    (0..2).for_each(|number| sea.start(number));
+    sea.expect_normal(0..2);
+    let width = (1_i128 << 64) / i128::from(TABLETS);
+    let last = |tablet: u32| {
+        let last = i128::from(i64::MIN) + width * i128::from(tablet + 1) - 1;
+        Token(i64::try_from(last).expect("a token"))
+    };
+    // The first tablet is as large as all others together.
+    let bytes = |tablet: u32| if tablet == 0 { 15 << 30 } else { 1 << 30 };
+    let sizes = (0..TABLETS).map(|tablet| TabletBytes {
+        table: TABLE,
+        last: last(tablet),
+        bytes: bytes(tablet),
+    });
+    *sea.nodes[0].seen.tablet_bytes.borrow_mut() = sizes.collect();
+    sea.make_table(TABLE, &[0], TABLETS);
+    let is_even = |view: &Rc<Cluster>| {
+        counts(view).is_some_and(|counts| counts.values().copied().min() == Some(1) && counts.len() == 2)
+    };
+    sea.expect("the large tablet is alone on its node", |views| {
+        views.iter().all(is_even)
+    });
+}
+
+#[test]
+fn nothing_moves_for_balance_where_the_operator_wants_none_and_replication_goes_on() {
+    let mut sea = in_one_rack(905, 4);
+    (0..4).for_each(|number| sea.start(number));
+    sea.expect_normal(0..4);
+    let told = sea.on(1, |cluster| async move { cluster.set_balanced(false).await });
+    told.expect("it is agreed on");
+    sea.make_table(TABLE, &[0], TABLETS);
+    sea.sim.run_for(10 * SECOND);
+    expect_counts(&mut sea, "all stay", &[(0, 16)]);
+    sea.replicate(2);
+    let has_all = |view: &Rc<Cluster>| {
+        counts(view).is_some_and(|counts| counts[&0] == 16 && counts.values().sum::<usize>() == 32)
+    };
+    sea.expect("each has its second copy", |views| views.iter().all(has_all));
+    let told = sea.on(2, |cluster| async move { cluster.set_balanced(true).await });
+    told.expect("it is agreed on");
+    expect_counts(&mut sea, "evenly", &[(0, 8), (1, 8), (2, 8), (3, 8)]);
+}
