@@ -17,6 +17,7 @@ mod activity;
 mod baseline;
 mod changes;
 mod compact;
+mod discard;
 mod export;
 mod files;
 mod flush;

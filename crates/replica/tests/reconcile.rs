@@ -677,3 +677,122 @@ fn sstables_of_several_tablets_and_of_a_table_that_is_truncated_meanwhile_are_no
         }
     });
 }
+
+/// Ranges of which a shard is to get what other nodes have.
+const GAPS: [TokenRange; 2] = [
+    TokenRange {
+        after: Token(i64::MIN),
+        to: Token(i64::MIN / 2),
+    },
+    TokenRange {
+        after: Token(0),
+        to: Token(i64::MAX / 2),
+    },
+];
+
+/// Keys whose tokens are in the gaps, and those whose tokens are not.
+fn by_gaps() -> (BTreeSet<u32>, BTreeSet<u32>) {
+    (0..KEYS).partition(|k| {
+        let token = token_of(&k.to_be_bytes());
+        GAPS.iter().any(|range| range.contains(token))
+    })
+}
+
+/// Removes what the first shard has in the gaps. Whether the disk let it.
+async fn discard(local: &Local) -> bool {
+    let shard = &local.shards[0];
+    let spec = Spec::of(&replica::kinds::RESHARD);
+    let task = shard.tasks().start(spec, &Origin::Node);
+    let done = shard.discard_ranges(&store(shard), &GAPS, &task).await;
+    task.end(&done);
+    done.is_ok()
+}
+
+#[test]
+fn what_a_shard_has_of_ranges_that_it_is_about_to_get_does_not_come_back() {
+    let mut simulation = Simulation::new(1);
+    let node = simulation.add_node(1);
+    let (gone, kept) = by_gaps();
+    let expected = kept.clone();
+    run(&mut simulation, node, move || {
+        let (gone, kept) = (gone.clone(), kept.clone());
+        async move {
+            let local = Local::start(&ONE()).await;
+            for (turn, k) in (0..KEYS).enumerate() {
+                assert!(local.write(k, 10, false).await);
+                // Half of it is in files, half in the memtable.
+                if turn == 30 {
+                    local.flush().await;
+                }
+            }
+            assert_eq!(local.rows().await.len(), 60);
+            assert!(discard(&local).await, "the disk works");
+            assert_eq!(local.rows().await, kept);
+            local.compact().await;
+            let before = store(&local.shards[0]).tablets()[0].version().sstables.clone();
+            assert!(discard(&local).await, "the disk works");
+            let after = store(&local.shards[0]).tablets()[0].version().sstables.clone();
+            let is_same = before.iter().zip(&after).all(|(a, b)| Arc::ptr_eq(a, b));
+            assert!(
+                is_same && before.len() == after.len(),
+                "a file without such tokens is rewritten"
+            );
+            // What is written since stays.
+            let k = *gone.first().expect("one is in the gaps");
+            assert!(local.write(k, 11, false).await);
+            assert!(local.rows().await.contains(&k));
+        }
+    });
+    let (gone, _) = by_gaps();
+    run(&mut simulation, node, move || {
+        let mut expected = expected.clone();
+        expected.extend(gone.first());
+        async move {
+            let rows = Local::start(&ONE()).await.rows().await;
+            assert_eq!(rows, expected, "after a start");
+        }
+    });
+}
+
+#[test]
+fn nothing_beside_the_ranges_is_lost_whenever_power_goes_while_they_are_removed() {
+    let (_, kept) = by_gaps();
+    for operations in 0..60 {
+        let mut simulation = Simulation::new(operations);
+        let node = simulation.add_node(1);
+        let is_ready = Rc::new(RefCell::new(false));
+        let ready = is_ready.clone();
+        simulation.start(node, move |_| {
+            let ready = ready.clone();
+            Box::pin(async move {
+                let local = Local::start(&ONE()).await;
+                for k in 0..KEYS {
+                    assert!(local.write(k, 10, false).await);
+                    if k % 20 == 19 {
+                        local.flush().await;
+                    }
+                }
+                *ready.borrow_mut() = true;
+                runtime::sleep(Duration::from_millis(1)).await;
+                discard(&local).await;
+                runtime::sleep(HOUR * 2).await;
+            })
+        });
+        assert!(simulation.run_until(HOUR, || *is_ready.borrow()), "the start ends");
+        simulation.crash_after_file_ops(node, operations, CrashKind::PowerLoss);
+        if !simulation.run_until_ended(node, HOUR) {
+            simulation.crash(node, CrashKind::PowerLoss);
+        }
+        simulation.clear_file_faults(node);
+        let kept = kept.clone();
+        run(&mut simulation, node, move || {
+            let kept = kept.clone();
+            async move {
+                let local = Local::start(&ONE()).await;
+                assert!(local.rows().await.is_superset(&kept), "after {operations} operations");
+                assert!(discard(&local).await, "the disk works");
+                assert_eq!(local.rows().await, kept, "after {operations} operations");
+            }
+        });
+    }
+}

@@ -21,6 +21,19 @@ pub const SERVE_STREAM: Kind = Kind {
     ..STREAM_TABLET
 };
 
+/// What a node has of ranges that it is about to copy, removed.
+pub const MAKE_ROOM: Kind = Kind {
+    name: "remove former ranges",
+    units: "sstables",
+    ..STREAM_TABLET
+};
+
+/// A task for [`Shard::discard_ranges`].
+pub fn make_room(shard: &Shard, store: &TableStore, origin: &Origin) -> Task {
+    let spec: Spec = of_range(&MAKE_ROOM, store, TokenRange::ALL, 0);
+    shard.tasks().start(spec, origin)
+}
+
 /// A task for [`crate::pull`].
 pub fn stream_tablet(shard: &Shard, store: &TableStore, range: TokenRange, origin: &Origin) -> Task {
     let spec: Spec = of_range(&STREAM_TABLET, store, range, 0);

@@ -1,0 +1,147 @@
+//! Removing what a shard has of token ranges that it is about to get from other nodes.
+//!
+//! A shard keeps its part of the token ring as one tablet. What it has of ranges that other nodes own is not read, and nobody removes it. If the node then becomes an owner
+//! of such a range, that data could bring deleted rows back: the tombstones may be gone everywhere. So the shard removes what it has of the range before it copies
+//! it from the owners.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use commitlog::{Discard, ReplayPosition};
+use sstable::{ReadLimits, Reader};
+use tasks::Task;
+use types::Token;
+
+use crate::Shard;
+use crate::compact::rewrite;
+use crate::kinds;
+use crate::tablet::{TableStore, Tablet, TokenRange};
+
+impl Shard {
+    /// Removes everything that this shard has of token ranges of a table and that was written before the call, in memory, in sstables and in the log. Durable when it
+    /// returns. What is written meanwhile may stay or go. `task` is what the work is a part of.
+    ///
+    /// # Errors
+    /// A sentence, when the disk or the log refuses or the task is aborted. A part may be gone then; it does no harm to call it again.
+    pub async fn discard_ranges(
+        self: &Rc<Self>,
+        store: &Rc<TableStore>,
+        ranges: &[TokenRange],
+        task: &Task,
+    ) -> Result<(), String> {
+        let tablets = store.tablets();
+        let concerned = |tablet: &&Rc<Tablet>| ranges.iter().any(|range| tablet.range.intersects(*range));
+        for tablet in tablets.iter().filter(concerned) {
+            let position = self.log.end();
+            self.flush_for(store, tablet, &task.as_origin()).await?;
+            let turn = tablet.compaction_turn.acquire(1).await;
+            let all = tablet.version().sstables.clone();
+            for reader in &all {
+                if ranges.iter().any(|range| range.overlaps(reader.tokens())) {
+                    self.take_out(store, tablet, reader, ranges, task).await?;
+                }
+            }
+            self.forget_ranges_in_log(store, ranges, position).await?;
+            drop(turn);
+            self.compact_soon(store, tablet);
+        }
+        Ok(())
+    }
+
+    /// Replaces an sstable by its part outside the ranges, if it has partitions in them.
+    async fn take_out(
+        &self,
+        store: &TableStore,
+        tablet: &Tablet,
+        reader: &Arc<Reader>,
+        ranges: &[TokenRange],
+        task: &Task,
+    ) -> Result<(), String> {
+        let (table, dir, whole) = (store.table(), store.dir.clone(), reader.clone());
+        let (generations, host_id) = (self.options.generations.clone(), self.options.host_id);
+        let (ranges, keep) = (ranges.to_vec(), outside(ranges, tablet.range));
+        let len = reader.meta().data_len;
+        let cut = self.options.tasks.start(
+            kinds::of_range(&kinds::CUT_SSTABLE, store, tablet.range, len),
+            &task.as_origin(),
+        );
+        let work = move |control| -> Result<Option<Vec<Arc<Reader>>>, String> {
+            if !has_partition(&whole, &ranges).map_err(|e| e.to_string())? {
+                return Ok(None);
+            }
+            let parts = rewrite(&table, &whole, &dir, &keep, (&generations, host_id), &control);
+            parts.map(Some).map_err(|e| e.to_string())
+        };
+        let done = match cut.run_job(work).await {
+            Ok(done) => done,
+            Err(aborted) => Err(aborted.to_string()),
+        };
+        cut.end(&done);
+        let Some(parts) = done? else { return Ok(()) };
+        let whole = std::slice::from_ref(reader);
+        let obsolete = match self.mark_obsolete(whole).await {
+            Ok(obsolete) => obsolete,
+            Err(e) => {
+                self.delete_one_by_one(&parts).await?;
+                return Err(e);
+            }
+        };
+        tablet.update(|version| {
+            version.sstables.retain(|other| !Arc::ptr_eq(other, reader));
+            version.sstables.extend(parts);
+        });
+        self.delete_obsolete(whole, obsolete).await;
+        Ok(())
+    }
+
+    /// Makes it durable that the log's writes in the ranges up to a position are not replayed.
+    async fn forget_ranges_in_log(
+        &self,
+        store: &TableStore,
+        ranges: &[TokenRange],
+        position: ReplayPosition,
+    ) -> Result<(), String> {
+        let table = store.table().id;
+        for range in ranges {
+            let discard = Discard {
+                table,
+                after: range.after,
+                up_to_token: range.to,
+                position,
+            };
+            self.log.append_discard(&discard).map_err(|e| e.to_string())?;
+        }
+        self.log.write().map_err(|e| e.to_string())?;
+        self.log.sync().await.map_err(|e| e.to_string())
+    }
+}
+
+/// Whether an sstable has a partition in any of the ranges. Blocks.
+fn has_partition(reader: &Arc<Reader>, ranges: &[TokenRange]) -> Result<bool, sstable::Error> {
+    let overlapping = ranges.iter().filter(|range| range.overlaps(reader.tokens()));
+    for range in overlapping {
+        let mut scan = reader.scan_blocking(range.after, range.to, ReadLimits::NONE)?;
+        if scan.next_block()?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What of `whole` is in none of the ranges.
+fn outside(ranges: &[TokenRange], whole: TokenRange) -> Vec<TokenRange> {
+    let mut sorted: Vec<TokenRange> = ranges.iter().filter(|range| range.intersects(whole)).copied().collect();
+    sorted.sort_unstable_by_key(|range| range.after);
+    let mut outside = Vec::new();
+    let mut after: Token = whole.after;
+    for range in sorted {
+        if after < range.after {
+            outside.push(TokenRange { after, to: range.after });
+        }
+        after = after.max(range.to);
+    }
+    if after < whole.to {
+        outside.push(TokenRange { after, to: whole.to });
+    }
+    outside
+}
