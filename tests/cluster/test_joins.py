@@ -174,12 +174,9 @@ def test_a_node_comes_back_on_another_address(cluster, witness):
         witness.sees_all()
 
 
-@pytest.mark.parametrize("bootstrap", ["false", "true"])
-def test_a_node_that_comes_when_there_are_rows_owns_nothing(cluster, witness, new_node, bootstrap):
-    """Moving rows to it is a matter of its own; until then it may not own what it does not have."""
-    number = STRANGER if bootstrap == "false" else ELSEWHERE + 1
+def test_a_node_that_takes_no_tokens_owns_nothing_of_the_ring(cluster, witness, new_node):
     tokens = owners(cluster)
-    node = new_node(number, options=["--auto-bootstrap", bootstrap]).start()
+    node = new_node(STRANGER, options=["--auto-bootstrap", "false"]).start()
     witness.more(REQUESTS)
     assert owners(cluster) == tokens
     # It answers clients from what the others have.

@@ -5,6 +5,7 @@ from cassandra import ConsistencyLevel
 from cassandra.query import SimpleStatement
 
 from harness import Node, cql
+from harness.cluster import eventually
 
 NODES = (1, 2, 3)
 ROWS = 300
@@ -71,25 +72,35 @@ def test_rows_are_written_read_and_scanned_through_any_node(cluster, session, re
             assert update.was_applied
 
 
-def test_replicas_of_tablets_are_not_altered_without_being_moved(session):
+def test_a_replication_is_altered_and_tablets_get_their_copies(session):
     name = keyspace(session, 1)
-    alter = f"ALTER KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'datacenter1': 3}}"
-    cql.refused(session, alter, cql.INVALID, "tablets would have to get other replicas")
-    session.execute(f"ALTER KEYSPACE {name} WITH durable_writes = false")
-    session.execute(f"DROP TABLE {name}.t")
-    session.execute(alter)
-    session.execute(f"CREATE TABLE {name}.t (k int PRIMARY KEY, v int)")
-    assert all(len(places) == 3 for _, _, places in tablets(session, name))
+    session.execute(f"INSERT INTO {name}.t (k, v) VALUES (1, 2)")
+    session.execute(f"ALTER KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'datacenter1': 3}}")
+    eventually("each tablet has three copies", lambda: all(len(places) == 3 for _, _, places in tablets(session, name)))
+    session.execute(f"CREATE TABLE {name}.u (k int PRIMARY KEY, v int)")
+    assert all(len(places) == 3 for _, table, places in tablets(session, name) if table == "u")
 
 
-def test_replicas_on_the_token_ring_are_not_altered_without_being_moved(session):
-    """Reads would go to nodes that do not have the rows."""
+def test_a_replication_on_the_token_ring_is_altered_and_rows_are_where_they_are_read(cluster, session):
     name = keyspace(session, 1, "{'enabled': false}")
-    alter = f"ALTER KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'datacenter1': 3}}"
-    cql.refused(session, alter, cql.INVALID, "rows cannot move to other nodes yet")
-    session.execute(f"ALTER KEYSPACE {name} WITH durable_writes = false")
-    session.execute(f"DROP TABLE {name}.t")
-    session.execute(alter)
+    for k in range(50):
+        session.execute(f"INSERT INTO {name}.t (k, v) VALUES ({k}, {k})")
+    session.execute(f"ALTER KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'datacenter1': 3}}")
+    wanted = f"SELECT v FROM {name}.t WHERE k = 7"
+    for number in (1, 2, 3):
+        with cluster.driver(only=number, consistency="ONE") as driver:
+            assert cql.rows(driver.connect(), wanted) == [(7,)]
+    eventually("the ring has its owners", lambda: owners_of(cluster, name) == {3})
+    for number in (1, 2, 3):
+        with cluster.driver(only=number, consistency="ALL") as driver:
+            found = cql.rows(driver.connect(), f"SELECT k FROM {name}.t")
+            assert sorted(k for (k,) in found) == list(range(50))
+
+
+def owners_of(cluster, keyspace):
+    """How many owners the ranges of a keyspace on the ring have."""
+    ranges = cluster.node(1).api(f"/storage_service/describe_ring/{keyspace}")[1]
+    return {len(each["endpoints"]) for each in ranges}
 
 
 @pytest.mark.parametrize("ending", ["stop", "kill9"])

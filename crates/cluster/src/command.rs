@@ -3,6 +3,7 @@
 use crate::bytes::{Decoder, Encoder, Form, Malformed};
 use crate::features::SHARD_MOVES;
 use crate::record::CommandRecord;
+use crate::ring::RingStep;
 use record::{Known, Need};
 use schema::{Change, Schema, TableId};
 use std::collections::BTreeMap;
@@ -66,6 +67,13 @@ pub enum Command {
     },
     /// Tablets take steps of their moves between nodes. Steps that do not fit any more are passed over; a command of which none fits changes nothing.
     Moves(Vec<TableMoves>),
+    /// The change of the token ring whose stage began with this command takes a step.
+    Ring {
+        /// The index of the command.
+        version: u64,
+        /// The step.
+        step: RingStep,
+    },
     /// Tablets move to be even among nodes and shards, or only where a replication or a node that leaves needs it.
     Balance {
         /// Whether they do.

@@ -1,7 +1,7 @@
 //! How a node takes part in a cluster, and who is told of what happens there.
 
 use crate::metadata::Metadata;
-use crate::mover::Copy;
+use crate::mover::{Copy, Discard};
 use crate::seeds::Seed;
 use record::Known;
 use rpc::Peer;
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use topology::{ClockLimits, FailureDetectorConfig, HostId, Location};
+use topology::{ClockLimits, FailureDetectorConfig, HostId, Location, Replaced};
 use types::Token;
 use uuid::Uuid;
 
@@ -126,6 +126,8 @@ pub struct Config {
     pub reach: Reach,
     /// Whether it takes its part of the ring.
     pub auto_bootstrap: bool,
+    /// The member whose place this node takes when it joins.
+    pub replaces: Option<Replaced>,
     /// What its release can do. A field of a record that came with another feature is unknown to the node.
     pub features: BTreeSet<String>,
     /// Its release.
@@ -187,6 +189,7 @@ impl Config {
                 compression: Between::Nobody,
             },
             auto_bootstrap: true,
+            replaces: None,
             features: BTreeSet::new(),
             release: "0".to_owned(),
             initial_schema: schema,
@@ -253,14 +256,14 @@ pub trait Listener {
     /// Whether any table of users holds data on this node, in memory or on disk. Asked before this node joins a cluster.
     fn has_user_data(&self) -> Local<'_, bool>;
 
-    /// The same of tables that have no tablets in these metadata. Asked before a node that joins takes ranges of the token ring.
-    fn has_ring_data(&self, metadata: Arc<Metadata>) -> Local<'_, bool>;
-
     /// Bytes of the node's sstables: what other members tell their operators.
     fn load(&self) -> Local<'_, u64>;
 
     /// The bytes of the sstables of each tablet on this node.
     fn tablet_bytes(&self) -> Local<'_, Vec<TabletBytes>>;
+
+    /// Removes what this node has of ranges that it is about to copy, from a time when it owned them before; resolves when that is durable. The error is a sentence.
+    fn discard(&self, discard: Discard) -> Local<'_, Result<(), String>>;
 
     /// Copies what other nodes have of a tablet; resolves when all of it is durable and part of the tablet here. It does no harm to copy again. The error is a
     /// sentence.

@@ -5,6 +5,7 @@
 
 use crate::command::Command;
 use crate::error::ChangeError;
+use crate::ring::RING_MOVES;
 use crate::service::Cluster;
 use runtime::Instant;
 pub use schema::record::PER_PARTITION_RATE_LIMIT;
@@ -48,6 +49,7 @@ pub const FEATURES: &[&str] = &[
     ORDERLY_START,
     ORDERLY_STOP,
     PER_PARTITION_RATE_LIMIT,
+    RING_MOVES,
     SHARD_MOVES,
     TABLET_MOVES,
     TRACED_REQUESTS,

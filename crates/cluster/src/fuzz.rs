@@ -4,7 +4,7 @@ use crate::bytes::Malformed;
 use crate::command::{Command, SchemaChange};
 use crate::file;
 use crate::metadata::{Metadata, Run};
-use crate::wire::{self, Greeting, GreetingAnswer, Health, JoinAnswer, Settled, State, Who};
+use crate::wire::{self, Greeting, GreetingAnswer, Health, JoinAnswer, State, Who};
 use record::Known;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -58,6 +58,7 @@ fn sample_request(address: SocketAddr) -> JoinRequest {
         },
         wall_clock: std::time::Duration::from_secs(1),
         auto_bootstrap: true,
+        replaces: Some(topology::Replaced::Host(HostId(Uuid::from_u128(9)))),
     }
 }
 
@@ -90,9 +91,10 @@ pub fn seeds() -> Vec<Vec<u8>> {
         is_open: false,
         live: BTreeSet::from([host]),
     };
-    let settled = Settled {
-        has_applied: true,
-        has_ring_data: false,
+    let tablet = crate::config::TabletBytes {
+        table: schema::TableId(host.0),
+        last: types::Token(-7),
+        bytes: 300,
     };
     let metadata = start();
     let keyspace = schema::Keyspace {
@@ -114,9 +116,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         wire::encode_join(&sample_request(address)),
         JoinAnswer::Welcome(vec![1, 2, 3]).encode(),
         JoinAnswer::Later("later".to_owned()).encode(),
-        wire::encode_settled(9),
         wire::encode_load(9),
-        settled.encode(),
+        wire::encode_tablet_bytes(&[tablet]),
         Greeting { is_open: true }.encode(),
         greeted.encode(),
         wire::encode_run(Run { generation: 3, name: 5 }),
@@ -161,14 +162,13 @@ pub fn read(bytes: &[u8]) {
     sealed.extend_from_slice(&crc32fast::hash(bytes).to_be_bytes());
     let known = Known::everything();
     let read = |bytes: &[u8]| {
-        let outcomes: [Result<(), Malformed>; 10] = [
+        let outcomes: [Result<(), Malformed>; 9] = [
             State::decode(bytes).map(drop),
             Who::decode(bytes).map(drop),
             wire::decode_join(bytes).map(drop),
             JoinAnswer::decode(bytes).map(drop),
-            wire::decode_settled(bytes).map(drop),
             wire::decode_load(bytes).map(drop),
-            Settled::decode(bytes).map(drop),
+            wire::decode_tablet_bytes(bytes).map(drop),
             Greeting::decode(bytes).map(drop),
             GreetingAnswer::decode(bytes).map(drop),
             wire::decode_run(bytes).map(drop),

@@ -13,7 +13,7 @@ use crate::metadata::Metadata;
 use crate::planning::Situation;
 use crate::removal;
 use crate::service::Cluster;
-use topology::{HostId, Limits, NodeState, Role};
+use topology::{HostId, Limits, NodeState, Role, TopologyCommand};
 
 impl Cluster {
     /// Has this node give its tablets to others and leave the cluster. Returns when it has left: it may be stopped then, and stops by itself.
@@ -33,18 +33,15 @@ impl Cluster {
         if metadata.topology.members().count() == 1 {
             return refused("this node is the only one of its cluster".to_owned());
         }
-        if let Err(why) = removal::check_ring(&metadata, host_id) {
+        if let Err(why) = removal::check_ring(&metadata, host_id, false) {
             return refused(why);
         }
         if let Some(why) = self.why_it_cannot_leave(&metadata, host_id, Role::Drains) {
             return refused(why);
         }
         let state = NodeState::Leaving;
-        self.propose(Command::Topology(topology::TopologyCommand::SetState {
-            host_id,
-            state,
-        }))
-        .await?;
+        self.propose_to_ring(TopologyCommand::SetState { host_id, state })
+            .await?;
         log::info!("this node gives its tablets to others and leaves the cluster");
         self.has_left(host_id).await
     }
@@ -58,6 +55,17 @@ impl Cluster {
             ..Situation::default()
         };
         metadata.plan_moves(&situation, &Limits::NONE).unmet.remove(&number)
+    }
+
+    /// Makes a change of the topology, when the token ring allows it: a change of the ring that reads its next owners already has to end before.
+    pub(crate) async fn propose_to_ring(&self, command: TopologyCommand) -> Result<(), ChangeError> {
+        loop {
+            let changed = self.machine.changed.notified();
+            match self.propose(Command::Topology(command.clone())).await {
+                Err(ChangeError::Conflict) if !self.is_stopping.get() => changed.await,
+                other => return other.map(drop),
+            }
+        }
     }
 
     /// Waits until a node has left.

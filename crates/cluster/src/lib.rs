@@ -12,8 +12,7 @@
 //! Invariants:
 //! - What was acknowledged is durable, on this node in its own file besides the log; a restart serves from that file at once.
 //! - A node number, and so a Raft id, is given once.
-//! - A node takes ranges of the token ring only when every member has said, after it began to write to the node too, that it holds no data of
-//!   users. So a join never loses a row.
+//! - A node is read as an owner of ranges of the token ring only when it has copied them, after all began to write to it too. So a join never loses a row.
 //! - A node that is refused has written nothing.
 //!
 //! Lives on shard 0, sees the cluster. docs/dev/cluster.md has the whole picture.
@@ -44,6 +43,7 @@ mod record;
 mod recover;
 mod rejoin;
 mod removal;
+mod ring;
 mod seeds;
 mod service;
 mod standalone;
@@ -69,10 +69,11 @@ pub use features::{
 pub use file::{Written, load};
 pub use history::History;
 pub use metadata::{Metadata, REJECTED_MAX, Rejected, Run};
-pub use mover::{Copy, NodeMove};
+pub use mover::{Copy, Discard, NodeMove};
 pub use moves::ShardMove;
 pub use recover::{Lost, Prospect, RecoverError, answering, follow, prospect, recover};
 pub use rejoin::{RejoinError, rejoin, rejoin_confirmation};
+pub use ring::{RING_MOVES, RingState, RingStep};
 pub use seeds::Seed;
 pub use service::Cluster;
 pub use standalone::{Standalone, load_standalone};

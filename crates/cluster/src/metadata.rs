@@ -13,6 +13,7 @@ use crate::command::{Command, SchemaChange, TableMoves, TabletsChange};
 use crate::history::History;
 use crate::record::MetadataRecord;
 use crate::removal;
+use crate::ring::{self, RingState};
 use record::{Known, Need};
 use schema::{Schema, TableId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,6 +61,8 @@ pub struct Metadata {
     pub history: Option<History>,
     /// Tablets are moved to be even among nodes and shards. An operator may switch that off.
     pub is_balanced: bool,
+    /// The change of the token ring that is under way.
+    pub ring: Option<RingState>,
     /// The last start of each node that said one.
     pub runs: Arc<BTreeMap<NodeNumber, Run>>,
 }
@@ -113,6 +116,7 @@ impl Metadata {
             rejected: Arc::default(),
             history: None,
             is_balanced: true,
+            ring: None,
             runs: Arc::default(),
         }
     }
@@ -148,12 +152,11 @@ impl Metadata {
         }
         let mut next = self.clone();
         match command {
-            Command::Schema(change) => next.change_schema(change)?,
-            Command::Topology(command) => {
-                let mut topology = Topology::clone(&self.topology);
-                topology.apply(command).map_err(invalid)?;
-                next.topology = Arc::new(topology);
+            Command::Schema(change) => {
+                next.change_schema(change)?;
+                next.take_replications(index, &self.schema)?;
             }
+            Command::Topology(command) => next.change_topology(index, command)?,
             Command::Tablets { table, change } => next.change_tablets(*table, change)?,
             Command::Fence { index: fence } => {
                 if *fence > self.index {
@@ -189,11 +192,9 @@ impl Metadata {
             Command::Rejoin { host_id, generation } => next.rejoin(*host_id, *generation)?,
             Command::RemoveNode { host_id } => {
                 removal::check(self, *host_id).map_err(invalid)?;
-                let mut topology = Topology::clone(&self.topology);
-                let command = TopologyCommand::RemoveNode { host_id: *host_id };
-                topology.apply(&command).map_err(invalid)?;
-                next.topology = Arc::new(topology);
+                next.change_topology(index, &TopologyCommand::RemoveNode { host_id: *host_id })?;
             }
+            Command::Ring { version, step } => next.step_ring(index, *version, *step)?,
             Command::Moves(tables) => next.take_steps(index, tables)?,
             Command::Balance { is_balanced } => next.is_balanced = *is_balanced,
             Command::RemoveTablets { table } => {
@@ -260,6 +261,17 @@ impl Metadata {
         }
         Arc::make_mut(&mut self.runs).insert(number, Run { generation, name: 0 });
         Ok(())
+    }
+
+    fn change_topology(&mut self, index: u64, command: &TopologyCommand) -> Result<(), Rejected> {
+        if ring::skips_stages(&self.topology, command) {
+            return Err(invalid(
+                "a node becomes an owner of the token ring when the change of the ring ends",
+            ));
+        }
+        let mut topology = Topology::clone(&self.topology);
+        topology.apply(command).map_err(invalid)?;
+        self.take_topology(index, topology)
     }
 
     fn change_schema(&mut self, change: &SchemaChange) -> Result<(), Rejected> {

@@ -20,18 +20,19 @@
 use crate::command::{Command, TableMoves};
 use crate::error::ChangeError;
 use crate::metadata::Metadata;
+use crate::ring::{self, RingState, RingStep};
 use crate::service::Cluster;
 use rpc::Peer;
 use runtime::Instant;
 use schema::TableId;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use topology::{
-    DatacenterNumber, Fill, HostId, Locality, MoveStep, NodeNumber, NodeState, Replica, ReplicaList, Stage,
-    TABLET_MOVES, Tablet, TabletId, TabletMap, TooFewSources, Transition, fills,
+    DatacenterNumber, Fill, HostId, Locality, MoveStep, NodeNumber, NodeState, Replica, ReplicaList, Stage, Tablet,
+    TabletId, TabletMap, TooFewSources, Transition, fills,
 };
 use types::Token;
 
@@ -39,6 +40,8 @@ use types::Token;
 const ABANDON_AFTER: Duration = Duration::from_secs(30);
 /// The longest pause between two looks at the moves; changes wake the leader before.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// How many ranges of the token ring a node copies at once.
+const RANGES_AT_ONCE: usize = 8;
 /// Between two attempts to copy a tablet.
 const COPY_RETRY: Duration = Duration::from_millis(500);
 
@@ -59,6 +62,17 @@ pub struct Copy {
     pub version: u64,
 }
 
+/// What a shard of this node is to copy of a table on the token ring, and may have something older of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Discard {
+    /// The table.
+    pub table: TableId,
+    /// The shard.
+    pub shard: u16,
+    /// The ranges: each begins behind its first token, and ends with its second.
+    pub ranges: Vec<(Token, Token)>,
+}
+
 /// A tablet of a table in one stage.
 type CopyId = (TableId, TabletId, u64);
 
@@ -68,6 +82,8 @@ pub(crate) struct Copies {
     running: RefCell<BTreeSet<CopyId>>,
     /// Copied, and the group does not know it yet.
     done: RefCell<BTreeSet<CopyId>>,
+    /// The stage of the token ring for which this node copies, or has copied.
+    ring: Cell<u64>,
 }
 
 /// A replica's move to another node, as an operator asks for it.
@@ -213,7 +229,7 @@ impl Cluster {
     pub(crate) async fn run_mover(self: Rc<Self>) {
         while !self.is_stopping.get() {
             let heard = self.peers.heard.notified();
-            if self.leads() && self.has_feature(TABLET_MOVES) && self.take_due_steps().await {
+            if self.leads() && self.take_due_steps().await {
                 continue;
             }
             let _ = runtime::timeout(LOOK_INTERVAL, heard).await;
@@ -224,21 +240,24 @@ impl Cluster {
     async fn take_due_steps(&self) -> bool {
         let metadata = self.metadata();
         let (moves, fence) = self.due_steps(&metadata);
-        if let Some(index) = fence
+        let (ring, ring_fence) = match self.due_ring_step(&metadata) {
+            Ok(step) => (step, None),
+            Err(version) => (None, Some(version).filter(|version| metadata.fence < *version)),
+        };
+        if let Some(index) = fence.max(ring_fence)
             && let Err(error) = self.propose(Command::Fence { index }).await
         {
             log::debug!("requests of members that do not answer are not fenced off yet: {error}");
         }
-        if moves.is_empty() {
-            return false;
-        }
-        match self.propose(Command::Moves(moves)).await {
-            Ok(_) => true,
-            Err(error) => {
-                log::debug!("tablets do not enter their next stages yet: {error}");
-                false
+        let moves = (!moves.is_empty()).then_some(Command::Moves(moves));
+        let mut is_changed = false;
+        for command in moves.into_iter().chain(ring) {
+            match self.propose(command).await {
+                Ok(_) => is_changed = true,
+                Err(error) => log::debug!("tablets or the ring do not enter their next stages yet: {error}"),
             }
         }
+        is_changed
     }
 
     /// The steps whose conditions hold, and the fence that others need.
@@ -304,6 +323,46 @@ impl Cluster {
         }
     }
 
+    /// The next step of the token ring, when its condition holds; or the version below which requests must be fenced off before it does.
+    fn due_ring_step(&self, metadata: &Metadata) -> Result<Option<Command>, u64> {
+        let Some(RingState {
+            version, stage, copied, ..
+        }) = &metadata.ring
+        else {
+            return Ok(None);
+        };
+        let advance = |stage| Some(ring::command(*version, RingStep::Advance { stage }));
+        if !stage.reads_new() && metadata.awaits_heir() {
+            // One change for both: the heir takes the tokens of the one that is lost.
+            return Ok(None);
+        }
+        if *stage == Stage::Streaming {
+            let Some(locality) = Locality::new(&metadata.topology, self.config.host_id) else {
+                return Ok(None);
+            };
+            // What is to be copied does not depend on who answers; whether it can be does.
+            let fills = metadata.ring_fills(&locality, |_| true);
+            let is_done = fills.is_ok_and(|fills| fills.iter().all(|fill| copied.contains(&fill.fill.target.node)));
+            return Ok(if is_done {
+                advance(Stage::WriteBothReadNew)
+            } else {
+                None
+            });
+        }
+        let losers: Vec<NodeNumber> = match stage.reads_new() {
+            true => metadata.ring_losers().into_iter().collect(),
+            false => Vec::new(),
+        };
+        match self.passed(metadata, *version, &losers) {
+            Passed::NotYet => Ok(None),
+            Passed::NeedsFence => Err(*version),
+            Passed::Yes => Ok(match stage.next() {
+                Some(next) => advance(next),
+                None => Some(ring::command(*version, RingStep::End)),
+            }),
+        }
+    }
+
     /// Whether a node that is to get a tablet will not.
     fn is_hopeless(&self, metadata: &Metadata, node: NodeNumber) -> bool {
         let node = metadata.topology.numbered(node);
@@ -355,6 +414,7 @@ impl Cluster {
             // A copy that ends is told by the same word as a change of the metadata.
             let changed = self.machine.changed.notified();
             self.begin_copies();
+            self.begin_ring_copies();
             self.say_copied().await;
             changed.await;
         }
@@ -378,6 +438,129 @@ impl Cluster {
                 drop(runtime::spawn(self.clone().copy(id, me)));
             }
         }
+    }
+
+    /// Starts to copy what this node lacks of ranges of the token ring.
+    fn begin_ring_copies(self: &Rc<Self>) {
+        let metadata = self.metadata();
+        let streaming = metadata.ring.as_ref().filter(|ring| ring.stage == Stage::Streaming);
+        if let Some(ring) = streaming
+            && self.copies.ring.replace(ring.version) != ring.version
+        {
+            drop(runtime::spawn(self.clone().copy_ring(ring.version)));
+        }
+    }
+
+    /// Copies what this node lacks of the token ring in a stage, and says so. Tries again until it succeeds or the metadata want it no more.
+    async fn copy_ring(self: Rc<Self>, version: u64) {
+        let mut has_discarded = false;
+        let mut copied = BTreeSet::new();
+        while !self.is_stopping.get() {
+            let metadata = self.metadata();
+            let is_same = |ring: &RingState| ring.version == version && ring.stage == Stage::Streaming;
+            if !metadata.ring.as_ref().is_some_and(is_same) {
+                return;
+            }
+            match self
+                .copy_ring_once(&metadata, version, &mut has_discarded, &mut copied)
+                .await
+            {
+                Ok(false) => return,
+                Ok(true) => {
+                    let host_id = self.config.host_id;
+                    let said = ring::command(version, RingStep::Copied { host_id });
+                    match self.propose(said).await {
+                        Ok(_) | Err(ChangeError::Conflict) => return,
+                        Err(error) => {
+                            log::debug!("the group does not know yet that ranges of the ring are copied: {error}")
+                        }
+                    }
+                }
+                Err(why) => log::warn!("ranges of the token ring could not be copied; it is tried again: {why}"),
+            }
+            self.rest(COPY_RETRY).await;
+        }
+    }
+
+    /// Whether there was anything to copy.
+    async fn copy_ring_once(
+        &self,
+        metadata: &Metadata,
+        version: u64,
+        has_discarded: &mut bool,
+        copied: &mut BTreeSet<(TableId, Token)>,
+    ) -> Result<bool, String> {
+        let me = metadata.topology.number(self.config.host_id);
+        let locality = Locality::new(&metadata.topology, self.config.host_id);
+        let (Some(me), Some(locality)) = (me, locality) else {
+            return Ok(false);
+        };
+        let mut fills = metadata
+            .ring_fills(&locality, |host| self.is_live(host))
+            .map_err(|e| e.to_string())?;
+        fills.retain(|fill| fill.fill.target.node == me);
+        if fills.is_empty() {
+            return Ok(false);
+        }
+        // What an owner has of a range that it shares already is not older than what others have.
+        let is_new = |fill: &&ring::RingFill| fill.is_new;
+        if !*has_discarded {
+            let mut discards: BTreeMap<(TableId, u16), Vec<(Token, Token)>> = BTreeMap::new();
+            for fill in fills.iter().filter(is_new) {
+                for table in &*fill.tables {
+                    let ranges = discards.entry((*table, fill.fill.target.shard)).or_default();
+                    ranges.push((fill.after, fill.to));
+                }
+            }
+            for ((table, shard), ranges) in discards {
+                self.listener.discard(Discard { table, shard, ranges }).await?;
+            }
+            *has_discarded = true;
+        }
+        let source = |replica: &Replica| {
+            let host = metadata.topology.numbered(replica.node)?.host_id;
+            Some((self.peers.peer(host)?, replica.shard))
+        };
+        let of_fill = |fill: &ring::RingFill| -> Vec<Copy> {
+            let sources: Vec<(Peer, u16)> = fill.fill.sources.iter().filter_map(source).collect();
+            let copy = |table: &TableId| Copy {
+                table: *table,
+                after: fill.after,
+                to: fill.to,
+                shard: fill.fill.target.shard,
+                sources: sources.clone(),
+                version,
+            };
+            fill.tables.iter().map(copy).collect()
+        };
+        let mut wanted: Vec<Copy> = fills.iter().flat_map(of_fill).collect();
+        wanted.retain(|copy| !copied.contains(&(copy.table, copy.to)));
+        for together in wanted.chunks(RANGES_AT_ONCE) {
+            let copies: Vec<_> = together
+                .iter()
+                .map(|copy| {
+                    let (listener, copy) = (self.listener.clone(), copy.clone());
+                    let is_there = self.metadata().schema.table_by_id(copy.table).is_some();
+                    runtime::spawn(async move {
+                        match is_there {
+                            true => listener.copy(copy).await,
+                            false => Ok(()),
+                        }
+                    })
+                })
+                .collect();
+            let mut failure = None;
+            for (copy, done) in together.iter().zip(copies) {
+                match done.await {
+                    Ok(()) => drop(copied.insert((copy.table, copy.to))),
+                    Err(why) => failure = Some(why),
+                }
+            }
+            if let Some(why) = failure {
+                return Err(why);
+            }
+        }
+        Ok(true)
     }
 
     /// Copies one tablet, again and again until it succeeds or the metadata want it no more.

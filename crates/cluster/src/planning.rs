@@ -113,8 +113,15 @@ impl Metadata {
     }
 
     fn node_inputs(&self, situation: &Situation) -> Vec<NodeInput> {
+        // One that takes the place of another gets its copies when it is a full member.
+        let waits_for_heir = |node: &topology::Node| {
+            let heir = node.loss.and_then(|loss| loss.replaced_by);
+            let is_coming = |heir: &topology::Node| heir.state == NodeState::Joining;
+            heir.is_some_and(|heir| self.topology.node(heir).is_none_or(is_coming))
+        };
         let role = |node: &topology::Node| match (situation.would_leave, node.state) {
             (Some((host, role)), _) if host == node.host_id => role,
+            _ if waits_for_heir(node) => Role::Down,
             _ if node.loss.is_some() => Role::Lost,
             (_, NodeState::Joining | NodeState::Left) => Role::Idle,
             _ if !situation.live.contains(&node.host_id) => Role::Down,

@@ -7,13 +7,14 @@ use crate::command::{Command, SchemaChange, TableMoves, TabletsChange};
 use crate::features::METADATA_HISTORY;
 use crate::history::History;
 use crate::metadata::{Metadata, Rejected, Run};
+use crate::ring::{RING_MOVES, RingState, RingStep};
 use record::{Field, Message, Of, Record, RecordError};
 use schema::TableId;
 use schema::record::{ChangeRecord, SchemaRecord, uuid};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use topology::record::{TopologyCommandRecord, TopologyRecord};
-use topology::{HostId, MoveStep, NodeNumber, TABLET_MOVES, TabletChange, TabletMap};
+use topology::{HostId, MoveStep, NodeNumber, Stage, TABLET_MOVES, TabletChange, TabletMap};
 
 /// A table and bytes about it.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -85,6 +86,53 @@ pub(crate) struct BalanceRecord {
     is_balanced: bool,
 }
 
+/// A step of the token ring: one of the last three.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct RingStepRecord {
+    #[prost(uint64, tag = "1")]
+    version: u64,
+    /// The stage that it enters.
+    #[prost(uint32, optional, tag = "2")]
+    advance: Option<u32>,
+    /// The node that has copied.
+    #[prost(bytes = "vec", optional, tag = "3")]
+    copied: Option<Vec<u8>>,
+    #[prost(bool, optional, tag = "4")]
+    end: Option<bool>,
+}
+
+/// An option of a keyspace's replication.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct OptionRecord {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    value: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct FormerRecord {
+    #[prost(string, tag = "1")]
+    keyspace: String,
+    /// By name.
+    #[prost(message, repeated, tag = "2")]
+    options: Vec<OptionRecord>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct RingRecord {
+    #[prost(uint64, tag = "1")]
+    version: u64,
+    #[prost(uint32, tag = "2")]
+    stage: u32,
+    /// The numbers of the nodes.
+    #[prost(uint32, repeated, packed = "false", tag = "3")]
+    copied: Vec<u32>,
+    /// By keyspace.
+    #[prost(message, repeated, tag = "4")]
+    former: Vec<FormerRecord>,
+}
+
 /// One of these.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct CommandRecord {
@@ -112,6 +160,8 @@ pub(crate) struct CommandRecord {
     moves: Option<MovesRecord>,
     #[prost(message, optional, tag = "12")]
     balance: Option<BalanceRecord>,
+    #[prost(message, optional, tag = "13")]
+    ring: Option<RingStepRecord>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -177,6 +227,8 @@ pub(crate) struct MetadataRecord {
     history: Option<HistoryRecord>,
     #[prost(bool, optional, tag = "9")]
     is_unbalanced: Option<bool>,
+    #[prost(message, optional, tag = "10")]
+    ring: Option<RingRecord>,
 }
 
 static TABLETS: Message = Message::new(
@@ -210,6 +262,35 @@ static REJOIN: Message = Message::new(
 );
 static MOVES: Message = Message::new("moves", &[Field::list(1, "tables", Of::Record(&TABLETS))]);
 static BALANCE: Message = Message::new("balance", &[Field::new(1, "is_balanced", Of::Bool)]);
+static RING_STEP: Message = Message::new(
+    "ring step",
+    &[
+        Field::new(1, "version", Of::U64),
+        Field::new(2, "advance", Of::U32),
+        Field::new(3, "copied", Of::Bytes),
+        Field::new(4, "end", Of::Bool),
+    ],
+);
+static OPTION: Message = Message::new(
+    "option",
+    &[Field::new(1, "name", Of::Text), Field::new(2, "value", Of::Text)],
+);
+static FORMER: Message = Message::new(
+    "former",
+    &[
+        Field::new(1, "keyspace", Of::Text),
+        Field::list(2, "options", Of::Record(&OPTION)),
+    ],
+);
+static RING: Message = Message::new(
+    "ring",
+    &[
+        Field::new(1, "version", Of::U64),
+        Field::new(2, "stage", Of::U32),
+        Field::list(3, "copied", Of::U32),
+        Field::list(4, "former", Of::Record(&FORMER)),
+    ],
+);
 static NODE: Message = Message::new("remove_node", &[Field::new(1, "host_id", Of::Bytes)]);
 static COMMAND: Message = Message::new(
     "command",
@@ -226,6 +307,7 @@ static COMMAND: Message = Message::new(
         Field::new(10, "remove_node", Of::Record(&NODE)).since(METADATA_HISTORY),
         Field::new(11, "moves", Of::Record(&MOVES)).since(TABLET_MOVES),
         Field::new(12, "balance", Of::Record(&BALANCE)).since(TABLET_MOVES),
+        Field::new(13, "ring", Of::Record(&RING_STEP)).since(RING_MOVES),
     ],
 );
 static REJECTED: Message = Message::new(
@@ -267,6 +349,7 @@ static METADATA: Message = Message::new(
         Field::list(7, "truncations", Of::Record(&TRUNCATION)),
         Field::new(8, "history", Of::Record(&HISTORY)).since(METADATA_HISTORY),
         Field::new(9, "is_unbalanced", Of::Bool).since(TABLET_MOVES),
+        Field::new(10, "ring", Of::Record(&RING)).since(RING_MOVES),
     ],
 );
 
@@ -329,6 +412,7 @@ impl CommandRecord {
                     host_id: host_bytes(*host_id),
                 });
             }
+            Command::Ring { version, step } => record.ring = Some(RingStepRecord::of(*version, *step)),
             Command::Balance { is_balanced } => {
                 record.balance = Some(BalanceRecord {
                     is_balanced: *is_balanced,
@@ -407,6 +491,9 @@ impl CommandRecord {
             let host_id = host(&record.host_id, "remove_node, host_id")?;
             kinds.push(Command::RemoveNode { host_id });
         }
+        if let Some(record) = self.ring {
+            kinds.push(record.command()?);
+        }
         if let Some(record) = self.balance {
             kinds.push(Command::Balance {
                 is_balanced: record.is_balanced,
@@ -424,6 +511,80 @@ impl CommandRecord {
         }
         Ok(kinds)
     }
+}
+
+impl RingStepRecord {
+    fn of(version: u64, step: RingStep) -> Self {
+        let mut record = Self {
+            version,
+            ..Self::default()
+        };
+        match step {
+            RingStep::Advance { stage } => record.advance = Some(u32::from(stage.number())),
+            RingStep::Copied { host_id } => record.copied = Some(host_bytes(host_id)),
+            RingStep::End => record.end = Some(true),
+        }
+        record
+    }
+
+    fn command(self) -> Result<Command, RecordError> {
+        let step = match (self.advance, self.copied, self.end) {
+            (Some(number), None, None) => RingStep::Advance {
+                stage: stage(number, "ring, advance")?,
+            },
+            (None, Some(bytes), None) => RingStep::Copied {
+                host_id: host(&bytes, "ring, copied")?,
+            },
+            (None, None, Some(true)) => RingStep::End,
+            _ => return Err(RecordError::damaged("ring", "expected one step")),
+        };
+        let version = self.version;
+        Ok(Command::Ring { version, step })
+    }
+}
+
+impl RingRecord {
+    fn of(ring: &RingState) -> Self {
+        let option = |(name, value): (&String, &String)| OptionRecord {
+            name: name.clone(),
+            value: value.clone(),
+        };
+        let former = ring.former.iter().map(|(keyspace, options)| FormerRecord {
+            keyspace: keyspace.clone(),
+            options: options.iter().map(option).collect(),
+        });
+        Self {
+            version: ring.version,
+            stage: u32::from(ring.stage.number()),
+            copied: ring.copied.iter().map(|number| u32::from(number.0)).collect(),
+            former: former.collect(),
+        }
+    }
+
+    fn state(self) -> Result<RingState, RecordError> {
+        let copied = self.copied.iter().map(|number| {
+            let number = u16::try_from(*number).map_err(|_| {
+                let why = format!("there is no node number {number}");
+                RecordError::damaged("metadata, ring, copied", why)
+            })?;
+            Ok(NodeNumber(number))
+        });
+        let former = self.former.into_iter().map(|former| {
+            let options = former.options.into_iter().map(|option| (option.name, option.value));
+            (former.keyspace, options.collect())
+        });
+        Ok(RingState {
+            version: self.version,
+            stage: stage(self.stage, "metadata, ring, stage")?,
+            copied: copied.collect::<Result<_, RecordError>>()?,
+            former: former.collect(),
+        })
+    }
+}
+
+fn stage(number: u32, place: &str) -> Result<Stage, RecordError> {
+    let stage = u8::try_from(number).ok().and_then(Stage::of_number);
+    stage.ok_or_else(|| RecordError::damaged(place.to_owned(), format!("there is no stage {number}")))
 }
 
 impl MetadataRecord {
@@ -465,6 +626,7 @@ impl MetadataRecord {
                 runs: runs.collect(),
             }),
             is_unbalanced: (!metadata.is_balanced).then_some(true),
+            ring: metadata.ring.as_ref().map(RingRecord::of),
         }
     }
 
@@ -492,6 +654,7 @@ impl MetadataRecord {
             rejected: Arc::new(rejected(self.rejected)?),
             history,
             is_balanced: self.is_unbalanced != Some(true),
+            ring: self.ring.map(RingRecord::state).transpose()?,
             runs: Arc::new(runs),
         };
         Ok(metadata)

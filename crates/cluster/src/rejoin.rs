@@ -16,6 +16,7 @@ use crate::lineage::{addresses, own_raft_id};
 use crate::metadata::Metadata;
 use crate::peers::parts;
 use crate::removal;
+use crate::ring::RING_MOVES;
 use crate::service::Cluster;
 use crate::start::has_identity_elsewhere;
 use crate::wire::{self, JoinAnswer};
@@ -28,7 +29,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
-use topology::{HostId, NodeState, Role, TopologyCommand};
+use topology::{HostId, NodeState, Role, TABLET_MOVES, TopologyCommand};
 use uuid::Uuid;
 
 /// How long a member may take to decide.
@@ -221,16 +222,37 @@ impl Cluster {
         None
     }
 
-    /// Gives up a node that is down and has tablets, and waits until the others have rebuilt its copies.
+    /// Whether a new node may take the place of a member.
+    ///
+    /// # Errors
+    /// A sentence that says why not.
+    pub(crate) async fn why_not_replaced(&self, metadata: &Metadata, host_id: HostId) -> Result<(), String> {
+        for feature in [TABLET_MOVES, RING_MOVES] {
+            if !self.has_feature(feature) {
+                return Err(format!(
+                    "Node {host_id} cannot be replaced while some member is of a release without feature {feature}. Upgrade all nodes first."
+                ));
+            }
+        }
+        if let Some(address) = self.answers(host_id).await {
+            return Err(format!(
+                "Node {host_id} is alive at {address}. Stop it before it is replaced."
+            ));
+        }
+        removal::check_alone(metadata, host_id)
+            .map_err(|why| format!("Node {host_id} cannot be replaced, for its data is nowhere else: {why}."))
+    }
+
+    /// Gives up a node that is down and has data, and waits until the others have rebuilt its copies.
     async fn give_up(&self, metadata: &Metadata, host_id: HostId) -> Result<(), ChangeError> {
-        if let Err(why) = removal::check_ring(metadata, host_id) {
+        if let Err(why) = removal::check_ring(metadata, host_id, true) {
             return Err(ChangeError::Refused(why));
         }
         if let Some(why) = self.why_it_cannot_leave(metadata, host_id, Role::Lost) {
             return Err(ChangeError::Refused(why));
         }
         let replaced_by = None;
-        self.propose(Command::Topology(TopologyCommand::GiveUp { host_id, replaced_by }))
+        self.propose_to_ring(TopologyCommand::GiveUp { host_id, replaced_by })
             .await?;
         log::info!("node {host_id} is given up: the others rebuild the copies that it had");
         self.has_left(host_id).await
@@ -265,8 +287,9 @@ impl Cluster {
                 )));
             }
         }
-        let number = metadata.topology.number(host_id);
-        if is_member && number.is_some_and(|number| metadata.has_tablets(number)) {
+        let joins = |node: &topology::Node| node.state == NodeState::Joining;
+        let is_joining = metadata.topology.node(host_id).is_some_and(joins);
+        if is_member && !is_joining && removal::check(&metadata, host_id).is_err() {
             return self.give_up(&metadata, host_id).await;
         }
         self.propose(Command::RemoveNode { host_id }).await?;

@@ -1,33 +1,53 @@
-//! Which node may be removed without moving data.
+//! Whether a node can go.
 //!
-//! A node that is removed takes its tokens off the ring. What it owned goes to other nodes, and this release moves no data. So a node may be removed only where
-//! no other node becomes the owner of data that it does not have, and where the node is nowhere the only owner:
+//! A node leaves the topology (`RemoveNode`) when it has nothing: it is a replica of no tablet, and has no tokens where keyspaces without tablets have tables. Others get
+//! both before: tablets by moves, ranges of the token ring by a change of the ring. So before an operation begins it is asked whether others can:
 //!
-//! - it is a replica of no tablet, because tablets stay where they are until they are moved;
-//! - for each keyspace on the token ring that has tables, the replicas of every token without the node are some of those with it, at least one.
+//! - some node is left that owns the ring, if the node does;
+//! - each keyspace on the ring that has tables has a place for its data without the node;
+//! - where the node is lost, it owned no range alone.
 //!
-//! The second rule holds for a node without tokens, and where every other node is a replica too (three nodes, replication factor 3). A write that was
-//! acknowledged at QUORUM is found at QUORUM afterwards: of n replicas at least n/2 (rounded down) that are left have it, and a quorum of the n - 1 that are left
-//! meets them. A write that was acknowledged by the removed node alone (ONE) may be lost, as with a node that is lost.
+//! Fewer owners than copies are no reason against it: a keyspace on the ring has as many copies as there are nodes.
 //!
-//! Keyspaces of the system hold nothing that a removal could lose. The check is a function of the metadata, and is made where the command is
-//! applied: whatever changed meanwhile counts.
+//! Keyspaces of the system hold nothing that a removal could lose. What `RemoveNode` needs is checked again where the command is applied: whatever changed
+//! meanwhile counts.
 
 use crate::metadata::Metadata;
-use schema::Keyspace;
+use crate::ring::{RING_MOVES, replication_of};
 use std::collections::BTreeSet;
-use topology::{HostId, NodeNumber, NodeState, Replication, TabletMap, Topology, TopologyCommand, ring_map};
+use topology::{HostId, NodeNumber, NodeState, TabletMap, Topology, TopologyCommand, ring_map};
 
-/// Whether a node may be removed; else why not, in a sentence.
+/// Whether a node may be removed at once, because it has nothing; else why not, in a sentence.
 pub(crate) fn check(metadata: &Metadata, host_id: HostId) -> Result<(), String> {
     let topology = &metadata.topology;
-    let number = match (topology.node(host_id), topology.number(host_id)) {
-        (Some(node), Some(number)) if node.state != NodeState::Left => number,
+    let (node, number) = match (topology.node(host_id), topology.number(host_id)) {
+        (Some(node), Some(number)) if node.state != NodeState::Left => (node, number),
         (Some(_), _) => return Err(format!("node {host_id} has left already, or was removed")),
         (None, _) => return Err(format!("host id {host_id} is not a member of this cluster")),
     };
     check_tablets(metadata, number, host_id)?;
-    check_ring(metadata, host_id)
+    if node.tokens.is_empty() || !metadata.has_ring_data() {
+        return Ok(());
+    }
+    match metadata.topology.enabled_features().contains(RING_MOVES) {
+        true if node.state == NodeState::Joining => Ok(()),
+        true => Err(format!(
+            "node {host_id} owns ranges of the token ring, which others must copy before it is removed"
+        )),
+        // As earlier releases decide, which cannot copy them.
+        false => check_owners(metadata, host_id, Heirs::CannotCopy),
+    }
+}
+
+/// What the next owners of ranges can do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Heirs {
+    /// They copy from the node that goes and from others.
+    Copy,
+    /// They copy from the other owners, because the node is lost.
+    CopyFromOthers,
+    /// Nothing: they must have the data.
+    CannotCopy,
 }
 
 /// Whether a node is a replica of no tablet.
@@ -35,10 +55,7 @@ fn check_tablets(metadata: &Metadata, number: NodeNumber, host_id: HostId) -> Re
     for (table, map) in &metadata.tablets {
         let count = tablets_on(map, number);
         if count > 0 {
-            let name = metadata.schema.table_by_id(*table).map_or_else(
-                || table.0.to_string(),
-                |table| format!("{}.{}", table.keyspace, table.name),
-            );
+            let name = metadata.table_name(*table);
             return Err(format!(
                 "{count} tablets of table {name} have a replica on node {host_id}: bring the node back, or drop the table"
             ));
@@ -47,22 +64,115 @@ fn check_tablets(metadata: &Metadata, number: NodeNumber, host_id: HostId) -> Re
     Ok(())
 }
 
-/// Whether nobody owns more of a keyspace on the token ring without a member than with it.
-pub(crate) fn check_ring(metadata: &Metadata, host_id: HostId) -> Result<(), String> {
+/// Whether other nodes have everything that a lost node has; else what they lack, in a sentence.
+pub(crate) fn check_alone(metadata: &Metadata, host_id: HostId) -> Result<(), String> {
+    let number = metadata.topology.number(host_id);
+    let number = number.ok_or_else(|| format!("host id {host_id} is not a member of this cluster"))?;
+    let is_alone = |tablet: topology::Tablet<'_>| tablet.replicas.iter().all(|replica| replica.node == number);
+    for (table, map) in &metadata.tablets {
+        if map.tablets().any(is_alone) {
+            return Err(format!(
+                "the node has the only copy of tablets of table {}",
+                metadata.table_name(*table)
+            ));
+        }
+    }
+    for (keyspace, _) in metadata.ring_keyspaces() {
+        let map = metadata.ring_map_of(keyspace);
+        if map.is_some_and(|map| map.tablets().any(is_alone)) {
+            return Err(format!("the node alone owns a part of keyspace {}", keyspace.name));
+        }
+    }
+    Ok(())
+}
+
+/// Whether others can own what a node owns of the token ring; else why not, in a sentence.
+pub(crate) fn check_ring(metadata: &Metadata, host_id: HostId, is_lost: bool) -> Result<(), String> {
+    let heirs = match (metadata.topology.enabled_features().contains(RING_MOVES), is_lost) {
+        (false, _) => Heirs::CannotCopy,
+        (true, true) => Heirs::CopyFromOthers,
+        (true, false) => Heirs::Copy,
+    };
+    check_owners(metadata, host_id, heirs)
+}
+
+fn check_owners(metadata: &Metadata, host_id: HostId, heirs: Heirs) -> Result<(), String> {
     let topology = &metadata.topology;
     let number = topology.number(host_id);
     let number = number.ok_or_else(|| format!("host id {host_id} is not a member of this cluster"))?;
+    let owns =
+        |node: &topology::Node| node.host_id != host_id && node.state == NodeState::Normal && !node.tokens.is_empty();
+    let has_tokens = topology.node(host_id).is_some_and(|node| !node.tokens.is_empty());
+    if has_tokens && heirs != Heirs::CannotCopy && !topology.members().any(owns) {
+        return Err("no other full member has tokens: nobody would own the token ring".to_owned());
+    }
     let mut without = Topology::clone(topology);
     let command = TopologyCommand::RemoveNode { host_id };
     without.apply(&command).map_err(|e| e.to_string())?;
-    for keyspace in metadata.schema.keyspaces.values() {
-        let is_system = keyspace.name == "system" || keyspace.name.starts_with("system_");
-        let has_ring_tables = || {
-            let mut tables = keyspace.tables.values();
-            tables.any(|table| !metadata.tablets.contains_key(&table.id))
+    for (keyspace, _) in metadata.ring_keyspaces() {
+        let name = &keyspace.name;
+        let Some(replication) = replication_of(topology, &keyspace.replication) else {
+            return Err(format!(
+                "the replication of keyspace {name} cannot be understood, so nobody knows who owns its data"
+            ));
         };
-        if !is_system && has_ring_tables() {
-            check_keyspace(keyspace, topology, &without, number)?;
+        let Ok(before) = ring_map(topology, &replication) else {
+            // Nobody can write to it.
+            continue;
+        };
+        if tablets_on(&before, number) == 0 {
+            continue;
+        }
+        let nowhere = "would have no place for its data: change its replication, or drop it";
+        let after = replication_of(&without, &keyspace.replication).and_then(|next| ring_map(&without, &next).ok());
+        let after = after.ok_or_else(|| format!("keyspace {name} {nowhere}"))?;
+        check_ranges((&before, &after), number, heirs).map_err(|wrong| wrong.told(&without, name))?;
+    }
+    Ok(())
+}
+
+/// What is wrong with the owners of a range without the node.
+enum Wrong {
+    /// The node owns it alone.
+    Alone,
+    /// This node would own it, and does not have its data.
+    LacksData(NodeNumber),
+}
+
+impl Wrong {
+    fn told(&self, topology: &Topology, keyspace: &str) -> String {
+        match self {
+            Self::Alone => {
+                format!("the node alone owns a part of keyspace {keyspace}: bring the node back, or drop the keyspace")
+            }
+            Self::LacksData(heir) => {
+                let heir = topology.numbered(*heir);
+                let heir = heir.map_or_else(String::new, |node| node.host_id.to_string());
+                format!(
+                    "node {heir} would own a part of keyspace {keyspace} whose data it does not have, and not all members can copy it (feature {RING_MOVES}): upgrade \
+                     them, bring the node back, or drop the keyspace"
+                )
+            }
+        }
+    }
+}
+
+/// Whether every range has an owner afterwards that has its data or gets it.
+fn check_ranges((before, after): (&TabletMap, &TabletMap), number: NodeNumber, heirs: Heirs) -> Result<(), Wrong> {
+    let nodes = |replicas: &[topology::Replica]| -> BTreeSet<NodeNumber> {
+        replicas.iter().map(|replica| replica.node).collect()
+    };
+    for range in before.tablets() {
+        let Some((_, last)) = before.token_range(range.id) else {
+            continue;
+        };
+        let (owners, next) = (nodes(range.replicas), nodes(after.tablet_of(last).replicas));
+        let is_alone = owners.iter().all(|owner| *owner == number);
+        if next.is_empty() || (is_alone && heirs != Heirs::Copy) {
+            return Err(Wrong::Alone);
+        }
+        if let Some(heir) = next.difference(&owners).next().filter(|_| heirs == Heirs::CannotCopy) {
+            return Err(Wrong::LacksData(*heir));
         }
     }
     Ok(())
@@ -72,6 +182,11 @@ impl Metadata {
     /// Whether a node has, or gets, a replica of any tablet.
     pub(crate) fn has_tablets(&self, number: NodeNumber) -> bool {
         self.tablets.values().any(|map| tablets_on(map, number) > 0)
+    }
+
+    /// Whether keyspaces of users have tables on the token ring.
+    pub(crate) fn has_ring_data(&self) -> bool {
+        self.ring_keyspaces().next().is_some()
     }
 }
 
@@ -84,53 +199,4 @@ fn tablets_on(map: &TabletMap, number: NodeNumber) -> usize {
         tablet.replicas.iter().chain(next).any(|replica| replica.node == number)
     };
     map.tablets().filter(is_on).count()
-}
-
-/// Whether nobody owns more of a keyspace without the node than with it, and nothing has no owner.
-fn check_keyspace(keyspace: &Keyspace, with: &Topology, without: &Topology, number: NodeNumber) -> Result<(), String> {
-    let name = &keyspace.name;
-    let mut datacenters: BTreeSet<&str> = with.datacenters();
-    let options = keyspace.replication.keys().map(String::as_str);
-    datacenters.extend(options.filter(|name| !matches!(*name, "class" | "replication_factor")));
-    let replication = Replication::parse(&keyspace.replication, &datacenters).map_err(|e| {
-        format!("the replication of keyspace {name} cannot be understood ({e}), so nobody knows who owns its data")
-    })?;
-    let Ok(before) = ring_map(with, &replication) else {
-        // A keyspace that is each node's own, or that nobody can write to.
-        return Ok(());
-    };
-    let owns = |map: &TabletMap| tablets_on(map, number) > 0;
-    if !owns(&before) {
-        return Ok(());
-    }
-    let after = ring_map(without, &replication).map_err(|e| {
-        format!("keyspace {name} would have no place for its data ({e}): change its replication, or drop it")
-    })?;
-    for range in before.tablets() {
-        let Some((_, last)) = before.token_range(range.id) else {
-            continue;
-        };
-        let owners: BTreeSet<NodeNumber> = range.replicas.iter().map(|replica| replica.node).collect();
-        let next: BTreeSet<NodeNumber> = after
-            .tablet_of(last)
-            .replicas
-            .iter()
-            .map(|replica| replica.node)
-            .collect();
-        if next.is_empty() || owners.iter().all(|owner| *owner == number) {
-            return Err(format!(
-                "the node alone owns a part of keyspace {name}: bring the node back, or drop the keyspace"
-            ));
-        }
-        if let Some(heir) = next.difference(&owners).next() {
-            let heir = without
-                .numbered(*heir)
-                .map_or_else(String::new, |node| node.host_id.to_string());
-            return Err(format!(
-                "node {heir} would own a part of keyspace {name} whose data it does not have, and this release moves no data: bring the node back, lower the \
-                 keyspace's replication factor to have fewer owners, or drop the keyspace"
-            ));
-        }
-    }
-    Ok(())
 }

@@ -61,7 +61,7 @@ impl Cluster {
     /// Brings the node into its cluster: back into the one of its files (`initial`, from [`crate::load`]), else into that of its seeds, else into one
     /// that it forms. To be called on shard 0, when `rpc` answers with [`crate::handler`] there.
     ///
-    /// A node that comes back waits for nobody. One that joins returns when it has all metadata and its place: a full member, or an empty receiver.
+    /// A node that comes back waits for nobody. One that joins returns when it has all metadata and its place: a full member, or one that still copies its ranges.
     /// When the metadata is not `initial`, [`Listener::changed`] is called before this returns.
     ///
     /// # Errors
@@ -97,6 +97,8 @@ impl Cluster {
         *local.cluster.borrow_mut() = Some(cluster.clone());
         local.metadata.take();
         cluster.peers.broadcast();
+        // A node that joins has to copy before it has its place.
+        drop(runtime::spawn(cluster.clone().run_copies()));
         cluster.take_place().await;
         cluster.spawn_own();
         Ok(cluster)
@@ -516,6 +518,7 @@ fn join_request(config: &Config, cluster_id: Option<Uuid>, tokens: Vec<Token>) -
         },
         wall_clock: wall_clock(),
         auto_bootstrap: config.auto_bootstrap,
+        replaces: config.replaces,
     }
 }
 

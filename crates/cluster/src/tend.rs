@@ -1,24 +1,21 @@
 //! What goes on while a node is in: members are let in and get their places, the group gets its members and voters, a node keeps its own entry true.
 //!
-//! **Places.** A node that joins becomes a full member, and the leader gives it its share of the tablets (`balancer.rs`). The token ring is another matter. A node
-//! that joins has no tokens and so owns nothing of it. It asks all members whether they hold data of users on the ring. When none does, it takes its tokens:
-//! from then on everybody writes its ranges to it too. It asks again, and only those count who have taken over that change. When still none holds such data, it becomes a
-//! full member with tokens: there is nothing that its ranges lack. When somebody holds data there, it becomes one without tokens. When somebody does not answer,
-//! it asks again. Where not all members can move tablets (`tablet_moves`), one without tokens stays `Joining`, an empty receiver: it coordinates, and owns nothing.
+//! **Places.** A node that joins takes its tokens, and owns nothing yet: the token ring begins to change (`ring.rs`). When the change ends, the node has copied its ranges
+//! and is a full member. One that is to have no tokens (`auto_bootstrap: false`) is one at once. Tablets come to it afterwards (`balancer.rs`).
 
 use crate::command::Command;
 use crate::config::NEWCOMERS_MAX;
 use crate::peers::{node_number, raft_id};
+use crate::ring::RING_MOVES;
 use crate::service::Cluster;
 use crate::start::{facts, has_identity_elsewhere, restart_commands, wanted_tokens};
-use crate::wire::{self, JoinAnswer, Settled};
+use crate::wire::JoinAnswer;
 use consensus::{Change, LostEntries, Member, VOTERS_MAX, changes_towards, choose_voters};
 use runtime::Notified;
 use std::collections::BTreeSet;
-use std::mem::replace;
 use std::rc::Rc;
 use std::time::Duration;
-use topology::{Admission, HostId, JoinRequest, NodeState, TABLET_MOVES, TopologyCommand, admit};
+use topology::{Admission, HostId, JoinRequest, NodeState, TopologyCommand, admit};
 
 /// Between two looks of the leader at the members.
 const LEADER_INTERVAL: Duration = Duration::from_millis(250);
@@ -28,9 +25,7 @@ const OWN_INTERVAL: Duration = Duration::from_secs(1);
 const LOST_TURNS: u32 = 5;
 /// How long the group may take for one change of its members.
 const MEMBERS_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a member may take to say whether it holds data.
-const SETTLED_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a node that joins waits for its place before it goes on as an empty receiver.
+/// How long a node that joins waits for its place before it serves clients without.
 const PLACE_WAIT: Duration = Duration::from_secs(30);
 /// Between leaving and stopping.
 const LEFT_DELAY: Duration = Duration::from_secs(2);
@@ -44,8 +39,6 @@ const LAG_MAX: u64 = 64;
 enum Settlement {
     /// It has all that it will get.
     Taken,
-    /// Somebody holds data, so it owns nothing.
-    Receiver(HostId),
     /// A step of it is done, and another follows.
     Advanced,
     /// Not yet, for this reason.
@@ -68,7 +61,6 @@ impl Cluster {
     /// What runs once the node is in.
     pub(crate) fn spawn_own(self: &Rc<Self>) {
         drop(runtime::spawn(self.clone().run_own()));
-        drop(runtime::spawn(self.clone().run_copies()));
     }
 
     async fn run_detector(self: Rc<Self>) {
@@ -112,9 +104,18 @@ impl Cluster {
             Ok(Admission::Join { commands, .. } | Admission::Restart { commands }) => commands,
             Err(refusal) => return JoinAnswer::Refused(refusal.to_string()),
         };
+        let given_up = commands.iter().find_map(|command| match command {
+            TopologyCommand::GiveUp { host_id, .. } => Some(*host_id),
+            _ => None,
+        });
+        if let Some(host) = given_up
+            && let Err(why) = self.why_not_replaced(&metadata, host).await
+        {
+            return JoinAnswer::Refused(why);
+        }
         for command in commands {
             let command = match command {
-                // It gets its tokens when it is known that no data would be missing in them.
+                // It takes its tokens itself, when it can copy.
                 TopologyCommand::AddNode(mut node) => {
                     node.tokens.clear();
                     TopologyCommand::AddNode(node)
@@ -126,43 +127,6 @@ impl Cluster {
             }
         }
         JoinAnswer::Welcome(self.metadata().encode())
-    }
-
-    /// Whether a member holds data of users on the token ring, by the word of all of them, each as of an index that it has taken over.
-    async fn who_has_ring_data(&self, log_index: u64) -> Result<Option<HostId>, String> {
-        let metadata = self.metadata();
-        let others = metadata
-            .topology
-            .members()
-            .filter(|node| node.host_id != self.config.host_id);
-        // All are asked before the first is waited for.
-        let calls: Vec<_> = others
-            .filter_map(|node| Some((node.host_id, self.peers.peer(node.host_id)?)))
-            .map(|(host, peer)| {
-                let body = wire::encode_settled(log_index);
-                (host, self.rpc.call(&peer, 0, wire::SETTLED, body, SETTLED_TIMEOUT))
-            })
-            .collect();
-        let mut unknown = None;
-        for (host, call) in calls {
-            match call
-                .await
-                .map_err(|e| e.to_string())
-                .and_then(|answer| Settled::decode(&answer).map_err(|e| e.to_string()))
-            {
-                Ok(Settled {
-                    has_applied: true,
-                    has_ring_data: false,
-                }) => {}
-                Ok(Settled {
-                    has_applied: true,
-                    has_ring_data: true,
-                }) => return Ok(Some(host)),
-                Ok(_) => unknown = Some(format!("node {host} is behind")),
-                Err(error) => unknown = Some(format!("node {host}: {error}")),
-            }
-        }
-        unknown.map_or(Ok(None), Err)
     }
 
     /// One step of this node towards its place.
@@ -179,29 +143,30 @@ impl Cluster {
         else {
             return Settlement::Taken;
         };
-        let set_tokens = |tokens| TopologyCommand::SetTokens { host_id, tokens };
-        // It gets its share of the tablets whether it has tokens or not.
-        let full_member = TopologyCommand::SetState {
-            host_id,
-            state: NodeState::Normal,
-        };
-        let command = if self.config.auto_bootstrap {
-            match self.who_has_ring_data(metadata.index).await {
-                Ok(None) if node.tokens.is_empty() => set_tokens(wanted_tokens(&self.config)),
-                Ok(None) => full_member,
-                Ok(Some(holder)) if node.tokens.is_empty() && self.has_feature(TABLET_MOVES) => {
-                    log::warn!(
-                        "node {holder} holds data on the token ring, so this node takes no tokens: it gets tablets, and nothing of keyspaces that have none"
-                    );
-                    full_member
-                }
-                Ok(Some(holder)) if node.tokens.is_empty() => return Settlement::Receiver(holder),
-                Ok(Some(_)) => set_tokens(Vec::new()),
-                Err(reason) => return Settlement::Waiting(reason),
+        if !self.has_feature(RING_MOVES) {
+            let why =
+                "not all members can give ranges of the token ring to others (feature ring_moves): upgrade them first";
+            return Settlement::Waiting(why.to_owned());
+        }
+        let command = if !self.config.auto_bootstrap {
+            // Without tokens it owns nothing of the ring.
+            TopologyCommand::SetState {
+                host_id,
+                state: NodeState::Normal,
+            }
+        } else if node.tokens.is_empty() {
+            let is_replaced =
+                |other: &&topology::Node| other.loss.is_some_and(|loss| loss.replaced_by == Some(host_id));
+            let replaced = metadata.topology.members().find(is_replaced);
+            let tokens = replaced
+                .map(|other| other.tokens.clone())
+                .filter(|tokens| !tokens.is_empty());
+            TopologyCommand::SetTokens {
+                host_id,
+                tokens: tokens.unwrap_or_else(|| wanted_tokens(&self.config)),
             }
         } else {
-            // Without tokens it owns nothing of the ring.
-            full_member
+            return Settlement::Waiting("it copies its ranges of the token ring".to_owned());
         };
         match self.propose(Command::Topology(command)).await {
             Ok(_) => Settlement::Advanced,
@@ -209,7 +174,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until a node that joined has its place, or goes on as an empty receiver.
+    /// Waits until a node that joined has its place, or goes on without it: copying may take long.
     pub(crate) async fn take_place(&self) {
         let is_joining = |node: &topology::Node| node.state == NodeState::Joining;
         if !self
@@ -227,10 +192,11 @@ impl Cluster {
                     log::info!("this node is a full member of the cluster");
                     return;
                 }
-                Settlement::Receiver(holder) => return self.say_receiver(holder),
                 Settlement::Advanced => {}
                 Settlement::Waiting(reason) if runtime::now() - begun >= PLACE_WAIT => {
-                    log::warn!("this node has no place in the cluster yet and goes on as an empty receiver: {reason}");
+                    log::warn!(
+                        "this node has no place in the cluster yet, and serves clients from what the others have: {reason}"
+                    );
                     return;
                 }
                 Settlement::Waiting(reason) => {
@@ -241,15 +207,8 @@ impl Cluster {
         }
     }
 
-    fn say_receiver(&self, holder: HostId) {
-        log::warn!(
-            "node {holder} holds data, so this node joins as an empty receiver: it serves clients, and owns no part of the data until some is moved to it"
-        );
-    }
-
     /// Keeps this node's entry true, and gets its place if it has none yet.
     async fn run_own(self: Rc<Self>) {
-        let mut is_told = false;
         let mut turn = 0_u32;
         while !self.is_stopping.get() && !self.is_fatal.get() {
             self.tend_own(turn).await;
@@ -258,11 +217,8 @@ impl Cluster {
             if !self.is_fatal.get() {
                 let metadata = self.metadata();
                 let node = metadata.topology.node(self.config.host_id);
-                if node.is_some_and(|node| node.state == NodeState::Joining)
-                    && let Settlement::Receiver(holder) = self.settle().await
-                    && !replace(&mut is_told, true)
-                {
-                    self.say_receiver(holder);
+                if node.is_some_and(|node| node.state == NodeState::Joining) {
+                    drop(self.settle().await);
                 }
             }
             self.rest(OWN_INTERVAL).await;

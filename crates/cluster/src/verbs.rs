@@ -4,12 +4,11 @@ use crate::metadata::Metadata;
 use crate::peers;
 use crate::service::Cluster;
 use crate::start::wall_clock;
-use crate::wire::{self, Greeting, JoinAnswer, Settled, State, Who};
+use crate::wire::{self, Greeting, JoinAnswer, State, Who};
 use rpc::{Handler, RemoteError, Reply, Request};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 use topology::{HostId, NodeState};
 use uuid::Uuid;
 
@@ -17,9 +16,6 @@ use uuid::Uuid;
 pub const FIRST_VERB: u16 = 100;
 /// The last verb that [`handler`] answers.
 pub const LAST_VERB: u16 = 199;
-
-/// How long a member waits to apply what it is asked about.
-const SETTLE_WAIT: Duration = Duration::from_secs(3);
 
 /// This shard's answers to verbs [`FIRST_VERB`] to [`LAST_VERB`]. To be called on shard 0; before [`Cluster::start`] it says that the node starts.
 #[must_use]
@@ -109,10 +105,6 @@ fn answer(cluster: Rc<Cluster>, request: &Request<'_>) -> Reply {
             let answer = runtime::spawn(async move { cluster.let_rejoin(from).await }).await;
             Ok(answer.encode())
         })),
-        wire::SETTLED => match wire::decode_settled(request.body) {
-            Ok(index) => Reply::Later(Box::pin(async move { Ok(cluster.settled(index).await.encode()) })),
-            Err(error) => Reply::Err(RemoteError::failed(error.to_string())),
-        },
         wire::LOAD => Reply::Later(Box::pin(async move {
             let load = cluster.listener.load().await;
             Ok(wire::encode_load(load))
@@ -163,33 +155,6 @@ impl Cluster {
         };
         if is_true {
             self.consensus.receive(raft_id, message);
-        }
-    }
-
-    /// Whether this node has applied an index, and whether it holds data of users on the token ring since.
-    pub(crate) async fn settled(&self, log_index: u64) -> Settled {
-        if self.withdrawn.borrow().is_some() {
-            return Settled {
-                has_applied: false,
-                has_ring_data: true,
-            };
-        }
-        let deadline = runtime::now() + SETTLE_WAIT;
-        loop {
-            let changed = self.machine.changed.notified();
-            if self.machine.taken_index() >= log_index {
-                break;
-            }
-            if !self.wait_until(deadline, changed).await {
-                return Settled {
-                    has_applied: false,
-                    has_ring_data: true,
-                };
-            }
-        }
-        Settled {
-            has_applied: true,
-            has_ring_data: self.listener.has_ring_data(self.metadata()).await,
         }
     }
 }

@@ -6,7 +6,6 @@
 //! | 101 | one-way | a message of the failure detector or none, and what the sender has: log index, schema version, address; its health, only where the feature `node_health` is enabled |
 //! | 102 | call | who are you, and whom do you know where |
 //! | 103 | call | a node asks to join |
-//! | 104 | call | have you applied this index, and do you hold data of users on the token ring |
 //! | 105 | call | the sender stops; no body, and none in the answer; only where the feature `orderly_stop` is enabled |
 //! | 106 | call | the sender has started, and serves clients or not yet; only where the feature `orderly_start` is enabled |
 //! | 107 | call | which run of the sender was noted last; no body; only where the feature `metadata_history` is enabled |
@@ -25,7 +24,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 use topology::record::NodeRecord;
-use topology::{HostId, JoinRequest, Message};
+use topology::{HostId, JoinRequest, Message, Replaced};
 use types::Token;
 use uuid::Uuid;
 
@@ -33,7 +32,6 @@ pub(crate) const RAFT: u16 = 100;
 pub(crate) const STATE: u16 = 101;
 pub(crate) const WHO: u16 = 102;
 pub(crate) const JOIN: u16 = 103;
-pub(crate) const SETTLED: u16 = 104;
 pub(crate) const GOODBYE: u16 = 105;
 pub(crate) const GREETING: u16 = 106;
 pub(crate) const RUN: u16 = 107;
@@ -63,9 +61,9 @@ const JOIN_FORM: Form = Form {
     format: 2,
     ..form(b'j', "a request to join")
 };
+/// With the member that the node replaces, which a member of an earlier release refuses.
+const JOIN_FORM_REPLACING: Form = Form { format: 3, ..JOIN_FORM };
 const JOIN_ANSWER_FORM: Form = form(b'J', "the answer to a request to join");
-const SETTLED_FORM: Form = form(b'q', "a question for data");
-const SETTLED_ANSWER_FORM: Form = form(b'Q', "the answer to a question for data");
 const GREETING_FORM: Form = form(b'g', "a greeting");
 const GREETING_ANSWER_FORM: Form = form(b'G', "the answer to a greeting");
 const LOAD_FORM: Form = form(b'l', "a node's load");
@@ -264,17 +262,32 @@ impl Who {
 }
 
 pub(crate) fn encode_join(request: &JoinRequest) -> Vec<u8> {
-    let mut out = Encoder::begin(JOIN_FORM);
+    let form = match request.replaces {
+        None => JOIN_FORM,
+        Some(_) => JOIN_FORM_REPLACING,
+    };
+    let mut out = Encoder::begin(form);
     out.blob(request.cluster_name.as_bytes());
     out.option(request.cluster_id, Encoder::uuid);
     out.blob(&record::encode(&NodeRecord::of(&request.node)));
     out.number(u64::try_from(request.wall_clock.as_micros()).unwrap_or(u64::MAX));
     out.byte(u8::from(request.auto_bootstrap));
+    match request.replaces {
+        None => {}
+        Some(Replaced::Host(host_id)) => {
+            out.byte(0);
+            out.uuid(host_id.0);
+        }
+        Some(Replaced::Address(address)) => {
+            out.byte(1);
+            out.address(SocketAddr::new(address, 0));
+        }
+    }
     out.seal()
 }
 
 pub(crate) fn decode_join(bytes: &[u8]) -> Result<JoinRequest, Malformed> {
-    let mut d = Decoder::open(bytes, JOIN_FORM)?;
+    let mut d = Decoder::open(bytes, JOIN_FORM_REPLACING)?;
     let cluster_name = d.text()?;
     let cluster_id = d.option(Decoder::uuid)?;
     // It says what features it has; so all that this build knows is read.
@@ -282,6 +295,11 @@ pub(crate) fn decode_join(bytes: &[u8]) -> Result<JoinRequest, Malformed> {
     let node = node.node().map_err(|e| d.malformed(e))?;
     let wall_clock = Duration::from_micros(d.number()?);
     let auto_bootstrap = d.bool()?;
+    let replaces = match d.format() {
+        format if format == JOIN_FORM.format => None,
+        _ if d.bool()? => Some(Replaced::Address(d.address()?.ip())),
+        _ => Some(Replaced::Host(HostId(d.uuid()?))),
+    };
     d.end()?;
     Ok(JoinRequest {
         cluster_name,
@@ -289,6 +307,7 @@ pub(crate) fn decode_join(bytes: &[u8]) -> Result<JoinRequest, Malformed> {
         node,
         wall_clock,
         auto_bootstrap,
+        replaces,
     })
 }
 
@@ -329,19 +348,6 @@ impl JoinAnswer {
     }
 }
 
-pub(crate) fn encode_settled(log_index: u64) -> Vec<u8> {
-    let mut out = Encoder::begin(SETTLED_FORM);
-    out.number(log_index);
-    out.seal()
-}
-
-pub(crate) fn decode_settled(bytes: &[u8]) -> Result<u64, Malformed> {
-    let mut d = Decoder::open(bytes, SETTLED_FORM)?;
-    let log_index = d.number()?;
-    d.end()?;
-    Ok(log_index)
-}
-
 pub(crate) fn encode_load(bytes: u64) -> Vec<u8> {
     let mut out = Encoder::begin(LOAD_FORM);
     out.number(bytes);
@@ -378,32 +384,6 @@ pub(crate) fn decode_tablet_bytes(bytes: &[u8]) -> Result<Vec<TabletBytes>, Malf
     }
     d.end()?;
     Ok(tablets)
-}
-
-/// Whether a member has applied the index that was asked for, and whether it holds data since.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Settled {
-    pub(crate) has_applied: bool,
-    pub(crate) has_ring_data: bool,
-}
-
-impl Settled {
-    pub(crate) fn encode(self) -> Vec<u8> {
-        let mut out = Encoder::begin(SETTLED_ANSWER_FORM);
-        out.byte(u8::from(self.has_applied));
-        out.byte(u8::from(self.has_ring_data));
-        out.seal()
-    }
-
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut d = Decoder::open(bytes, SETTLED_ANSWER_FORM)?;
-        let settled = Self {
-            has_applied: d.bool()?,
-            has_ring_data: d.bool()?,
-        };
-        d.end()?;
-        Ok(settled)
-    }
 }
 
 /// A node that has started says so.

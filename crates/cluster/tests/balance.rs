@@ -59,20 +59,6 @@ fn a_node_that_comes_when_there_are_tablets_gets_its_share() {
 }
 
 #[test]
-fn a_node_that_comes_when_there_is_data_on_the_token_ring_gets_tablets_and_no_tokens() {
-    let mut sea = in_one_rack(901, 4);
-    (0..3).for_each(|number| sea.start(number));
-    sea.expect_normal(0..3);
-    sea.make_table(TABLE, &[0, 1, 2], TABLETS);
-    sea.nodes[0].seen.has_user_data.set(true);
-    sea.start(3);
-    expect_counts(&mut sea, "each has as many", &[(0, 12), (1, 12), (2, 12), (3, 12)]);
-    let metadata = sea.cluster(1).metadata();
-    let tokens = &metadata.topology.node(host(3)).expect("a member").tokens;
-    assert!(tokens.is_empty(), "it would own ranges whose rows are elsewhere");
-}
-
-#[test]
 fn it_goes_on_when_the_leader_dies_in_the_middle() {
     let mut sea = in_one_rack(902, 4);
     (0..3).for_each(|number| sea.start(number));
@@ -97,11 +83,11 @@ fn tablets_get_the_copies_that_their_keyspace_wants_whatever_the_number_was() {
     sea.expect_normal(0..4);
     sea.make_table(TABLE, &[0], TABLETS);
     expect_counts(&mut sea, "one copy each, evenly", &[(0, 4), (1, 4), (2, 4), (3, 4)]);
-    sea.replicate(4);
+    sea.replicate("system", 4);
     expect_counts(&mut sea, "from one to four", &[(0, 16), (1, 16), (2, 16), (3, 16)]);
-    sea.replicate(2);
+    sea.replicate("system", 2);
     expect_counts(&mut sea, "from four to two", &[(0, 8), (1, 8), (2, 8), (3, 8)]);
-    sea.replicate(3);
+    sea.replicate("system", 3);
     expect_counts(&mut sea, "from two to three", &[(0, 12), (1, 12), (2, 12), (3, 12)]);
 }
 
@@ -142,7 +128,7 @@ fn nothing_moves_for_balance_where_the_operator_wants_none_and_replication_goes_
     sea.make_table(TABLE, &[0], TABLETS);
     sea.sim.run_for(10 * SECOND);
     expect_counts(&mut sea, "all stay", &[(0, 16)]);
-    sea.replicate(2);
+    sea.replicate("system", 2);
     let has_all = |view: &Rc<Cluster>| {
         counts(view).is_some_and(|counts| counts[&0] == 16 && counts.values().sum::<usize>() == 32)
     };

@@ -158,6 +158,7 @@ fn request_of(number: u128) -> JoinRequest {
         },
         wall_clock: Duration::ZERO,
         auto_bootstrap: true,
+        replaces: None,
     }
 }
 

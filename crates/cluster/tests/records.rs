@@ -3,7 +3,7 @@
 //! `testdata/records.txt` has them. A line may be added, for a field with a feature of its own; none may change or go.
 //! `CETO_REWRITE=1 cargo test -p cluster --test records` writes the file.
 
-use cluster::{Command, METADATA_HISTORY, Metadata, SchemaChange, TabletsChange};
+use cluster::{Command, METADATA_HISTORY, Metadata, RingState, RingStep, SchemaChange, TabletsChange};
 use record::Known;
 use schema::{Keyspace, Schema, TableId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -132,6 +132,14 @@ fn commands() -> Vec<Command> {
         Command::Balance { is_balanced: false },
         Command::Balance { is_balanced: true },
     ];
+    let ring = [
+        RingStep::Advance {
+            stage: topology::Stage::WriteBothReadNew,
+        },
+        RingStep::Copied { host_id: HOST },
+        RingStep::End,
+    ];
+    commands.extend(ring.map(|step| Command::Ring { version: 300, step }));
     commands.extend(topology_commands().into_iter().map(Command::Topology));
     commands
 }
@@ -204,14 +212,19 @@ fn commands_and_metadata_have_the_bytes_that_stand_on_disks() {
     let bytes = metadata().encode();
     assert_eq!(Metadata::decode(&bytes, &Known::everything()), Ok(metadata()));
     line(&mut found, "metadata", &bytes);
-    let unbalanced = Metadata {
+    let moving = Metadata {
         is_balanced: false,
+        ring: Some(RingState {
+            version: 9,
+            stage: topology::Stage::Streaming,
+            copied: BTreeSet::from([NodeNumber(0), NodeNumber(300)]),
+            former: BTreeMap::from([("ks".to_owned(), BTreeMap::from([("class".to_owned(), "x".to_owned())]))]),
+        }),
         ..metadata()
     };
-    assert_eq!(
-        Metadata::decode(&unbalanced.encode(), &Known::everything()),
-        Ok(unbalanced)
-    );
+    let bytes = moving.encode();
+    assert_eq!(Metadata::decode(&bytes, &Known::everything()), Ok(moving));
+    line(&mut found, "metadata while the ring moves and tablets do not", &bytes);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/records.txt");
     if std::env::var_os("CETO_REWRITE").is_some() {
         std::fs::write(&path, found).expect("the source tree is writable");

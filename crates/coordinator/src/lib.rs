@@ -95,7 +95,7 @@ pub use spread::{Share, Spread};
 pub use tombstones::{AcceptedLoss, HeldTombstones};
 pub use turns::{Ended, PartitionTurns, Turn};
 pub use verbs::{ReplicaHandler, Verb};
-pub use view::{ClusterView, Levels, NotAMember, Route};
+pub use view::{ClusterView, Levels, NotAMember, Ring, Route};
 pub use virtual_tables::register_system_tables;
 pub use write::{Goal, Mutations, WriteDone};
 

@@ -11,7 +11,7 @@ use runtime::{EndNotify, SharedNotify};
 use schema::TableId;
 use topology::{
     Boundaries, Consistency, Factors, HostId, Locality, Node, NodeNumber, Replica, ReplicaCounts, ReplicaList,
-    Replication, Requirement, Tablet, TabletMap, Topology, ring_map,
+    Replication, Requirement, RingChange, Stage, Tablet, TabletMap, Topology, changing_ring_map,
 };
 use types::Token;
 
@@ -67,9 +67,34 @@ pub struct Route {
     pub write_here: Levels,
     /// The levels for which one replica is enough.
     of_one: Levels,
+    /// Some tablets go to other replicas.
+    moves: bool,
     /// Whether the tablets are the table's own. Those of the token ring are made anew for each version of the cluster, and a shard
     /// keeps what it has of them as one.
     pub has_own_tablets: bool,
+}
+
+/// How the token ring is on its way to other owners.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ring {
+    /// The stage of all ranges whose owners become others.
+    pub stage: RingChange,
+    /// Of keyspaces whose replication changes: the one before.
+    pub former: BTreeMap<String, Replication>,
+}
+
+impl Ring {
+    /// No replication changes. Where a node joins or leaves, its ranges have former and next owners all the same.
+    #[must_use]
+    pub fn at_rest(topology: &Topology) -> Self {
+        Self {
+            stage: RingChange {
+                version: topology.version(),
+                stage: Stage::WriteBothReadOld,
+            },
+            former: BTreeMap::new(),
+        }
+    }
 }
 
 /// One version of the cluster. See the module.
@@ -105,6 +130,20 @@ impl ClusterView {
         keyspaces: impl Iterator<Item = (&'k str, Replication, Vec<TableId>)>,
         tablets: &BTreeMap<TableId, Arc<TabletMap>>,
     ) -> Result<Self, NotAMember> {
+        let ring = Ring::at_rest(&topology);
+        Self::with_ring(topology, host_id, keyspaces, (tablets, &ring))
+    }
+
+    /// The same while the token ring goes to other owners.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_ring<'k>(
+        topology: Arc<Topology>,
+        host_id: HostId,
+        keyspaces: impl Iterator<Item = (&'k str, Replication, Vec<TableId>)>,
+        (tablets, change): (&BTreeMap<TableId, Arc<TabletMap>>, &Ring),
+    ) -> Result<Self, NotAMember> {
         let locality = Locality::new(&topology, host_id).ok_or(NotAMember(host_id))?;
         let me = topology.number(host_id).ok_or(NotAMember(host_id))?;
         let mut routes = HashMap::default();
@@ -113,6 +152,7 @@ impl ClusterView {
                 continue;
             }
             let factors = Arc::new(Factors::of(&replication, &locality));
+            let former = change.former.get(name);
             let mut ring = None;
             for table in tables {
                 let own = tablets.get(&table);
@@ -123,14 +163,23 @@ impl ClusterView {
                     }
                     (None, Some(map)) => Arc::clone(map),
                     (None, None) => {
-                        let map = ring_map(&topology, &within(&replication, &topology)).unwrap_or_else(|reason| {
+                        let next = within(&replication, &topology);
+                        let former = former.map_or_else(|| next.clone(), |former| within(former, &topology));
+                        let map = changing_ring_map(&topology, (&former, &next), change.stage);
+                        let map = map.unwrap_or_else(|reason| {
                             log::error!("keyspace {name} has no replicas: {reason}");
                             nowhere(&topology)
                         });
                         ring.insert(Arc::new(map)).clone()
                     }
                 };
-                let route = Route::new(map, own.is_some(), Arc::clone(&factors), &locality, me);
+                // On the ring there are as many copies as nodes allow, at any time; so their number differs only while it is another.
+                let may_change = own.is_some() || former.is_some();
+                let kind = RouteKind {
+                    has_own_tablets: own.is_some(),
+                    may_change,
+                };
+                let route = Route::new(map, kind, Arc::clone(&factors), &locality, me);
                 routes.insert(table, Arc::new(route));
             }
         }
@@ -235,6 +284,13 @@ impl ClusterView {
         Some(tablets.collect())
     }
 
+    /// Whether a table stands on the token ring, and some of its ranges go to other owners.
+    #[must_use]
+    pub fn changes_ring(&self, table: TableId) -> bool {
+        let route = self.route(table).filter(|route| !route.has_own_tablets);
+        route.is_some_and(|route| route.moves)
+    }
+
     /// How to reach a node; None for a number that the topology does not have.
     #[inline]
     #[must_use]
@@ -259,21 +315,23 @@ fn nowhere(topology: &Topology) -> TabletMap {
         .expect("one tablet without replicas is a map")
 }
 
+#[derive(Clone, Copy)]
+struct RouteKind {
+    has_own_tablets: bool,
+    /// Its tablets may have other numbers of copies than the factors say.
+    may_change: bool,
+}
+
 impl Route {
-    fn new(
-        map: Arc<TabletMap>,
-        has_own_tablets: bool,
-        factors: Arc<Factors>,
-        locality: &Locality,
-        me: NodeNumber,
-    ) -> Self {
+    fn new(map: Arc<TabletMap>, kind: RouteKind, factors: Arc<Factors>, locality: &Locality, me: NodeNumber) -> Self {
         let has_all = map
             .tablets()
             .all(|t| t.read_replicas().iter().any(|r| r.node == me) && t.transition.is_none());
         let is_only = has_all && map.tablets().all(|t| t.replicas.len() == 1);
         let met = |level| Requirement::of(level, &factors, locality.local_datacenter()).block_for() <= 1;
         let levels = Levels::that(met);
-        let is_changing = has_own_tablets && is_changing(&map, &factors, locality);
+        let is_changing = kind.may_change && is_changing(&map, &factors, locality);
+        let moves = map.moving().next().is_some();
         Self {
             map,
             factors,
@@ -281,7 +339,8 @@ impl Route {
             read_here: if has_all { levels } else { Levels::NONE },
             write_here: if is_only { levels } else { Levels::NONE },
             of_one: levels,
-            has_own_tablets,
+            moves,
+            has_own_tablets: kind.has_own_tablets,
         }
     }
 

@@ -205,6 +205,7 @@ fn cluster_config(shared: &Shared) -> ::cluster::Config {
         initial_tokens: config.initial_tokens.clone(),
         seeds: config.seeds.clone(),
         auto_bootstrap: config.auto_bootstrap,
+        replaces: config.replaces,
         reach: reach(config),
         features: features(config),
         release: env!("CARGO_PKG_VERSION").to_owned(),
@@ -516,14 +517,7 @@ impl Listener for NodeListener {
     }
 
     fn has_user_data(&self) -> Local<'_, bool> {
-        Box::pin(crate::sizes::has_data(|_| true))
-    }
-
-    fn has_ring_data(&self, metadata: Arc<Metadata>) -> Local<'_, bool> {
-        let has_tablets = move |table| metadata.tablets.contains_key(&table);
-        // What acceptors know of a table is where the table is.
-        let is_on_ring = move |table| !has_tablets(table) && !has_tablets(replica::paxos_state_id(table));
-        Box::pin(crate::sizes::has_data(is_on_ring))
+        Box::pin(crate::sizes::has_data())
     }
 
     fn tablet_bytes(&self) -> Local<'_, Vec<::cluster::TabletBytes>> {
@@ -532,6 +526,10 @@ impl Listener for NodeListener {
 
     fn load(&self) -> Local<'_, u64> {
         Box::pin(crate::operator::load())
+    }
+
+    fn discard(&self, discard: ::cluster::Discard) -> Local<'_, Result<(), String>> {
+        Box::pin(crate::copy::discard(&self.engine, discard))
     }
 
     fn copy(&self, copy: ::cluster::Copy) -> Local<'_, Result<(), String>> {

@@ -1,8 +1,8 @@
-//! What this node copies of a tablet that moves to it: of its table, and of what acceptors know of its partitions.
+//! What this node copies of a tablet, or of a range of the token ring, that moves to it: of its table, and of what acceptors know of its partitions.
 
 use std::rc::Rc;
 
-use ::cluster::Copy;
+use ::cluster::{Copy, Discard};
 use query::Engine;
 use replica::TokenRange;
 use rpc::Rpc;
@@ -10,6 +10,7 @@ use runtime::ShardId;
 use schema::TableId;
 use streaming::{Request, Source};
 use tasks::Origin;
+use types::Token;
 use uuid::Uuid;
 
 /// Copies what other nodes have of a tablet. When this returns Ok, all of it is durable and part of the tablet here. On shard 0.
@@ -26,6 +27,32 @@ pub(crate) async fn copy(engine: &Rc<Engine>, copy: Copy) -> Result<(), String> 
     runtime::submit_async_to(shard, move || async move {
         for table in kept {
             copy_table(&copy, table, truncated_at).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Removes what a shard of this node has of ranges that it is about to copy. On shard 0.
+///
+/// # Errors
+/// A sentence.
+pub(crate) async fn discard(engine: &Rc<Engine>, discard: Discard) -> Result<(), String> {
+    let Some(table) = engine.schema().table_by_id(discard.table).cloned() else {
+        return Ok(());
+    };
+    let kept = engine.node.system_tables.kept_tables(&table);
+    let kept: Vec<TableId> = kept.iter().map(|table| table.id).collect();
+    let range = |(after, to): &(Token, Token)| TokenRange { after: *after, to: *to };
+    let ranges: Vec<TokenRange> = discard.ranges.iter().map(range).collect();
+    let shard = ShardId(u32::from(discard.shard));
+    runtime::submit_async_to(shard, move || async move {
+        let engine = Engine::local();
+        for store in kept.into_iter().filter_map(|table| engine.shard.store(table)) {
+            let task = streaming::kinds::make_room(&engine.shard, &store, &Origin::Node);
+            let done = engine.shard.discard_ranges(&store, &ranges, &task).await;
+            task.end(&done);
+            done?;
         }
         Ok(())
     })

@@ -122,11 +122,14 @@ impl Version {
         if known.is_some_and(|known| regains(known, table)) {
             self.regaining.push(table.id);
         }
-        if is_same && is_same_map {
+        let shards = runtime::shard_count();
+        // The map of a table on the ring is made anew for each version.
+        let changes_ring = |view: &ClusterView| view.changes_ring(table.id);
+        let is_other_ring = changes_ring(before) || changes_ring(&self.view);
+        if is_same && is_same_map && !is_other_ring {
             return;
         }
-        let shards = runtime::shard_count();
-        if !is_same_map {
+        if !is_same_map || is_other_ring {
             let awaited = awaited_by_shard(&self.view, table.id, shards);
             for kept in engine.node.system_tables.kept_tables(table) {
                 self.awaited.push((kept.id, awaited.clone()));

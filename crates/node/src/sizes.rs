@@ -5,14 +5,14 @@ use std::rc::Rc;
 use ::cluster::TabletBytes;
 use query::Engine;
 use replica::TableStore;
-use schema::TableId;
 
 use crate::follow::on_all_shards;
 
-/// Whether any of these tables has anything on this node.
-pub(crate) async fn has_data(is_meant: impl Fn(TableId) -> bool + Clone + Send + 'static) -> bool {
-    let of_shard = async move |engine: Rc<Engine>| engine.shard.has_data_of(&is_meant);
-    on_all_shards(of_shard).await.contains(&true)
+/// Whether any table of users has anything on this node.
+pub(crate) async fn has_data() -> bool {
+    on_all_shards(async |engine: Rc<Engine>| engine.shard.has_data())
+        .await
+        .contains(&true)
 }
 
 /// The bytes of the sstables of each tablet.

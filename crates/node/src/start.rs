@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ::cluster::Metadata;
-use coordinator::{AcceptedLoss, ClusterView, Promises};
+use coordinator::{AcceptedLoss, ClusterView, Promises, Ring};
 use cql_server::Clients;
 use query::engine::{NodeState, SharedStatements, SlowRequest, TraceProbability};
 use query::{Engine, ddl};
@@ -32,7 +32,7 @@ use crate::directories;
 use crate::disks::Disks;
 use crate::identity::{self, WorkdirLock};
 use crate::shard_main;
-use crate::view::{cluster_view, stored_tables};
+use crate::view::{cluster_view, ring_of, stored_tables};
 use crate::virtual_tables::{About, NodeInfo, PeerInfo, registry};
 
 /// What each shard of an embedded node runs.
@@ -410,7 +410,9 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
             (Arc::new(alone), BTreeMap::new(), BTreeMap::new(), 0, 0)
         }
     };
-    let view = cluster_view(&schema, &topology, HostId(host_id), &tablets);
+    let ring = metadata.as_ref().map(|metadata| ring_of(metadata, &topology));
+    let ring = ring.unwrap_or_else(|| Ring::at_rest(&topology));
+    let view = cluster_view(&schema, &topology, HostId(host_id), (&tablets, &ring));
     let view = view
         .map_err(|e| e.to_string())?
         .at(version, fence)

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ::cluster::Metadata;
-use schema::{Keyspace, Schema, TableId};
-use topology::{Load, Replication, TABLET_MOVES, TabletMap, first_tablets};
+use ::cluster::{Metadata, RING_MOVES};
+use schema::{Keyspace, Schema, Table, TableId};
+use topology::{Load, TABLET_MOVES, TabletMap, first_tablets};
 
 use crate::view;
 
@@ -26,6 +26,11 @@ pub(crate) fn for_schema(metadata: &Metadata, next: &Schema) -> Result<BTreeMap<
     let topology = &metadata.topology;
     let mut load = None;
     let mut maps = BTreeMap::new();
+    for keyspace in next.keyspaces.values() {
+        if let Some(former) = metadata.schema.keyspaces.get(&keyspace.name) {
+            check_replication(metadata, former, keyspace)?;
+        }
+    }
     for keyspace in next.keyspaces.values().filter(|keyspace| has_tablets(keyspace)) {
         let former = metadata.schema.keyspaces.get(&keyspace.name);
         if former.is_some_and(|former| Arc::ptr_eq(former, keyspace)) {
@@ -34,9 +39,6 @@ pub(crate) fn for_schema(metadata: &Metadata, next: &Schema) -> Result<BTreeMap<
         let Some(replication) = view::replication(keyspace, topology) else {
             continue;
         };
-        if let Some(former) = former {
-            check_replication(metadata, former, keyspace, &replication)?;
-        }
         let initial = keyspace.tablets.as_ref().and_then(|tablets| tablets.get("initial"));
         let initial = initial.and_then(|count| count.parse().ok()).filter(|count| *count > 0);
         let is_new = |id: TableId| former.is_none_or(|former| former.tables.values().all(|table| table.id != id));
@@ -59,25 +61,24 @@ pub(crate) fn for_schema(metadata: &Metadata, next: &Schema) -> Result<BTreeMap<
     Ok(maps)
 }
 
-/// Refuses another replication for tables whose tablets cannot move.
-fn check_replication(
-    metadata: &Metadata,
-    former: &Keyspace,
-    next: &Keyspace,
-    replication: &Replication,
-) -> Result<(), String> {
-    let has_maps = || {
-        let mut tables = former.tables.values();
-        tables.any(|table| metadata.tablets.contains_key(&table.id))
-    };
+/// Refuses another replication for tables whose data cannot move.
+fn check_replication(metadata: &Metadata, former: &Keyspace, next: &Keyspace) -> Result<(), String> {
     let topology = &metadata.topology;
-    let can_move = topology.enabled_features().contains(TABLET_MOVES);
-    if can_move || view::replication(former, topology).as_ref() == Some(replication) || !has_maps() {
+    let is_same = view::replication(former, topology) == view::replication(next, topology);
+    if is_same || former.tables.is_empty() || system_tables::kind(&next.name).is_some() {
         return Ok(());
     }
-    Err(format!(
-        "The replication of keyspace {} cannot be altered while it has tables: their tablets would have to move, which not all nodes can do (feature {TABLET_MOVES}). \
-         Upgrade all nodes first.",
-        next.name
-    ))
+    let is_on_ring = |table: &Arc<Table>| !metadata.tablets.contains_key(&table.id);
+    let of_ring = former.tables.values().any(is_on_ring).then_some(RING_MOVES);
+    let of_tablets = (!former.tables.values().all(is_on_ring)).then_some(TABLET_MOVES);
+    let needed = of_ring.into_iter().chain(of_tablets);
+    let mut missing = needed.filter(|feature| !topology.enabled_features().contains(*feature));
+    match missing.next() {
+        None => Ok(()),
+        Some(feature) => Err(format!(
+            "The replication of keyspace {} cannot be altered while it has tables: their data would have to move to other nodes, which not all nodes can do (feature \
+             {feature}). Upgrade all nodes first.",
+            next.name
+        )),
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ::cluster::Metadata;
-use coordinator::{ClusterView, NotAMember};
+use coordinator::{ClusterView, NotAMember, Ring};
 use replica::{TableCuts, TokenRange, shard_range};
 use schema::{Keyspace, Schema, Table, TableId};
 use system_tables::{KeyspaceKind, Registry};
@@ -22,7 +22,9 @@ pub(crate) fn view_of(shared: &Shared, metadata: &Metadata) -> Result<ClusterVie
     let host_id = HostId(shared.host_id);
     // Until the others know with how many shards this node was started, it does.
     let topology = with_shards(&metadata.topology, host_id.0, shared.config.smp);
-    let view = cluster_view(&metadata.schema, &topology, host_id, &metadata.tablets).map_err(|e| e.to_string())?;
+    let ring = ring_of(metadata, &topology);
+    let view = cluster_view(&metadata.schema, &topology, host_id, (&metadata.tablets, &ring));
+    let view = view.map_err(|e| e.to_string())?;
     let view = view
         .at(metadata.index, metadata.fence)
         .truncated(metadata.truncations.clone());
@@ -37,7 +39,7 @@ pub(crate) fn cluster_view(
     schema: &Schema,
     topology: &Arc<Topology>,
     host_id: HostId,
-    tablets: &BTreeMap<TableId, Arc<TabletMap>>,
+    (tablets, ring): (&BTreeMap<TableId, Arc<TabletMap>>, &Ring),
 ) -> Result<ClusterView, NotAMember> {
     let keyspaces = schema.keyspaces.values().filter_map(|keyspace| {
         // What each node has for itself has no replicas.
@@ -47,19 +49,36 @@ pub(crate) fn cluster_view(
         let replication = replication(keyspace, topology)?;
         Some((&*keyspace.name, replication, tables))
     });
-    ClusterView::new(topology.clone(), host_id, keyspaces, tablets)
+    ClusterView::with_ring(topology.clone(), host_id, keyspaces, (tablets, ring))
+}
+
+/// How the token ring is on its way to other owners.
+pub(crate) fn ring_of(metadata: &Metadata, topology: &Topology) -> Ring {
+    let former = metadata.ring.iter().flat_map(|ring| &ring.former);
+    let former = former.filter_map(|(keyspace, options)| {
+        let replication = parsed(keyspace, options, topology)?;
+        Some((keyspace.clone(), replication))
+    });
+    Ring {
+        stage: metadata.ring_change(),
+        former: former.collect(),
+    }
 }
 
 /// The replication of a keyspace. Datacenters in which no node stands (any more) count as far as its levels do. None, and a line in the
 /// log, when it has none that can be understood.
 pub(crate) fn replication(keyspace: &Keyspace, topology: &Topology) -> Option<Replication> {
+    parsed(&keyspace.name, &keyspace.replication, topology)
+}
+
+fn parsed(keyspace: &str, options: &BTreeMap<String, String>, topology: &Topology) -> Option<Replication> {
     let mut datacenters: BTreeSet<&str> = topology.datacenters();
-    let options = keyspace.replication.keys().map(String::as_str);
-    datacenters.extend(options.filter(|name| !matches!(*name, "class" | "replication_factor")));
-    match Replication::parse(&keyspace.replication, &datacenters) {
+    let named = options.keys().map(String::as_str);
+    datacenters.extend(named.filter(|name| !matches!(*name, "class" | "replication_factor")));
+    match Replication::parse(options, &datacenters) {
         Ok(replication) => Some(replication),
         Err(e) => {
-            log::error!("keyspace {}: {e}", keyspace.name);
+            log::error!("keyspace {keyspace}: {e}");
             None
         }
     }
@@ -90,10 +109,11 @@ pub(crate) fn ranges_by_shard(view: &ClusterView, table: TableId, shards: u32) -
     ranges
 }
 
-/// The tokens of a table, by the shards of this node, whose older data other nodes are still to send: those of tablets that move here and are not read yet.
+/// The tokens of a table, by the shards of this node, whose older data other nodes are still to send: those of tablets and of ranges of the ring that move here and
+/// are not read yet.
 pub(crate) fn awaited_by_shard(view: &ClusterView, table: TableId, shards: u32) -> Vec<Vec<TokenRange>> {
     let mut ranges = vec![Vec::new(); shards as usize];
-    let Some(route) = view.route(table).filter(|route| route.has_own_tablets) else {
+    let Some(route) = view.route(table) else {
         return ranges;
     };
     for tablet in route.map.moving() {

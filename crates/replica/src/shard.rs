@@ -439,14 +439,8 @@ impl Shard {
 
     /// Whether any table has anything, in memory or in files.
     pub fn has_data(&self) -> bool {
-        self.has_data_of(|_| true)
-    }
-
-    /// Whether any of these tables has anything, in memory or in files.
-    pub fn has_data_of(&self, is_meant: impl Fn(TableId) -> bool) -> bool {
         let tables = self.tables.borrow();
-        let mut meant = tables.iter().filter(|(id, _)| is_meant(**id));
-        meant.any(|(_, store)| store.tablets().iter().any(|tablet| !tablet.is_empty()))
+        tables.values().any(|s| s.tablets().iter().any(|t| !t.is_empty()))
     }
 
     /// What the memtables hold.

@@ -8,13 +8,12 @@
 //! changes what others own:
 //!
 //! - *Tablets* do not move because a node joins. They move afterwards, one by one, as the balancer decides, each behind its stages.
-//! - *On the ring*, tokens would take ranges from others at the moment the node becomes `Normal`. So a node that does not bootstrap
-//!   (`auto_bootstrap: false`) joins without tokens, whatever `num_tokens` says: as an *empty receiver* that coordinates, and holds tablets
-//!   that are placed on it later, but owns no part of the ring. One that bootstraps brings its tokens, and is written to while it joins.
+//! - *On the ring* a node that joins is written to as soon as it has tokens, and read when it has copied its ranges. One that does not bootstrap
+//!   (`auto_bootstrap: false`) joins without tokens, whatever `num_tokens` says, and owns no part of the ring.
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use types::Token;
@@ -39,6 +38,26 @@ pub struct JoinRequest {
     pub wall_clock: Duration,
     /// Whether it takes its part of the ring, by `auto_bootstrap`.
     pub auto_bootstrap: bool,
+    /// The member whose place a new node takes.
+    pub replaces: Option<Replaced>,
+}
+
+/// How an operator names the member that a new node replaces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Replaced {
+    /// By its identity.
+    Host(HostId),
+    /// By its address, for other nodes or for clients.
+    Address(IpAddr),
+}
+
+impl fmt::Display for Replaced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(host_id) => write!(f, "host id {host_id}"),
+            Self::Address(address) => write!(f, "address {address}"),
+        }
+    }
 }
 
 /// What the member that decides knows besides the topology.
@@ -144,6 +163,13 @@ pub enum Refusal {
         /// Who has it.
         by: HostId,
     },
+    /// The member that it is to replace cannot be replaced.
+    CannotReplace {
+        /// As the operator named it.
+        named: Replaced,
+        /// What it is instead of a full member that is down.
+        why: &'static str,
+    },
     /// The topology does not take it, for the reason given.
     Command(crate::CommandError),
 }
@@ -227,6 +253,10 @@ impl fmt::Display for Refusal {
                     )
                 }
             }
+            Self::CannotReplace { named, why } => write!(
+                f,
+                "The node is to replace {named}, which {why}. Correct replace_node_first_boot, or leave it empty to join as a further node."
+            ),
             Self::TokenInUse { token, by } => write!(
                 f,
                 "Token {token} is owned by node {by}. Leave initial_token empty, or choose others."
@@ -344,6 +374,12 @@ fn restart(
         }
     }
     let mut commands = Vec::new();
+    // A node that fell while it joined, before the other was given up.
+    let replaced = match node.state {
+        NodeState::Joining => replaced(topology, request, facts)?,
+        NodeState::Normal | NodeState::Leaving | NodeState::Left => None,
+    };
+    commands.extend(replaced.and_then(|other| take_place(other, host_id)));
     if has_moved || node.native != asking.native || node.native_shard_aware_port != asking.native_shard_aware_port {
         commands.push(TopologyCommand::ChangeAddress {
             host_id,
@@ -376,7 +412,9 @@ fn join(topology: &Topology, request: &JoinRequest, facts: &JoinFacts) -> Result
     if request.node.shards == 0 {
         return Err(Refusal::NoShards);
     }
-    if let Some(other) = address_holder(topology, request).next() {
+    let replaced = replaced(topology, request, facts)?;
+    let is_other = |node: &&Node| replaced.is_none_or(|replaced| replaced.host_id != node.host_id);
+    if let Some(other) = address_holder(topology, request).find(is_other) {
         return Err(Refusal::AddressInUse {
             address: request.node.internode,
             by: other.host_id,
@@ -408,7 +446,52 @@ fn join(topology: &Topology, request: &JoinRequest, facts: &JoinFacts) -> Result
         state,
         ..request.node.clone()
     };
-    Ok(vec![TopologyCommand::AddNode(Box::new(node))])
+    let mut commands = Vec::new();
+    // First, for what is lost keeps no address from others.
+    commands.extend(replaced.and_then(|other| take_place(other, node.host_id)));
+    commands.push(TopologyCommand::AddNode(Box::new(node)));
+    Ok(commands)
+}
+
+/// Gives a lost node up for another one, unless that was done.
+fn take_place(lost: &Node, heir: HostId) -> Option<TopologyCommand> {
+    let is_done = lost.loss.is_some_and(|loss| loss.replaced_by == Some(heir));
+    let command = TopologyCommand::GiveUp {
+        host_id: lost.host_id,
+        replaced_by: Some(heir),
+    };
+    (!is_done).then_some(command)
+}
+
+/// The member whose place a node takes.
+fn replaced<'t>(topology: &'t Topology, request: &JoinRequest, facts: &JoinFacts) -> Result<Option<&'t Node>, Refusal> {
+    let Some(named) = request.replaces else {
+        return Ok(None);
+    };
+    let refused = |why| Err(Refusal::CannotReplace { named, why });
+    let is_named = |node: &&Node| match named {
+        Replaced::Host(host_id) => node.host_id == host_id,
+        Replaced::Address(ip) => node.internode.ip() == ip || node.native.ip() == ip,
+    };
+    let own = request.node.host_id;
+    let Some(node) = topology.members().filter(|node| node.host_id != own).find(is_named) else {
+        return refused("is no member of this cluster");
+    };
+    if facts.alive.contains(&node.host_id) {
+        return refused("is alive: stop it first");
+    }
+    let heir = node.loss.and_then(|loss| loss.replaced_by);
+    let has_other_heir = heir
+        .and_then(|heir| topology.node(heir))
+        .is_some_and(|heir| heir.host_id != own && heir.state != NodeState::Left);
+    match node.state {
+        _ if has_other_heir => refused("is replaced by another node already"),
+        NodeState::Joining => refused("has joined and owns nothing yet: remove it"),
+        _ if node.location.datacenter != request.node.location.datacenter => {
+            refused("is in another datacenter, where the copies must stay")
+        }
+        NodeState::Normal | NodeState::Leaving | NodeState::Left => Ok(Some(node)),
+    }
 }
 
 /// The first node owns the whole ring, whatever it says: there is nobody to take it from.

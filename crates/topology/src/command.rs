@@ -277,11 +277,12 @@ impl Topology {
     }
 
     fn give_up(&mut self, host_id: HostId, replaced_by: Option<HostId>) -> Result<(), CommandError> {
-        if let Some(other) = replaced_by {
-            let heir = self.member(other)?;
-            if other == host_id || heir.loss.is_some() || heir.state == NodeState::Leaving {
+        // The heir may come afterwards: the one that is lost may be in its way, by its address.
+        if let Some(heir) = replaced_by.and_then(|heir| self.nodes.get(&heir)) {
+            let is_going = matches!(heir.state, NodeState::Leaving | NodeState::Left);
+            if heir.host_id == host_id || heir.loss.is_some() || is_going {
                 return Err(CommandError::State {
-                    host_id: other,
+                    host_id: heir.host_id,
                     from: heir.state,
                     to: NodeState::Normal,
                 });
@@ -318,6 +319,25 @@ impl Topology {
         Ok(())
     }
 
+    /// Whether who owns what of the token ring is to be other than it is: nodes that join have tokens, or nodes that leave.
+    #[must_use]
+    pub fn has_ring_change(&self) -> bool {
+        let is_changing = |node: &Node| matches!(node.state, NodeState::Joining | NodeState::Leaving);
+        self.members().any(|node| is_changing(node) && !node.tokens.is_empty())
+    }
+
+    /// Makes the next owners of the token ring its owners: nodes that join and have tokens are full members, and nodes that leave have no tokens any more.
+    pub fn end_ring_change(&mut self) {
+        for node in self.nodes.values_mut().filter(|node| !node.tokens.is_empty()) {
+            match node.state {
+                NodeState::Joining => node.state = NodeState::Normal,
+                NodeState::Leaving => node.tokens.clear(),
+                NodeState::Normal | NodeState::Left => {}
+            }
+        }
+        self.version += 1;
+    }
+
     fn member(&self, host_id: HostId) -> Result<&Node, CommandError> {
         match self.nodes.get(&host_id) {
             Some(node) if node.state != NodeState::Left => Ok(node),
@@ -349,7 +369,9 @@ impl Topology {
     }
 
     fn check_address(&self, host_id: HostId, address: SocketAddr) -> Result<(), CommandError> {
-        match self.members().find(|n| n.internode == address && n.host_id != host_id) {
+        // One that is lost does not come back.
+        let mut others = self.members().filter(|n| n.host_id != host_id && n.loss.is_none());
+        match others.find(|n| n.internode == address) {
             Some(other) => Err(CommandError::AddressInUse {
                 address,
                 by: other.host_id,
@@ -369,7 +391,9 @@ impl Topology {
         if tokens.first() == Some(&Token::MIN) {
             return wrong("contain the place before the ring, which no node can own");
         }
-        for other in self.members().filter(|n| n.host_id != host_id) {
+        // The node that takes the place of a lost one may take its tokens.
+        let is_replaced = |other: &Node| other.loss.is_some_and(|loss| loss.replaced_by == Some(host_id));
+        for other in self.members().filter(|n| n.host_id != host_id && !is_replaced(n)) {
             if let Some(token) = tokens.iter().find(|t| other.tokens.binary_search(t).is_ok()) {
                 return Err(CommandError::TokenInUse {
                     token: *token,

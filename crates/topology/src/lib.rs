@@ -33,7 +33,7 @@ mod tablet_codec;
 mod tablet_map;
 mod targets;
 
-pub use admission::{Admission, CLOCK_OFFSET_MAX, JoinFacts, JoinRequest, Refusal, admit};
+pub use admission::{Admission, CLOCK_OFFSET_MAX, JoinFacts, JoinRequest, Refusal, Replaced, admit};
 pub use balance::{Deviation, Limits, NodeInput, Options, Plan, Role, Step, TableInput, Unmet, UnmetReason, plan};
 pub use clock::{ClockDoubt, ClockJudge, ClockLimits, ClockSample, ClockState, ClockVerdict};
 pub use codec::DecodeError;
@@ -49,7 +49,7 @@ pub use place::{
     Load, check_racks, even_tablet_count, first_tablets, initial_tablet_count, place_tablets, place_tablets_beside,
 };
 pub use replication::{Copies, PlacementError, Replication, ReplicationError};
-pub use ring::ring_map;
+pub use ring::{RingChange, changing_ring_map, ring_map};
 pub use snitch::{Snitch, SnitchError};
 pub use tablet_map::{
     Boundaries, MapError, Replica, ReplicaList, Selector, Stage, TABLETS_MAX, Tablet, TabletChange, TabletEdit,

@@ -15,9 +15,9 @@
 //! Because a tablet has one shard per replica, the map is also cut where the shard changes on any node. That adds at most one cut per
 //! shard and distinct number of shards.
 //!
-//! **Moves.** The replicas are those of the nodes that serve reads (`Normal`, `Leaving`). Where they will be others once the `Joining` nodes
-//! that have tokens are normal and the `Leaving` ones gone, the tablet is in transition, written to both and read from the old ones. A node
-//! that joins as an empty receiver has no tokens, so nothing moves to it.
+//! **Moves.** The replicas are those of the nodes that serve reads (`Normal`, `Leaving`), by the former replication of the keyspace. Where they will be others
+//! once the `Joining` nodes that have tokens are normal, the `Leaving` ones gone and the replication the new one, the tablet is in transition. All transitions of the ring
+//! are in one stage, that of the [`RingChange`]. A node that joins without tokens owns nothing of the ring, so nothing moves to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,21 +30,38 @@ use crate::place::unknown_datacenter;
 use crate::replication::{Copies, PlacementError, Replication};
 use crate::tablet_map::{Boundaries, Builder, Replica, ReplicaList, Stage, TabletMap, Transition};
 
-/// The map of a keyspace without tablets. Its version is the topology's.
+/// How far the ring has come from its former owners to its next ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RingChange {
+    /// The version of the cluster's metadata in which the stage began.
+    pub version: u64,
+    /// The stage.
+    pub stage: Stage,
+}
+
+/// The map of a keyspace without tablets, while its replication stays. Its version is the topology's.
 ///
 /// # Errors
-/// When no node has tokens, or the replication names a datacenter that is not there.
+/// As [`changing_ring_map`].
 pub fn ring_map(topology: &Topology, replication: &Replication) -> Result<TabletMap, PlacementError> {
-    match replication {
-        Replication::Local => return Err(PlacementError::Local),
-        Replication::NetworkTopology(factors) => {
-            let known = topology.datacenters();
-            if let Some(unknown) = factors.keys().find(|d| !known.contains(d.as_str())) {
-                return Err(unknown_datacenter(topology, unknown));
-            }
-        }
-        Replication::Simple { .. } | Replication::Everywhere => {}
-    }
+    let change = RingChange {
+        version: topology.version(),
+        stage: Stage::WriteBothReadOld,
+    };
+    changing_ring_map(topology, (replication, replication), change)
+}
+
+/// The map of a keyspace without tablets that goes from one replication to another. Its version is the topology's.
+///
+/// # Errors
+/// When no node has tokens, or a replication names a datacenter that is not there.
+pub fn changing_ring_map(
+    topology: &Topology,
+    (former, replication): (&Replication, &Replication),
+    change: RingChange,
+) -> Result<TabletMap, PlacementError> {
+    check_datacenters(topology, former)?;
+    check_datacenters(topology, replication)?;
     let now = Ring::new(topology, |state| state.serves_reads());
     if now.tokens.is_empty() {
         return Err(PlacementError::NoTokens);
@@ -52,7 +69,8 @@ pub fn ring_map(topology: &Topology, replication: &Replication) -> Result<Tablet
     let later = Ring::new(topology, |state| {
         matches!(state, NodeState::Normal | NodeState::Joining)
     });
-    let later = (!later.tokens.is_empty() && later.tokens != now.tokens).then_some(later);
+    let is_other = later.tokens != now.tokens || former != replication;
+    let later = (!later.tokens.is_empty() && is_other).then_some(later);
 
     let mut cuts: BTreeSet<Token> = now.tokens.iter().map(|(token, _)| *token).collect();
     if let Some(later) = &later {
@@ -63,7 +81,7 @@ pub fn ring_map(topology: &Topology, replication: &Replication) -> Result<Tablet
     cuts.insert(Token::MAX);
 
     // The replicas are the same from one ring token to the next, so they are found once for each.
-    let mut now = Walker::new(topology, replication, &now);
+    let mut now = Walker::new(topology, former, &now);
     let mut later = later.as_ref().map(|ring| Walker::new(topology, replication, ring));
     let last_tokens: Vec<Token> = cuts.into_iter().collect();
     let mut builder = Builder::new(topology.version(), Boundaries::LastTokens(last_tokens.clone().into()))?;
@@ -71,13 +89,25 @@ pub fn ring_map(topology: &Topology, replication: &Replication) -> Result<Tablet
         let replicas = now.replicas(last);
         let next = later.as_mut().map(|walker| walker.replicas(last));
         let transition = next.filter(|next| !same_set(next, &replicas)).map(|next| Transition {
-            stage: Stage::WriteBothReadOld,
+            stage: change.stage,
             next,
-            version: topology.version(),
+            version: change.version,
         });
         builder.push(&replicas, transition)?;
     }
     Ok(builder.finish()?)
+}
+
+fn check_datacenters(topology: &Topology, replication: &Replication) -> Result<(), PlacementError> {
+    match replication {
+        Replication::Local => Err(PlacementError::Local),
+        Replication::NetworkTopology(factors) => {
+            let known = topology.datacenters();
+            let unknown = factors.keys().find(|name| !known.contains(name.as_str()));
+            unknown.map_or(Ok(()), |unknown| Err(unknown_datacenter(topology, unknown)))
+        }
+        Replication::Simple { .. } | Replication::Everywhere => Ok(()),
+    }
 }
 
 /// The last token of each shard but the last, whose end is the ring's.

@@ -164,7 +164,7 @@ impl MoveStep {
                 }
                 Self::Advance { version, stage, .. } => {
                     vint::put_unsigned(&mut out, *version);
-                    out.push(stage_byte(*stage));
+                    out.push(stage.number());
                 }
                 Self::End { version, .. } => vint::put_unsigned(&mut out, *version),
             }
@@ -215,7 +215,7 @@ fn put_tablet(out: &mut Vec<u8>, replicas: &[Replica], transition: Option<&Trans
     let moves = if transition.is_some() { MOVES } else { 0 };
     put_replicas(out, replicas, moves);
     if let Some(transition) = transition {
-        out.push(stage_byte(transition.stage));
+        out.push(transition.stage.number());
         vint::put_unsigned(out, transition.version);
         put_replicas(out, &transition.next, 0);
     }
@@ -272,25 +272,36 @@ fn replicas(d: &mut Decoder<'_>, count: u8) -> Result<ReplicaList, DecodeError> 
         .collect()
 }
 
-fn stage_byte(stage: Stage) -> u8 {
-    match stage {
-        Stage::AllowWriteBothReadOld => 1,
-        Stage::WriteBothReadOld => 2,
-        Stage::Streaming => 3,
-        Stage::WriteBothReadNew => 4,
-        Stage::UseNew => 5,
-        Stage::CleanupTarget => 7,
+impl Stage {
+    /// Its number in files and messages.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            Self::AllowWriteBothReadOld => 1,
+            Self::WriteBothReadOld => 2,
+            Self::Streaming => 3,
+            Self::WriteBothReadNew => 4,
+            Self::UseNew => 5,
+            Self::CleanupTarget => 7,
+        }
+    }
+
+    /// The stage of a number; None when there is none.
+    #[must_use]
+    pub fn of_number(number: u8) -> Option<Self> {
+        Some(match number {
+            1 => Self::AllowWriteBothReadOld,
+            2 => Self::WriteBothReadOld,
+            3 => Self::Streaming,
+            4 => Self::WriteBothReadNew,
+            5 => Self::UseNew,
+            7 => Self::CleanupTarget,
+            _ => return None,
+        })
     }
 }
 
 fn stage(d: &mut Decoder<'_>) -> Result<Stage, DecodeError> {
-    Ok(match d.byte("stage")? {
-        1 => Stage::AllowWriteBothReadOld,
-        2 => Stage::WriteBothReadOld,
-        3 => Stage::Streaming,
-        4 => Stage::WriteBothReadNew,
-        5 => Stage::UseNew,
-        7 => Stage::CleanupTarget,
-        _ => return Err(d.invalid("stage", "a number from 1 to 5, or 7")),
-    })
+    let number = d.byte("stage")?;
+    Stage::of_number(number).ok_or_else(|| d.invalid("stage", "a number from 1 to 5, or 7"))
 }

@@ -253,6 +253,7 @@ fn request_of(node: Node, cluster_id: Option<Uuid>) -> JoinRequest {
         node,
         wall_clock: Duration::from_secs(1_000_000),
         auto_bootstrap: true,
+        replaces: None,
     }
 }
 

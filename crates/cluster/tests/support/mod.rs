@@ -1,8 +1,8 @@
 //! A simulated cluster: real `rpc` over the simulated network, the metadata group on simulated disks, and a listener that notes what it is told.
 
 use cluster::{
-    ChangeError, Cluster, ClusterError, Command, Config, Drain, Listener, Local, Metadata, RejoinError, SchemaChange,
-    Seed, TabletBytes,
+    ChangeError, Cluster, ClusterError, Command, Config, Discard, Drain, Listener, Local, Metadata, RejoinError,
+    SchemaChange, Seed, TabletBytes,
 };
 use rpc::Rpc;
 use runtime::ShardId;
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 use topology::{Boundaries, HostId, NodeState, Replica, TabletMap};
@@ -90,6 +90,10 @@ pub struct Seen {
     pub told_fenced_off: RefCell<Vec<u64>>,
     /// What the node has copied from others.
     pub copied: RefCell<Vec<cluster::Copy>>,
+    /// All nodes: from them it copies rows.
+    pub others: RefCell<BTreeMap<HostId, Weak<Seen>>>,
+    /// What the node has removed before it copied.
+    pub discarded: RefCell<Vec<Discard>>,
     /// What the node says of the size of its tablets.
     pub tablet_bytes: RefCell<Vec<TabletBytes>>,
     /// So many attempts to copy fail.
@@ -151,8 +155,9 @@ impl Listener for Notes {
         ))
     }
 
-    fn has_ring_data(&self, _metadata: Arc<Metadata>) -> Local<'_, bool> {
-        self.has_user_data()
+    fn discard(&self, discard: Discard) -> Local<'_, Result<(), String>> {
+        self.0.discarded.borrow_mut().push(discard);
+        Box::pin(std::future::ready(Ok(())))
     }
 
     fn tablet_bytes(&self) -> Local<'_, Vec<TabletBytes>> {
@@ -169,6 +174,16 @@ impl Listener for Notes {
             if self.0.copies_that_fail.get() > 0 {
                 self.0.copies_that_fail.set(self.0.copies_that_fail.get() - 1);
                 return Err("the disk is full".to_owned());
+            }
+            for (peer, _) in &copy.sources {
+                let source = self
+                    .0
+                    .others
+                    .borrow()
+                    .get(&HostId(peer.host_id))
+                    .and_then(Weak::upgrade);
+                let rows = source.map(|source| source.rows.borrow().clone());
+                self.0.rows.borrow_mut().extend(rows.into_iter().flatten());
             }
             self.0.copied.borrow_mut().push(copy);
             Ok(())
@@ -188,9 +203,9 @@ pub struct Node {
 }
 
 /// A schema of which the keyspace has so many copies.
-fn replicated(schema: &Schema, factor: usize) -> Schema {
+fn replicated(schema: &Schema, keyspace: &str, factor: usize) -> Schema {
     let mut next = schema.clone();
-    let keyspace = next.keyspaces.get_mut("system").expect("it is there");
+    let keyspace = next.keyspaces.get_mut(keyspace).expect("it is there");
     let options = [
         ("class", "SimpleStrategy".to_owned()),
         ("replication_factor", factor.to_string()),
@@ -230,8 +245,12 @@ impl Sea {
             });
         }
         let seeds = sea.seeds(0..count.min(2));
+        let others: BTreeMap<HostId, Weak<Seen>> = (0..count)
+            .map(|number| (host(number), Rc::downgrade(&sea.nodes[number].seen)))
+            .collect();
         for node in &sea.nodes {
             node.config.borrow_mut().seeds = seeds.clone();
+            *node.seen.others.borrow_mut() = others.clone();
         }
         sea
     }
@@ -246,12 +265,35 @@ impl Sea {
         sea
     }
 
+    /// Makes a table on the token ring, in a keyspace of its own with so many copies.
+    pub fn make_ring_table(&mut self, id: TableId, copies: usize) {
+        let metadata = self.cluster(0).metadata();
+        let columns = vec![Column::new("k", CqlType::Int, ColumnKind::PartitionKey)];
+        let table = Table::new("ks", "t", id, columns, TableOptions::default());
+        let keyspace = Keyspace {
+            name: "ks".to_owned(),
+            replication: BTreeMap::new(),
+            durable_writes: true,
+            tablets: None,
+            tables: BTreeMap::from([(table.name.clone(), Arc::new(table))]),
+        };
+        let mut next = (*metadata.schema).clone();
+        next.keyspaces.insert(keyspace.name.clone(), Arc::new(keyspace));
+        let next = replicated(&next, "ks", copies);
+        self.change_schema(next, BTreeMap::new());
+        self.expect("all nodes know the table", |views| {
+            views
+                .iter()
+                .all(|view| view.metadata().schema.table_by_id(id).is_some())
+        });
+    }
+
     /// Makes a table of so many tablets, all with replicas on these nodes.
     pub fn make_table(&mut self, id: TableId, replicas: &[usize], tablets: u32) {
         let metadata = self.cluster(0).metadata();
         let columns = vec![Column::new("k", CqlType::Int, ColumnKind::PartitionKey)];
         let table = Table::new("system", "moving", id, columns, TableOptions::default());
-        let mut next = replicated(&metadata.schema, replicas.len());
+        let mut next = replicated(&metadata.schema, "system", replicas.len());
         let keyspace = next.keyspaces.get_mut("system").expect("it is there");
         let tables = &mut Arc::make_mut(keyspace).tables;
         tables.insert(table.name.clone(), Arc::new(table));
@@ -271,8 +313,8 @@ impl Sea {
     }
 
     /// Gives the keyspace of the table another number of copies.
-    pub fn replicate(&mut self, factor: usize) {
-        let next = replicated(&self.cluster(0).metadata().schema, factor);
+    pub fn replicate(&mut self, keyspace: &str, factor: usize) {
+        let next = replicated(&self.cluster(0).metadata().schema, keyspace, factor);
         self.change_schema(next, BTreeMap::new());
     }
 

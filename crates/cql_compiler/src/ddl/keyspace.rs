@@ -111,7 +111,6 @@ pub(super) fn alter(
     let (replication, mut warnings) = prepare_replication(name, replication, &old.replication, ctx.nodes)?;
     keyspace.replication = replication;
     warn_of_durability(&properties, keyspace.durable_writes, &mut warnings);
-    check_data_stays(&keyspace, old, ctx)?;
     if keyspace == **old {
         return Ok(None);
     }
@@ -123,23 +122,6 @@ pub(super) fn alter(
         warnings,
         ..outcome(schema, name, Some(keyspace), change)
     }))
-}
-
-/// Refuses another replication of tables on the token ring: reads would go to nodes that do not have the rows.
-fn check_data_stays(keyspace: &Keyspace, old: &Keyspace, ctx: &DdlContext<'_>) -> Result<(), CompileError> {
-    let is_on_ring = keyspace
-        .tablets
-        .as_ref()
-        .is_some_and(|t| t.get("enabled").is_some_and(|e| e == "false"));
-    let has_others = ctx.nodes.values().sum::<u32>() > 1;
-    if is_on_ring && has_others && !old.tables.is_empty() && keyspace.replication != old.replication {
-        return Err(CompileError::Invalid(format!(
-            "Cannot alter the replication of keyspace {name}: its tables are on the token ring, and their rows cannot move to other nodes yet, so reads \
-             would not find them. Create a keyspace with the replication that you want, and copy the tables into it",
-            name = keyspace.name
-        )));
-    }
-    Ok(())
 }
 
 pub(super) fn drop(schema: &Schema, s: &DropKeyspace) -> Result<Option<DdlOutcome>, CompileError> {

@@ -10,7 +10,7 @@ use ::cluster::Seed;
 use coordinator::Timeouts;
 use hints::Allowed;
 use rpc::Compression;
-use topology::{ClockLimits, Location, Snitch, SnitchError, TOKENS_PER_NODE_MAX};
+use topology::{ClockLimits, HostId, Location, Replaced, Snitch, SnitchError, TOKENS_PER_NODE_MAX};
 use types::Token;
 
 use super::error::ConfigError;
@@ -49,6 +49,7 @@ pub(super) struct Cluster {
     pub num_tokens: usize,
     pub initial_tokens: Vec<Token>,
     pub auto_bootstrap: bool,
+    pub replaces: Option<Replaced>,
     pub location: Location,
     pub timeouts: Timeouts,
     pub request_timeout: Duration,
@@ -88,6 +89,7 @@ impl Cluster {
         }
         let (num_tokens, initial_tokens) = tokens(options);
         let auto_bootstrap = switch(options, "auto_bootstrap", true);
+        let replaces = replaces(options);
         let location = location(options, broadcast, properties);
         let usual = Timeouts::default();
         Self {
@@ -97,6 +99,7 @@ impl Cluster {
             num_tokens,
             initial_tokens,
             auto_bootstrap,
+            replaces,
             location,
             timeouts: Timeouts {
                 read: timeout(options, "read_request_timeout", usual.read),
@@ -123,6 +126,32 @@ impl Cluster {
 
 /// The usual threshold of the log of slow requests: as Cassandra's.
 const SLOW_REQUEST: Duration = Duration::from_millis(500);
+
+/// The member whose place the node takes when it joins: by its identity, or by its address.
+fn replaces(options: &mut Options<'_>) -> Option<Replaced> {
+    let host_id = options.get("replace_node_first_boot", "the host id of a node", |text| {
+        if text.is_empty() {
+            return Some(None);
+        }
+        text.parse().ok().map(|id| Some(HostId(id)))
+    });
+    let address = options.get("replace_address_first_boot", "an IP address", |text| {
+        if text.is_empty() {
+            return Some(None);
+        }
+        text.parse().ok().map(Some)
+    });
+    let (host_id, address) = (host_id.flatten(), address.flatten());
+    options.note(
+        "replace_node_first_boot",
+        host_id.map_or_else(String::new, |id: HostId| id.to_string()),
+    );
+    options.note(
+        "replace_address_first_boot",
+        address.map_or_else(String::new, |ip: IpAddr| ip.to_string()),
+    );
+    host_id.map(Replaced::Host).or(address.map(Replaced::Address))
+}
 
 fn port(options: &mut Options<'_>, option: &'static str, default: u16) -> u16 {
     let port = options.get(option, PORT, |text| text.parse().ok()).unwrap_or(default);

@@ -36,7 +36,7 @@ use coordinator::Timeouts;
 use log::LevelFilter;
 use rpc::Compression;
 use runtime::{Backend, fs};
-use topology::{ClockLimits, Location};
+use topology::{ClockLimits, Location, Replaced};
 use types::Token;
 
 pub use args::{Mode, ServerArgs};
@@ -130,6 +130,8 @@ pub struct Config {
     pub initial_tokens: Vec<Token>,
     /// Whether it takes its part of the ring when it joins.
     pub auto_bootstrap: bool,
+    /// The member whose place the node takes when it joins.
+    pub replaces: Option<Replaced>,
     /// How long coordinators wait for replicas.
     pub timeouts: Timeouts,
     /// How long a request that is none of these may take.
@@ -340,6 +342,7 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
         num_tokens: cluster.num_tokens,
         initial_tokens: cluster.initial_tokens,
         auto_bootstrap: cluster.auto_bootstrap,
+        replaces: cluster.replaces,
         timeouts: cluster.timeouts,
         request_timeout: cluster.request_timeout,
         slow_request: cluster.slow_request,

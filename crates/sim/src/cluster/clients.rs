@@ -145,8 +145,6 @@ pub(crate) struct Clients {
     pub(crate) counts: Cell<ClusterCounts>,
     /// Acknowledgements at QUORUM by each coordinator.
     pub(crate) served: RefCell<Vec<u64>>,
-    /// Nodes from the beginning.
-    pub(crate) founders: usize,
     /// Nodes that are started; the rest is not there yet.
     pub(crate) members: Cell<usize>,
     /// What is promised besides.
@@ -242,7 +240,6 @@ impl Clients {
             faulty: Cell::new(false),
             times_faulty: Cell::new(0),
             counts: Cell::default(),
-            founders: members,
             members: Cell::new(members),
             promises,
             workload,

@@ -114,14 +114,9 @@ impl Clients {
         for node in 0..self.members.get() {
             let mut client = self.connect_patiently(node).await?;
             let found = members(&mut client).await?;
-            // One that has come later owns nothing yet, and the others do not tell clients of it.
+            // Those that have come later are full members by now.
             let others = first_members.get_or_insert_with(|| found.clone());
-            let is_same = if node < self.founders {
-                *others == found
-            } else {
-                others.is_subset(&found)
-            };
-            if !is_same || others.len() != self.founders {
+            if *others != found || others.len() != self.members.get() {
                 return Err(format!("node {node} knows {found:?}, node 0 {others:?}"));
             }
             let version = texts(&mut client, "SELECT schema_version FROM system.local", "schema_version").await?;

@@ -1,0 +1,340 @@
+//! The token ring goes to other owners: when nodes with tokens join, leave or are given up, and when the replication of a keyspace without tablets changes.
+//!
+//! All of it is one *change of the ring*, which stands in the metadata ([`RingState`]). Its stages are those of a tablet ([`topology::Stage`]), for all ranges at once:
+//!
+//! | stage | what is so | next, when |
+//! |---|---|---|
+//! | `WriteBothReadOld` | writes go to the owners and to the next ones | *passed* (see `mover.rs`) |
+//! | `Streaming` | each next owner copies what it lacks ([`topology::fills`]), and says when it has (`Copied`) | all have said so |
+//! | `WriteBothReadNew` | the next owners are read | *passed*, by the owners that lose a range too |
+//! | `UseNew` | the next owners are written and read | *passed*, by the same |
+//!
+//! Behind the last stage nodes that joined are full members, those that leave have no tokens, and the former replications are forgotten.
+//!
+//! While the former owners are read, the change can become another: one more node joins, one gives up joining, an operator gives up a third. It begins again from the
+//! first stage then, for all of it together. Afterwards it cannot; what would change it is refused until it has ended.
+//!
+//! Where no keyspace without tablets has tables, nobody owns anything of the ring, and a change ends in the command that begins it. Keyspaces of the system
+//! do not count: they follow at once, and what was traced may be missed.
+
+use crate::command::Command;
+use crate::metadata::{Metadata, Rejected};
+use schema::{Keyspace, TableId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use topology::{
+    DatacenterNumber, Fill, HostId, Locality, NodeNumber, NodeState, Replication, RingChange, Stage, TabletMap,
+    TooFewSources, Topology, changing_ring_map, fills,
+};
+use types::Token;
+
+/// The feature of a cluster whose nodes all move ranges of the token ring.
+pub const RING_MOVES: &str = "ring_moves";
+
+/// A change of the ring that is under way.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RingState {
+    /// The index of the command with which the stage began.
+    pub version: u64,
+    /// The stage.
+    pub stage: Stage,
+    /// The nodes that have copied what they lacked. Only in `Streaming`.
+    pub copied: BTreeSet<NodeNumber>,
+    /// Of keyspaces whose replication changes: the one before.
+    pub former: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+/// One step of a change of the ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RingStep {
+    /// It enters the next stage.
+    Advance {
+        /// Which.
+        stage: Stage,
+    },
+    /// A node has copied what it lacked.
+    Copied {
+        /// The node.
+        host_id: HostId,
+    },
+    /// It ends.
+    End,
+}
+
+/// A range of the ring that a node must copy for the tables of a keyspace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct RingFill {
+    pub(crate) tables: Arc<[TableId]>,
+    /// The range begins behind this token,
+    pub(crate) after: Token,
+    /// and ends with this one.
+    pub(crate) to: Token,
+    pub(crate) fill: Fill,
+    /// The node is not an owner of the range yet.
+    pub(crate) is_new: bool,
+}
+
+impl Metadata {
+    /// How far the ring is on its way to other owners.
+    #[must_use]
+    pub fn ring_change(&self) -> RingChange {
+        self.ring.as_ref().map_or(
+            RingChange {
+                version: self.index,
+                stage: Stage::WriteBothReadOld,
+            },
+            |ring| RingChange {
+                version: ring.version,
+                stage: ring.stage,
+            },
+        )
+    }
+
+    /// The keyspaces without tablets whose data stands on the ring, with their tables there.
+    pub(crate) fn ring_keyspaces(&self) -> impl Iterator<Item = (&Keyspace, Arc<[TableId]>)> {
+        let users = self
+            .schema
+            .keyspaces
+            .values()
+            .filter(|keyspace| !is_of_system(&keyspace.name));
+        users.filter_map(|keyspace| {
+            let ids = keyspace.tables.values().map(|table| table.id);
+            let tables: Arc<[TableId]> = ids.filter(|id| !self.tablets.contains_key(id)).collect();
+            (!tables.is_empty()).then_some((&**keyspace, tables))
+        })
+    }
+
+    /// The owners of a keyspace on the ring, and its next ones; None when its replication cannot be understood, or gives it no place.
+    pub(crate) fn ring_map_of(&self, keyspace: &Keyspace) -> Option<TabletMap> {
+        let next = replication_of(&self.topology, &keyspace.replication)?;
+        let former = self.ring.as_ref().and_then(|ring| ring.former.get(&keyspace.name));
+        let former = match former {
+            Some(options) => replication_of(&self.topology, options)?,
+            None => next.clone(),
+        };
+        changing_ring_map(&self.topology, (&former, &next), self.ring_change()).ok()
+    }
+
+    /// What must be copied before the next owners of the ring are read, when these nodes can be read.
+    ///
+    /// # Errors
+    /// When too few owners of a range can be read.
+    pub(crate) fn ring_fills(
+        &self,
+        locality: &Locality,
+        is_live: impl Fn(HostId) -> bool,
+    ) -> Result<Vec<RingFill>, TooFewSources> {
+        let datacenter = |node: NodeNumber| -> DatacenterNumber { locality.datacenter(node) };
+        let is_readable = |node: NodeNumber| {
+            let node = self.topology.numbered(node);
+            node.is_some_and(|node| node.state.serves_reads() && node.loss.is_none() && is_live(node.host_id))
+        };
+        let mut all: Vec<RingFill> = Vec::new();
+        for (keyspace, tables) in self.ring_keyspaces() {
+            let Some(map) = self.ring_map_of(keyspace) else {
+                continue;
+            };
+            for tablet in map.moving() {
+                let (Some(transition), Some((after, to))) = (tablet.transition, map.token_range(tablet.id)) else {
+                    continue;
+                };
+                for fill in fills(tablet.replicas, &transition.next, datacenter, is_readable)? {
+                    let is_new = tablet.replicas.iter().all(|replica| replica.node != fill.target.node);
+                    let goes_on = |last: &&mut RingFill| last.to == after && last.fill == fill && last.tables == tables;
+                    let mut latest = all.iter_mut().rev().take(transition.next.len());
+                    match latest.find(goes_on) {
+                        Some(last) => last.to = to,
+                        None => all.push(RingFill {
+                            tables: tables.clone(),
+                            after,
+                            to,
+                            fill,
+                            is_new,
+                        }),
+                    }
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Whether a node that is to take the place of a lost one has not taken its tokens yet.
+    pub(crate) fn awaits_heir(&self) -> bool {
+        let mut heirs = self.topology.members().filter_map(|node| node.loss?.replaced_by);
+        let is_coming = |heir: &topology::Node| heir.state == NodeState::Joining && heir.tokens.is_empty();
+        heirs.any(|heir| self.topology.node(heir).is_none_or(is_coming))
+    }
+
+    /// The nodes that lose a range of the ring.
+    pub(crate) fn ring_losers(&self) -> BTreeSet<NodeNumber> {
+        let mut losers = BTreeSet::new();
+        for (keyspace, _) in self.ring_keyspaces() {
+            let Some(map) = self.ring_map_of(keyspace) else {
+                continue;
+            };
+            for tablet in map.moving() {
+                let next = tablet.transition.map_or(&[][..], |transition| &transition.next);
+                let goes = tablet.replicas.iter().map(|replica| replica.node);
+                losers.extend(goes.filter(|node| next.iter().all(|replica| replica.node != *node)));
+            }
+        }
+        losers
+    }
+
+    /// The value with another topology, as of the command at an index. Begins a change of the ring where owners become others.
+    pub(crate) fn take_topology(&mut self, index: u64, topology: Topology) -> Result<(), Rejected> {
+        let after = pending(&topology);
+        let is_other = pending(&self.topology) != after;
+        let is_new = self.ring.is_none() && !after.is_empty();
+        self.topology = Arc::new(topology);
+        if !self.topology.enabled_features().contains(RING_MOVES) {
+            return Ok(());
+        }
+        match is_other || is_new {
+            true => self.begin_ring_change(index),
+            false => Ok(()),
+        }
+    }
+
+    /// Begins a change of the ring where replications of keyspaces on it become others. `former` is the schema before.
+    pub(crate) fn take_replications(&mut self, index: u64, former: &schema::Schema) -> Result<(), Rejected> {
+        if !self.topology.enabled_features().contains(RING_MOVES) {
+            return Ok(());
+        }
+        let mut changed = BTreeMap::new();
+        for (keyspace, _) in self.ring_keyspaces() {
+            let under_way = self.ring.as_ref().and_then(|ring| ring.former.get(&keyspace.name));
+            let before = under_way.or_else(|| Some(&former.keyspaces.get(&keyspace.name)?.replication));
+            if let Some(before) = before.filter(|before| **before != keyspace.replication) {
+                changed.insert(keyspace.name.clone(), before.clone());
+            }
+        }
+        let on_ring: BTreeSet<String> = self
+            .ring_keyspaces()
+            .map(|(keyspace, _)| keyspace.name.clone())
+            .collect();
+        match &mut self.ring {
+            None if changed.is_empty() => return Ok(()),
+            None => {
+                self.ring = Some(RingState {
+                    version: index,
+                    stage: Stage::WriteBothReadOld,
+                    copied: BTreeSet::new(),
+                    former: changed,
+                });
+            }
+            Some(ring) => {
+                // Of those that are dropped nothing is left to do.
+                ring.former.retain(|name, _| on_ring.contains(name));
+                if ring.former == changed {
+                    return Ok(());
+                }
+                if ring.stage.reads_new() {
+                    return Err(Rejected::Invalid {
+                        why: "the token ring goes to other owners: change the replication of keyspaces without tablets when that has ended".to_owned(),
+                    });
+                }
+                ring.former = changed;
+            }
+        }
+        self.begin_ring_change(index)
+    }
+
+    fn begin_ring_change(&mut self, index: u64) -> Result<(), Rejected> {
+        if self.ring.as_ref().is_some_and(|ring| ring.stage.reads_new()) {
+            return Err(Rejected::Conflict {
+                what: "The token ring goes to other owners at the moment; it".to_owned(),
+            });
+        }
+        let former = self.ring.take().map(|ring| ring.former).unwrap_or_default();
+        if !self.topology.has_ring_change() && former.is_empty() {
+            return Ok(());
+        }
+        self.ring = Some(RingState {
+            version: index,
+            stage: Stage::WriteBothReadOld,
+            copied: BTreeSet::new(),
+            former,
+        });
+        if self.ring_keyspaces().next().is_none() {
+            self.end_ring_change();
+        }
+        Ok(())
+    }
+
+    fn end_ring_change(&mut self) {
+        self.ring = None;
+        Arc::make_mut(&mut self.topology).end_ring_change();
+    }
+
+    /// The value after a step of the change whose stage began with the command `version`.
+    pub(crate) fn step_ring(&mut self, index: u64, version: u64, step: RingStep) -> Result<(), Rejected> {
+        let conflict = || Rejected::Conflict {
+            what: "The token ring".to_owned(),
+        };
+        let number = match step {
+            RingStep::Copied { host_id } => Some(self.topology.number(host_id).ok_or_else(conflict)?),
+            RingStep::Advance { .. } | RingStep::End => None,
+        };
+        let ring = self
+            .ring
+            .as_mut()
+            .filter(|ring| ring.version == version)
+            .ok_or_else(conflict)?;
+        match (step, number) {
+            (RingStep::Advance { stage }, _) if ring.stage.next() == Some(stage) => {
+                ring.stage = stage;
+                ring.version = index;
+                ring.copied.clear();
+            }
+            (RingStep::Copied { .. }, Some(number)) if ring.stage == Stage::Streaming => {
+                ring.copied.insert(number);
+            }
+            (RingStep::End, _) if ring.stage == Stage::UseNew => self.end_ring_change(),
+            _ => return Err(conflict()),
+        }
+        Ok(())
+    }
+}
+
+/// Whether a command would make a node an owner of the ring that has not copied what it lacks.
+pub(crate) fn skips_stages(topology: &Topology, command: &topology::TopologyCommand) -> bool {
+    let topology::TopologyCommand::SetState { host_id, state } = command else {
+        return false;
+    };
+    let node = topology.node(*host_id);
+    let joins = node.is_some_and(|node| node.state == NodeState::Joining && !node.tokens.is_empty());
+    joins && *state == NodeState::Normal && topology.enabled_features().contains(RING_MOVES)
+}
+
+/// The command of a step.
+pub(crate) fn command(version: u64, step: RingStep) -> Command {
+    Command::Ring { version, step }
+}
+
+pub(crate) fn is_of_system(keyspace: &str) -> bool {
+    keyspace == "system" || keyspace.starts_with("system_")
+}
+
+/// The replication of these options, where datacenters without nodes count for nothing.
+pub(crate) fn replication_of(topology: &Topology, options: &BTreeMap<String, String>) -> Option<Replication> {
+    let known: BTreeSet<&str> = topology.datacenters();
+    let named = options.keys().map(String::as_str);
+    let named = named.filter(|name| !matches!(*name, "class" | "replication_factor"));
+    let mut replication = Replication::parse(options, &known.iter().copied().chain(named).collect()).ok()?;
+    if let Replication::NetworkTopology(factors) = &mut replication {
+        factors.retain(|name, _| known.contains(name.as_str()));
+    }
+    Some(replication)
+}
+
+/// Who is to become an owner of the ring, and who is not to be one any more; by their tokens.
+fn pending(topology: &Topology) -> Vec<(HostId, NodeState, bool, &[Token])> {
+    let is_pending = |node: &&topology::Node| {
+        matches!(node.state, NodeState::Joining | NodeState::Leaving) && !node.tokens.is_empty()
+    };
+    let members = topology.members().filter(is_pending);
+    members
+        .map(|node| (node.host_id, node.state, node.loss.is_some(), &*node.tokens))
+        .collect()
+}

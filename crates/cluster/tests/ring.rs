@@ -1,0 +1,354 @@
+//! Ranges of the token ring go to other owners, whatever happens to the nodes meanwhile: nobody becomes an owner of what it has not copied.
+
+#[expect(dead_code, reason = "each test file uses a part of it")]
+mod support;
+
+use cluster::Cluster;
+use runtime::sim::CrashKind;
+use schema::TableId;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+use support::{SECOND, Sea, host};
+use topology::{HostId, NodeState, Replication, Stage, ring_map};
+use types::Token;
+use uuid::Uuid;
+
+const TABLE: TableId = TableId(Uuid::from_u128(0x7ab1e));
+
+/// A cluster with a table on the ring, and one node more that has not been started.
+fn with_table(seed: u64, count: usize, copies: usize) -> Sea {
+    let mut sea = Sea::new(seed, count + 1);
+    (0..count).for_each(|number| sea.start(number));
+    sea.expect_normal(0..count);
+    sea.make_ring_table(TABLE, copies);
+    sea
+}
+
+fn is_at_rest(view: &Rc<Cluster>) -> bool {
+    view.metadata().ring.is_none()
+}
+
+fn expect_rest(sea: &mut Sea) {
+    sea.expect("the ring is at rest", |views| views.iter().all(is_at_rest));
+}
+
+fn state(sea: &Sea, by: usize, of: usize) -> Option<NodeState> {
+    sea.cluster(by)
+        .metadata()
+        .topology
+        .node(host(of))
+        .map(|node| node.state)
+}
+
+/// The last token of each range, and who owns it.
+type Owners = Vec<(Token, BTreeSet<HostId>)>;
+
+/// Where the ring is cut, and who owns what.
+fn owners(sea: &Sea, by: usize) -> Owners {
+    let metadata = sea.cluster(by).metadata();
+    let keyspace = &metadata.schema.keyspaces["ks"];
+    let datacenters = metadata.topology.datacenters();
+    let replication = Replication::parse(&keyspace.replication, &datacenters).expect("a replication");
+    let map = ring_map(&metadata.topology, &replication).expect("a map");
+    let name = |replica: &topology::Replica| metadata.topology.numbered(replica.node).expect("a node").host_id;
+    let owners = |tablet: topology::Tablet<'_>| tablet.replicas.iter().map(name).collect();
+    let last = |tablet: &topology::Tablet<'_>| map.token_range(tablet.id).expect("a range").1;
+    map.tablets().map(|tablet| (last(&tablet), owners(tablet))).collect()
+}
+
+fn owns(owners: &Owners, token: Token, number: usize) -> bool {
+    let at = owners.partition_point(|(last, _)| *last < token);
+    owners[at].1.contains(&host(number))
+}
+
+/// Whether a node has copied everything that it owns and did not own before; and how many ranges that are.
+fn has_copied(sea: &Sea, number: usize, (before, after): (&Owners, &Owners)) -> (bool, usize) {
+    let copied = sea.nodes[number].seen.copied.borrow();
+    let all = before.iter().chain(after).map(|(token, _)| *token);
+    let gained = all.filter(|token| owns(after, *token, number) && !owns(before, *token, number));
+    let gained: Vec<Token> = gained.collect();
+    let is_in = |token: &Token| {
+        let covers = |copy: &cluster::Copy| copy.after < *token && copy.to >= *token && !copy.sources.is_empty();
+        copied.iter().any(covers)
+    };
+    (gained.iter().all(is_in), gained.len())
+}
+
+#[test]
+fn a_node_that_joins_copies_its_ranges_before_it_owns_them() {
+    let mut sea = with_table(1000, 3, 2);
+    let before = owners(&sea, 0);
+    sea.nodes[3].seen.copies_that_fail.set(u32::MAX);
+    sea.start(3);
+    sea.sim.run_for(20 * SECOND);
+    assert_eq!(
+        state(&sea, 0, 3),
+        Some(NodeState::Joining),
+        "it owns what it has not copied"
+    );
+    let stage = sea.cluster(0).metadata().ring.as_ref().map(|ring| ring.stage);
+    assert_eq!(stage, Some(Stage::Streaming));
+    sea.nodes[3].seen.copies_that_fail.set(0);
+    expect_rest(&mut sea);
+    sea.expect_normal(0..4);
+    let (has_all, ranges) = has_copied(&sea, 3, (&before, &owners(&sea, 0)));
+    assert!(has_all && ranges > 0, "it owns a range that it has not copied");
+    let discarded = sea.nodes[3].seen.discarded.borrow();
+    let ranges_discarded: usize = discarded.iter().map(|discard| discard.ranges.len()).sum();
+    assert!(ranges_discarded > 0, "what it may have from before is not removed");
+}
+
+#[test]
+fn nothing_is_copied_where_there_are_no_tables_on_the_ring() {
+    let mut sea = Sea::formed(1001, 3);
+    expect_rest(&mut sea);
+    for node in &sea.nodes {
+        assert!(node.seen.copied.borrow().is_empty());
+    }
+    sea.make_ring_table(TABLE, 2);
+    expect_rest(&mut sea);
+}
+
+#[test]
+fn a_join_goes_on_after_any_node_was_killed_at_any_moment_of_it() {
+    for seed in 0..24_u64 {
+        let mut sea = with_table(1010 + seed, 3, 2);
+        sea.expect_voters(3);
+        let before = owners(&sea, 0);
+        sea.start(3);
+        sea.sim.run_for(Duration::from_millis(20 + seed / 4 * 40));
+        let killed = usize::try_from(seed % 4).expect("four nodes");
+        sea.crash(killed, CrashKind::Kill);
+        sea.sim.run_for(SECOND);
+        sea.restart(killed);
+        sea.expect_normal(0..4);
+        let (has_all, _) = has_copied(&sea, 3, (&before, &owners(&sea, 0)));
+        assert!(has_all, "it owns a range that it has not copied (seed {seed})");
+    }
+}
+
+#[test]
+fn two_nodes_that_join_at_once_both_get_their_ranges() {
+    let mut sea = Sea::new(1040, 4);
+    (0..2).for_each(|number| sea.start(number));
+    sea.expect_normal(0..2);
+    sea.make_ring_table(TABLE, 2);
+    let before = owners(&sea, 0);
+    (2..4).for_each(|number| sea.start(number));
+    sea.expect_normal(0..4);
+    expect_rest(&mut sea);
+    for number in 2..4 {
+        let (has_all, _) = has_copied(&sea, number, (&before, &owners(&sea, 0)));
+        assert!(has_all, "node {number} owns a range that it has not copied");
+    }
+}
+
+#[test]
+fn a_node_that_dies_while_it_joins_gives_its_tokens_back() {
+    let mut sea = with_table(1041, 3, 2);
+    sea.nodes[3].seen.copies_that_fail.set(u32::MAX);
+    sea.start(3);
+    sea.expect("it copies", |views| {
+        let is_streaming = |view: &Rc<Cluster>| {
+            let metadata = view.metadata();
+            metadata
+                .ring
+                .as_ref()
+                .is_some_and(|ring| ring.stage == Stage::Streaming)
+        };
+        views.iter().any(is_streaming)
+    });
+    sea.crash(3, CrashKind::Kill);
+    sea.sim.run_for(60 * SECOND);
+    let metadata = sea.cluster(0).metadata();
+    assert!(metadata.ring.is_none(), "the ring waits for a node that is gone");
+    assert!(metadata.topology.node(host(3)).expect("a member").tokens.is_empty());
+}
+
+#[test]
+fn a_node_that_is_decommissioned_gives_its_ranges_away_and_leaves() {
+    let mut sea = with_table(1050, 3, 2);
+    sea.start(3);
+    sea.expect_normal(0..4);
+    for node in &sea.nodes {
+        node.seen.copied.borrow_mut().clear();
+    }
+    let before = owners(&sea, 0);
+    let left = sea.on(3, |cluster| async move { cluster.decommission().await });
+    left.expect("it leaves");
+    for number in 0..3 {
+        let (has_all, _) = has_copied(&sea, number, (&before, &owners(&sea, 0)));
+        assert!(has_all, "node {number} owns a range that it has not copied");
+    }
+    assert_eq!(state(&sea, 0, 3), Some(NodeState::Left));
+}
+
+#[test]
+fn what_a_lost_node_owned_is_rebuilt_from_the_other_owners() {
+    let mut sea = with_table(1051, 3, 2);
+    sea.start(3);
+    sea.expect_normal(0..4);
+    sea.nodes.iter().for_each(|node| node.seen.copied.borrow_mut().clear());
+    sea.crash(3, CrashKind::PowerLoss);
+    sea.sim.run_for(10 * SECOND);
+    let removed = sea.on(0, |cluster| async move { cluster.remove_node(host(3)).await });
+    removed.expect("it is removed");
+    let copied: usize = sea.nodes[..3].iter().map(|node| node.seen.copied.borrow().len()).sum();
+    assert!(copied > 0, "its ranges have one copy less");
+    let from_lost = |copy: &cluster::Copy| copy.sources.iter().any(|(peer, _)| peer.host_id == host(3).0);
+    let lost_is_asked = sea.nodes[..3]
+        .iter()
+        .any(|node| node.seen.copied.borrow().iter().any(from_lost));
+    assert!(!lost_is_asked, "it does not answer");
+}
+
+#[test]
+fn a_node_that_alone_owns_a_part_of_a_keyspace_is_not_given_up() {
+    let mut sea = with_table(1052, 3, 1);
+    sea.crash(2, CrashKind::PowerLoss);
+    sea.sim.run_for(10 * SECOND);
+    let refused = sea.on(0, |cluster| async move { cluster.remove_node(host(2)).await });
+    let why = refused.expect_err("its rows are nowhere else").to_string();
+    assert!(why.contains("the node alone owns a part of keyspace ks"), "{why}");
+}
+
+#[test]
+fn another_replication_is_read_when_its_owners_have_copied() {
+    let mut sea = with_table(1060, 4, 1);
+    for node in &sea.nodes {
+        node.seen.copies_that_fail.set(u32::MAX);
+    }
+    sea.replicate("ks", 3);
+    sea.sim.run_for(10 * SECOND);
+    let metadata = sea.cluster(0).metadata();
+    let ring = metadata.ring.as_ref().expect("a change is under way");
+    assert_eq!(ring.stage, Stage::Streaming);
+    assert_eq!(ring.former["ks"]["replication_factor"], "1");
+    for node in &sea.nodes {
+        node.seen.copies_that_fail.set(0);
+    }
+    expect_rest(&mut sea);
+    for number in 0..4 {
+        assert!(!sea.nodes[number].seen.copied.borrow().is_empty(), "node {number}");
+    }
+    sea.replicate("ks", 2);
+    expect_rest(&mut sea);
+}
+
+#[test]
+fn a_change_of_the_ring_waits_for_requests_that_any_member_began_before_it() {
+    let mut sea = with_table(1070, 3, 2);
+    sea.nodes[1].seen.in_flight.set(1);
+    sea.start(3);
+    sea.sim.run_for(5 * SECOND);
+    let stage = sea.cluster(0).metadata().ring.as_ref().map(|ring| ring.stage);
+    assert_eq!(
+        stage,
+        Some(Stage::WriteBothReadOld),
+        "node 1 may still write to the former owners alone"
+    );
+    sea.nodes[1].seen.in_flight.set(0);
+    sea.expect_normal(0..4);
+}
+
+/// A node that takes the place of another.
+fn replace(sea: &mut Sea, dead: usize, heir: usize) {
+    sea.crash(dead, CrashKind::PowerLoss);
+    sea.sim.run_for(10 * SECOND);
+    {
+        let mut config = sea.nodes[heir].config.borrow_mut();
+        config.replaces = Some(topology::Replaced::Host(host(dead)));
+        config.location = sea.nodes[dead].config.borrow().location.clone();
+    }
+    sea.start(heir);
+}
+
+#[test]
+fn a_node_takes_the_place_of_one_that_is_lost() {
+    let mut sea = with_table(1080, 3, 2);
+    sea.make_table(TableId(Uuid::from_u128(0x7ab1e7)), &[0, 1, 2], 4);
+    let tokens = sea
+        .cluster(0)
+        .metadata()
+        .topology
+        .node(host(2))
+        .expect("a member")
+        .tokens
+        .clone();
+    replace(&mut sea, 2, 3);
+    sea.expect("the other has left", |views| {
+        let has_left = |view: &Rc<Cluster>| {
+            let metadata = view.metadata();
+            metadata.topology.node(host(2)).expect("it stays known").state == NodeState::Left
+        };
+        views.iter().all(has_left)
+    });
+    expect_rest(&mut sea);
+    let metadata = sea.cluster(0).metadata();
+    let heir = metadata.topology.node(host(3)).expect("a member");
+    assert_eq!((heir.state, &heir.tokens), (NodeState::Normal, &tokens));
+    let number = metadata.topology.number(host(3)).expect("a member");
+    let map = &metadata.tablets[&TableId(Uuid::from_u128(0x7ab1e7))];
+    assert!(
+        map.tablets()
+            .all(|tablet| tablet.replicas.iter().any(|replica| replica.node == number))
+    );
+    let copied = sea.nodes[3].seen.copied.borrow();
+    let is_ring = |copy: &&cluster::Copy| copy.table == TABLE;
+    assert!(copied.iter().filter(is_ring).count() > 0 && copied.iter().filter(|copy| !is_ring(copy)).count() == 4);
+}
+
+#[test]
+fn a_replacement_goes_on_after_any_node_was_killed() {
+    for seed in 0..8_u64 {
+        let mut sea = with_table(1090 + seed, 3, 2);
+        sea.expect_voters(3);
+        replace(&mut sea, 2, 3);
+        sea.sim.run_for(Duration::from_millis(30 + seed / 3 * 60));
+        let killed = [0, 1, 3][usize::try_from(seed % 3).expect("three nodes")];
+        sea.crash(killed, CrashKind::Kill);
+        sea.sim.run_for(SECOND);
+        sea.restart(killed);
+        sea.expect(&format!("the heir is a full member (seed {seed})"), |views| {
+            let is_done = |view: &Rc<Cluster>| {
+                let metadata = view.metadata();
+                let state = |number| metadata.topology.node(host(number)).map(|node| node.state);
+                state(2) == Some(NodeState::Left) && state(3) == Some(NodeState::Normal)
+            };
+            views.len() == 3 && views.iter().all(is_done)
+        });
+    }
+}
+
+#[test]
+fn what_cannot_be_replaced_is_refused_with_the_reason() {
+    let mut sea = with_table(1100, 3, 1);
+    let stories = [
+        (host(9), "is no member of this cluster"),
+        (host(1), "is alive: stop it first"),
+    ];
+    for (named, expected) in stories {
+        sea.nodes[3].config.borrow_mut().replaces = Some(topology::Replaced::Host(named));
+        sea.nodes[3].seen.error.take();
+        sea.start(3);
+        let why = sea.refusal(3).to_string();
+        assert!(why.contains(expected), "{why}");
+    }
+    sea.nodes[3].seen.error.take();
+    replace(&mut sea, 2, 3);
+    let why = sea.refusal(3).to_string();
+    assert!(why.contains("the node alone owns a part of keyspace ks"), "{why}");
+}
+
+#[test]
+fn a_node_that_joins_an_idle_cluster_is_a_full_member_at_once() {
+    let mut sea = with_table(1110, 3, 2);
+    sea.expect_voters(3);
+    let began = sea.sim.now();
+    sea.start(3);
+    sea.expect_normal(0..4);
+    let took = sea.sim.now() - began;
+    // Each of its ranges takes the simulated disk and network 20 ms.
+    assert!(took < 2 * SECOND, "it takes {took:?}");
+}
