@@ -54,7 +54,7 @@ pub fn pool_name(class: Class) -> &'static str {
     match class {
         Class::Compaction => "CompactionExecutor",
         Class::Flush => "MemtableFlushWriter",
-        Class::Reshard | Class::Maintenance | Class::Streaming => class.name(),
+        Class::Reshard | Class::Maintenance | Class::Streaming | Class::Repair => class.name(),
     }
 }
 

@@ -83,11 +83,13 @@ pub enum Bug {
     UnflushedMove,
     /// Tombstones of a tablet are purged while older data of it is on its way from another node.
     PurgedBeforeArrival,
+    /// A repair does not compare range tombstones.
+    UncomparedRanges,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 39] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedAcceptance,
@@ -126,6 +128,7 @@ impl Bug {
         Self::EarlyBatchEnd,
         Self::UnflushedMove,
         Self::PurgedBeforeArrival,
+        Self::UncomparedRanges,
     ];
 }
 

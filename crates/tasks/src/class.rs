@@ -21,16 +21,19 @@ pub enum Class {
     Maintenance,
     /// Sstables copied between nodes, in both directions.
     Streaming,
+    /// Rows compared with other replicas, and written where they are missing.
+    Repair,
 }
 
 impl Class {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Flush,
         Self::Compaction,
         Self::Reshard,
         Self::Maintenance,
         Self::Streaming,
+        Self::Repair,
     ];
 
     /// In the API and in metrics.
@@ -42,6 +45,7 @@ impl Class {
             Self::Reshard => "reshard",
             Self::Maintenance => "maintenance",
             Self::Streaming => "streaming",
+            Self::Repair => "repair",
         }
     }
 
@@ -56,7 +60,7 @@ impl Class {
     pub fn workers_default(self) -> u32 {
         match self {
             Self::Flush => 2,
-            Self::Compaction | Self::Reshard | Self::Maintenance | Self::Streaming => 1,
+            Self::Compaction | Self::Reshard | Self::Maintenance | Self::Streaming | Self::Repair => 1,
         }
     }
 }

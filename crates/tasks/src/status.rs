@@ -22,14 +22,17 @@ pub enum Module {
     Tablets,
     /// Copying sstables between nodes.
     Streaming,
+    /// Making replicas equal.
+    Repair,
 }
 
 impl Module {
     /// All of them, by name.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Compaction,
         Self::Flush,
         Self::Quarantine,
+        Self::Repair,
         Self::Snapshot,
         Self::Streaming,
         Self::Tablets,
@@ -47,6 +50,7 @@ impl Module {
             Self::Snapshot => "snapshot",
             Self::Tablets => "tablets",
             Self::Streaming => "streaming",
+            Self::Repair => "repair",
         }
     }
 

@@ -1,0 +1,95 @@
+//! What the fuzzer of a repair's messages needs: real bytes to begin with, and the decoders.
+
+use mutation::Bound;
+use replica::TokenRange;
+use schema::TableId;
+use types::Token;
+use uuid::Uuid;
+
+use crate::error::Refusal;
+use crate::message::{
+    Apply, Bucket, Compare, Exchange, Given, Open, RepairId, Stretch, decode_answer, decode_compared, decode_exchanged,
+};
+use crate::place::Place;
+
+const ID: RepairId = RepairId(0x1234_5678_9abc_def0);
+
+/// One message of each kind.
+#[must_use]
+pub fn seeds() -> Vec<Vec<u8>> {
+    let open = Open {
+        id: ID,
+        table: TableId(Uuid::from_u128(3)),
+        range: TokenRange {
+            after: Token(-5),
+            to: Token(5),
+        },
+        truncated_at: 12,
+        now: 1_000,
+        gc_before: 900,
+        columns: 77,
+    };
+    let inside = Place::Inside {
+        token: Token(4),
+        key: b"key".to_vec(),
+        bound: Bound::after(b"\0\x04row7"),
+    };
+    let buckets = [
+        Bucket {
+            end: Place::Token(Token(3)),
+            hash: 1,
+        },
+        Bucket {
+            end: inside.clone(),
+            hash: u128::MAX,
+        },
+    ];
+    let exchange = Exchange {
+        id: ID,
+        stretches: vec![Stretch {
+            from: Place::Token(Token(3)),
+            to: inside.clone(),
+            hashes: vec![1, 2, 3],
+        }],
+    };
+    let given = Given {
+        end: Some(inside),
+        has: vec![0b101],
+        mutations: vec![b"one".to_vec(), Vec::new()],
+    };
+    let mut exchanged = Vec::new();
+    given.put(&mut exchanged);
+    let apply = Apply {
+        id: ID,
+        mutations: vec![b"one", b"two"],
+    };
+    vec![
+        ID.encode(),
+        open.encode(),
+        Compare::encode(ID, &Place::Token(Token(-5)), &buckets),
+        exchange.encode(),
+        apply.encode(),
+        vec![0, 1, 0],
+        exchanged,
+        Refusal::Missing("me-7-big-0".to_owned()).encode(),
+    ]
+}
+
+/// Reads the bytes in every way; what is read is written as it was read.
+pub fn read(bytes: &[u8]) {
+    let _ = RepairId::decode(bytes).map(|id| assert_eq!(id.encode(), bytes));
+    let _ = Open::decode(bytes).map(|open| assert_eq!(Open::decode(&open.encode()), Ok(open)));
+    if let Ok(compare) = Compare::decode(bytes) {
+        let again = Compare::encode(compare.id, &compare.from, &compare.buckets);
+        assert_eq!(Compare::decode(&again), Ok(compare));
+    }
+    let _ = Exchange::decode(bytes).map(|exchange| assert_eq!(Exchange::decode(&exchange.encode()), Ok(exchange)));
+    let _ = Apply::decode(bytes).map(|apply| assert_eq!(Apply::decode(&apply.encode()), Ok(apply.clone())));
+    if let Ok(given) = decode_exchanged(bytes) {
+        let mut again = Vec::new();
+        given.iter().for_each(|one| one.put(&mut again));
+        assert_eq!(decode_exchanged(&again), Ok(given));
+    }
+    let _ = decode_compared(bytes);
+    let _ = decode_answer(bytes);
+}

@@ -1,0 +1,83 @@
+//! What a shard counts of its repairs, and those in which it takes part.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use runtime::Semaphore;
+
+use crate::message::RepairId;
+use crate::serve::{SERVING_MAX, Session};
+
+/// Closed repairs that are remembered, so that a late request to open one does not open it again.
+const CLOSED_KEPT: usize = 64;
+
+/// What a shard did since its start, and does now.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct RepairMetrics {
+    /// Rows and deletions that this shard hashed for its own repairs.
+    pub compared_rows: u64,
+    /// Rows and deletions that a replica lacked, for each replica.
+    pub differing_rows: u64,
+    /// Bytes of requests and answers sent to other nodes.
+    pub sent_bytes: u64,
+    /// Bytes of requests and answers received from other nodes.
+    pub received_bytes: u64,
+    /// Repairs of this shard that run.
+    pub running: u64,
+    /// Repairs of other shards in which this one takes part.
+    pub serving: u64,
+    /// Repairs of this shard that ended with an error.
+    pub failed: u64,
+    /// Repairs of other shards that ended with an error here.
+    pub failed_serving: u64,
+}
+
+/// The repairs of a shard.
+pub(crate) struct Repairs {
+    pub(crate) metrics: Cell<RepairMetrics>,
+    pub(crate) sessions: RefCell<BTreeMap<RepairId, Rc<Session>>>,
+    closed: RefCell<VecDeque<RepairId>>,
+    /// Requests that are worked on.
+    pub(crate) serving: Semaphore,
+}
+
+impl Repairs {
+    /// Those of this shard.
+    pub(crate) fn local() -> Rc<Self> {
+        runtime::local().unwrap_or_else(|| {
+            let repairs = Rc::new(Self {
+                metrics: Cell::default(),
+                sessions: RefCell::default(),
+                closed: RefCell::default(),
+                serving: Semaphore::new(SERVING_MAX),
+            });
+            runtime::set_local(Rc::clone(&repairs));
+            repairs
+        })
+    }
+
+    pub(crate) fn count(&self, change: impl FnOnce(&mut RepairMetrics)) {
+        let mut metrics = self.metrics.get();
+        change(&mut metrics);
+        self.metrics.set(metrics);
+    }
+
+    pub(crate) fn note_closed(&self, id: RepairId) {
+        let mut closed = self.closed.borrow_mut();
+        closed.push_back(id);
+        if closed.len() > CLOSED_KEPT {
+            closed.pop_front();
+        }
+    }
+
+    pub(crate) fn is_closed(&self, id: RepairId) -> bool {
+        self.closed.borrow().contains(&id)
+    }
+}
+
+/// What this shard did.
+#[must_use]
+pub fn metrics() -> RepairMetrics {
+    Repairs::local().metrics.get()
+}

@@ -1,0 +1,380 @@
+//! The participant's side: the handler of this crate's verbs, and a session for each repair.
+//!
+//! A session begins with `open` and ends when the repair is closed, when nobody has asked for anything for [`SESSION_IDLE`], when an operator aborts its task, and
+//! when the table is dropped, truncated or altered or a tablet leaves. Requests of a repair that has no session are refused: what a node had compared before it
+//! lost power need not be there any more, so the repair begins again.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use mutation::{MutationBuilder, PartitionBlock};
+use replica::Shard;
+use rpc::{Caller, Handler, Later, RemoteError, RemoteErrorKind, Reply, Request};
+use runtime::{Group, Instant, Notify};
+use schema::TableId;
+use tasks::{Origin, Task};
+use uuid::Uuid;
+
+use crate::error::{Refusal, Trouble};
+use crate::kinds;
+use crate::message::{self, Apply, Compare, Exchange, Given, Malformed, Open, RepairId, Stretch, begin_answer};
+use crate::part::Part;
+use crate::repairs::Repairs;
+use crate::side::Side;
+use crate::units::Times;
+
+/// How long a repair stays open of which nobody asks anything.
+pub const SESSION_IDLE: Duration = Duration::from_mins(1);
+/// Most repairs in which a shard takes part at once.
+pub const SESSIONS_MAX: usize = 32;
+/// Most requests that a shard works on at once, of all repairs. Others wait in line.
+pub(crate) const SERVING_MAX: usize = 8;
+/// Most requests of one repair that run or wait.
+const REQUESTS_MAX: usize = 64;
+/// Bytes of rows that a shard reads for one answer to [`Exchange`], about.
+pub(crate) const EXCHANGE_BYTES_MAX: usize = 2 << 20;
+/// How often a session looks whether it should end.
+const LOOK_PERIOD: Duration = Duration::from_secs(1);
+
+/// A repair in which this shard takes part.
+pub(crate) struct Session {
+    id: RepairId,
+    caller: (Uuid, u32),
+    side: Side,
+    log_losses: u64,
+    asked_at: Cell<Instant>,
+    requests: Cell<usize>,
+    ended: RefCell<Option<Refusal>>,
+    changed: Notify,
+}
+
+/// Answers the verbs of this crate on this shard, once the shard's tables are open.
+#[must_use]
+pub fn handler() -> Rc<dyn Handler> {
+    Rc::new(ParticipantHandler)
+}
+
+struct ParticipantHandler;
+
+impl Handler for ParticipantHandler {
+    fn is_repeatable(&self, _verb: u16) -> bool {
+        // Merging a write twice counts once, and the rest changes nothing that counts.
+        true
+    }
+
+    fn handle(&self, request: Request<'_>) -> Reply {
+        let repairs = Repairs::local();
+        repairs.count(|metrics| metrics.received_bytes += request.body.len() as u64);
+        let handled = match request.verb {
+            message::OPEN => Open::decode(request.body).map(|open| open_session(open, request.peer)),
+            message::COMPARE => Compare::decode(request.body).map(|compare| {
+                serve(compare.id, request.peer, async move |session: &Session| {
+                    session.compare(&compare).await
+                })
+            }),
+            message::EXCHANGE => Exchange::decode(request.body).map(|exchange| {
+                serve(exchange.id, request.peer, async move |session: &Session| {
+                    session.exchange(&exchange).await
+                })
+            }),
+            message::APPLY => apply(request.body, request.peer),
+            message::CLOSE => RepairId::decode(request.body).map(|id| close(id, request.peer)),
+            verb => return Reply::Err(RemoteError::unknown_verb(verb)),
+        };
+        handled.unwrap_or_else(|malformed| Reply::Err(rejected(malformed)))
+    }
+}
+
+fn rejected(malformed: Malformed) -> RemoteError {
+    RemoteError {
+        kind: RemoteErrorKind::Rejected,
+        message: malformed.0.to_owned(),
+    }
+}
+
+fn refused(refusal: &Refusal) -> Reply {
+    Reply::Now(refusal.encode())
+}
+
+/// Begins a session, or says that it has begun.
+fn open_session(open: Open, caller: &Caller) -> Reply {
+    let repairs = Repairs::local();
+    let caller = (caller.host_id, caller.shard);
+    if let Some(session) = repairs.session_of(open.id, caller) {
+        session.asked_at.set(runtime::now());
+        return Reply::Now(begin_answer());
+    }
+    let Some(shard) = runtime::local::<Shard>() else {
+        return Reply::Err(RemoteError {
+            kind: RemoteErrorKind::Refused,
+            message: "the node is starting".to_owned(),
+        });
+    };
+    let Some(store) = shard.store(open.table) else {
+        return refused(&Refusal::UnknownTable);
+    };
+    let truncated_at = store.truncated_at.get();
+    if open.truncated_at != truncated_at || store.truncation() > truncated_at {
+        return refused(&Refusal::Truncated);
+    }
+    if repairs.is_closed(open.id) {
+        return refused(&Refusal::Ended);
+    }
+    if repairs.sessions.borrow().len() >= SESSIONS_MAX {
+        return refused(&Refusal::Overloaded);
+    }
+    let times = Times {
+        now: open.now,
+        gc_before: open.gc_before,
+    };
+    let spec = replica::kinds::of_range(&kinds::SERVE_REPAIR, &store, open.range, 0);
+    let task = shard.tasks().start(spec, &Origin::Node);
+    task.begin();
+    let mut side = Side::new(&shard, &store, open.range, times, task.control());
+    side.counts_bytes = true;
+    let checked = match side.columns == open.columns {
+        true => side.check_whole(),
+        false => Err(Trouble::SchemaDiffers),
+    };
+    if let Err(trouble) = checked {
+        let refusal = Refusal::from(trouble);
+        task.failed(&refusal.to_string());
+        return refused(&refusal);
+    }
+    let session = Rc::new(Session {
+        id: open.id,
+        caller,
+        log_losses: shard.log.losses(),
+        side,
+        asked_at: Cell::new(runtime::now()),
+        requests: Cell::new(0),
+        ended: RefCell::default(),
+        changed: Notify::new(),
+    });
+    repairs.sessions.borrow_mut().insert(open.id, session.clone());
+    repairs.count(|metrics| metrics.serving += 1);
+    drop(runtime::spawn_in(Group::BACKGROUND, session.live(repairs, task)));
+    Reply::Now(begin_answer())
+}
+
+/// Ends a session, when everything that its repair relies on is still so.
+fn close(id: RepairId, caller: &Caller) -> Reply {
+    if Repairs::local().is_closed(id) {
+        // The answer was lost.
+        return Reply::Now(begin_answer());
+    }
+    serve(id, caller, async move |session: &Session| {
+        session.side.check_whole()?;
+        session.side.persist(session.log_losses).await?;
+        session.side.check_whole()?;
+        Repairs::local().note_closed(id);
+        session.end(Refusal::Ended);
+        Ok(begin_answer())
+    })
+}
+
+/// Writes mutations. They are checked before the answer is promised, because they are borrowed from the request.
+fn apply(body: &[u8], caller: &Caller) -> Result<Reply, Malformed> {
+    let apply = Apply::decode(body)?;
+    let Some(session) = Repairs::local().session_of(apply.id, (caller.host_id, caller.shard)) else {
+        return Ok(refused(&Refusal::Ended));
+    };
+    let checked = apply.mutations.iter().map(|bytes| session.side.token_of_peers(bytes));
+    let columns = session.side.check();
+    if columns.is_ok() {
+        checked.map(|token| token.map(|_| ())).collect::<Result<(), _>>()?;
+    }
+    let mutations: Vec<Vec<u8>> = apply.mutations.iter().map(|bytes| bytes.to_vec()).collect();
+    Ok(serve(apply.id, caller, async move |session: &Session| {
+        let mutations: Vec<&[u8]> = mutations.iter().map(|bytes| &bytes[..]).collect();
+        session.side.write(&mutations).await?;
+        Ok(begin_answer())
+    }))
+}
+
+/// Does a session's work as a task in the background: a caller that gives up does not stop it half-way.
+fn serve(
+    id: RepairId,
+    caller: &Caller,
+    work: impl AsyncFnOnce(&Session) -> Result<Vec<u8>, Trouble> + 'static,
+) -> Reply {
+    let repairs = Repairs::local();
+    let Some(session) = repairs.session_of(id, (caller.host_id, caller.shard)) else {
+        return refused(&Refusal::Ended);
+    };
+    if session.requests.get() >= REQUESTS_MAX {
+        return Reply::Err(overloaded("too many requests of the repair wait"));
+    }
+    let under_way = UnderWay::of(&session);
+    let work = async move {
+        let session = &under_way.0;
+        let _permit = repairs.serving.acquire(1).await;
+        if let Some(refusal) = &*session.ended.borrow() {
+            return Ok(refusal.encode());
+        }
+        let answer = match work(session).await {
+            Ok(answer) => answer,
+            Err(Trouble::Full(reason)) => return Err(overloaded(&reason)),
+            Err(trouble) => {
+                let refusal = Refusal::from(trouble);
+                session.end(refusal.clone());
+                refusal.encode()
+            }
+        };
+        repairs.count(|metrics| metrics.sent_bytes += answer.len() as u64);
+        Ok(answer)
+    };
+    let answer: Later = Box::pin(runtime::spawn_in(Group::BACKGROUND, work));
+    Reply::Later(answer)
+}
+
+fn overloaded(reason: &str) -> RemoteError {
+    RemoteError {
+        kind: RemoteErrorKind::Overloaded,
+        message: reason.to_owned(),
+    }
+}
+
+/// A request of a session that runs or waits.
+struct UnderWay(Rc<Session>);
+
+impl UnderWay {
+    fn of(session: &Rc<Session>) -> Self {
+        session.requests.set(session.requests.get() + 1);
+        Self(Rc::clone(session))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.requests.set(self.0.requests.get() - 1);
+        self.0.asked_at.set(runtime::now());
+    }
+}
+
+impl Repairs {
+    /// The session of a repair that this caller has opened.
+    fn session_of(&self, id: RepairId, caller: (Uuid, u32)) -> Option<Rc<Session>> {
+        let sessions = self.sessions.borrow();
+        sessions.get(&id).filter(|session| session.caller == caller).cloned()
+    }
+}
+
+impl Session {
+    /// Says that nothing more is done, and why.
+    fn end(&self, refusal: Refusal) {
+        self.ended.borrow_mut().get_or_insert(refusal);
+        self.changed.notify_all();
+    }
+
+    fn is_idle(&self) -> bool {
+        self.requests.get() == 0 && runtime::now().saturating_duration_since(self.asked_at.get()) >= SESSION_IDLE
+    }
+
+    /// The life of the session.
+    async fn live(self: Rc<Self>, repairs: Rc<Repairs>, task: Task) {
+        let refusal = loop {
+            let changed = self.changed.notified();
+            if let Some(refusal) = &*self.ended.borrow() {
+                break refusal.clone();
+            }
+            if let Err(trouble) = self.side.check() {
+                break trouble.into();
+            }
+            if self.is_idle() {
+                let reason = "the other node has asked for nothing for too long";
+                break Refusal::Failed(reason.to_owned());
+            }
+            // Late or changed, it looks again.
+            let _ = runtime::timeout(LOOK_PERIOD, changed).await;
+        };
+        self.end(refusal.clone());
+        repairs.sessions.borrow_mut().remove(&self.id);
+        let ended = match refusal {
+            Refusal::Ended => Ok(()),
+            refusal => Err(refusal),
+        };
+        repairs.count(|metrics| {
+            metrics.serving -= 1;
+            metrics.failed_serving += u64::from(ended.is_err());
+        });
+        task.end(&ended);
+    }
+
+    async fn compare(&self, compare: &Compare) -> Result<Vec<u8>, Trouble> {
+        let differs = self.side.compare(&compare.from, &compare.buckets).await?;
+        let mut answer = begin_answer();
+        answer.extend(differs.into_iter().map(u8::from));
+        Ok(answer)
+    }
+
+    /// Stretch by stretch, as many as fit.
+    async fn exchange(&self, exchange: &Exchange) -> Result<Vec<u8>, Trouble> {
+        let (mut answer, mut left) = (begin_answer(), EXCHANGE_BYTES_MAX);
+        for stretch in &exchange.stretches {
+            let gathered = self.side.gather(&stretch.from, &stretch.to, left.max(1)).await?;
+            let mut given = select(self.side.table.id, stretch, &gathered.parts);
+            given.end = gathered.end;
+            given.put(&mut answer);
+            left = left.saturating_sub(gathered.bytes);
+            if left == 0 {
+                break;
+            }
+        }
+        Ok(answer)
+    }
+}
+
+/// Which of the other's units are among these, and the units among these that the other does not have. Where the other has units that are not here, hidden deletions
+/// may be why: then they are given too.
+fn select(table: TableId, stretch: &Stretch, parts: &[Part]) -> Given {
+    let known: BTreeMap<u128, usize> = stretch
+        .hashes
+        .iter()
+        .enumerate()
+        .map(|(at, hash)| (*hash, at))
+        .collect();
+    let mut has = vec![0; stretch.hashes.len().div_ceil(8)];
+    for hash in parts.iter().flat_map(Part::hashes) {
+        if let Some(at) = known.get(&hash) {
+            has[at / 8] |= 1 << (at % 8);
+        }
+    }
+    let given = Given {
+        end: None,
+        has,
+        mutations: Vec::new(),
+    };
+    let lacks_some = (0..stretch.hashes.len()).any(|at| !given.has(at));
+    let picked = parts
+        .iter()
+        .map(|part| part.pick(&|hash| !known.contains_key(&hash), lacks_some));
+    let mutations = picked
+        .filter(|block| !block.is_empty())
+        .map(|block| packed(table, &block));
+    Given {
+        mutations: mutations.collect(),
+        ..given
+    }
+}
+
+/// The mutation that makes a block.
+fn packed(table: TableId, block: &PartitionBlock) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut builder = MutationBuilder::begin(&mut out, table, block.key());
+    if !block.tombstone.is_none() {
+        builder.partition_tombstone(block.tombstone);
+    }
+    if let Some(row) = block.static_row() {
+        builder.static_row(|out| out.extend_from_slice(row.bytes()));
+    }
+    for (clustering, row) in block.rows() {
+        builder.row(clustering, |out| out.extend_from_slice(row.bytes()));
+    }
+    for range in &block.range_tombstones {
+        builder.range_tombstone(range);
+    }
+    out
+}

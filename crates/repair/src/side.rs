@@ -1,0 +1,364 @@
+//! What a shard does on either side of a repair: read, compare, write.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use mutation::{Bound, Mutation, PartitionBlock};
+use replica::{Baseline, Shard, TableStore, TokenRange, WriteError, split_block};
+use schema::Table;
+use tasks::JobControl;
+use types::Token;
+use types::token::token_of;
+
+use crate::error::Trouble;
+use crate::message::{Bucket, Malformed, columns_of};
+use crate::part::{Part, append};
+use crate::place::Place;
+use crate::units::{Hasher, Times};
+use crate::walk::{Piece, Walk, give_way};
+
+/// Bytes that a comparison reads before it ends early.
+pub(crate) const COMPARE_BYTES_MAX: usize = 32 << 20;
+/// Bytes that are accounted for at once.
+const SPEND_BYTES: usize = 256 << 10;
+
+/// One replica, as it is for the length of a repair.
+pub(crate) struct Side {
+    pub(crate) shard: Rc<Shard>,
+    pub(crate) store: Rc<TableStore>,
+    pub(crate) table: Arc<Table>,
+    pub(crate) range: TokenRange,
+    pub(crate) times: Times,
+    pub(crate) columns: u128,
+    pub(crate) control: JobControl,
+    /// Whether bytes that are read are the progress of the task.
+    pub(crate) counts_bytes: bool,
+    baseline: Baseline,
+}
+
+/// What a replica has of a stretch.
+pub(crate) struct Gathered {
+    pub(crate) parts: Vec<Part>,
+    /// Where it ends, when that is before the end of the stretch.
+    pub(crate) end: Option<Place>,
+    /// Bytes of it, about.
+    pub(crate) bytes: usize,
+}
+
+/// Bytes that were read and not accounted for.
+pub(crate) struct Unpaid<'a> {
+    side: &'a Side,
+    bytes: usize,
+}
+
+impl Unpaid<'_> {
+    /// Accounts for bytes, and gives way.
+    pub(crate) async fn add(&mut self, bytes: usize) -> Result<(), Trouble> {
+        self.bytes += bytes;
+        if self.bytes >= SPEND_BYTES {
+            self.settle().await?;
+        }
+        give_way().await;
+        Ok(())
+    }
+
+    /// Accounts for what was put off.
+    pub(crate) async fn settle(&mut self) -> Result<(), Trouble> {
+        let bytes = std::mem::take(&mut self.bytes) as u64;
+        let control = &self.side.control;
+        control.spend_on_shard(bytes).await;
+        if self.side.counts_bytes {
+            control.advance(bytes);
+        }
+        match control.is_aborted() {
+            true => Err(Trouble::Aborted),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Side {
+    /// The replica as it is now.
+    pub(crate) fn new(
+        shard: &Rc<Shard>,
+        store: &Rc<TableStore>,
+        range: TokenRange,
+        times: Times,
+        control: JobControl,
+    ) -> Self {
+        let table = store.table();
+        Self {
+            baseline: Baseline::of(shard, store),
+            columns: columns_of(&table),
+            shard: shard.clone(),
+            store: store.clone(),
+            table,
+            range,
+            times,
+            control,
+            counts_bytes: false,
+        }
+    }
+
+    /// Whether what was found out since the beginning still holds.
+    pub(crate) fn check(&self) -> Result<(), Trouble> {
+        if self.control.is_aborted() {
+            return Err(Trouble::Aborted);
+        }
+        self.baseline.check_range(self.range)?;
+        if !self.store.covers(self.range.after, self.range.to) {
+            return Err(Trouble::NotHere);
+        }
+        if self.store.is_observed() {
+            return Err(Trouble::Observed);
+        }
+        let now = self.store.table();
+        if !Arc::ptr_eq(&now, &self.table) && columns_of(&now) != self.columns {
+            return Err(Trouble::SchemaDiffers);
+        }
+        Ok(())
+    }
+
+    /// The same, and whether every sstable of the range is there and trusted.
+    pub(crate) fn check_whole(&self) -> Result<(), Trouble> {
+        self.check()?;
+        let tokens = (Token(self.range.after.0.saturating_add(1)), self.range.to);
+        for tablet in self.store.tablets().iter() {
+            if !tablet.range.intersects(self.range) {
+                continue;
+            }
+            let version = tablet.version();
+            version.check_whole(tokens)?;
+            let is_suspect = version
+                .sstables
+                .iter()
+                .any(|sstable| sstable.is_suspect() && self.range.overlaps(sstable.tokens()));
+            if is_suspect {
+                let reason = "damage was found in an sstable of the range, and it is being examined";
+                return Err(Trouble::Missing(reason.to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn unpaid(&self) -> Unpaid<'_> {
+        Unpaid { side: self, bytes: 0 }
+    }
+
+    pub(crate) fn walk(&self, from: &Place, to: &Place) -> Result<Walk, Trouble> {
+        self.check()?;
+        Walk::new(&self.shard, &self.store, &self.table, (from, to))
+    }
+
+    /// What is here between two places, up to about so many bytes.
+    pub(crate) async fn gather(&self, from: &Place, to: &Place, bytes_max: usize) -> Result<Gathered, Trouble> {
+        let mut walk = self.walk(from, to)?;
+        let mut unpaid = self.unpaid();
+        let mut gathered = Gathered {
+            parts: Vec::new(),
+            end: None,
+            bytes: 0,
+        };
+        let mut open: Option<Piece> = None;
+        let part = |piece: Piece| Part::new(&self.table, self.times, &piece.block, piece.begins);
+        while let Some(piece) = walk.next().await? {
+            let bytes = bytes_of(&piece.block);
+            gathered.bytes += bytes;
+            let is_full = gathered.bytes >= bytes_max;
+            if is_full {
+                gathered.end = Some(Place::behind(&piece.block));
+            }
+            match &mut open {
+                Some(whole) if is_same_partition(&whole.block, &piece.block) => {
+                    append(&self.table.clustering_order, &mut whole.block, &piece.block);
+                }
+                _ => gathered.parts.extend(open.replace(piece).map(part)),
+            }
+            unpaid.add(bytes).await?;
+            if is_full {
+                break;
+            }
+        }
+        gathered.parts.extend(open.map(part));
+        unpaid.settle().await?;
+        let is_last = |end: &Place| end.compare(to, &self.table.clustering_order).is_ge();
+        gathered.end = gathered.end.filter(|end| !is_last(end));
+        self.check()?;
+        Ok(gathered)
+    }
+
+    /// Which of these buckets, one behind the other, are others here. Ends early when there is much to read.
+    pub(crate) async fn compare(&self, from: &Place, buckets: &[Bucket]) -> Result<Vec<bool>, Trouble> {
+        let Some(last) = buckets.last() else {
+            return Ok(Vec::new());
+        };
+        let mut comparison = Comparison {
+            hasher: Hasher::new(self.table.clone(), self.times),
+            table: self.table.clone(),
+            buckets,
+            differs: Vec::with_capacity(buckets.len()),
+            sum: 0,
+        };
+        let mut walk = self.walk(from, &last.end)?;
+        let (mut unpaid, mut read) = (self.unpaid(), 0);
+        while let Some(piece) = walk.next().await? {
+            let bytes = bytes_of(&piece.block);
+            comparison.add(piece);
+            unpaid.add(bytes).await?;
+            read += bytes;
+            if read >= COMPARE_BYTES_MAX && comparison.differs.len() < buckets.len() {
+                comparison.differs.push(true);
+                unpaid.settle().await?;
+                self.check()?;
+                return Ok(comparison.differs);
+            }
+        }
+        while comparison.differs.len() < buckets.len() {
+            comparison.close();
+        }
+        unpaid.settle().await?;
+        self.check()?;
+        Ok(comparison.differs)
+    }
+
+    /// The token of a mutation that a peer sent, if the table takes it.
+    pub(crate) fn token_of_peers(&self, bytes: &[u8]) -> Result<Token, Malformed> {
+        let mutation = Mutation::new(bytes).ok_or(Malformed("a mutation is cut short"))?;
+        if mutation.table != self.table.id {
+            return Err(Malformed("a mutation is of another table"));
+        }
+        let valid = mutation.validate(&self.table.layout);
+        valid.map_err(|_| Malformed("a mutation is not of the table's layout"))?;
+        let token = token_of(mutation.key);
+        match self.range.contains(token) {
+            true => Ok(token),
+            false => Err(Malformed("a mutation is outside the range")),
+        }
+    }
+
+    /// Writes mutations of the range, as durably as what is acknowledged.
+    pub(crate) async fn write(&self, mutations: &[&[u8]]) -> Result<(), Trouble> {
+        let losses = self.shard.log.losses();
+        for bytes in mutations {
+            let mutation = Mutation::new(bytes).expect("it was packed or checked just now");
+            let token = token_of(mutation.key);
+            loop {
+                // In the step of the write.
+                self.check()?;
+                match self.shard.write(&self.store, token, &mutation) {
+                    Ok(_) => break,
+                    Err(WriteError::NotHere(_)) => return Err(Trouble::NotHere),
+                    Err(WriteError::Log(error)) => return Err(Trouble::Log(error.to_string())),
+                    Err(WriteError::MemoryFull) => {
+                        let room = self.shard.room().await;
+                        room.map_err(|error| Trouble::Full(error.to_string()))?;
+                    }
+                }
+            }
+            give_way().await;
+        }
+        self.persist(losses).await
+    }
+
+    /// Makes what was applied here so far as durable as what is acknowledged.
+    pub(crate) async fn persist(&self, losses: u64) -> Result<(), Trouble> {
+        let log = &self.shard.log;
+        let position = self.shard.commit().map_err(|error| Trouble::Log(error.to_string()))?;
+        if log.is_batch() {
+            let synced = log.synced(position).await;
+            synced.map_err(|error| Trouble::Log(error.to_string()))?;
+        }
+        match log.losses() == losses {
+            true => Ok(()),
+            false => Err(Trouble::Log("a write of the commitlog failed meanwhile".to_owned())),
+        }
+    }
+}
+
+fn is_same_partition(a: &PartitionBlock, b: &PartitionBlock) -> bool {
+    (a.token, a.key()) == (b.token, b.key())
+}
+
+/// The bytes of a block, about.
+pub(crate) fn bytes_of(block: &PartitionBlock) -> usize {
+    block.size() + 64 * block.range_tombstones.len()
+}
+
+/// Hashes what is here, bucket by bucket.
+struct Comparison<'a> {
+    hasher: Hasher,
+    table: Arc<Table>,
+    buckets: &'a [Bucket],
+    /// Of the buckets that are closed.
+    differs: Vec<bool>,
+    /// Of the units in the bucket that is not.
+    sum: u128,
+}
+
+/// Where a bucket ends, seen from a block.
+enum End {
+    /// Before it.
+    Before,
+    /// In it.
+    Inside(Bound),
+    /// At its end, or behind.
+    Behind,
+}
+
+impl Comparison<'_> {
+    fn close(&mut self) {
+        let sum = &mut self.sum;
+        self.hasher.end(&mut |_, hash| *sum = sum.wrapping_add(hash));
+        if let Some(bucket) = self.buckets.get(self.differs.len()) {
+            self.differs.push(*sum != bucket.hash);
+        }
+        *sum = 0;
+    }
+
+    fn end_in(&self, block: &PartitionBlock) -> Option<End> {
+        let end = &self.buckets.get(self.differs.len())?.end;
+        Some(match end {
+            Place::Token(token) if *token < block.token => End::Before,
+            Place::Token(_) => End::Behind,
+            Place::Inside { token, key, bound } => match (*token, &key[..]).cmp(&(block.token, block.key())) {
+                std::cmp::Ordering::Less => End::Before,
+                std::cmp::Ordering::Greater => End::Behind,
+                std::cmp::Ordering::Equal => {
+                    let order = &self.table.clustering_order;
+                    let covered = block.covered.as_ref();
+                    let is_inside =
+                        covered.map_or(*bound != Bound::top(), |covered| bound.compare(order, covered).is_lt());
+                    if is_inside {
+                        End::Inside(bound.clone())
+                    } else {
+                        End::Behind
+                    }
+                }
+            },
+        })
+    }
+
+    fn add(&mut self, mut piece: Piece) {
+        while let Some(end) = self.end_in(&piece.block) {
+            match end {
+                End::Before => self.close(),
+                End::Inside(bound) => {
+                    let far = split_block(&mut piece.block, &bound, &self.table.clustering_order, false);
+                    self.hash(&piece);
+                    self.close();
+                    piece = Piece {
+                        block: far,
+                        begins: false,
+                    };
+                }
+                End::Behind => return self.hash(&piece),
+            }
+        }
+    }
+
+    fn hash(&mut self, piece: &Piece) {
+        let sum = &mut self.sum;
+        let mut add = |_, hash: u128| *sum = sum.wrapping_add(hash);
+        self.hasher.add(&piece.block, piece.begins, &mut add);
+    }
+}
