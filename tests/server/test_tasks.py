@@ -6,7 +6,7 @@ import pytest
 from harness import cql
 from harness.node import NodeFailed
 
-CLASSES = ("flush", "compaction", "reshard", "maintenance", "streaming")
+CLASSES = ("flush", "compaction", "reshard", "maintenance", "streaming", "repair")
 
 
 pytestmark = pytest.mark.ceto_only("the paths are those of a ceto node")

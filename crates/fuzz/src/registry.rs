@@ -54,6 +54,7 @@ pub const TARGETS: &[Target] = &[
         inputs_per_round: 500,
         memory_base: 4 << 20,
     },
+    target_of("repair", repair::fuzz::seeds, repair::fuzz::read),
     target_of("streaming", streaming::fuzz::seeds, streaming::fuzz::read),
     Target {
         // A chunk of a map finds the highest shard of each node by the node's number: up to 65,536 of six bytes.

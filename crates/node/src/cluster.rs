@@ -47,19 +47,21 @@ struct InternodeHandler {
     replica: ReplicaHandler,
     cluster: Rc<dyn Handler>,
     streaming: Rc<dyn Handler>,
+    repair: Rc<dyn Handler>,
 }
 
 impl Handler for InternodeHandler {
     fn handle(&self, request: Request<'_>) -> Reply {
         match request.verb {
             ::cluster::FIRST_VERB..=::cluster::LAST_VERB => self.cluster.handle(request),
-            streaming::FIRST_VERB..=streaming::LAST_VERB if !self.shared.have_met(Stage::Finished) => {
+            streaming::FIRST_VERB..=repair::LAST_VERB if !self.shared.have_met(Stage::Finished) => {
                 Reply::Err(RemoteError {
                     kind: RemoteErrorKind::Refused,
                     message: "the node is starting".to_owned(),
                 })
             }
             streaming::FIRST_VERB..=streaming::LAST_VERB => self.streaming.handle(request),
+            repair::FIRST_VERB..=repair::LAST_VERB => self.repair.handle(request),
             // Who did not notice that the node ended takes it for up. What another shard has not finished nobody may read.
             verb if verb < ::cluster::FIRST_VERB && !self.shared.have_met(Stage::Finished) => {
                 Reply::Err(RemoteError::failed("the node is starting"))
@@ -73,6 +75,7 @@ impl Handler for InternodeHandler {
         match verb {
             ::cluster::FIRST_VERB..=::cluster::LAST_VERB => self.cluster.is_repeatable(verb),
             streaming::FIRST_VERB..=streaming::LAST_VERB => self.streaming.is_repeatable(verb),
+            repair::FIRST_VERB..=repair::LAST_VERB => self.repair.is_repeatable(verb),
             verb => self.replica.is_repeatable(verb),
         }
     }
@@ -120,6 +123,7 @@ pub(crate) async fn accept_nodes(shared: &Arc<Shared>) -> Result<Option<Rc<Rpc>>
         replica: ReplicaHandler::default(),
         cluster: ::cluster::handler(),
         streaming: streaming::handler(),
+        repair: repair::handler(),
     };
     let rpc = Rpc::start(rpc_config, Rc::new(handler))
         .map_err(|e| format!("cannot listen for other nodes on {address}: {e}"))?;

@@ -10,7 +10,7 @@ use crate::error::RepairError;
 use crate::message::{self, Apply, Compare, Exchange, Given, Malformed, Stretch, decode_compared, decode_exchanged};
 use crate::part::{Missing, Part, merge};
 use crate::place::Place;
-use crate::run::{Hashed, Mode, Run};
+use crate::run::{Hashed, Mode, PLACES_BYTES_MAX, Run};
 use crate::serve::EXCHANGE_BYTES_MAX;
 use crate::walk::give_way;
 
@@ -78,6 +78,7 @@ impl Run {
             let own = self.gather(&mut left).await?;
             let exchange = Exchange {
                 id: self.id,
+                has_others: self.request.others.len() > 1,
                 stretches: own.iter().map(|own| own.stretch.clone()).collect(),
             };
             let contents = self.ask_all(message::EXCHANGE, &exchange.encode()).await?;
@@ -117,11 +118,12 @@ impl Run {
 
     /// What this replica has of the next stretches, as many as one request may have.
     async fn gather(&self, left: &mut VecDeque<(Place, Place)>) -> Result<Vec<Own>, RepairError> {
-        let (mut all, mut bytes) = (Vec::new(), 0);
-        while bytes < EXCHANGE_BYTES_MAX && all.len() < STRETCHES_MAX {
+        let (mut all, mut bytes, mut places) = (Vec::new(), 0, 0);
+        while bytes < EXCHANGE_BYTES_MAX && places < PLACES_BYTES_MAX && all.len() < STRETCHES_MAX {
             let Some((from, to)) = left.pop_front() else { break };
             let gathered = self.side.gather(&from, &to, EXCHANGE_BYTES_MAX).await?;
             bytes += gathered.bytes;
+            places += from.len() + to.len();
             let mut here = to;
             if let Some(end) = gathered.end {
                 left.push_front((end.clone(), std::mem::replace(&mut here, end)));

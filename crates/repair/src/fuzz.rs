@@ -46,6 +46,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     ];
     let exchange = Exchange {
         id: ID,
+        has_others: true,
         stretches: vec![Stretch {
             from: Place::Token(Token(3)),
             to: inside.clone(),

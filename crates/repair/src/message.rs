@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 70 open | repair, `u8[16]` table, `i64` after, `i64` to, `u64` truncation, `u32` now, `u32` grace begin, `u128` fingerprint of the columns | empty |
 //! | 71 compare | repair, place, buckets: each its end as a place, `u128` hash | `u8` for each bucket: 0 equal, 1 different; it may end early |
-//! | 72 exchange | repair, vint stretches: each two places, vint hashes, `u128` each | stretches, as many as fit, at least one |
+//! | 72 exchange | repair, `u8` 1 when there are other participants, vint stretches: each two places, vint hashes, `u128` each | stretches, as many as fit, at least one |
 //! | 73 apply | repair, sized mutations | empty |
 //! | 74 close | repair | empty |
 //!
@@ -223,6 +223,8 @@ pub(crate) struct Stretch {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Exchange {
     pub(crate) id: RepairId,
+    /// Whether units may come from other participants too, which hidden deletions of this one may hide.
+    pub(crate) has_others: bool,
     pub(crate) stretches: Vec<Stretch>,
 }
 
@@ -231,6 +233,7 @@ impl Exchange {
         let hashes: usize = self.stretches.iter().map(|stretch| stretch.hashes.len()).sum();
         let mut out = Vec::with_capacity(32 + 48 * self.stretches.len() + 16 * hashes);
         self.id.put(&mut out);
+        out.push(u8::from(self.has_others));
         vint::put_unsigned(&mut out, self.stretches.len() as u64);
         for stretch in &self.stretches {
             stretch.from.put(&mut out);
@@ -246,6 +249,11 @@ impl Exchange {
     pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(body);
         let id = RepairId::get(&mut reader)?;
+        let has_others = match reader.get_u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err(Malformed("whether there are others, 0 or 1")),
+        };
         let count = get_count(&mut reader)?;
         let mut stretches = Vec::new();
         for _ in 0..count {
@@ -262,7 +270,12 @@ impl Exchange {
         if stretches.is_empty() {
             return Err(Malformed("nothing is asked for"));
         }
-        ended(&reader, Self { id, stretches })
+        let exchange = Self {
+            id,
+            has_others,
+            stretches,
+        };
+        ended(&reader, exchange)
     }
 }
 

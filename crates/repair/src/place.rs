@@ -63,6 +63,14 @@ impl Place {
         })
     }
 
+    /// Bytes of its key and its bound, which may be long.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Token(_) => 0,
+            Self::Inside { key, bound, .. } => key.len() + bound.prefix.len(),
+        }
+    }
+
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         match self {
             Self::Token(token) => {

@@ -32,6 +32,8 @@ const BUCKET_BYTES_MAX: usize = 1 << 20;
 const STRETCH_BYTES: usize = 4 << 20;
 /// Most buckets of a stretch.
 const BUCKETS_MAX: usize = 2_048;
+/// Bytes of keys and bounds, with which a stretch is full, and with which a request to exchange is.
+pub(crate) const PLACES_BYTES_MAX: usize = 1 << 20;
 /// Stretches that are being checked while the next is read.
 const STRETCHES_MAX: usize = 4;
 /// How often participants hear that the repair goes on.
@@ -368,6 +370,7 @@ struct Hashing {
     partitions: u64,
     all_units: u64,
     all_bytes: usize,
+    places_bytes: usize,
     /// Of the bucket that is not closed.
     sum: u128,
     units: u64,
@@ -384,6 +387,7 @@ impl Hashing {
             partitions: 0,
             all_units: 0,
             all_bytes: 0,
+            places_bytes: 0,
             sum: 0,
             units: 0,
             bucket_bytes: 0,
@@ -407,7 +411,7 @@ impl Hashing {
     }
 
     fn is_full(&self) -> bool {
-        self.all_bytes >= STRETCH_BYTES || self.buckets.len() >= BUCKETS_MAX
+        self.all_bytes >= STRETCH_BYTES || self.buckets.len() >= BUCKETS_MAX || self.places_bytes >= PLACES_BYTES_MAX
     }
 
     fn close(&mut self, end: Place) {
@@ -416,6 +420,7 @@ impl Hashing {
             *sum = sum.wrapping_add(hash);
             *units += 1;
         });
+        self.places_bytes += end.len();
         self.buckets.push(Bucket { end, hash: *sum });
         self.bytes.push(self.bucket_bytes);
         self.all_units += *units;

@@ -175,16 +175,17 @@ fn close(id: RepairId, caller: &Caller) -> Reply {
     })
 }
 
-/// Writes mutations. They are checked before the answer is promised, because they are borrowed from the request.
+/// Writes mutations, once each is checked.
 fn apply(body: &[u8], caller: &Caller) -> Result<Reply, Malformed> {
     let apply = Apply::decode(body)?;
     let Some(session) = Repairs::local().session_of(apply.id, (caller.host_id, caller.shard)) else {
         return Ok(refused(&Refusal::Ended));
     };
-    let checked = apply.mutations.iter().map(|bytes| session.side.token_of_peers(bytes));
-    let columns = session.side.check();
-    if columns.is_ok() {
-        checked.map(|token| token.map(|_| ())).collect::<Result<(), _>>()?;
+    if let Err(trouble) = session.side.check() {
+        return Ok(refused(&trouble.into()));
+    }
+    for bytes in &apply.mutations {
+        session.side.token_of_peers(bytes)?;
     }
     let mutations: Vec<Vec<u8>> = apply.mutations.iter().map(|bytes| bytes.to_vec()).collect();
     Ok(serve(apply.id, caller, async move |session: &Session| {
@@ -315,7 +316,7 @@ impl Session {
         let (mut answer, mut left) = (begin_answer(), EXCHANGE_BYTES_MAX);
         for stretch in &exchange.stretches {
             let gathered = self.side.gather(&stretch.from, &stretch.to, left.max(1)).await?;
-            let mut given = select(self.side.table.id, stretch, &gathered.parts);
+            let mut given = select(self.side.table.id, (stretch, exchange.has_others), &gathered.parts);
             given.end = gathered.end;
             given.put(&mut answer);
             left = left.saturating_sub(gathered.bytes);
@@ -327,9 +328,9 @@ impl Session {
     }
 }
 
-/// Which of the other's units are among these, and the units among these that the other does not have. Where the other has units that are not here, hidden deletions
-/// may be why: then they are given too.
-fn select(table: TableId, stretch: &Stretch, parts: &[Part]) -> Given {
+/// Which of the units that this replica was told of are among these, and the units among these that it was not told of. Hidden deletions are given too where they may hide
+/// what another replica shows: a unit that is not here, or one of another participant.
+fn select(table: TableId, (stretch, has_others): (&Stretch, bool), parts: &[Part]) -> Given {
     let known: BTreeMap<u128, usize> = stretch
         .hashes
         .iter()
@@ -347,10 +348,10 @@ fn select(table: TableId, stretch: &Stretch, parts: &[Part]) -> Given {
         has,
         mutations: Vec::new(),
     };
-    let lacks_some = (0..stretch.hashes.len()).any(|at| !given.has(at));
+    let is_hidden_wanted = has_others || (0..stretch.hashes.len()).any(|at| !given.has(at));
     let picked = parts
         .iter()
-        .map(|part| part.pick(&|hash| !known.contains_key(&hash), lacks_some));
+        .map(|part| part.pick(&|hash| !known.contains_key(&hash), is_hidden_wanted));
     let mutations = picked
         .filter(|block| !block.is_empty())
         .map(|block| packed(table, &block));

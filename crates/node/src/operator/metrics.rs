@@ -69,6 +69,7 @@ pub(super) fn of_shard(engine: &Engine) -> Vec<Metric> {
         links(&mut shard, &rpc);
     }
     streams(&mut shard, &streaming::metrics());
+    repairs(&mut shard, &repair::metrics());
     shard.metrics
 }
 
@@ -119,6 +120,47 @@ fn streams(shard: &mut Shard, metrics: &streaming::StreamMetrics) {
         "streaming_pulling",
         "Streams from other nodes that run.",
         metrics.pulling,
+    );
+}
+
+fn repairs(shard: &mut Shard, metrics: &repair::RepairMetrics) {
+    shard.count_all([
+        (
+            "repair_compared_rows_total",
+            "Rows and deletions hashed by repairs of this shard.",
+            metrics.compared_rows,
+        ),
+        (
+            "repair_differing_rows_total",
+            "Rows and deletions that a replica lacked, found by repairs of this shard.",
+            metrics.differing_rows,
+        ),
+        (
+            "repair_sent_bytes_total",
+            "Bytes of hashes and rows sent to other nodes by repairs.",
+            metrics.sent_bytes,
+        ),
+        (
+            "repair_received_bytes_total",
+            "Bytes of hashes and rows received from other nodes by repairs.",
+            metrics.received_bytes,
+        ),
+        (
+            "repair_failed_total",
+            "Repairs of this shard that ended with an error.",
+            metrics.failed,
+        ),
+        (
+            "repair_failed_serves_total",
+            "Repairs of other shards that ended with an error here.",
+            metrics.failed_serving,
+        ),
+    ]);
+    shard.gauge("repair_running", "Repairs of this shard that run.", metrics.running);
+    shard.gauge(
+        "repair_serving",
+        "Repairs of other shards in which this one takes part.",
+        metrics.serving,
     );
 }
 

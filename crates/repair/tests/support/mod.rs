@@ -1,0 +1,619 @@
+//! Nodes of one shard each in the simulator, each a replica of all of `sea.t`, that are repaired.
+//!
+//! ```text
+//! let mut sea = Sea::new(1, 3, &wide());
+//! sea.on(0, async |node| node.apply(&[write]).await);
+//! sea.repair(0, Mode::Repair).expect("nothing fails");
+//! ```
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+pub mod writer;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use commitlog::{Commitlog, SyncMode};
+use mutation::compact::{Purge, compact_block};
+use mutation::merge::merge_blocks;
+use mutation::{Cell, Column, Mutation, PartitionBlock, RowView, Tombstone};
+use repair::{Mode, Participant, RepairError, Repaired, Request};
+use replica::{
+    BlockLimits, NotedBatches, Shard, ShardOptions, TableCuts, TableStore, TabletScan, TokenRange, TruncationMark,
+};
+use rpc::{Limits, Peer, Rpc};
+use runtime::ShardId;
+use runtime::sim::{CrashKind, NodeId, Simulation, TaskQueue};
+use schema::{ColumnKind, Table, TableId, TableOptions};
+use tasks::{Origin, Spec, Tasks};
+use types::token::token_of;
+use types::{CqlType, Token};
+use uuid::Uuid;
+
+pub const SECOND: Duration = Duration::from_secs(1);
+pub const HOUR: Duration = Duration::from_hours(1);
+pub const MOMENT: Duration = Duration::from_millis(1);
+pub const WHOLE: TokenRange = TokenRange::ALL;
+pub const LOW: TokenRange = TokenRange {
+    after: Token(i64::MIN),
+    to: Token(0),
+};
+pub const HIGH: TokenRange = TokenRange {
+    after: Token(0),
+    to: Token(i64::MAX),
+};
+/// Seconds that deletions of the tables are kept.
+pub const GRACE: u32 = 1_000;
+const PORT: u16 = 7000;
+
+fn table_of(columns: &[(&str, &str, ColumnKind)]) -> Table {
+    let column = |(name, cql_type, kind): &(&str, &str, ColumnKind)| {
+        schema::Column::new(name, CqlType::parse_native(cql_type).expect("a type"), *kind)
+    };
+    let options = TableOptions {
+        gc_grace_seconds: i32::try_from(GRACE).expect("small"),
+        ..TableOptions::default()
+    };
+    let columns = columns.iter().map(column).collect();
+    Table::new("sea", "t", TableId(Uuid::from_u128(7)), columns, options)
+}
+
+/// `(k int, c int, s int static, sm map<int, blob> static, a int, e set<blob>, f frozen<list<int>>, m map<int, blob>)`.
+pub fn wide() -> Table {
+    table_of(&[
+        ("k", "int", ColumnKind::PartitionKey),
+        ("c", "int", ColumnKind::Clustering),
+        ("s", "int", ColumnKind::Static),
+        ("sm", "map<int, blob>", ColumnKind::Static),
+        ("a", "int", ColumnKind::Regular),
+        ("e", "set<blob>", ColumnKind::Regular),
+        ("f", "frozen<list<int>>", ColumnKind::Regular),
+        ("m", "map<int, blob>", ColumnKind::Regular),
+    ])
+}
+
+/// `(k int, c int, n counter)`.
+pub fn counting() -> Table {
+    table_of(&[
+        ("k", "int", ColumnKind::PartitionKey),
+        ("c", "int", ColumnKind::Clustering),
+        ("n", "counter", ColumnKind::Regular),
+    ])
+}
+
+/// `(k int, c int, v blob)`.
+pub fn plain() -> Table {
+    table_of(&[
+        ("k", "int", ColumnKind::PartitionKey),
+        ("c", "int", ColumnKind::Clustering),
+        ("v", "blob", ColumnKind::Regular),
+    ])
+}
+
+pub fn table_dir() -> PathBuf {
+    Path::new("/data/sea").join(format!("t-{}", wide().id.0.simple()))
+}
+
+/// Blocks by partition, each whole.
+pub type Content = BTreeMap<(Token, Vec<u8>), PartitionBlock>;
+/// What a client may see of content, and the deletions that no replica may have purged: a line for each.
+pub type Shown = Vec<String>;
+
+/// What a repair comes to, when it has ended.
+pub type Repairing = Rc<RefCell<Option<Result<Repaired, RepairError>>>>;
+
+/// What a task on a node works with.
+#[derive(Clone)]
+pub struct Local {
+    pub shard: Rc<Shard>,
+    pub rpc: Rc<Rpc>,
+    pub id: TableId,
+}
+
+pub fn now() -> u32 {
+    u32::try_from(runtime::wall_clock_us() / 1_000_000).expect("before 2106")
+}
+
+impl Local {
+    pub fn store(&self) -> Rc<TableStore> {
+        self.shard.store(self.id).expect("the table is open")
+    }
+
+    /// Applies mutations, where their tokens are here.
+    pub async fn apply(&self, mutations: &[Vec<u8>]) {
+        let store = self.store();
+        let mut last = None;
+        for bytes in mutations {
+            let mutation = Mutation::new(bytes).expect("a whole one");
+            let token = token_of(mutation.key);
+            if store.tablet(token).is_some() {
+                last = Some(self.shard.write(&store, token, &mutation).expect("there is room"));
+            }
+        }
+        self.shard.commit().expect("the log takes it");
+        if let Some(position) = last {
+            self.shard.log.synced(position).await.expect("the log takes it");
+        }
+    }
+
+    pub async fn flush(&self) {
+        self.shard.flush_all().await.expect("the disk works");
+    }
+
+    pub async fn compact(&self) {
+        self.shard.compact_all().await.expect("the disk works");
+    }
+
+    /// Everything that is here.
+    pub async fn content(&self) -> Content {
+        let limits = BlockLimits {
+            rows: 1_000_000,
+            bytes: 1 << 30,
+        };
+        let mut scan = TabletScan::all(&self.store(), self.shard.cache.clone(), limits);
+        let mut content = Content::new();
+        while let Some(block) = scan.next_block().await.expect("the files can be read") {
+            assert_eq!(block.covered, None, "a partition is one block");
+            content.insert((block.token, block.key().to_vec()), block);
+        }
+        content
+    }
+
+    /// What a node does when the cluster truncates the table.
+    pub async fn truncate(&self, version: u64) {
+        let store = self.store();
+        store.set_version(version, 0, version);
+        self.shard.truncate(&store).await.expect("the disk works");
+        let dir = store.dir.clone();
+        let marked = runtime::offload(move || TruncationMark::of(&dir).write(version)).await;
+        marked.expect("the disk works");
+        store.set_truncated_at(version);
+    }
+
+    /// Repairs a range with others, as a task of its own.
+    pub async fn repair(
+        &self,
+        range: TokenRange,
+        others: Vec<Participant>,
+        mode: Mode,
+    ) -> Result<Repaired, RepairError> {
+        let Some(store) = self.shard.store(self.id) else {
+            return Err(RepairError::UnknownTable);
+        };
+        let request = Request {
+            table: self.id,
+            range,
+            others,
+            now: now(),
+            mode,
+        };
+        let task = repair::kinds::repair_range(&self.shard, &store, range, &Origin::Node);
+        let repaired = repair::repair(&self.rpc, &self.shard, &request, &task).await;
+        task.end(&repaired);
+        repaired
+    }
+}
+
+/// What all of these have, merged.
+pub fn merged(table: &Table, all: &[Content]) -> Content {
+    let keys = all.iter().flat_map(|content| content.keys().cloned());
+    let keys: std::collections::BTreeSet<_> = keys.collect();
+    keys.into_iter()
+        .map(|key| {
+            let blocks: Vec<&PartitionBlock> = all.iter().filter_map(|content| content.get(&key)).collect();
+            let block = merge_blocks(&table.layout, &table.clustering_order, &blocks).expect("one has it");
+            (key, block)
+        })
+        .collect()
+}
+
+/// What of content counts at a second. Written without the code that hashes it.
+pub fn shown(table: &Table, content: &Content, now: u32) -> Shown {
+    let purge = Purge {
+        now,
+        gc_before: now - GRACE,
+        max_purgeable_timestamp: i64::MAX,
+        held: &[],
+    };
+    let mut lines = Vec::new();
+    for ((token, key), block) in content {
+        let block = compact_block(&table.layout, &table.clustering_order, block, &purge);
+        let head = format!("{} {key:02x?}", token.0);
+        if !block.tombstone.is_none() {
+            lines.push(format!("{head} deleted {}", block.tombstone.timestamp));
+        }
+        if let Some(row) = block.static_row() {
+            show_row(table, row, now, &format!("{head} static"), &mut lines);
+        }
+        for (clustering, row) in block.rows() {
+            show_row(table, row, now, &format!("{head} {clustering:02x?}"), &mut lines);
+        }
+        let mut last: Option<mutation::RangeTombstone> = None;
+        let mut ranges = Vec::new();
+        for range in block.range_tombstones {
+            match &mut last {
+                Some(last) if last.end == range.start && last.tombstone.timestamp == range.tombstone.timestamp => {
+                    last.end = range.end;
+                }
+                _ => ranges.extend(last.replace(range)),
+            }
+        }
+        ranges.extend(last);
+        lines.extend(ranges.into_iter().map(|range| {
+            let (start, end) = (range.start, range.end);
+            format!("{head} from {start:?} to {end:?} deleted {}", range.tombstone.timestamp)
+        }));
+    }
+    lines
+}
+
+fn show_row(table: &Table, row: RowView<'_>, now: u32, head: &str, lines: &mut Shown) {
+    let mut deleted = |what: &str, tombstone: Tombstone| {
+        if !tombstone.is_none() {
+            lines.push(format!("{head}{what} deleted {}", tombstone.timestamp));
+        }
+    };
+    deleted("", row.tombstone);
+    let mut cells: Vec<(String, Cell<'_>)> = Vec::new();
+    for (id, column) in row.columns(&table.layout) {
+        match column {
+            Column::Simple(cell) => cells.push((format!(" {id}"), cell)),
+            Column::Complex(complex) => {
+                deleted(&format!(" {id}"), complex.tombstone);
+                let elements = complex.elements();
+                cells.extend(elements.map(|(path, cell)| (format!(" {id}[{path:02x?}]"), cell)));
+            }
+        }
+    }
+    if let Some(marker) = row.marker {
+        match marker.is_live(now) {
+            true => lines.push(format!("{head} inserted {marker:?}")),
+            false => lines.push(format!("{head} was inserted {}", marker.timestamp)),
+        }
+    }
+    for (name, cell) in cells {
+        match cell.is_live(now) {
+            true => lines.push(format!("{head}{name} = {cell:02x?}")),
+            false => lines.push(format!("{head}{name} deleted {}", cell.timestamp)),
+        }
+    }
+}
+
+/// What a node is started with.
+#[derive(Clone)]
+struct Setup {
+    range: TokenRange,
+    table: Rc<RefCell<Arc<Table>>>,
+    host: Uuid,
+    address: SocketAddr,
+}
+
+#[derive(Default)]
+struct Seen {
+    local: RefCell<Option<Local>>,
+    tasks: TaskQueue<Local>,
+}
+
+struct Machine {
+    id: NodeId,
+    setup: Setup,
+    seen: Rc<Seen>,
+}
+
+pub struct Sea {
+    pub simulation: Simulation,
+    pub table: Table,
+    machines: Vec<Machine>,
+}
+
+fn host(number: usize) -> Uuid {
+    Uuid::from_u128(number as u128 + 1)
+}
+
+impl Sea {
+    /// Replicas of a table.
+    pub fn new(seed: u64, nodes: usize, table: &Table) -> Self {
+        let mut sea = Self {
+            simulation: Simulation::new(seed),
+            table: table.clone(),
+            machines: Vec::new(),
+        };
+        for number in 0..nodes {
+            let id = sea.simulation.add_node(1);
+            let setup = Setup {
+                range: WHOLE,
+                table: Rc::new(RefCell::new(Arc::new(table.clone()))),
+                host: host(number),
+                address: SocketAddr::new(sea.simulation.address(id), PORT),
+            };
+            let seen = Rc::new(Seen::default());
+            let (of_start, its) = (setup.clone(), seen.clone());
+            sea.simulation.start(id, move |_| {
+                let (setup, seen) = (of_start.clone(), its.clone());
+                Box::pin(async move {
+                    let local = start(&setup).await;
+                    *seen.local.borrow_mut() = Some(local.clone());
+                    seen.tasks.serve(local).await;
+                })
+            });
+            sea.machines.push(Machine { id, setup, seen });
+        }
+        for number in 0..nodes {
+            sea.await_start(number);
+        }
+        sea
+    }
+
+    fn await_start(&mut self, number: usize) {
+        let seen = self.machines[number].seen.clone();
+        let is_up = || seen.local.borrow().is_some();
+        assert!(self.simulation.run_until(HOUR, is_up), "node {number} starts");
+    }
+
+    pub fn nodes(&self) -> usize {
+        self.machines.len()
+    }
+
+    pub fn id(&self, number: usize) -> NodeId {
+        self.machines[number].id
+    }
+
+    /// All nodes but one.
+    pub fn others(&self, number: usize) -> Vec<Participant> {
+        let others = self.machines.iter().enumerate().filter(|(at, _)| *at != number);
+        others
+            .map(|(_, machine)| Participant {
+                peer: Peer::new(machine.setup.host, machine.setup.address),
+                shard: 0,
+            })
+            .collect()
+    }
+
+    pub fn local(&self, number: usize) -> Local {
+        let local = self.machines[number].seen.local.borrow().clone();
+        local.expect("the node runs")
+    }
+
+    pub fn restart(&mut self, number: usize, kind: CrashKind) {
+        self.kill(number, kind);
+        self.start_again(number);
+    }
+
+    pub fn kill(&mut self, number: usize, kind: CrashKind) {
+        let machine = &self.machines[number];
+        self.simulation.crash(machine.id, kind);
+        machine.seen.local.take();
+        machine.seen.tasks.clear();
+    }
+
+    pub fn start_again(&mut self, number: usize) {
+        let id = self.machines[number].id;
+        self.machines[number].seen.local.take();
+        self.machines[number].seen.tasks.clear();
+        self.simulation.clear_file_faults(id);
+        self.simulation.restart(id);
+        self.await_start(number);
+    }
+
+    /// Changes the table as a node knows it, as of its next start too.
+    pub fn alter(&mut self, number: usize, change: impl FnOnce(&mut Table) + 'static) {
+        let known = &self.machines[number].setup.table;
+        let mut table = (**known.borrow()).clone();
+        change(&mut table);
+        *known.borrow_mut() = Arc::new(table.clone());
+        self.on(number, |local| async move {
+            let wanted = replica::WantedTable {
+                table: Arc::new(table),
+                ranges: local.store().tablets().iter().map(|tablet| tablet.range).collect(),
+            };
+            local.shard.reconcile(&[wanted]);
+            let reopened = local.shard.reopen_sstables(&local.store()).await;
+            reopened.expect("the disk works");
+        });
+    }
+
+    pub fn spawn<T: 'static, F: Future<Output = T> + 'static>(
+        &mut self,
+        number: usize,
+        task: impl FnOnce(Local) -> F + 'static,
+    ) -> Rc<RefCell<Option<T>>> {
+        let machine = &self.machines[number];
+        self.simulation.spawn(machine.id, &machine.seen.tasks, task)
+    }
+
+    pub fn on<T: 'static, F: Future<Output = T> + 'static>(
+        &mut self,
+        number: usize,
+        task: impl FnOnce(Local) -> F + 'static,
+    ) -> T {
+        let machine = &self.machines[number];
+        self.simulation.run_task(machine.id, &machine.seen.tasks, HOUR, task)
+    }
+
+    pub fn apply(&mut self, number: usize, mutations: Vec<Vec<u8>>) {
+        self.on(number, |local| async move { local.apply(&mutations).await });
+    }
+
+    pub fn flush(&mut self, number: usize) {
+        self.on(number, |local| async move { local.flush().await });
+    }
+
+    pub fn compact(&mut self, number: usize) {
+        self.on(number, |local| async move { local.compact().await });
+    }
+
+    pub fn content(&mut self, number: usize) -> Content {
+        self.on(number, |local| async move { local.content().await })
+    }
+
+    pub fn contents(&mut self) -> Vec<Content> {
+        (0..self.nodes()).map(|number| self.content(number)).collect()
+    }
+
+    /// The second of a node's wall clock.
+    pub fn now(&mut self) -> u32 {
+        self.on(0, async |_| now())
+    }
+
+    pub fn begin_repair(&mut self, number: usize, mode: Mode) -> Repairing {
+        let others = self.others(number);
+        self.spawn(
+            number,
+            move |local| async move { local.repair(WHOLE, others, mode).await },
+        )
+    }
+
+    pub fn repair(&mut self, number: usize, mode: Mode) -> Result<Repaired, RepairError> {
+        let others = self.others(number);
+        self.on(
+            number,
+            move |local| async move { local.repair(WHOLE, others, mode).await },
+        )
+    }
+
+    /// Compares what the nodes show with what content shows.
+    pub fn assert_shows(&mut self, expected: &Content, what: &str) {
+        let (now, table) = (self.now(), self.table.clone());
+        let expected = shown(&table, expected, now);
+        for number in 0..self.nodes() {
+            let content = self.content(number);
+            let found = shown(&table, &content, now);
+            let missing: Vec<_> = expected.iter().filter(|line| !found.contains(line)).collect();
+            let more: Vec<_> = found.iter().filter(|line| !expected.contains(line)).collect();
+            assert!(
+                missing.is_empty() && more.is_empty(),
+                "{what}: node {number} lacks {missing:#?} and shows {more:#?}"
+            );
+        }
+    }
+
+    /// Each operation on a disk takes a while.
+    pub fn slow_disks(&mut self) {
+        for machine in &self.machines {
+            self.simulation.set_disk_delay(machine.id, 2 * MOMENT);
+        }
+    }
+}
+
+/// A node's start, on what a run before left.
+async fn start(setup: &Setup) -> Local {
+    for dir in ["/log", "/data"] {
+        runtime::fs::create_dir_all(dir).expect("the disk works");
+    }
+    runtime::fs::sync_dir("/").expect("the disk works");
+    let (last_segment, old_log) = commitlog::last_segment(Path::new("/log")).expect("the disk works");
+    commitlog::sync_segments(&old_log).expect("the disk works");
+    let mut last = 0;
+    if runtime::fs::exists(table_dir()) {
+        sstable::remove_unsealed(&table_dir()).expect("the disk works");
+        for descriptor in sstable::list(&table_dir()).expect("the disk works") {
+            if let sstable::Generation::Number(n) = descriptor.generation {
+                last = last.max(n);
+            }
+        }
+    }
+    let (generations, tasks) = (Arc::new(sstable::Generations::above(last)), Tasks::new(1, setup.host));
+    let table = setup.table.borrow().clone();
+    let control = tasks.start(Spec::of(&replica::kinds::RESHARD), &Origin::Node).control();
+    let cuts = TableCuts {
+        all: vec![setup.range],
+        here: vec![setup.range],
+    };
+    let prepared = replica::prepare_sstables(&table, &table_dir(), &cuts, (&generations, setup.host), &control);
+    let (files, _) = prepared.expect("the files can be opened");
+    let log = Commitlog::new(commitlog::Options {
+        dir: PathBuf::from("/log"),
+        shard: 0,
+        shards: 1,
+        segment_bytes: 1 << 20,
+        sync: SyncMode::Batch,
+        boot_id: runtime::boot_id(),
+        first_segment: last_segment + 1,
+    });
+    let options = ShardOptions {
+        shard: ShardId(0),
+        shards: 1,
+        data_dir: PathBuf::from("/data"),
+        dirty_bytes_max: 64 << 20,
+        cache_bytes_max: 1 << 20,
+        log_bytes_max: 64 << 20,
+        generations,
+        noted_batches: Arc::new(NotedBatches::new()),
+        activity: Arc::default(),
+        tasks,
+        host_id: setup.host,
+    };
+    let shard = Shard::new(options, log);
+    shard.open_table(&table, &[setup.range], &files);
+    shard.keep_old_log();
+    let nobody = async |_| Ok(());
+    let replayed = shard.replay(Path::new("/log"), runtime::boot_id(), nobody).await;
+    replayed.expect("the log is whole");
+    shard.end_replay();
+    shard.flush_all().await.expect("the disk works");
+    commitlog::remove_segments(&old_log).expect("the disk works");
+    shard.forget_old_log().await;
+    runtime::set_local(shard.clone());
+    let store = shard.store(table.id).expect("the table is open");
+    shard.set_compacts_by_itself(&store, false);
+    let truncated_at = store.truncated_at.get();
+    store.set_version(truncated_at, 0, truncated_at);
+    let config = rpc::Config {
+        listen: Some(setup.address),
+        limits: Limits {
+            ping_interval: SECOND,
+            ..Limits::default()
+        },
+        ..rpc::Config::new("sea", setup.host)
+    };
+    let rpc = Rpc::start(config, repair::handler()).expect("the port is free");
+    Local {
+        shard,
+        rpc,
+        id: table.id,
+    }
+}
+
+/// Counts how often something came out, for tests that want to see each outcome.
+#[derive(Clone, Default)]
+pub struct Tally(Rc<RefCell<BTreeMap<String, u32>>>);
+
+impl Tally {
+    pub fn note(&self, outcome: impl Into<String>) {
+        *self.0.borrow_mut().entry(outcome.into()).or_default() += 1;
+    }
+
+    pub fn has(&self, outcome: &str) -> bool {
+        self.0.borrow().contains_key(outcome)
+    }
+}
+
+impl std::fmt::Debug for Tally {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.borrow().fmt(f)
+    }
+}
+
+/// A short name of a result.
+pub fn name_of<T>(result: &Result<T, RepairError>) -> &'static str {
+    match result {
+        Ok(_) => "repaired",
+        Err(RepairError::UnknownTable) => "unknown table",
+        Err(RepairError::NotHere) => "not here",
+        Err(RepairError::NotTruncated) => "not truncated",
+        Err(RepairError::Lost(_)) => "lost",
+        Err(RepairError::SchemaDiffers) => "schema differs",
+        Err(RepairError::Observed) => "observed",
+        Err(RepairError::Missing(_)) => "missing",
+        Err(RepairError::Read(_)) => "read",
+        Err(RepairError::Write(_)) => "write",
+        Err(RepairError::Refused { .. }) => "refused",
+        Err(RepairError::Unreachable { .. }) => "unreachable",
+        Err(RepairError::Malformed { .. }) => "malformed",
+        Err(RepairError::Aborted) => "aborted",
+    }
+}
