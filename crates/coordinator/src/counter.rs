@@ -609,7 +609,31 @@ pub(crate) fn decode_answer(bytes: &[u8], level: Consistency) -> Result<Result<(
 
 #[cfg(test)]
 mod tests {
+    use schema::{Column, ColumnKind, TableId, TableOptions};
+    use types::CqlType;
+    use uuid::Uuid;
+
     use super::*;
+
+    #[test]
+    fn an_addition_finds_what_was_counted_under_another_spelling_of_the_row() {
+        let columns = vec![
+            Column::new("k", CqlType::Int, ColumnKind::PartitionKey),
+            Column::new("c", CqlType::Decimal, ColumnKind::Clustering),
+            Column::new("v", CqlType::Counter, ColumnKind::Regular),
+        ];
+        let table = Table::new("ks", "t", TableId(Uuid::nil()), columns, TableOptions::default());
+        let key = |unscaled: u8, scale: u8| vec![5, 0, 0, 0, scale, unscaled];
+        let own = OwnElements {
+            sums: BTreeMap::from([((Some(key(10, 1)), 0), 5), ((None, 1), 7)]),
+            after: 0,
+        };
+        assert_eq!(own.sum(&table, Some(&key(10, 1)), 0), 5);
+        assert_eq!(own.sum(&table, Some(&key(100, 2)), 0), 5, "1.00 names the row of 1.0");
+        assert_eq!(own.sum(&table, Some(&key(11, 1)), 0), 0);
+        assert_eq!(own.sum(&table, None, 1), 7);
+        assert_eq!(own.sum(&table, None, 0), 0);
+    }
 
     #[test]
     fn a_batch_of_which_a_part_was_added_is_not_called_undone() {

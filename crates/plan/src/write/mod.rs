@@ -367,3 +367,28 @@ impl WritePlan {
         self.partition.key_markers()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use types::CqlType;
+
+    use super::*;
+
+    #[test]
+    fn a_list_is_found_under_each_spelling_of_its_row() {
+        let order = ClusteringOrder::from_types(&[(CqlType::Decimal, false)]);
+        let key = |unscaled: u8, scale: u8| vec![5, 0, 0, 0, scale, unscaled];
+        let mut lists = ListContents::new();
+        lists.insert(&key(10, 1), 3, vec![(vec![1], vec![2])]);
+        assert!(lists.get(&order, &key(10, 1), 3).is_some());
+        assert!(
+            lists.get(&order, &key(100, 2), 3).is_some(),
+            "1.00 names the row of 1.0"
+        );
+        assert!(lists.get(&order, &key(11, 1), 3).is_none());
+        assert!(
+            lists.get(&order, &key(100, 2), 4).is_none(),
+            "the list is of another column"
+        );
+    }
+}
