@@ -19,6 +19,7 @@ use plan::selection::AggregateState;
 use plan::{BindContext, Evaluated, Operand, Row, RowSink, SelectPlan, ValueRows, key_component, put_collection};
 use schema::{ColumnKind, components};
 use stdx::vint;
+use types::Comparator;
 
 use super::Engine;
 use super::patience::Patience;
@@ -167,6 +168,9 @@ pub struct Consumer<S> {
     in_partition: bool,
     group: Option<AggregateState>,
     group_key: Vec<Option<Vec<u8>>>,
+    /// For each column of GROUP BY how its values compare: those of clustering columns may be written in several ways (1.0 and 1.00), those of a partition
+    /// key are one if their bytes are.
+    group_order: Vec<Option<Comparator>>,
     /// Limits and pages are of groups, of which each may be of many rows.
     counts_groups: bool,
     /// The clustering key of the group's first row, where groups are sorted.
@@ -220,6 +224,13 @@ fn names_any(plan: &SelectPlan, ctx: &BindContext<'_>) -> Result<bool, QueryErro
     Ok(!names_none && !restrictions.clustering.slices(table, ctx)?.is_empty())
 }
 
+fn group_order(plan: &SelectPlan) -> Vec<Option<Comparator>> {
+    let columns = plan.group_by.iter().map(|&at| &plan.table.columns[at]);
+    columns
+        .map(|column| (column.kind == ColumnKind::Clustering).then(|| column.cql_type.comparator()))
+        .collect()
+}
+
 fn too_large() -> QueryError {
     QueryError::ReadFailure(format!(
         "The result is larger than the {} MiB that a query without paging may return: use paging",
@@ -254,6 +265,7 @@ impl<S: RowSink> Consumer<S> {
             in_partition: false,
             group: None,
             group_key: Vec::new(),
+            group_order: group_order(plan),
             counts_groups: !plan.group_by.is_empty(),
             group_name: Vec::new(),
             last_row: Default::default(),
@@ -544,7 +556,7 @@ impl<S: RowSink> Consumer<S> {
             .iter()
             .map(|&c| self.row.get(c).map(<[u8]>::to_vec))
             .collect();
-        let is_new = self.group.is_none() || key != self.group_key;
+        let is_new = self.group.is_none() || !self.is_of_group(&key);
         if self.group.is_some() && is_new {
             self.finish_group(plan, ctx)?;
             if self.limit_left == 0 {
@@ -579,6 +591,15 @@ impl<S: RowSink> Consumer<S> {
             true => Flow::SkipPartition,
             false => Flow::Continue,
         })
+    }
+
+    /// Whether values of the columns of GROUP BY are those of the group.
+    fn is_of_group(&self, key: &[Option<Vec<u8>>]) -> bool {
+        let is_same = |at: usize| match (&key[at], &self.group_key[at], &self.group_order[at]) {
+            (Some(a), Some(b), Some(order)) => order.compare(a, b).is_eq(),
+            (a, b, _) => a == b,
+        };
+        (0..key.len()).all(is_same)
     }
 
     fn is_page_full(&self) -> bool {
