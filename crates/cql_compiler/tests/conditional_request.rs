@@ -149,6 +149,11 @@ fn a_request_refuses_what_one_turn_cannot_do() {
             "Invalid comparison with null for operator \">\"",
         ),
         (
+            "BEGIN BATCH UPDATE ks.t SET v = 1 WHERE k = 1 AND c = 2 IF v = 1; \
+             DELETE FROM ks.t WHERE k = 1 AND c > null; APPLY BATCH",
+            "Invalid null value in condition for column c",
+        ),
+        (
             "UPDATE ks.t SET v = 1 WHERE k = 1 AND c = 2 IF l[-1] = 1",
             "Invalid negative list index -1",
         ),
