@@ -1,7 +1,7 @@
 //! What one replica has of one partition, taken apart into units and merged with what others have.
 //!
-//! A replica keeps deletions that no other compares any more, because the others may have purged them: *hidden* ones. They matter where another replica shows
-//! what they hide, and only there ([`merge`]).
+//! A replica keeps deletions that no other compares any more, because the others may have purged them: *hidden* ones, alone or in a row of which other things count.
+//! They matter where another replica shows what they hide, and only there ([`merge`]).
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use mutation::{Bound, MutationBuilder, PartitionBlock, RangeTombstone, Tombstone
 use replica::split_block;
 use schema::{ClusteringOrder, Table, TableId};
 
-use crate::units::{Hasher, Times, Unit};
+use crate::units::{Hash, Hasher, Times, Unit};
 
 /// Forgets nothing, and takes nothing for expired.
 const KEEP_ALL: Purge<'static> = Purge {
@@ -28,10 +28,10 @@ pub(crate) struct Part {
     pub(crate) block: PartitionBlock,
     /// Whether the deletion and the static row of the partition belong to it. Without, the deletion is known but is no unit.
     begins: bool,
-    deletion: Option<u128>,
-    static_row: Option<u128>,
-    rows: Vec<Option<u128>>,
-    ranges: Vec<Option<u128>>,
+    deletion: Option<Hash>,
+    static_row: Option<Hash>,
+    rows: Vec<Option<Hash>>,
+    ranges: Vec<Option<Hash>>,
 }
 
 impl Part {
@@ -65,19 +65,29 @@ impl Part {
     /// The hashes of its units. That of a range tombstone may come several times.
     pub(crate) fn hashes(&self) -> impl Iterator<Item = u128> + '_ {
         let rows = self.rows.iter().chain(&self.ranges).flatten();
-        self.deletion.iter().chain(&self.static_row).chain(rows).copied()
+        self.deletion
+            .iter()
+            .chain(&self.static_row)
+            .chain(rows)
+            .map(|hash| hash.hash)
     }
 
     /// Whether it has deletions that nobody compares.
     pub(crate) fn has_hidden(&self) -> bool {
         self.deletion.is_none() && !self.block.tombstone.is_none()
-            || self.static_row.is_none() && self.block.static_row().is_some()
-            || self.rows.iter().chain(&self.ranges).any(Option::is_none)
+            || self.block.static_row().is_some() && is_hidden(self.static_row.as_ref())
+            || self
+                .rows
+                .iter()
+                .chain(&self.ranges)
+                .any(|hash| is_hidden(hash.as_ref()))
     }
 
-    /// The units whose hashes are wanted, and what is hidden if that is.
+    /// The units whose hashes are wanted, and those that are hidden or partly so if hidden ones are.
     pub(crate) fn pick(&self, is_wanted: &dyn Fn(u128) -> bool, is_hidden_wanted: bool) -> PartitionBlock {
-        let wants = |hash: Option<u128>| hash.map_or(is_hidden_wanted, is_wanted);
+        let wants = |hash: Option<Hash>| {
+            is_hidden_wanted && is_hidden(hash.as_ref()) || hash.is_some_and(|hash| is_wanted(hash.hash))
+        };
         let mut picked = PartitionBlock::new(self.block.token, self.block.key());
         picked.covered.clone_from(&self.block.covered);
         if wants(self.deletion) {
@@ -99,12 +109,31 @@ impl Part {
         picked
     }
 
+    /// What is there without hidden deletions.
+    fn shown(&self, table: &Table, times: Times) -> PartitionBlock {
+        let purge = Purge {
+            gc_before: times.gc_before,
+            max_purgeable_timestamp: i64::MAX,
+            ..KEEP_ALL
+        };
+        let mut shown = compact_block(&table.layout, &table.clustering_order, &self.block, &purge);
+        if !self.begins {
+            shown.tombstone = Tombstone::NONE;
+        }
+        shown
+    }
+
     /// Forgets what is behind a bound. What is cut keeps the hash of the whole.
     pub(crate) fn cut(&mut self, order: &ClusteringOrder, bound: &Bound) {
         split_block(&mut self.block, bound, order, false);
         self.rows.truncate(self.block.len());
         self.ranges.truncate(self.block.range_tombstones.len());
     }
+}
+
+/// Whether a unit has deletions that do not count: it is hidden, or has a hash and hides more.
+fn is_hidden(hash: Option<&Hash>) -> bool {
+    hash.is_none_or(|hash| hash.is_partly_hidden)
 }
 
 /// Appends a block to another one of the same partition that ends where it begins.
@@ -145,7 +174,7 @@ pub(crate) fn merge(table: &Arc<Table>, times: Times, parts: &[&Part]) -> Option
     if !parts.iter().any(|part| part.has_hidden()) {
         return Some(Merged { target: all.block });
     }
-    let shown: Vec<PartitionBlock> = parts.iter().map(|part| part.pick(&|_| true, false)).collect();
+    let shown: Vec<PartitionBlock> = parts.iter().map(|part| part.shown(table, times)).collect();
     let shown = merged(&shown.iter().collect::<Vec<_>>())?;
     let is_same = shown.hashes().eq(all.hashes());
     Some(Merged {

@@ -398,7 +398,7 @@ impl Hashing {
     fn add(&mut self, piece: &crate::walk::Piece) {
         let (sum, units) = (&mut self.sum, &mut self.units);
         self.hasher.add(&piece.block, piece.begins, &mut |_, hash| {
-            *sum = sum.wrapping_add(hash);
+            *sum = sum.wrapping_add(hash.hash);
             *units += 1;
         });
         self.bucket_bytes += bytes_of(&piece.block);
@@ -417,7 +417,7 @@ impl Hashing {
     fn close(&mut self, end: Place) {
         let (sum, units) = (&mut self.sum, &mut self.units);
         self.hasher.end(&mut |_, hash| {
-            *sum = sum.wrapping_add(hash);
+            *sum = sum.wrapping_add(hash.hash);
             *units += 1;
         });
         self.places_bytes += end.len();

@@ -14,7 +14,7 @@ use crate::error::Trouble;
 use crate::message::{Bucket, Malformed, columns_of};
 use crate::part::{Part, append};
 use crate::place::Place;
-use crate::units::{Hasher, Times};
+use crate::units::{Hash, Hasher, Times};
 use crate::walk::{Piece, Walk, give_way};
 
 /// Bytes that a comparison reads before it ends early.
@@ -308,7 +308,7 @@ enum End {
 impl Comparison<'_> {
     fn close(&mut self) {
         let sum = &mut self.sum;
-        self.hasher.end(&mut |_, hash| *sum = sum.wrapping_add(hash));
+        self.hasher.end(&mut |_, hash| *sum = sum.wrapping_add(hash.hash));
         if let Some(bucket) = self.buckets.get(self.differs.len()) {
             self.differs.push(*sum != bucket.hash);
         }
@@ -358,7 +358,7 @@ impl Comparison<'_> {
 
     fn hash(&mut self, piece: &Piece) {
         let sum = &mut self.sum;
-        let mut add = |_, hash: u128| *sum = sum.wrapping_add(hash);
+        let mut add = |_, hash: Hash| *sum = sum.wrapping_add(hash.hash);
         self.hasher.add(&piece.block, piece.begins, &mut add);
     }
 }

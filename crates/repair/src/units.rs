@@ -56,6 +56,15 @@ pub(crate) enum Unit {
     Range(Range<usize>),
 }
 
+/// What is known of a unit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Hash {
+    /// Over what counts of it.
+    pub(crate) hash: u128,
+    /// Whether it has deletions that do not count.
+    pub(crate) is_partly_hidden: bool,
+}
+
 const DELETION: u8 = 1;
 const STATIC: u8 = 2;
 const ROW: u8 = 3;
@@ -84,6 +93,8 @@ pub(crate) struct Hasher {
     /// Where the key ends.
     head: usize,
     range: Option<OpenRange>,
+    /// Whether what is being hashed has deletions that do not count.
+    is_partly_hidden: bool,
     /// Bytes hashed since the start.
     pub(crate) bytes: usize,
 }
@@ -96,13 +107,14 @@ impl Hasher {
             material: Vec::new(),
             head: 0,
             range: None,
+            is_partly_hidden: false,
             bytes: 0,
         }
     }
 
     /// Calls `unit` with each unit of a block and its hash. With `begins`, the block has the deletion and the static row of its partition. The last range tombstone
     /// comes with the next block of another place, or with [`Hasher::end`].
-    pub(crate) fn add(&mut self, block: &PartitionBlock, begins: bool, unit: &mut impl FnMut(Unit, u128)) {
+    pub(crate) fn add(&mut self, block: &PartitionBlock, begins: bool, unit: &mut impl FnMut(Unit, Hash)) {
         let table = self.table.clone();
         if begins {
             self.end(unit);
@@ -111,7 +123,7 @@ impl Hasher {
         self.sized(block.key());
         self.head = self.material.len();
         if begins {
-            self.material.push(DELETION);
+            self.restart(DELETION);
             if self.deletion(block.tombstone, Tombstone::NONE) {
                 unit(Unit::Deletion, self.hash());
             }
@@ -143,7 +155,7 @@ impl Hasher {
         }
     }
 
-    fn add_range(&mut self, range: &RangeTombstone, number: usize, unit: &mut impl FnMut(Unit, u128)) {
+    fn add_range(&mut self, range: &RangeTombstone, number: usize, unit: &mut impl FnMut(Unit, Hash)) {
         if planted::is_planted(Bug::UncomparedRanges) {
             return;
         }
@@ -166,7 +178,7 @@ impl Hasher {
     }
 
     /// Ends the last range tombstone: what comes next does not go on with it.
-    pub(crate) fn end(&mut self, unit: &mut impl FnMut(Unit, u128)) {
+    pub(crate) fn end(&mut self, unit: &mut impl FnMut(Unit, Hash)) {
         let Some(range) = self.range.take() else { return };
         self.restart(RANGE);
         for bound in [&range.start, &range.end] {
@@ -178,14 +190,18 @@ impl Hasher {
     }
 
     fn restart(&mut self, kind: u8) {
+        self.is_partly_hidden = false;
         self.material.truncate(self.head);
         self.material.push(kind);
     }
 
-    fn hash(&mut self) -> u128 {
+    fn hash(&mut self) -> Hash {
         self.bytes += self.material.len();
         let (low, high) = murmur3_x64_128(&self.material, 0);
-        u128::from(high) << 64 | u128::from(low)
+        Hash {
+            hash: u128::from(high) << 64 | u128::from(low),
+            is_partly_hidden: self.is_partly_hidden,
+        }
     }
 
     fn sized(&mut self, bytes: &[u8]) {
@@ -195,7 +211,11 @@ impl Hasher {
 
     /// Adds a deletion that counts and is stronger than what covers its place. Whether it is.
     fn deletion(&mut self, tombstone: Tombstone, covering: Tombstone) -> bool {
-        let counts = tombstone.supersedes(covering) && self.times.counts(tombstone);
+        if !tombstone.supersedes(covering) {
+            return false;
+        }
+        let counts = self.times.counts(tombstone);
+        self.is_partly_hidden |= !counts;
         if counts {
             self.material.push(DELETED);
             self.material.extend_from_slice(&tombstone.timestamp.to_le_bytes());
