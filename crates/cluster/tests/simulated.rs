@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use support::{Dice, SECOND, Sea, Seen, create_keyspace, dir, host};
+use support::{Dice, SECOND, Sea, create_keyspace, dir, host};
 use testkit::seeds;
 use topology::NodeState;
 
@@ -606,71 +606,10 @@ fn nodes_that_are_split_off_agree_again_afterwards() {
     }
 }
 
-/// Writes rows to all nodes that have tokens, by what the coordinator knows; a row takes its time.
-async fn write_rows(cluster: Rc<Cluster>, seen: Vec<Rc<Seen>>, own: usize, rows: u64) {
-    for row in 0..rows {
-        runtime::sleep(Duration::from_millis(runtime::random_u64() % 400)).await;
-        let metadata = cluster.metadata();
-        seen[own].in_flight.set(seen[own].in_flight.get() + 1);
-        runtime::sleep(Duration::from_millis(runtime::random_u64() % 300)).await;
-        for (number, seen) in seen.iter().enumerate() {
-            let node = metadata.topology.node(host(number));
-            if node.is_some_and(|node| !node.tokens.is_empty()) {
-                seen.rows.borrow_mut().insert(row * 10 + own as u64);
-            }
-        }
-        seen[own].in_flight.set(seen[own].in_flight.get() - 1);
-    }
-}
-
 #[test]
 fn no_row_is_missing_on_an_owner_however_a_join_meets_the_first_writes() {
     for seed in seeds(220..250) {
-        let mut dice = Dice::new(seed);
-        let mut sea = Sea::new(seed, 3);
-        let seen: Vec<_> = sea.nodes.iter().map(|node| node.seen.clone()).collect();
-        sea.start(0);
-        sea.expect_normal(0..1);
-        // Each node is to have each row.
-        sea.make_ring_table(schema::TableId(uuid::Uuid::from_u128(7)), 3);
-        sea.sim.run_for(Duration::from_millis(dice.below(4000)));
-        sea.start(1);
-        let mut writers = Vec::new();
-        let ids: Vec<_> = sea.nodes.iter().map(|node| node.id).collect();
-        for from in &ids {
-            for to in &ids {
-                sea.sim
-                    .set_delay(*from, *to, Duration::from_millis(dice.below(4) * dice.below(150)));
-            }
-        }
-        if dice.below(3) > 0 {
-            sea.sim.run_for(Duration::from_millis(dice.below(3000)));
-        }
-        sea.start(2);
-        sea.sim.run_for(Duration::from_millis(dice.below(8000)));
-        for (number, node) in seen.iter().enumerate() {
-            if node.cluster.borrow().is_some() {
-                let seen = seen.clone();
-                writers.push(sea.spawn(number, move |cluster| write_rows(cluster, seen, number, 8)));
-            }
-        }
-        sea.sim.run_for(60 * SECOND);
-        assert!(
-            writers.iter().all(|writer| writer.borrow().is_some()),
-            "seed {seed}: writes do not end"
-        );
-        let written: BTreeSet<u64> = seen.iter().flat_map(|seen| seen.rows.borrow().clone()).collect();
-        let metadata = sea.cluster(0).metadata();
-        for (number, seen) in seen.iter().enumerate() {
-            let node = metadata.topology.node(host(number)).expect("all are in");
-            let is_owner = node.state == NodeState::Normal && !node.tokens.is_empty();
-            assert!(is_owner, "seed {seed}: node {number} has no place");
-            assert_eq!(
-                *seen.rows.borrow(),
-                written,
-                "seed {seed}: node {number} owns rows that it does not have"
-            );
-        }
+        support::joins::join_meets_writes(seed).expect("the node that joined owns what it has");
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use commitlog::{Discard, ReplayPosition};
 use sstable::{ReadLimits, Reader};
+use stdx::planted::{self, Bug};
 use tasks::Task;
 use types::Token;
 
@@ -29,6 +30,9 @@ impl Shard {
         ranges: &[TokenRange],
         task: &Task,
     ) -> Result<(), String> {
+        if planted::is_planted(Bug::KeptFormerRange) {
+            return Ok(());
+        }
         let tablets = store.tablets();
         let concerned = |tablet: &&Rc<Tablet>| ranges.iter().any(|range| tablet.range.intersects(*range));
         for tablet in tablets.iter().filter(concerned) {

@@ -19,6 +19,7 @@ use replica::{
 use runtime::ShardId;
 use runtime::sim::{CrashKind, FailedSync, NodeId, Simulation};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
+use stdx::planted::{self, Bug, Planted};
 use support::whole;
 use tasks::{Origin, Spec, Tasks};
 use types::token::token_of;
@@ -751,6 +752,21 @@ fn what_a_shard_has_of_ranges_that_it_is_about_to_get_does_not_come_back() {
             let rows = Local::start(&ONE()).await.rows().await;
             assert_eq!(rows, expected, "after a start");
         }
+    });
+}
+
+#[test]
+fn what_a_shard_keeps_of_a_range_from_an_earlier_time_is_found() {
+    let _planted = Planted::new(Some(Bug::KeptFormerRange));
+    on_node(|| async {
+        let local = Local::start(&ONE()).await;
+        for k in 0..KEYS {
+            assert!(local.write(k, 10, false).await);
+        }
+        assert!(discard(&local).await, "the disk works");
+        let (_, kept) = by_gaps();
+        let is_kept = local.rows().await != kept;
+        assert_eq!(is_kept, planted::is_planted(Bug::KeptFormerRange));
     });
 }
 

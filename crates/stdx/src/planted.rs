@@ -85,11 +85,17 @@ pub enum Bug {
     PurgedBeforeArrival,
     /// A repair does not compare range tombstones.
     UncomparedRanges,
+    /// A stage of a move counts as passed while members still write and read as before it.
+    StagePassedEarly,
+    /// A node says that it has copied what it has not.
+    UncopiedRange,
+    /// What a node has of a range from an earlier time stays when it gets the range again.
+    KeptFormerRange,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 42] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedAcceptance,
@@ -129,6 +135,9 @@ impl Bug {
         Self::UnflushedMove,
         Self::PurgedBeforeArrival,
         Self::UncomparedRanges,
+        Self::StagePassedEarly,
+        Self::UncopiedRange,
+        Self::KeptFormerRange,
     ];
 }
 

@@ -1,5 +1,7 @@
 //! A simulated cluster: real `rpc` over the simulated network, the metadata group on simulated disks, and a listener that notes what it is told.
 
+pub mod joins;
+
 use cluster::{
     ChangeError, Cluster, ClusterError, Command, Config, Discard, Drain, Listener, Local, Metadata, RejoinError,
     SchemaChange, Seed, TabletBytes,
