@@ -129,7 +129,7 @@ def test_a_replication_goes_up_and_down_while_it_is_written_and_read(form):
         for factor in (1, 3, 2, 4, 3):
             load.phase(f"{factor} copies")
             for keyspace in load.keyspaces:
-                replication = f"{{'class': 'NetworkTopologyStrategy', 'replication_factor': {factor}}}"
+                replication = f"{{'class': 'NetworkTopologyStrategy', 'datacenter1': {factor}}}"
                 session.execute(f"ALTER KEYSPACE {keyspace} WITH replication = {replication}")
             load.more()
 

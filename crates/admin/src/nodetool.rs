@@ -10,6 +10,7 @@ mod control;
 mod handoff;
 mod layout;
 mod loggers;
+mod repair;
 mod storage;
 mod tables;
 mod tasks;
@@ -138,6 +139,7 @@ async fn execute(address: SocketAddr, shows_progress: bool, words: &[String]) ->
         ("movetablet", [keyspace, table, token, shard, hosts @ ..]) if hosts.len() <= 2 => {
             storage::move_tablet(client, [keyspace, table, token, shard], hosts).await
         }
+        ("repair", words) => repair::repair(client, words).await,
         ("tabletbalancing", []) => storage::balance(client).await,
         ("tabletbalancing", ["on"]) => storage::set_balanced(client, true).await,
         ("tabletbalancing", ["off"]) => storage::set_balanced(client, false).await,

@@ -48,12 +48,50 @@ pub trait Operator: Handoff + Control {
     fn balance(&self) -> Balance;
     /// Has tablets move, or not, to be even among nodes and shards.
     fn set_balanced(&self, is_balanced: bool) -> Local<'_, Result<(), String>>;
+    /// Makes replicas equal; resolves when they are. The work goes on without.
+    fn repair(&self, wanted: Repairs) -> Local<'_, Result<Vec<RepairedTable>, String>>;
     /// Has this node give its tablets to others and leave the cluster; resolves when it has left.
     fn decommission(&self) -> Local<'_, Result<(), String>>;
     /// Removes a member that is down, for ever; resolves when the others have rebuilt the copies that it had.
     fn remove_node(&self, host_id: Uuid) -> Local<'_, Result<(), String>>;
     /// Waits until the node has all metadata that was agreed on anywhere before.
     fn barrier(&self) -> Local<'_, Result<(), String>>;
+}
+
+/// What to repair.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Repairs {
+    /// Which tables; none of them: all of users.
+    pub what: Selection,
+    /// Only ranges of which this node is the first replica.
+    pub is_primary: bool,
+    /// Only tokens behind the first and up to the second of these.
+    pub range: Option<(i64, i64)>,
+    /// Only with replicas in these datacenters; none: all.
+    pub datacenters: Vec<String>,
+    /// Only with replicas on these nodes, by host id or address; none: all.
+    pub hosts: Vec<String>,
+    /// Differences are counted and stay.
+    pub is_preview: bool,
+}
+
+/// What a repair found of a table.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct RepairedTable {
+    /// Its keyspace.
+    pub keyspace: String,
+    /// Its name.
+    pub table: String,
+    /// Ranges that were compared.
+    pub ranges: u64,
+    /// Rows and deletions that this node had.
+    pub rows: u64,
+    /// Rows and deletions that some replica lacked or had older, counted for each replica.
+    pub differing: u64,
+    /// Bytes that were sent to other nodes.
+    pub sent_bytes: u64,
+    /// Bytes that they sent.
+    pub received_bytes: u64,
 }
 
 /// Where tablets stand with balance.

@@ -9,6 +9,7 @@ mod handoff;
 mod health;
 mod loggers;
 mod metrics;
+mod repairs;
 mod route;
 mod storage;
 mod tablets;
@@ -41,12 +42,13 @@ pub(crate) enum Handler {
     Later(for<'a> fn(&'a Call) -> Local<'a, Answer>),
 }
 
-pub(crate) const ROUTES: [&[Route]; 10] = [
+pub(crate) const ROUTES: [&[Route]; 11] = [
     route::ROUTES_OF_INDEX,
     cluster::ROUTES,
     control::ROUTES,
     storage::ROUTES,
     tablets::ROUTES,
+    repairs::ROUTES,
     metrics::ROUTES,
     handoff::ROUTES,
     health::ROUTES,

@@ -460,7 +460,7 @@ fn explain(directory: Directory, place: &str, found: DirectoryState, host_id: Uu
              - reads at ONE miss these rows;\n\
              - reads at QUORUM miss a row, and a conditional statement ignores an earlier one, if another replica lacks it too;\n\
              - rows that only this node had are lost.\n\
-             The other replicas keep all tombstones until the node is whole. There is no repair yet: read every table at ALL before anything relies on the node, \
+             The other replicas keep all tombstones until the node is whole. Repair every table (nodetool repair on this node) before anything relies on the node, \
              then release the tombstones on it (ceto nodetool releasetombstones; docs/operating/rejoin.md)."
         }
         Directory::Hints => {
@@ -468,7 +468,7 @@ fn explain(directory: Directory, place: &str, found: DirectoryState, host_id: Uu
              missed:\n\
              - reads at ONE by these nodes miss these rows;\n\
              - reads at QUORUM miss a row that was acknowledged below QUORUM.\n\
-             All replicas keep all tombstones until the cluster is whole. There is no repair yet: read every table at ALL, then release the tombstones on this node \
+             All replicas keep all tombstones until the cluster is whole. Repair every table (nodetool repair on each node), then release the tombstones on this node \
              (ceto nodetool releasetombstones; docs/operating/rejoin.md)."
         }
     };

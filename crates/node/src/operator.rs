@@ -6,6 +6,7 @@ mod control;
 mod handoff;
 mod jobs;
 mod metrics;
+mod repairs;
 pub(crate) mod snapshots;
 
 use std::collections::BTreeMap;
@@ -16,8 +17,8 @@ use std::sync::Arc;
 use ::cluster::Cluster;
 use admin::Handoff;
 use admin::operator::{
-    Balance, Clock, ClockState, Keyspace, Local, Member, Metric, Node, Operator, Quarantined, Raft, Range, Selection,
-    Snapshot, Started, State, Table, Work,
+    Balance, Clock, ClockState, Keyspace, Local, Member, Metric, Node, Operator, Quarantined, Raft, Range,
+    RepairedTable, Repairs, Selection, Snapshot, Started, State, Table, Work,
 };
 use query::Engine;
 use replica::TableStore;
@@ -494,6 +495,14 @@ impl Operator for NodeOperator {
 
     fn set_balanced(&self, is_balanced: bool) -> Local<'_, Result<(), String>> {
         Box::pin(async move { self.cluster.set_balanced(is_balanced).await.map_err(|e| e.to_string()) })
+    }
+
+    fn repair(&self, wanted: Repairs) -> Local<'_, Result<Vec<RepairedTable>, String>> {
+        // A task of its own: it goes on whether somebody waits for it or not.
+        let (engine, cluster, tasks) = (self.engine.clone(), self.cluster.clone(), self.shared.tasks.clone());
+        let done =
+            runtime::spawn(async move { repairs::run(&engine, &tasks, |host| cluster.is_live(host), wanted).await });
+        Box::pin(done)
     }
 
     fn decommission(&self) -> Local<'_, Result<(), String>> {

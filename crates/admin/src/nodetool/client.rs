@@ -54,7 +54,8 @@ impl Client {
         self.ask("DELETE", path).await.map(drop)
     }
 
-    async fn ask(&mut self, method: &str, path: &str) -> Result<Value, String> {
+    /// The body of an answer.
+    pub(super) async fn ask(&mut self, method: &str, path: &str) -> Result<Value, String> {
         match self.answer(method, path).await? {
             (200, value) => Ok(value),
             (status, value) => {

@@ -31,10 +31,15 @@ async fn lines(client: &mut Client) -> Result<Vec<Line>, String> {
     let mut lines = Vec::new();
     for (address, host_id) in pairs(&client.get("/storage_service/host_id").await?) {
         let place = escape(&address);
+        let datacenter = of_member(client, &format!("/snitch/datacenter?host={place}")).await?;
+        let rack = of_member(client, &format!("/snitch/rack?host={place}")).await?;
+        let (Some(datacenter), Some(rack)) = (datacenter, rack) else {
+            continue;
+        };
         lines.push(Line {
             host_id: string(&host_id).to_owned(),
-            datacenter: client.text(&format!("/snitch/datacenter?host={place}")).await?,
-            rack: client.text(&format!("/snitch/rack?host={place}")).await?,
+            datacenter: string(&datacenter).to_owned(),
+            rack: string(&rack).to_owned(),
             state: match () {
                 () if joining.contains(&address) => "Joining",
                 () if leaving.contains(&address) => "Leaving",
@@ -50,6 +55,15 @@ async fn lines(client: &mut Client) -> Result<Vec<Line>, String> {
         });
     }
     Ok(lines)
+}
+
+/// What the node says of a member; None when that has left since it was listed.
+async fn of_member(client: &mut Client, path: &str) -> Result<Option<Value>, String> {
+    match client.answer("GET", path).await? {
+        (200, value) => Ok(Some(value)),
+        (400, _) => Ok(None),
+        (status, _) => Err(format!("GET {path}: {status}")),
+    }
 }
 
 /// What each member owns: of a keyspace, if one is named.
@@ -80,10 +94,9 @@ fn by_datacenter(lines: &[Line]) -> BTreeMap<&str, Vec<&Line>> {
 async fn token_counts(client: &mut Client, lines: &[Line]) -> Result<BTreeMap<String, usize>, String> {
     let mut counts = BTreeMap::new();
     for line in lines {
-        let tokens = client
-            .get(&format!("/storage_service/tokens/{}", escape(&line.address)))
-            .await?;
-        counts.insert(line.address.clone(), strings(&tokens).len());
+        let path = format!("/storage_service/tokens/{}", escape(&line.address));
+        let tokens = of_member(client, &path).await?;
+        counts.insert(line.address.clone(), tokens.map_or(0, |tokens| strings(&tokens).len()));
     }
     Ok(counts)
 }

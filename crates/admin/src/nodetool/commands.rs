@@ -120,6 +120,8 @@ pub(super) const COMMANDS: &[Command] = &[
     command("releasetombstones", "[NODE…]", "Declare that some nodes, or all, have what this node reports as missed").with(NODES),
     command("removenode", "HOST_ID", "Remove a node that is down, for ever, and rebuild its copies, if that loses no data")
         .with("See docs/operating/remove-node.md."),
+    command("repair", super::repair::USAGE, "Make the replicas of the node's ranges equal, and print what differed")
+        .with("See docs/operating/repair.md."),
     command("resumehandoff", "", "Send hints again"),
     command("ring", "[KEYSPACE]", "Print tokens and their nodes"),
     command("setcompactionthroughput", "MB", "Limit what compactions write, in MiB per second; 0 for no limit"),

@@ -1,0 +1,106 @@
+//! `nodetool repair`.
+
+use super::client::{Client, string};
+use super::layout::columns;
+use crate::http::escape;
+
+/// What `repair` takes.
+pub(super) const USAGE: &str =
+    "[-pr] [--preview] [-dc NAME,…] [-hosts NODE,…] [-st TOKEN] [-et TOKEN] [KEYSPACE [TABLE…]]";
+
+/// Has the replicas of the node's ranges be equal, waits for it, and prints what differed.
+pub(super) async fn repair(client: &mut Client, words: &[&str]) -> Result<String, String> {
+    let query = query(words)?;
+    let repaired = client.ask("POST", &format!("/ceto/repair?{query}")).await?;
+    let repaired = repaired.as_array().map(Vec::as_slice).unwrap_or_default();
+    if repaired.is_empty() {
+        return Ok(
+            "There is nothing to repair: no range of these tables has a replica here and another elsewhere\n"
+                .to_owned(),
+        );
+    }
+    let header = [
+        "Keyspace",
+        "Table",
+        "Ranges",
+        "Rows",
+        "Differing",
+        "Bytes sent",
+        "Bytes received",
+    ];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    rows.extend(repaired.iter().map(|table| {
+        let names = ["keyspace", "table"].map(|name| string(&table[name]).to_owned());
+        let counts = ["ranges", "rows", "differing", "sent_bytes", "received_bytes"];
+        let counts = counts.map(|name| table[name].to_string());
+        names.into_iter().chain(counts).collect()
+    }));
+    Ok(columns(&rows))
+}
+
+/// The words of the command as parameters of the request.
+fn query(words: &[&str]) -> Result<String, String> {
+    let mut parameters: Vec<(&str, String)> = Vec::new();
+    let mut names: Vec<&str> = Vec::new();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let parameter = match *word {
+            "-pr" | "--partitioner-range" => ("primary", "true".to_owned()),
+            "--preview" | "-prv" => ("preview", "true".to_owned()),
+            // Every repair compares everything, and several ranges at a time.
+            "-full" | "--full" | "-par" | "--parallel" => continue,
+            "-dc" | "--in-dc" => ("datacenters", value(word, words.next())?),
+            "-hosts" | "--in-hosts" => ("hosts", value(word, words.next())?),
+            "-st" | "--start-token" => ("start_token", value(word, words.next())?),
+            "-et" | "--end-token" => ("end_token", value(word, words.next())?),
+            option if option.starts_with('-') => {
+                return Err(format!("repair: unknown option {option}; expected {USAGE}"));
+            }
+            name => {
+                names.push(name);
+                continue;
+            }
+        };
+        parameters.push(parameter);
+    }
+    if let Some((keyspace, tables)) = names.split_first() {
+        parameters.push(("kn", (*keyspace).to_owned()));
+        if !tables.is_empty() {
+            parameters.push(("cf", tables.join(",")));
+        }
+    }
+    let parameter = |(name, value): &(&str, String)| format!("{name}={}", escape(value));
+    Ok(parameters.iter().map(parameter).collect::<Vec<_>>().join("&"))
+}
+
+fn value(option: &str, given: Option<&&str>) -> Result<String, String> {
+    given
+        .map(|given| (*given).to_owned())
+        .ok_or_else(|| format!("repair: option {option} needs a value; expected {USAGE}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_become_parameters_and_what_is_unknown_is_refused() {
+        let stories: [(&[&str], Result<&str, &str>); 5] = [
+            (&[], Ok("")),
+            (&["-pr", "ks", "t", "u"], Ok("primary=true&kn=ks&cf=t%2Cu")),
+            (
+                &["--preview", "-dc", "a,b", "-st", "-5", "ks"],
+                Ok("preview=true&datacenters=a%2Cb&start_token=-5&kn=ks"),
+            ),
+            (&["-hosts"], Err("option -hosts needs a value")),
+            (&["-seq", "ks"], Err("unknown option -seq")),
+        ];
+        for (words, expected) in stories {
+            match (query(words), expected) {
+                (Ok(query), Ok(expected)) => assert_eq!(query, expected),
+                (Err(why), Err(expected)) => assert!(why.contains(expected), "{why}"),
+                (found, _) => panic!("{words:?}: {found:?}"),
+            }
+        }
+    }
+}

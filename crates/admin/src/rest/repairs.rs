@@ -1,0 +1,89 @@
+//! Repairs.
+
+use serde_json::json;
+
+use super::Handler::Later;
+use super::{Answer, Call, Route, failed};
+use crate::operator::{RepairedTable, Repairs};
+
+pub(super) const ROUTES: &[Route] = &[Route::post(
+    "/ceto/repair",
+    "Make the replicas of the node's ranges equal, wait for it, and say what differed",
+    Later(|c| Box::pin(repair(c))),
+)
+.takes(&[
+    ("kn", "keyspaces, separated by commas; all of users without it"),
+    ("cf", "tables of the keyspace, separated by commas; all without it"),
+    ("primary", "true: only ranges of which the node is the first replica"),
+    ("start_token", "only tokens behind this one"),
+    ("end_token", "only tokens up to this one"),
+    (
+        "datacenters",
+        "only with replicas in these datacenters, separated by commas",
+    ),
+    (
+        "hosts",
+        "only with these nodes, by host id or address, separated by commas",
+    ),
+    ("preview", "true: count what differs, and change nothing"),
+])];
+
+async fn repair(call: &Call) -> Answer {
+    let wanted = Repairs {
+        what: call.selection()?,
+        is_primary: switch(call, "primary")?,
+        range: range(call)?,
+        datacenters: list(call, "datacenters"),
+        hosts: list(call, "hosts"),
+        is_preview: switch(call, "preview")?,
+    };
+    let repaired = call.operator.repair(wanted).await.map_err(failed)?;
+    let table = |table: &RepairedTable| {
+        json!({
+            "keyspace": table.keyspace,
+            "table": table.table,
+            "ranges": table.ranges,
+            "rows": table.rows,
+            "differing": table.differing,
+            "sent_bytes": table.sent_bytes,
+            "received_bytes": table.received_bytes,
+        })
+    };
+    Ok(repaired.iter().map(table).collect())
+}
+
+fn switch(call: &Call, name: &str) -> Result<bool, (u16, String)> {
+    match call.parameter(name) {
+        None => Ok(false),
+        Some(given) => given
+            .parse()
+            .map_err(|_| (400, format!("parameter {name}: expected true or false, got '{given}'"))),
+    }
+}
+
+fn list(call: &Call, name: &str) -> Vec<String> {
+    let given = call.parameter(name).unwrap_or_default();
+    given
+        .split(',')
+        .filter(|item| !item.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The tokens, if either end is given.
+fn range(call: &Call) -> Result<Option<(i64, i64)>, (u16, String)> {
+    let token = |name: &str, usual: i64| match call.parameter(name) {
+        None => Ok(usual),
+        Some(given) => given
+            .parse()
+            .map_err(|_| (400, format!("parameter {name}: expected a token, got '{given}'"))),
+    };
+    let (first, last) = (token("start_token", i64::MIN)?, token("end_token", i64::MAX)?);
+    if first >= last {
+        return Err((
+            400,
+            format!("expected a start_token below the end_token, got {first} and {last}"),
+        ));
+    }
+    Ok(Some((first, last)))
+}
