@@ -118,25 +118,30 @@ impl Run {
 
     /// What this replica has of the next stretches, as many as one request may have.
     async fn gather(&self, left: &mut VecDeque<(Place, Place)>) -> Result<Vec<Own>, RepairError> {
-        let (mut all, mut bytes, mut places) = (Vec::new(), 0, 0);
-        while bytes < EXCHANGE_BYTES_MAX && places < PLACES_BYTES_MAX && all.len() < STRETCHES_MAX {
-            let Some((from, to)) = left.pop_front() else { break };
-            let gathered = self.side.gather(&from, &to, EXCHANGE_BYTES_MAX).await?;
-            bytes += gathered.bytes;
-            places += from.len() + to.len();
-            let mut here = to;
+        let (mut taken, mut bytes) = (Vec::new(), 0);
+        while bytes < PLACES_BYTES_MAX
+            && taken.len() < STRETCHES_MAX
+            && let Some((from, to)) = left.pop_front()
+        {
+            bytes += from.len() + to.len();
+            taken.push((from, to));
+        }
+        let stretches: Vec<_> = taken.iter().map(|(from, to)| (from, to)).collect();
+        let gathered = self.side.gather(&stretches, EXCHANGE_BYTES_MAX).await?;
+        for one in taken.drain(gathered.len()..).rev() {
+            left.push_front(one);
+        }
+        let mut all = Vec::with_capacity(taken.len());
+        for ((from, mut to), gathered) in taken.into_iter().zip(gathered) {
             if let Some(end) = gathered.end {
-                left.push_front((end.clone(), std::mem::replace(&mut here, end)));
+                left.push_front((end.clone(), std::mem::replace(&mut to, end)));
             }
             let hashes: BTreeSet<u128> = gathered.parts.iter().flat_map(Part::hashes).collect();
             let hashes: Vec<u128> = hashes.into_iter().collect();
+            let numbers = hashes.iter().enumerate().map(|(number, hash)| (*hash, number));
             all.push(Own {
-                numbers: hashes
-                    .iter()
-                    .enumerate()
-                    .map(|(number, hash)| (*hash, number))
-                    .collect(),
-                stretch: Stretch { from, to: here, hashes },
+                numbers: numbers.collect(),
+                stretch: Stretch { from, to, hashes },
                 parts: gathered.parts,
             });
         }

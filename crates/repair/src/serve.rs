@@ -24,6 +24,7 @@ use crate::part::Part;
 use crate::repairs::Repairs;
 use crate::side::Side;
 use crate::units::Times;
+use crate::walk::give_way;
 
 /// How long a repair stays open of which nobody asks anything.
 pub const SESSION_IDLE: Duration = Duration::from_mins(1);
@@ -313,16 +314,14 @@ impl Session {
 
     /// Stretch by stretch, as many as fit.
     async fn exchange(&self, exchange: &Exchange) -> Result<Vec<u8>, Trouble> {
-        let (mut answer, mut left) = (begin_answer(), EXCHANGE_BYTES_MAX);
-        for stretch in &exchange.stretches {
-            let gathered = self.side.gather(&stretch.from, &stretch.to, left.max(1)).await?;
+        let stretches: Vec<_> = exchange.stretches.iter().map(|one| (&one.from, &one.to)).collect();
+        let gathered = self.side.gather(&stretches, EXCHANGE_BYTES_MAX).await?;
+        let mut answer = begin_answer();
+        for (stretch, gathered) in exchange.stretches.iter().zip(gathered) {
             let mut given = select(self.side.table.id, (stretch, exchange.has_others), &gathered.parts);
             given.end = gathered.end;
             given.put(&mut answer);
-            left = left.saturating_sub(gathered.bytes);
-            if left == 0 {
-                break;
-            }
+            give_way().await;
         }
         Ok(answer)
     }

@@ -19,6 +19,8 @@ use crate::walk::{Piece, Walk, give_way};
 
 /// Bytes that a comparison reads before it ends early.
 pub(crate) const COMPARE_BYTES_MAX: usize = 32 << 20;
+/// As many stretches of one request are read in one pass.
+const DENSE_MIN: usize = 12;
 /// Bytes that are accounted for at once.
 const SPEND_BYTES: usize = 256 << 10;
 
@@ -43,6 +45,45 @@ pub(crate) struct Gathered {
     pub(crate) end: Option<Place>,
     /// Bytes of it, about.
     pub(crate) bytes: usize,
+}
+
+/// What was read of a stretch so far.
+#[derive(Default)]
+struct Gathering {
+    parts: Vec<Part>,
+    /// The partition that is being read.
+    open: Option<Piece>,
+    bytes: usize,
+}
+
+impl Gathering {
+    fn add(&mut self, side: &Side, piece: Piece) {
+        self.bytes += bytes_of(&piece.block);
+        match &mut self.open {
+            Some(whole) if is_same_partition(&whole.block, &piece.block) => {
+                append(&side.table.clustering_order, &mut whole.block, &piece.block);
+            }
+            open => {
+                let before = open.replace(piece);
+                self.parts.extend(before.map(|piece| part_of(side, &piece)));
+            }
+        }
+    }
+
+    /// What was read of a stretch up to `to`; it ends at `end` when that is before.
+    fn end(mut self, side: &Side, to: &Place, end: Option<Place>) -> Gathered {
+        let order = &side.table.clustering_order;
+        self.parts.extend(self.open.map(|piece| part_of(side, &piece)));
+        Gathered {
+            parts: self.parts,
+            end: end.filter(|end| end.compare(to, order).is_lt()),
+            bytes: self.bytes,
+        }
+    }
+}
+
+fn part_of(side: &Side, piece: &Piece) -> Part {
+    Part::new(&side.table, side.times, &piece.block, piece.begins)
 }
 
 /// Bytes that were read and not accounted for.
@@ -150,41 +191,91 @@ impl Side {
         Walk::new(&self.shard, &self.store, &self.table, (from, to))
     }
 
-    /// What is here between two places, up to about so many bytes.
-    pub(crate) async fn gather(&self, from: &Place, to: &Place, bytes_max: usize) -> Result<Gathered, Trouble> {
-        let mut walk = self.walk(from, to)?;
-        let mut unpaid = self.unpaid();
-        let mut gathered = Gathered {
-            parts: Vec::new(),
-            end: None,
-            bytes: 0,
-        };
-        let mut open: Option<Piece> = None;
-        let part = |piece: Piece| Part::new(&self.table, self.times, &piece.block, piece.begins);
-        while let Some(piece) = walk.next().await? {
-            let bytes = bytes_of(&piece.block);
-            gathered.bytes += bytes;
-            let is_full = gathered.bytes >= bytes_max;
-            if is_full {
-                gathered.end = Some(Place::behind(&piece.block));
-            }
-            match &mut open {
-                Some(whole) if is_same_partition(&whole.block, &piece.block) => {
-                    append(&self.table.clustering_order, &mut whole.block, &piece.block);
-                }
-                _ => gathered.parts.extend(open.replace(piece).map(part)),
-            }
-            unpaid.add(bytes).await?;
-            if is_full {
+    /// What is here of stretches that lie one behind the other: of as many as have about so many bytes together, of the first at least.
+    pub(crate) async fn gather(
+        &self,
+        stretches: &[(&Place, &Place)],
+        bytes_max: usize,
+    ) -> Result<Vec<Gathered>, Trouble> {
+        let is_token = |place: &Place| matches!(place, Place::Token(_));
+        let is_dense =
+            stretches.len() >= DENSE_MIN && stretches.iter().all(|(from, to)| is_token(from) && is_token(to));
+        if is_dense {
+            return self.gather_dense(stretches, bytes_max).await;
+        }
+        let (mut all, mut left) = (Vec::new(), bytes_max);
+        for (from, to) in stretches {
+            let gathered = self.gather_one(from, to, left).await?;
+            left = left.saturating_sub(gathered.bytes);
+            all.push(gathered);
+            if left == 0 {
                 break;
             }
         }
-        gathered.parts.extend(open.map(part));
+        Ok(all)
+    }
+
+    async fn gather_one(&self, from: &Place, to: &Place, bytes_max: usize) -> Result<Gathered, Trouble> {
+        let mut walk = self.walk(from, to)?;
+        let mut unpaid = self.unpaid();
+        let mut gathering = Gathering::default();
+        let mut end = None;
+        while let Some(piece) = walk.next().await? {
+            let (bytes, behind) = (bytes_of(&piece.block), Place::behind(&piece.block));
+            gathering.add(self, piece);
+            unpaid.add(bytes).await?;
+            if gathering.bytes >= bytes_max {
+                end = Some(behind);
+                break;
+            }
+        }
         unpaid.settle().await?;
-        let is_last = |end: &Place| end.compare(to, &self.table.clustering_order).is_ge();
-        gathered.end = gathered.end.filter(|end| !is_last(end));
         self.check()?;
-        Ok(gathered)
+        Ok(gathering.end(self, to, end))
+    }
+
+    /// Reads what lies between the stretches too: to find the beginning of each in every sstable costs more where they are near each other.
+    async fn gather_dense(&self, stretches: &[(&Place, &Place)], bytes_max: usize) -> Result<Vec<Gathered>, Trouble> {
+        let [(first, _), .., (_, last)] = stretches else {
+            return Ok(Vec::new());
+        };
+        let mut walk = self.walk(first, last)?;
+        let mut unpaid = self.unpaid();
+        let (mut all, mut gathering) = (Vec::new(), Gathering::default());
+        let (mut read, mut bytes_before) = (0, 0);
+        while let Some(piece) = walk.next().await? {
+            let (bytes, token) = (bytes_of(&piece.block), piece.block.token);
+            unpaid.add(bytes).await?;
+            read += bytes;
+            while let Some((_, to)) = stretches.get(all.len())
+                && token > to.token()
+            {
+                bytes_before += gathering.bytes;
+                all.push(std::mem::take(&mut gathering).end(self, to, None));
+            }
+            let Some((from, to)) = stretches.get(all.len()) else {
+                break;
+            };
+            let is_inside = token > from.token() || from.token() == TokenRange::ALL.after;
+            let behind = Place::behind(&piece.block);
+            if is_inside {
+                gathering.add(self, piece);
+            }
+            if bytes_before + gathering.bytes >= bytes_max || read >= COMPARE_BYTES_MAX {
+                if is_inside {
+                    all.push(gathering.end(self, to, Some(behind)));
+                }
+                unpaid.settle().await?;
+                self.check()?;
+                return Ok(all);
+            }
+        }
+        while let Some((_, to)) = stretches.get(all.len()) {
+            all.push(std::mem::take(&mut gathering).end(self, to, None));
+        }
+        unpaid.settle().await?;
+        self.check()?;
+        Ok(all)
     }
 
     /// Which of these buckets, one behind the other, are others here. Ends early when there is much to read.
