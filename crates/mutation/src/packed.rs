@@ -134,6 +134,18 @@ impl<'a> Mutation<'a> {
         }
     }
 
+    /// Whether it brings data: a row marker, a value or an element. A mutation that only deletes brings none.
+    #[must_use]
+    pub fn adds_data(&self, layout: &RowLayout) -> bool {
+        self.items().any(|item| match item {
+            MutationItem::Partition(_) | MutationItem::Range(_) => false,
+            MutationItem::StaticRow(row) | MutationItem::Row { row, .. } => {
+                // Bytes that are no row count as data: the caller refuses them rather than takes them.
+                RowView::new(row).is_none_or(|row| row.adds_data(layout))
+            }
+        })
+    }
+
     /// Checks every byte; done once for mutations from a disk or a peer.
     pub fn validate(&self, layout: &RowLayout) -> Result<(), RowError> {
         let mut items = self.items();

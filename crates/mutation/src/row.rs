@@ -409,6 +409,16 @@ impl<'a> RowView<'a> {
         self.marker.is_none() && self.tombstone.is_none() && self.presence.iter().all(|&b| b == 0)
     }
 
+    /// Whether it brings data: a row marker, a value or an element. A row that only deletes brings none.
+    #[must_use]
+    pub fn adds_data(&self, layout: &'a RowLayout) -> bool {
+        self.marker.is_some()
+            || self.columns(layout).any(|(_, column)| match column {
+                Column::Simple(cell) => !cell.dead,
+                Column::Complex(complex) => complex.elements().any(|(_, cell)| !cell.dead),
+            })
+    }
+
     /// The present columns in id order.
     #[inline]
     pub fn columns(&self, layout: &'a RowLayout) -> Columns<'a> {

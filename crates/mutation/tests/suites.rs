@@ -489,6 +489,13 @@ fn pack_mutation(table: &Table, case: &Case) -> String {
     format!("{} bytes: … {}{same}", bytes.len(), testkit::hex(&bytes[20..]))
 }
 
+fn adds_data(table: &Table, case: &Case) -> String {
+    let bytes = notation::mutation(table, b"key", case.input());
+    let mutation = Mutation::new(&bytes).expect("a mutation");
+    let answer = if mutation.adds_data(&table.layout) { "it brings data" } else { "it only deletes" };
+    answer.to_owned()
+}
+
 fn unpack_mutation(table: &Table, case: &Case) -> String {
     let bytes = testkit::from_hex(&case.input().replace([' ', '\n'], ""));
     let mut whole = table.id.0.as_bytes().to_vec();
@@ -534,6 +541,7 @@ fn answer(table: &mut Table, case: &Case) -> String {
         "select" => select(table, case),
         "measure" => measure(table, case),
         "pack-mutation" => pack_mutation(table, case),
+        "adds-data" => adds_data(table, case),
         "unpack-mutation" => unpack_mutation(table, case),
         other => panic!("line {}: no command is called {other}", case.line),
     }
