@@ -12,6 +12,7 @@
 //!   request. They are precomputed per topology version; nothing of it allocates per request in usual clusters.
 //! - [`Snitch`]: how a node learns its datacenter and rack.
 //! - [`FailureDetector`]: who answers. [`admit`]: who may join. [`ClockJudge`]: whether this node's clock is right.
+//! [`DiskLimits`]: whether its disks are full.
 
 mod admission;
 mod balance;
@@ -19,6 +20,7 @@ mod clock;
 mod codec;
 mod command;
 mod consistency;
+mod disk;
 mod failure_detector;
 #[doc(hidden)]
 pub mod fuzz;
@@ -39,6 +41,7 @@ pub use clock::{ClockDoubt, ClockJudge, ClockLimits, ClockSample, ClockState, Cl
 pub use codec::DecodeError;
 pub use command::{CommandError, TopologyCommand};
 pub use consistency::{Acks, Consistency, Factors, ReplicaCounts, Requirement, Unavailable};
+pub use disk::{DiskLevel, DiskLimits, RECOVERY, Utilization};
 pub use failure_detector::{FailureDetector, FailureDetectorConfig, Message, Output, Status};
 pub use movement::{Fill, MoveStep, TABLET_MOVES, TooFewSources, fills};
 pub use node::{

@@ -380,12 +380,18 @@ pub struct Liveness {
     live: NodeSet,
     /// Those that have said that they take no writes.
     refusing: NodeSet,
+    /// Those that have said that their disks are full.
+    full: NodeSet,
 }
 
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 struct NodeSet(Vec<u64>);
 
 impl NodeSet {
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+
     fn set(&mut self, node: NodeNumber, is_in: bool) {
         let (word, bit) = (node.index() / 64, node.index() % 64);
         if word >= self.0.len() {
@@ -420,6 +426,18 @@ impl Liveness {
         self.refusing.set(node, !takes);
     }
 
+    /// Notes whether a node's disks are full. Those of one that has said nothing are not.
+    pub fn set_full(&mut self, node: NodeNumber, is_full: bool) {
+        self.full.set(node, is_full);
+    }
+
+    /// Whether the disks of some node are full.
+    #[inline]
+    #[must_use]
+    pub fn is_any_full(&self) -> bool {
+        !self.full.is_empty()
+    }
+
     /// Whether a node answers; one never heard of does not.
     #[inline]
     #[must_use]
@@ -432,5 +450,12 @@ impl Liveness {
     #[must_use]
     pub fn takes_writes(&self, node: NodeNumber) -> bool {
         self.live.has(node) && !self.refusing.has(node)
+    }
+
+    /// Whether a node answers and takes writes that add data.
+    #[inline]
+    #[must_use]
+    pub fn takes_growth(&self, node: NodeNumber) -> bool {
+        self.takes_writes(node) && !self.full.has(node)
     }
 }

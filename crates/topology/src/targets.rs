@@ -8,7 +8,8 @@ use crate::tablet_map::{Replica, ReplicaList, Selector, Tablet};
 
 /// Dead or not, how far, and the place among the replicas.
 type Rank = (bool, u8, usize);
-/// A replica that takes no writes is farther than any other: a read that finds it behind could not repair it.
+/// A replica that takes no writes, or none that add data, is farther than any other: a read that finds it behind could not repair it, or would make its disk
+/// fuller.
 const REFUSES_WRITES: u8 = 1 << 4;
 
 impl<'m> Tablet<'m> {
@@ -25,7 +26,7 @@ impl<'m> Tablet<'m> {
 
 /// The replicas of a read, the best first.
 ///
-/// The living before the others, and of them those that take writes; of those the coordinator itself, then its rack, its datacenter, the rest. Those that are
+/// The living before the others, and of them those that take writes that add data; of those the coordinator itself, then its rack, its datacenter, the rest. Those that are
 /// equally good stand in the order of replicas, begun at a place that the token decides, so that reads of different partitions go to
 /// different replicas and those of one partition to the same, whose cache has it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,7 +47,7 @@ impl ReadTargets {
         for (at, replica) in tablet.read_replicas().iter().enumerate() {
             let is_dead = !liveness.is_live(replica.node);
             live += usize::from(!is_dead);
-            let refuses = !is_dead && !liveness.takes_writes(replica.node);
+            let refuses = !is_dead && !liveness.takes_growth(replica.node);
             let far = locality.proximity(replica.node) as u8 + if refuses { REFUSES_WRITES } else { 0 };
             keyed.push(((is_dead, far, at), *replica));
         }

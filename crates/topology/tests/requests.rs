@@ -206,7 +206,7 @@ fn reads_go_to_the_living_then_to_the_near_and_equal_ones_take_turns() {
     );
     let locality = Locality::new(&cluster.topology, host(1)).expect("a node");
     let map = one_tablet(&cluster, "far1 far2 same1 same2 near me", None);
-    // The dead by their names; with `!` behind it, one that lives and takes no writes.
+    // The dead by their names; with `!` behind it, one that lives and takes no writes; with `%`, one whose disk is full.
     let order = |token: i64, ill: &str| {
         let mut liveness = Liveness::default();
         for (number, _) in cluster.topology.numbered_nodes() {
@@ -214,8 +214,11 @@ fn reads_go_to_the_living_then_to_the_near_and_equal_ones_take_turns() {
             let is_ill = |how: &str| ill.split_whitespace().any(|word| word == format!("{name}{how}"));
             liveness.set(number, !is_ill(""));
             liveness.set_takes_writes(number, !is_ill("!"));
+            liveness.set_full(number, is_ill("%"));
             assert_eq!(liveness.takes_writes(number), !is_ill("") && !is_ill("!"));
+            assert_eq!(liveness.takes_growth(number), liveness.takes_writes(number) && !is_ill("%"));
         }
+        assert_eq!(liveness.is_any_full(), ill.contains('%'));
         let targets = ReadTargets::new(&map.tablet_of(Token(token)), Token(token), &locality, &liveness);
         format!(
             "{} of {}",
@@ -240,6 +243,11 @@ fn reads_go_to_the_living_then_to_the_near_and_equal_ones_take_turns() {
         order(0, "me! same1! far1"),
         "near same2 far2 me same1 of near same2 far2 me same1 far1",
         "those that take no writes come before the dead"
+    );
+    assert_eq!(
+        order(0, "me% same1! far1"),
+        "near same2 far2 me same1 of near same2 far2 me same1 far1",
+        "those whose disks are full too: a repair would make them fuller"
     );
     let to_same1 = (0..32).filter(|t| order(*t, "me near").starts_with("same1")).count();
     assert_eq!(to_same1, 16, "two equal replicas do not share the reads evenly");
