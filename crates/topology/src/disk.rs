@@ -95,9 +95,7 @@ impl DiskLimits {
     #[must_use]
     pub fn judge(&self, before: DiskLevel, now: Utilization) -> DiskLevel {
         let holds = |threshold: Option<Utilization>, level: DiskLevel| {
-            threshold.is_some_and(|threshold| {
-                now >= threshold || before >= level && now > threshold.less(RECOVERY)
-            })
+            threshold.is_some_and(|threshold| now >= threshold || before >= level && now > threshold.less(RECOVERY))
         };
         if holds(self.critical, DiskLevel::Critical) {
             DiskLevel::Critical

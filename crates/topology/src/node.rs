@@ -13,6 +13,8 @@ use std::net::SocketAddr;
 use types::Token;
 use uuid::Uuid;
 
+use crate::disk::DiskLevel;
+
 /// How many nodes a cluster can have in all its life.
 pub const NODES_MAX: usize = 1 << 16;
 /// How many tokens a node can have, as in Cassandra.
@@ -382,6 +384,8 @@ pub struct Liveness {
     refusing: NodeSet,
     /// Those that have said that their disks are full.
     full: NodeSet,
+    /// Those, and those that have said that their disks are nearly full.
+    nearly_full: NodeSet,
 }
 
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -426,9 +430,16 @@ impl Liveness {
         self.refusing.set(node, !takes);
     }
 
-    /// Notes whether a node's disks are full. Those of one that has said nothing are not.
-    pub fn set_full(&mut self, node: NodeNumber, is_full: bool) {
-        self.full.set(node, is_full);
+    /// Notes how full a node's disks are. Those of one that has said nothing have room.
+    pub fn set_disk_level(&mut self, node: NodeNumber, level: DiskLevel) {
+        self.full.set(node, level == DiskLevel::Critical);
+        self.nearly_full.set(node, level != DiskLevel::Normal);
+    }
+
+    /// Whether the disks of some node are full, or nearly.
+    #[must_use]
+    pub fn is_any_nearly_full(&self) -> bool {
+        !self.nearly_full.is_empty()
     }
 
     /// Whether the disks of some node are full.

@@ -25,8 +25,14 @@ fn judge(case: &Case) -> String {
     };
     let mut level = DiskLevel::Normal;
     let line = |line: &str| {
-        let mut gib = line.split_whitespace().map(|n| n.parse::<f64>().expect("a number of GiB"));
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the suite has small numbers")]
+        let mut gib = line
+            .split_whitespace()
+            .map(|n| n.parse::<f64>().expect("a number of GiB"));
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "the suite has small numbers"
+        )]
         let mut bytes = || (gib.next().expect("two numbers") * f64::from(1 << 30)) as u64;
         let (used, available) = (bytes(), bytes());
         let now = Utilization::of(used, available);

@@ -5,7 +5,7 @@ mod common;
 use common::{Cluster, cluster, host};
 use smallvec::smallvec;
 use topology::{
-    Acks, Boundaries, Consistency, Factors, Liveness, Locality, NodeNumber, Proximity, ReadTargets, Replica,
+    Acks, Boundaries, Consistency, DiskLevel, Factors, Liveness, Locality, NodeNumber, Proximity, ReadTargets, Replica,
     ReplicaCounts, ReplicaList, Replication, Requirement, Stage, TabletChange, TabletEdit, TabletId, TabletMap,
     Transition, WriteTargets,
 };
@@ -206,7 +206,8 @@ fn reads_go_to_the_living_then_to_the_near_and_equal_ones_take_turns() {
     );
     let locality = Locality::new(&cluster.topology, host(1)).expect("a node");
     let map = one_tablet(&cluster, "far1 far2 same1 same2 near me", None);
-    // The dead by their names; with `!` behind it, one that lives and takes no writes; with `%`, one whose disk is full.
+    // The dead by their names; with `!` behind it, one that lives and takes no writes; with `%`, one
+    // whose disk is full; with `~`, one whose disk is nearly full.
     let order = |token: i64, ill: &str| {
         let mut liveness = Liveness::default();
         for (number, _) in cluster.topology.numbered_nodes() {
@@ -214,11 +215,20 @@ fn reads_go_to_the_living_then_to_the_near_and_equal_ones_take_turns() {
             let is_ill = |how: &str| ill.split_whitespace().any(|word| word == format!("{name}{how}"));
             liveness.set(number, !is_ill(""));
             liveness.set_takes_writes(number, !is_ill("!"));
-            liveness.set_full(number, is_ill("%"));
+            let level = [(is_ill("%"), DiskLevel::Critical), (is_ill("~"), DiskLevel::Warning)];
+            let level = level
+                .iter()
+                .find(|(is, _)| *is)
+                .map_or(DiskLevel::Normal, |(_, level)| *level);
+            liveness.set_disk_level(number, level);
             assert_eq!(liveness.takes_writes(number), !is_ill("") && !is_ill("!"));
-            assert_eq!(liveness.takes_growth(number), liveness.takes_writes(number) && !is_ill("%"));
+            assert_eq!(
+                liveness.takes_growth(number),
+                liveness.takes_writes(number) && !is_ill("%")
+            );
         }
         assert_eq!(liveness.is_any_full(), ill.contains('%'));
+        assert_eq!(liveness.is_any_nearly_full(), ill.contains(['%', '~']));
         let targets = ReadTargets::new(&map.tablet_of(Token(token)), Token(token), &locality, &liveness);
         format!(
             "{} of {}",
@@ -248,6 +258,11 @@ fn reads_go_to_the_living_then_to_the_near_and_equal_ones_take_turns() {
         order(0, "me% same1! far1"),
         "near same2 far2 me same1 of near same2 far2 me same1 far1",
         "those whose disks are full too: a repair would make them fuller"
+    );
+    assert_eq!(
+        order(0, "me~"),
+        format!("{all} of {all}"),
+        "one that warns is as good as others"
     );
     let to_same1 = (0..32).filter(|t| order(*t, "me near").starts_with("same1")).count();
     assert_eq!(to_same1, 16, "two equal replicas do not share the reads evenly");
