@@ -233,6 +233,7 @@ fn new_shard(shared: &Arc<Shared>, memory: usize) -> (Rc<Shard>, Rc<Commitlog>) 
             tasks: shared.tasks.clone(),
             noted_batches: shared.noted_batches.clone(),
             activity: shared.activity.clone(),
+            compaction_room: shared.compaction_room.clone(),
             host_id: shared.host_id,
         },
         log.clone(),

@@ -17,7 +17,7 @@ use cql_server::Clients;
 use query::engine::{NodeState, SharedStatements, SlowRequest, TraceProbability};
 use query::{Engine, ddl};
 use record::Known;
-use replica::{Activity, NotedBatches, TableFiles};
+use replica::{Activity, CompactionRoom, NotedBatches, TableFiles};
 use runtime::{ShardId, SharedNotify};
 use schema::{Schema, TableId};
 use sstable::Generations;
@@ -69,6 +69,7 @@ pub(crate) struct Shared {
     pub(crate) tasks: Arc<Tasks>,
     pub(crate) noted_batches: Arc<NotedBatches>,
     pub(crate) activity: Arc<Activity>,
+    pub(crate) compaction_room: Arc<CompactionRoom>,
     pub(crate) promises: Arc<Promises>,
     pub(crate) stages: [AtomicU32; 13],
     pub(crate) failure: Mutex<Option<String>>,
@@ -450,6 +451,7 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         tasks,
         noted_batches: Arc::new(NotedBatches::new()),
         activity: Arc::default(),
+        compaction_room: Arc::default(),
         promises,
         old_log_users: AtomicU32::new(config.smp),
         old_log_is_gone: AtomicBool::new(old_log.is_empty()),

@@ -103,6 +103,7 @@ fn engine(id: ShardId) -> Rc<Engine> {
         tasks: tasks::Tasks::new(SHARDS, Uuid::nil()),
         noted_batches: Arc::default(),
         activity: Arc::default(),
+        compaction_room: Arc::default(),
         host_id: HOST.0,
     };
     let shard = Shard::new(options, log);

@@ -109,6 +109,7 @@ fn new_shard(dir: &Path, host_id: Uuid) -> Rc<Shard> {
         activity: Arc::default(),
         tasks: Tasks::new(1, host_id),
         host_id,
+        compaction_room: Arc::default(),
     };
     let shard = Shard::new(options, log);
     let table = Arc::new(table());

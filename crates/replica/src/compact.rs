@@ -14,11 +14,13 @@ use compaction::{Job, Outcome};
 use runtime::Permit;
 use schema::Table;
 use sstable::{Generations, Reader};
+use stdx::size;
 use tasks::{Aborted, JobControl, Kind, Origin, Task, Worker};
 
 use crate::flush::remove_unused;
 use crate::kinds;
 use crate::read::note_damage;
+use crate::room::Reserved;
 use crate::shard::Shard;
 use crate::tablet::{TableStore, Tablet, TokenRange};
 
@@ -34,6 +36,11 @@ fn purge_now_seconds() -> u32 {
 /// Why a compaction did nothing.
 enum Failure {
     Aborted,
+    /// There is no room on the disk for its outputs.
+    NoRoom {
+        needed: u64,
+        available: u64,
+    },
     Failed(String),
 }
 
@@ -53,6 +60,12 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Aborted => Aborted.fmt(f),
+            Self::NoRoom { needed, available } => write!(
+                f,
+                "it may need {} of disk space, and {} are available less what other compactions were promised",
+                size::text(*needed),
+                size::text(*available)
+            ),
             Self::Failed(reason) => f.write_str(reason),
         }
     }
@@ -109,6 +122,17 @@ impl Shard {
                             table.keyspace,
                             table.name
                         );
+                        return;
+                    }
+                    Err(error @ Failure::NoRoom { .. }) => {
+                        // Each flush looks again.
+                        if !shard.compactions_wait.replace(true) {
+                            log::warn!(
+                                "compaction of {}.{} waits for room: {error}",
+                                table.keyspace,
+                                table.name
+                            );
+                        }
                         return;
                     }
                     Err(Failure::Failed(e)) => {
@@ -185,12 +209,32 @@ impl Shard {
         let task = self.options.tasks.start(spec, wanted.origin);
         tablet.compaction.set(Some(task.id()));
         let result = match task.worker().await {
-            Ok(worker) => self.run_job(store, tablet, wanted.choice, (&task, worker)).await,
+            Ok(worker) => match self.reserve(store, tablet, wanted.choice) {
+                Ok(_reserved) => self.run_job(store, tablet, wanted.choice, (&task, worker)).await,
+                Err(no_room) => Err(no_room),
+            },
             Err(aborted) => Err(aborted.into()),
         };
         tablet.compaction.set(None);
         task.end(&result);
         result
+    }
+
+    /// Reserves room for the outputs of a compaction, which are at most as large as its inputs. None when nobody knows how much room there is.
+    fn reserve(&self, store: &TableStore, tablet: &Tablet, choice: &Choice) -> Result<Option<Reserved>, Failure> {
+        let Ok(space) = runtime::fs::disk_space(&store.dir) else {
+            return Ok(None);
+        };
+        let needed = tablet.with_version(|v| {
+            let inputs = choice.inputs.iter();
+            let inputs = inputs.filter_map(|i| v.sstables.get(usize::try_from(*i).ok()?));
+            inputs.map(|reader| reader.meta().disk_len).sum()
+        });
+        let available = space.available;
+        let reserved = self.options.compaction_room.reserve(needed, available);
+        let reserved = reserved.ok_or(Failure::NoRoom { needed, available })?;
+        self.compactions_wait.set(false);
+        Ok(Some(reserved))
     }
 
     async fn run_job(

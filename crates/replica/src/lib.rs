@@ -30,6 +30,7 @@ mod read;
 mod reconcile;
 mod recovery;
 mod retention;
+mod room;
 mod row_cache;
 mod scan;
 mod shard;
@@ -54,6 +55,7 @@ pub use read::{BlockLimits, PartitionRead, PartitionReader, ReadError, ScanReade
 pub use reconcile::{AdoptError, Sealed, WantedTable};
 pub use recovery::{Foreign, RecoveryError, RecoveryStats};
 pub use retention::{HoldTombstones, PROPOSAL_LIFE_MIN, TombstoneHold, paxos_state_id, proposal_life};
+pub use room::CompactionRoom;
 pub use row_cache::{CachedRow, RowCacheBudget};
 pub use scan::TabletScan;
 pub use shard::{Shard, ShardOptions, WriteError, shard_range};

@@ -22,6 +22,7 @@ use crate::memory::{DirtyMemory, MemoryStats};
 use crate::noted_batches::{self, NotedBatches};
 use crate::quarantine::{DamageAlarm, OnDiskFailure, OnQuarantine};
 use crate::retention::HoldTombstones;
+use crate::room::CompactionRoom;
 use crate::row_cache::RowCacheBudget;
 use crate::tablet::{TableStore, Tablet, TokenRange};
 
@@ -52,6 +53,8 @@ pub struct ShardOptions {
     pub noted_batches: Arc<NotedBatches>,
     /// What the node's flushes and compactions have done, shared by its shards.
     pub activity: Arc<Activity>,
+    /// Room on the disk that the node's compactions have been promised, shared by its shards.
+    pub compaction_room: Arc<CompactionRoom>,
     /// The node's identity, written into sstables.
     pub host_id: uuid::Uuid,
 }
@@ -98,6 +101,10 @@ pub struct Shard {
     pub(crate) open_batches: RefCell<BTreeMap<u128, u64>>,
     /// Batches that have ended, but not yet durably so: how often the log had lost records when their end was noted there, if it was.
     ended_batches: RefCell<Vec<(u128, Option<u64>)>>,
+    /// The node's disks have room for data of users.
+    takes_growth: Cell<bool>,
+    /// The log says that a compaction waits for room.
+    pub(crate) compactions_wait: Cell<bool>,
     /// Told when a batch for several shards ends.
     pub batch_ended: Notify,
     /// Told when there is another table.
@@ -132,6 +139,8 @@ impl Shard {
             failed_flushes: Cell::new(0),
             open_batches: RefCell::default(),
             ended_batches: RefCell::default(),
+            takes_growth: Cell::new(true),
+            compactions_wait: Cell::new(false),
             batch_ended: Notify::new(),
             table_added: Notify::new(),
             tombstone_holds: RefCell::default(),
@@ -148,6 +157,23 @@ impl Shard {
     /// Which shard this is.
     pub fn id(&self) -> ShardId {
         self.options.shard
+    }
+
+    /// Whether the node's disks have room for data of users. What asks it decides what follows: this crate writes what it is given.
+    #[inline]
+    pub fn takes_growth(&self) -> bool {
+        self.takes_growth.get()
+    }
+
+    /// Takes over whether the disks have room. When they have room again, tablets whose compactions waited for it are looked at.
+    pub fn set_takes_growth(self: &Rc<Self>, takes: bool) {
+        if !self.takes_growth.replace(takes) && takes {
+            for store in self.stores() {
+                for tablet in store.tablets().iter() {
+                    self.compact_soon(&store, tablet);
+                }
+            }
+        }
     }
 
     /// The node's tasks.

@@ -291,3 +291,52 @@ fn a_flush_that_the_disk_fails_is_told_once_an_attempt_and_succeeds_on_a_healed_
     stage.set(4);
     assert!(simulation.run_until_ended(node, HOUR), "the node has not ended");
 }
+
+#[test]
+fn a_compaction_that_does_not_fit_waits_until_there_is_room() {
+    let mut simulation = Simulation::new(1);
+    let node = simulation.add_node(1);
+    let (used, step) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    let (filled, reached) = (used.clone(), step.clone());
+    simulation.start(node, move |_| {
+        let (used, step) = (filled.clone(), reached.clone());
+        Box::pin(async move {
+            let (shard, store) = start(0).await;
+            shard.set_compacts_by_itself(&store, false);
+            for c in 0..4 {
+                write(&shard, &store, c);
+                shard.flush(&store, &store.tablets()[0]).await.expect("the disk works");
+            }
+            let sstables = || store.tablets()[0].version().sstables.len();
+            used.set(runtime::fs::disk_space("/").expect("a simulated disk").used);
+            step.set(1);
+            while step.get() == 1 {
+                runtime::yield_now().await;
+            }
+            let refused = shard.compact_table(&store).await.expect_err("an operator is told");
+            assert!(refused.starts_with("it may need "), "{refused}");
+            shard.set_compacts_by_itself(&store, true);
+            runtime::sleep(Duration::from_mins(1)).await;
+            assert_eq!(sstables(), 4, "one that begins by itself waits");
+            step.set(3);
+            while step.get() == 3 {
+                runtime::yield_now().await;
+            }
+            shard.set_takes_growth(false);
+            assert!(!shard.takes_growth());
+            runtime::sleep(Duration::from_mins(1)).await;
+            assert_eq!(sstables(), 4, "nobody looked again");
+            shard.set_takes_growth(true);
+            runtime::sleep(Duration::from_mins(1)).await;
+            assert_eq!(sstables(), 1);
+            assert_eq!(rows(&shard, &store).await, 4);
+        })
+    });
+    assert!(simulation.run_until(HOUR, || step.get() == 1));
+    simulation.set_disk_capacity(node, Some(used.get() + 100));
+    step.set(2);
+    assert!(simulation.run_until(HOUR, || step.get() == 3));
+    simulation.set_disk_capacity(node, None);
+    step.set(4);
+    assert!(simulation.run_until_ended(node, HOUR), "the node has not ended");
+}

@@ -115,6 +115,7 @@ fn new_shard(id: u32, first_segment: u64, generations: Arc<sstable::Generations>
         generations,
         noted_batches: Arc::new(NotedBatches::new()),
         activity: Arc::default(),
+        compaction_room: Arc::default(),
         tasks,
         host_id: Uuid::from_u128(1),
     };

@@ -116,6 +116,7 @@ fn new_shard(dir: &Path, host_id: Uuid) -> Rc<Shard> {
         generations: Arc::new(sstable::Generations::uuids()),
         noted_batches: Arc::new(NotedBatches::new()),
         activity: Arc::default(),
+        compaction_room: Arc::default(),
         tasks: Tasks::new(1, host_id),
         host_id,
     };

@@ -143,6 +143,7 @@ fn new_shard(
             generations: boot.generations.clone(),
             noted_batches: boot.noted_batches.clone(),
             activity: Arc::default(),
+            compaction_room: Arc::default(),
             tasks: tasks::Tasks::new(1, host.0),
             host_id: host.0,
         },

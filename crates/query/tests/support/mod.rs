@@ -57,6 +57,7 @@ pub async fn engine(boot_id: u128, schema: Schema, system_tables: Registry) -> R
         tasks: tasks::Tasks::new(1, uuid::Uuid::nil()),
         noted_batches: Arc::default(),
         activity: Arc::default(),
+        compaction_room: Arc::default(),
         host_id: Uuid::from_u128(7),
     };
     let shard = Shard::new(options, log);

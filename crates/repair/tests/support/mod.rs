@@ -546,6 +546,7 @@ async fn start(setup: &Setup) -> Local {
         activity: Arc::default(),
         tasks,
         host_id: setup.host,
+        compaction_room: Arc::default(),
     };
     let shard = Shard::new(options, log);
     shard.open_table(&table, &[setup.range], &files);

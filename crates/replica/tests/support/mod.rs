@@ -71,6 +71,7 @@ pub fn shard_with(limits: Limits, generation: u64, tasks: Arc<Tasks>) -> Rc<Shar
         generations: Arc::new(sstable::Generations::above(generation)),
         noted_batches: Arc::new(NotedBatches::new()),
         activity: Arc::default(),
+        compaction_room: Arc::default(),
         tasks,
         host_id: Uuid::from_u128(1),
     };

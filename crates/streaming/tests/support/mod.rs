@@ -506,6 +506,7 @@ async fn start(setup: &Setup) -> Local {
         generations,
         noted_batches: Arc::new(NotedBatches::new()),
         activity: Arc::default(),
+        compaction_room: Arc::default(),
         tasks,
         host_id: setup.host,
     };
