@@ -195,6 +195,11 @@ async fn pull_from(
     shard: &Rc<Shard>,
     request: &Request,
 ) -> Result<PulledFrom, StreamError> {
+    if !shard.takes_growth() {
+        return Err(StreamError::DiskFull(
+            "disk utilisation is above critical_disk_utilization_level, and the node takes no tablets until it has room".to_owned(),
+        ));
+    }
     let store = shard.store(request.table).ok_or(StreamError::UnknownTable)?;
     if !store.covers(request.range.after, request.range.to) {
         return Err(StreamError::NotHere);

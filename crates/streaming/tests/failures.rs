@@ -211,6 +211,23 @@ fn a_full_disk_of_the_target_is_said_and_its_files_are_removed() {
 }
 
 #[test]
+fn a_target_whose_disk_is_nearly_full_takes_no_tablet_and_moves_its_own_away() {
+    let mut cluster = Cluster::new(1, &[WHOLE, WHOLE]);
+    let rows = cluster.on(0, fill_much);
+    let set = |cluster: &mut Cluster, node: usize, takes| {
+        cluster.on(node, move |local| async move { local.shard.set_takes_growth(takes) });
+    };
+    set(&mut cluster, 1, false);
+    let pulled = cluster.pull(1, WHOLE, &[0]);
+    assert_eq!(name_of(&pulled), "disk full", "{pulled:?}");
+    assert_clean(&mut cluster, "nothing was begun");
+    set(&mut cluster, 1, true);
+    set(&mut cluster, 0, false);
+    cluster.pull(1, WHOLE, &[0]).expect("a full node is copied from");
+    assert_eq!(cluster.rows(1, 0..KEYS), rows);
+}
+
+#[test]
 fn an_operation_that_fails_on_the_disk_of_either_takes_nothing_in_part() {
     for (node, kind, wanted) in [
         (1, ErrorKind::StorageFull, "disk full"),
