@@ -191,7 +191,7 @@ impl Coordinator {
         }
         let view = self.view();
         // What is refused for this must not be finished later.
-        self.require(&mutations, level)?;
+        self.require(&mutations, level, WriteKind::Batch)?;
         let id = (u128::from(runtime::random_u64()) << 64) | u128::from(runtime::random_u64());
         let note = Note {
             id,
@@ -266,6 +266,11 @@ impl Coordinator {
                 },
                 kind: WriteKind::Batch,
                 missing: "replicas that went down meanwhile; the batch is noted and will be finished".to_owned(),
+            },
+            CoordinatorError::DiskFull { tally, full, .. } => CoordinatorError::WriteTimeout {
+                tally,
+                kind: WriteKind::Batch,
+                missing: format!("{full}, whose disks became full meanwhile; the batch is noted and will be finished"),
             },
             other => other,
         })

@@ -340,6 +340,9 @@ impl Coordinator {
                 Ok(true) => return Ok(Alone::Quorum),
                 Ok(false) | Err(_) => return Ok(Alone::Again),
             }
+            if self.refuses_here(&store, &mutation) {
+                self.require_room(view, bytes, [Consistency::One; 2])?;
+            }
             let losses = self.shard.log.losses();
             let written = match apply_to(&self.shard, &store, Located { token, mutation }) {
                 Ok(Some(_)) => self.shard.commit().map_err(|e| ReplicaError::Log(e.to_string())),
@@ -394,6 +397,7 @@ impl Coordinator {
             },
             ReplicaError::UnknownTable(_)
             | ReplicaError::NotHere(_)
+            | ReplicaError::DiskFull(_)
             | ReplicaError::Malformed(_)
             | ReplicaError::Stale(_) => CoordinatorError::Internal(reason),
         }

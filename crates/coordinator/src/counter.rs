@@ -90,7 +90,7 @@ impl Coordinator {
         level: Consistency,
         deadline: Instant,
     ) -> Result<(), CoordinatorError> {
-        self.require(&additions, level)?;
+        self.require(&additions, level, WriteKind::Counter)?;
         let view = self.view();
         let mut shares: Vec<Share> = Vec::new();
         for addition in additions {
@@ -132,7 +132,12 @@ impl Coordinator {
         })?;
         let tablet = route.map.tablet_of(token);
         let read = tablet.read_replicas().iter().copied();
-        let mut leaders: Vec<Replica> = read.filter(|r| self.takes_writes(r.node)).collect();
+        let grows = self.grows(addition.table(), &addition.mutation());
+        let leads = |replica: &Replica| match grows {
+            true => self.takes_growth(replica.node),
+            false => self.takes_writes(replica.node),
+        };
+        let mut leaders: Vec<Replica> = read.filter(leads).collect();
         let here = view.locality.local_datacenter();
         let turn = token.0.cast_unsigned() as usize % leaders.len().max(1);
         leaders.rotate_left(turn);

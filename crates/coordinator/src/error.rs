@@ -103,6 +103,17 @@ pub enum CoordinatorError {
         /// Whether this node counts for the partition.
         by_coordinator: bool,
     },
+    /// The disks of so many replicas are full that the level cannot be met; nothing was written.
+    DiskFull {
+        /// None did it.
+        tally: Tally,
+        /// What was to be written.
+        kind: WriteKind,
+        /// Whose disks are full, and the code of why.
+        failures: Vec<(IpAddr, u16)>,
+        /// The same, as names.
+        full: String,
+    },
     /// Replicas have no room; nothing was written.
     Overloaded(String),
     /// No replica will ever take this; nothing was written.
@@ -169,6 +180,12 @@ impl fmt::Display for CoordinatorError {
                     admission.limit
                 )
             }
+            Self::DiskFull { tally, full, .. } => write!(
+                f,
+                "Write request failed because disk usage exceeds the failure threshold on {full}, and {} needs {} replicas with room. \
+                 Nothing was written. Deletes and TRUNCATE are taken",
+                tally.consistency, tally.block_for
+            ),
             Self::Overloaded(reason) | Self::Rejected(reason) | Self::Internal(reason) => f.write_str(reason),
         }
     }

@@ -83,10 +83,10 @@ impl Flight {
         let stamp = write.stamp();
         for at in 0..write.targets.len() {
             let replica = write.targets[at].replica;
-            if !coordinator.takes_writes(replica.node) {
+            if !write.is_asked(at) {
                 self.note(|| {
                     format!(
-                        "{} is down or takes no writes: a hint is kept for it",
+                        "{} is down, takes no writes or has a full disk: a hint is kept for it",
                         Coordinator::name(&view, replica)
                     )
                 });

@@ -137,7 +137,7 @@ impl Coordinator {
             return false;
         };
         let number = view.topology.number(target);
-        node.state == NodeState::Left || number.is_some_and(|number| self.takes_writes(number))
+        node.state == NodeState::Left || number.is_some_and(|number| self.takes_growth(number))
     }
 
     async fn hand_over(self: Rc<Self>, hints: &Rc<Hints>, target: HostId) {
@@ -191,8 +191,11 @@ impl Coordinator {
         }
         for (replica, share) in shares {
             let name = || Self::names(&view, std::iter::once(replica));
-            if !self.takes_writes(replica.node) {
-                return Err(NotTaken::Later(format!("{} is down, or takes no writes", name())));
+            if !self.takes_growth(replica.node) {
+                return Err(NotTaken::Later(format!(
+                    "{} is down, takes no writes or has a full disk",
+                    name()
+                )));
             }
             let written = self.hand_over_to(&view, replica, share).await;
             written.map_err(|e| match e {

@@ -35,6 +35,7 @@ mod flight;
 #[doc(hidden)]
 pub mod fuzz;
 mod gather;
+mod growth;
 mod handoff;
 mod latency;
 mod message;
@@ -100,7 +101,7 @@ pub use virtual_tables::register_system_tables;
 pub use write::{Goal, Mutations, WriteDone};
 
 use latency::TableLatencies;
-use message::encode_mutations;
+use message::{encode_mutations, mark_repair};
 use service::ReplicaError;
 
 /// How long requests wait for replicas.
@@ -180,9 +181,10 @@ impl From<ReplicaError> for TargetError {
             ReplicaError::Log(_) | ReplicaError::Read(_) | ReplicaError::Partial(_) => Self::Failed(error.to_string()),
             ReplicaError::Overloaded(_) => Self::Overloaded(error.to_string()),
             ReplicaError::TooLarge(_) | ReplicaError::Malformed(_) => Self::Rejected(error.to_string()),
-            ReplicaError::UnknownTable(_) | ReplicaError::NotHere(_) | ReplicaError::CannotLead(_) => {
-                Self::Refused(error.to_string())
-            }
+            ReplicaError::UnknownTable(_)
+            | ReplicaError::NotHere(_)
+            | ReplicaError::CannotLead(_)
+            | ReplicaError::DiskFull(_) => Self::Refused(error.to_string()),
             ReplicaError::Stale(reason) => Self::Stale(reason),
         }
     }
@@ -246,6 +248,8 @@ pub struct Metrics {
     pub batches_finished: u64,
     /// Requests of other nodes that were refused because they were routed by a version of the cluster that is fenced off.
     pub stale_requests: u64,
+    /// Writes that were refused because the disks of too many replicas are full.
+    pub refused_full: u64,
     /// Reads and writes that were refused because their partition's limit was reached.
     pub rate_limited: u64,
     /// Parts of aggregates that were computed here.
@@ -266,6 +270,8 @@ pub struct Coordinator {
     rpc: Option<Rc<Rpc>>,
     view: RefCell<Arc<ClusterView>>,
     liveness: RefCell<Liveness>,
+    /// The disks of some node are full, or nearly.
+    warns_of_disks: Cell<bool>,
     timeouts: Cell<Timeouts>,
     metrics: Cell<Metrics>,
     commits: commit::GroupCommit,
@@ -311,6 +317,7 @@ impl Coordinator {
             rpc,
             view: RefCell::new(view),
             liveness: RefCell::new(liveness),
+            warns_of_disks: Cell::new(false),
             timeouts: Cell::default(),
             metrics: Cell::default(),
             commits: commit::GroupCommit::default(),
@@ -541,11 +548,12 @@ impl Coordinator {
         answer.map_err(TargetError::from)
     }
 
-    /// Has mutations written by one replica, here or elsewhere.
+    /// Has mutations that repair a replica written by it, here or elsewhere.
     async fn mutate(&self, view: &ClusterView, replica: Replica, mutations: &[Addressed]) -> Result<(), TargetError> {
         let stamp = Stamp::of_tables(view, mutations.iter().map(Addressed::table));
         if replica.node != view.me {
             let mut body = encode_mutations(false, mutations.iter());
+            mark_repair(&mut body);
             stamp.sign(&mut body);
             let timeout = self.timeouts.get().write;
             let answer = self.call(view, replica, Verb::Mutate, body, timeout).await;

@@ -1,7 +1,7 @@
 //! What coordinators and replicas say to each other, as bytes.
 //!
 //! ```text
-//! MUTATE   u8 flags (1: all or nothing, 2: hints), then for each mutation vint length and packed mutation
+//! MUTATE   u8 flags (1: all or nothing, 2: hints, 4: a repair), then for each mutation vint length and packed mutation
 //! ADD      u8 level, then as MUTATE; the answer says how it ended (`counter.rs`)
 //! READ     [u8; 16] table, u8 flags (1: digest only, 2: reversed, 4: tokens, 8: until), u32 now, vint rows, vint bytes, then
 //!          partition: vint length and key, vint count, slices of two bounds
@@ -136,6 +136,21 @@ pub(crate) fn mark_hints(body: &mut [u8]) {
 /// Whether encoded mutations are hints.
 pub(crate) fn are_hints(body: &[u8]) -> bool {
     body.first().is_some_and(|flags| flags & HINTS != 0)
+}
+
+/// The flag of mutations that repair a replica which a read found behind.
+const REPAIR: u8 = 4;
+
+/// Marks encoded mutations as a repair. Earlier releases do not look at the flag.
+pub(crate) fn mark_repair(body: &mut [u8]) {
+    if let Some(flags) = body.first_mut() {
+        *flags |= REPAIR;
+    }
+}
+
+/// Whether encoded mutations are a repair.
+pub(crate) fn is_repair(body: &[u8]) -> bool {
+    body.first().is_some_and(|flags| flags & REPAIR != 0)
 }
 
 /// The mutations of a message, with their tokens, and whether they count all or not at all. They are not checked yet against

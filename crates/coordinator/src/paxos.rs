@@ -48,12 +48,15 @@ const BACKOFF_ROUNDS_MAX: u32 = 8;
 const PATIENCE: u32 = 4;
 const PATIENCE_MIN: Duration = Duration::from_millis(2);
 const PATIENCE_MAX: Duration = Duration::from_millis(500);
+
+type Replicas = SmallVec<[Replica; 6]>;
+
 /// Who takes part: the replicas whose promises count.
 struct Group {
     view: Arc<ClusterView>,
     token: Token,
     /// Those that live, the best first.
-    replicas: SmallVec<[Replica; 6]>,
+    replicas: Replicas,
     /// How many of them are a quorum.
     quorum: usize,
     requirement: Requirement,
@@ -297,6 +300,8 @@ impl<'r> Attempt<'r> {
                     Ok((Decision::Write(value), _)) => {
                         // What is refused for that must not be decided.
                         self.following(Some(&value))?;
+                        let levels = [serial_read_level(self.request.serial), self.request.commit];
+                        self.coordinator.require_room(&self.group.view, &value, levels)?;
                         (self.leader.propose(ballot, &value), true)
                     }
                     Ok((Decision::Keep | Decision::Above(_) | Decision::ReadOn(_), _)) => return Ok(false),
@@ -692,8 +697,8 @@ impl<'r> Attempt<'r> {
         let targets = WriteTargets::new(&tablet);
         let pending = ReplicaCounts::of(&targets.pending, &view.locality, |_| true);
         let requirement = route.requirement(level, &tablet, &view.locality).with_pending(&pending);
-        let (live, dead): (SmallVec<[Replica; 6]>, SmallVec<[Replica; 6]>) =
-            targets.all().partition(|r| coordinator.is_live(r.node));
+        let (live, dead): (Replicas, Replicas) = targets.all().partition(|r| coordinator.is_live(r.node));
+        let (live, dead) = self.without_full(view, (live, dead), proposal, &requirement);
         let counts = ReplicaCounts::of(&live, &view.locality, |_| true);
         let acks = (level, Acks::new(requirement, counts));
         let replicas = (&live[..], &dead[..], accepted);
@@ -707,6 +712,32 @@ impl<'r> Attempt<'r> {
             deadline,
         );
         learning.answered().await
+    }
+
+    /// Counts replicas whose disks are full with the dead, where the others suffice: hints bring the decision when they have room. Else they learn it all
+    /// the same, because what was chosen must be finished.
+    fn without_full(
+        &self,
+        view: &ClusterView,
+        (mut live, mut dead): (Replicas, Replicas),
+        proposal: &Proposal,
+        requirement: &Requirement,
+    ) -> (Replicas, Replicas) {
+        let coordinator = self.coordinator;
+        let grows = proposal.value().and_then(Mutation::new);
+        if !grows.is_some_and(|mutation| coordinator.grows(mutation.table, &mutation)) {
+            return (live, dead);
+        }
+        let (with_room, full): (Replicas, Replicas) =
+            live.iter().copied().partition(|r| coordinator.takes_growth(r.node));
+        if requirement
+            .is_sufficient(&ReplicaCounts::of(&with_room, &view.locality, |_| true))
+            .is_ok()
+        {
+            dead.extend(full);
+            live = with_room;
+        }
+        (live, dead)
     }
 
     /// A phase fell short of a quorum: waits before the next round, or ends the statement.

@@ -30,6 +30,8 @@ pub enum ReplicaError {
     TooLarge(String),
     /// There is no room; nothing was done.
     Overloaded(String),
+    /// The disk of this node is full, and the write adds data; nothing was done.
+    DiskFull(String),
     /// The request was routed by a version of the cluster that is over; nothing was done.
     Stale(String),
     /// Some of the request's mutations were written and others were not.
@@ -67,7 +69,7 @@ impl std::fmt::Display for ReplicaError {
             ),
             Self::NotHere(token) => write!(f, "token {} is not of this shard", token.0),
             Self::Malformed(reason) => write!(f, "malformed request: {reason}"),
-            Self::TooLarge(reason) | Self::Stale(reason) => f.write_str(reason),
+            Self::TooLarge(reason) | Self::Stale(reason) | Self::DiskFull(reason) => f.write_str(reason),
             Self::Overloaded(reason) => write!(f, "the shard refuses the write: {reason}. It was not applied"),
             Self::Partial(reason) => write!(f, "a part of the write was applied, and a part was not: {reason}"),
             Self::Log(reason) => {

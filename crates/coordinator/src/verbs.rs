@@ -217,9 +217,11 @@ pub(crate) fn remote(error: ReplicaError) -> RemoteError {
     let kind = match error {
         ReplicaError::Overloaded(_) => RemoteErrorKind::Overloaded,
         ReplicaError::TooLarge(_) | ReplicaError::Malformed(_) => RemoteErrorKind::Rejected,
-        ReplicaError::UnknownTable(_) | ReplicaError::NotHere(_) | ReplicaError::CannotLead(_) => {
-            RemoteErrorKind::Refused
-        }
+        // Earlier releases know no kind of its own for a full disk; to a coordinator it is a replica that cannot do it now.
+        ReplicaError::UnknownTable(_)
+        | ReplicaError::NotHere(_)
+        | ReplicaError::CannotLead(_)
+        | ReplicaError::DiskFull(_) => RemoteErrorKind::Refused,
         ReplicaError::Stale(_) => RemoteErrorKind::Stale,
         ReplicaError::Log(_) | ReplicaError::Read(_) | ReplicaError::Partial(_) => RemoteErrorKind::Failed,
     };
@@ -242,6 +244,9 @@ fn later(answer: impl Future<Output = Result<Vec<u8>, RemoteError>> + 'static) -
 fn mutate(coordinator: &Rc<Coordinator>, request: &Request<'_>, stamp: Stamp) -> Reply {
     if let Err(refused) = coordinator.admit_hints(request.body) {
         return Reply::Err(refused);
+    }
+    if let Err(refused) = coordinator.admit_growth(request.body) {
+        return Reply::Err(remote(refused));
     }
     let shard = &coordinator.shard;
     if let Some(only) = only_mutation(request.body) {
@@ -271,6 +276,7 @@ fn add(coordinator: &Rc<Coordinator>, request: &Request<'_>, stamp: Stamp) -> Re
     let coordinator = Rc::clone(coordinator);
     match counter::decode_additions(request.body) {
         Ok((level, additions)) => later(async move {
+            coordinator.admit_additions(&additions).map_err(remote)?;
             let deadline = runtime::now() + coordinator.timeouts().counter;
             // A task of its own: what one replica has added the others are told, or it is hinted, though the caller gives up.
             let led = async move { coordinator.lead(additions, level, deadline, Origin::Peer, stamp).await };

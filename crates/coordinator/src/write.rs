@@ -49,6 +49,8 @@ pub(crate) struct Part {
     answered: Answered<Replica>,
     /// A hint is stored for one of its replicas.
     is_hinted: bool,
+    /// Nodes whose disks are full refuse it.
+    grows: bool,
 }
 
 impl Part {
@@ -240,6 +242,9 @@ impl Coordinator {
             return Ok(None);
         }
         let is_here = Levels::from_bits(store.writes_here.get()).contains(level);
+        if self.refuses_here(&store, &mutation.mutation) {
+            return Ok(None);
+        }
         if !is_here
             && !self.is_alone_with(&store, mutation.mutation.table, |route, this| {
                 route.writes_alone(this, mutation.token, level)
@@ -340,44 +345,45 @@ impl Coordinator {
         }
     }
 
-    /// Whether enough replicas live to write these at a level.
+    /// Whether enough replicas live, and have room, to write these at a level.
     ///
     /// # Errors
     /// When too few do.
-    pub fn require(&self, mutations: &[Addressed], level: Consistency) -> Result<(), CoordinatorError> {
+    pub fn require(
+        &self,
+        mutations: &[Addressed],
+        level: Consistency,
+        kind: WriteKind,
+    ) -> Result<(), CoordinatorError> {
         let view = self.view();
-        let mut parts = mutations.iter().map(|m| self.part(&view, m.table(), m.token(), level));
+        let mut parts = mutations.iter().map(|m| self.part(&view, m, level, kind));
         parts.try_for_each(|part| part.map(drop))
     }
 
-    /// Where one mutation goes, if enough of it lives.
-    fn part(
+    /// Where one mutation goes, if enough of its replicas live and have room.
+    pub(crate) fn part(
         &self,
         view: &ClusterView,
-        table: TableId,
-        token: Token,
+        mutation: &Addressed,
         level: Consistency,
+        kind: WriteKind,
     ) -> Result<(Part, WriteTargets), CoordinatorError> {
         let unknown = || CoordinatorError::Internal("a write to a table that is not in the cluster's map".to_owned());
-        let route = view.route(table).ok_or_else(unknown)?;
-        let tablet = route.map.tablet_of(token);
+        let route = view.route(mutation.table()).ok_or_else(unknown)?;
+        let tablet = route.map.tablet_of(mutation.token());
         let targets = WriteTargets::new(&tablet);
         let mut requirement = route.requirement(level, &tablet, &view.locality);
         if !targets.pending.is_empty() {
             let pending = ReplicaCounts::of(&targets.pending, &view.locality, |_| true);
             requirement = requirement.with_pending(&pending);
         }
-        let mut live = ReplicaCounts::default();
-        for replica in targets.all().filter(|replica| self.takes_writes(replica.node)) {
-            live.add(view.locality.datacenter(replica.node), 1);
-        }
-        requirement
-            .is_sufficient(&live)
-            .inspect_err(|_| self.count(|m| m.unavailable += 1))?;
+        let grows = self.grows(mutation.table(), &mutation.mutation());
+        let live = self.require_live(view, &requirement, (targets.all(), grows), kind)?;
         let part = Part {
             acks: Acks::new(requirement, live),
             answered: Answered::default(),
             is_hinted: false,
+            grows,
         };
         Ok((part, targets))
     }
@@ -425,7 +431,7 @@ impl Write {
         let mut parts: SmallVec<[Part; 1]> = SmallVec::with_capacity(mutations.len());
         let mut of_parts: SmallVec<[WriteTargets; 1]> = SmallVec::with_capacity(mutations.len());
         for mutation in &mutations {
-            let (part, targets) = coordinator.part(view, mutation.table(), mutation.token(), manner.level)?;
+            let (part, targets) = coordinator.part(view, mutation, manner.level, manner.kind)?;
             parts.push(part);
             of_parts.push(targets);
         }
@@ -448,6 +454,15 @@ impl Write {
             without: SmallVec::new(),
             under_way: None,
         })
+    }
+
+    /// Whether a target is asked for its share. One that is down or takes no writes would only be waited for, and one whose disk is full would refuse.
+    pub(crate) fn is_asked(&self, at: usize) -> bool {
+        let Target { replica, numbers, .. } = &self.targets[at];
+        match numbers.iter().any(|number| self.parts[*number as usize].grows) {
+            true => self.coordinator.takes_growth(replica.node),
+            false => self.coordinator.takes_writes(replica.node),
+        }
     }
 
     /// A replica did not get its share: a hint is stored for it, where there can be one. At ANY that is as good.

@@ -301,6 +301,7 @@ impl Connection {
                 params.consistency
             )
         });
+        reply.warns_of_disks = matches!(prepared.plan(), Some(Plan::Write(_))) && engine.coordinator.warns_of_disks();
         let ctx = BindContext {
             values: &values,
             now_us: batch.now(params),
@@ -533,6 +534,7 @@ impl Connection {
         reply.consistency = b.consistency;
         increment(&self.server.counts.batches);
         let engine = &self.server.engine;
+        reply.warns_of_disks = engine.coordinator.warns_of_disks();
         let keyspace = b.keyspace.map(Rc::from).or_else(|| self.keyspace.borrow().clone());
         let now_us = runtime::wall_clock_us();
         let mut statements: Vec<(Rc<Prepared>, Execution)> = Vec::with_capacity(b.len());

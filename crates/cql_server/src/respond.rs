@@ -67,6 +67,10 @@ fn count_error(code: ErrorCode) {
 /// What a frame of rows has besides cells and metadata, mostly.
 const ROWS_FRAME_BYTES: usize = 64;
 
+/// What clients that write are warned of while the disks of some node are nearly full.
+const NEARLY_FULL: &str = "Replica disk usage exceeds warn threshold: disks of at least one node are nearly full (nodetool status). When they are full, \
+                           writes that add data fail";
+
 /// Where an answer goes and how.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reply {
@@ -79,6 +83,8 @@ pub(crate) struct Reply {
     pub(crate) consistency: Consistency,
     /// What a failed write says that it was.
     pub(crate) write_type: WriteType,
+    /// Whether the client is warned that disks are nearly full.
+    pub(crate) warns_of_disks: bool,
     /// Whether the client knows the error of a partition's limit.
     pub(crate) rate_limit_error: bool,
 }
@@ -94,6 +100,7 @@ impl Reply {
             is_sampled: false,
             consistency: Consistency::One,
             write_type: WriteType::Simple,
+            warns_of_disks: false,
             rate_limit_error: false,
         }
     }
@@ -101,6 +108,7 @@ impl Reply {
     pub(crate) fn extras(&self) -> Extras<'static> {
         Extras {
             tracing_id: self.tracing_id.filter(|_| !self.is_sampled),
+            warnings: if self.warns_of_disks { &[NEARLY_FULL] } else { &[] },
             ..Extras::default()
         }
     }
@@ -172,6 +180,9 @@ impl Reply {
                 data_present: *data_present,
             },
             CoordinatorError::WriteFailure {
+                tally, kind, failures, ..
+            }
+            | CoordinatorError::DiskFull {
                 tally, kind, failures, ..
             } => ErrorBody::WriteFailure {
                 consistency: of(tally.consistency),
@@ -283,15 +294,17 @@ impl Reply {
         route: Option<&[u8]>,
     ) {
         let payload = route.map(|route| (TABLETS_ROUTING_PAYLOAD, route));
+        let own = self.extras();
         let warnings: Vec<&str> = match outcome {
             Outcome::Schema(_, warnings) => warnings,
             _ => &prepared.warnings,
         }
         .iter()
         .map(String::as_str)
+        .chain(own.warnings.iter().copied())
         .collect();
         let extras = Extras {
-            tracing_id: self.extras().tracing_id,
+            tracing_id: own.tracing_id,
             warnings: &warnings,
             custom_payload: payload.as_slice(),
         };

@@ -97,7 +97,7 @@ impl QueryError {
             ReplicaError::UnknownTable(_) => Self::invalid("unconfigured table: it was dropped meanwhile"),
             ReplicaError::Overloaded(_) => Self::Overloaded(format!("{error}.")),
             ReplicaError::TooLarge(reason) => Self::invalid(reason),
-            ReplicaError::Partial(_) | ReplicaError::Stale(_) | ReplicaError::Log(_) => {
+            ReplicaError::Partial(_) | ReplicaError::Stale(_) | ReplicaError::Log(_) | ReplicaError::DiskFull(_) => {
                 Self::WriteFailure(format!("{error}."))
             }
             ReplicaError::NotHere(_)

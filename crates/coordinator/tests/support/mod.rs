@@ -35,7 +35,7 @@ use rpc::{Limits, Rpc};
 use runtime::ShardId;
 use runtime::sim::{CrashKind, NodeId, Simulation, TaskQueue};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
-use topology::{Consistency, HostId, Location, Node, NodeState, Replication, Topology, TopologyCommand};
+use topology::{Consistency, DiskLevel, HostId, Location, Node, NodeState, Replication, Topology, TopologyCommand};
 use types::token::token_of;
 use types::{CqlType, Token};
 use uuid::Uuid;
@@ -690,6 +690,21 @@ impl Cluster {
             }
         }
         takes
+    }
+
+    /// Fills a node's disk, or empties it, and tells these nodes so: what detector messages do.
+    pub fn announce_disk(&mut self, node: usize, is_full: bool, hearers: &[usize]) {
+        let number = self.topology.number(self.machines[node].host).expect("it is a member");
+        for hearer in hearers {
+            self.on(*hearer, move |local| async move {
+                let level = if is_full {
+                    DiskLevel::Critical
+                } else {
+                    DiskLevel::Normal
+                };
+                local.coordinator.set_disk_level(number, level);
+            });
+        }
     }
 
     /// Cuts some nodes off from the rest.

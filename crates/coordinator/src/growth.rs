@@ -1,0 +1,165 @@
+//! Nodes whose disks are full: they take no writes that add data to tables of users.
+//!
+//! A node says how full it is in its detector messages (`cluster/src/health.rs`). Then each coordinator counts it as down for such writes: it gets a hint, and
+//! where the level is not met without it the write is refused before anything is sent. What reaches the node all the same, because its coordinator has not
+//! heard of it, the node refuses itself; its coordinator keeps a hint.
+//!
+//! Refused: INSERT, UPDATE, additions to counters, batches that have one of them, and hints. Taken: what only deletes; system tables; phases of Paxos, as
+//! a proposal that was accepted somewhere must be finished; and repairs by reads, without which a quorum that includes the node could not answer.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use mutation::{Addressed, Mutation};
+use replica::TableStore;
+use schema::TableId;
+use smallvec::SmallVec;
+use topology::{Consistency, DiskLevel, NodeNumber, Replica, ReplicaCounts, Requirement};
+
+use crate::error::Tally;
+use crate::message::{Malformed, decode_mutations, is_repair};
+use crate::service::ReplicaError;
+use crate::{ClusterView, Coordinator, CoordinatorError, WriteKind};
+
+/// Why a node refuses.
+const FULL: &str = "disk utilisation is above critical_disk_utilization_level: the node takes deletes and no new data until it has room";
+
+impl Coordinator {
+    /// Takes over how full a node's disks are. Of this node the shard learns it too.
+    pub fn set_disk_level(&self, node: NodeNumber, level: DiskLevel) {
+        self.liveness.borrow_mut().set_disk_level(node, level);
+        self.warns_of_disks.set(self.liveness.borrow().is_any_nearly_full());
+        if node == self.view().me {
+            self.shard.set_takes_growth(level.takes_growth());
+        }
+        if level.takes_growth() {
+            self.handoff_due.notify_all();
+        }
+    }
+
+    /// Whether clients that write are to be warned, because the disks of some node are full or nearly.
+    #[inline]
+    #[must_use]
+    pub fn warns_of_disks(&self) -> bool {
+        self.warns_of_disks.get()
+    }
+
+    /// Whether a node is believed to be alive and to take writes that add data.
+    #[must_use]
+    pub fn takes_growth(&self, node: NodeNumber) -> bool {
+        self.takes_writes(node) && self.liveness.borrow().takes_growth(node)
+    }
+
+    /// Whether a mutation is one that nodes with full disks refuse. While no disk is full nobody needs to know, and it counts as one that is not.
+    pub(crate) fn grows(&self, table: TableId, mutation: &Mutation<'_>) -> bool {
+        self.liveness.borrow().is_any_full() && self.shard.store(table).is_some_and(|store| is_growth(&store, mutation))
+    }
+
+    /// Whether this shard refuses a mutation because its own disk is full.
+    #[inline]
+    pub(crate) fn refuses_here(&self, store: &TableStore, mutation: &Mutation<'_>) -> bool {
+        !self.shard.takes_growth() && is_growth(store, mutation)
+    }
+
+    /// Judges mutations that a coordinator elsewhere sends.
+    ///
+    /// # Errors
+    /// When the disk here is full and one of them adds data, or what came is no mutation.
+    pub(crate) fn admit_growth(&self, body: &[u8]) -> Result<(), ReplicaError> {
+        if self.shard.takes_growth() || is_repair(body) {
+            return Ok(());
+        }
+        let (mutations, _) = decode_mutations(body)?;
+        self.admit_additions(&mutations)
+    }
+
+    /// The same for additions to counters.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) fn admit_additions(&self, mutations: &[Addressed]) -> Result<(), ReplicaError> {
+        if self.shard.takes_growth() {
+            return Ok(());
+        }
+        for mutation in mutations {
+            let Some(store) = self.shard.store(mutation.table()) else {
+                continue;
+            };
+            let valid = mutation.mutation().validate(&store.table.borrow().layout);
+            valid.map_err(|_| Malformed("a mutation of the table's layout"))?;
+            if is_growth(&store, &mutation.mutation()) {
+                return Err(ReplicaError::DiskFull(FULL.to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    /// How many replicas take a write, by datacenter, and whether these suffice.
+    ///
+    /// # Errors
+    /// `Unavailable` when too few live or take writes; `DiskFull` when enough do, and the disks of too many are full.
+    pub(crate) fn require_live(
+        &self,
+        view: &ClusterView,
+        requirement: &Requirement,
+        (replicas, grows): (impl Iterator<Item = Replica>, bool),
+        kind: WriteKind,
+    ) -> Result<ReplicaCounts, CoordinatorError> {
+        let (mut live, mut with_full) = (ReplicaCounts::default(), ReplicaCounts::default());
+        let mut full: SmallVec<[Replica; 3]> = SmallVec::new();
+        for replica in replicas.filter(|replica| self.takes_writes(replica.node)) {
+            let datacenter = view.locality.datacenter(replica.node);
+            with_full.add(datacenter, 1);
+            match grows && !self.takes_growth(replica.node) {
+                true => full.push(replica),
+                false => live.add(datacenter, 1),
+            }
+        }
+        let Err(unavailable) = requirement.is_sufficient(&live) else {
+            return Ok(live);
+        };
+        if full.is_empty() || requirement.is_sufficient(&with_full).is_err() {
+            self.count(|m| m.unavailable += 1);
+            return Err(unavailable.into());
+        }
+        self.count(|m| m.refused_full += 1);
+        Err(CoordinatorError::DiskFull {
+            tally: Tally {
+                consistency: unavailable.consistency,
+                received: 0,
+                block_for: unavailable.required,
+            },
+            kind,
+            failures: full.iter().map(|r| (Self::address(view, r.node), 0)).collect(),
+            full: Self::names(view, full.iter().copied()),
+        })
+    }
+
+    /// Whether a decision of a conditional statement may be proposed: enough replicas have room for it.
+    ///
+    /// # Errors
+    /// As [`Coordinator::require_live`].
+    pub(crate) fn require_room(
+        self: &Rc<Self>,
+        view: &Arc<ClusterView>,
+        value: &[u8],
+        levels: [Consistency; 2],
+    ) -> Result<(), CoordinatorError> {
+        let Some(mutation) = Addressed::new(value.to_vec()) else {
+            return Ok(());
+        };
+        if !self.grows(mutation.table(), &mutation.mutation()) {
+            return Ok(());
+        }
+        for level in levels {
+            self.part(view, &mutation, level, WriteKind::Cas)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether it adds data to a table of users.
+fn is_growth(store: &TableStore, mutation: &Mutation<'_>) -> bool {
+    let table = store.table.borrow();
+    system_tables::kind(&table.keyspace).is_none() && mutation.adds_data(&table.layout)
+}
