@@ -43,7 +43,8 @@ def small_disk(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def cluster(request, small_disk, tmp_path_factory):
-    options = ["--commitlog-segment-size-in-mb", "1"]
+    # A disk is filled to its last byte here; test_full_disk.py is about the threshold before it.
+    options = ["--commitlog-segment-size-in-mb", "1", "--critical-disk-utilization-level", "1"]
     workdir = small_disk.parent if small_disk else tmp_path_factory.mktemp("nodes")
     for number in (1, 2, 3):
         (workdir / f"node{number}").mkdir(exist_ok=True)

@@ -35,7 +35,9 @@ def fill(path, leave):
 def test_a_full_disk(small_disk, new_node, connect):
     workdir = small_disk / "node"
     workdir.mkdir()
-    node = new_node(workdir=workdir, smp=1, memory="256M").start()
+    # The last byte, not the threshold before it, which test_full_disk.py is about.
+    off = ["--critical-disk-utilization-level", "1"]
+    node = new_node(workdir=workdir, smp=1, memory="256M", options=off).start()
     session = connect(node)
     session.execute("CREATE TABLE t (k bigint PRIMARY KEY, v blob)")
     insert = session.prepare("INSERT INTO t (k, v) VALUES (?, ?)")

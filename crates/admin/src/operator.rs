@@ -190,6 +190,30 @@ pub enum State {
     Leaving,
 }
 
+/// How full the disks of a node are.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub enum DiskLevel {
+    /// They have room.
+    #[default]
+    Normal,
+    /// They are nearly full: clients that write are warned.
+    Warning,
+    /// They are full: the node takes deletes and no data.
+    Critical,
+}
+
+impl DiskLevel {
+    /// The name that operators see.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Normal => "normal",
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        }
+    }
+}
+
 /// A member of the cluster, as the node sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Member {
@@ -209,6 +233,8 @@ pub struct Member {
     pub is_live: bool,
     /// Whether its commitlog takes writes, as far as it has not said otherwise.
     pub takes_writes: bool,
+    /// How full its disks are, as far as it has said.
+    pub disk: DiskLevel,
     /// Its places on the ring.
     pub tokens: Vec<i64>,
     /// How many shards it has.

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use topology::{ClockLimits, FailureDetectorConfig, HostId, Location, Replaced};
+use topology::{ClockLimits, DiskLevel, FailureDetectorConfig, HostId, Location, Replaced};
 use types::Token;
 use uuid::Uuid;
 
@@ -249,6 +249,9 @@ pub trait Listener {
 
     /// A member's commitlog takes writes, or does not any more; of this node it is told too.
     fn takes_writes(&self, host: HostId, takes: bool);
+
+    /// A member's disks are as full as this; of this node it is told too. One that takes no growth is sent no writes that add data.
+    fn disk_level(&self, host: HostId, level: DiskLevel);
 
     /// This node leaves service, or returns to it. Resolves when no client is served, or clients are.
     fn set_in_service(&self, is_in_service: bool) -> Local<'_, ()>;

@@ -42,8 +42,14 @@ pub const SHARD_MOVES: &str = "shard_moves";
 /// A node of an earlier release does not look at the file: started with this node's directories, it would forget the promises.
 pub const UNWRITTEN_PROMISES: &str = "unwritten_promises";
 
+/// Messages of the failure detector say how full their sender's disks are.
+///
+/// They have a format that earlier releases do not read.
+pub const DISK_LEVELS: &str = "disk_levels";
+
 /// All features of this release.
 pub const FEATURES: &[&str] = &[
+    DISK_LEVELS,
     METADATA_HISTORY,
     NODE_HEALTH,
     ORDERLY_START,

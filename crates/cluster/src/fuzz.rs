@@ -78,6 +78,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             is_clock_trusted: true,
             takes_writes: false,
             fence: 9,
+            disk: Some(topology::DiskLevel::Warning),
         }),
         lineage: None,
     };

@@ -1,10 +1,13 @@
-//! How this node is, by its own judgement, and what follows: whether its wall clock is right, and whether its commitlog takes writes.
+//! How this node is, by its own judgement, and what follows: whether its wall clock is right, whether its commitlog takes writes, and whether
+//! its disks have room.
 //!
 //! **Clock.** Detector messages carry the sender's wall clock. [`topology::ClockJudge`] compares this node's with those of its peers and with the steady
 //! clock, four times a second; `runtime` is told how far the clock is believed, and `runtime::wall_clock_us` follows no jump. A node whose clock is far
 //! off leaves service as if it stopped, keeps listening to its peers' clocks, and returns when its own is right again.
 //!
 //! **Writes.** A node whose log refuses writes says so in its messages. It stays up, because it answers reads; coordinators send it no writes.
+//!
+//! **Disks.** A node says how full its disks are. One whose disks are full stays up, answers reads and takes deletes; coordinators send it no data.
 //!
 //! Before the feature `node_health` is enabled, no peer's clock is known and the node judges by its steady clock alone.
 
@@ -14,7 +17,7 @@ use runtime::ClockBelief;
 use std::rc::Rc;
 use std::time::Duration;
 use stdx::planted::{self, Bug};
-use topology::{ClockDoubt, ClockState, ClockVerdict};
+use topology::{ClockDoubt, ClockState, ClockVerdict, DiskLevel};
 
 /// Between two looks at the clock, and at whether the node is to leave service or return.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
@@ -138,6 +141,21 @@ impl Cluster {
         if !takes {
             self.hand_over().await;
         }
+    }
+
+    /// How full this node's disks are.
+    #[must_use]
+    pub fn disk_level(&self) -> DiskLevel {
+        self.peers.disk.get()
+    }
+
+    /// Takes over how full this node's disks are. The others hear of it at once.
+    pub fn set_disk_level(&self, level: DiskLevel) {
+        if self.peers.disk.replace(level) == level {
+            return;
+        }
+        self.listener.disk_level(self.config.host_id, level);
+        self.peers.broadcast();
     }
 }
 

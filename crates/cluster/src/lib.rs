@@ -63,8 +63,8 @@ pub use config::{
 pub use consensus::Epoch;
 pub use error::{ChangeError, ClusterError, LoadError};
 pub use features::{
-    FEATURES, METADATA_HISTORY, NODE_HEALTH, ORDERLY_START, ORDERLY_STOP, PER_PARTITION_RATE_LIMIT, SHARD_MOVES,
-    TABLET_MOVES, UNWRITTEN_PROMISES,
+    DISK_LEVELS, FEATURES, METADATA_HISTORY, NODE_HEALTH, ORDERLY_START, ORDERLY_STOP, PER_PARTITION_RATE_LIMIT,
+    SHARD_MOVES, TABLET_MOVES, UNWRITTEN_PROMISES,
 };
 pub use file::{Written, load};
 pub use history::History;

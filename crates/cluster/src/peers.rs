@@ -4,7 +4,7 @@
 //! find each other by this before the group, which needs them to talk, can register their addresses.
 
 use crate::config::{Config, Listener, Reach};
-use crate::features::NODE_HEALTH;
+use crate::features::{DISK_LEVELS, NODE_HEALTH};
 use crate::history::Comparisons;
 use crate::lineage::Lineage;
 use crate::machine::Machine;
@@ -18,7 +18,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use topology::{
-    ClockJudge, ClockSample, FailureDetector, HostId, Location, Message, NodeNumber, NodeState, Output, Status,
+    ClockJudge, ClockSample, DiskLevel, FailureDetector, HostId, Location, Message, NodeNumber, NodeState, Output,
+    Status,
 };
 use uuid::Uuid;
 
@@ -54,6 +55,8 @@ struct Known {
     told_serves: bool,
     /// Its log takes writes, as far as it has not said otherwise.
     takes_writes: bool,
+    /// How full its disks are, as it said last.
+    disk: DiskLevel,
     /// The fence of its metadata, as it said last.
     fence: Option<u64>,
 }
@@ -73,6 +76,8 @@ pub(crate) struct Peers {
     pub(crate) clock: RefCell<ClockJudge>,
     /// Its commitlog takes writes.
     pub(crate) takes_writes: Cell<bool>,
+    /// How full its disks are.
+    pub(crate) disk: Cell<DiskLevel>,
     /// What the listener was told of what others refuse.
     fenced_off: Cell<u64>,
     vote_after: Duration,
@@ -125,6 +130,7 @@ impl Peers {
             known: RefCell::default(),
             clock: RefCell::new(ClockJudge::new(config.clock_limits, runtime::clock_offset_us())),
             takes_writes: Cell::new(true),
+            disk: Cell::default(),
             fenced_off: Cell::new(0),
             vote_after: config.vote_after,
             is_watching: Cell::new(false),
@@ -162,6 +168,7 @@ impl Peers {
                 heard: None,
                 is_open: true,
                 takes_writes: true,
+                disk: DiskLevel::Normal,
                 fence: None,
                 told_serves: false,
             });
@@ -260,6 +267,17 @@ impl Peers {
             return self.takes_writes.get();
         }
         self.known.borrow().get(&host).is_none_or(|known| known.takes_writes)
+    }
+
+    /// How full a node's disks are, as far as it has said.
+    pub(crate) fn disk_level(&self, host: HostId) -> DiskLevel {
+        if host == self.local {
+            return self.disk.get();
+        }
+        self.known
+            .borrow()
+            .get(&host)
+            .map_or(DiskLevel::Normal, |known| known.disk)
     }
 
     /// Whether a member has said something since this node knows it: then it hears, too.
@@ -388,10 +406,12 @@ impl Peers {
                 self.clock.borrow_mut().note(from, sample);
             }
         }
-        let took = match self.known.borrow_mut().get_mut(&from) {
+        let disk = health.disk.unwrap_or_default();
+        let (took, was) = match self.known.borrow_mut().get_mut(&from) {
             Some(known) => {
                 known.fence = Some(health.fence);
-                std::mem::replace(&mut known.takes_writes, health.takes_writes)
+                let took = std::mem::replace(&mut known.takes_writes, health.takes_writes);
+                (took, std::mem::replace(&mut known.disk, disk))
             }
             None => return,
         };
@@ -404,6 +424,16 @@ impl Peers {
             };
             log::info!("node {} {says}", self.machine.metadata().name_of(from));
             self.listener.takes_writes(from, health.takes_writes);
+        }
+        if was != disk {
+            if was.takes_growth() != disk.takes_growth() {
+                let says = match disk.takes_growth() {
+                    true => "has room on its disks again and takes data",
+                    false => "has full disks and takes no data",
+                };
+                log::info!("node {} {says}", self.machine.metadata().name_of(from));
+            }
+            self.listener.disk_level(from, disk);
         }
     }
 
@@ -492,13 +522,13 @@ impl Peers {
             schema_version: metadata.schema.version,
             internode: self.internode,
             has_left: false,
-            health: metadata
-                .topology
-                .enabled_features()
-                .contains(NODE_HEALTH)
-                .then(|| self.health()),
+            health: self.has_feature(NODE_HEALTH).then(|| self.health()),
             lineage: self.lineage(to),
         }
+    }
+
+    fn has_feature(&self, feature: &str) -> bool {
+        self.machine.metadata().topology.enabled_features().contains(feature)
     }
 
     fn health(&self) -> Health {
@@ -507,6 +537,7 @@ impl Peers {
             is_clock_trusted: runtime::is_clock_trusted(),
             takes_writes: self.takes_writes.get(),
             fence: self.machine.metadata().fence,
+            disk: Some(self.disk.get()).filter(|_| self.has_feature(DISK_LEVELS)),
         }
     }
 

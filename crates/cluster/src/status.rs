@@ -6,7 +6,7 @@ use crate::wire;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
-use topology::{ClockVerdict, HostId, Location, NodeNumber, NodeState};
+use topology::{ClockVerdict, DiskLevel, HostId, Location, NodeNumber, NodeState};
 use uuid::Uuid;
 
 /// A node's part in the metadata group.
@@ -39,6 +39,8 @@ pub struct MemberStatus {
     pub is_live: bool,
     /// Whether its log takes writes, as far as it has not said otherwise.
     pub takes_writes: bool,
+    /// How full its disks are, as far as it has said.
+    pub disk: DiskLevel,
     /// For how long it has not answered.
     pub down_for: Duration,
     /// The schema version that it said last.
@@ -133,6 +135,7 @@ impl Cluster {
                 location: node.location.clone(),
                 is_live: self.peers.is_live(host_id),
                 takes_writes: self.peers.takes_writes(host_id),
+                disk: self.peers.disk_level(host_id),
                 down_for: self.peers.down_for(host_id),
                 schema_version: if is_self {
                     Some(metadata.schema.version)

@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 use topology::record::NodeRecord;
-use topology::{HostId, JoinRequest, Message, Replaced};
+use topology::{DiskLevel, HostId, JoinRequest, Message, Replaced};
 use types::Token;
 use uuid::Uuid;
 
@@ -52,6 +52,11 @@ const STATE_FORM: Form = form(b's', "a node's state");
 /// With the sender's [`Health`] and [`Lineage`] at its end, each where it is known that every member reads it.
 const STATE_FORM_WITH_MORE: Form = Form {
     format: 2,
+    ..STATE_FORM
+};
+/// With how full the sender's disks are, in its [`Health`].
+const STATE_FORM_WITH_DISK: Form = Form {
+    format: 3,
     ..STATE_FORM
 };
 const WHO_FORM: Form = form(b'w', "a node's name");
@@ -96,7 +101,11 @@ pub(crate) struct Health {
     pub(crate) takes_writes: bool,
     /// The fence of its metadata: requests that were routed by older versions are refused.
     pub(crate) fence: u64,
+    /// How full its disks are; None where some member does not read that.
+    pub(crate) disk: Option<DiskLevel>,
 }
+
+const DISK_LEVELS: [DiskLevel; 3] = [DiskLevel::Normal, DiskLevel::Warning, DiskLevel::Critical];
 
 impl Health {
     fn encode(self, out: &mut Encoder) {
@@ -104,6 +113,9 @@ impl Health {
         out.byte(u8::from(self.is_clock_trusted));
         out.byte(u8::from(self.takes_writes));
         out.number(self.fence);
+        if let Some(disk) = self.disk {
+            out.byte(disk as u8);
+        }
     }
 
     fn decode(d: &mut Decoder<'_>) -> Result<Self, Malformed> {
@@ -112,6 +124,14 @@ impl Health {
             is_clock_trusted: d.bool()?,
             takes_writes: d.bool()?,
             fence: d.number()?,
+            disk: match d.format() >= STATE_FORM_WITH_DISK.format {
+                false => None,
+                true => {
+                    let level = d.byte()?;
+                    let known = DISK_LEVELS.get(usize::from(level));
+                    Some(*known.ok_or_else(|| d.malformed(format!("there is no disk level {level}")))?)
+                }
+            },
         })
     }
 }
@@ -119,7 +139,12 @@ impl Health {
 impl State {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let has_more = self.health.is_some() || self.lineage.is_some();
-        let mut out = Encoder::begin(if has_more { STATE_FORM_WITH_MORE } else { STATE_FORM });
+        let has_disk = self.health.is_some_and(|health| health.disk.is_some());
+        let mut out = Encoder::begin(match (has_disk, has_more) {
+            (true, _) => STATE_FORM_WITH_DISK,
+            (false, true) => STATE_FORM_WITH_MORE,
+            (false, false) => STATE_FORM,
+        });
         let (kind, seq, target) = match self.message {
             None => (0, 0, None),
             Some(Message::Ping { seq }) => (1, seq, None),
@@ -142,7 +167,7 @@ impl State {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut d = Decoder::open(bytes, STATE_FORM_WITH_MORE)?;
+        let mut d = Decoder::open(bytes, STATE_FORM_WITH_DISK)?;
         let (kind, seq, target) = (d.byte()?, d.number()?, HostId(d.uuid()?));
         let message = match kind {
             0 => None,
@@ -454,18 +479,25 @@ mod tests {
             is_clock_trusted: false,
             takes_writes: true,
             fence: 12,
+            disk: None,
+        };
+        let with_disk = Health {
+            disk: Some(DiskLevel::Critical),
+            ..health
         };
         let lineage = Lineage {
             last: (7, History(1)),
             at_yours: Some((5, History(2))),
             your_run: Run { generation: 1, name: 3 },
         };
-        let (health, lineage) = (Some(health), Some(lineage));
+        let (health, with_disk, lineage) = (Some(health), Some(with_disk), Some(lineage));
         for (health, lineage, format) in [
             (None, None, 1),
             (health, None, 2),
             (None, lineage, 2),
             (health, lineage, 2),
+            (with_disk, None, 3),
+            (with_disk, lineage, 3),
         ] {
             let state = State {
                 message: Some(Message::Ack { seq: 7 }),

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use stdx::planted::{Bug, Planted};
 use support::{SECOND, Sea, host};
-use topology::{ClockDoubt, ClockState};
+use topology::{ClockDoubt, ClockState, DiskLevel};
 
 const DAY_US: i64 = 86_400_000_000;
 
@@ -177,6 +177,64 @@ fn a_node_whose_log_takes_no_writes_says_so_stays_up_and_leads_no_more() {
             [(leader, false), (leader, true)]
         );
     }
+}
+
+#[test]
+fn a_node_whose_disks_are_full_says_so_and_stays_up() {
+    use DiskLevel::{Critical, Normal, Warning};
+    let mut sea = serving(9);
+    for level in [Warning, Critical, Normal] {
+        sea.on(2, move |cluster| async move { cluster.set_disk_level(level) });
+        sea.expect("all know", |views| {
+            let told = |view: &Rc<cluster::Cluster>| {
+                let members = view.status().members;
+                let level_of = |host_id| if host_id == host(2) { level } else { Normal };
+                members
+                    .iter()
+                    .all(|m| m.disk == level_of(m.host_id) && m.is_live && m.takes_writes)
+            };
+            views.iter().all(told)
+        });
+    }
+    for node in &sea.nodes {
+        let told = [Warning, Critical, Normal].map(|level| (host(2), level));
+        assert_eq!(*node.seen.told_disks.borrow(), told);
+    }
+}
+
+#[test]
+fn a_node_that_restarts_with_room_is_full_no_more() {
+    let mut sea = serving(10);
+    sea.on(2, |cluster| async move { cluster.set_disk_level(DiskLevel::Critical) });
+    let is_full = |views: &[Rc<cluster::Cluster>]| {
+        let members = views[0].status().members;
+        members.iter().any(|m| !m.disk.takes_growth())
+    };
+    sea.expect("it is known", is_full);
+    let id = sea.nodes[2].id;
+    sea.sim.crash(id, CrashKind::Kill);
+    sea.restart(2);
+    sea.expect("it has room", |views| !is_full(views));
+}
+
+#[test]
+fn before_the_feature_nobody_says_how_full_its_disks_are() {
+    let mut sea = Sea::new(11, 3);
+    for node in &sea.nodes {
+        node.config.borrow_mut().features.remove(cluster::DISK_LEVELS);
+    }
+    for number in 0..3 {
+        sea.start(number);
+    }
+    sea.expect_normal(0..3);
+    sea.on(2, |cluster| async move { cluster.set_disk_level(DiskLevel::Critical) });
+    sea.sim.run_for(Duration::from_secs(5));
+    let disks = |number: usize| {
+        let members = sea.cluster(number).status().members;
+        members.into_iter().filter(|m| m.disk == DiskLevel::Critical).count()
+    };
+    assert_eq!((disks(0), disks(2)), (0, 1), "the others read messages as before");
+    assert!(sea.cluster(0).status().members.iter().all(|m| m.is_live));
 }
 
 #[test]

@@ -37,6 +37,12 @@ impl Coordinator {
         }
     }
 
+    /// How full a node's disks are, as far as it has said.
+    #[must_use]
+    pub fn disk_level(&self, node: NodeNumber) -> DiskLevel {
+        self.liveness.borrow().disk_level(node)
+    }
+
     /// Whether clients that write are to be warned, because the disks of some node are full or nearly.
     #[inline]
     #[must_use]

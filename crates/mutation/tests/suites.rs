@@ -492,7 +492,11 @@ fn pack_mutation(table: &Table, case: &Case) -> String {
 fn adds_data(table: &Table, case: &Case) -> String {
     let bytes = notation::mutation(table, b"key", case.input());
     let mutation = Mutation::new(&bytes).expect("a mutation");
-    let answer = if mutation.adds_data(&table.layout) { "it brings data" } else { "it only deletes" };
+    let answer = if mutation.adds_data(&table.layout) {
+        "it brings data"
+    } else {
+        "it only deletes"
+    };
     answer.to_owned()
 }
 

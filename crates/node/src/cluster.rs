@@ -17,11 +17,12 @@ use query::engine::{KeepError, SchemaKeeper};
 use rpc::{Handler, Peer, RemoteError, RemoteErrorKind, Reply, Request, Rpc};
 use runtime::{ShardId, SharedNotify};
 use schema::{Schema, TableId};
-use topology::{HostId, Node, Topology};
+use topology::{DiskLevel, HostId, Node, Topology};
 use types::Token;
 use uuid::Uuid;
 
 use crate::config::{Between, Config};
+use crate::disk_space;
 use crate::disks;
 use crate::recover::METADATA_DIR;
 use crate::shard_main::{CLIENTS_WAIT_MAX, follower};
@@ -239,6 +240,7 @@ pub(crate) async fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>, rpc: &Rc<Rp
     }));
     drop(runtime::spawn(describe_members(shared.clone(), cluster.clone())));
     drop(runtime::spawn(watch_logs(shared.clone(), cluster.clone())));
+    disk_space::watch(shared, &cluster);
     drop(runtime::spawn(disks::retire_when_told(shared.clone(), cluster.clone())));
     let meeting = {
         let cluster = cluster.clone();
@@ -500,6 +502,18 @@ impl Listener for NodeListener {
         for shard in 0..runtime::shard_count() {
             drop(runtime::submit_to(ShardId(shard), move || {
                 Coordinator::local().set_takes_writes(number, takes);
+            }));
+        }
+    }
+
+    fn disk_level(&self, host: HostId, level: DiskLevel) {
+        let view: Arc<ClusterView> = self.engine.coordinator.view();
+        let Some(number) = view.topology.number(host) else {
+            return;
+        };
+        for shard in 0..runtime::shard_count() {
+            drop(runtime::submit_to(ShardId(shard), move || {
+                Coordinator::local().set_disk_level(number, level);
             }));
         }
     }

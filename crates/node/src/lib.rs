@@ -9,6 +9,7 @@ mod compaction_history;
 pub mod config;
 mod copy;
 mod directories;
+mod disk_space;
 mod disks;
 mod follow;
 #[doc(hidden)]

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use ::cluster::Cluster;
 use admin::Handoff;
 use admin::operator::{
-    Balance, Clock, ClockState, Keyspace, Local, Member, Metric, Node, Operator, Quarantined, Raft, Range,
+    Balance, Clock, ClockState, DiskLevel, Keyspace, Local, Member, Metric, Node, Operator, Quarantined, Raft, Range,
     RepairedTable, Repairs, Selection, Snapshot, Started, State, Table, Work,
 };
 use query::Engine;
@@ -304,6 +304,11 @@ impl NodeOperator {
                 state: state(member.state),
                 is_live: member.is_live,
                 takes_writes: member.takes_writes,
+                disk: match member.disk {
+                    topology::DiskLevel::Normal => DiskLevel::Normal,
+                    topology::DiskLevel::Warning => DiskLevel::Warning,
+                    topology::DiskLevel::Critical => DiskLevel::Critical,
+                },
                 tokens: node.map_or_else(Vec::new, |node| node.tokens.iter().map(|token| token.0).collect()),
                 shards: node.map_or(0, |node| node.shards),
                 schema_version: member.schema_version,

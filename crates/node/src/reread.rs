@@ -43,6 +43,7 @@ async fn take_over(shared: &Shared, config: &Config) {
     shared.tasks.set_bytes_per_second(Class::Streaming, rate);
     follower().set_auto_snapshot(config.auto_snapshot);
     shared.disks.set_policy(config.disk_failure_policy);
+    shared.disk_monitor.set_limits(config.disk_limits);
     shared.node.slow_request.set(config.slow_request);
     let timeouts = config.timeouts;
     let batch_bytes_max = config.batch_size_fail_threshold;

@@ -29,6 +29,7 @@ use uuid::Uuid;
 
 use crate::config::Config;
 use crate::directories;
+use crate::disk_space::DiskMonitor;
 use crate::disks::Disks;
 use crate::identity::{self, WorkdirLock};
 use crate::shard_main;
@@ -88,6 +89,8 @@ pub(crate) struct Shared {
     pub(crate) log_troubles: Mutex<Vec<Option<String>>>,
     /// What to do when a disk fails.
     pub(crate) disks: Disks,
+    /// Whether the disks have room.
+    pub(crate) disk_monitor: DiskMonitor,
     /// Where CQL and the shard-aware port listen, once shard 0 has bound them.
     pub(crate) addresses: Mutex<Option<(SocketAddr, Option<SocketAddr>)>>,
     /// Where other nodes are listened to, once shard 0 has bound it.
@@ -466,6 +469,7 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         changed: SharedNotify::new(),
         log_troubles: Mutex::new(vec![None; config.smp as usize]),
         disks: Disks::new(config.disk_failure_policy),
+        disk_monitor: DiskMonitor::new(config.disk_limits),
         addresses: Mutex::new(None),
         internode: Mutex::new(None),
         embedded,

@@ -12,7 +12,7 @@
 //!   request. They are precomputed per topology version; nothing of it allocates per request in usual clusters.
 //! - [`Snitch`]: how a node learns its datacenter and rack.
 //! - [`FailureDetector`]: who answers. [`admit`]: who may join. [`ClockJudge`]: whether this node's clock is right.
-//! [`DiskLimits`]: whether its disks are full.
+//! - [`DiskLimits`]: whether its disks are full.
 
 mod admission;
 mod balance;

@@ -436,6 +436,16 @@ impl Liveness {
         self.nearly_full.set(node, level != DiskLevel::Normal);
     }
 
+    /// How full a node's disks are.
+    #[must_use]
+    pub fn disk_level(&self, node: NodeNumber) -> DiskLevel {
+        match (self.full.has(node), self.nearly_full.has(node)) {
+            (true, _) => DiskLevel::Critical,
+            (false, true) => DiskLevel::Warning,
+            (false, false) => DiskLevel::Normal,
+        }
+    }
+
     /// Whether the disks of some node are full, or nearly.
     #[must_use]
     pub fn is_any_nearly_full(&self) -> bool {

@@ -221,6 +221,7 @@ fn reads_go_to_the_living_then_to_the_near_and_equal_ones_take_turns() {
                 .find(|(is, _)| *is)
                 .map_or(DiskLevel::Normal, |(_, level)| *level);
             liveness.set_disk_level(number, level);
+            assert_eq!(liveness.disk_level(number), level);
             assert_eq!(liveness.takes_writes(number), !is_ill("") && !is_ill("!"));
             assert_eq!(
                 liveness.takes_growth(number),

@@ -145,10 +145,41 @@ pub(super) async fn status(client: &mut Client, keyspace: Option<&str>) -> Resul
             refusing.join(", ")
         ));
     }
+    let disks = pairs(&client.get("/ceto/disks").await?);
+    out.push_str(&full_disks(&disks));
     out.push_str(&differences(
         &client.get("/storage_service/metadata_differences").await?,
     ));
     Ok(out)
+}
+
+/// What the metric of that name says.
+fn disk_level(level: u64) -> &'static str {
+    match level {
+        0 => "normal",
+        1 => "warning: nearly full",
+        _ => "critical: full, the node takes deletes and no data",
+    }
+}
+
+/// A line for the nodes whose disks are full, and one for those whose disks are nearly full.
+fn full_disks(disks: &[(String, Value)]) -> String {
+    let line = |level: &str, what: &str| {
+        let addresses: Vec<&str> = disks
+            .iter()
+            .filter(|(_, its)| its.as_str() == Some(level))
+            .map(|(address, _)| address.as_str())
+            .collect();
+        match addresses.is_empty() {
+            true => String::new(),
+            false => format!("{what}: {}; see docs/operating/full-disk.md.\n", addresses.join(", ")),
+        }
+    };
+    let full = line(
+        "critical",
+        "Note: the disks of these nodes are full, and they take deletes and no data",
+    );
+    full + &line("warning", "Note: the disks of these nodes are nearly full")
 }
 
 /// A line for each member whose metadata differs from the node's, and the reason if the node takes no part in the metadata group.
@@ -354,6 +385,7 @@ pub(super) async fn info(client: &mut Client) -> Result<String, String> {
         ),
         ("Clock", clock(&client.get("/ceto/clock").await?)),
         ("Takes writes", (metric("takes_writes") == 1).to_string()),
+        ("Disks", disk_level(metric("disk_level")).to_owned()),
         ("Data Center", client.text("/snitch/datacenter").await?),
         ("Rack", client.text("/snitch/rack").await?),
         ("Row Cache", format!("size {}", size(metric("row_cache_bytes")))),

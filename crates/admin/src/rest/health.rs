@@ -1,4 +1,4 @@
-//! How nodes are by their own judgement: their clocks, and whether they take writes. These paths are ceto's own.
+//! How nodes are by their own judgement: their clocks, whether they take writes, and how full their disks are. These paths are ceto's own.
 
 use serde_json::{Value, json};
 
@@ -16,6 +16,11 @@ pub(super) const ROUTES: &[Route] = &[
         "/ceto/refuse_writes",
         "Addresses of members whose commitlogs take no writes",
         Now(refuse_writes),
+    ),
+    Route::get(
+        "/ceto/disks",
+        "How full the disks of each member are: normal, warning or critical",
+        Now(disks),
     ),
 ];
 
@@ -38,4 +43,13 @@ fn refuse_writes(call: &Call) -> Answer {
     let members = call.operator.node().members;
     let refusing = members.iter().filter(|member| !member.takes_writes);
     Ok(refusing.map(|member| json!(member.address.to_string())).collect())
+}
+
+/// How full the disks of each member are, by address.
+fn disks(call: &Call) -> Answer {
+    let members = call.operator.node().members;
+    let disks = members
+        .iter()
+        .map(|member| json!({"key": member.address.to_string(), "value": member.disk.name()}));
+    Ok(disks.collect())
 }

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
-use topology::{Boundaries, HostId, NodeState, Replica, TabletMap};
+use topology::{Boundaries, DiskLevel, HostId, NodeState, Replica, TabletMap};
 use types::CqlType;
 use uuid::Uuid;
 
@@ -86,6 +86,7 @@ pub struct Seen {
     pub told_clients: RefCell<Vec<(HostId, bool)>>,
     /// What the node was told of who takes writes.
     pub told_writes: RefCell<Vec<(HostId, bool)>>,
+    pub told_disks: RefCell<Vec<(HostId, DiskLevel)>>,
     /// When the node left service and returned.
     pub told_service: RefCell<Vec<bool>>,
     /// What the node was told that others refuse.
@@ -144,6 +145,10 @@ impl Listener for Notes {
 
     fn takes_writes(&self, host: HostId, takes: bool) {
         self.0.told_writes.borrow_mut().push((host, takes));
+    }
+
+    fn disk_level(&self, host: HostId, level: DiskLevel) {
+        self.0.told_disks.borrow_mut().push((host, level));
     }
 
     fn set_in_service(&self, is_in_service: bool) -> Local<'_, ()> {

@@ -36,7 +36,7 @@ use coordinator::Timeouts;
 use log::LevelFilter;
 use rpc::Compression;
 use runtime::{Backend, fs};
-use topology::{ClockLimits, Location, Replaced};
+use topology::{ClockLimits, DiskLimits, Location, Replaced, Utilization};
 use types::Token;
 
 pub use args::{Mode, ServerArgs};
@@ -168,6 +168,8 @@ pub struct Config {
     pub uuid_generations: bool,
     /// What the node does when a disk fails.
     pub disk_failure_policy: DiskFailurePolicy,
+    /// How full the disks may be.
+    pub disk_limits: DiskLimits,
     /// How long a task of the node is kept after its end.
     pub task_ttl: Duration,
     /// How long a task that an operator asked for is kept after its end.
@@ -225,6 +227,8 @@ const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 const SYNC_PERIOD_MIN: Duration = Duration::from_millis(1);
 /// Connections of a shard when no limit is given.
 const CONNECTIONS_PER_SHARD: usize = 10_000;
+/// Of a disk, in millionths, where ScyllaDB refuses too.
+const CRITICAL_DISK_UTILIZATION: u32 = 980_000;
 /// The options file that is read without being named, in the workdir.
 const OPTIONS_FILE: &str = "ceto.yaml";
 /// The file of GossipingPropertyFileSnitch, beside the options file or in the workdir.
@@ -361,6 +365,7 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
         auto_snapshot: auto_snapshot(options),
         uuid_generations: cluster::switch(options, "uuid_sstable_identifiers_enabled", true),
         disk_failure_policy: disk_failure_policy(options),
+        disk_limits: disk_limits(options),
         task_ttl: seconds(options, "task_ttl_in_seconds", tasks::TTL_DEFAULT),
         user_task_ttl: seconds(options, "user_task_ttl_in_seconds", tasks::USER_TTL_DEFAULT),
         backend: backend(options),
@@ -420,6 +425,32 @@ fn disk_failure_policy(options: &mut Options<'_>) -> DiskFailurePolicy {
         .unwrap_or(POLICIES[0]);
     options.note("disk_failure_policy", name);
     policy
+}
+
+/// `critical_disk_utilization_level`, and the two thresholds that Cassandra has in percent. The lower of the two that refuse counts.
+fn disk_limits(options: &mut Options<'_>) -> DiskLimits {
+    let option = "critical_disk_utilization_level";
+    let level = options.get(
+        option,
+        "a fraction of a disk from 0.01 to 1, such as 0.98",
+        value::fraction,
+    );
+    let level = level.unwrap_or(CRITICAL_DISK_UTILIZATION);
+    options.note(option, value::fraction_text(level));
+    let mut percentage = |option: &'static str| {
+        let given = options.get(option, "a percentage from 1 to 100, or -1 for none", value::percentage);
+        let given = given.flatten();
+        options.note(option, given.map_or(-1, i64::from));
+        given.map(|percent| Utilization(percent * 10_000))
+    };
+    let fail = percentage("data_disk_usage_percentage_fail_threshold");
+    let warn = percentage("data_disk_usage_percentage_warn_threshold");
+    // At the whole there is nothing left to refuse for.
+    let level = Some(Utilization(level)).filter(|level| *level < Utilization::WHOLE);
+    DiskLimits {
+        warn,
+        critical: [level, fail].into_iter().flatten().min(),
+    }
 }
 
 /// A number of seconds.

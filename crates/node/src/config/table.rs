@@ -312,6 +312,12 @@ pub(super) const TABLE: &[Row] = &[
     row("disk_failure_policy", Storage, Name, Is("best_effort"), Hangup,
         "What the node does when a disk fails: best_effort or ignore (refuse the reads concerned), stop (leave service when the disk cannot read or write a place), stop_paranoid (also when an sstable is damaged), die (end)", &[]),
 
+    row("critical_disk_utilization_level", Storage, Number, Is("0.98"), Hangup,
+        "Fraction of a disk above which the node refuses writes that add data; 1: never", &[]),
+    row("data_disk_usage_percentage_fail_threshold", Storage, Number, Is("-1"), Hangup,
+        "The same in percent, where it is lower; -1: none", &[]),
+    row("data_disk_usage_percentage_warn_threshold", Storage, Number, Is("-1"), Hangup,
+        "Percentage of a disk above which clients that write are warned; -1: never", &[]),
     row("uuid_sstable_identifiers_enabled", Storage, Switch, Is("true"), Restart,
         "Whether new sstables are named by UUIDs, which no file copied into the table's directory has; Cassandra before 4.1 reads numbers only", &[]),
     row("batch_size_fail_threshold", Storage, Size, Is("1MiB"), Hangup,

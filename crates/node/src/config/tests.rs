@@ -129,12 +129,36 @@ fn defaults_are_those_of_the_manual() {
 #[test]
 fn every_option_that_is_shown_can_be_given_and_its_shown_text_is_taken_back() {
     let config = config("", "--cpuset 0-3");
-    assert_eq!(config.settings.len(), 70, "{:?}", config.settings);
+    assert_eq!(config.settings.len(), 73, "{:?}", config.settings);
     for (name, text) in &config.settings {
         let given = text.as_deref().unwrap_or("none");
         let shown = resolved(&format!("{name}: {given}"), "").map(|config| config.settings[name].clone());
         assert_eq!(shown, Ok(text.clone()), "the setting {name} given as it is shown");
     }
+}
+
+#[test]
+fn the_lower_of_two_thresholds_refuses_data() {
+    let limits = |yaml: &str| resolved(yaml, "").expect("options that are taken").disk_limits;
+    let percent = |percent: u32| Some(Utilization(percent * 10_000));
+    let (level, fail) = (
+        "critical_disk_utilization_level",
+        "data_disk_usage_percentage_fail_threshold",
+    );
+    assert_eq!(limits("").critical, percent(98));
+    assert_eq!(limits("").warn, None);
+    assert_eq!(limits(&format!("{level}: 0.995")).critical, Some(Utilization(995_000)));
+    assert_eq!(
+        limits(&format!("{level}: 1")).critical,
+        None,
+        "nothing is left to refuse for"
+    );
+    assert_eq!(limits(&format!("{level}: 1.0\n{fail}: 90")).critical, percent(90));
+    assert_eq!(limits(&format!("{level}: 0.8\n{fail}: 90")).critical, percent(80));
+    assert_eq!(
+        limits("data_disk_usage_percentage_warn_threshold: 70").warn,
+        percent(70)
+    );
 }
 
 #[test]

@@ -44,6 +44,37 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
     }
 }
 
+/// A fraction from 0.01 to 1 with at most six digits, in millionths.
+pub(super) fn fraction(text: &str) -> Option<u32> {
+    let (whole, digits) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
+    let is_number = whole.len() == 1 && digits.len() <= 6 && digits.bytes().all(|digit| digit.is_ascii_digit());
+    let millionths = whole
+        .parse::<u32>()
+        .ok()
+        .filter(|_| is_number)?
+        .checked_mul(1_000_000)?;
+    let part: u32 = format!("{digits:0<6}").parse().ok()?;
+    Some(millionths + part).filter(|level| (10_000..=1_000_000).contains(level))
+}
+
+/// A fraction in millionths as text.
+pub(super) fn fraction_text(millionths: u32) -> String {
+    let text = format!("{}.{:06}", millionths / 1_000_000, millionths % 1_000_000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// A whole percentage, or None for -1.
+pub(super) fn percentage(text: &str) -> Option<Option<u32>> {
+    match text.trim() {
+        "-1" => Some(None),
+        text => text
+            .parse()
+            .ok()
+            .filter(|percent| (1..=100).contains(percent))
+            .map(Some),
+    }
+}
+
 /// A rate: `64MiB/s`, `500KiB/s`, `0`.
 pub(super) fn rate(text: &str) -> Option<u64> {
     let per_second = text.strip_suffix("/s").or_else(|| (text == "0").then_some(text))?;

@@ -307,6 +307,11 @@ fn coordinator(shard: &mut Shard, metrics: &Metrics) {
             metrics.rate_limited,
         ),
         (
+            "coordinator_refused_full_total",
+            "Writes refused because the disks of too many replicas are full.",
+            metrics.refused_full,
+        ),
+        (
             "coordinator_aggregate_parts_total",
             "Parts of aggregates that this shard computed.",
             metrics.aggregate_parts,

@@ -1,4 +1,5 @@
-//! Tables of what the node measures: estimates of sizes, caches, workers, latencies, compactions, hints. Columns are those of Apache Cassandra 4.1.
+//! Tables of what the node measures: estimates of sizes, caches, workers, latencies, compactions, hints. Columns are those of Apache Cassandra 4.1,
+//! but for `disk_levels`, which it does not have.
 //!
 //! A table is a [`Measured`]: its definition, and a function that gathers its rows from all shards when it is read.
 
@@ -17,6 +18,7 @@ use cql_server::Server;
 use query::Engine;
 use system_tables::{Builder, Content, Definition, Opening, Options, Partitions, Request, Rows, Value, VirtualTable};
 use tasks::{Module, State};
+use topology::{Node, NodeNumber, NodeState};
 use uuid::Uuid;
 
 use super::estimates;
@@ -165,6 +167,9 @@ pub(super) fn register(tables: &mut Builder) {
     add("system_views", views, 2, DISK_USAGE, |_| {
         Box::pin(of_tables(|table| sized(table.disk_bytes)))
     });
+    add("system_views", views, 1, DISK_LEVELS, |_| {
+        Box::pin(std::future::ready(disk_levels()))
+    });
     add("system_views", views, 2, MAX_PARTITION_SIZE, |_| {
         Box::pin(of_tables(|table| sized(table.partition_bytes.max())))
     });
@@ -203,6 +208,7 @@ const PENDING_HINTS: &str = "pending_hints (host_id uuid PRIMARY KEY, address in
      port int, rack text, status text)";
 const DISK_USAGE: &str =
     "disk_usage (keyspace_name text, table_name text, mebibytes bigint, PRIMARY KEY ((keyspace_name, table_name)))";
+const DISK_LEVELS: &str = "disk_levels (host_id uuid PRIMARY KEY, address inet, level text)";
 const MAX_PARTITION_SIZE: &str = "max_partition_size (keyspace_name text, table_name text, mebibytes bigint, PRIMARY KEY ((keyspace_name, table_name)))";
 const READ_LATENCY: &str = "coordinator_read_latency (keyspace_name text, table_name text, count bigint, max_ms double, p50th_ms double, \
      p99th_ms double, per_second double, PRIMARY KEY ((keyspace_name, table_name)))";
@@ -412,6 +418,24 @@ fn sstable_tasks() -> Vec<Row> {
         ]
     };
     running.into_iter().map(row).collect()
+}
+
+/// How full the disks of each member are, as far as it has said. Cassandra has no such table.
+fn disk_levels() -> Vec<Row> {
+    let coordinator = Coordinator::local();
+    let view = coordinator.view();
+    let row = |(number, node): (NodeNumber, &Node)| {
+        vec![
+            ("host_id", Cell::Uuid(node.host_id.0)),
+            ("address", Cell::Inet(node.internode.ip())),
+            ("level", Cell::text(coordinator.disk_level(number).name())),
+        ]
+    };
+    let members = view.topology.numbered_nodes();
+    members
+        .filter(|(_, node)| node.state != NodeState::Left)
+        .map(row)
+        .collect()
 }
 
 async fn pending_hints() -> Vec<Row> {

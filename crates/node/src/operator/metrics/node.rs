@@ -162,6 +162,11 @@ pub(in crate::operator) fn machine(config: &Config) -> Vec<Metric> {
                 space.used,
             ),
             (
+                "disk_utilization_ppm",
+                "Used part of what programs can use of the file system that has the directory, in millionths.",
+                u64::from(crate::disk_space::utilization(space).0),
+            ),
+            (
                 "disk_available_bytes",
                 "Free space that the node can use of the file system that has the directory.",
                 space.available,
@@ -192,6 +197,16 @@ pub(in crate::operator) fn cluster(node: &Node) -> Vec<Metric> {
             "members_refusing_writes",
             "Members of the cluster whose commitlogs refuse writes.",
             count(|member| !member.takes_writes),
+        ),
+        gauge(
+            "disk_level",
+            "How full the disks of the node are: 0 normal, 1 warning, 2 critical.",
+            node.me().map_or(0, |me| me.disk as u64),
+        ),
+        gauge(
+            "members_with_full_disks",
+            "Members of the cluster whose disks are full: they take deletes and no data.",
+            count(|member| member.disk == admin::operator::DiskLevel::Critical),
         ),
         gauge(
             "metadata_differing_members",
