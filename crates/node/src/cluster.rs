@@ -176,6 +176,16 @@ fn all_features() -> Vec<String> {
         .collect()
 }
 
+/// Holds back what the cluster has not enabled, so that it is not enabled and the way back to an older release stays open. What is held back, in words.
+pub(crate) fn hold_back_all_but(enabled: &BTreeSet<String>, config: &mut Config) -> String {
+    let held_back = all_features().into_iter().filter(|feature| !enabled.contains(feature));
+    config.held_back_features.extend(held_back);
+    match config.held_back_features.is_empty() {
+        true => "none".to_owned(),
+        false => config.held_back_features.join(", "),
+    }
+}
+
 /// What this node can do: all of it, less what is held back.
 pub(crate) fn features(config: &Config) -> BTreeSet<String> {
     let mut features: BTreeSet<String> = all_features().into_iter().collect();

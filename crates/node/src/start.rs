@@ -364,7 +364,7 @@ impl Prepared {
     }
 }
 
-fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Result<Prepared, String> {
+fn prepare_as(mut config: Config, embedded: Option<Embedded>, announces: bool) -> Result<Prepared, String> {
     let lock = identity::lock(&config.workdir)?;
     let host_id = identity::host_id(&config.workdir)?;
     let lost = directories::check(&config, host_id)?;
@@ -387,6 +387,11 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         let known = Known::features(crate::cluster::features(&config));
         let metadata = ::cluster::load(&metadata_dir, &known).map_err(|e| e.to_string())?;
         check_member(&config, metadata.as_ref())?;
+        if let Some(metadata) = metadata.as_ref().filter(|_| !config.enable_new_features) {
+            let enabled = metadata.topology.enabled_features();
+            let held_back = crate::cluster::hold_back_all_but(enabled, &mut config);
+            log::info!("this node holds back the features that its cluster has not enabled: {held_back}");
+        }
         metadata
     };
     let schema = Arc::new(match &metadata {

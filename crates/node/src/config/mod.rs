@@ -82,6 +82,8 @@ pub struct Config {
     pub clock_wrong_by_s: i64,
     /// Features of the release that the node does not show to others.
     pub held_back_features: Vec<String>,
+    /// Whether the node shows features that its cluster has not enabled.
+    pub enable_new_features: bool,
     /// Address for other nodes.
     pub listen_address: IpAddr,
     /// Address for clients.
@@ -322,6 +324,7 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
         background_hog: args.mode.background_hog,
         clock_wrong_by_s: clock_wrong_by(options, args, developer_mode),
         held_back_features: args.mode.hold_back_feature.clone(),
+        enable_new_features: cluster::switch(options, "enable_new_features", true),
         listen_address: network.listen,
         rpc_address: network.rpc,
         broadcast_address: network.broadcast,

@@ -344,6 +344,8 @@ pub(super) const TABLE: &[Row] = &[
         "Host id of the member whose place the node takes when it joins; without effect once it has joined", &[]),
     row("replace_address_first_boot", Cluster, Name, Is("none"), Never,
         "The same by the member's address", &[("replace_address", Same)]),
+    row("enable_new_features", Cluster, Switch, Is("true"), Restart,
+        "Whether the cluster may enable features of this release when all nodes have it; false on all nodes keeps the way back to the older release open", &[]),
     row("endpoint_snitch", Cluster, Name, Is("SimpleSnitch"), Never,
         "How the node learns where it stands: SimpleSnitch, RackInferringSnitch or GossipingPropertyFileSnitch", &[]),
     row("data_center", Cluster, Name, Follows("as the snitch says"), Never,
