@@ -1,0 +1,217 @@
+"""An upgrade from an older release while applications write and read, with a way back at every step: docs/operating/upgrade.md."""
+
+import re
+import threading
+from pathlib import Path
+
+import pytest
+from cassandra import OperationTimedOut, ReadTimeout, Unavailable, WriteTimeout
+from cassandra.cluster import NoHostAvailable
+
+from harness import Cluster, cql
+from harness.cluster import eventually
+from harness.node import NodeFailed, ceto_binary
+from harness.older import NoOlderRelease, older_binary
+from harness.witness import NO_ANSWER, TIMEOUTS, UNAVAILABLE, Witness
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "operating" / "upgrade.md"
+# Features that the older release lacks.
+NEW_FEATURES = ("disk_levels", "tablet_moves")
+HOLD = ["--enable-new-features", "false"]
+REQUESTS = 400
+ROWS = 50
+# What an application may see of a node that restarts; none of it acknowledges anything.
+OF_A_RESTART = (NoHostAvailable, OperationTimedOut, ReadTimeout, Unavailable, WriteTimeout)
+
+
+@pytest.fixture(scope="module")
+def older():
+    try:
+        return older_binary()
+    except NoOlderRelease as reason:
+        pytest.skip(f"there is no older release to upgrade from: {reason}")
+
+
+@pytest.fixture
+def cluster(request, older):
+    """Three nodes of the older release."""
+    cluster = Cluster(3, runtime=request.config.getoption("--runtime"))
+    for node in cluster:
+        node.binary = older
+    try:
+        yield cluster.form().known_to_clients()
+    finally:
+        cluster.remove()
+
+
+class Counter:
+    """A client that counts up by conditional statements, one after the other, and knows what was acknowledged."""
+
+    def __init__(self, cluster):
+        self.driver = cluster.driver()
+        self.done, self.thread = threading.Event(), threading.Thread(target=self._run)
+        self.acknowledged, self.tried, self.errors, self.wrong = 0, 0, {}, []
+
+    def __enter__(self):
+        self.name = cql.unique("upgrade")
+        self.session = self.driver.__enter__().connect()
+        self.session.execute(
+            f"CREATE KEYSPACE {self.name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': 3}}"
+        )
+        self.session.execute(f"CREATE TABLE {self.name}.c (k int PRIMARY KEY, n int)")
+        self.session.execute(f"INSERT INTO {self.name}.c (k, n) VALUES (0, 0)")
+        self.add = self.session.prepare(f"UPDATE {self.name}.c SET n = ? WHERE k = 0 IF n = ?")
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.done.set()
+        self.thread.join()
+        self.driver.__exit__(None, None, None)
+
+    def _run(self):
+        while not self.done.is_set():
+            before, self.tried = self.acknowledged, self.acknowledged + 1
+            try:
+                applied = self.session.execute(self.add, (self.tried, before)).one()
+            except OF_A_RESTART as error:
+                kind = type(error).__name__
+                self.errors[kind] = self.errors.get(kind, 0) + 1
+                continue
+            except Exception as error:
+                self.wrong.append(repr(error))
+                continue
+            # After an error without an answer the statement may have been applied.
+            if applied[0] or applied[1] == self.tried:
+                self.acknowledged = self.tried
+            elif applied[1] != before:
+                self.wrong.append(f"{before} was acknowledged, {self.tried} was tried, and there is {applied[1]}")
+                self.acknowledged = applied[1]
+
+    def counts_on(self):
+        """Return when statements succeed."""
+        goal = self.acknowledged + 5
+        eventually("conditional statements succeed", lambda: self.acknowledged >= goal)
+
+    def check(self):
+        assert not self.wrong, self.wrong[:5]
+        found = self.session.execute(f"SELECT n FROM {self.name}.c WHERE k = 0").one()[0]
+        assert found in (self.acknowledged, self.tried), f"{self.acknowledged} were acknowledged, and {found} are there"
+
+
+def host_of(node):
+    return node.api("/storage_service/hostid/local")[1]
+
+
+def is_enabled(node, feature):
+    return any(f"all members have feature '{feature}': it is enabled" in line for line in node.lines)
+
+
+def page_commands():
+    """The commands of the page that any node takes, in its order."""
+    commands = re.findall(r"^ +ceto nodetool (.+)$", PAGE.read_text(), re.M)
+    return [command.split() for command in commands if "HOST_ID" not in command]
+
+
+def moving_table(session):
+    """A table of one tablet that two of three nodes have, with rows; its keyspace."""
+    name = cql.unique("moving")
+    session.execute(
+        f"CREATE KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': 2}}"
+        " AND tablets = {'initial': 1}"
+    )
+    session.execute(f"CREATE TABLE {name}.t (k int PRIMARY KEY, v int)")
+    for k in range(ROWS):
+        session.execute(f"INSERT INTO {name}.t (k, v) VALUES (%s, %s)", (k, k))
+    return name
+
+
+def ask(cluster, statement):
+    """The rows, by a driver of its own: one that asks seldom has no connection when all nodes have restarted meanwhile."""
+    with cluster.driver(only=1) as driver:
+        return cql.rows(driver.connect(), statement)
+
+
+def replicas_of(cluster, name):
+    rows = ask(cluster, "SELECT keyspace_name, table_name, replicas FROM system.tablets")
+    [found] = [replicas for keyspace, table, replicas in rows if (keyspace, table) == (name, "t")]
+    return {str(host): shard for host, shard in found}
+
+
+def move(cluster, name):
+    """Moves the tablet to the node that does not have it."""
+    where, all_hosts = replicas_of(cluster, name), [host_of(node) for node in cluster]
+    source, target = sorted(where)[0], next(host for host in all_hosts if host not in where)
+    cluster.node(1).nodetool("movetablet", name, "t", "0", "0", source, target)
+    return target
+
+
+class Upgrade:
+    """Nodes that get another binary while a witness and a counter ask them."""
+
+    def __init__(self, cluster, witness, counter, older):
+        self.cluster, self.witness, self.counter = cluster, witness, counter
+        self.binaries = {"old": older, "held": ceto_binary(), "new": ceto_binary()}
+        self.plain = list(cluster.node(1).options)
+
+    def to(self, release, *numbers):
+        for number in numbers:
+            self.witness.phase(f"{number} becomes {release}, step {next(self.steps)}")
+            self.cluster.stop(number)
+            node = self.cluster.node(number)
+            node.binary = self.binaries[release]
+            node.options = self.plain + (HOLD if release == "held" else [])
+            self.cluster.start(number)
+            self.witness.sees_all()
+            self.witness.more(REQUESTS)
+            self.counter.counts_on()
+
+    steps = iter(range(1, 1000))
+
+
+def test_nodes_are_upgraded_one_after_another_and_can_go_back_until_features_are_enabled(cluster, older):
+    with cluster.driver() as driver:
+        name = moving_table(driver.connect())
+    with Witness(cluster) as witness, Counter(cluster) as counter:
+        witness.more(REQUESTS)
+        counter.counts_on()
+        upgrade = Upgrade(cluster, witness, counter, older)
+
+        # One goes back in the middle, and forward again.
+        upgrade.to("held", 1, 2)
+        upgrade.to("old", 2)
+        upgrade.to("held", 2, 3)
+        for command in page_commands():
+            cluster.node(2).nodetool(*command)
+        assert not any(is_enabled(node, feature) for node in cluster for feature in NEW_FEATURES)
+        with pytest.raises(NodeFailed, match="tablet_moves"):
+            move(cluster, name)
+
+        # All go back: nothing that the older release does not read was written.
+        upgrade.to("old", 1, 2, 3)
+
+        # All go forward, and features are enabled with the last.
+        upgrade.to("new", 3, 1, 2)
+        for node in cluster:
+            eventually("features are enabled", lambda node=node: all(is_enabled(node, feature) for feature in NEW_FEATURES))
+        target = move(cluster, name)
+        eventually("the tablet has moved", lambda: target in replicas_of(cluster, name))
+
+        # From now on the cluster has no place for the older release.
+        witness.phase("1 is too old")
+        cluster.stop(1)
+        cluster.node(1).binary = older
+        with pytest.raises(NodeFailed) as refused:
+            cluster.node(1).start()
+        assert "which this release does not know; a later release wrote it" in refused.value.log, refused.value.log
+        upgrade.to("new", 1)
+        witness.phase("whole")
+        witness.more(REQUESTS)
+        counter.counts_on()
+        account = witness.finish()
+        allowed = dict.fromkeys(account.phases, NO_ANSWER | TIMEOUTS | UNAVAILABLE)
+        account.check(allowed | {"before": (), "whole": ()})
+        counter.check()
+        print(f"{counter.acknowledged} conditional statements were acknowledged, errors {counter.errors}")
+    rows = set(ask(cluster, f"SELECT k, v FROM {name}.t"))
+    assert rows == {(k, k) for k in range(ROWS)}
