@@ -12,6 +12,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const HINTS_WAIT: Duration = Duration::from_secs(20);
 /// What a disk has left beside what is used, at first.
 const ROOM: u64 = 256 << 20;
+/// What other programs use.
+const FILLER: usize = 64 << 20;
 const NODES: [usize; 3] = [0, 1, 2];
 /// The node whose disk is full first.
 const HIT: usize = 2;
@@ -23,6 +25,10 @@ fn three_nodes(seed: u64) -> Story {
     setup.seeds = 3;
     let mut story = Story::begin(seed, &setup);
     for node in NODES {
+        // Else the last percent of so small a node is a few pages.
+        let machine = story.cluster.machine(node);
+        let filler = || runtime::fs::write("/filler", &vec![0; FILLER]).expect("there is room");
+        story.cluster.sim.on_node(machine, filler);
         story.cluster.set_disk_room(node, Some(ROOM));
     }
     // Until now the disks were large, and seldom looked at.
