@@ -105,6 +105,10 @@ pub fn read(bytes: &[u8]) {
         assert!(error.at <= bytes.len(), "the place of an error is not in the bytes");
         return;
     }
+    let only_deletes = |item| matches!(item, MutationItem::Partition(_) | MutationItem::Range(_));
+    if mutation.items().all(only_deletes) {
+        assert!(!mutation.adds_data(layout), "a mutation without rows brings data");
+    }
     for item in mutation.items() {
         match item {
             MutationItem::Row { row, .. } | MutationItem::StaticRow(row) => read_row(layout, row),
