@@ -64,7 +64,10 @@ async fn remember(engine: Rc<Engine>, compacted: Compacted) {
     let token = token_of(id.as_bytes());
     let shard = ShardId(engine.owner(table.id, token));
     let written = runtime::submit_to(shard, move || {
-        let engine = Engine::local();
+        // Shards begin one after the other, and a compaction may end before the last has begun.
+        let Some(engine) = runtime::local::<Engine>() else {
+            return Err("the shard that keeps it has not started yet".to_owned());
+        };
         let Some(store) = engine.shard.store(table.id) else {
             return Err("this node does not have the table".to_owned());
         };
