@@ -204,7 +204,9 @@ def test_nodes_are_upgraded_one_after_another_and_can_go_back_until_features_are
         with pytest.raises(NodeFailed) as refused:
             cluster.node(1).start()
         assert "which this release does not know; a later release wrote it" in refused.value.log, refused.value.log
-        upgrade.to("new", 1)
+        cluster.node(1).binary = upgrade.binaries["new"]
+        cluster.start(1)
+        witness.sees_all()
         witness.phase("whole")
         witness.more(REQUESTS)
         counter.counts_on()

@@ -15,7 +15,7 @@ from harness import Cluster, cql
 from harness.cluster import eventually
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operating" / "full-disk.md"
-DISK_BYTES = 256 << 20
+DISK_BYTES = 512 << 20
 VALUE = b"x" * 10_000
 ROWS = 200
 REFUSED = "Write request failed because disk usage exceeds the failure threshold"
@@ -47,14 +47,14 @@ def small_disks(tmp_path):
         subprocess.run(["umount", "--lazy", str(directory)], check=True)
 
 
-def fill(disk, percent):
+def fill(disk, percent, name="filler"):
     """Makes a file that brings the disk to this utilisation."""
     told = os.statvfs(disk)
     whole, free = told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize
     size = free - whole * (100 - percent) // 100
-    filler = disk / f"filler-{percent}"
+    filler = disk / f"{name}-{percent}"
     with filler.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, size)
+        os.posix_fallocate(file.fileno(), 0, max(size, 1))
     return filler
 
 
@@ -118,6 +118,8 @@ def test_the_levels_of_a_node(small_disks, new_node, connect, tmp_path):
     for command in page_commands():
         node.nodetool(*command)
 
+    # What the commands have freed others take.
+    more = fill(disk, 99, "more")
     # A restart changes nothing: what the log has is there, and the node is full before it serves.
     node.kill9()
     session.cluster.shutdown()
@@ -136,8 +138,8 @@ def test_the_levels_of_a_node(small_disks, new_node, connect, tmp_path):
     eventually("the node is full by Cassandra's threshold", lambda: level_of(node) == 2)
 
     # Room again: nobody has to do anything.
-    full.unlink()
-    warned.unlink()
+    for filler in (full, warned, more):
+        filler.unlink()
     eventually("the node recovers", lambda: level_of(node) == 0)
     session.execute("INSERT INTO t (k, v) VALUES (-2, 0x00)")
     assert said(node, "this node takes all writes")

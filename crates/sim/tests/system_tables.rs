@@ -70,7 +70,7 @@ impl Names {
             return format!("uuid {}", number + 1);
         }
         let digits = word.strip_prefix('-').unwrap_or(word);
-        if digits.len() >= 16 && digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        if digits.len() >= 14 && digits.bytes().all(|digit| digit.is_ascii_digit()) {
             return "token".to_owned();
         }
         word.to_owned()
