@@ -129,27 +129,17 @@ const SLOW_REQUEST: Duration = Duration::from_millis(500);
 
 /// The member whose place the node takes when it joins: by its identity, or by its address.
 fn replaces(options: &mut Options<'_>) -> Option<Replaced> {
-    let host_id = options.get("replace_node_first_boot", "the host id of a node", |text| {
-        if text.is_empty() {
-            return Some(None);
-        }
-        text.parse().ok().map(|id| Some(HostId(id)))
+    let host_id = options.get("replace_node_first_boot", "the host id of a node", |text| match text {
+        "" | NONE => Some(None),
+        id => id.parse().ok().map(|id| Some(HostId(id))),
     });
-    let address = options.get("replace_address_first_boot", "an IP address", |text| {
-        if text.is_empty() {
-            return Some(None);
-        }
-        text.parse().ok().map(Some)
+    let address = options.get("replace_address_first_boot", "an IP address", |text| match text {
+        "" | NONE => Some(None),
+        address => address.parse().ok().map(Some),
     });
     let (host_id, address) = (host_id.flatten(), address.flatten());
-    options.note(
-        "replace_node_first_boot",
-        host_id.map_or_else(String::new, |id: HostId| id.to_string()),
-    );
-    options.note(
-        "replace_address_first_boot",
-        address.map_or_else(String::new, |ip: IpAddr| ip.to_string()),
-    );
+    options.note_or_none("replace_node_first_boot", host_id.map(|id: HostId| id.to_string()));
+    options.note_or_none("replace_address_first_boot", address.map(|ip: IpAddr| ip.to_string()));
     host_id.map(Replaced::Host).or(address.map(Replaced::Address))
 }
 

@@ -129,7 +129,7 @@ fn defaults_are_those_of_the_manual() {
 #[test]
 fn every_option_that_is_shown_can_be_given_and_its_shown_text_is_taken_back() {
     let config = config("", "--cpuset 0-3");
-    assert_eq!(config.settings.len(), 74, "{:?}", config.settings);
+    assert_eq!(config.settings.len(), 76, "{:?}", config.settings);
     for (name, text) in &config.settings {
         let given = text.as_deref().unwrap_or("none");
         let shown = resolved(&format!("{name}: {given}"), "").map(|config| config.settings[name].clone());
@@ -378,8 +378,9 @@ fn every_wish_is_of_a_known_name_and_takes_what_it_says_that_it_takes() {
 fn options_that_stop_the_start_are_refused_on_the_command_line_too() {
     let cases = [
         (
-            "--replace-address-first-boot 10.0.0.1",
-            "error: --replace-address-first-boot: '10.0.0.1' given, expected no value: a node cannot be replaced; see docs/operating/remove-node.md",
+            "--replace-address-first-boot node1 --replace-node-first-boot 5",
+            "error: --replace-node-first-boot: '5' given, expected the host id of a node\n\
+             --replace-address-first-boot: 'node1' given, expected an IP address",
         ),
         (
             "--join-ring 0 --audit table",

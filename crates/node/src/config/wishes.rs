@@ -55,7 +55,7 @@ pub(super) const REFUSED: &[Wish] = &[
     ("drop_truncate_table_enabled", "true", "DROP TABLE and TRUNCATE cannot be forbidden"),
     ("enable_tablets", "true", "every table has tablets unless its keyspace says tablets = {'enabled': false}"),
     ("enable_tablets_by_default", "true", "every table has tablets unless its keyspace says tablets = {'enabled': false}"),
-    ("ignore_dead_nodes_for_replace", "", "a node cannot be replaced; see docs/operating/remove-node.md"),
+    ("ignore_dead_nodes_for_replace", "", "a replacement copies from as many replicas as a quorum may lack, and waits for those that are down; see docs/operating/replace-node.md"),
     ("incremental_backups", "false", "flushed sstables are not linked into backups; use ceto nodetool snapshot"),
     ("internode_authenticator.class_name", "AllowAllInternodeAuthenticator", "other nodes are let in by join_secret and TLS"),
     ("join_ring", "true", "a node joins its cluster when it starts; auto_bootstrap: false takes no tokens"),
