@@ -267,7 +267,7 @@ fn a_truncation_while_others_use_the_table_is_a_barrier() {
     };
     for (scenario, seed) in [(&calm, 150), (&calm, 151), (&struck, 152), (&struck, 153)] {
         let report = scenario.run(seed).unwrap_or_else(|failure| panic!("{failure}"));
-        assert!(report.counts.truncations >= 8, "{report:?}");
+        assert!(report.counts.truncations >= 6, "{report:?}");
     }
 }
 
