@@ -75,8 +75,12 @@ impl Cluster {
             if host == self.config.host_id && self.knows_it_has_left() {
                 return Ok(());
             }
-            match self.metadata().topology.node(host).map(|node| node.state) {
+            let metadata = self.metadata();
+            let node = metadata.topology.node(host);
+            match node.map(|node| node.state) {
                 Some(NodeState::Leaving) => {}
+                // It leaves when the token ring has come to rest.
+                Some(NodeState::Normal) if node.is_some_and(|node| node.loss.is_some()) => {}
                 Some(NodeState::Left) | None => return Ok(()),
                 Some(_) => return Err(ChangeError::Refused(format!("node {host} was told to stay"))),
             }

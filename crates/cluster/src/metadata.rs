@@ -270,7 +270,13 @@ impl Metadata {
             ));
         }
         let mut topology = Topology::clone(&self.topology);
-        topology.apply(command).map_err(invalid)?;
+        let applied = match command {
+            TopologyCommand::GiveUp { host_id, replaced_by } if self.reads_next_owners() => {
+                topology.give_up_later(*host_id, *replaced_by)
+            }
+            _ => topology.apply(command),
+        };
+        applied.map_err(invalid)?;
         self.take_topology(index, topology)
     }
 

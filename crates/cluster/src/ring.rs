@@ -184,7 +184,11 @@ impl Metadata {
     /// The value with another topology, as of the command at an index. Begins a change of the ring where owners become others.
     pub(crate) fn take_topology(&mut self, index: u64, topology: Topology) -> Result<(), Rejected> {
         let after = pending(&topology);
-        let is_other = pending(&self.topology) != after;
+        // Who is lost meanwhile does not matter any more for what was copied.
+        let is_other = match self.reads_next_owners() {
+            true => !pending(&self.topology).iter().map(owner).eq(after.iter().map(owner)),
+            false => pending(&self.topology) != after,
+        };
         let is_new = self.ring.is_none() && !after.is_empty();
         self.topology = Arc::new(topology);
         if !self.topology.enabled_features().contains(RING_MOVES) {
@@ -241,7 +245,7 @@ impl Metadata {
     }
 
     fn begin_ring_change(&mut self, index: u64) -> Result<(), Rejected> {
-        if self.ring.as_ref().is_some_and(|ring| ring.stage.reads_new()) {
+        if self.reads_next_owners() {
             return Err(Rejected::Conflict {
                 what: "The token ring goes to other owners at the moment; it".to_owned(),
             });
@@ -256,15 +260,25 @@ impl Metadata {
             copied: BTreeSet::new(),
             former,
         });
-        if self.ring_keyspaces().next().is_none() {
-            self.end_ring_change();
+        match self.has_ring_data() {
+            true => Ok(()),
+            false => self.end_ring_change(index),
         }
-        Ok(())
     }
 
-    fn end_ring_change(&mut self) {
+    /// Whether a change of the ring is in a stage in which the next owners are read.
+    pub(crate) fn reads_next_owners(&self) -> bool {
+        self.ring.as_ref().is_some_and(|ring| ring.stage.reads_new())
+    }
+
+    /// A node that was given up meanwhile makes the next change begin.
+    fn end_ring_change(&mut self, index: u64) -> Result<(), Rejected> {
         self.ring = None;
         Arc::make_mut(&mut self.topology).end_ring_change();
+        match self.topology.has_ring_change() {
+            true => self.begin_ring_change(index),
+            false => Ok(()),
+        }
     }
 
     /// The value after a step of the change whose stage began with the command `version`.
@@ -290,7 +304,7 @@ impl Metadata {
             (RingStep::Copied { .. }, Some(number)) if ring.stage == Stage::Streaming => {
                 ring.copied.insert(number);
             }
-            (RingStep::End, _) if ring.stage == Stage::UseNew => self.end_ring_change(),
+            (RingStep::End, _) if ring.stage == Stage::UseNew => self.end_ring_change(index)?,
             _ => return Err(conflict()),
         }
         Ok(())
@@ -328,8 +342,10 @@ pub(crate) fn replication_of(topology: &Topology, options: &BTreeMap<String, Str
     Some(replication)
 }
 
-/// Who is to become an owner of the ring, and who is not to be one any more; by their tokens.
-fn pending(topology: &Topology) -> Vec<(HostId, NodeState, bool, &[Token])> {
+/// A node that is to become an owner of the ring, or not to be one any more: its state, whether it is lost, its tokens.
+type Pending<'t> = (HostId, NodeState, bool, &'t [Token]);
+
+fn pending(topology: &Topology) -> Vec<Pending<'_>> {
     let is_pending = |node: &&topology::Node| {
         matches!(node.state, NodeState::Joining | NodeState::Leaving) && !node.tokens.is_empty()
     };
@@ -337,4 +353,9 @@ fn pending(topology: &Topology) -> Vec<(HostId, NodeState, bool, &[Token])> {
     members
         .map(|node| (node.host_id, node.state, node.loss.is_some(), &*node.tokens))
         .collect()
+}
+
+/// What of it decides on who owns what.
+fn owner<'p>((host_id, state, _, tokens): &'p Pending<'_>) -> (HostId, NodeState, &'p [Token]) {
+    (*host_id, *state, tokens)
 }

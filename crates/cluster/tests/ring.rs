@@ -352,3 +352,38 @@ fn a_node_that_joins_an_idle_cluster_is_a_full_member_at_once() {
     // Each of its ranges takes the simulated disk and network 20 ms.
     assert!(took < 2 * SECOND, "it takes {took:?}");
 }
+
+/// The change waits for its word, and it gives none any more.
+#[test]
+fn a_node_that_dies_when_the_next_owners_are_read_already_can_be_given_up() {
+    let mut sea = with_table(1120, 4, 2);
+    sea.expect_voters(3);
+    sea.nodes[4].seen.copies_that_fail.set(u32::MAX);
+    sea.start(4);
+    let is_in = |view: &Rc<Cluster>, stage| view.metadata().ring.as_ref().is_some_and(|ring| ring.stage == stage);
+    sea.expect("it copies", |views| {
+        views.iter().any(|view| is_in(view, Stage::Streaming))
+    });
+    sea.nodes[1].seen.in_flight.set(1);
+    sea.nodes[4].seen.copies_that_fail.set(0);
+    let is_read = |view: &Rc<Cluster>| is_in(view, Stage::WriteBothReadNew);
+    sea.expect("the next owners are read", |views| views.iter().all(is_read));
+    sea.crash(1, CrashKind::PowerLoss);
+    sea.sim.run_for(20 * SECOND);
+    assert!(
+        is_read(&sea.cluster(0)),
+        "a former owner that nobody heard of may still answer its clients"
+    );
+    let removed = sea.on(0, |cluster| async move { cluster.remove_node(host(1)).await });
+    removed.expect("it is removed");
+    expect_rest(&mut sea);
+    assert_eq!(state(&sea, 0, 1), Some(NodeState::Left));
+    assert_eq!(state(&sea, 0, 4), Some(NodeState::Normal));
+    let from_lost = |copy: &cluster::Copy| copy.sources.iter().any(|(peer, _)| peer.host_id == host(1).0);
+    let rebuilt = sea.nodes[2].seen.copied.borrow().len() + sea.nodes[3].seen.copied.borrow().len();
+    assert!(rebuilt > 0, "what it owned has one copy less");
+    assert!(
+        !sea.nodes[2].seen.copied.borrow().iter().any(from_lost),
+        "it does not answer"
+    );
+}

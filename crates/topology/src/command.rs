@@ -277,6 +277,22 @@ impl Topology {
     }
 
     fn give_up(&mut self, host_id: HostId, replaced_by: Option<HostId>) -> Result<(), CommandError> {
+        self.note_loss(host_id, replaced_by)?;
+        self.member_mut(host_id)?.state = NodeState::Leaving;
+        Ok(())
+    }
+
+    /// Gives a node up that stays an owner of the token ring until the change of the ring ends that is under way: then it is `Leaving`.
+    ///
+    /// # Errors
+    /// As for [`TopologyCommand::GiveUp`].
+    pub fn give_up_later(&mut self, host_id: HostId, replaced_by: Option<HostId>) -> Result<(), CommandError> {
+        self.note_loss(host_id, replaced_by)?;
+        self.version += 1;
+        Ok(())
+    }
+
+    fn note_loss(&mut self, host_id: HostId, replaced_by: Option<HostId>) -> Result<(), CommandError> {
         // The heir may come afterwards: the one that is lost may be in its way, by its address.
         if let Some(heir) = replaced_by.and_then(|heir| self.nodes.get(&heir)) {
             let is_going = matches!(heir.state, NodeState::Leaving | NodeState::Left);
@@ -296,7 +312,6 @@ impl Topology {
                 to: NodeState::Leaving,
             });
         }
-        node.state = NodeState::Leaving;
         node.loss = Some(Loss { replaced_by });
         Ok(())
     }
@@ -326,13 +341,15 @@ impl Topology {
         self.members().any(|node| is_changing(node) && !node.tokens.is_empty())
     }
 
-    /// Makes the next owners of the token ring its owners: nodes that join and have tokens are full members, and nodes that leave have no tokens any more.
+    /// Makes the next owners of the token ring its owners: nodes that join and have tokens are full members, and nodes that leave have no tokens any more. Those that
+    /// were given up meanwhile leave from now on.
     pub fn end_ring_change(&mut self) {
-        for node in self.nodes.values_mut().filter(|node| !node.tokens.is_empty()) {
+        for node in self.nodes.values_mut() {
             match node.state {
-                NodeState::Joining => node.state = NodeState::Normal,
+                NodeState::Joining if !node.tokens.is_empty() => node.state = NodeState::Normal,
                 NodeState::Leaving => node.tokens.clear(),
-                NodeState::Normal | NodeState::Left => {}
+                NodeState::Normal if node.loss.is_some() => node.state = NodeState::Leaving,
+                NodeState::Joining | NodeState::Normal | NodeState::Left => {}
             }
         }
         self.version += 1;
