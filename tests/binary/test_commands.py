@@ -53,12 +53,12 @@ def test_a_printed_configuration_starts_a_node(tmp_path):
 def test_all_that_is_wrong_with_the_options_is_told_at_once(tmp_path):
     options = tmp_path / "ceto.yaml"
     options.write_text("authenticator: PasswordAuthenticator\nfrobnicate: 1\nseeds: no-such-host.invalid\n")
-    said = refused("--workdir", str(tmp_path), "--replace-address", "127.0.0.9").splitlines()
+    said = refused("--workdir", str(tmp_path), "--replace-address", "node9").splitlines()
     assert len(said) == 4 and all(line.startswith("ceto: ") for line in said), said
     assert f"{options}: option 'authenticator' at line 1: 'PasswordAuthenticator' given" in said[0]
     assert "unknown option 'frobnicate' at line 2" in said[1]
     assert "option 'seeds' at line 3" in said[2] and "'no-such-host.invalid' does not resolve" in said[2]
-    assert "--replace-address: '127.0.0.9' given" in said[3]
+    assert "--replace-address: 'node9' given" in said[3]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ceto.yaml"], "the start came further than its options"
 
 
