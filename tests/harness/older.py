@@ -40,8 +40,12 @@ def older_binary():
     if given := os.environ.get("CETO_OLDER_BIN"):
         return Path(given).resolve()
     commit = older_commit()
+    # Beside builds that are kept between runs, where that can be written.
     kept = os.environ.get("CARGO_TARGET_DIR")
-    directory = Path(kept).parent / "older" / commit if kept else ROOT / ".dev" / "older" / commit
+    home = Path(kept).resolve().parent if kept else ROOT / ".dev"
+    if not os.access(home, os.W_OK):
+        home = ROOT / ".dev"
+    directory = home / "older" / commit
     source, target = directory / "source", directory / "target"
     binary = target / "bench-quick" / "ceto"
     directory.mkdir(parents=True, exist_ok=True)
