@@ -74,7 +74,7 @@ impl Cluster {
             return Outcome::Settled;
         }
         let situation = Situation {
-            sizes: Sizes::clone(&*self.sizes(&metadata, &live, past).await),
+            sizes: self.sizes(&metadata, &live, past).await,
             live: live.clone(),
             would_leave: None,
         };

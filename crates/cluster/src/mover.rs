@@ -332,7 +332,11 @@ impl Cluster {
         else {
             return Ok(None);
         };
-        let advance = |stage| Some(ring::command(*version, RingStep::Advance { stage }));
+        let command = |step| Command::Ring {
+            version: *version,
+            step,
+        };
+        let advance = |stage| Some(command(RingStep::Advance { stage }));
         if !stage.reads_new() && metadata.awaits_heir() {
             // One change for both: the heir takes the tokens of the one that is lost.
             return Ok(None);
@@ -359,7 +363,7 @@ impl Cluster {
             Passed::NeedsFence => Err(*version),
             Passed::Yes => Ok(match stage.next() {
                 Some(next) => advance(next),
-                None => Some(ring::command(*version, RingStep::End)),
+                None => Some(command(RingStep::End)),
             }),
         }
     }
@@ -472,7 +476,8 @@ impl Cluster {
                 Ok(false) => return,
                 Ok(true) => {
                     let host_id = self.config.host_id;
-                    let said = ring::command(version, RingStep::Copied { host_id });
+                    let step = RingStep::Copied { host_id };
+                    let said = Command::Ring { version, step };
                     match self.propose(said).await {
                         Ok(_) | Err(ChangeError::Conflict) => return,
                         Err(error) => {

@@ -4,8 +4,10 @@
 
 use crate::command::{Command, TableMoves, TabletsChange};
 use crate::metadata::Metadata;
+use crate::ring::parsed_replication;
 use schema::TableId;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use topology::{
     HostId, Limits, MoveStep, NodeInput, NodeNumber, NodeState, Options, Replica, ReplicaList, Replication, Role, Step,
     TableInput, TabletChange, TabletEdit, TabletId, UnmetReason, plan,
@@ -21,7 +23,7 @@ pub(crate) struct Situation {
     pub(crate) live: BTreeSet<HostId>,
     /// A node that would leave, in this role.
     pub(crate) would_leave: Option<(HostId, Role)>,
-    pub(crate) sizes: Sizes,
+    pub(crate) sizes: Arc<Sizes>,
 }
 
 /// The next steps, and what cannot be done.
@@ -153,10 +155,7 @@ impl Metadata {
         let mut ids = Vec::new();
         let mut replications = Vec::new();
         for keyspace in self.schema.keyspaces.values() {
-            let mut datacenters: BTreeSet<&str> = self.topology.datacenters();
-            let options = keyspace.replication.keys().map(String::as_str);
-            datacenters.extend(options.filter(|name| !matches!(*name, "class" | "replication_factor")));
-            let Ok(replication) = Replication::parse(&keyspace.replication, &datacenters) else {
+            let Some(replication) = parsed_replication(&self.topology, &keyspace.replication) else {
                 continue;
             };
             for table in keyspace

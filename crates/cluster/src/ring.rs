@@ -17,7 +17,6 @@
 //! Where no keyspace without tablets has tables, nobody owns anything of the ring, and a change ends in the command that begins it. Keyspaces of the system
 //! do not count: they follow at once, and what was traced may be missed.
 
-use crate::command::Command;
 use crate::metadata::{Metadata, Rejected};
 use schema::{Keyspace, TableId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -321,22 +320,23 @@ pub(crate) fn skips_stages(topology: &Topology, command: &topology::TopologyComm
     joins && *state == NodeState::Normal && topology.enabled_features().contains(RING_MOVES)
 }
 
-/// The command of a step.
-pub(crate) fn command(version: u64, step: RingStep) -> Command {
-    Command::Ring { version, step }
-}
-
 pub(crate) fn is_of_system(keyspace: &str) -> bool {
     keyspace == "system" || keyspace.starts_with("system_")
 }
 
-/// The replication of these options, where datacenters without nodes count for nothing.
-pub(crate) fn replication_of(topology: &Topology, options: &BTreeMap<String, String>) -> Option<Replication> {
-    let known: BTreeSet<&str> = topology.datacenters();
+/// The replication of these options.
+pub(crate) fn parsed_replication(topology: &Topology, options: &BTreeMap<String, String>) -> Option<Replication> {
+    let mut datacenters: BTreeSet<&str> = topology.datacenters();
     let named = options.keys().map(String::as_str);
-    let named = named.filter(|name| !matches!(*name, "class" | "replication_factor"));
-    let mut replication = Replication::parse(options, &known.iter().copied().chain(named).collect()).ok()?;
+    datacenters.extend(named.filter(|name| !matches!(*name, "class" | "replication_factor")));
+    Replication::parse(options, &datacenters).ok()
+}
+
+/// The same, where datacenters without nodes count for nothing.
+pub(crate) fn replication_of(topology: &Topology, options: &BTreeMap<String, String>) -> Option<Replication> {
+    let mut replication = parsed_replication(topology, options)?;
     if let Replication::NetworkTopology(factors) = &mut replication {
+        let known: BTreeSet<&str> = topology.datacenters();
         factors.retain(|name, _| known.contains(name.as_str()));
     }
     Some(replication)

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::Handler::Later;
+use super::tasks::is_set;
 use super::{Answer, Call, Route, failed};
 use crate::operator::{RepairedTable, Repairs};
 
@@ -31,11 +32,11 @@ pub(super) const ROUTES: &[Route] = &[Route::post(
 async fn repair(call: &Call) -> Answer {
     let wanted = Repairs {
         what: call.selection()?,
-        is_primary: switch(call, "primary")?,
+        is_primary: is_set(call, "primary")?,
         range: range(call)?,
         datacenters: list(call, "datacenters"),
         hosts: list(call, "hosts"),
-        is_preview: switch(call, "preview")?,
+        is_preview: is_set(call, "preview")?,
     };
     let repaired = call.operator.repair(wanted).await.map_err(failed)?;
     let table = |table: &RepairedTable| {
@@ -50,15 +51,6 @@ async fn repair(call: &Call) -> Answer {
         })
     };
     Ok(repaired.iter().map(table).collect())
-}
-
-fn switch(call: &Call, name: &str) -> Result<bool, (u16, String)> {
-    match call.parameter(name) {
-        None => Ok(false),
-        Some(given) => given
-            .parse()
-            .map_err(|_| (400, format!("parameter {name}: expected true or false, got '{given}'"))),
-    }
 }
 
 fn list(call: &Call, name: &str) -> Vec<String> {

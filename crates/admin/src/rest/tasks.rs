@@ -169,7 +169,7 @@ fn unknown(id: Uuid) -> (u16, String) {
     )
 }
 
-fn is_set(call: &Call, name: &str) -> Result<bool, (u16, String)> {
+pub(super) fn is_set(call: &Call, name: &str) -> Result<bool, (u16, String)> {
     match call.parameter(name) {
         None | Some("false" | "0") => Ok(false),
         Some("true" | "1") => Ok(true),
