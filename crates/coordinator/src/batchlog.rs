@@ -635,12 +635,17 @@ impl Coordinator {
         };
         let table = store.table();
         let age_us = runtime::wall_clock_us().saturating_sub(note.noted_us);
-        let is_in_time = is_of_this_node || age_us <= i64::from(table.options.gc_grace_seconds) * 1_000_000;
+        let is_in_time = is_of_this_node || age_us <= i64::from(table.options.late_write_seconds()) * 1_000_000;
         let is_there = self.with_view(|view| {
             let is_truncated = view.truncated_at(mutation.table) > note.version;
             view.route(mutation.table).is_some() && (!is_truncated || planted::is_planted(Bug::BatchOutlivesTruncation))
         });
         is_in_time && is_there && mutation.validate(&table.layout).is_ok()
+    }
+
+    /// When the oldest logged batch was noted that is noted here and has not ended, microseconds.
+    pub(crate) fn oldest_batch_us(&self) -> Option<i64> {
+        self.batches.borrow().0.values().map(|open| open.note.noted_us).min()
     }
 
     /// How many logged batches are noted on this shard and have not ended.

@@ -55,10 +55,9 @@ struct Times {
 
 impl Times {
     fn new(table: &Table, now: u32) -> Self {
-        let grace = u32::try_from(table.options.gc_grace_seconds).unwrap_or(0);
         Self {
             now,
-            gc_before: now.saturating_sub(grace),
+            gc_before: table.options.compared_from(now),
         }
     }
 

@@ -108,7 +108,7 @@ impl Coordinator {
     /// What hints are told of a mutation; None when its table is gone.
     pub(crate) fn missed_write<'m>(&self, mutation: &'m Addressed, made_us: i64) -> Option<MissedWrite<'m>> {
         let store = self.shard.store(mutation.table())?;
-        let gc_grace_seconds = u32::try_from(store.table().options.gc_grace_seconds).ok()?;
+        let gc_grace_seconds = store.table().options.late_write_seconds();
         Some(MissedWrite {
             mutation: mutation.bytes(),
             gc_grace_seconds,
@@ -146,7 +146,7 @@ impl Coordinator {
             let table = store.table();
             mutation.validate(&table.layout).ok()?;
             self.view().route(mutation.table)?;
-            u32::try_from(table.options.gc_grace_seconds).ok()
+            Some(table.options.late_write_seconds())
         };
         let deliver: Deliver<'_> = &|mutations| -> Delivery {
             let coordinator = Rc::clone(&self);

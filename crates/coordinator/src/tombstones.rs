@@ -7,19 +7,21 @@
 //! replica may purge what was deleted in a second only when every member has reported beyond it and no report has it in a span of another
 //! node. Of any other node, not of the tablet's other replicas alone: a tablet moves, and its new replica lacks what the one lacked that it was copied from. Whoever does not report (a node that is down, or of an earlier release) holds what was deleted since its last report.
 //!
-//! - What waits as a hint is a span from the oldest hint on, for as long as it waits.
+//! - What waits as a hint is a span from the oldest hint on, for as long as it waits. So is what waits as a part of a logged batch, for all nodes.
+//! - A repair of all replicas of a tablet ends the spans of what was missed before it, for that tablet.
 //! - A node that did not stop in order may have lost hints, and requests that were under way: its next run reports all nodes as having missed writes
 //!   between its last durable report and its start.
 //! - A node that has lost its data or its log with a directory, as its operator accepted, reports that it missed all writes until its start; one that has
 //!   lost its hints and the ledger reports the same of all nodes.
 //! - When a node is removed, the others take over what it reported, and add a span for all nodes since its last report.
-//! - A span ends when an operator says that its node has everything, or when that node is removed as lost. When a node leaves that gave its data to others, its
+//! - Apart from that a span ends when an operator says that its node has everything, or when that node is removed as lost. When a node leaves that gave its data to others, its
 //!   spans become those of all nodes.
 //!
 //! Shard 0 keeps the ledger (`hints/src/ledger.rs`); every shard has what follows from it for its compactions. See docs/dev/tombstones.md.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +29,7 @@ use std::time::Duration;
 use hints::{Hints, HintsError, Ledger, Missed, Report, Spans};
 use replica::{TokenRange, TombstoneHold};
 use schema::TableId;
-use topology::{HostId, NodeNumber, NodeState, Replica, WriteTargets};
+use topology::{HostId, NodeNumber, NodeState, Replica, Tablet, WriteTargets};
 
 use crate::handoff::on_all_shards;
 use crate::message::Malformed;
@@ -52,6 +54,8 @@ struct Holds {
     /// Every member has reported what was written before this second.
     until: u32,
     missed: Missed,
+    /// What nodes miss for a while: hints or parts of batches wait for them.
+    waiting: Missed,
 }
 
 /// One shard's part; the ledger is on shard 0.
@@ -128,63 +132,83 @@ fn coordinators(view: &ClusterView) -> impl Iterator<Item = HostId> + '_ {
         .map(|node| node.host_id)
 }
 
-/// The replicas of the tablets that have some of these tokens.
-fn replicas_of(view: &ClusterView, table: TableId, range: TokenRange) -> Vec<NodeNumber> {
+/// The tablets that have some of these tokens, with those of their tokens.
+fn tablets_of(view: &ClusterView, table: TableId, range: TokenRange) -> Vec<(Tablet<'_>, TokenRange)> {
     let Some(route) = view.route(table) else {
         return Vec::new();
     };
     let map = &route.map;
-    let mut nodes: Vec<NodeNumber> = Vec::new();
-    for tablet in map.tablets() {
-        let Some((after, to)) = map.token_range(tablet.id) else {
-            continue;
+    let with_tokens = map.tablets().filter_map(|tablet| {
+        let (after, to) = map.token_range(tablet.id)?;
+        let tokens = TokenRange {
+            after: after.max(range.after),
+            to: to.min(range.to),
         };
         // Around the end of the ring `to` is not above `after`.
-        let is_apart = after < to && (to <= range.after || range.to <= after);
-        if !is_apart {
-            nodes.extend(WriteTargets::new(&tablet).all().map(|replica| replica.node));
+        let is_whole_ring = after >= to;
+        let is_apart = !is_whole_ring && tokens.after >= tokens.to;
+        (!is_apart).then_some((tablet, if is_whole_ring { range } else { tokens }))
+    });
+    with_tokens.collect()
+}
+
+impl Holds {
+    /// What the replicas of a tablet are known to have, as a node sees it; a repair has made them equal up to the second `repaired`.
+    ///
+    /// Which replicas does not matter: a tablet moves, and its new replica lacks what the one lacked that it was copied from. What was missed for good, a repair
+    /// that began later has brought. What waits may come behind the repair.
+    fn of(&self, me: HostId, repaired: u32) -> TombstoneHold {
+        let of_others = |missed: &Missed| -> Vec<RangeInclusive<u32>> {
+            let others = missed.iter().filter(|(host, _)| **host != me);
+            others.flat_map(|(_, spans)| spans.iter().cloned()).collect()
+        };
+        let is_not_repaired = |span: &RangeInclusive<u32>| *span.end() >= repaired;
+        let mut spans = Spans::default();
+        let missed = of_others(&self.missed).into_iter().filter(is_not_repaired);
+        for span in missed.chain(of_others(&self.waiting)) {
+            spans.add(*span.start(), *span.end());
+        }
+        let all_missed = self.missed.values().flat_map(Spans::iter);
+        let all_waiting = self.waiting.values().flat_map(Spans::iter);
+        let all = all_missed.filter(|span| is_not_repaired(span)).chain(all_waiting);
+        TombstoneHold {
+            from: self.until,
+            spans: spans.iter().cloned().collect(),
+            watermark: all.map(|span| *span.start()).fold(self.until, u32::min),
+            repaired,
         }
     }
-    nodes.sort_unstable();
-    nodes.dedup();
-    nodes
 }
 
 impl Coordinator {
     /// Has compactions of this shard ask what other replicas may have missed. Nothing is purged before all members have reported.
     pub(crate) fn hold_tombstones(self: &Rc<Self>) {
         let coordinator = Rc::downgrade(self);
-        let nothing = TombstoneHold {
-            from: 0,
-            spans: Vec::new(),
-        };
         let hold = move |table, range| match coordinator.upgrade() {
             Some(coordinator) => coordinator.tombstone_hold(table, range),
-            None => nothing.clone(),
+            None => TombstoneHold::UNKNOWN,
         };
         self.shard.hold_tombstones(Box::new(hold));
     }
 
     fn tombstone_hold(&self, table: TableId, range: TokenRange) -> TombstoneHold {
         let view = self.view();
-        let mut others = replicas_of(&view, table, range);
-        others.retain(|node| *node != view.me);
-        if others.is_empty() {
-            return TombstoneHold {
-                from: u32::MAX,
-                spans: Vec::new(),
-            };
+        let Some(store) = self.shard.store(table) else {
+            return TombstoneHold::UNKNOWN;
+        };
+        let mut is_alone = true;
+        let mut repaired = u32::MAX;
+        for (tablet, tokens) in tablets_of(&view, table, range) {
+            is_alone &= WriteTargets::new(&tablet).all().all(|replica| replica.node == view.me);
+            if tablet.read_replicas().iter().any(|replica| replica.node == view.me) {
+                repaired = repaired.min(store.repaired_until(tokens));
+            }
+        }
+        if is_alone {
+            return TombstoneHold::ALONE;
         }
         let holds = Arc::clone(&self.tombstones.holds.borrow());
-        let me = view.with(|_, me| me);
-        let mut spans = Spans::default();
-        for (_, missed) in holds.missed.iter().filter(|(host, _)| **host != me) {
-            spans.extend(missed);
-        }
-        TombstoneHold {
-            from: holds.until,
-            spans: spans.iter().cloned().collect(),
-        }
+        holds.of(view.with(|_, me| me), repaired)
     }
 
     /// Begins a run: what an earlier one that did not stop in order may have lost, and what is lost with a directory, is counted as missed. Once this returns
@@ -256,18 +280,28 @@ impl Coordinator {
             let hints = hints?;
             let synced = hints.sync(None).await;
             let under_way = coordinator.tombstones.under_way.get();
-            Some((synced, hints.take_missed(), hints.waiting_since(), under_way))
+            let of_batches = coordinator.oldest_batch_us();
+            Some((
+                synced,
+                hints.take_missed(),
+                (hints.waiting_since(), of_batches),
+                under_way,
+            ))
         });
         let (mut waiting, mut result, mut under_way) = (BTreeMap::new(), Ok(()), 0);
         let parts = of_shards.await;
         let mut ledger = self.tombstones.ledger.borrow().clone().unwrap_or_default();
-        for (synced, missed, since, count) in parts.into_iter().flatten() {
+        for (synced, missed, (since, of_batches), count) in parts.into_iter().flatten() {
             result = result.and(synced);
             under_way += count;
             for (host, spans) in missed {
                 ledger.own.missed.entry(host).or_default().extend(&spans);
             }
-            for (host, since_us) in since {
+            // Any node may miss a part of a batch that has not ended.
+            let of_batches = of_batches
+                .into_iter()
+                .flat_map(|us| view.topology.members().map(move |node| (node.host_id, us)));
+            for (host, since_us) in since.into_iter().chain(of_batches) {
                 let since = u32::try_from(since_us / 1_000_000).unwrap_or(0);
                 let least = waiting.entry(host).or_insert(since);
                 *least = since.min(*least);
@@ -433,13 +467,18 @@ fn inherit(ledger: &mut Ledger, view: &ClusterView, now: u32) {
 fn holds_of(ledger: &Ledger, view: &ClusterView) -> Holds {
     let mut holds = Holds {
         until: u32::MAX,
-        missed: Missed::new(),
+        ..Holds::default()
     };
     for host in coordinators(view) {
         let report = ledger.others.get(&host);
         holds.until = holds.until.min(report.map_or(0, |report| report.until));
-        for (target, spans) in report.into_iter().flat_map(Report::all) {
-            holds.missed.entry(target).or_default().extend(&spans);
+        if let Some(report) = report {
+            for (target, spans) in &report.missed {
+                holds.missed.entry(*target).or_default().extend(spans);
+            }
+            for (target, since) in &report.waiting {
+                holds.waiting.entry(*target).or_default().add(*since, report.until);
+            }
         }
     }
     holds
@@ -532,7 +571,43 @@ mod tests {
         let holds = holds_of(&ledger, &view);
         assert_eq!(holds.until, 100, "the oldest of the reports");
         assert_eq!(spans(&holds.missed, host(1)), [(5, 7)]);
-        assert_eq!(spans(&holds.missed, host(2)), [(120, 150)]);
+        assert_eq!(spans(&holds.waiting, host(2)), [(120, 150)]);
+    }
+
+    #[test]
+    fn a_repair_covers_what_was_missed_before_it_and_nothing_that_waits() {
+        let mut holds = Holds {
+            until: 1_000,
+            ..Holds::default()
+        };
+        holds.missed.entry(host(2)).or_default().add(100, 200);
+        holds.missed.entry(host(3)).or_default().add(500, 600);
+        let hold = |holds: &Holds, repaired| {
+            let hold = holds.of(host(1), repaired);
+            (hold.watermark, hold.spans.len(), hold.from)
+        };
+        assert_eq!(hold(&holds, 0), (100, 2, 1_000), "no repair");
+        assert_eq!(
+            hold(&holds, 200),
+            (100, 2, 1_000),
+            "the span ends with the repair's second: it may not cover it"
+        );
+        assert_eq!(hold(&holds, 201), (500, 1, 1_000));
+        assert_eq!(hold(&holds, 601), (1_000, 0, 1_000));
+        holds.waiting.entry(host(1)).or_default().add(300, 1_000);
+        assert_eq!(
+            hold(&holds, 601),
+            (300, 0, 1_000),
+            "a hint for this node itself may be older than a deletion here"
+        );
+        holds.waiting.entry(host(2)).or_default().add(150, 1_000);
+        assert_eq!(hold(&holds, 601), (150, 1, 1_000));
+        holds.until = 120;
+        assert_eq!(
+            hold(&holds, 601),
+            (120, 1, 120),
+            "a member that does not report may have hints"
+        );
     }
 
     #[test]

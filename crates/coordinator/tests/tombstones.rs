@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use coordinator::{ClusterView, Coordinator};
 use hints::{Change, Order};
+use replica::{RepairedRange, TokenRange};
 use runtime::sim::CrashKind;
+use schema::{TombstoneGc, TombstoneGcMode};
 use stdx::planted::{Bug, Planted};
 use support::{Cluster, SECOND, Shape};
 use topology::{Consistency, HostId, NodeState, Replication, TopologyCommand};
@@ -25,11 +27,17 @@ fn host(node: usize) -> HostId {
 
 /// Three nodes that all have a row, in files.
 fn with_a_row(seed: u64) -> Cluster {
+    with_a_row_of(seed, None)
+}
+
+/// The same in a table with this option.
+fn with_a_row_of(seed: u64, tombstone_gc: Option<TombstoneGc>) -> Cluster {
     let mut cluster = Cluster::new(
         seed,
         Shape {
             hints: true,
             gc_grace_seconds: 300,
+            tombstone_gc,
             ..Shape::default()
         },
     );
@@ -182,9 +190,19 @@ fn remove_node_0(cluster: &mut Cluster) {
     }
 }
 
+/// Repair decides, and nothing is kept for longer than it says.
+const BY_REPAIR: TombstoneGc = TombstoneGc {
+    mode: TombstoneGcMode::Repair,
+    propagation_delay_seconds: 0,
+};
+
 /// The row that node 2 has, after the others have forgotten what they may.
 fn play(seed: u64, way: Way) -> (Cluster, Vec<usize>) {
-    let mut cluster = with_a_row(seed);
+    play_with(seed, way, None)
+}
+
+fn play_with(seed: u64, way: Way, tombstone_gc: Option<TombstoneGc>) -> (Cluster, Vec<usize>) {
+    let mut cluster = with_a_row_of(seed, tombstone_gc);
     way(&mut cluster);
     let is_0_gone = !cluster.is_running(0);
     let live: Vec<usize> = if is_0_gone { vec![1] } else { vec![0, 1] };
@@ -204,8 +222,12 @@ fn play(seed: u64, way: Way) -> (Cluster, Vec<usize>) {
 
 #[test]
 fn a_deleted_row_does_not_come_back_whatever_way_a_replica_missed_the_deletion() {
-    for (seed, (name, way)) in (0..).zip(WAYS) {
-        let (mut cluster, live) = play(seed, way);
+    let modes = [None, Some(BY_REPAIR)];
+    let cases = modes
+        .into_iter()
+        .flat_map(|mode| (0..).zip(WAYS).map(move |way| (mode, way)));
+    for (mode, (seed, (name, way))) in cases {
+        let (mut cluster, live) = play_with(seed, way, mode);
         for level in [QUORUM, ALL] {
             for read in reads(&mut cluster, &live, level) {
                 assert_eq!(read, BTreeMap::new(), "{name}, at {level}");
@@ -229,6 +251,83 @@ fn without_holding_them_a_deleted_row_comes_back() {
         is_back
     });
     assert_eq!(back.count(), WAYS.len());
+}
+
+#[test]
+fn with_a_watermark_that_is_too_high_a_deleted_row_comes_back() {
+    let _planted = Planted::new(Some(Bug::EarlyWatermark));
+    let back = (0..).zip(WAYS).filter(|(seed, (_, way))| {
+        let (mut cluster, live) = play_with(*seed, *way, Some(BY_REPAIR));
+        reads(&mut cluster, &live, ALL).iter().any(|read| !read.is_empty())
+    });
+    assert_eq!(back.count(), WAYS.len());
+}
+
+/// As a repair of all replicas would: all have what any had, and know up to which second.
+fn repair(cluster: &mut Cluster, until: u32) {
+    assert_eq!(reads(cluster, &[0], ALL), [BTreeMap::new()]);
+    for node in 0..3 {
+        let equal = RepairedRange {
+            table: cluster.table.id,
+            range: TokenRange::ALL,
+            until,
+        };
+        cluster.on(node, move |node| async move { node.shard.note_repaired(&equal) });
+    }
+}
+
+fn now(cluster: &mut Cluster) -> u32 {
+    let us = cluster.on(0, |_| async { runtime::wall_clock_us() });
+    u32::try_from(us / 1_000_000).expect("the clock is right")
+}
+
+#[test]
+fn a_repair_ends_it_and_then_the_tombstones_go() {
+    for mode in [None, Some(BY_REPAIR)] {
+        let (mut cluster, live) = play_with(0, WAYS[0].1, mode);
+        cluster.simulation.run_for(60 * SECOND);
+        compact(&mut cluster, &live);
+        let is_empty = |cluster: &Cluster, node: usize| !cluster.local(node).shard.has_data();
+        assert!(
+            !is_empty(&cluster, 0) && !is_empty(&cluster, 1),
+            "{mode:?}: the tombstone is kept"
+        );
+        // One that began before the deletion has not brought it.
+        let early = now(&mut cluster) - 5 * GRACE_SHORT;
+        repair(&mut cluster, early);
+        compact(&mut cluster, &live);
+        assert!(
+            !is_empty(&cluster, 0) && !is_empty(&cluster, 1),
+            "{mode:?}: the repair was too early"
+        );
+        let late = now(&mut cluster) - 1;
+        repair(&mut cluster, late);
+        compact(&mut cluster, &live);
+        for node in live {
+            assert!(
+                is_empty(&cluster, node),
+                "{mode:?}, node {node}: row and tombstone are gone"
+            );
+        }
+        assert_eq!(reads(&mut cluster, &[0, 1, 2], ALL), [const { BTreeMap::new() }; 3]);
+    }
+}
+
+#[test]
+fn where_repair_decides_a_deletion_that_all_have_goes_without_a_grace_period() {
+    let mut cluster = with_a_row_of(3, Some(BY_REPAIR));
+    let deleted = cluster.on(0, |node| async move { node.delete(b"k", 1, 20, ALL).await });
+    assert_eq!(deleted, Ok(()));
+    compact(&mut cluster, &[0]);
+    assert!(
+        cluster.local(0).shard.has_data(),
+        "nobody has said yet that all have it"
+    );
+    cluster.simulation.run_for(60 * SECOND);
+    compact(&mut cluster, &[0, 1, 2]);
+    for node in 0..3 {
+        assert!(!cluster.local(node).shard.has_data(), "node {node}");
+    }
 }
 
 #[test]

@@ -103,6 +103,7 @@ fn changed(schema: &Schema, text: &str, number: u128) -> Option<Schema> {
         now_us: 1_600_000_000_000_000,
         new_id: Uuid::from_u128(number),
         nodes: &node_counts(),
+        has_tombstone_gc: true,
     };
     Some(ddl::apply(schema, &statement, &ctx).ok()??.schema)
 }

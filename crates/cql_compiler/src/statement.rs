@@ -281,6 +281,7 @@ mod tests {
                 now_us: 1,
                 new_id: Uuid::from_u128(number as u128 + 1),
                 nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
+                has_tombstone_gc: false,
             };
             let changed = ddl::apply(&schema, &statement, &ctx).expect(text);
             schema = changed.expect("it changes something").schema;

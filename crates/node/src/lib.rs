@@ -18,6 +18,8 @@ mod identity;
 mod open;
 mod operator;
 mod recover;
+mod repair_history;
+mod repairs;
 mod reread;
 mod shard_main;
 mod sizes;

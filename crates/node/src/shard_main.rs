@@ -110,6 +110,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     engine.set_batch_bytes_max(config.batch_size_fail_threshold);
     runtime::set_local(engine.clone());
     crate::compaction_history::keep(&engine);
+    crate::repair_history::keep(&engine);
     if !shared.meet(Stage::Recovered).await {
         return Ok(());
     }
@@ -186,6 +187,13 @@ fn begin_chores(shared: &Arc<Shared>, engine: &Rc<Engine>, log: Rc<Commitlog>) {
     drop(runtime::spawn(shard.clone().watch_log()));
     disks::watch(shared, shard);
     drop(runtime::spawn(shard.clone().watch_damage()));
+}
+
+/// Begins what a shard of a member does beside requests until the node ends.
+fn begin_member_chores(engine: &Rc<Engine>) {
+    let group = runtime::Group::BACKGROUND;
+    drop(runtime::spawn_in(group, engine.coordinator.clone().run_handoff()));
+    drop(runtime::spawn_in(group, engine.coordinator.clone().run_batchlog()));
 }
 
 /// Stays until a signal ends the process, where an operator has had the node drain. What fails ends all shards.
@@ -340,14 +348,7 @@ async fn serve(
             Err(e) => shared.fail(e),
         }
     }
-    drop(runtime::spawn_in(
-        runtime::Group::BACKGROUND,
-        engine.coordinator.clone().run_handoff(),
-    ));
-    drop(runtime::spawn_in(
-        runtime::Group::BACKGROUND,
-        engine.coordinator.clone().run_batchlog(),
-    ));
+    begin_member_chores(&engine);
     let server = Server::new(engine.clone(), options, request_bytes_max);
     set_routes(&server, engine.clone());
     runtime::set_local(server.clone());
@@ -367,6 +368,7 @@ async fn serve(
         return Ok(member);
     }
     if id == ShardId(0) {
+        drop(runtime::spawn(crate::repair_history::recall(engine.clone())));
         if let Some(cluster) = &member {
             cluster.open();
         }

@@ -14,8 +14,7 @@ use crate::view;
 
 /// Whether the tables of a keyspace have tablets of their own: unless it was made with `tablets = {'enabled': false}`.
 pub(crate) fn has_tablets(keyspace: &Keyspace) -> bool {
-    let option = |name: &str| keyspace.tablets.as_ref().and_then(|tablets| tablets.get(name));
-    system_tables::kind(&keyspace.name).is_none() && option("enabled").is_none_or(|enabled| enabled == "true")
+    system_tables::kind(&keyspace.name).is_none() && keyspace.has_tablets()
 }
 
 /// The maps of the tables that a schema has and the present one has not.

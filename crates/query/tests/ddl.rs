@@ -117,6 +117,7 @@ impl Session {
                     now_us: i64::from(self.statements),
                     new_id: Uuid::from_u128(u128::from(self.statements)),
                     nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
+                    has_tombstone_gc: false,
                 };
                 let Some(outcome) = ddl::apply(&self.schema, other, &ctx)? else {
                     return Ok("ok\n".to_owned());

@@ -23,6 +23,7 @@ fn run(schema: &Schema, text: &str) -> DdlOutcome {
         now_us: 1,
         new_id: Uuid::from_u128(1),
         nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
+        has_tombstone_gc: false,
     };
     ddl::apply(schema, &statement, &ctx)
         .expect(text)
@@ -137,6 +138,7 @@ fn refused(schema: &Schema, text: &str) -> String {
         now_us: 1,
         new_id: Uuid::from_u128(2),
         nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
+        has_tombstone_gc: false,
     };
     ddl::apply(schema, &statement, &ctx).expect_err(text).message()
 }

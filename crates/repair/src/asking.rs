@@ -155,12 +155,6 @@ impl Asking {
         }
         unreachable!("attempts are counted")
     }
-
-    /// Makes a request and waits for its answer.
-    pub(crate) async fn ask(&self, participant: &Participant, verb: u16, body: &[u8]) -> Result<Vec<u8>, RepairError> {
-        let call = self.call(participant, verb, body);
-        self.answer(participant, (verb, body), call).await
-    }
 }
 
 /// Whether a later attempt may succeed.

@@ -1,14 +1,15 @@
 //! What the fuzzer of a repair's messages needs: real bytes to begin with, and the decoders.
 
 use mutation::Bound;
-use replica::TokenRange;
+use replica::{RepairedRange, TokenRange};
 use schema::TableId;
 use types::Token;
 use uuid::Uuid;
 
 use crate::error::Refusal;
 use crate::message::{
-    Apply, Bucket, Compare, Exchange, Given, Open, RepairId, Stretch, decode_answer, decode_compared, decode_exchanged,
+    Apply, Bucket, Compare, Exchange, Given, Open, RepairId, Stretch, decode_answer, decode_compared, decode_equal,
+    decode_exchanged, encode_equal,
 };
 use crate::place::Place;
 
@@ -64,7 +65,13 @@ pub fn seeds() -> Vec<Vec<u8>> {
         id: ID,
         mutations: vec![b"one", b"two"],
     };
+    let equal = RepairedRange {
+        table: open.table,
+        range: open.range,
+        until: 800,
+    };
     vec![
+        encode_equal(&equal),
         ID.encode(),
         open.encode(),
         Compare::encode(ID, &Place::Token(Token(-5)), &buckets),
@@ -91,6 +98,7 @@ pub fn read(bytes: &[u8]) {
         given.iter().for_each(|one| one.put(&mut again));
         assert_eq!(decode_exchanged(&again), Ok(given));
     }
+    let _ = decode_equal(bytes).map(|equal| assert_eq!(encode_equal(&equal), bytes));
     let _ = decode_compared(bytes);
     let _ = decode_answer(bytes);
 }

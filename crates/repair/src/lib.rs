@@ -32,9 +32,10 @@ mod walk;
 
 pub use asking::Participant;
 pub use error::{Refusal, RepairError};
-pub use repairs::{RepairMetrics, metrics};
-pub use run::{Differed, Mode, Repaired, Request, repair};
+pub use repairs::{OnEqual, RepairMetrics, metrics, on_equal};
+pub use run::{Differed, Mode, Repaired, Request, repair, tell_equal};
 pub use serve::{SESSION_IDLE, SESSIONS_MAX, handler};
+pub use side::LATE_SECONDS;
 
 /// The first verb of this crate.
 pub const FIRST_VERB: u16 = 70;

@@ -7,6 +7,7 @@
 //! | 72 exchange | repair, `u8` 1 when there are other participants, vint stretches: each two places, vint hashes, `u128` each | stretches, as many as fit, at least one |
 //! | 73 apply | repair, sized mutations | empty |
 //! | 74 close | repair | empty |
+//! | 75 equal | `u8[16]` table, `i64` after, `i64` to, `u32` second up to which all replicas are equal | empty |
 //!
 //! A repair is `u8[16]`. A place is `u8` kind (0 behind a token, 1 before or 2 behind a clustering prefix), `i64` token, and for kinds 1 and 2 sized key, sized
 //! prefix. A stretch of an answer is `u8` 0, or 1 and the place where it ends before its time; then a vint of bytes with a bit for each hash that the participant
@@ -14,7 +15,7 @@
 //!
 //! The first byte of an answer is `1`. Where a request is refused, the answer is `2`, `u8` reason, sized text. A comparison of no buckets keeps the repair open.
 
-use replica::TokenRange;
+use replica::{RepairedRange, TokenRange};
 use schema::{Table, TableId};
 use stdx::bytes::{Reader, Truncated};
 use stdx::vint;
@@ -35,6 +36,8 @@ pub(crate) const EXCHANGE: u16 = crate::FIRST_VERB + 2;
 pub(crate) const APPLY: u16 = crate::FIRST_VERB + 3;
 /// End a repair.
 pub(crate) const CLOSE: u16 = crate::FIRST_VERB + 4;
+/// Know that all replicas of a range are equal.
+pub(crate) const EQUAL: u16 = crate::FIRST_VERB + 5;
 
 const GIVEN: u8 = 1;
 const REFUSED: u8 = 2;
@@ -118,6 +121,33 @@ pub(crate) fn columns_of(table: &Table) -> u128 {
     }
     let (low, high) = murmur3_x64_128(text.as_bytes(), 0);
     u128::from(high) << 64 | u128::from(low)
+}
+
+/// Says that all replicas of a range are equal.
+pub(crate) fn encode_equal(equal: &RepairedRange) -> Vec<u8> {
+    let mut out = Vec::with_capacity(36);
+    out.extend_from_slice(equal.table.0.as_bytes());
+    out.extend_from_slice(&equal.range.after.0.to_be_bytes());
+    out.extend_from_slice(&equal.range.to.0.to_be_bytes());
+    out.extend_from_slice(&equal.until.to_be_bytes());
+    out
+}
+
+/// Reads the same.
+pub(crate) fn decode_equal(body: &[u8]) -> Result<RepairedRange, Malformed> {
+    let mut reader = Reader::new(body);
+    let table = TableId(Uuid::from_bytes(reader.get_array()?));
+    let mut token = || Ok::<_, Malformed>(Token(i64::from_be_bytes(reader.get_array()?)));
+    let range = TokenRange {
+        after: token()?,
+        to: token()?,
+    };
+    let until = reader.get_u32()?;
+    if range.to <= range.after {
+        return Err(Malformed("a range ends before it begins"));
+    }
+    let equal = RepairedRange { table, range, until };
+    ended(&reader, equal)
 }
 
 /// Begins a repair.

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
+use replica::{RepairedRange, Shard};
 use runtime::Semaphore;
 
 use crate::message::RepairId;
@@ -40,7 +41,12 @@ pub(crate) struct Repairs {
     closed: RefCell<VecDeque<RepairId>>,
     /// Requests that are worked on.
     pub(crate) serving: Semaphore,
+    /// Who is told of ranges that are equal.
+    on_equal: RefCell<Option<OnEqual>>,
 }
+
+/// Who is told of ranges whose replicas are all equal.
+pub type OnEqual = Box<dyn Fn(RepairedRange)>;
 
 impl Repairs {
     /// Those of this shard.
@@ -51,6 +57,7 @@ impl Repairs {
                 sessions: RefCell::default(),
                 closed: RefCell::default(),
                 serving: Semaphore::new(SERVING_MAX),
+                on_equal: RefCell::default(),
             });
             runtime::set_local(Rc::clone(&repairs));
             repairs
@@ -61,6 +68,16 @@ impl Repairs {
         let mut metrics = self.metrics.get();
         change(&mut metrics);
         self.metrics.set(metrics);
+    }
+
+    /// All replicas of a range are equal: this shard forgets tombstones by it.
+    pub(crate) fn note_equal(&self, equal: RepairedRange) {
+        if let Some(shard) = runtime::local::<Shard>() {
+            shard.note_repaired(&equal);
+        }
+        if let Some(tell) = &*self.on_equal.borrow() {
+            tell(equal);
+        }
     }
 
     pub(crate) fn note_closed(&self, id: RepairId) {
@@ -74,6 +91,11 @@ impl Repairs {
     pub(crate) fn is_closed(&self, id: RepairId) -> bool {
         self.closed.borrow().contains(&id)
     }
+}
+
+/// Has somebody told of each range of this shard whose replicas are all equal, by this shard's repairs or by others'.
+pub fn on_equal(tell: OnEqual) {
+    *Repairs::local().on_equal.borrow_mut() = Some(tell);
 }
 
 /// What this shard did.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-use replica::{Shard, TokenRange};
+use replica::{RepairedRange, Shard, TokenRange};
 use rpc::Rpc;
 use runtime::{Group, JoinHandle};
 use schema::TableId;
@@ -36,6 +36,10 @@ const BUCKETS_MAX: usize = 2_048;
 pub(crate) const PLACES_BYTES_MAX: usize = 1 << 20;
 /// Stretches that are being checked while the next is read.
 const STRETCHES_MAX: usize = 4;
+/// How long it may take to tell a participant that all are equal.
+const TELL_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest rest of a repair that rests.
+const REST_MAX: Duration = Duration::from_secs(10);
 /// How often participants hear that the repair goes on.
 const KEEP_OPEN_PERIOD: Duration = SESSION_IDLE.checked_div(4).expect("four is not zero");
 
@@ -61,6 +65,8 @@ pub struct Request {
     pub now: u32,
     /// Whether anything is written.
     pub mode: Mode,
+    /// It rests for so many times as long as it works: 0 for one that somebody waits for.
+    pub rest: u32,
 }
 
 /// What a repair did.
@@ -116,6 +122,20 @@ pub async fn repair(rpc: &Rc<Rpc>, shard: &Rc<Shard>, request: &Request, task: &
         repaired
     };
     runtime::spawn_in(Group::BACKGROUND, repairing).await
+}
+
+/// Tells this shard and the other replicas that a range is equal on all of them. `others` are the participants of a repair of all replicas; the caller has seen to it that there
+/// was none besides. A node that does not hear of it keeps tombstones for longer.
+pub async fn tell_equal(rpc: &Rc<Rpc>, others: &[Participant], equal: RepairedRange) {
+    Repairs::local().note_equal(equal);
+    let body = message::encode_equal(&equal);
+    let told: Vec<_> = others
+        .iter()
+        .map(|Participant { peer, shard }| rpc.call(peer, *shard, message::EQUAL, body.clone(), TELL_TIMEOUT))
+        .collect();
+    for told in told {
+        let _ = told.await;
+    }
 }
 
 /// Tells the repair that nobody waits for it any more.
@@ -213,6 +233,7 @@ impl Run {
         self.walk().await?;
         self.side.check_whole()?;
         self.side.persist(losses).await?;
+        self.side.sync().await?;
         self.ask_all(message::CLOSE, &self.id.encode()).await?;
         Ok(self.side.check_whole()?)
     }
@@ -250,8 +271,9 @@ impl Run {
         let nothing = Compare::encode(self.id, &Place::Token(self.request.range.after), &[]);
         while self.asking.stop.or(runtime::sleep(KEEP_OPEN_PERIOD)).await.is_ok() {
             for other in &self.request.others {
+                let call = self.asking.call(other, message::COMPARE, &nothing);
                 // What is wrong shows where the repair asks.
-                let _ = self.asking.ask(other, message::COMPARE, &nothing).await;
+                drop(runtime::spawn(async move { drop(call.await) }));
             }
         }
     }
@@ -278,6 +300,7 @@ impl Run {
         let (mut from, end) = (Place::Token(range.after), Place::Token(range.to));
         while from != end {
             self.asking.stop.check()?;
+            let began = runtime::now();
             let hashed = self.read(&from, &end).await?;
             from = hashed
                 .buckets
@@ -296,6 +319,12 @@ impl Run {
                 }
             };
             checking.push_back(runtime::spawn_in(Group::BACKGROUND, check));
+            let rest = self.request.rest;
+            if rest > 0 {
+                let worked = runtime::now().saturating_duration_since(began);
+                let rest = worked.saturating_mul(rest).min(REST_MAX);
+                self.asking.stop.or(runtime::sleep(rest)).await?;
+            }
         }
         Ok(())
     }

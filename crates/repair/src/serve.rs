@@ -19,7 +19,9 @@ use uuid::Uuid;
 
 use crate::error::{Refusal, Trouble};
 use crate::kinds;
-use crate::message::{self, Apply, Compare, Exchange, Given, Malformed, Open, RepairId, Stretch, begin_answer};
+use crate::message::{
+    self, Apply, Compare, Exchange, Given, Malformed, Open, RepairId, Stretch, begin_answer, decode_equal,
+};
 use crate::part::Part;
 use crate::repairs::Repairs;
 use crate::side::Side;
@@ -71,6 +73,9 @@ impl Handler for ParticipantHandler {
         let handled = match request.verb {
             message::OPEN => Open::decode(request.body).map(|open| open_session(open, request.peer)),
             message::COMPARE => Compare::decode(request.body).map(|compare| {
+                if compare.buckets.is_empty() {
+                    return keep_open(compare.id, request.peer);
+                }
                 serve(compare.id, request.peer, async move |session: &Session| {
                     session.compare(&compare).await
                 })
@@ -82,6 +87,10 @@ impl Handler for ParticipantHandler {
             }),
             message::APPLY => apply(request.body, request.peer),
             message::CLOSE => RepairId::decode(request.body).map(|id| close(id, request.peer)),
+            message::EQUAL => decode_equal(request.body).map(|equal| {
+                repairs.note_equal(equal);
+                Reply::Now(begin_answer())
+            }),
             verb => return Reply::Err(RemoteError::unknown_verb(verb)),
         };
         handled.unwrap_or_else(|malformed| Reply::Err(rejected(malformed)))
@@ -160,6 +169,17 @@ fn open_session(open: Open, caller: &Caller) -> Reply {
     Reply::Now(begin_answer())
 }
 
+/// The repair goes on, whatever else waits here.
+fn keep_open(id: RepairId, caller: &Caller) -> Reply {
+    match Repairs::local().session_of(id, (caller.host_id, caller.shard)) {
+        Some(session) => {
+            session.asked_at.set(runtime::now());
+            Reply::Now(begin_answer())
+        }
+        None => refused(&Refusal::Ended),
+    }
+}
+
 /// Ends a session, when everything that its repair relies on is still so.
 fn close(id: RepairId, caller: &Caller) -> Reply {
     if Repairs::local().is_closed(id) {
@@ -169,6 +189,7 @@ fn close(id: RepairId, caller: &Caller) -> Reply {
     serve(id, caller, async move |session: &Session| {
         session.side.check_whole()?;
         session.side.persist(session.log_losses).await?;
+        session.side.sync().await?;
         session.side.check_whole()?;
         Repairs::local().note_closed(id);
         session.end(Refusal::Ended);

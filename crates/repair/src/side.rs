@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use mutation::{Bound, Mutation, PartitionBlock};
-use replica::{Baseline, Shard, TableStore, TokenRange, WriteError, split_block};
+use replica::{Baseline, PurgeHold, Shard, TableStore, TokenRange, WriteError, split_block};
 use schema::Table;
 use tasks::JobControl;
 use types::Token;
@@ -24,6 +24,9 @@ const DENSE_MIN: usize = 12;
 /// Bytes that are accounted for at once.
 const SPEND_BYTES: usize = 256 << 10;
 
+/// No write comes to a replica later than so many seconds after it was made, except as a hint or as a part of a batch: clocks differ, and requests take time.
+pub const LATE_SECONDS: u32 = 120;
+
 /// One replica, as it is for the length of a repair.
 pub(crate) struct Side {
     pub(crate) shard: Rc<Shard>,
@@ -36,6 +39,8 @@ pub(crate) struct Side {
     /// Whether bytes that are read are the progress of the task.
     pub(crate) counts_bytes: bool,
     baseline: Baseline,
+    /// What this replica is about to get may be older than a deletion that comes meanwhile.
+    _hold: PurgeHold,
 }
 
 /// What a replica has of a stretch.
@@ -138,6 +143,7 @@ impl Side {
             times,
             control,
             counts_bytes: false,
+            _hold: store.hold_purges(range, times.now.saturating_sub(LATE_SECONDS)),
         }
     }
 
@@ -349,6 +355,12 @@ impl Side {
             give_way().await;
         }
         self.persist(losses).await
+    }
+
+    /// Makes what was applied here so far durable, whatever acknowledgements ask for: once all replicas are known to have a deletion, they forget it.
+    pub(crate) async fn sync(&self) -> Result<(), Trouble> {
+        let synced = self.shard.log.sync().await;
+        synced.map_err(|error| Trouble::Log(error.to_string()))
     }
 
     /// Makes what was applied here so far as durable as what is acknowledged.

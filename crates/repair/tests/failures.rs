@@ -485,6 +485,7 @@ fn progress_goes_by_tokens_to_the_end() {
             others,
             now: support::now(),
             mode: Mode::Preview,
+            rest: 0,
         };
         let repaired = repair::repair(&local.rpc, &local.shard, &request, &task).await;
         repaired.expect("nothing fails");

@@ -1,4 +1,8 @@
-//! How long tombstones are kept: a table's `gc_grace_seconds`, and longer while something from before a deletion may still be written.
+//! How long tombstones are kept: as the table's `tombstone_gc` says, and longer while something from before a deletion may still be written.
+//!
+//! - `timeout`: for `gc_grace_seconds`, and longer while a replica may lack them.
+//! - `repair`: until all replicas are known to have them (the *watermark*), and for the propagation delay.
+//! - `immediate`: not at all. `disabled`: for ever.
 //!
 //! A conditional statement that its leader did not finish stays with the acceptors as a proposal, with the timestamp of its ballot. Another leader may
 //! finish it as long as it is not older than [`PROPOSAL_LIFE_MIN`] or the table's grace, whichever is longer. A tombstone that is purged
@@ -7,12 +11,14 @@
 //!
 //! And a replica of a tablet may have missed a deletion that no hint will bring it. What the others know of that comes from above ([`HoldTombstones`]).
 //!
+//! A repair may carry a row that was read before its deletion came. While one runs, what is deleted since it began is kept ([`TableStore::hold_purges`]).
+//!
 //! A tablet that is new on this node takes writes before it has its older data. Until that has come, its compactions purge nothing
 //! ([`TableStore::set_awaited`]).
 
 use std::ops::RangeInclusive;
 
-use schema::{Table, TableId};
+use schema::{Table, TableId, TableOptions, TombstoneGcMode};
 use stdx::planted::{self, Bug};
 use uuid::Uuid;
 
@@ -23,6 +29,8 @@ use crate::tablet::{TableStore, TokenRange};
 pub const PROPOSAL_LIFE_MIN: u32 = 3 * 60 * 60;
 /// How much longer tombstones are kept than proposals live, seconds: clocks differ.
 const CLOCKS_DIFFER: u32 = 10 * 60;
+/// By how many seconds the planted bug `EarlyWatermark` has a watermark too high.
+const WATERMARK_TOO_HIGH: u32 = 3_600;
 
 /// The identity of the table in which acceptors keep what they know of conditional statements on a table.
 #[must_use]
@@ -36,26 +44,44 @@ pub fn paxos_state_id(of: TableId) -> TableId {
 /// How old a proposal for a table may be and still be finished, seconds.
 #[must_use]
 pub fn proposal_life(table: &Table) -> u32 {
-    grace(table).max(PROPOSAL_LIFE_MIN)
+    table.options.grace().max(PROPOSAL_LIFE_MIN)
 }
 
-fn grace(table: &Table) -> u32 {
-    u32::try_from(table.options.gc_grace_seconds).unwrap_or(0)
-}
-
-/// Deletions that other replicas of a tablet may have missed: their tombstones must stay.
+/// What the replicas of a tablet are known to have.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TombstoneHold {
     /// Nothing that was deleted from this second on may be forgotten yet.
     pub from: u32,
-    /// Nor what was deleted in these.
+    /// Nor what was deleted in these: another replica may have missed it.
     pub spans: Vec<RangeInclusive<u32>>,
+    /// All replicas have all that was written before this second, and nothing older is on its way to any of them.
+    pub watermark: u32,
+    /// A repair has made all replicas equal up to this second; 0: none has.
+    pub repaired: u32,
 }
 
-/// Tells what the other replicas of a table's tokens may have missed.
+impl TombstoneHold {
+    /// A tablet without other replicas waits for nobody.
+    pub const ALONE: Self = Self {
+        from: u32::MAX,
+        spans: Vec::new(),
+        watermark: u32::MAX,
+        repaired: u32::MAX,
+    };
+    /// Nobody knows anything.
+    pub const UNKNOWN: Self = Self {
+        from: 0,
+        spans: Vec::new(),
+        watermark: 0,
+        repaired: 0,
+    };
+}
+
+/// Tells what the replicas of a table's tokens are known to have.
 pub type HoldTombstones = Box<dyn Fn(TableId, TokenRange) -> TombstoneHold>;
 
 /// Which deletions a compaction may forget.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct PurgeLimit {
     /// Those made before this second,
     pub(crate) before: u32,
@@ -69,24 +95,63 @@ impl PurgeLimit {
         let starts = self.held.iter().map(|span| *span.start());
         starts.fold(self.before, u32::min)
     }
+
+    /// What the option of a table says, when its replicas have what `hold` says. `proposals_before`: no proposal is unfinished that is older.
+    fn of(options: &TableOptions, hold: TombstoneHold, now: u32, proposals_before: u32) -> Self {
+        let with = |before: u32, held| Self { before, held };
+        match options.tombstone_gc.map(|gc| (gc.mode, gc.propagation_delay_seconds)) {
+            None | Some((TombstoneGcMode::Timeout, _)) => {
+                let before = now.saturating_sub(options.grace()).min(proposals_before);
+                let needs_repair = options.compaction.get("only_purge_repaired_tombstones");
+                let before = match needs_repair.is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+                    true => before.min(hold.repaired),
+                    false => before,
+                };
+                match options.grace() {
+                    // A table without a grace period promises nothing about what a replica has missed.
+                    0 => with(before, Vec::new()),
+                    _ => with(before.min(hold.from), hold.spans),
+                }
+            }
+            Some((TombstoneGcMode::Repair, delay)) => {
+                let before = now.saturating_sub(delay).min(proposals_before);
+                match planted::is_planted(Bug::EarlyWatermark) {
+                    true => with(
+                        before.min(hold.watermark.saturating_add(WATERMARK_TOO_HIGH)),
+                        Vec::new(),
+                    ),
+                    false => with(before.min(hold.watermark), Vec::new()),
+                }
+            }
+            Some((TombstoneGcMode::Immediate, _)) => with(now.min(proposals_before), Vec::new()),
+            Some((TombstoneGcMode::Disabled, _)) => with(0, Vec::new()),
+        }
+    }
 }
 
 impl Shard {
-    /// Deletions of a table that were made before this second may be forgotten at the second `now`.
-    fn gc_before(&self, table: &Table, now: u32) -> u32 {
+    /// No proposal for the table is unfinished that was made before this second.
+    fn proposals_before(&self, table: &Table, now: u32) -> u32 {
         let has_proposals = self
             .store(paxos_state_id(table.id))
             .is_some_and(|states| states.tablets().iter().any(|tablet| !tablet.is_empty()));
-        let kept = match has_proposals && !planted::is_planted(Bug::EarlyPurge) {
-            true => proposal_life(table) + CLOCKS_DIFFER,
-            false => grace(table),
-        };
-        now.saturating_sub(kept)
+        match has_proposals && !planted::is_planted(Bug::EarlyPurge) {
+            true => now.saturating_sub(proposal_life(table) + CLOCKS_DIFFER),
+            false => u32::MAX,
+        }
     }
 
-    /// Says what other replicas may have missed; without, a tombstone is kept for the grace period alone.
+    /// Says what replicas are known to have; without, they are taken to have everything.
     pub fn hold_tombstones(&self, hold: HoldTombstones) {
         *self.tombstone_holds.borrow_mut() = Some(hold);
+    }
+
+    /// What the replicas of some tokens of a table are known to have.
+    pub fn tombstone_hold(&self, table: TableId, range: TokenRange) -> TombstoneHold {
+        match &*self.tombstone_holds.borrow() {
+            Some(hold) if !planted::is_planted(Bug::ForgottenMiss) => hold(table, range),
+            _ => TombstoneHold::ALONE,
+        }
     }
 
     /// What a compaction of some tokens may forget at the second `now`.
@@ -98,19 +163,9 @@ impl Shard {
                 held: Vec::new(),
             };
         }
-        let mut limit = PurgeLimit {
-            before: self.gc_before(table, now),
-            held: Vec::new(),
-        };
-        // A table without a grace period promises nothing about what a replica has missed.
-        if grace(table) == 0 || planted::is_planted(Bug::ForgottenMiss) {
-            return limit;
-        }
-        if let Some(hold) = &*self.tombstone_holds.borrow() {
-            let TombstoneHold { from, spans } = hold(table.id, range);
-            limit.before = limit.before.min(from);
-            limit.held = spans;
-        }
+        let hold = self.tombstone_hold(table.id, range);
+        let mut limit = PurgeLimit::of(&table.options, hold, now, self.proposals_before(table, now));
+        limit.before = limit.before.min(store.purges_held_from(range));
         limit
     }
 }

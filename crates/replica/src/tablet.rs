@@ -15,6 +15,7 @@ use types::token::KeyHash;
 
 use crate::changes::Observer;
 use crate::quarantine::DamageAlarm;
+use crate::repaired::RepairedRanges;
 use crate::row_cache::{RowCache, RowCacheBudget};
 use crate::table_metrics::TableMetrics;
 
@@ -295,6 +296,10 @@ pub struct TableStore {
     pub(crate) arriving: RefCell<Vec<TokenRange>>,
     /// Tokens of tablets here whose older data is still on its way from other nodes.
     awaited: RefCell<Vec<TokenRange>>,
+    /// Up to which second repairs have made all replicas equal.
+    pub(crate) repaired: RefCell<RepairedRanges>,
+    /// Tokens of which what was deleted from a second on is kept, by whoever asks for it.
+    pub(crate) purge_holds: RefCell<Vec<(u64, TokenRange, u32)>>,
     /// Tablets that are this shard's no more, until somebody has everything that was written to them.
     pub(crate) leaving: RefCell<Vec<Rc<Tablet>>>,
     /// Where its sstables are.
@@ -345,6 +350,8 @@ impl TableStore {
             tablets: RefCell::new(tablets.into()),
             arriving: RefCell::default(),
             awaited: RefCell::default(),
+            repaired: RefCell::default(),
+            purge_holds: RefCell::default(),
             leaving: RefCell::default(),
             dir,
             reads_here: Cell::new(0),

@@ -15,7 +15,7 @@ use mutation::{
 };
 use replica::{PartitionReader, Shard, TableStore, TokenRange, TombstoneHold};
 use runtime::sim::{FailedSync, Simulation};
-use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
+use schema::{Column, ColumnKind, Table, TableId, TableOptions, TombstoneGc, TombstoneGcMode, push_component};
 use stdx::planted::{self, Bug, Planted};
 use support::{open_table, shard, whole};
 use types::token::token_of;
@@ -296,10 +296,7 @@ fn a_tombstone_stays_until_the_end_of_an_older_batch_is_durable() {
 
 #[test]
 fn a_tombstone_stays_while_a_replica_may_lack_it() {
-    let nothing = TombstoneHold {
-        from: u32::MAX,
-        spans: Vec::new(),
-    };
+    let nothing = TombstoneHold::ALONE;
     let reported_until = |from| TombstoneHold {
         from,
         ..nothing.clone()
@@ -450,4 +447,104 @@ fn a_range_deletion_hides_its_rows_wherever_blocks_are_cut() {
             assert_eq!(local.living(rows).await, 2, "by {rows} rows, from files");
         }
     });
+}
+
+/// Whether a deletion of [`LONG_AGO`] is kept by a table with this option, when its replicas have what `hold` says.
+fn is_kept(options: impl Fn(&mut TableOptions) + Clone + 'static, hold: TombstoneHold, is_held: bool) -> bool {
+    let kept = Rc::new(Cell::new(false));
+    let told = kept.clone();
+    play(move |local| {
+        let (options, hold, told) = (options.clone(), hold.clone(), told.clone());
+        async move {
+            let mut table = (*local.store.table()).clone();
+            options(&mut table.options);
+            *local.store.table.borrow_mut() = Arc::new(table);
+            local.shard.hold_tombstones(Box::new(move |_, _| hold.clone()));
+            let _held = is_held.then(|| local.store.hold_purges(TokenRange::ALL, LONG_AGO));
+            local.delete(0, 20);
+            local.flush().await;
+            local.compact().await;
+            told.set(local.keeps_deletion().await);
+        }
+    });
+    kept.get()
+}
+
+#[test]
+fn each_mode_of_tombstone_gc_keeps_a_deletion_as_long_as_it_says() {
+    let mode = |mode, delay| {
+        move |options: &mut TableOptions| {
+            options.tombstone_gc = Some(TombstoneGc {
+                mode,
+                propagation_delay_seconds: delay,
+            });
+        }
+    };
+    let equal_until = |watermark| TombstoneHold {
+        watermark,
+        ..TombstoneHold::ALONE
+    };
+    let for_ever = u32::MAX;
+    for (what, option, hold, kept) in [
+        (
+            "repair, all have it",
+            mode(TombstoneGcMode::Repair, 0),
+            equal_until(LONG_AGO + 1),
+            false,
+        ),
+        (
+            "repair, one may lack it",
+            mode(TombstoneGcMode::Repair, 0),
+            equal_until(LONG_AGO),
+            true,
+        ),
+        (
+            "repair, it may be on its way",
+            mode(TombstoneGcMode::Repair, for_ever),
+            equal_until(u32::MAX),
+            true,
+        ),
+        (
+            "disabled",
+            mode(TombstoneGcMode::Disabled, 0),
+            TombstoneHold::ALONE,
+            true,
+        ),
+        (
+            "immediate",
+            mode(TombstoneGcMode::Immediate, 0),
+            TombstoneHold::UNKNOWN,
+            false,
+        ),
+        (
+            "timeout",
+            mode(TombstoneGcMode::Timeout, 0),
+            TombstoneHold::ALONE,
+            false,
+        ),
+        (
+            "timeout, a member is silent",
+            mode(TombstoneGcMode::Timeout, 0),
+            TombstoneHold::UNKNOWN,
+            true,
+        ),
+    ] {
+        assert_eq!(is_kept(option, hold.clone(), false), kept, "{what}");
+        assert!(
+            is_kept(option, hold, true),
+            "{what}, while a repair carries rows of before"
+        );
+    }
+    // Cassandra's option of a strategy.
+    let repaired_only = |options: &mut TableOptions| {
+        let option = ("only_purge_repaired_tombstones".to_owned(), "true".to_owned());
+        options.compaction.extend([option]);
+    };
+    for (repaired, kept) in [(0, true), (LONG_AGO, true), (LONG_AGO + 1, false)] {
+        let hold = TombstoneHold {
+            repaired,
+            ..TombstoneHold::ALONE
+        };
+        assert_eq!(is_kept(repaired_only, hold, false), kept, "repaired until {repaired}");
+    }
 }

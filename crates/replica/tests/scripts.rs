@@ -358,6 +358,7 @@ impl Process {
                         .expect("A-B")
                 })
                 .collect(),
+            ..TombstoneHold::ALONE
         };
         self.shard.hold_tombstones(Box::new(move |_, _| hold.clone()));
     }

@@ -11,6 +11,7 @@ mod object;
 pub mod record;
 mod table;
 mod text;
+mod tombstone_gc;
 
 pub use layout::{CellLayout, ClusteringOrder, RowLayout, Successor, components, push_component, split_component};
 pub use object::{Change, KeyspaceObject, Object, ObjectKind, ObjectName};
@@ -18,3 +19,4 @@ pub use table::{
     Column, ColumnId, ColumnKind, DroppedColumn, Keyspace, RateLimits, Schema, Table, TableId, TableOptions,
 };
 pub use text::{describe_keyspace, describe_table, is_virtual_keyspace, java_double, quote_identifier};
+pub use tombstone_gc::{TombstoneGc, TombstoneGcMode};

@@ -1,5 +1,6 @@
 //! The schema's values: what DDL changes and everyone else reads.
 
+use crate::tombstone_gc::TombstoneGc;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -110,6 +111,8 @@ pub struct TableOptions {
     pub cdc: bool,
     /// How often one partition may be read and written in a second.
     pub rate_limits: RateLimits,
+    /// When compactions may forget a deletion; None: `gc_grace_seconds` after it was made.
+    pub tombstone_gc: Option<TombstoneGc>,
     /// Opaque extensions, text of a blob literal by name.
     pub extensions: BTreeMap<String, String>,
 }
@@ -167,6 +170,7 @@ impl Default for TableOptions {
             additional_write_policy: "99p".to_owned(),
             cdc: false,
             rate_limits: RateLimits::default(),
+            tombstone_gc: None,
             extensions: BTreeMap::new(),
         }
     }
@@ -348,6 +352,15 @@ pub struct Keyspace {
     pub tablets: Option<BTreeMap<String, String>>,
     /// Tables by name.
     pub tables: BTreeMap<String, Arc<Table>>,
+}
+
+impl Keyspace {
+    /// Whether its tables have tablets of their own: unless it was made with `tablets = {'enabled': false}`.
+    #[must_use]
+    pub fn has_tablets(&self) -> bool {
+        let enabled = self.tablets.as_ref().and_then(|tablets| tablets.get("enabled"));
+        enabled.is_none_or(|enabled| enabled == "true")
+    }
 }
 
 /// Everything DDL decides. Immutable; each change is a new value with a new version.

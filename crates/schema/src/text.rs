@@ -6,6 +6,7 @@ use std::fmt::Write;
 use types::CqlType;
 
 use crate::table::{Column, ColumnKind, DroppedColumn, Keyspace, Table, TableOptions};
+use crate::tombstone_gc::{TombstoneGc, TombstoneGcMode};
 
 pub use types::quote_identifier;
 
@@ -206,6 +207,12 @@ pub fn describe_table(table: &Table, internals: bool) -> String {
             .collect();
         if !limits.is_empty() {
             options.push(format!("per_partition_rate_limit = {{{}}}", limits.join(", ")));
+        }
+        // What a table with tablets has unless it says otherwise is not told, so that the text is good for Cassandra too.
+        if let Some(gc) = table.options.tombstone_gc
+            && gc != TombstoneGc::of(TombstoneGcMode::Repair)
+        {
+            options.push(format!("tombstone_gc = {gc}"));
         }
     }
     text.push_str(&options.join("\n    AND "));

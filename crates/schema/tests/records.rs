@@ -10,12 +10,12 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use record::{Known, Problem, Record, RecordError, text};
 use schema::record::{
-    ChangeRecord, ObjectRecord, PER_PARTITION_RATE_LIMIT, SchemaRecord, object_from_record, object_record,
-    open_objects, seal_objects,
+    ChangeRecord, ObjectRecord, PER_PARTITION_RATE_LIMIT, SchemaRecord, TOMBSTONE_GC, object_from_record,
+    object_record, open_objects, seal_objects,
 };
 use schema::{
     Change, Column, ColumnKind, KeyspaceObject, Object, ObjectKind, ObjectName, RateLimits, Schema, Table, TableId,
-    TableOptions,
+    TableOptions, TombstoneGc, TombstoneGcMode,
 };
 use types::{CqlType, UdtType};
 use uuid::Uuid;
@@ -97,6 +97,10 @@ fn full_table() -> Table {
             reads: Some(100),
             writes: Some(0),
         },
+        tombstone_gc: Some(TombstoneGc {
+            mode: TombstoneGcMode::Repair,
+            propagation_delay_seconds: 6,
+        }),
         extensions: options(&[("e", "0x00")]),
     };
     let mut table = Table::new("ks", "t", TableId(Uuid::from_u128(7)), columns, options);
@@ -293,6 +297,11 @@ fn a_column_that_cannot_be_is_refused() {
             "table ks.t, columns is damaged: column c has id 1, and the next is 1".to_owned(),
         ),
     ];
+    let gc = table_text("6 1\n7 {\n18 {\n1 \"often\"\n}\n}");
+    expect_refused(
+        &gc,
+        "table ks.t, options, tombstone_gc is damaged: there is no mode 'often'",
+    );
     for (column, expected) in cases {
         expect_refused(&column_text(column), &expected);
     }
@@ -320,10 +329,11 @@ fn a_node_from_before_rate_limits_refuses_a_table_that_has_some_and_reads_one_th
         ("table ks.t, options", &expected)
     );
     let needs: Vec<&str> = record::needs(&limited).iter().map(|need| need.feature).collect();
-    assert_eq!(needs, [PER_PARTITION_RATE_LIMIT]);
+    assert_eq!(needs, [PER_PARTITION_RATE_LIMIT, TOMBSTONE_GC]);
 
     let mut table = full_table();
     table.options.rate_limits = RateLimits::default();
+    table.options.tombstone_gc = None;
     let free = object_record(&Object::Table(Arc::new(table)));
     assert_eq!(record::needs(&free), []);
     assert_eq!(record::decode(&record::encode(&free), &before), Ok(free));
@@ -413,7 +423,8 @@ fn any_table_options() -> impl Strategy<Value = TableOptions> {
     let texts = ("[ -~]{0,9}", any_name(), any_name(), any_name());
     let maps = (any_options(), any_options(), any_options(), any_options());
     let limits = (any::<Option<u32>>(), any::<Option<u32>>());
-    (numbers, texts, maps, limits).prop_map(|((n, fp, crc, cdc), texts, maps, (reads, writes))| TableOptions {
+    let gc = prop::option::of((prop::sample::select(&TombstoneGcMode::ALL[..]), any::<u32>()));
+    (numbers, texts, maps, limits, gc).prop_map(|((n, fp, crc, cdc), texts, maps, (reads, writes), gc)| TableOptions {
         comment: texts.0,
         bloom_filter_fp_chance: fp,
         caching: maps.0,
@@ -430,6 +441,10 @@ fn any_table_options() -> impl Strategy<Value = TableOptions> {
         additional_write_policy: texts.3,
         cdc,
         rate_limits: RateLimits { reads, writes },
+        tombstone_gc: gc.map(|(mode, propagation_delay_seconds)| TombstoneGc {
+            mode,
+            propagation_delay_seconds,
+        }),
         extensions: maps.3,
     })
 }

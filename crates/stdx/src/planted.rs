@@ -81,6 +81,8 @@ pub enum Bug {
     EarlyBatchEnd,
     /// A tablet moves to another shard without what is in the memory of the one that had it.
     UnflushedMove,
+    /// The watermark up to which all replicas are known to be equal is too high.
+    EarlyWatermark,
     /// Tombstones of a tablet are purged while older data of it is on its way from another node.
     PurgedBeforeArrival,
     /// A repair does not compare range tombstones.
@@ -95,7 +97,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 42] = [
+    pub const ALL: [Self; 43] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedAcceptance,
@@ -133,6 +135,7 @@ impl Bug {
         Self::EarlyDiscard,
         Self::EarlyBatchEnd,
         Self::UnflushedMove,
+        Self::EarlyWatermark,
         Self::PurgedBeforeArrival,
         Self::UncomparedRanges,
         Self::StagePassedEarly,

@@ -34,7 +34,7 @@ use replica::{Shard, TruncationMark};
 use rpc::{Limits, Rpc};
 use runtime::ShardId;
 use runtime::sim::{CrashKind, NodeId, Simulation, TaskQueue};
-use schema::{Column, ColumnKind, Table, TableId, TableOptions};
+use schema::{Column, ColumnKind, Table, TableId, TableOptions, TombstoneGc};
 use topology::{Consistency, DiskLevel, HostId, Location, Node, NodeState, Replication, Topology, TopologyCommand};
 use types::token::token_of;
 use types::{CqlType, Token};
@@ -62,6 +62,8 @@ pub struct Shape {
     pub limits: Limits,
     /// How long `sea.t` keeps tombstones.
     pub gc_grace_seconds: i32,
+    /// Of the table.
+    pub tombstone_gc: Option<TombstoneGc>,
     /// Whether reads of `sea.t` repair replicas.
     pub read_repair: &'static str,
     /// Whether acceptors write each promise to its row.
@@ -82,6 +84,7 @@ impl Default for Shape {
                 ..Limits::default()
             },
             gc_grace_seconds: TableOptions::default().gc_grace_seconds,
+            tombstone_gc: None,
             read_repair: "BLOCKING",
             promises_in_rows: false,
         }
@@ -151,6 +154,7 @@ fn table_of(name: &str, id: u128, value: CqlType) -> Arc<Table> {
 fn table_of_shape(shape: &Shape) -> Arc<Table> {
     let mut table = (*table()).clone();
     table.options.gc_grace_seconds = shape.gc_grace_seconds;
+    table.options.tombstone_gc = shape.tombstone_gc;
     shape.read_repair.clone_into(&mut table.options.read_repair);
     Arc::new(table)
 }

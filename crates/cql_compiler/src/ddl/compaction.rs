@@ -126,19 +126,10 @@ fn check_common(given: &BTreeMap<String, String>) -> Result<(), CompileError> {
     if let Some(v) = strange("log_all") {
         return Err(config(format!("'log_all' should either be 'true' or 'false', not {v}")));
     }
-    match given.get("only_purge_repaired_tombstones") {
-        Some(v) if !is_boolean(v) => {
-            return Err(config(format!(
-                "'only_purge_repaired_tombstones' should be either 'true' or 'false', not '{v}'"
-            )));
-        }
-        Some(v) if v.eq_ignore_ascii_case("true") => {
-            return Err(config(
-                "only_purge_repaired_tombstones is not supported yet: nothing here knows what is repaired, so tombstones would be dropped that it asks to keep"
-                    .to_owned(),
-            ));
-        }
-        _ => {}
+    if let Some(v) = strange("only_purge_repaired_tombstones") {
+        return Err(config(format!(
+            "'only_purge_repaired_tombstones' should be either 'true' or 'false', not '{v}'"
+        )));
     }
     if let Some(v) = strange("enabled") {
         return Err(config(format!("enabled should either be 'true' or 'false', not {v}")));

@@ -43,6 +43,8 @@ pub struct DdlContext<'a> {
     pub new_id: Uuid,
     /// How many nodes each datacenter has.
     pub nodes: &'a BTreeMap<String, u32>,
+    /// Whether all nodes know `tombstone_gc`.
+    pub has_tombstone_gc: bool,
 }
 
 /// What happened to a part of the schema.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cql::ast::{LiteralKind, MapValue, Property, PropertyValue};
-use schema::{RateLimits, TableOptions, java_double};
+use schema::{RateLimits, TableOptions, TombstoneGc, TombstoneGcMode, java_double};
 use uuid::Uuid;
 
 use super::properties::Properties;
@@ -18,7 +18,7 @@ const BLOOM_FILTER_FP_CHANCE_MIN: f64 = 6.71e-5;
 const RATE_LIMIT_MAX: u32 = i32::MAX as u32;
 
 /// The names of all options.
-pub(super) const KNOWN: [&str; 19] = [
+pub(super) const KNOWN: [&str; 20] = [
     "additional_write_policy",
     "bloom_filter_fp_chance",
     "caching",
@@ -38,10 +38,15 @@ pub(super) const KNOWN: [&str; 19] = [
     "per_partition_rate_limit",
     "read_repair",
     "speculative_retry",
+    "tombstone_gc",
 ];
 
 /// The options of a new table, not yet validated, and its id if it is given.
-pub(super) fn create(properties: &[Property]) -> Result<(TableOptions, Option<Uuid>), CompileError> {
+/// `is_kept_by_repair`: unless it says otherwise, repair decides when its tombstones are forgotten.
+pub(super) fn create(
+    properties: &[Property],
+    is_kept_by_repair: bool,
+) -> Result<(TableOptions, Option<Uuid>), CompileError> {
     let p = Properties::new(properties, &KNOWN)?;
     let id = match p.text("id")? {
         None => None,
@@ -54,6 +59,10 @@ pub(super) fn create(properties: &[Property]) -> Result<(TableOptions, Option<Uu
     // A leveled table looks into one sstable of each level, so its filters may be smaller.
     if !p.has("bloom_filter_fp_chance") && options.compaction["class"].ends_with(".LeveledCompactionStrategy") {
         options.bloom_filter_fp_chance = 0.1;
+    }
+    // A table without a grace period forgets its tombstones at once.
+    if is_kept_by_repair && options.tombstone_gc.is_none() && options.gc_grace_seconds > 0 {
+        options.tombstone_gc = Some(TombstoneGc::of(TombstoneGcMode::Repair));
     }
     Ok((options, id))
 }
@@ -147,6 +156,9 @@ fn set(mut o: TableOptions, p: &Properties<'_>, properties: &[Property]) -> Resu
     if let Some(v) = p.map("per_partition_rate_limit")? {
         o.rate_limits = rate_limits(&v)?;
     }
+    if let Some(v) = p.map("tombstone_gc")? {
+        o.tombstone_gc = Some(tombstone_gc(&v)?);
+    }
     if p.map("extensions")?.is_some() {
         o.extensions = extensions(properties)?;
     }
@@ -215,6 +227,40 @@ fn rate_limits(given: &BTreeMap<String, String>) -> Result<RateLimits, CompileEr
         })?);
     }
     Ok(limits)
+}
+
+fn tombstone_gc(given: &BTreeMap<String, String>) -> Result<TombstoneGc, CompileError> {
+    let mut mode = None;
+    let mut delay = TombstoneGc::PROPAGATION_DELAY_DEFAULT;
+    for (name, text) in given {
+        match name.as_str() {
+            "mode" => {
+                let known = TombstoneGcMode::of_name(&text.to_ascii_lowercase());
+                mode = Some(known.ok_or_else(|| {
+                    CompileError::Config(format!(
+                        "Invalid value '{text}' for 'mode' of tombstone_gc: 'timeout', 'repair', 'immediate' or 'disabled' is expected"
+                    ))
+                })?);
+            }
+            "propagation_delay_in_seconds" => {
+                delay = text.parse().map_err(|_| {
+                    CompileError::Config(format!(
+                        "Invalid value '{text}' for 'propagation_delay_in_seconds' of tombstone_gc: a number of seconds is expected"
+                    ))
+                })?;
+            }
+            _ => {
+                return Err(CompileError::Config(format!(
+                    "Unknown sub-option '{name}' of tombstone_gc: only 'mode' and 'propagation_delay_in_seconds' are allowed"
+                )));
+            }
+        }
+    }
+    let mode = mode.ok_or_else(|| CompileError::Config("tombstone_gc needs a 'mode'".to_owned()))?;
+    Ok(TombstoneGc {
+        mode,
+        propagation_delay_seconds: delay,
+    })
 }
 
 fn read_repair(text: &str) -> Result<String, CompileError> {

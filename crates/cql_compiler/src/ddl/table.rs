@@ -46,7 +46,7 @@ pub(super) fn create(
             table: name.clone(),
         });
     }
-    let table = build(keyspace_name, s, key, ctx)?;
+    let table = build(keyspace, s, key, ctx)?;
     if schema.table_by_id(table.id).is_some() {
         return Err(CompileError::Config(format!(
             "A table with id {} already exists",
@@ -90,12 +90,12 @@ fn check_statement<'a>(s: &'a CreateTable, keyspace: &str) -> Result<&'a Primary
     }
 }
 
-fn build(keyspace: &str, s: &CreateTable, key: &PrimaryKey, ctx: &DdlContext<'_>) -> Result<Table, CompileError> {
-    let name = &s.table.name;
+fn build(of: &Keyspace, s: &CreateTable, key: &PrimaryKey, ctx: &DdlContext<'_>) -> Result<Table, CompileError> {
+    let (keyspace, name) = (of.name.as_str(), &s.table.name);
     if s.options.compact_storage {
         return Err(CompileError::invalid("COMPACT STORAGE tables are not supported"));
     }
-    let (table_options, id) = options::create(&s.options.properties)?;
+    let (table_options, id) = options::create(&s.options.properties, ctx.has_tombstone_gc && of.has_tablets())?;
     let mut types: BTreeMap<&str, (CqlType, bool)> = BTreeMap::new();
     for c in &s.columns {
         if c.mask.is_some() {

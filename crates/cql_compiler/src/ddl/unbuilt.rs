@@ -115,7 +115,7 @@ mod tests {
     const TIERED: &str = "'class': 'SizeTieredCompactionStrategy', ";
 
     /// Every option of a table and an unusual value for it.
-    const TABLE: [(&str, &str, Fate); 19] = [
+    const TABLE: [(&str, &str, Fate); 20] = [
         ("additional_write_policy", "'50p'", Warned),
         ("bloom_filter_fp_chance", "0.2", Done),
         ("caching", "{'keys': 'NONE', 'rows_per_partition': 'ALL'}", Warned),
@@ -135,6 +135,7 @@ mod tests {
         ("per_partition_rate_limit", "{'max_reads_per_second': 5}", Done),
         ("read_repair", "'NONE'", Done),
         ("speculative_retry", "'50p'", Done),
+        ("tombstone_gc", "{'mode': 'disabled'}", Done),
     ];
 
     /// Every sub-option of `compaction`.
@@ -143,12 +144,7 @@ mod tests {
         (TIERED, "log_all", "true", Warned),
         (TIERED, "max_threshold", "8", Done),
         (TIERED, "min_threshold", "3", Done),
-        (
-            TIERED,
-            "only_purge_repaired_tombstones",
-            "true",
-            Refused("only_purge_repaired_tombstones"),
-        ),
+        (TIERED, "only_purge_repaired_tombstones", "true", Done),
         (TIERED, "provide_overlapping_tombstones", "ROW", Warned),
         (TIERED, "tombstone_compaction_interval", "60", Done),
         (TIERED, "tombstone_threshold", "0.5", Done),
@@ -188,6 +184,7 @@ mod tests {
             now_us: 1,
             new_id: Uuid::from_u128(7),
             nodes: &nodes,
+            has_tombstone_gc: true,
         };
         let mut schema = Schema {
             version: Uuid::nil(),

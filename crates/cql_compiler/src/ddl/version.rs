@@ -95,6 +95,9 @@ fn digest_options(text: &mut String, o: &TableOptions) {
     for (name, limit) in o.rate_limits.named() {
         let _ = writeln!(text, "{name} {limit}");
     }
+    if let Some(gc) = o.tombstone_gc {
+        let _ = writeln!(text, "tombstone_gc {gc}");
+    }
     for (name, map) in [
         ("caching", &o.caching),
         ("compaction", &o.compaction),

@@ -19,6 +19,7 @@ pub fn schema_of(statements: &[&str]) -> Schema {
             now_us: 1,
             new_id: Uuid::from_u128(0x1234),
             nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
+            has_tombstone_gc: false,
         };
         let statement = cql::parse(text).expect("the test's statements are CQL").statement;
         let changed = ddl::apply(&schema, &statement, &ctx).expect(text);

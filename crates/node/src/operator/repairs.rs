@@ -7,16 +7,14 @@ use std::sync::Arc;
 use admin::operator::{RepairedTable, Repairs, Selection};
 use coordinator::ClusterView;
 use query::Engine;
-use repair::{Mode, Participant, Repaired, Request};
-use replica::TokenRange;
-use rpc::Rpc;
+use repair::{Mode, Repaired};
 use runtime::ShardId;
 use schema::{Table, TableId};
 use tasks::{Class, Kind, Module, Origin, Spec, Task, Tasks};
-use topology::{Replica, TabletMap};
-use types::Token;
+use topology::Replica;
 
 use super::HostId;
+use crate::repairs::{Part, parts, repair_part, tables_of_users};
 
 /// A repair of tables, as an operator asks for it. It takes no worker: its ranges do.
 const REPAIR: Kind = Kind {
@@ -26,14 +24,6 @@ const REPAIR: Kind = Kind {
     units: "ranges",
     is_abortable: true,
 };
-
-/// A range of a table that this node repairs.
-#[derive(Clone)]
-struct Part {
-    table: TableId,
-    range: TokenRange,
-    others: Vec<Participant>,
-}
 
 /// Repairs, and says of each table what differed.
 ///
@@ -64,23 +54,9 @@ async fn run_as(
     wanted: &Repairs,
     task: &Task,
 ) -> Result<Vec<RepairedTable>, String> {
-    let view = engine.coordinator.view();
     let tables = tables_of(engine, &wanted.what)?;
-    let mut by_shard: BTreeMap<u16, Vec<Part>> = BTreeMap::new();
-    let mut failures = Vec::new();
-    for table in &tables {
-        let Some(route) = view.route(table.id) else { continue };
-        for (shard, part) in parts(&view, &route.map, table.id, wanted) {
-            let down = part.others.iter().find(|other| !is_live(HostId(other.peer.host_id)));
-            match down {
-                Some(other) => failures.push(format!(
-                    "{}.{}: node {} has a copy and is down",
-                    table.keyspace, table.name, other.peer.host_id
-                )),
-                None => by_shard.entry(shard).or_default().push(part),
-            }
-        }
-    }
+    // The view is not held while repairs run: the next version of the cluster waits for it.
+    let (by_shard, mut failures) = parts_of(&engine.coordinator.view(), &tables, wanted, is_live);
     let total: usize = by_shard.values().map(Vec::len).sum();
     task.set_total(total as u64);
     let mode = if wanted.is_preview { Mode::Preview } else { Mode::Repair };
@@ -113,8 +89,8 @@ async fn run_as(
     }
 }
 
-/// The tables that are meant: of users, and stored on several nodes.
-fn tables_of(engine: &Rc<Engine>, what: &Selection) -> Result<Vec<Table>, String> {
+/// The tables that are meant: those of users, and others that are named.
+fn tables_of(engine: &Rc<Engine>, what: &Selection) -> Result<Vec<Arc<Table>>, String> {
     let schema = engine.schema();
     for name in &what.keyspaces {
         let keyspace = schema.keyspaces.get(name);
@@ -123,17 +99,25 @@ fn tables_of(engine: &Rc<Engine>, what: &Selection) -> Result<Vec<Table>, String
             return Err(format!("there is no table {name}.{table}"));
         }
     }
-    let is_named = |name: &str| what.keyspaces.iter().any(|named| named == name);
-    let of_users = |name: &str| system_tables::kind(name).is_none() || is_named(name);
-    let keyspaces = schema.keyspaces.values().filter(|keyspace| of_users(&keyspace.name));
+    if what.keyspaces.is_empty() {
+        return Ok(tables_of_users(engine));
+    }
+    let keyspaces = schema.keyspaces.values();
     let tables = keyspaces.flat_map(|keyspace| keyspace.tables.values());
-    let tables = tables.filter(|table| what.has(&table.keyspace, &table.name));
-    Ok(tables.map(|table| Table::clone(table)).collect())
+    Ok(tables
+        .filter(|table| what.has(&table.keyspace, &table.name))
+        .cloned()
+        .collect())
 }
 
-/// The ranges of a table that this node repairs, with the shard that does.
-fn parts(view: &ClusterView, map: &TabletMap, table: TableId, wanted: &Repairs) -> Vec<(u16, Part)> {
-    let is_meant = |replica: &&Replica| {
+/// The parts of these tables that are meant, by the shard that repairs them; where a replica cannot be asked, a sentence that says so instead.
+fn parts_of(
+    view: &ClusterView,
+    tables: &[Arc<Table>],
+    wanted: &Repairs,
+    is_live: impl Fn(HostId) -> bool,
+) -> (BTreeMap<u16, Vec<Part>>, Vec<String>) {
+    let is_meant = |replica: &Replica| {
         let node = view.topology.numbered(replica.node);
         let in_datacenter = |name: &String| node.is_some_and(|node| node.location.datacenter == *name);
         let is_host = |host: &String| {
@@ -142,79 +126,39 @@ fn parts(view: &ClusterView, map: &TabletMap, table: TableId, wanted: &Repairs) 
         (wanted.datacenters.is_empty() || wanted.datacenters.iter().any(in_datacenter))
             && (wanted.hosts.is_empty() || wanted.hosts.iter().any(is_host))
     };
-    let mut parts: Vec<(u16, Part)> = Vec::new();
-    for tablet in map.tablets() {
-        let replicas = tablet.read_replicas();
-        let Some(mine) = replicas.iter().find(|replica| replica.node == view.me) else {
-            continue;
-        };
-        let is_first = replicas.first().is_some_and(|first| first.node == view.me);
-        let Some(range) = map.token_range(tablet.id).and_then(|range| within(range, wanted.range)) else {
-            continue;
-        };
-        let others = replicas
-            .iter()
-            .filter(|replica| replica.node != view.me)
-            .filter(is_meant);
-        let others: Vec<Participant> = others
-            .filter_map(|replica| {
-                let peer = view.peer(replica.node)?;
-                let shard = u32::from(replica.shard);
-                Some(Participant { peer, shard })
-            })
-            .collect();
-        if others.is_empty() || (wanted.is_primary && !is_first) {
-            continue;
-        }
-        match parts.last_mut() {
-            // Ranges of the token ring with the same owners are one.
-            Some((shard, last)) if *shard == mine.shard && last.range.to == range.after && last.others == others => {
-                last.range.to = range.to;
+    let (mut by_shard, mut failures) = (BTreeMap::<u16, Vec<Part>>::new(), Vec::new());
+    for table in tables {
+        let Some(route) = view.route(table.id) else { continue };
+        for part in parts(view, &route.map, table.id, wanted.range, is_meant) {
+            if wanted.is_primary && !part.is_here_first {
+                continue;
             }
-            _ => parts.push((mine.shard, Part { table, range, others })),
+            let hosts = part.others.iter().map(|(_, other)| HostId(other.peer.host_id));
+            let down = hosts
+                .filter(|host| !is_live(*host))
+                .map(|host| host.0.to_string())
+                .next();
+            let unknown = part.unknown.map(|node| format!("number {}", node.0));
+            match down.or(unknown) {
+                Some(node) => failures.push(format!(
+                    "{}.{}: node {node} has a copy and is down",
+                    table.keyspace, table.name
+                )),
+                None => by_shard.entry(part.shard).or_default().push(part),
+            }
         }
     }
-    parts
-}
-
-/// What of a range is in another one.
-fn within((after, to): (Token, Token), bounds: Option<(i64, i64)>) -> Option<TokenRange> {
-    let (first, last) = bounds.map_or((after, to), |(first, last)| (Token(first), Token(last)));
-    let range = TokenRange {
-        after: after.max(first),
-        to: to.min(last),
-    };
-    (range.after < range.to).then_some(range)
+    (by_shard, failures)
 }
 
 /// Repairs ranges one after another on the shard that has them.
 async fn on_shard(parts: Vec<Part>, mode: Mode, origin: &Origin) -> Vec<(Part, Result<Repaired, String>)> {
     let mut done = Vec::with_capacity(parts.len());
     for part in parts {
-        let outcome = one(&part, mode, origin).await;
+        let outcome = repair_part(&part, mode, 0, origin).await;
         done.push((part, outcome));
     }
     done
-}
-
-async fn one(part: &Part, mode: Mode, origin: &Origin) -> Result<Repaired, String> {
-    let engine = Engine::local();
-    let rpc = runtime::local::<Rpc>();
-    let rpc = rpc.ok_or_else(|| "this node has no connections to others".to_owned())?;
-    let store = engine.shard.store(part.table);
-    let store = store.ok_or_else(|| "the table was dropped".to_owned())?;
-    let seconds = runtime::wall_clock_us() / 1_000_000;
-    let request = Request {
-        table: part.table,
-        range: part.range,
-        others: part.others.clone(),
-        now: u32::try_from(seconds).unwrap_or(0),
-        mode,
-    };
-    let task = repair::kinds::repair_range(&engine.shard, &store, part.range, origin);
-    let repaired = repair::repair(&rpc, &engine.shard, &request, &task).await;
-    task.end(&repaired);
-    repaired.map_err(|e| e.to_string())
 }
 
 fn of(table: &Table) -> RepairedTable {

@@ -21,6 +21,7 @@ pub(crate) fn registry(about: &Arc<About>, clients: &Arc<Clients>) -> Registry {
     coordinator::register_system_tables(&mut tables);
     cql_server::register_system_tables(&mut tables, clients);
     crate::compaction_history::register(&mut tables);
+    crate::repair_history::register(&mut tables);
     measured::register(&mut tables);
     register(&mut tables, about);
     tables.build()

@@ -15,6 +15,7 @@ use cql::ast::Statement;
 use cql_compiler::ddl::{self, DdlContext, SchemaChange};
 use plan::Execution;
 use runtime::ShardId;
+use schema::record::TOMBSTONE_GC;
 use schema::{Schema, TableId};
 use topology::HostId;
 use uuid::Uuid;
@@ -85,6 +86,9 @@ impl Engine {
                 now_us,
                 new_id,
                 nodes: &nodes,
+                has_tombstone_gc: self
+                    .coordinator
+                    .with_view(|view| view.topology.enabled_features().contains(TOMBSTONE_GC)),
             };
             let Some(outcome) = ddl::apply(&base, statement, &ctx)? else {
                 return Ok(None);

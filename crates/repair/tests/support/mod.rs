@@ -190,6 +190,7 @@ impl Local {
             others,
             now: now(),
             mode,
+            rest: 0,
         };
         let task = repair::kinds::repair_range(&self.shard, &store, range, &Origin::Node);
         let repaired = repair::repair(&self.rpc, &self.shard, &request, &task).await;

@@ -8,11 +8,17 @@ use record::{Field, Message, OPTION, Of, Record, RecordError};
 use super::column::{self, COLUMN, ColumnRecord, DROPPED_COLUMN, DroppedColumnRecord};
 use super::{small, there, uuid};
 use crate::table::{ColumnId, ColumnKind, RateLimits, Table, TableId, TableOptions};
+use crate::tombstone_gc::{TombstoneGc, TombstoneGcMode};
 
 /// Tables may limit how often one partition is read and written in a second (`per_partition_rate_limit`).
 ///
 /// The option came after the base format, so a release without it refuses the field.
 pub const PER_PARTITION_RATE_LIMIT: &str = "per_partition_rate_limit";
+
+/// Tables may say when compactions may forget a deletion (`tombstone_gc`).
+///
+/// A release without it would forget deletions at another time, and compare replicas by another rule.
+pub const TOMBSTONE_GC: &str = "tombstone_gc";
 
 /// A table.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -78,6 +84,20 @@ pub struct TableOptionsRecord {
     /// Absent where nothing is limited.
     #[prost(message, optional, tag = "17")]
     pub rate_limits: Option<RateLimitsRecord>,
+    /// Absent where the grace period decides.
+    #[prost(message, optional, tag = "18")]
+    pub tombstone_gc: Option<TombstoneGcRecord>,
+}
+
+/// `tombstone_gc` of a table.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct TombstoneGcRecord {
+    /// Its name in CQL.
+    #[prost(string, tag = "1")]
+    pub mode: String,
+    /// Seconds.
+    #[prost(uint32, tag = "2")]
+    pub propagation_delay_seconds: u32,
 }
 
 /// `per_partition_rate_limit` of a table.
@@ -125,6 +145,15 @@ static OPTIONS: Message = Message::new(
         Field::new(15, "cdc", Of::Bool),
         Field::list(16, "extensions", Of::Record(&OPTION)),
         Field::new(17, "per_partition_rate_limit", Of::Record(&RATE_LIMITS)).since(PER_PARTITION_RATE_LIMIT),
+        Field::new(18, "tombstone_gc", Of::Record(&GC)).since(TOMBSTONE_GC),
+    ],
+);
+
+static GC: Message = Message::new(
+    "tombstone_gc",
+    &[
+        Field::new(1, "mode", Of::Text),
+        Field::new(2, "propagation_delay_in_seconds", Of::U32),
     ],
 );
 
@@ -165,7 +194,7 @@ pub(super) fn from_record(record: TableRecord) -> Result<Table, RecordError> {
         columns: columns.collect::<Result<_, _>>().map_err(|e| e.within(&name))?,
         dropped: dropped.collect::<Result<_, _>>().map_err(|e| e.within(&name))?,
         next_column_id: small(record.next_column_id, &at("next_column_id"))?,
-        options: options_from_record(there(record.options, &at("options"))?),
+        options: options_from_record(there(record.options, &at("options"))?, &at("options"))?,
         keyspace: record.keyspace,
         name: record.name,
         layout: Arc::default(),
@@ -225,11 +254,27 @@ fn options_to_record(options: &TableOptions) -> TableOptionsRecord {
             reads: limits.reads,
             writes: limits.writes,
         }),
+        tombstone_gc: options.tombstone_gc.map(|gc| TombstoneGcRecord {
+            mode: gc.mode.name().to_owned(),
+            propagation_delay_seconds: gc.propagation_delay_seconds,
+        }),
     }
 }
 
-fn options_from_record(record: TableOptionsRecord) -> TableOptions {
-    TableOptions {
+fn gc_from_record(record: &TombstoneGcRecord, place: &str) -> Result<TombstoneGc, RecordError> {
+    let mode = TombstoneGcMode::of_name(&record.mode);
+    let mode = mode.ok_or_else(|| RecordError::damaged(place, format!("there is no mode '{}'", record.mode)))?;
+    Ok(TombstoneGc {
+        mode,
+        propagation_delay_seconds: record.propagation_delay_seconds,
+    })
+}
+
+fn options_from_record(record: TableOptionsRecord, place: &str) -> Result<TableOptions, RecordError> {
+    let gc = record.tombstone_gc.as_ref();
+    let gc = gc.map(|gc| gc_from_record(gc, &format!("{place}, tombstone_gc")));
+    Ok(TableOptions {
+        tombstone_gc: gc.transpose()?,
         comment: record.comment,
         bloom_filter_fp_chance: record.bloom_filter_fp_chance,
         caching: record.caching,
@@ -252,5 +297,5 @@ fn options_from_record(record: TableOptionsRecord) -> TableOptions {
                 reads: limits.reads,
                 writes: limits.writes,
             }),
-    }
+    })
 }

@@ -335,8 +335,18 @@ impl Clients {
             "CREATE TABLE d.shared (p int PRIMARY KEY, v int)".to_owned(),
         ];
         let grace = self.workload.grace;
-        let grace = grace.map_or_else(String::new, |seconds| format!(" WITH gc_grace_seconds = {seconds}"));
-        statements.extend(tables.iter().chain(&more).map(|t| format!("CREATE TABLE {t}{grace}")));
+        // Every other table forgets its deletions when all replicas are known to have them.
+        let options = |number: usize| match grace {
+            Some(seconds) if number.is_multiple_of(2) => {
+                format!(" WITH gc_grace_seconds = {seconds} AND tombstone_gc = {{'mode': 'timeout'}}")
+            }
+            Some(seconds) => {
+                format!(" WITH tombstone_gc = {{'mode': 'repair', 'propagation_delay_in_seconds': '{seconds}'}}")
+            }
+            None => String::new(),
+        };
+        let all = tables.iter().chain(&more).enumerate();
+        statements.extend(all.map(|(number, t)| format!("CREATE TABLE {t}{}", options(number))));
         for statement in statements {
             match client.ask(&statement).await {
                 Ok(Answer::Done) => {}

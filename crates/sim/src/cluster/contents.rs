@@ -160,11 +160,10 @@ impl Inventory {
     }
 
     fn add(&self, node: IpAddr, table: &Table, block: &PartitionBlock, replicas: &dyn Fn(Token) -> Vec<IpAddr>) {
-        let grace = u32::try_from(table.options.gc_grace_seconds).unwrap_or(0);
         let now = self.counts_from.get();
         let purge = Purge {
             now,
-            gc_before: now.saturating_sub(grace),
+            gc_before: table.options.compared_from(now),
             max_purgeable_timestamp: i64::MAX,
             held: &[],
         };

@@ -1,0 +1,205 @@
+//! Which ranges of tables this node repairs, and how one is repaired: by an operator's word (`operator/repairs.rs`) or continuously.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use coordinator::ClusterView;
+use query::Engine;
+use repair::{LATE_SECONDS, Mode, Participant, RepairError, Repaired, Request};
+use replica::{RepairedRange, TokenRange};
+use rpc::Rpc;
+use schema::TableId;
+use tasks::Origin;
+use topology::{NodeNumber, Replica, ReplicaList, TabletMap};
+use types::Token;
+
+/// How often a range is repaired again that something in passing got in the way of.
+const ATTEMPTS: u32 = 3;
+/// The pause between two attempts.
+const ATTEMPT_PAUSE: Duration = Duration::from_secs(2);
+
+/// A range of a table that this node repairs.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) table: TableId,
+    pub(crate) range: TokenRange,
+    /// The shard here that has it.
+    pub(crate) shard: u16,
+    /// The other replicas that are meant, with their nodes.
+    pub(crate) others: Vec<(NodeNumber, Participant)>,
+    /// Whether this node is the first of its replicas.
+    pub(crate) is_here_first: bool,
+    /// A replica that cannot be asked: its node's address is not known.
+    pub(crate) unknown: Option<NodeNumber>,
+    /// All replicas of the range, where none comes or goes and all are meant. When they are the same after the repair, all are equal.
+    whole: Option<ReplicaList>,
+}
+
+/// The ranges of a table of which this node has a replica, in token order; `is_meant` tells with which other replicas they are repaired.
+pub(crate) fn parts(
+    view: &ClusterView,
+    map: &TabletMap,
+    table: TableId,
+    bounds: Option<(i64, i64)>,
+    is_meant: impl Fn(&Replica) -> bool,
+) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    let is_ring_changing = view.topology.has_ring_change();
+    for tablet in map.tablets() {
+        let replicas = tablet.read_replicas();
+        let Some(mine) = replicas.iter().find(|replica| replica.node == view.me) else {
+            continue;
+        };
+        let Some(range) = map.token_range(tablet.id).and_then(|range| within(range, bounds)) else {
+            continue;
+        };
+        let mut others = Vec::new();
+        let (mut unknown, mut are_all_meant) = (None, true);
+        for replica in replicas.iter().filter(|replica| replica.node != view.me) {
+            if !is_meant(replica) {
+                are_all_meant = false;
+                continue;
+            }
+            match view.peer(replica.node) {
+                Some(peer) => {
+                    let shard = u32::from(replica.shard);
+                    others.push((replica.node, Participant { peer, shard }));
+                }
+                None => unknown = Some(replica.node),
+            }
+        }
+        if others.is_empty() && unknown.is_none() {
+            continue;
+        }
+        let is_whole = are_all_meant && tablet.transition.is_none() && !is_ring_changing;
+        let part = Part {
+            table,
+            range,
+            shard: mine.shard,
+            others,
+            is_here_first: replicas.first().is_some_and(|first| first.node == view.me),
+            unknown,
+            whole: is_whole.then(|| replicas.iter().copied().collect()),
+        };
+        match parts.last_mut() {
+            // Ranges of the token ring with the same owners are one.
+            Some(last) if last.continues_in(&part) => last.range.to = part.range.to,
+            _ => parts.push(part),
+        }
+    }
+    parts
+}
+
+impl Part {
+    fn continues_in(&self, next: &Self) -> bool {
+        self.range.to == next.range.after
+            && self.shard == next.shard
+            && self.whole == next.whole
+            && self.is_here_first == next.is_here_first
+            && self.unknown == next.unknown
+            && self.others == next.others
+    }
+
+    /// Whether all replicas are meant, and none comes or goes.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.whole.is_some()
+    }
+
+    /// Whether the replicas are still those that it was made with, and none comes or goes.
+    fn has_the_same_replicas(&self, view: &ClusterView) -> bool {
+        let Some((whole, route)) = self.whole.as_ref().zip(view.route(self.table)) else {
+            return false;
+        };
+        let of_table = parts(
+            view,
+            &route.map,
+            self.table,
+            Some((self.range.after.0, self.range.to.0)),
+            |_| true,
+        );
+        match &of_table[..] {
+            [now] => now.range == self.range && now.whole.as_ref() == Some(whole),
+            _ => false,
+        }
+    }
+}
+
+/// What of a range is in another one.
+fn within((after, to): (Token, Token), bounds: Option<(i64, i64)>) -> Option<TokenRange> {
+    let (first, last) = bounds.map_or((after, to), |(first, last)| (Token(first), Token(last)));
+    let range = TokenRange {
+        after: after.max(first),
+        to: to.min(last),
+    };
+    (range.after < range.to).then_some(range)
+}
+
+/// Repairs a range on the shard that has it. Where all replicas are equal then, all of them know it.
+///
+/// # Errors
+/// A sentence.
+pub(crate) async fn repair_part(part: &Part, mode: Mode, rest: u32, origin: &Origin) -> Result<Repaired, String> {
+    let mut attempt = 1;
+    loop {
+        match attempt_part(part, mode, rest, origin).await {
+            Err(Failure::Repair(error)) if error.is_passing() && attempt < ATTEMPTS => {
+                attempt += 1;
+                runtime::sleep(ATTEMPT_PAUSE).await;
+            }
+            Err(Failure::Repair(error)) => return Err(error.to_string()),
+            Err(Failure::Here(why)) => return Err(why.to_owned()),
+            Ok(repaired) => return Ok(repaired),
+        }
+    }
+}
+
+enum Failure {
+    /// Nothing was begun.
+    Here(&'static str),
+    Repair(RepairError),
+}
+
+async fn attempt_part(part: &Part, mode: Mode, rest: u32, origin: &Origin) -> Result<Repaired, Failure> {
+    let engine = Engine::local();
+    let rpc = runtime::local::<Rpc>();
+    let rpc = rpc.ok_or(Failure::Here("this node has no connections to others"))?;
+    let store = engine.shard.store(part.table);
+    let store = store.ok_or(Failure::Here("the table was dropped"))?;
+    let others: Vec<Participant> = part.others.iter().map(|(_, other)| *other).collect();
+    let request = Request {
+        table: part.table,
+        range: part.range,
+        others,
+        now: second(runtime::wall_clock_us()),
+        mode,
+        rest,
+    };
+    let task = repair::kinds::repair_range(&engine.shard, &store, part.range, origin);
+    let repaired = repair::repair(&rpc, &engine.shard, &request, &task).await;
+    task.end(&repaired);
+    let repaired = repaired.map_err(Failure::Repair)?;
+    let is_equal = mode == Mode::Repair && engine.coordinator.with_view(|view| part.has_the_same_replicas(view));
+    if is_equal && runtime::is_clock_trusted() {
+        let equal = RepairedRange {
+            table: part.table,
+            range: part.range,
+            until: second(repaired.began_at).saturating_sub(LATE_SECONDS),
+        };
+        repair::tell_equal(&rpc, &request.others, equal).await;
+    }
+    Ok(repaired)
+}
+
+fn second(us: i64) -> u32 {
+    u32::try_from(us / 1_000_000).unwrap_or(0)
+}
+
+/// The tables that repairs are for: those of users that several nodes have, in the order of their names.
+pub(crate) fn tables_of_users(engine: &Rc<Engine>) -> Vec<std::sync::Arc<schema::Table>> {
+    let schema = engine.schema();
+    let keyspaces = schema.keyspaces.values();
+    let of_users = keyspaces.filter(|keyspace| system_tables::kind(&keyspace.name).is_none());
+    of_users
+        .flat_map(|keyspace| keyspace.tables.values().cloned())
+        .collect()
+}

@@ -1,0 +1,206 @@
+//! Up to when repairs have made the replicas of a table's tokens equal, and what is kept while one runs.
+
+use std::rc::Rc;
+
+use schema::TableId;
+
+use crate::shard::Shard;
+use crate::tablet::{TableStore, TokenRange};
+
+/// A second for each range of tokens, the ranges disjoint and in order. What is in none has second 0.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct RepairedRanges(Vec<(TokenRange, u32)>);
+
+impl RepairedRanges {
+    /// All replicas of the range are equal up to a second; where they are known to be up to a later one, that stays.
+    pub(crate) fn note(&mut self, range: TokenRange, second: u32) {
+        if range.to <= range.after {
+            return;
+        }
+        let mut next: Vec<(TokenRange, u32)> = Vec::with_capacity(self.0.len() + 2);
+        let mut after = range.after;
+        let mut put = |range: TokenRange, second: u32| match next.last_mut() {
+            Some((last, same)) if last.to == range.after && *same == second => last.to = range.to,
+            _ if range.after < range.to => next.push((range, second)),
+            _ => {}
+        };
+        for (known, before) in &self.0 {
+            let cut = |token: types::Token| token.max(known.after).min(known.to);
+            let (first, last) = (cut(range.after), cut(range.to));
+            let part = |after, to| TokenRange { after, to };
+            if known.after >= range.to {
+                put(part(after.min(range.to), range.to), second);
+                after = range.to;
+                put(*known, *before);
+                continue;
+            }
+            put(part(known.after, first), *before);
+            put(part(after, first.max(after)), second);
+            put(part(first, last), second.max(*before));
+            after = after.max(last);
+            if last == range.to {
+                put(part(last, known.to), *before);
+            }
+        }
+        put(
+            TokenRange {
+                after,
+                to: range.to.max(after),
+            },
+            second,
+        );
+        self.0 = next;
+    }
+
+    /// Up to which second all tokens of a range are known to be equal.
+    pub(crate) fn until(&self, range: TokenRange) -> u32 {
+        let mut after = range.after;
+        let mut until = u32::MAX;
+        for (known, second) in self.0.iter().filter(|(known, _)| known.intersects(range)) {
+            if known.after > after {
+                return 0;
+            }
+            until = until.min(*second);
+            after = known.to;
+        }
+        match after >= range.to {
+            true => until,
+            false => 0,
+        }
+    }
+}
+
+/// Keeps what is deleted from a second on, while it lives.
+pub struct PurgeHold {
+    store: Rc<TableStore>,
+    number: u64,
+}
+
+impl Drop for PurgeHold {
+    fn drop(&mut self) {
+        let mut holds = self.store.purge_holds.borrow_mut();
+        holds.retain(|(number, _, _)| *number != self.number);
+    }
+}
+
+impl TableStore {
+    /// Keeps the tombstones of deletions that are made from a second on, while the guard lives: whoever carries rows that were read before could bring back what
+    /// they delete.
+    #[must_use]
+    pub fn hold_purges(self: &Rc<Self>, range: TokenRange, from: u32) -> PurgeHold {
+        let mut holds = self.purge_holds.borrow_mut();
+        let number = holds.last().map_or(0, |(number, _, _)| number + 1);
+        holds.push((number, range, from));
+        drop(holds);
+        PurgeHold {
+            store: Rc::clone(self),
+            number,
+        }
+    }
+
+    /// From which second on deletions of any of these tokens are kept.
+    pub(crate) fn purges_held_from(&self, range: TokenRange) -> u32 {
+        let holds = self.purge_holds.borrow();
+        let of_range = holds.iter().filter(|(_, held, _)| held.intersects(range));
+        of_range.map(|(_, _, from)| *from).min().unwrap_or(u32::MAX)
+    }
+
+    /// Up to which second a repair has made all replicas of these tokens equal; 0: none has.
+    pub fn repaired_until(&self, range: TokenRange) -> u32 {
+        self.repaired.borrow().until(range)
+    }
+}
+
+/// A range of a table whose replicas a repair has made equal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RepairedRange {
+    /// The table.
+    pub table: TableId,
+    /// Its tokens.
+    pub range: TokenRange,
+    /// All replicas have what was written before this second.
+    pub until: u32,
+}
+
+impl Shard {
+    /// Notes that a repair has made all replicas of a range equal. The shard does not remember it over a restart.
+    pub fn note_repaired(&self, repaired: &RepairedRange) {
+        if let Some(store) = self.store(repaired.table) {
+            store.repaired.borrow_mut().note(repaired.range, repaired.until);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::Token;
+
+    use super::*;
+
+    fn range(after: i64, to: i64) -> TokenRange {
+        TokenRange {
+            after: Token(after),
+            to: Token(to),
+        }
+    }
+
+    fn shown(ranges: &RepairedRanges) -> Vec<(i64, i64, u32)> {
+        let parts = ranges.0.iter();
+        parts
+            .map(|(range, second)| (range.after.0, range.to.0, *second))
+            .collect()
+    }
+
+    #[test]
+    fn a_range_is_equal_up_to_the_oldest_repair_of_its_tokens() {
+        let mut ranges = RepairedRanges::default();
+        assert_eq!(ranges.until(range(0, 10)), 0, "nothing was repaired");
+        ranges.note(range(0, 10), 5);
+        ranges.note(range(20, 30), 7);
+        assert_eq!(shown(&ranges), [(0, 10, 5), (20, 30, 7)]);
+        assert_eq!((ranges.until(range(2, 10)), ranges.until(range(2, 11))), (5, 0));
+        assert_eq!(ranges.until(range(5, 25)), 0, "there is a gap");
+        ranges.note(range(5, 25), 6);
+        assert_eq!(
+            shown(&ranges),
+            [(0, 5, 5), (5, 20, 6), (20, 30, 7)],
+            "the later of both stays"
+        );
+        assert_eq!((ranges.until(range(0, 30)), ranges.until(range(6, 30))), (5, 6));
+        ranges.note(range(-10, 40), 9);
+        assert_eq!(shown(&ranges), [(-10, 40, 9)]);
+        ranges.note(range(0, 1), 4);
+        ranges.note(range(3, 3), 10);
+        assert_eq!(
+            shown(&ranges),
+            [(-10, 40, 9)],
+            "nothing older, and nothing of no token, changes it"
+        );
+        ranges.note(range(50, 60), 1);
+        ranges.note(range(41, 45), 2);
+        assert_eq!(shown(&ranges), [(-10, 40, 9), (41, 45, 2), (50, 60, 1)]);
+    }
+
+    #[test]
+    fn many_repairs_are_remembered_as_one_by_one_tokens_would_be() {
+        let mut state = 7_u64;
+        let mut random = move |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let (mut ranges, mut expected) = (RepairedRanges::default(), [0_u32; 64]);
+        for _ in 0..2_000 {
+            let (from, length, second) = (random(60) as usize, random(8) as usize, random(1_000) as u32 + 1);
+            let to = (from + length).min(64);
+            ranges.note(range(from as i64, to as i64), second);
+            expected[from..to]
+                .iter_mut()
+                .for_each(|known| *known = second.max(*known));
+            let (from, to) = (random(32) as usize, 33 + random(31) as usize);
+            let least = expected[from..to].iter().min();
+            assert_eq!(Some(&ranges.until(range(from as i64, to as i64))), least);
+        }
+    }
+}
