@@ -7,6 +7,7 @@
 mod cluster;
 mod compaction_history;
 pub mod config;
+mod continuous_repair;
 mod copy;
 mod directories;
 mod disk_space;

@@ -190,10 +190,14 @@ fn begin_chores(shared: &Arc<Shared>, engine: &Rc<Engine>, log: Rc<Commitlog>) {
 }
 
 /// Begins what a shard of a member does beside requests until the node ends.
-fn begin_member_chores(engine: &Rc<Engine>) {
+fn begin_member_chores(shared: &Arc<Shared>, engine: &Rc<Engine>, has_peers: bool) {
     let group = runtime::Group::BACKGROUND;
     drop(runtime::spawn_in(group, engine.coordinator.clone().run_handoff()));
     drop(runtime::spawn_in(group, engine.coordinator.clone().run_batchlog()));
+    if has_peers && let Some(threshold) = shared.config.repair_threshold {
+        let repairs = crate::continuous_repair::run(engine.clone(), threshold);
+        drop(runtime::spawn_in(group, repairs));
+    }
 }
 
 /// Stays until a signal ends the process, where an operator has had the node drain. What fails ends all shards.
@@ -348,7 +352,7 @@ async fn serve(
             Err(e) => shared.fail(e),
         }
     }
-    begin_member_chores(&engine);
+    begin_member_chores(shared, &engine, rpc.is_some());
     let server = Server::new(engine.clone(), options, request_bytes_max);
     set_routes(&server, engine.clone());
     runtime::set_local(server.clone());

@@ -129,6 +129,8 @@ pub(crate) fn node_config(setup: &Setup, shards: u32, address: SocketAddr) -> Co
         log_level: log::LevelFilter::Info,
         settings: std::collections::BTreeMap::new(),
         warnings: Vec::new(),
+        // What nodes lose is looked for, and a repair would mend it.
+        repair_threshold: None,
         ..Config::defaults(&Machine {
             cpus: vec![0],
             cpu_quota: None,

@@ -84,6 +84,8 @@ pub struct Config {
     pub held_back_features: Vec<String>,
     /// Whether the node shows features that its cluster has not enabled.
     pub enable_new_features: bool,
+    /// How long ago the replicas of a range may have been known to be equal, before the node repairs it by itself; None: it does not.
+    pub repair_threshold: Option<Duration>,
     /// Address for other nodes.
     pub listen_address: IpAddr,
     /// Address for clients.
@@ -227,6 +229,8 @@ const SEGMENT_BYTES_MIN: u64 = 1 << 20;
 const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 /// A shorter period would only sync without a pause: that is `batch`.
 const SYNC_PERIOD_MIN: Duration = Duration::from_millis(1);
+/// Unless `auto_repair_threshold_default_in_seconds` says otherwise: a day, ScyllaDB's default.
+const REPAIR_THRESHOLD: Duration = Duration::from_hours(24);
 /// Connections of a shard when no limit is given.
 const CONNECTIONS_PER_SHARD: usize = 10_000;
 /// Of a disk, in millionths, where ScyllaDB refuses too.
@@ -325,6 +329,7 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
         clock_wrong_by_s: clock_wrong_by(options, args, developer_mode),
         held_back_features: args.mode.hold_back_feature.clone(),
         enable_new_features: cluster::switch(options, "enable_new_features", true),
+        repair_threshold: repair_threshold(options),
         listen_address: network.listen,
         rpc_address: network.rpc,
         broadcast_address: network.broadcast,
@@ -457,6 +462,13 @@ fn disk_limits(options: &mut Options<'_>) -> DiskLimits {
 }
 
 /// A number of seconds.
+/// `auto_repair_enabled_default` and `auto_repair_threshold_default_in_seconds`.
+fn repair_threshold(options: &mut Options<'_>) -> Option<Duration> {
+    let is_on = cluster::switch(options, "auto_repair_enabled_default", true);
+    let threshold = seconds(options, "auto_repair_threshold_default_in_seconds", REPAIR_THRESHOLD);
+    is_on.then_some(threshold)
+}
+
 fn seconds(options: &mut Options<'_>, name: &'static str, default: Duration) -> Duration {
     let given = options.get(name, "a number of seconds", |text| text.parse().ok());
     let time = given.map_or(default, Duration::from_secs);

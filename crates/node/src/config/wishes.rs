@@ -85,7 +85,6 @@ pub(super) const NOT_DONE: &[Wish] = &[
     ("alternator_https_port", "0", "the API of DynamoDB is not served"),
     ("alternator_port", "0", "the API of DynamoDB is not served"),
     ("auto_hints_cleanup_enabled", "false", "hints of a replica that was down for too long are kept until it takes them"),
-    ("auto_repair_enabled_default", "false", "repair does not run by itself; see docs/operating/repair.md"),
     ("commit_failure_policy", "stop_commit", "a node whose commitlog takes no writes goes on serving reads"),
     ("commitlog_compression", "", "the commitlog is not compressed"),
     ("compact_tables_enabled", "true", "COMPACT STORAGE is refused in any case"),
