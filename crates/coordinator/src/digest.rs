@@ -45,6 +45,7 @@ const ELEMENT: u8 = 7;
 const END: u8 = 8;
 const DELETED: u8 = 9;
 const RANGE: u8 = 10;
+const EXPIRED_MARKER: u8 = 11;
 
 /// The second of the read, and that before which deletions do not count.
 #[derive(Clone, Copy)]
@@ -235,7 +236,13 @@ impl Digest {
                     timestamp: marker.timestamp,
                     deletion_time: marker.expiry.saturating_sub(marker.ttl),
                 };
+                let start = self.material.len();
+                // The same deletion by itself is another thing: it also hides cells.
+                self.material.push(EXPIRED_MARKER);
                 self.deletion(tombstone, Tombstone::NONE, times);
+                if self.material.len() == start + 1 {
+                    self.material.truncate(start);
+                }
             }
             None => {}
         }

@@ -14,7 +14,7 @@ use mutation::{Addressed, Mutation};
 use replica::TableStore;
 use schema::TableId;
 use smallvec::SmallVec;
-use topology::{Consistency, DiskLevel, NodeNumber, Replica, ReplicaCounts, Requirement};
+use topology::{Consistency, DiskLevel, NodeNumber, NodeState, Replica, ReplicaCounts, Requirement};
 
 use crate::error::Tally;
 use crate::message::{Malformed, decode_mutations, is_repair};
@@ -35,6 +35,17 @@ impl Coordinator {
         if level.takes_growth() {
             self.handoff_due.notify_all();
         }
+    }
+
+    /// Forgets how full the disks of nodes were that are members no more.
+    pub(crate) fn forget_disks_of_strangers(&self, view: &ClusterView) {
+        let is_member = |node: NodeNumber| {
+            let node = view.topology.numbered(node);
+            node.is_some_and(|node| node.state != NodeState::Left)
+        };
+        let mut liveness = self.liveness.borrow_mut();
+        liveness.forget_disks(is_member);
+        self.warns_of_disks.set(liveness.is_any_nearly_full());
     }
 
     /// How full a node's disks are, as far as it has said.

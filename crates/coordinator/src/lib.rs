@@ -371,6 +371,7 @@ impl Coordinator {
         self.latencies
             .borrow_mut()
             .retain(|table, _| view.route(*table).is_some());
+        self.forget_disks_of_strangers(&view);
         *self.view.borrow_mut() = view;
         self.view_changed.notify_all();
     }

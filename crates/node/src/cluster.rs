@@ -33,6 +33,9 @@ use crate::virtual_tables::PeerInfo;
 
 /// How long a change of the cluster waits for requests that began before it.
 const OLD_REQUESTS_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How often it is looked whether a node that has spoken is a member by now, and the pause between two looks.
+const NEW_MEMBER_LOOKS: u32 = 50;
+const NEW_MEMBER_PAUSE: Duration = Duration::from_millis(200);
 /// How long a node that comes back looks for newer metadata before it serves with what it has.
 const CATCH_UP_MAX: Duration = Duration::from_secs(3);
 /// The release of Cassandra that every node is to be taken for.
@@ -308,6 +311,18 @@ struct NodeListener {
     engine: Rc<Engine>,
 }
 
+/// Has all shards know how full a member's disks are; false when the node is no member yet.
+fn tell_disk_level(engine: &Engine, host: HostId, level: DiskLevel) -> bool {
+    let number = engine.coordinator.with_view(|view| view.topology.number(host));
+    let Some(number) = number else { return false };
+    for shard in 0..runtime::shard_count() {
+        drop(runtime::submit_to(ShardId(shard), move || {
+            Coordinator::local().set_disk_level(number, level);
+        }));
+    }
+    true
+}
+
 /// The members that clients can ask, and where.
 fn serving(topology: &Topology) -> BTreeMap<HostId, SocketAddr> {
     let members = topology.members().filter(|n| n.state.serves_reads());
@@ -517,13 +532,16 @@ impl Listener for NodeListener {
     }
 
     fn disk_level(&self, host: HostId, level: DiskLevel) {
-        let view: Arc<ClusterView> = self.engine.coordinator.view();
-        let Some(number) = view.topology.number(host) else {
-            return;
-        };
-        for shard in 0..runtime::shard_count() {
-            drop(runtime::submit_to(ShardId(shard), move || {
-                Coordinator::local().set_disk_level(number, level);
+        let engine = Rc::clone(&self.engine);
+        if !tell_disk_level(&engine, host, level) {
+            // A new member speaks before its addition has arrived here.
+            drop(runtime::spawn(async move {
+                for _ in 0..NEW_MEMBER_LOOKS {
+                    runtime::sleep(NEW_MEMBER_PAUSE).await;
+                    if tell_disk_level(&engine, host, level) {
+                        return;
+                    }
+                }
             }));
         }
     }

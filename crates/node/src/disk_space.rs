@@ -10,8 +10,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use cluster::Cluster;
-use runtime::SharedNotify;
+use replica::Shard;
 use runtime::fs::DiskSpace;
+use runtime::{ShardId, SharedNotify};
 use topology::{DiskLevel, DiskLimits, RECOVERY, Utilization};
 
 use crate::config::Config;
@@ -65,8 +66,8 @@ pub(crate) fn utilization(space: DiskSpace) -> Utilization {
     Utilization::of(space.used, space.available)
 }
 
-/// The watched directory whose file system is fullest; None when no file system says how full it is.
-fn fullest(config: &Config) -> Option<Seen> {
+/// The watched directories, and whether the file systems of all of them say how full they are.
+fn look_at_all(config: &Config) -> (Vec<Seen>, bool) {
     let seen = WATCHED.into_iter().filter_map(|directory| {
         let path = directory.path(config);
         match runtime::fs::disk_space(&path) {
@@ -77,7 +78,9 @@ fn fullest(config: &Config) -> Option<Seen> {
             }
         }
     });
-    seen.max_by_key(Seen::utilization)
+    let seen: Vec<Seen> = seen.collect();
+    let is_all = seen.len() == WATCHED.len();
+    (seen, is_all)
 }
 
 /// What the monitor has found so far.
@@ -96,17 +99,25 @@ impl Watch {
             // The recovery is of the former thresholds.
             (self.limits, self.level) = (limits, DiskLevel::Normal);
         }
-        let Some(seen) = fullest(&self.shared.config) else {
+        let (all, is_all) = look_at_all(&self.shared.config);
+        let waits = all
+            .iter()
+            .map(|seen| limits.look_after(seen.utilization(), seen.space.available));
+        let Some(wait) = waits.min() else {
             return limits.look_after(Utilization::WHOLE, 0);
         };
-        let now = seen.utilization();
-        let level = limits.judge(self.level, now);
+        let Some(seen) = all.iter().max_by_key(|seen| seen.utilization()) else {
+            return wait;
+        };
+        let level = limits.judge(self.level, seen.utilization());
+        // One that does not answer may be the full one.
+        let level = if is_all { level } else { level.max(self.level) };
         if level != self.cluster.disk_level() {
-            say(&seen, level, &limits);
+            say(seen, level, &limits);
         }
         self.level = level;
         self.cluster.set_disk_level(level);
-        limits.look_after(now, seen.space.available)
+        wait
     }
 }
 
@@ -149,6 +160,13 @@ pub(crate) fn watch(shared: &Arc<Shared>, cluster: &Rc<Cluster>) {
             let shared = Arc::clone(&watch.shared);
             let _ = runtime::timeout(wait, shared.disk_monitor.changed.changed_since(seen)).await;
             wait = watch.look();
+            for shard in 0..runtime::shard_count() {
+                drop(runtime::submit_to(ShardId(shard), || {
+                    if let Some(shard) = runtime::local::<Shard>() {
+                        shard.retry_compactions();
+                    }
+                }));
+            }
         }
     }));
 }

@@ -95,18 +95,14 @@ impl Run {
             let mut outbound: Vec<Outbound> = (0..=given.len()).map(|_| Outbound::default()).collect();
             let mut again = Vec::new();
             for (number, own) in own.into_iter().enumerate() {
-                let (from, to) = (own.stretch.from.clone(), own.stretch.to.clone());
+                let to = own.stretch.to.clone();
                 if number >= answered {
-                    again.push((from, to));
+                    again.push((own.stretch.from.clone(), to));
                     continue;
                 }
                 let given: Vec<Given> = given.iter_mut().filter_map(VecDeque::pop_front).collect();
                 let end = self.merge_stretch(own, given, &mut outbound).await?;
                 if let Some(end) = end {
-                    if end.compare(&from, &self.side.table.clustering_order).is_le() {
-                        let other = &self.request.others[0];
-                        return Err(other.malformed(Malformed("a stretch ends before it begins")));
-                    }
                     again.push((end, to));
                 }
             }
@@ -157,6 +153,14 @@ impl Run {
     ) -> Result<Option<Place>, RepairError> {
         let table = &self.side.table;
         let order = &table.clustering_order;
+        for (one, other) in given.iter().zip(&self.request.others) {
+            let is_inside = |end: &Place| {
+                end.compare(&own.stretch.from, order).is_gt() && end.compare(&own.stretch.to, order).is_le()
+            };
+            if one.end.as_ref().is_some_and(|end| !is_inside(end)) {
+                return Err(other.malformed(Malformed("a stretch ends outside of where it was asked for")));
+            }
+        }
         let ends = given.iter().filter_map(|given| given.end.clone());
         let end = ends.min_by(|a, b| a.compare(b, order));
         let mut partitions: BTreeMap<(Token, Vec<u8>), Had> = BTreeMap::new();

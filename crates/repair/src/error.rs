@@ -28,6 +28,8 @@ pub enum Refusal {
     Aborted,
     /// Somebody is told of every write of the table, which a repair does not do.
     Observed,
+    /// The disk of the node is so full that it takes deletes alone.
+    DiskFull,
     /// The participant cannot read or write.
     Failed(String),
 }
@@ -43,6 +45,7 @@ impl fmt::Display for Refusal {
             Self::Overloaded => f.write_str("it serves as many repairs as it may"),
             Self::Ended => f.write_str("the repair is not open there"),
             Self::Aborted => f.write_str("its task was aborted"),
+            Self::DiskFull => f.write_str("its disk is full: it takes no data until it has room"),
             Self::Observed => {
                 f.write_str("its writes of the table are observed, and a repair would pass the observer by")
             }
@@ -96,6 +99,8 @@ pub enum RepairError {
         /// What is wrong.
         reason: &'static str,
     },
+    /// The disk of this node is so full that it takes deletes alone.
+    DiskFull,
     /// The task was aborted.
     Aborted,
 }
@@ -111,12 +116,17 @@ impl RepairError {
             | Self::Write(_)
             | Self::Unreachable { .. }
             | Self::Malformed { .. } => true,
-            Self::Refused { refusal, .. } => {
-                !matches!(refusal, Refusal::Missing(_) | Refusal::Aborted | Refusal::Observed)
-            }
-            Self::UnknownTable | Self::NotHere | Self::Observed | Self::Missing(_) | Self::Read(_) | Self::Aborted => {
-                false
-            }
+            Self::Refused { refusal, .. } => !matches!(
+                refusal,
+                Refusal::Missing(_) | Refusal::Aborted | Refusal::Observed | Refusal::DiskFull
+            ),
+            Self::UnknownTable
+            | Self::NotHere
+            | Self::Observed
+            | Self::Missing(_)
+            | Self::Read(_)
+            | Self::DiskFull
+            | Self::Aborted => false,
         }
     }
 }
@@ -134,6 +144,7 @@ impl fmt::Display for RepairError {
             Self::Refused { host, shard, refusal } => write!(f, "node {host}, shard {shard}, takes no part: {refusal}"),
             Self::Unreachable { host, shard, error } => write!(f, "node {host}, shard {shard}: {error}"),
             Self::Malformed { host, reason } => write!(f, "the answer of node {host}: {reason}"),
+            Self::DiskFull => f.write_str("the disk of this node is full: it takes no data until it has room"),
             Self::Aborted => f.write_str("aborted"),
         }
     }
@@ -160,6 +171,8 @@ pub(crate) enum Trouble {
     Full(String),
     /// The commitlog does not take a write.
     Log(String),
+    /// The disk is so full that the node takes deletes alone.
+    DiskFull,
     Aborted,
 }
 
@@ -188,6 +201,7 @@ impl From<Trouble> for RepairError {
             Trouble::Missing(reason) => Self::Missing(reason),
             Trouble::Read(reason) => Self::Read(reason),
             Trouble::Full(reason) | Trouble::Log(reason) => Self::Write(reason),
+            Trouble::DiskFull => Self::DiskFull,
             Trouble::Aborted => Self::Aborted,
         }
     }
@@ -203,6 +217,7 @@ impl From<Trouble> for Refusal {
             Trouble::Observed => Self::Observed,
             Trouble::Missing(reason) => Self::Missing(reason),
             Trouble::Read(reason) | Trouble::Full(reason) | Trouble::Log(reason) => Self::Failed(reason),
+            Trouble::DiskFull => Self::DiskFull,
             Trouble::Aborted => Self::Aborted,
         }
     }

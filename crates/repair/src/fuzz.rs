@@ -57,7 +57,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let given = Given {
         end: Some(inside),
         has: vec![0b101],
-        mutations: vec![b"one".to_vec(), Vec::new()],
+        mutations: vec![b"one".to_vec(), b"1".to_vec()],
     };
     let mut exchanged = Vec::new();
     given.put(&mut exchanged);

@@ -88,6 +88,14 @@ pub(crate) fn get_sized<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malform
     Ok(reader.get_slice(len)?)
 }
 
+/// The bytes of a mutation, which are checked later. One without any is none, and would take more memory than bytes of a message.
+fn get_mutation<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
+    match get_sized(reader)? {
+        [] => Err(Malformed("a mutation of no bytes")),
+        bytes => Ok(bytes),
+    }
+}
+
 fn get_count(reader: &mut Reader<'_>) -> Result<usize, Malformed> {
     usize::try_from(reader.get_vint()?).map_err(|_| Malformed("a length is too long"))
 }
@@ -350,7 +358,7 @@ impl Given {
         let count = get_count(reader)?;
         let mut mutations = Vec::new();
         for _ in 0..count {
-            mutations.push(get_sized(reader)?.to_vec());
+            mutations.push(get_mutation(reader)?.to_vec());
         }
         Ok(Self { end, has, mutations })
     }
@@ -377,7 +385,7 @@ impl<'a> Apply<'a> {
         let id = RepairId::get(&mut reader)?;
         let mut mutations = Vec::new();
         while !reader.is_empty() {
-            mutations.push(get_sized(&mut reader)?);
+            mutations.push(get_mutation(&mut reader)?);
         }
         Ok(Self { id, mutations })
     }
@@ -430,6 +438,7 @@ impl Refusal {
             Self::Aborted => (8, ""),
             Self::Observed => (9, ""),
             Self::Failed(text) => (10, text),
+            Self::DiskFull => (11, ""),
         }
     }
 
@@ -455,6 +464,7 @@ impl Refusal {
             7 => Self::Ended,
             8 => Self::Aborted,
             9 => Self::Observed,
+            11 => Self::DiskFull,
             _ => Self::Failed(text),
         };
         ended(reader, refusal)
@@ -509,6 +519,7 @@ mod tests {
             Refusal::Ended,
             Refusal::Aborted,
             Refusal::Observed,
+            Refusal::DiskFull,
             Refusal::Failed("the disk is full".to_owned()),
         ] {
             assert_eq!(decode_answer(&refusal.encode()), Ok(Err(refusal)));

@@ -160,6 +160,8 @@ pub(crate) fn append(order: &ClusteringOrder, whole: &mut PartitionBlock, next: 
 /// What replicas have of a partition, merged.
 pub(crate) struct Merged {
     target: PartitionBlock,
+    /// Whether the deletion of the partition is a unit of it: it is sent with each part of the partition, and counted once.
+    begins: bool,
 }
 
 /// Merges what replicas have of one partition. Hidden deletions are left out unless they hide what a replica shows: then each replica gets them.
@@ -172,13 +174,17 @@ pub(crate) fn merge(table: &Arc<Table>, times: Times, parts: &[&Part]) -> Option
     let blocks: Vec<&PartitionBlock> = parts.iter().map(|part| &part.block).collect();
     let all = merged(&blocks)?;
     if !parts.iter().any(|part| part.has_hidden()) {
-        return Some(Merged { target: all.block });
+        return Some(Merged {
+            target: all.block,
+            begins,
+        });
     }
     let shown: Vec<PartitionBlock> = parts.iter().map(|part| part.shown(table, times)).collect();
     let shown = merged(&shown.iter().collect::<Vec<_>>())?;
     let is_same = shown.hashes().eq(all.hashes());
     Some(Merged {
         target: if is_same { shown.block } else { all.block },
+        begins,
     })
 }
 
@@ -194,18 +200,23 @@ impl Merged {
     /// What a replica lacks that has these blocks. None when it lacks nothing.
     pub(crate) fn missing(&self, table: &Table, have: &[&PartitionBlock]) -> Option<Missing> {
         let have = merge_blocks(&table.layout, &table.clustering_order, have);
-        difference(table, &self.target, have.as_ref())
+        difference(table, (&self.target, self.begins), have.as_ref())
     }
 }
 
-fn difference(table: &Table, target: &PartitionBlock, have: Option<&PartitionBlock>) -> Option<Missing> {
+fn difference(
+    table: &Table,
+    (target, begins): (&PartitionBlock, bool),
+    have: Option<&PartitionBlock>,
+) -> Option<Missing> {
     let (order, layout, id): (_, _, TableId) = (&table.clustering_order, &table.layout, table.id);
-    let (mut mutation, mut units) = (Vec::new(), 0);
+    let (mut mutation, mut units, mut is_empty) = (Vec::new(), 0, true);
     let mut builder = MutationBuilder::begin(&mut mutation, id, target.key());
     let known = have.map_or(Tombstone::NONE, |have| have.tombstone);
     if target.tombstone.supersedes(known) {
         builder.partition_tombstone(target.tombstone);
-        units += 1;
+        units += u64::from(begins);
+        is_empty = false;
     }
     let mut part = Vec::new();
     if let Some(row) = target.static_row() {
@@ -249,7 +260,7 @@ fn difference(table: &Table, target: &PartitionBlock, have: Option<&PartitionBlo
             units += 1;
         }
     }
-    (units > 0).then_some(Missing { mutation, units })
+    (units > 0 || !is_empty).then_some(Missing { mutation, units })
 }
 
 /// Whether range tombstones, in order, delete as strongly everything that one deletes.

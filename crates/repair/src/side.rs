@@ -2,9 +2,11 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mutation::{Bound, Mutation, PartitionBlock};
 use replica::{Baseline, PurgeHold, Shard, TableStore, TokenRange, WriteError, split_block};
+use runtime::Instant;
 use schema::Table;
 use tasks::JobControl;
 use types::Token;
@@ -21,6 +23,8 @@ use crate::walk::{Piece, Walk, give_way};
 pub(crate) const COMPARE_BYTES_MAX: usize = 32 << 20;
 /// As many stretches of one request are read in one pass.
 const DENSE_MIN: usize = 12;
+/// How long a request is worked on before it ends early.
+const ANSWER_TIME: Duration = Duration::from_secs(20);
 /// Bytes that are accounted for at once.
 const SPEND_BYTES: usize = 256 << 10;
 
@@ -95,6 +99,7 @@ fn part_of(side: &Side, piece: &Piece) -> Part {
 pub(crate) struct Unpaid<'a> {
     side: &'a Side,
     bytes: usize,
+    since: Instant,
 }
 
 impl Unpaid<'_> {
@@ -106,6 +111,11 @@ impl Unpaid<'_> {
         }
         give_way().await;
         Ok(())
+    }
+
+    /// Whether it goes on for so long that the caller should have an answer: with little bandwidth a request ends early.
+    fn is_long(&self) -> bool {
+        runtime::now().saturating_duration_since(self.since) >= ANSWER_TIME
     }
 
     /// Accounts for what was put off.
@@ -189,7 +199,11 @@ impl Side {
     }
 
     pub(crate) fn unpaid(&self) -> Unpaid<'_> {
-        Unpaid { side: self, bytes: 0 }
+        Unpaid {
+            side: self,
+            bytes: 0,
+            since: runtime::now(),
+        }
     }
 
     pub(crate) fn walk(&self, from: &Place, to: &Place) -> Result<Walk, Trouble> {
@@ -230,13 +244,13 @@ impl Side {
             let (bytes, behind) = (bytes_of(&piece.block), Place::behind(&piece.block));
             gathering.add(self, piece);
             unpaid.add(bytes).await?;
-            if gathering.bytes >= bytes_max {
+            if gathering.bytes >= bytes_max || unpaid.is_long() {
                 end = Some(behind);
                 break;
             }
         }
         unpaid.settle().await?;
-        self.check()?;
+        self.check_whole()?;
         Ok(gathering.end(self, to, end))
     }
 
@@ -267,12 +281,13 @@ impl Side {
             if is_inside {
                 gathering.add(self, piece);
             }
-            if bytes_before + gathering.bytes >= bytes_max || read >= COMPARE_BYTES_MAX {
+            let is_much = bytes_before + gathering.bytes >= bytes_max || read >= COMPARE_BYTES_MAX;
+            if is_much || (unpaid.is_long() && (is_inside || !all.is_empty())) {
                 if is_inside {
                     all.push(gathering.end(self, to, Some(behind)));
                 }
                 unpaid.settle().await?;
-                self.check()?;
+                self.check_whole()?;
                 return Ok(all);
             }
         }
@@ -280,7 +295,7 @@ impl Side {
             all.push(std::mem::take(&mut gathering).end(self, to, None));
         }
         unpaid.settle().await?;
-        self.check()?;
+        self.check_whole()?;
         Ok(all)
     }
 
@@ -303,10 +318,15 @@ impl Side {
             comparison.add(piece);
             unpaid.add(bytes).await?;
             read += bytes;
-            if read >= COMPARE_BYTES_MAX && comparison.differs.len() < buckets.len() {
-                comparison.differs.push(true);
+            let is_left = comparison.differs.len() < buckets.len();
+            let is_late = unpaid.is_long();
+            if is_left && (is_late || read >= COMPARE_BYTES_MAX) {
+                // What was read of the bucket is read again, in the next request or in an exchange.
+                if !is_late || comparison.differs.is_empty() {
+                    comparison.differs.push(true);
+                }
                 unpaid.settle().await?;
-                self.check()?;
+                self.check_whole()?;
                 return Ok(comparison.differs);
             }
         }
@@ -314,7 +334,7 @@ impl Side {
             comparison.close();
         }
         unpaid.settle().await?;
-        self.check()?;
+        self.check_whole()?;
         Ok(comparison.differs)
     }
 
@@ -339,6 +359,9 @@ impl Side {
         for bytes in mutations {
             let mutation = Mutation::new(bytes).expect("it was packed or checked just now");
             let token = token_of(mutation.key);
+            if !self.shard.takes_growth() && mutation.adds_data(&self.table.layout) {
+                return Err(Trouble::DiskFull);
+            }
             loop {
                 // In the step of the write.
                 self.check()?;
@@ -358,7 +381,16 @@ impl Side {
     }
 
     /// Makes what was applied here so far durable, whatever acknowledgements ask for: once all replicas are known to have a deletion, they forget it.
+    /// What an earlier failure has left in memory alone is flushed.
     pub(crate) async fn sync(&self) -> Result<(), Trouble> {
+        if self.shard.log.losses() > 0 {
+            for tablet in self.store.tablets().iter() {
+                if tablet.range.intersects(self.range) {
+                    let flushed = self.shard.flush(&self.store, tablet).await;
+                    flushed.map_err(Trouble::Log)?;
+                }
+            }
+        }
         let synced = self.shard.log.sync().await;
         synced.map_err(|error| Trouble::Log(error.to_string()))
     }

@@ -74,6 +74,7 @@ const COMPLEX: u8 = 7;
 const ELEMENT: u8 = 8;
 const DELETED: u8 = 9;
 const LIVING: u8 = 10;
+const EXPIRED_MARKER: u8 = 11;
 
 /// A range tombstone of which more may follow.
 struct OpenRange {
@@ -273,7 +274,12 @@ impl Hasher {
             timestamp: marker.timestamp,
             deletion_time: marker.expiry.saturating_sub(marker.ttl),
         };
-        self.deletion(tombstone, Tombstone::NONE);
+        let start = self.material.len();
+        // The same deletion by itself is another thing: it also hides cells.
+        self.material.push(EXPIRED_MARKER);
+        if !self.deletion(tombstone, Tombstone::NONE) {
+            self.material.truncate(start);
+        }
     }
 
     /// Adds a cell that lives, or its deletion. Whether either counts.

@@ -472,6 +472,59 @@ fn bandwidth_is_limited_on_either_and_a_limit_that_is_raised_counts_at_once() {
     }
 }
 
+/// With so little bandwidth a request takes longer than its caller waits: it ends early, and the rest is asked for again.
+#[test]
+fn a_repair_ends_however_little_bandwidth_there_is() {
+    let (mut sea, expected) = differing_much(1);
+    set_rate(&mut sea, 1, 40_000);
+    let repairing = sea.begin_repair(0, Mode::Repair);
+    let is_over = || repairing.borrow().is_some();
+    assert!(
+        sea.simulation.run_until(24 * 60 * 60 * SECOND, is_over),
+        "it takes hours, and ends"
+    );
+    end(&mut sea, &repairing).expect("nothing fails");
+    sea.assert_shows(&expected, "at last");
+}
+
+#[test]
+fn a_node_whose_disk_is_full_takes_deletions_and_no_data() {
+    let table = support::plain();
+    for full in 0..2 {
+        let mut sea = Sea::new(1, 2, &table);
+        let other = 1 - full;
+        let row = insert(&table, 1, 1, 10, b"row");
+        for node in 0..2 {
+            sea.apply(node, vec![row.clone()]);
+        }
+        let tombstone = Tombstone {
+            timestamp: 20,
+            deletion_time: sea.now(),
+        };
+        sea.apply(other, vec![delete_range(&table, 1, (1, 2), tombstone)]);
+        sea.on(full, |local| async move { local.shard.set_takes_growth(false) });
+        let repaired = sea.repair(0, Mode::Repair);
+        assert_eq!(
+            support::name_of(&repaired),
+            "repaired",
+            "node {full}: a deletion makes room"
+        );
+        sea.apply(other, vec![insert(&table, 2, 1, 10, b"more")]);
+        let refused = sea.repair(0, Mode::Repair);
+        let is_said = matches!(
+            &refused,
+            Err(RepairError::DiskFull
+                | RepairError::Refused {
+                    refusal: Refusal::DiskFull,
+                    ..
+                })
+        );
+        assert!(is_said, "node {full}: {refused:?}");
+        sea.on(full, |local| async move { local.shard.set_takes_growth(true) });
+        sea.repair(0, Mode::Repair).expect("there is room again");
+    }
+}
+
 #[test]
 fn progress_goes_by_tokens_to_the_end() {
     let (mut sea, _) = differing_much(1);

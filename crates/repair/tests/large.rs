@@ -2,8 +2,9 @@
 
 mod support;
 
+use mutation::Tombstone;
 use repair::{Mode, Repaired};
-use support::writer::insert;
+use support::writer::{delete_partition, insert};
 use support::{Sea, merged, plain};
 
 const ROWS: u32 = 100_000;
@@ -65,6 +66,28 @@ fn a_partition_that_one_side_lacks_goes_over_in_pieces() {
         assert_eq!(
             support::shown(&sea.table, &one, now),
             support::shown(&sea.table, &other, now)
+        );
+    }
+}
+
+/// The deletion goes with each part of the partition, and is one unit.
+#[test]
+fn a_deletion_of_a_long_partition_is_counted_once_by_previews_and_repairs() {
+    for from in 0..2 {
+        let mut sea = one_partition(&[0, 1]);
+        let tombstone = Tombstone {
+            timestamp: 20,
+            deletion_time: sea.now(),
+        };
+        sea.apply(from, vec![delete_partition(&plain(), 1, tombstone)]);
+        let preview = sea.repair(0, Mode::Preview).expect("nothing fails");
+        let repaired = sea.repair(0, Mode::Repair).expect("nothing fails");
+        let mut wanted = vec![1; 2];
+        wanted[from] = 0;
+        assert_eq!(
+            (differed(&preview), differed(&repaired)),
+            (wanted.clone(), wanted),
+            "node {from}"
         );
     }
 }

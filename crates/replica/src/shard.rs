@@ -168,10 +168,21 @@ impl Shard {
     /// Takes over whether the disks have room. When they have room again, tablets whose compactions waited for it are looked at.
     pub fn set_takes_growth(self: &Rc<Self>, takes: bool) {
         if !self.takes_growth.replace(takes) && takes {
-            for store in self.stores() {
-                for tablet in store.tablets().iter() {
-                    self.compact_soon(&store, tablet);
-                }
+            self.compact_all_soon();
+        }
+    }
+
+    /// Has compactions that wait for room on the disk look for it again: something else may have given it back.
+    pub fn retry_compactions(self: &Rc<Self>) {
+        if self.compactions_wait.get() {
+            self.compact_all_soon();
+        }
+    }
+
+    fn compact_all_soon(self: &Rc<Self>) {
+        for store in self.stores() {
+            for tablet in store.tablets().iter() {
+                self.compact_soon(&store, tablet);
             }
         }
     }

@@ -411,6 +411,17 @@ impl NodeSet {
         }
     }
 
+    fn retain(&mut self, is_kept: impl Fn(NodeNumber) -> bool) {
+        for (number, word) in self.0.iter_mut().enumerate() {
+            let bits = (0..64).filter(|bit| *word >> bit & 1 == 1);
+            let lost = bits.filter(|bit| {
+                let node = u16::try_from(number * 64 + bit).map(NodeNumber);
+                !node.is_ok_and(&is_kept)
+            });
+            *word &= !lost.fold(0, |lost, bit| lost | 1 << bit);
+        }
+    }
+
     #[inline]
     fn has(&self, node: NodeNumber) -> bool {
         self.0
@@ -434,6 +445,13 @@ impl Liveness {
     pub fn set_disk_level(&mut self, node: NodeNumber, level: DiskLevel) {
         self.full.set(node, level == DiskLevel::Critical);
         self.nearly_full.set(node, level != DiskLevel::Normal);
+    }
+
+    /// Forgets how full the disks of all nodes are that are not members.
+    pub fn forget_disks(&mut self, is_member: impl Fn(NodeNumber) -> bool) {
+        for set in [&mut self.full, &mut self.nearly_full] {
+            set.retain(&is_member);
+        }
     }
 
     /// How full a node's disks are.

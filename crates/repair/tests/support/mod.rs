@@ -616,6 +616,7 @@ pub fn name_of<T>(result: &Result<T, RepairError>) -> &'static str {
         Err(RepairError::Refused { .. }) => "refused",
         Err(RepairError::Unreachable { .. }) => "unreachable",
         Err(RepairError::Malformed { .. }) => "malformed",
+        Err(RepairError::DiskFull) => "disk full",
         Err(RepairError::Aborted) => "aborted",
     }
 }

@@ -46,6 +46,13 @@ pub fn delete_range(table: &Table, k: u32, (first, last): (u32, u32), tombstone:
     out
 }
 
+/// The deletion of a partition.
+pub fn delete_partition(table: &Table, k: u32, tombstone: Tombstone) -> Vec<u8> {
+    let mut out = Vec::new();
+    MutationBuilder::begin(&mut out, table.id, &k.to_be_bytes()).partition_tombstone(tombstone);
+    out
+}
+
 impl Writer<'_> {
     fn timestamp(&mut self) -> i64 {
         1 + i64::try_from(self.chance.below(8)).expect("small")
