@@ -35,7 +35,7 @@ def older():
 @pytest.fixture
 def cluster(request, older):
     """Three nodes of the older release."""
-    cluster = Cluster(3, runtime=request.config.getoption("--runtime"))
+    cluster = Cluster(3, repairs=True, runtime=request.config.getoption("--runtime"))
     for node in cluster:
         node.binary = older
     try:

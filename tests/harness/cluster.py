@@ -25,9 +25,11 @@ POLL_SECONDS = 0.02
 
 
 class Cluster:
-    def __init__(self, size=3, *, smp=1, memory="256M", options=(), workdir=None, network=None, **settings):
+    def __init__(self, size=3, *, smp=1, memory="256M", options=(), workdir=None, network=None, repairs=False, **settings):
         self.network = network
-        self.options = ["--seeds", self.address(1), *options]
+        # What nodes miss stays missing, unless a test wants it mended.
+        repairs = [] if repairs else ["--auto-repair-enabled-default", "false"]
+        self.options = ["--seeds", self.address(1), *repairs, *options]
         self.settings = {"smp": smp, "memory": memory, "overprovisioned": True} | settings
         self.workdir = workdir
         # Room for nodes that are added later.
@@ -184,11 +186,11 @@ class Cluster:
         }
 
 
-def eventually(what, condition):
+def eventually(what, condition, seconds=SETTLE_SECONDS):
     """Ask again until it holds."""
-    deadline = time.monotonic() + SETTLE_SECONDS
+    deadline = time.monotonic() + seconds
     while not (answer := condition()):
-        assert time.monotonic() < deadline, f"not within {SETTLE_SECONDS} s: {what}"
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
         time.sleep(POLL_SECONDS)
     return answer
 

@@ -264,6 +264,14 @@ impl Coordinator {
         }
     }
 
+    /// A write comes to a replica within so many seconds after it was made: later only as a hint or as a part of a batch.
+    #[must_use]
+    pub fn late_write_seconds(&self) -> u32 {
+        let patience = self.timeouts().write.max(self.timeouts().counter) * 2;
+        let patience = u32::try_from(patience.as_secs()).unwrap_or(u32::MAX);
+        MARGIN_SECONDS.saturating_add(patience)
+    }
+
     /// Makes durable what is known now, and gives it back as others may have it.
     async fn renew_report(&self) -> Result<Report, HintsError> {
         let is_begun = self.tombstones.ledger.borrow().is_some();
@@ -273,9 +281,7 @@ impl Coordinator {
         let _alone = self.tombstones.renewing.0.acquire(1).await;
         let is_last = self.tombstones.is_ending.get();
         let (view, now) = (self.view(), now_seconds());
-        let patience = self.timeouts().write.max(self.timeouts().counter) * 2;
-        let patience = u32::try_from(patience.as_secs()).unwrap_or(u32::MAX);
-        let until = now.saturating_sub(MARGIN_SECONDS.saturating_add(patience));
+        let until = now.saturating_sub(self.late_write_seconds());
         let of_shards = on_all_shards(|coordinator, hints: Option<Rc<Hints>>| async move {
             let hints = hints?;
             let synced = hints.sync(None).await;

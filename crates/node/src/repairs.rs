@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use coordinator::ClusterView;
 use query::Engine;
-use repair::{LATE_SECONDS, Mode, Participant, RepairError, Repaired, Request};
+use repair::{Mode, Participant, RepairError, Repaired, Request};
 use replica::{RepairedRange, TokenRange};
 use rpc::Rpc;
 use schema::TableId;
@@ -183,7 +183,7 @@ async fn attempt_part(part: &Part, mode: Mode, rest: u32, origin: &Origin) -> Re
         let equal = RepairedRange {
             table: part.table,
             range: part.range,
-            until: second(repaired.began_at).saturating_sub(LATE_SECONDS),
+            until: second(repaired.began_at).saturating_sub(engine.coordinator.late_write_seconds()),
         };
         repair::tell_equal(&rpc, &request.others, equal).await;
     }

@@ -35,7 +35,6 @@ pub use error::{Refusal, RepairError};
 pub use repairs::{OnEqual, RepairMetrics, metrics, on_equal};
 pub use run::{Differed, Mode, Repaired, Request, repair, tell_equal};
 pub use serve::{SESSION_IDLE, SESSIONS_MAX, handler};
-pub use side::LATE_SECONDS;
 
 /// The first verb of this crate.
 pub const FIRST_VERB: u16 = 70;

@@ -28,8 +28,9 @@ const ANSWER_TIME: Duration = Duration::from_secs(20);
 /// Bytes that are accounted for at once.
 const SPEND_BYTES: usize = 256 << 10;
 
-/// No write comes to a replica later than so many seconds after it was made, except as a hint or as a part of a batch: clocks differ, and requests take time.
-pub const LATE_SECONDS: u32 = 120;
+/// No write comes to a replica later than so many seconds after it was made, except as a hint or as a part of a batch: clocks differ, and requests take time. Generous,
+/// since timeouts are the operator's.
+const LATE_SECONDS: u32 = 120;
 
 /// One replica, as it is for the length of a repair.
 pub(crate) struct Side {
