@@ -122,3 +122,25 @@ def test_what_cannot_be_repaired_is_said(cluster, session, table):
         cluster.sees_itself_whole()
     answer = cluster.node(1).api("/ceto/repair?kn=nowhere", method="POST")
     assert answer[0] >= 400 and "a keyspace nowhere" in str(answer[1]), answer
+
+
+def test_one_command_has_all_nodes_repair_and_ends_when_all_replicas_are_equal(cluster, session, table):
+    keyspace = table.split(".")[0]
+
+    def change():
+        for k in range(ROWS):
+            write(session, f"INSERT INTO {table} (k, c, v) VALUES ({k}, 0, {k})")
+
+    without(cluster, session, change)
+    said = cluster.node(2).nodetool("cluster", "repair", keyspace, "t")
+    assert said.startswith("All replicas are equal: "), said
+    assert len(seen_by(cluster, table, 3)) == ROWS
+    third = cluster.node(3)
+    third.kill9()
+    try:
+        eventually("the others miss it", lambda: f"DN  {third.host}" in cluster.node(1).nodetool("status"))
+        answer = cluster.node(1).api(f"/ceto/cluster/repair?kn={keyspace}", method="POST")
+        assert answer[0] >= 400 and "is down" in str(answer[1]), answer
+    finally:
+        third.start()
+        cluster.sees_itself_whole()

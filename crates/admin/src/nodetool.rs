@@ -139,6 +139,7 @@ async fn execute(address: SocketAddr, shows_progress: bool, words: &[String]) ->
         ("movetablet", [keyspace, table, token, shard, hosts @ ..]) if hosts.len() <= 2 => {
             storage::move_tablet(client, [keyspace, table, token, shard], hosts).await
         }
+        ("cluster", words) => repair::repair_cluster(client, words).await,
         ("repair", words) => repair::repair(client, words).await,
         ("tabletbalancing", []) => storage::balance(client).await,
         ("tabletbalancing", ["on"]) => storage::set_balanced(client, true).await,

@@ -50,6 +50,8 @@ pub trait Operator: Handoff + Control {
     fn set_balanced(&self, is_balanced: bool) -> Local<'_, Result<(), String>>;
     /// Makes replicas equal; resolves when they are. The work goes on without.
     fn repair(&self, wanted: Repairs) -> Local<'_, Result<Vec<RepairedTable>, String>>;
+    /// Has every node repair its ranges of these tables, all of users if none are named; resolves when none is left, with how many there were.
+    fn repair_cluster(&self, what: Selection) -> Local<'_, Result<u64, String>>;
     /// Has this node give its tablets to others and leave the cluster; resolves when it has left.
     fn decommission(&self) -> Local<'_, Result<(), String>>;
     /// Removes a member that is down, for ever; resolves when the others have rebuilt the copies that it had.

@@ -4,16 +4,20 @@
 //! ago than the threshold. A repair rests for [`REST`] times as long as it works, so a shard spends a fortieth of its time on it at most. A range with a replica that is
 //! down waits; the others go on.
 //!
+//! An operator may want tables repaired now, on all nodes (`ceto nodetool cluster repair`): each node is asked, again and again, until none has a range left that was not repaired since.
+//!
 //! When the replicas of a range are equal, all of them note up to which second ([`replica::RepairedRange`]); docs/dev/tombstones.md has what follows from it.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use coordinator::ClusterView;
 use query::Engine;
-use repair::Mode;
+use repair::{Left, Mode, Wanted};
 use replica::TokenRange;
-use runtime::{Group, Instant};
+use runtime::{Group, Instant, Notify, ShardId};
 use schema::TableId;
 use schema::record::TOMBSTONE_GC;
 use tasks::Origin;
@@ -27,30 +31,62 @@ const REST: u32 = 40;
 const LOOK_PERIOD: Duration = Duration::from_secs(15);
 /// How long a range waits after a repair of it failed.
 const RETRY_PAUSE: Duration = Duration::from_mins(5);
+/// The same where an operator waits for it.
+const WANTED_RETRY_PAUSE: Duration = Duration::from_secs(5);
 /// Most ranges that are begun at one look.
 const RANGES_AT_ONCE: usize = 64;
 
-/// Repairs what is due, for ever; to be run on each shard of a node that is in its cluster. `threshold`: how long ago the replicas of a range may have been known to be equal.
-pub(crate) async fn run(engine: Rc<Engine>, threshold: Duration) {
+/// What operators want of a shard beyond what is due.
+#[derive(Default)]
+struct Wants {
+    /// Repairs of a table count that began at this second or later.
+    since: RefCell<BTreeMap<TableId, u32>>,
+    /// Why the last repair of a range of a table failed.
+    failures: RefCell<BTreeMap<TableId, String>>,
+    changed: Notify,
+}
+
+impl Wants {
+    fn local() -> Rc<Self> {
+        runtime::local().unwrap_or_else(|| {
+            let wants = Rc::new(Self::default());
+            runtime::set_local(Rc::clone(&wants));
+            wants
+        })
+    }
+}
+
+/// A range that is to be repaired.
+struct Due {
+    part: Part,
+    /// Up to which second its replicas are known to be equal.
+    until: u32,
+    /// An operator waits for it.
+    is_wanted: bool,
+}
+
+/// Repairs what is due and what operators want, for ever; to be run on each shard of a node that is in its cluster. `threshold`: how long ago the replicas of a range may have
+/// been known to be equal; None: only operators have ranges repaired.
+pub(crate) async fn run(engine: Rc<Engine>, threshold: Option<Duration>) {
+    let wants = Wants::local();
     let mut waits: BTreeMap<(TableId, Token), Instant> = BTreeMap::new();
     loop {
-        runtime::sleep(LOOK_PERIOD).await;
+        let _ = runtime::timeout(LOOK_PERIOD, wants.changed.notified()).await;
         waits.retain(|_, until| *until > runtime::now());
-        for part in due(&engine, threshold, &waits) {
+        for due in due(&engine, threshold, &waits) {
             // It may have been repaired, or moved, meanwhile.
-            if !is_due(&engine, &part, oldest_allowed(threshold)) {
+            if repaired_until(&engine, due.part.table, due.part.range) > due.until {
                 continue;
             }
-            let origin = Origin::Node;
-            let repairing = {
-                let part = part.clone();
-                runtime::spawn_in(Group::BACKGROUND, async move {
-                    repair_part(&part, Mode::Repair, REST, &origin).await
-                })
-            };
-            if let Err(why) = repairing.await {
+            let key = key(&due.part);
+            let rest = if due.is_wanted { 0 } else { REST };
+            let repairing = async move { repair_part(&due.part, Mode::Repair, rest, &Origin::Node).await };
+            let repaired = runtime::spawn_in(Group::BACKGROUND, repairing).await;
+            if let Err(why) = repaired {
                 log::debug!("a range is not repaired yet: {why}");
-                waits.insert(key(&part), runtime::now() + RETRY_PAUSE);
+                wants.failures.borrow_mut().insert(key.0, why);
+                let pause = if due.is_wanted { WANTED_RETRY_PAUSE } else { RETRY_PAUSE };
+                waits.insert(key, runtime::now() + pause);
             }
         }
     }
@@ -60,10 +96,16 @@ fn key(part: &Part) -> (TableId, Token) {
     (part.table, part.range.to)
 }
 
-/// A range whose replicas were equal at this second or later is not due.
-fn oldest_allowed(threshold: Duration) -> u32 {
+/// A range of which the replicas were equal at this second or later is not due; and whether an operator says so.
+fn oldest_allowed(engine: &Engine, table: TableId, threshold: Option<Duration>) -> (u32, bool) {
     let now = u32::try_from(runtime::wall_clock_us() / 1_000_000).unwrap_or(0);
-    now.saturating_sub(u32::try_from(threshold.as_secs()).unwrap_or(u32::MAX))
+    let usual = threshold.map_or(0, |threshold| {
+        now.saturating_sub(u32::try_from(threshold.as_secs()).unwrap_or(u32::MAX))
+    });
+    // A repair counts for what was written some time before it began.
+    let since = Wants::local().since.borrow().get(&table).copied();
+    let wanted = since.map_or(0, |since| since.saturating_sub(engine.coordinator.late_write_seconds()));
+    (usual.max(wanted), wanted > 0)
 }
 
 fn repaired_until(engine: &Engine, table: TableId, range: TokenRange) -> u32 {
@@ -71,37 +113,84 @@ fn repaired_until(engine: &Engine, table: TableId, range: TokenRange) -> u32 {
     store.map_or(u32::MAX, |store| store.repaired_until(range))
 }
 
-fn is_due(engine: &Engine, part: &Part, oldest: u32) -> bool {
-    repaired_until(engine, part.table, part.range) < oldest
+/// The ranges of a table that this shard repairs.
+fn own_parts(engine: &Rc<Engine>, view: &ClusterView, table: TableId) -> Vec<Part> {
+    let Some(route) = view.route(table) else {
+        return Vec::new();
+    };
+    let shard = engine.shard.id().0;
+    let parts = parts(view, &route.map, table, None, |_| true);
+    let is_own = |part: &Part| u32::from(part.shard) == shard && part.is_here_first;
+    parts.into_iter().filter(is_own).collect()
 }
 
-/// The ranges that this shard repairs now, the one that has waited longest first.
-fn due(engine: &Rc<Engine>, threshold: Duration, waits: &BTreeMap<(TableId, Token), Instant>) -> Vec<Part> {
-    if !runtime::is_clock_trusted() {
-        return Vec::new();
-    }
-    let (view, oldest) = (engine.coordinator.view(), oldest_allowed(threshold));
+/// The ranges that this shard repairs now: those that operators wait for, then the one that has waited longest.
+fn due(engine: &Rc<Engine>, threshold: Option<Duration>, waits: &BTreeMap<(TableId, Token), Instant>) -> Vec<Due> {
+    let view = engine.coordinator.view();
     // A node of an earlier release does not take part.
-    if !view.topology.enabled_features().contains(TOMBSTONE_GC) {
+    if !runtime::is_clock_trusted() || !view.topology.enabled_features().contains(TOMBSTONE_GC) {
         return Vec::new();
     }
-    let shard = engine.shard.id().0;
     let is_live = |part: &Part| part.others.iter().all(|(node, _)| engine.coordinator.is_live(*node));
-    let mut due: Vec<(u32, Part)> = Vec::new();
+    let mut all: Vec<Due> = Vec::new();
     for table in tables_of_users(engine) {
-        let Some(route) = view.route(table.id) else { continue };
-        let of_table = parts(&view, &route.map, table.id, None, |_| true);
-        let mine = of_table
-            .into_iter()
-            .filter(|part| u32::from(part.shard) == shard && part.is_here_first && part.is_whole());
-        let ready = mine.filter(|part| part.unknown.is_none() && is_live(part) && !waits.contains_key(&key(part)));
-        due.extend(
-            ready
-                .map(|part| (repaired_until(engine, table.id, part.range), part))
-                .filter(|(until, _)| *until < oldest),
-        );
+        let (oldest, is_wanted) = oldest_allowed(engine, table.id, threshold);
+        if oldest == 0 {
+            continue;
+        }
+        let own = own_parts(engine, &view, table.id).into_iter();
+        let ready = own.filter(|part| part.is_whole() && part.unknown.is_none() && is_live(part));
+        let ready = ready.filter(|part| !waits.contains_key(&key(part)));
+        let with_second = ready.map(|part| Due {
+            until: repaired_until(engine, table.id, part.range),
+            part,
+            is_wanted,
+        });
+        all.extend(with_second.filter(|due| due.until < oldest));
     }
-    due.sort_by_key(|(until, part)| (*until, part.table, part.range.to));
-    due.truncate(RANGES_AT_ONCE);
-    due.into_iter().map(|(_, part)| part).collect()
+    all.sort_by_key(|due| (!due.is_wanted, due.until, due.part.table, due.part.range.to));
+    all.truncate(RANGES_AT_ONCE);
+    all
+}
+
+/// Has all shards of this node repair what an operator wants, and tells what is left.
+pub(crate) async fn want(wanted: Wanted) -> Left {
+    let mut left = Left::default();
+    for shard in 0..runtime::shard_count() {
+        let wanted = wanted.clone();
+        let of_shard = runtime::submit_to(ShardId(shard), move || want_here(&wanted)).await;
+        left.ranges += of_shard.ranges;
+        if left.failure.is_empty() {
+            left.failure = of_shard.failure;
+        }
+    }
+    left
+}
+
+fn want_here(wanted: &Wanted) -> Left {
+    let (engine, wants) = (Engine::local(), Wants::local());
+    let view = engine.coordinator.view();
+    let mut left = Left::default();
+    for table in &wanted.tables {
+        let before = wants.since.borrow().get(table).copied().unwrap_or(0);
+        if before < wanted.since {
+            wants.since.borrow_mut().insert(*table, wanted.since);
+            wants.failures.borrow_mut().remove(table);
+        }
+        let (oldest, _) = oldest_allowed(&engine, *table, None);
+        let own = own_parts(&engine, &view, *table);
+        let is_left = |part: &&Part| repaired_until(&engine, *table, part.range) < oldest;
+        let here = own.iter().filter(is_left).count() as u64;
+        if here == 0 {
+            continue;
+        }
+        left.ranges += here;
+        if let Some(failure) = wants.failures.borrow().get(table) {
+            left.failure.clone_from(failure);
+        }
+    }
+    if left.ranges > 0 {
+        wants.changed.notify_all();
+    }
+    left
 }

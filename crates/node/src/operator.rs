@@ -510,6 +510,14 @@ impl Operator for NodeOperator {
         Box::pin(done)
     }
 
+    fn repair_cluster(&self, what: Selection) -> Local<'_, Result<u64, String>> {
+        let (engine, cluster, tasks) = (self.engine.clone(), self.cluster.clone(), self.shared.tasks.clone());
+        let done = runtime::spawn(async move {
+            repairs::run_everywhere(&engine, &tasks, |host| cluster.is_live(host), what).await
+        });
+        Box::pin(done)
+    }
+
     fn decommission(&self) -> Local<'_, Result<(), String>> {
         Box::pin(async move { self.cluster.decommission().await.map_err(|e| e.to_string()) })
     }

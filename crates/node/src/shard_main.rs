@@ -194,9 +194,12 @@ fn begin_member_chores(shared: &Arc<Shared>, engine: &Rc<Engine>, has_peers: boo
     let group = runtime::Group::BACKGROUND;
     drop(runtime::spawn_in(group, engine.coordinator.clone().run_handoff()));
     drop(runtime::spawn_in(group, engine.coordinator.clone().run_batchlog()));
-    if has_peers && let Some(threshold) = shared.config.repair_threshold {
-        let repairs = crate::continuous_repair::run(engine.clone(), threshold);
+    if has_peers {
+        let repairs = crate::continuous_repair::run(engine.clone(), shared.config.repair_threshold);
         drop(runtime::spawn_in(group, repairs));
+    }
+    if engine.shard.id() == ShardId(0) {
+        repair::on_wanted(Box::new(|wanted| Box::pin(crate::continuous_repair::want(wanted))));
     }
 }
 

@@ -12,6 +12,7 @@ use crate::message::{
     decode_exchanged, encode_equal,
 };
 use crate::place::Place;
+use crate::wanted::{Left, Wanted};
 
 const ID: RepairId = RepairId(0x1234_5678_9abc_def0);
 
@@ -70,7 +71,19 @@ pub fn seeds() -> Vec<Vec<u8>> {
         range: open.range,
         until: 800,
     };
+    let wanted = Wanted {
+        since: 800,
+        tables: vec![open.table],
+    };
+    let left = Left {
+        ranges: 3,
+        failure: "a node is down".to_owned(),
+    };
+    let mut of_left = Vec::new();
+    left.put(&mut of_left);
     vec![
+        wanted.encode(),
+        of_left,
         encode_equal(&equal),
         ID.encode(),
         open.encode(),
@@ -99,6 +112,8 @@ pub fn read(bytes: &[u8]) {
         assert_eq!(decode_exchanged(&again), Ok(given));
     }
     let _ = decode_equal(bytes).map(|equal| assert_eq!(encode_equal(&equal), bytes));
+    let _ = Wanted::decode(bytes).map(|wanted| assert_eq!(Wanted::decode(&wanted.encode()), Ok(wanted)));
+    let _ = Left::decode(bytes);
     let _ = decode_compared(bytes);
     let _ = decode_answer(bytes);
 }

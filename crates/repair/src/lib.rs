@@ -29,12 +29,14 @@ mod serve;
 mod side;
 mod units;
 mod walk;
+mod wanted;
 
 pub use asking::Participant;
 pub use error::{Refusal, RepairError};
-pub use repairs::{OnEqual, RepairMetrics, metrics, on_equal};
+pub use repairs::{OnEqual, RepairMetrics, metrics, on_equal, on_wanted};
 pub use run::{Differed, Mode, Repaired, Request, repair, tell_equal};
 pub use serve::{SESSION_IDLE, SESSIONS_MAX, handler};
+pub use wanted::{Left, OnWanted, Wanted, want};
 
 /// The first verb of this crate.
 pub const FIRST_VERB: u16 = 70;

@@ -7,6 +7,7 @@
 //! | 72 exchange | repair, `u8` 1 when there are other participants, vint stretches: each two places, vint hashes, `u128` each | stretches, as many as fit, at least one |
 //! | 73 apply | repair, sized mutations | empty |
 //! | 74 close | repair | empty |
+//! | 76 want | `u32` second since which repairs count, vint tables, `u8[16]` each | `u64` ranges that are left, sized text: why the last repair failed |
 //! | 75 equal | `u8[16]` table, `i64` after, `i64` to, `u32` second up to which all replicas are equal | empty |
 //!
 //! A repair is `u8[16]`. A place is `u8` kind (0 behind a token, 1 before or 2 behind a clustering prefix), `i64` token, and for kinds 1 and 2 sized key, sized
@@ -36,6 +37,8 @@ pub(crate) const EXCHANGE: u16 = crate::FIRST_VERB + 2;
 pub(crate) const APPLY: u16 = crate::FIRST_VERB + 3;
 /// End a repair.
 pub(crate) const CLOSE: u16 = crate::FIRST_VERB + 4;
+/// Repair what the node is the first replica of, and say what is left.
+pub(crate) const WANT: u16 = crate::FIRST_VERB + 6;
 /// Know that all replicas of a range are equal.
 pub(crate) const EQUAL: u16 = crate::FIRST_VERB + 5;
 
@@ -96,7 +99,7 @@ fn get_mutation<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
     }
 }
 
-fn get_count(reader: &mut Reader<'_>) -> Result<usize, Malformed> {
+pub(crate) fn get_count(reader: &mut Reader<'_>) -> Result<usize, Malformed> {
     usize::try_from(reader.get_vint()?).map_err(|_| Malformed("a length is too long"))
 }
 
@@ -104,7 +107,7 @@ fn get_u128(reader: &mut Reader<'_>) -> Result<u128, Malformed> {
     Ok(u128::from_be_bytes(reader.get_array()?))
 }
 
-fn ended<T>(reader: &Reader<'_>, value: T) -> Result<T, Malformed> {
+pub(crate) fn ended<T>(reader: &Reader<'_>, value: T) -> Result<T, Malformed> {
     match reader.is_empty() {
         true => Ok(value),
         false => Err(Malformed("bytes follow the message")),

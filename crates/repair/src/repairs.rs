@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::pin::Pin;
 use std::rc::Rc;
 
 use replica::{RepairedRange, Shard};
@@ -9,6 +10,7 @@ use runtime::Semaphore;
 
 use crate::message::RepairId;
 use crate::serve::{SERVING_MAX, Session};
+use crate::wanted::{Left, OnWanted, Wanted};
 
 /// Closed repairs that are remembered, so that a late request to open one does not open it again.
 const CLOSED_KEPT: usize = 64;
@@ -43,6 +45,8 @@ pub(crate) struct Repairs {
     pub(crate) serving: Semaphore,
     /// Who is told of ranges that are equal.
     on_equal: RefCell<Option<OnEqual>>,
+    /// Who repairs what an operator of another node wants.
+    on_wanted: RefCell<Option<OnWanted>>,
 }
 
 /// Who is told of ranges whose replicas are all equal.
@@ -58,6 +62,7 @@ impl Repairs {
                 closed: RefCell::default(),
                 serving: Semaphore::new(SERVING_MAX),
                 on_equal: RefCell::default(),
+                on_wanted: RefCell::default(),
             });
             runtime::set_local(Rc::clone(&repairs));
             repairs
@@ -80,6 +85,11 @@ impl Repairs {
         }
     }
 
+    /// What is left of what is wanted; None before somebody repairs it.
+    pub(crate) fn wanted(&self, wanted: Wanted) -> Option<Pin<Box<dyn Future<Output = Left>>>> {
+        self.on_wanted.borrow().as_ref().map(|ask| ask(wanted))
+    }
+
     pub(crate) fn note_closed(&self, id: RepairId) {
         let mut closed = self.closed.borrow_mut();
         closed.push_back(id);
@@ -96,6 +106,11 @@ impl Repairs {
 /// Has somebody told of each range of this shard whose replicas are all equal, by this shard's repairs or by others'.
 pub fn on_equal(tell: OnEqual) {
     *Repairs::local().on_equal.borrow_mut() = Some(tell);
+}
+
+/// Has somebody repair what operators want of this node. To be called on shard 0.
+pub fn on_wanted(ask: OnWanted) {
+    *Repairs::local().on_wanted.borrow_mut() = Some(ask);
 }
 
 /// What this shard did.

@@ -27,6 +27,7 @@ use crate::repairs::Repairs;
 use crate::side::Side;
 use crate::units::Times;
 use crate::walk::give_way;
+use crate::wanted::{self, Wanted};
 
 /// How long a repair stays open of which nobody asks anything.
 pub const SESSION_IDLE: Duration = Duration::from_mins(1);
@@ -87,6 +88,7 @@ impl Handler for ParticipantHandler {
             }),
             message::APPLY => apply(request.body, request.peer),
             message::CLOSE => RepairId::decode(request.body).map(|id| close(id, request.peer)),
+            message::WANT => Wanted::decode(request.body).map(wanted::serve),
             message::EQUAL => decode_equal(request.body).map(|equal| {
                 repairs.note_equal(equal);
                 Reply::Now(begin_answer())

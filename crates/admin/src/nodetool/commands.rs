@@ -67,6 +67,8 @@ pub(super) const COMMANDS: &[Command] = &[
         .with("-t TAG   the snapshot's name\n--all    all snapshots\nOne of the two is required."),
     command("clientstats", "[--all] [--by-protocol]", "Print the connections of CQL clients")
         .with("--all          a line for each connection\n--by-protocol  connections by version of the protocol"),
+    command("cluster", super::repair::CLUSTER_USAGE, "Have every node repair its ranges, and wait until all replicas are equal")
+        .with("See docs/operating/repair.md."),
     command("compact", "[KEYSPACE [TABLE…]]", "Merge the sstables of each tablet into one").with(TABLES),
     command("compactionhistory", "", "Print the compactions of the last seven days that ended well")
         .with("The same is in the table system.compaction_history. A restart does not lose it."),

@@ -38,6 +38,31 @@ pub(super) async fn repair(client: &mut Client, words: &[&str]) -> Result<String
     Ok(columns(&rows))
 }
 
+/// What `cluster` takes.
+pub(super) const CLUSTER_USAGE: &str = "repair [KEYSPACE [TABLE…]]";
+
+/// Has every node repair its ranges, and waits until none is left.
+pub(super) async fn repair_cluster(client: &mut Client, words: &[&str]) -> Result<String, String> {
+    let ("repair", names) = words
+        .split_first()
+        .map_or(("", &[][..]), |(first, names)| (*first, names))
+    else {
+        return Err(format!("cluster: expected {CLUSTER_USAGE}"));
+    };
+    if let Some(option) = names.iter().find(|name| name.starts_with('-')) {
+        return Err(format!(
+            "cluster repair: unknown option {option}; expected {CLUSTER_USAGE}"
+        ));
+    }
+    let done = client
+        .ask("POST", &format!("/ceto/cluster/repair?{}", query(names)?))
+        .await?;
+    Ok(format!(
+        "All replicas are equal: {} ranges were repaired.\n",
+        done["ranges"]
+    ))
+}
+
 /// The words of the command as parameters of the request.
 fn query(words: &[&str]) -> Result<String, String> {
     let mut parameters: Vec<(&str, String)> = Vec::new();

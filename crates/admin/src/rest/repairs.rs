@@ -7,27 +7,43 @@ use super::tasks::is_set;
 use super::{Answer, Call, Route, failed};
 use crate::operator::{RepairedTable, Repairs};
 
-pub(super) const ROUTES: &[Route] = &[Route::post(
-    "/ceto/repair",
-    "Make the replicas of the node's ranges equal, wait for it, and say what differed",
-    Later(|c| Box::pin(repair(c))),
-)
-.takes(&[
-    ("kn", "keyspaces, separated by commas; all of users without it"),
-    ("cf", "tables of the keyspace, separated by commas; all without it"),
-    ("primary", "true: only ranges of which the node is the first replica"),
-    ("start_token", "only tokens behind this one"),
-    ("end_token", "only tokens up to this one"),
-    (
-        "datacenters",
-        "only with replicas in these datacenters, separated by commas",
-    ),
-    (
-        "hosts",
-        "only with these nodes, by host id or address, separated by commas",
-    ),
-    ("preview", "true: count what differs, and change nothing"),
-])];
+pub(super) const ROUTES: &[Route] = &[
+    Route::post(
+        "/ceto/cluster/repair",
+        "Have every node repair its ranges of these tables, and wait until none is left",
+        Later(|c| Box::pin(repair_cluster(c))),
+    )
+    .takes(&[
+        ("kn", "keyspaces, separated by commas; all of users without it"),
+        ("cf", "tables of the keyspace, separated by commas; all without it"),
+    ]),
+    Route::post(
+        "/ceto/repair",
+        "Make the replicas of the node's ranges equal, wait for it, and say what differed",
+        Later(|c| Box::pin(repair(c))),
+    )
+    .takes(&[
+        ("kn", "keyspaces, separated by commas; all of users without it"),
+        ("cf", "tables of the keyspace, separated by commas; all without it"),
+        ("primary", "true: only ranges of which the node is the first replica"),
+        ("start_token", "only tokens behind this one"),
+        ("end_token", "only tokens up to this one"),
+        (
+            "datacenters",
+            "only with replicas in these datacenters, separated by commas",
+        ),
+        (
+            "hosts",
+            "only with these nodes, by host id or address, separated by commas",
+        ),
+        ("preview", "true: count what differs, and change nothing"),
+    ]),
+];
+
+async fn repair_cluster(call: &Call) -> Answer {
+    let ranges = call.operator.repair_cluster(call.selection()?).await.map_err(failed)?;
+    Ok(json!({ "ranges": ranges }))
+}
 
 async fn repair(call: &Call) -> Answer {
     let wanted = Repairs {

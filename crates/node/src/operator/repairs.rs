@@ -3,17 +3,20 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use admin::operator::{RepairedTable, Repairs, Selection};
 use coordinator::ClusterView;
 use query::Engine;
-use repair::{Mode, Repaired};
+use repair::{Left, Mode, Repaired, Wanted};
+use rpc::{Peer, Rpc};
 use runtime::ShardId;
 use schema::{Table, TableId};
 use tasks::{Class, Kind, Module, Origin, Spec, Task, Tasks};
-use topology::Replica;
+use topology::{NodeState, Replica};
 
 use super::HostId;
+use crate::continuous_repair;
 use crate::repairs::{Part, parts, repair_part, tables_of_users};
 
 /// A repair of tables, as an operator asks for it. It takes no worker: its ranges do.
@@ -24,6 +27,17 @@ const REPAIR: Kind = Kind {
     units: "ranges",
     is_abortable: true,
 };
+
+/// A repair of tables by all nodes.
+const REPAIR_CLUSTER: Kind = Kind {
+    name: "repair cluster",
+    ..REPAIR
+};
+
+/// How often nodes are asked what is left.
+const LOOK_PERIOD: Duration = Duration::from_millis(500);
+/// How long nothing may be done before a failure counts as lasting.
+const STANDSTILL_MAX: Duration = Duration::from_mins(2);
 
 /// Repairs, and says of each table what differed.
 ///
@@ -87,6 +101,104 @@ async fn run_as(
         true => Ok(found.into_values().collect()),
         false => Err(format!("not everything is repaired: {}", failures.join("; "))),
     }
+}
+
+/// Has every node repair the ranges of these tables of which it is the first replica, and waits until none is left. How many there were.
+///
+/// # Errors
+/// A sentence with what is not repaired: a node is down, or a range fails again and again.
+pub(super) async fn run_everywhere(
+    engine: &Rc<Engine>,
+    tasks: &Arc<Tasks>,
+    is_live: impl Fn(HostId) -> bool,
+    what: Selection,
+) -> Result<u64, String> {
+    let spec = Spec {
+        scope: "cluster",
+        keyspace: what.keyspaces.join(","),
+        table: what.tables.join(","),
+        ..Spec::of(&REPAIR_CLUSTER)
+    };
+    let task = tasks.start(spec, &Origin::Operator);
+    task.begin();
+    let done = everywhere(engine, is_live, &what, &task).await;
+    task.end(&done);
+    done
+}
+
+async fn everywhere(
+    engine: &Rc<Engine>,
+    is_live: impl Fn(HostId) -> bool,
+    what: &Selection,
+    task: &Task,
+) -> Result<u64, String> {
+    let seconds = runtime::wall_clock_us() / 1_000_000;
+    let wanted = Wanted {
+        since: u32::try_from(seconds).unwrap_or(0),
+        tables: tables_of(engine, what)?.iter().map(|table| table.id).collect(),
+    };
+    let rpc = runtime::local::<Rpc>().ok_or("this node has no connections to others")?;
+    let control = task.control();
+    let (mut total, mut told) = (0, 0);
+    let (mut left_before, mut changed_at) = (u64::MAX, runtime::now());
+    loop {
+        if control.is_aborted() {
+            return Err("aborted; nodes go on with the ranges that they have begun".to_owned());
+        }
+        let left = left_everywhere(engine, &rpc, &is_live, &wanted).await?;
+        total = total.max(left.ranges);
+        task.set_total(total);
+        let done = total - left.ranges;
+        task.advance(done.saturating_sub(told));
+        told = told.max(done);
+        if left.ranges == 0 {
+            return Ok(total);
+        }
+        if left.ranges != left_before {
+            (left_before, changed_at) = (left.ranges, runtime::now());
+        }
+        let stands_still = runtime::now().saturating_duration_since(changed_at) >= STANDSTILL_MAX;
+        if stands_still && !left.failure.is_empty() {
+            return Err(format!("{} ranges are not repaired: {}", left.ranges, left.failure));
+        }
+        runtime::sleep(LOOK_PERIOD).await;
+    }
+}
+
+/// What is left on all nodes.
+async fn left_everywhere(
+    engine: &Rc<Engine>,
+    rpc: &Rc<Rpc>,
+    is_live: impl Fn(HostId) -> bool,
+    wanted: &Wanted,
+) -> Result<Left, String> {
+    let mut all = continuous_repair::want(wanted.clone()).await;
+    let peers: Vec<(HostId, Option<Peer>)> = engine.coordinator.with_view(|view| {
+        let members = view.topology.numbered_nodes();
+        let others = members.filter(|(number, node)| *number != view.me && node.state != NodeState::Left);
+        others
+            .filter(|(_, node)| node.loss.is_none() && node.state != NodeState::Joining)
+            .map(|(number, node)| (node.host_id, view.peer(number)))
+            .collect()
+    });
+    for (host, peer) in peers {
+        let peer = peer.filter(|_| is_live(host));
+        let peer = peer.ok_or_else(|| format!("node {} is down: what it has copies of is not repaired", host.0))?;
+        // One that is late is asked again.
+        match repair::want(rpc, &peer, wanted).await {
+            Ok(left) => {
+                all.ranges += left.ranges;
+                if all.failure.is_empty() {
+                    all.failure = left.failure;
+                }
+            }
+            Err(why) => {
+                all.ranges += 1;
+                all.failure = format!("node {}: {why}", host.0);
+            }
+        }
+    }
+    Ok(all)
 }
 
 /// The tables that are meant: those of users, and others that are named.
