@@ -114,7 +114,7 @@ fn repaired_until(engine: &Engine, table: TableId, range: TokenRange) -> u32 {
 }
 
 /// The ranges of a table that this shard repairs.
-fn own_parts(engine: &Rc<Engine>, view: &ClusterView, table: TableId) -> Vec<Part> {
+fn own_parts(engine: &Engine, view: &ClusterView, table: TableId) -> Vec<Part> {
     let Some(route) = view.route(table) else {
         return Vec::new();
     };
@@ -124,8 +124,33 @@ fn own_parts(engine: &Rc<Engine>, view: &ClusterView, table: TableId) -> Vec<Par
     parts.into_iter().filter(is_own).collect()
 }
 
+/// How long ago the ranges that this shard repairs were repaired.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Ages {
+    /// Of the range that was repaired longest ago; 0 when none was.
+    pub(crate) oldest_seconds: u64,
+    /// Ranges that were never repaired.
+    pub(crate) never: u64,
+}
+
+/// How long ago the ranges of users' tables were repaired that this shard repairs.
+pub(crate) fn ages(engine: &Engine) -> Ages {
+    let view = engine.coordinator.view();
+    let now = u32::try_from(runtime::wall_clock_us() / 1_000_000).unwrap_or(0);
+    let mut ages = Ages::default();
+    for table in tables_of_users(engine) {
+        for part in own_parts(engine, &view, table.id) {
+            match repaired_until(engine, table.id, part.range) {
+                0 => ages.never += 1,
+                until => ages.oldest_seconds = ages.oldest_seconds.max(u64::from(now.saturating_sub(until))),
+            }
+        }
+    }
+    ages
+}
+
 /// The ranges that this shard repairs now: those that operators wait for, then the one that has waited longest.
-fn due(engine: &Rc<Engine>, threshold: Option<Duration>, waits: &BTreeMap<(TableId, Token), Instant>) -> Vec<Due> {
+fn due(engine: &Engine, threshold: Option<Duration>, waits: &BTreeMap<(TableId, Token), Instant>) -> Vec<Due> {
     let view = engine.coordinator.view();
     // A node of an earlier release does not take part.
     if !runtime::is_clock_trusted() || !view.topology.enabled_features().contains(TOMBSTONE_GC) {

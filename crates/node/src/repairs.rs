@@ -1,6 +1,5 @@
 //! Which ranges of tables this node repairs, and how one is repaired: by an operator's word (`operator/repairs.rs`) or continuously.
 
-use std::rc::Rc;
 use std::time::Duration;
 
 use coordinator::ClusterView;
@@ -195,7 +194,7 @@ fn second(us: i64) -> u32 {
 }
 
 /// The tables that repairs are for: those of users that several nodes have, in the order of their names.
-pub(crate) fn tables_of_users(engine: &Rc<Engine>) -> Vec<std::sync::Arc<schema::Table>> {
+pub(crate) fn tables_of_users(engine: &Engine) -> Vec<std::sync::Arc<schema::Table>> {
     let schema = engine.schema();
     let keyspaces = schema.keyspaces.values();
     let of_users = keyspaces.filter(|keyspace| system_tables::kind(&keyspace.name).is_none());

@@ -10,6 +10,8 @@ use cql_server::Server;
 use query::Engine;
 use rpc::Rpc;
 
+use crate::continuous_repair::{self, Ages};
+
 /// The metrics of one shard, while they are collected.
 struct Shard {
     label: String,
@@ -70,6 +72,7 @@ pub(super) fn of_shard(engine: &Engine) -> Vec<Metric> {
     }
     streams(&mut shard, &streaming::metrics());
     repairs(&mut shard, &repair::metrics());
+    repaired_ranges(&mut shard, &continuous_repair::ages(engine));
     shard.metrics
 }
 
@@ -161,6 +164,19 @@ fn repairs(shard: &mut Shard, metrics: &repair::RepairMetrics) {
         "repair_serving",
         "Repairs of other shards in which this one takes part.",
         metrics.serving,
+    );
+}
+
+fn repaired_ranges(shard: &mut Shard, ages: &Ages) {
+    shard.gauge(
+        "repair_oldest_seconds",
+        "Seconds since the replicas of a range that this shard repairs were known to be equal, of the range for which it is longest.",
+        ages.oldest_seconds,
+    );
+    shard.gauge(
+        "repair_unrepaired_ranges",
+        "Ranges that this shard repairs and that were never repaired.",
+        ages.never,
     );
 }
 
