@@ -52,6 +52,8 @@ pub struct TableInput<'a> {
     pub load: &'a [f32],
     /// The table is not merged into fewer tablets.
     pub tablet_count_min: u32,
+    /// Whether the table may be split or merged: its figures are those of its tablets as they are, and all nodes know how.
+    pub may_resize: bool,
 }
 
 /// What a node may hold.

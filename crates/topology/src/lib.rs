@@ -6,7 +6,7 @@
 //!
 //! - [`Topology`]: the nodes of the cluster; changed by [`TopologyCommand`]s, in the order of the metadata's Raft group.
 //! - [`TabletMap`]: token → replicas, for keyspaces with tablets and (computed by [`ring_map`]) for those on the token ring.
-//! - [`MoveStep`], [`fills`]: how a tablet gets other replicas.
+//! - [`MoveStep`], [`fills`]: how a tablet gets other replicas. [`TabletMap::resized`]: how a table gets another number of tablets.
 //! - [`Replication`], [`place_tablets`], [`ring_map`]: from a keyspace's options to a map.
 //! - [`Locality`], [`Factors`], [`Requirement`], [`Acks`], [`ReadTargets`], [`WriteTargets`]: what a coordinator asks on each
 //!   request. They are precomputed per topology version; nothing of it allocates per request in usual clusters.
@@ -29,6 +29,7 @@ mod node;
 mod place;
 pub mod record;
 mod replication;
+mod resize;
 mod ring;
 mod snitch;
 mod tablet_codec;
@@ -52,6 +53,7 @@ pub use place::{
     Load, check_racks, even_tablet_count, first_tablets, initial_tablet_count, place_tablets, place_tablets_beside,
 };
 pub use replication::{Copies, PlacementError, Replication, ReplicationError};
+pub use resize::{ResizeError, TABLET_RESIZES};
 pub use ring::{RingChange, changing_ring_map, ring_map};
 pub use snitch::{Snitch, SnitchError};
 pub use tablet_map::{

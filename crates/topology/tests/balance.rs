@@ -129,6 +129,7 @@ fn random_table(random: &mut SplitMix64, topology: &Topology, nodes: usize) -> T
         sizes,
         load,
         tablet_count_min: 0,
+        may_resize: true,
     }
 }
 
@@ -276,6 +277,7 @@ fn even_world(random: &mut SplitMix64) -> World {
         sizes: (0..count).map(size).collect(),
         load: Vec::new(),
         tablet_count_min: 0,
+        may_resize: true,
     };
     let inputs = holders(&topology);
     let mut world = World::new(topology, inputs, vec![table]);

@@ -82,6 +82,7 @@ fn table(cluster: &Cluster, words: &[&str]) -> Table {
         sizes: Vec::new(),
         load: Vec::new(),
         tablet_count_min: value(words, "min").map_or(0, |n| n.parse().expect("a count")),
+        may_resize: value(words, "resize") != Some("no"),
     }
 }
 

@@ -8,8 +8,8 @@ use common::cluster;
 use proptest::prelude::*;
 use smallvec::smallvec;
 use topology::{
-    Boundaries, MapError, NodeNumber, Replica, ReplicaList, Replication, Stage, TabletChange, TabletEdit, TabletId,
-    TabletMap, Transition, WriteTargets, place_tablets,
+    Boundaries, MapError, MoveStep, NodeNumber, Replica, ReplicaList, Replication, ResizeError, Stage, TabletChange,
+    TabletEdit, TabletId, TabletMap, Transition, WriteTargets, place_tablets,
 };
 use types::Token;
 
@@ -74,6 +74,72 @@ fn every_token_is_in_the_tablet_whose_range_holds_it() {
         assert_eq!(map.token_range(TabletId(map.tablet_count())), None);
         assert_eq!(map.tablet(TabletId(map.tablet_count())), None);
     }
+}
+
+#[test]
+fn a_split_gives_both_halves_the_replicas_and_a_merge_takes_it_back() {
+    for log2 in [0, 1, 9, 10, 11] {
+        let before = map(Boundaries::PowerOfTwo(log2));
+        let count = before.tablet_count();
+        let split = before.resized(40, count * 2).expect("it can be split");
+        assert_eq!((split.tablet_count(), split.version()), (count * 2, 40));
+        for tablet in split.tablets() {
+            let parent = before.tablet(TabletId(tablet.id.0 / 2)).expect("it is there");
+            assert_eq!((tablet.replicas, tablet.transition), (parent.replicas, None));
+            let (after, last) = split.token_range(tablet.id).expect("it is there");
+            let first = if after == Token::MIN { after } else { Token(after.0 + 1) };
+            assert_eq!(
+                (before.tablet_id(first), before.tablet_id(last)),
+                (parent.id, parent.id)
+            );
+        }
+        let merged = split.resized(41, count).expect("it can be merged");
+        assert!(merged.tablets().eq(before.tablets()), "{count} tablets");
+        assert_eq!(merged.version(), 41);
+        assert_eq!(TabletMap::decode(&split.encode()), Ok(split));
+    }
+    let old = map(Boundaries::PowerOfTwo(0));
+    assert_eq!(old.resized(0, 2).map(|map| map.version()), Ok(2), "a version grows");
+}
+
+#[test]
+fn tablets_of_a_pair_are_merged_only_where_their_replicas_are_the_same() {
+    let merged = |sets: [&[(u16, u16)]; 2]| {
+        let set = |set: &[(u16, u16)]| set.iter().map(|(node, shard)| replica(*node, *shard)).collect();
+        let map = TabletMap::new(1, Boundaries::PowerOfTwo(1), &sets.map(set)).expect("a map");
+        map.resized(2, 1).map(|map| map.tablet_of(Token(0)).replicas.to_vec())
+    };
+    let apart = || Err(ResizeError::Apart(TabletId(0)));
+    let first = vec![replica(1, 0), replica(2, 1)];
+    assert_eq!(
+        merged([&[(1, 0), (2, 1)], &[(2, 1), (1, 0)]]),
+        Ok(first),
+        "in the order of the first"
+    );
+    assert_eq!(merged([&[(1, 0), (2, 1)], &[(1, 0), (2, 0)]]), apart(), "another shard");
+    assert_eq!(merged([&[(1, 0), (2, 1)], &[(1, 0)]]), apart(), "fewer");
+    assert_eq!(merged([&[(1, 0)], &[(1, 0), (2, 1)]]), apart(), "more");
+}
+
+#[test]
+fn a_map_is_not_resized_to_any_count_nor_while_a_tablet_moves() {
+    let mut map = map(Boundaries::PowerOfTwo(1));
+    for wanted in [0, 2, 3, 5, 8, u32::MAX] {
+        assert_eq!(map.resized(9, wanted), Err(ResizeError::Count { now: 2, wanted }));
+    }
+    let ring = self::map(last_tokens(&[0, i64::MAX]));
+    assert_eq!(ring.resized(9, 4), Err(ResizeError::Count { now: 2, wanted: 4 }));
+    let set: ReplicaList = smallvec![replica(0, 0)];
+    let largest = TabletMap::new(1, Boundaries::PowerOfTwo(22), &vec![set; 1 << 22]).expect("a map");
+    assert_eq!(largest.resized(9, 1 << 23), Err(ResizeError::Map(MapError::Boundaries)));
+    let begin = MoveStep::Begin {
+        tablet: TabletId(1),
+        replicas: smallvec![replica(1, 0), replica(2, 1)],
+        next: smallvec![replica(1, 0), replica(3, 1)],
+    };
+    assert_eq!(map.step(5, &[begin]), Ok(1));
+    assert_eq!(map.resized(9, 4), Err(ResizeError::Moving(TabletId(1))));
+    assert_eq!(map.resized(9, 1), Err(ResizeError::Moving(TabletId(1))));
 }
 
 #[test]

@@ -39,7 +39,7 @@ impl Planner<'_> {
         let input = &self.tablets.tables[table];
         let tablets = self.tablets.of_table(table);
         let count = tablets.len() as u32;
-        if !self.tablets.is_resizable(table) || tablets.is_empty() || shards == 0.0 {
+        if !input.may_resize || !self.tablets.is_resizable(table) || tablets.is_empty() || shards == 0.0 {
             return None;
         }
         let copies: usize = tablets.clone().map(|t| self.tablets.replicas(t).len()).sum();

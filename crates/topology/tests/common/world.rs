@@ -16,6 +16,7 @@ pub struct Table {
     pub sizes: Vec<u64>,
     pub load: Vec<f32>,
     pub tablet_count_min: u32,
+    pub may_resize: bool,
 }
 
 pub struct World {
@@ -56,6 +57,7 @@ impl World {
                 sizes: &table.sizes,
                 load: &table.load,
                 tablet_count_min: table.tablet_count_min,
+                may_resize: table.may_resize,
             })
             .collect();
         let made = plan(&self.topology, &self.nodes, &inputs, &self.limits, &self.options);
