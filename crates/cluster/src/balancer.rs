@@ -1,18 +1,19 @@
 //! The leader's care for where tablets are: every copy that a replication wants, away from nodes that leave, and even among nodes and shards.
 //!
 //! It plans again after each change of the metadata and of who answers, and now and then, because tablets grow. What a plan wants becomes commands; a plan from
-//! which nothing follows is not made again before something changes. How even it is depends on the bytes of the tablets, which each node is asked for.
+//! which nothing follows is not made again before something changes. How even it is depends on the bytes of the tablets, which each node is asked for; so does
+//! whether a table is split or merged.
 //!
-//! An operator can switch off moves that only make it more even (`Command::Balance`). What a replication or a node that leaves needs goes on.
+//! An operator can switch off what only makes it more even, splits and merges among it (`Command::Balance`). What a replication or a node that leaves needs goes
+//! on.
 
 use crate::command::Command;
-use crate::config::TabletBytes;
 use crate::error::ChangeError;
 use crate::metadata::Metadata;
-use crate::planning::{Situation, Sizes};
+use crate::planning::Situation;
 use crate::removal;
 use crate::service::Cluster;
-use crate::wire;
+use crate::survey::Survey;
 use runtime::Instant;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -22,21 +23,35 @@ use topology::{HostId, Limits, TABLET_MOVES};
 
 /// The longest pause between two looks; changes wake the leader before.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Tablets grow: where nothing was to be done, it is planned again after this time.
-const PLAN_INTERVAL: Duration = Duration::from_secs(60);
 /// After a plan of which no command was applied.
 const RETRY: Duration = Duration::from_millis(250);
-/// How old the bytes of tablets may be that a plan goes by.
-const SIZES_LIFE: Duration = Duration::from_secs(30);
-/// How long a member may take to say the bytes of its tablets.
-const SIZES_WAIT: Duration = Duration::from_secs(2);
+
+/// How the leader balances, as its operator set it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Balancing {
+    /// A table is split when its tablets have more than twice these bytes on average, and merged when they have less than half; 0: neither for its size.
+    pub tablet_bytes_goal: u64,
+    /// Tablets grow: where nothing was to be done, it is planned again after this time.
+    pub plan_interval: Duration,
+}
+
+impl Default for Balancing {
+    fn default() -> Self {
+        Self {
+            tablet_bytes_goal: 5 << 30,
+            plan_interval: Duration::from_secs(60),
+        }
+    }
+}
 
 /// What the last plans were made from.
 #[derive(Default)]
 struct Past {
     /// The metadata and the live nodes of which nothing followed, and when.
     settled: Option<(u64, BTreeSet<HostId>, Instant)>,
-    sizes: Option<(Arc<Sizes>, BTreeSet<HostId>, Instant)>,
+    survey: Option<(Arc<Survey>, BTreeSet<HostId>, Instant)>,
+    /// How it was balanced.
+    balancing: Option<Balancing>,
     /// What cannot be done, as it was logged last.
     lacks: Vec<String>,
 }
@@ -67,16 +82,23 @@ impl Cluster {
         self.remove_those_that_left().await;
         let metadata = self.metadata();
         let live = self.live();
+        let balancing = self.balancing.get();
+        if past.balancing.replace(balancing) != Some(balancing) {
+            past.settled = None;
+        }
         let is_settled = |(index, nodes, at): &(u64, BTreeSet<HostId>, Instant)| {
-            *index == metadata.index && *nodes == live && at.elapsed() < PLAN_INTERVAL
+            *index == metadata.index && *nodes == live && at.elapsed() < balancing.plan_interval
         };
         if metadata.tablets.is_empty() || past.settled.as_ref().is_some_and(is_settled) {
             return Outcome::Settled;
         }
+        let survey = self.fresh_survey(&metadata, &live, past).await;
+        let is_certain = survey.fits(&metadata);
         let situation = Situation {
-            sizes: self.sizes(&metadata, &live, past).await,
+            survey,
             live: live.clone(),
             would_leave: None,
+            tablet_bytes_goal: balancing.tablet_bytes_goal,
         };
         let planned = runtime::offload({
             let metadata = metadata.clone();
@@ -90,13 +112,20 @@ impl Cluster {
             past.lacks = planned.lacks;
         }
         if planned.commands.is_empty() {
-            past.settled = Some((metadata.index, live, runtime::now()));
+            // While some member follows a split, nobody knows whether another one is wanted.
+            past.settled = is_certain.then(|| (metadata.index, live, runtime::now()));
             return Outcome::Settled;
         }
         let mut outcome = Outcome::Failed;
         for command in planned.commands {
+            let resized = resized(&metadata, &command);
             match self.propose(command).await {
-                Ok(_) => outcome = Outcome::Changed,
+                Ok(_) => {
+                    outcome = Outcome::Changed;
+                    if let Some(what) = resized {
+                        log::info!("{what}");
+                    }
+                }
                 Err(error) => log::debug!("tablets do not begin to move yet: {error}"),
             }
         }
@@ -118,51 +147,24 @@ impl Cluster {
         }
     }
 
-    /// The bytes of tablets, not older than [`SIZES_LIFE`].
-    async fn sizes(&self, metadata: &Metadata, live: &BTreeSet<HostId>, past: &mut Past) -> Arc<Sizes> {
-        let is_fresh =
-            |(_, nodes, at): &&(Arc<Sizes>, BTreeSet<HostId>, Instant)| nodes == live && at.elapsed() < SIZES_LIFE;
-        if let Some((sizes, ..)) = past.sizes.as_ref().filter(is_fresh) {
-            return sizes.clone();
+    /// What members say of their tablets, not older than half of the time between two plans.
+    async fn fresh_survey(&self, metadata: &Metadata, live: &BTreeSet<HostId>, past: &mut Past) -> Arc<Survey> {
+        let life = self.balancing.get().plan_interval / 2;
+        let is_fresh = |(survey, nodes, at): &&(Arc<Survey>, BTreeSet<HostId>, Instant)| {
+            nodes == live && at.elapsed() < life && survey.fits(metadata)
+        };
+        if let Some((survey, ..)) = past.survey.as_ref().filter(is_fresh) {
+            return survey.clone();
         }
-        let sizes = Arc::new(self.ask_sizes(metadata, live).await);
-        past.sizes = Some((sizes.clone(), live.clone(), runtime::now()));
-        sizes
+        let survey = Arc::new(self.survey(metadata, live).await);
+        past.survey = Some((survey.clone(), live.clone(), runtime::now()));
+        survey
     }
 
-    /// Asks each node that answers for the bytes of its tablets. Copies of a tablet differ, so the largest counts.
-    async fn ask_sizes(&self, metadata: &Metadata, live: &BTreeSet<HostId>) -> Sizes {
-        let others = live.iter().filter(|host| **host != self.config.host_id);
-        let asked: Vec<_> = others
-            .filter_map(|host| self.peers.peer(*host))
-            .map(|peer| self.rpc.call(&peer, 0, wire::TABLET_BYTES, Vec::new(), SIZES_WAIT))
-            .collect();
-        let mut sizes = Sizes::new();
-        let mut count = |tablets: Vec<TabletBytes>| {
-            for TabletBytes { table, last, bytes } in tablets {
-                let Some(map) = metadata.tablets.get(&table) else {
-                    continue;
-                };
-                let all = sizes
-                    .entry(table)
-                    .or_insert_with(|| vec![0; usize::try_from(map.tablet_count()).unwrap_or(0)]);
-                if let Some(size) = all.get_mut(usize::try_from(map.tablet_of(last).id.0).unwrap_or(usize::MAX)) {
-                    *size = bytes.max(*size);
-                }
-            }
-        };
-        count(self.listener.tablet_bytes().await);
-        for answer in asked {
-            match answer
-                .await
-                .map_err(|e| e.to_string())
-                .and_then(|bytes| wire::decode_tablet_bytes(&bytes).map_err(|e| e.to_string()))
-            {
-                Ok(tablets) => count(tablets),
-                Err(error) => log::debug!("a member does not say the bytes of its tablets: {error}"),
-            }
-        }
-        sizes
+    /// Takes over how the leader balances; it counts while this node leads.
+    pub fn set_balancing(&self, balancing: Balancing) {
+        self.balancing.set(balancing);
+        self.machine.members_changed.notify_all();
     }
 
     /// Switches moves for balance on or off, for the whole cluster.
@@ -173,6 +175,21 @@ impl Cluster {
         self.propose(Command::Balance { is_balanced }).await?;
         Ok(())
     }
+}
+
+/// What a split or a merge changes, in words.
+fn resized(metadata: &Metadata, command: &Command) -> Option<String> {
+    let Command::Resize {
+        table, tablet_count, ..
+    } = command
+    else {
+        return None;
+    };
+    let before = metadata.tablets.get(table)?.tablet_count();
+    let name = metadata.table_name(*table);
+    Some(format!(
+        "table {name} has {tablet_count} tablets now, before it had {before}"
+    ))
 }
 
 /// What became of a plan.

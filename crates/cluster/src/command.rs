@@ -79,6 +79,15 @@ pub enum Command {
         /// Whether they do.
         is_balanced: bool,
     },
+    /// Each tablet of a table is split in two, or each pair is merged; so are those of what acceptors know of the table, which have the same map.
+    Resize {
+        /// The table.
+        table: TableId,
+        /// The version of the map that it was decided by.
+        from_version: u64,
+        /// How many tablets it has then.
+        tablet_count: u32,
+    },
     /// A table has no tablets any more. Those of a table that is dropped vanish with it.
     RemoveTablets {
         /// The table.

@@ -10,6 +10,8 @@ use crate::service::Cluster;
 use runtime::Instant;
 pub use schema::record::{PER_PARTITION_RATE_LIMIT, TOMBSTONE_GC};
 pub use topology::{TABLET_MOVES, TRACED_REQUESTS};
+pub use schema::record::PER_PARTITION_RATE_LIMIT;
+pub use topology::{TABLET_MOVES, TABLET_RESIZES, TRACED_REQUESTS};
 
 /// A node that stops hands the leadership of the metadata group over, and says goodbye to the others, who then do not wait for it.
 ///
@@ -59,6 +61,7 @@ pub const FEATURES: &[&str] = &[
     SHARD_MOVES,
     TABLET_MOVES,
     TOMBSTONE_GC,
+    TABLET_RESIZES,
     TRACED_REQUESTS,
     UNWRITTEN_PROMISES,
 ];

@@ -43,17 +43,20 @@ mod record;
 mod recover;
 mod rejoin;
 mod removal;
+mod resizes;
 mod ring;
 mod seeds;
 mod service;
 mod standalone;
 mod start;
 mod status;
+mod survey;
 mod tend;
 mod tokens;
 mod verbs;
 mod wire;
 
+pub use balancer::Balancing;
 pub use bytes::Malformed;
 pub use command::{Command, SchemaChange, TableMoves, TabletsChange};
 pub use config::{
@@ -64,7 +67,7 @@ pub use consensus::Epoch;
 pub use error::{ChangeError, ClusterError, LoadError};
 pub use features::{
     DISK_LEVELS, FEATURES, METADATA_HISTORY, NODE_HEALTH, ORDERLY_START, ORDERLY_STOP, PER_PARTITION_RATE_LIMIT,
-    SHARD_MOVES, TABLET_MOVES, UNWRITTEN_PROMISES,
+    SHARD_MOVES, TABLET_MOVES, TABLET_RESIZES, UNWRITTEN_PROMISES,
 };
 pub use file::{Written, load};
 pub use history::History;

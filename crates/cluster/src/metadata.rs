@@ -196,6 +196,11 @@ impl Metadata {
             }
             Command::Ring { version, step } => next.step_ring(index, *version, *step)?,
             Command::Moves(tables) => next.take_steps(index, tables)?,
+            Command::Resize {
+                table,
+                from_version,
+                tablet_count,
+            } => next.resize(index, *table, (*from_version, *tablet_count))?,
             Command::Balance { is_balanced } => next.is_balanced = *is_balanced,
             Command::RemoveTablets { table } => {
                 if next.tablets.remove(table).is_none() {
@@ -341,6 +346,18 @@ impl Metadata {
             }),
             _ => Ok(()),
         }
+    }
+
+    fn resize(&mut self, index: u64, table: TableId, (from_version, tablet_count): (u64, u32)) -> Result<(), Rejected> {
+        let map = self.tablets.get_mut(&table);
+        let map = map.ok_or_else(|| invalid(format!("table {} has no tablets", table.0)))?;
+        if map.version() != from_version {
+            return Err(Rejected::Conflict {
+                what: format!("The tablet map of table {}", table.0),
+            });
+        }
+        *map = Arc::new(map.resized(index, tablet_count).map_err(invalid)?);
+        Ok(())
     }
 
     /// All of it as bytes.

@@ -5,16 +5,14 @@
 use crate::command::{Command, TableMoves, TabletsChange};
 use crate::metadata::Metadata;
 use crate::ring::parsed_replication;
+use crate::survey::{Figures, Survey};
 use schema::TableId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use topology::{
     HostId, Limits, MoveStep, NodeInput, NodeNumber, NodeState, Options, Replica, ReplicaList, Replication, Role, Step,
-    TableInput, TabletChange, TabletEdit, TabletId, UnmetReason, plan,
+    TABLET_RESIZES, TABLETS_MAX, TableInput, TabletChange, TabletEdit, TabletId, UnmetReason, plan,
 };
-
-/// The bytes of one copy of each tablet of tables, by table; a table that is not there counts as one of equal tablets.
-pub(crate) type Sizes = BTreeMap<TableId, Vec<u64>>;
 
 /// What a plan is made from, besides the metadata.
 #[derive(Clone, Default)]
@@ -23,7 +21,10 @@ pub(crate) struct Situation {
     pub(crate) live: BTreeSet<HostId>,
     /// A node that would leave, in this role.
     pub(crate) would_leave: Option<(HostId, Role)>,
-    pub(crate) sizes: Arc<Sizes>,
+    /// What members say of their tablets. A table that it has no figures of counts as one of equal tablets.
+    pub(crate) survey: Arc<Survey>,
+    /// How large tablets should be; 0 for any size.
+    pub(crate) tablet_bytes_goal: u64,
 }
 
 /// The next steps, and what cannot be done.
@@ -51,19 +52,28 @@ impl Metadata {
             matches!(role, Some(Role::Drains | Role::Lost))
         };
         let (ids, replications) = self.tables_with_replication();
-        let sizes = |table: &TableId| situation.sizes.get(table).map_or(&[][..], Vec::as_slice);
+        let may_resize = self.is_balanced && self.topology.enabled_features().contains(TABLET_RESIZES);
         let tables: Vec<TableInput<'_>> = ids
             .iter()
             .zip(&replications)
-            .map(|(table, replication)| TableInput {
-                map: &self.tablets[table],
-                replication,
-                sizes: sizes(table),
-                load: &[],
-                tablet_count_min: self.tablets[table].tablet_count(),
+            .map(|(table, replication)| {
+                let map = &self.tablets[table];
+                let figures = situation.survey.of(*table, map);
+                TableInput {
+                    map,
+                    replication,
+                    sizes: figures.map_or(&[][..], |figures| &figures.bytes),
+                    load: &[],
+                    tablet_count_min: self.tablet_count_min(*table),
+                    may_resize: may_resize && figures.is_some_and(Figures::are_complete),
+                }
             })
             .collect();
-        let plan = plan(&self.topology, &nodes, &tables, limits, &Options::default());
+        let options = Options {
+            tablet_bytes_goal: situation.tablet_bytes_goal,
+            ..Options::default()
+        };
+        let plan = plan(&self.topology, &nodes, &tables, limits, &options);
         let mut steps = Steps::default();
         for step in &plan.steps {
             let (table, tablet, from, to) = match *step {
@@ -91,8 +101,12 @@ impl Metadata {
                     steps.move_between_shards(self, ids[table], tablet, Replica { node, shard: to });
                     continue;
                 }
-                // The operator wants no balance, or the count of tablets does not change.
-                Step::Move { .. } | Step::Shard { .. } | Step::Resize { .. } => continue,
+                Step::Resize { table, tablet_count } => {
+                    steps.resize(self, ids[table], tablet_count);
+                    continue;
+                }
+                // The operator wants no balance.
+                Step::Move { .. } | Step::Shard { .. } => continue,
             };
             steps.begin(self, ids[table], tablet, from, to);
         }
@@ -170,6 +184,15 @@ impl Metadata {
         (ids, replications)
     }
 
+    /// How many tablets a table has at least: as many as its keyspace said it begins with.
+    fn tablet_count_min(&self, table: TableId) -> u32 {
+        let table = self.schema.table_by_id(table);
+        let keyspace = table.and_then(|table| self.schema.keyspaces.get(&table.keyspace));
+        let initial = keyspace.and_then(|keyspace| keyspace.tablets.as_ref()?.get("initial"));
+        let initial: u32 = initial.and_then(|initial| initial.parse().ok()).unwrap_or(0);
+        initial.min(TABLETS_MAX).next_power_of_two()
+    }
+
     pub(crate) fn table_name(&self, table: TableId) -> String {
         let known = self.schema.table_by_id(table);
         known.map_or_else(
@@ -184,6 +207,7 @@ impl Metadata {
 struct Steps {
     between_nodes: BTreeMap<TableId, Vec<MoveStep>>,
     between_shards: BTreeMap<TableId, Vec<TabletEdit>>,
+    resizes: Vec<Command>,
 }
 
 impl Steps {
@@ -230,6 +254,16 @@ impl Steps {
         });
     }
 
+    fn resize(&mut self, metadata: &Metadata, table: TableId, tablet_count: u32) {
+        if let Some(map) = metadata.tablets.get(&table) {
+            self.resizes.push(Command::Resize {
+                table,
+                from_version: map.version(),
+                tablet_count,
+            });
+        }
+    }
+
     fn commands(self, metadata: &Metadata) -> Vec<Command> {
         let between_shards = self.between_shards.into_iter().filter_map(|(table, edits)| {
             let version = metadata.tablets.get(&table)?.version();
@@ -244,7 +278,7 @@ impl Steps {
             })
         });
         // Those of shards first: they fit the version of a map that those between nodes change.
-        let mut commands: Vec<Command> = between_shards.collect();
+        let mut commands: Vec<Command> = between_shards.chain(self.resizes).collect();
         if !self.between_nodes.is_empty() {
             let moves = self.between_nodes.into_iter();
             let moves = moves.map(|(table, steps)| TableMoves { table, steps });

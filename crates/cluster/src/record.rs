@@ -14,7 +14,7 @@ use schema::record::{ChangeRecord, SchemaRecord, uuid};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use topology::record::{TopologyCommandRecord, TopologyRecord};
-use topology::{HostId, MoveStep, NodeNumber, Stage, TABLET_MOVES, TabletChange, TabletMap};
+use topology::{HostId, MoveStep, NodeNumber, Stage, TABLET_MOVES, TABLET_RESIZES, TabletChange, TabletMap};
 
 /// A table and bytes about it.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -84,6 +84,16 @@ pub(crate) struct MovesRecord {
 pub(crate) struct BalanceRecord {
     #[prost(bool, tag = "1")]
     is_balanced: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ResizeRecord {
+    #[prost(bytes = "vec", tag = "1")]
+    table: Vec<u8>,
+    #[prost(uint64, tag = "2")]
+    from_version: u64,
+    #[prost(uint32, tag = "3")]
+    tablet_count: u32,
 }
 
 /// A step of the token ring: one of the last three.
@@ -162,6 +172,8 @@ pub(crate) struct CommandRecord {
     balance: Option<BalanceRecord>,
     #[prost(message, optional, tag = "13")]
     ring: Option<RingStepRecord>,
+    #[prost(message, optional, tag = "14")]
+    resize: Option<ResizeRecord>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -262,6 +274,14 @@ static REJOIN: Message = Message::new(
 );
 static MOVES: Message = Message::new("moves", &[Field::list(1, "tables", Of::Record(&TABLETS))]);
 static BALANCE: Message = Message::new("balance", &[Field::new(1, "is_balanced", Of::Bool)]);
+static RESIZE: Message = Message::new(
+    "resize",
+    &[
+        Field::new(1, "table", Of::Bytes),
+        Field::new(2, "from_version", Of::U64),
+        Field::new(3, "tablet_count", Of::U32),
+    ],
+);
 static RING_STEP: Message = Message::new(
     "ring step",
     &[
@@ -308,6 +328,7 @@ static COMMAND: Message = Message::new(
         Field::new(11, "moves", Of::Record(&MOVES)).since(TABLET_MOVES),
         Field::new(12, "balance", Of::Record(&BALANCE)).since(TABLET_MOVES),
         Field::new(13, "ring", Of::Record(&RING_STEP)).since(RING_MOVES),
+        Field::new(14, "resize", Of::Record(&RESIZE)).since(TABLET_RESIZES),
     ],
 );
 static REJECTED: Message = Message::new(
@@ -418,6 +439,17 @@ impl CommandRecord {
                     is_balanced: *is_balanced,
                 });
             }
+            Command::Resize {
+                table,
+                from_version,
+                tablet_count,
+            } => {
+                record.resize = Some(ResizeRecord {
+                    table: table_bytes(*table),
+                    from_version: *from_version,
+                    tablet_count: *tablet_count,
+                });
+            }
             Command::Moves(tables) => {
                 let table = |moves: &TableMoves| TabletsRecord {
                     table: table_bytes(moves.table),
@@ -497,6 +529,13 @@ impl CommandRecord {
         if let Some(record) = self.balance {
             kinds.push(Command::Balance {
                 is_balanced: record.is_balanced,
+            });
+        }
+        if let Some(record) = self.resize {
+            kinds.push(Command::Resize {
+                table: table(&record.table, "resize, table")?,
+                from_version: record.from_version,
+                tablet_count: record.tablet_count,
             });
         }
         if let Some(record) = self.moves {

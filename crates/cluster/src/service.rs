@@ -1,5 +1,6 @@
 //! A node's part in its cluster, running.
 
+use crate::balancer::Balancing;
 use crate::claims::Claims;
 use crate::command::{Command, SchemaChange};
 use crate::config::{Config, Listener};
@@ -68,6 +69,8 @@ pub struct Cluster {
     pub(crate) is_told_left: Cell<bool>,
     /// What this node copies from others.
     pub(crate) copies: Copies,
+    /// How this node balances tablets while it leads.
+    pub(crate) balancing: Cell<Balancing>,
 }
 
 impl Cluster {

@@ -176,6 +176,7 @@ async fn begin(
         claims: Claims::default(),
         is_told_left: Cell::new(false),
         copies: Copies::default(),
+        balancing: Cell::default(),
     });
     cluster.spawn_shared();
     Ok(cluster)

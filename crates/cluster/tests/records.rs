@@ -131,6 +131,11 @@ fn commands() -> Vec<Command> {
         moves(),
         Command::Balance { is_balanced: false },
         Command::Balance { is_balanced: true },
+        Command::Resize {
+            table: TABLE,
+            from_version: 300,
+            tablet_count: 64,
+        },
     ];
     let ring = [
         RingStep::Advance {

@@ -99,6 +99,8 @@ pub struct Seen {
     pub discarded: RefCell<Vec<Discard>>,
     /// What the node says of the size of its tablets.
     pub tablet_bytes: RefCell<Vec<TabletBytes>>,
+    /// Tables whose bytes are spread evenly over their tablets, and how many a copy of all tablets has.
+    pub table_bytes: RefCell<BTreeMap<TableId, u64>>,
     /// So many attempts to copy fail.
     pub copies_that_fail: Cell<u32>,
     last: RefCell<Option<Arc<Metadata>>>,
@@ -168,7 +170,19 @@ impl Listener for Notes {
     }
 
     fn tablet_bytes(&self) -> Local<'_, Vec<TabletBytes>> {
-        Box::pin(std::future::ready(self.0.tablet_bytes.borrow().clone()))
+        let mut said = self.0.tablet_bytes.borrow().clone();
+        let metadata = self.0.last.borrow().clone();
+        for (table, total) in self.0.table_bytes.borrow().iter() {
+            let Some(map) = metadata.as_ref().and_then(|metadata| metadata.tablets.get(table)) else {
+                continue;
+            };
+            said.extend(map.tablets().map(|tablet| TabletBytes {
+                table: *table,
+                last: map.token_range(tablet.id).expect("it is of the map").1,
+                bytes: total / u64::from(map.tablet_count()),
+            }));
+        }
+        Box::pin(std::future::ready(said))
     }
 
     fn load(&self) -> Local<'_, u64> {
@@ -322,6 +336,15 @@ impl Sea {
     /// Gives the keyspace of the table another number of copies.
     pub fn replicate(&mut self, keyspace: &str, factor: usize) {
         let next = replicated(&self.cluster(0).metadata().schema, keyspace, factor);
+        self.change_schema(next, BTreeMap::new());
+    }
+
+    /// Has the keyspace of the table say how many tablets its tables have at least.
+    pub fn set_initial(&mut self, keyspace: &str, initial: u32) {
+        let mut next = (*self.cluster(0).metadata().schema).clone();
+        let changed = next.keyspaces.get_mut(keyspace).expect("it is there");
+        Arc::make_mut(changed).tablets = Some(BTreeMap::from([("initial".to_owned(), initial.to_string())]));
+        next.version = Uuid::from_u128(next.version.as_u128() + 1);
         self.change_schema(next, BTreeMap::new());
     }
 

@@ -1,0 +1,250 @@
+//! Tables get more tablets as they grow, and fewer as they shrink.
+
+#[expect(dead_code, reason = "each test file uses a part of it")]
+mod support;
+
+use cluster::{Balancing, Cluster, Command, NodeMove, TABLET_RESIZES};
+use runtime::sim::CrashKind;
+use schema::TableId;
+use std::rc::Rc;
+use support::{SECOND, Sea, host};
+use types::Token;
+use uuid::Uuid;
+
+const TABLE: TableId = TableId(Uuid::from_u128(0x7ab1e));
+const GIB: u64 = 1 << 30;
+
+/// How many tablets the table has, by what a node knows.
+fn count(view: &Cluster) -> u32 {
+    view.metadata().tablets.get(&TABLE).map_or(0, |map| map.tablet_count())
+}
+
+fn expect_count(sea: &mut Sea, what: &str, wanted: u32) {
+    sea.expect(what, |views| {
+        views.iter().all(|view: &Rc<Cluster>| count(view) == wanted)
+    });
+}
+
+/// Every node says that a copy of the table has so many bytes.
+fn fill(sea: &Sea, bytes: u64) {
+    for node in &sea.nodes {
+        node.seen.table_bytes.borrow_mut().insert(TABLE, bytes);
+    }
+}
+
+/// Nodes that all have all tablets of the table.
+fn with_table(seed: u64, nodes: usize, tablets: u32, bytes: u64) -> Sea {
+    let mut sea = Sea::formed(seed, nodes);
+    fill(&sea, bytes);
+    let all: Vec<usize> = (0..nodes).collect();
+    sea.make_table(TABLE, &all, tablets);
+    sea
+}
+
+#[test]
+fn a_table_is_split_until_its_tablets_are_no_larger_than_twice_the_goal_and_again_as_it_grows() {
+    let mut sea = with_table(1000, 3, 2, 80 * GIB);
+    expect_count(&mut sea, "80 GiB in tablets of 10", 8);
+    sea.sim.run_for(200 * SECOND);
+    expect_count(&mut sea, "it stays", 8);
+    fill(&sea, 80 * GIB + 100);
+    expect_count(&mut sea, "a little more", 16);
+    let metadata = sea.cluster(0).metadata();
+    let nodes = (0..3).map(|number| metadata.topology.number(host(number)));
+    let nodes: Vec<_> = nodes.flatten().collect();
+    for tablet in metadata.tablets[&TABLE].tablets() {
+        let replicas: Vec<_> = tablet.replicas.iter().map(|replica| replica.node).collect();
+        assert_eq!(replicas, nodes, "tablet {}", tablet.id.0);
+    }
+}
+
+#[test]
+fn a_table_is_merged_while_its_tablets_are_small_and_shards_have_ten_each() {
+    let mut sea = with_table(1001, 3, 64, GIB);
+    expect_count(&mut sea, "32 would be merged to 16, and 16 not to 8", 16);
+    sea.sim.run_for(200 * SECOND);
+    expect_count(&mut sea, "it stays", 16);
+}
+
+#[test]
+fn pairs_that_are_apart_come_together_before_they_are_merged() {
+    let mut sea = Sea::new(1002, 2);
+    for node in &sea.nodes {
+        node.config.borrow_mut().location.rack = "rack".to_owned();
+    }
+    (0..2).for_each(|number| sea.start(number));
+    sea.expect_normal(0..2);
+    // No bytes are known, so tablets are spread and not merged.
+    sea.make_table(TABLE, &[0], 64);
+    let is_even = |view: &Rc<Cluster>| {
+        let metadata = view.metadata();
+        let map = &metadata.tablets[&TABLE];
+        let first = map.tablet_of(Token::MIN).replicas[0].node;
+        let beside = map.tablets().filter(|tablet| tablet.replicas[0].node == first).count();
+        (30..=34).contains(&beside) && map.moving().next().is_none()
+    };
+    sea.expect("as many on each", |views| views.iter().all(is_even));
+    fill(&sea, GIB);
+    expect_count(&mut sea, "merged", 32);
+}
+
+#[test]
+fn a_keyspace_says_how_many_tablets_its_tables_have_at_least() {
+    let mut sea = with_table(1003, 3, 64, 64 * 3 * GIB);
+    sea.set_initial("system", 25);
+    fill(&sea, 1);
+    expect_count(&mut sea, "25 rounded up to a power of two", 32);
+    sea.sim.run_for(200 * SECOND);
+    expect_count(&mut sea, "it stays", 32);
+}
+
+#[test]
+fn the_goal_may_change_while_the_cluster_runs() {
+    let mut sea = with_table(1004, 3, 2, 80);
+    sea.sim.run_for(100 * SECOND);
+    assert_eq!(count(&sea.cluster(0)), 2);
+    let balancing = Balancing {
+        tablet_bytes_goal: 5,
+        ..Balancing::default()
+    };
+    (0..3).for_each(|number| sea.cluster(number).set_balancing(balancing));
+    sea.sim.run_for(5 * SECOND);
+    expect_count(&mut sea, "by the other goal", 8);
+    let never = Balancing {
+        tablet_bytes_goal: 0,
+        ..Balancing::default()
+    };
+    (0..3).for_each(|number| sea.cluster(number).set_balancing(never));
+    fill(&sea, 800 * GIB);
+    sea.sim.run_for(200 * SECOND);
+    assert_eq!(count(&sea.cluster(0)), 8, "without a goal no size is too large");
+}
+
+#[test]
+fn nothing_is_split_where_the_operator_wants_no_balance() {
+    let mut sea = with_table(1005, 3, 2, 0);
+    let told = sea.on(1, |cluster| async move { cluster.set_balanced(false).await });
+    told.expect("it is agreed on");
+    fill(&sea, 80 * GIB);
+    sea.sim.run_for(200 * SECOND);
+    assert_eq!(count(&sea.cluster(0)), 2);
+    let told = sea.on(1, |cluster| async move { cluster.set_balanced(true).await });
+    told.expect("it is agreed on");
+    expect_count(&mut sea, "split", 8);
+}
+
+#[test]
+fn an_operator_may_resize_a_table() {
+    let mut sea = with_table(1007, 3, 2, 0);
+    let told = sea.on(0, |cluster| async move { cluster.set_balanced(false).await });
+    told.expect("it is agreed on");
+    let mut resize = |wanted: u32| {
+        sea.on(1, move |cluster| async move {
+            let deadline = runtime::now() + 30 * SECOND;
+            let done = cluster.resize(TABLE, wanted, deadline).await;
+            done.map(|()| cluster.metadata().tablets[&TABLE].tablet_count())
+        })
+    };
+    assert_eq!(resize(4), Ok(4));
+    assert_eq!(resize(2), Ok(2));
+    assert_eq!(resize(2), Err("a map of 2 tablets cannot become one of 2".to_owned()));
+    assert_eq!(resize(16), Err("a map of 2 tablets cannot become one of 16".to_owned()));
+}
+
+#[test]
+fn nothing_is_split_before_all_nodes_know_how() {
+    let mut sea = Sea::new(1006, 3);
+    for node in &sea.nodes {
+        node.config.borrow_mut().features.remove(TABLET_RESIZES);
+    }
+    (0..3).for_each(|number| sea.start(number));
+    sea.expect_normal(0..3);
+    fill(&sea, 80 * GIB);
+    sea.make_table(TABLE, &[0, 1, 2], 2);
+    for number in 0..3 {
+        sea.sim.run_for(100 * SECOND);
+        assert_eq!(count(&sea.cluster(0)), 2, "node {number} could not follow");
+        let resize = Command::Resize {
+            table: TABLE,
+            from_version: sea.cluster(0).metadata().tablets[&TABLE].version(),
+            tablet_count: 4,
+        };
+        let refused = sea.on(0, move |cluster| async move { cluster.propose(resize).await.map(drop) });
+        let refused = refused.expect_err("some node could not follow").to_string();
+        assert!(refused.contains("needs feature 'tablet_resizes'"), "{refused}");
+        sea.crash(number, CrashKind::Kill);
+        let config = &sea.nodes[number].config;
+        config.borrow_mut().features.insert(TABLET_RESIZES.to_owned());
+        sea.restart(number);
+        sea.expect_normal(0..3);
+    }
+    expect_count(&mut sea, "all know how", 8);
+}
+
+#[test]
+fn a_table_is_split_whatever_node_is_killed_meanwhile() {
+    for seed in 0..9_u64 {
+        let mut sea = with_table(1010 + seed, 3, 2, 0);
+        sea.expect_voters(3);
+        fill(&sea, 80 * GIB);
+        let killed = usize::try_from(seed % 3).expect("three nodes");
+        // Around the next look.
+        sea.sim
+            .run_for(59 * SECOND + SECOND / 2 * u32::try_from(seed / 3).expect("small"));
+        sea.crash(killed, CrashKind::Kill);
+        sea.sim.run_for(SECOND * 70);
+        sea.restart(killed);
+        expect_count(&mut sea, &format!("split (seed {seed})"), 8);
+    }
+}
+
+#[test]
+fn a_table_is_not_resized_while_a_tablet_of_it_moves() {
+    let mut sea = with_table(1020, 4, 2, 0);
+    sea.replicate("system", 3);
+    sea.expect("three copies each", |views| {
+        views.iter().all(|view| {
+            let metadata = view.metadata();
+            let mut tablets = metadata.tablets[&TABLE].tablets();
+            tablets.all(|tablet| tablet.replicas.len() == 3 && tablet.transition.is_none())
+        })
+    });
+    let metadata = sea.cluster(0).metadata();
+    let replicas = metadata.tablets[&TABLE].tablet_of(Token(0)).replicas;
+    let number = |wanted: bool| {
+        let is_so = |number: &usize| {
+            let node = metadata.topology.number(host(*number));
+            replicas.iter().any(|replica| Some(replica.node) == node) == wanted
+        };
+        (0..4).find(is_so).expect("three of four have it")
+    };
+    let (from, to) = (number(true), number(false));
+    sea.nodes[to].seen.copies_that_fail.set(u32::MAX);
+    let begin = NodeMove {
+        table: TABLE,
+        token: Token(0),
+        from: host(from),
+        from_shard: None,
+        to: host(to),
+        to_shard: None,
+    };
+    let command = metadata.node_move(&begin).expect("it can move");
+    let begun = sea.on(
+        0,
+        move |cluster| async move { cluster.propose(command).await.map(drop) },
+    );
+    begun.expect("the move begins");
+    fill(&sea, 80 * GIB);
+    sea.sim.run_for(200 * SECOND);
+    assert_eq!(count(&sea.cluster(0)), 2, "the move is under way");
+    let resize = Command::Resize {
+        table: TABLE,
+        from_version: sea.cluster(0).metadata().tablets[&TABLE].version(),
+        tablet_count: 4,
+    };
+    let refused = sea.on(0, move |cluster| async move { cluster.propose(resize).await.map(drop) });
+    let refused = refused.expect_err("a tablet moves").to_string();
+    assert!(refused.contains("tablet 1 is in transition"), "{refused}");
+    sea.nodes[to].seen.copies_that_fail.set(0);
+    expect_count(&mut sea, "split when the move has ended", 8);
+}
