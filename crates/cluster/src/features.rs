@@ -9,8 +9,6 @@ use crate::ring::RING_MOVES;
 use crate::service::Cluster;
 use runtime::Instant;
 pub use schema::record::{PER_PARTITION_RATE_LIMIT, TOMBSTONE_GC};
-pub use topology::{TABLET_MOVES, TRACED_REQUESTS};
-pub use schema::record::PER_PARTITION_RATE_LIMIT;
 pub use topology::{TABLET_MOVES, TABLET_RESIZES, TRACED_REQUESTS};
 
 /// A node that stops hands the leadership of the metadata group over, and says goodbye to the others, who then do not wait for it.
@@ -60,8 +58,8 @@ pub const FEATURES: &[&str] = &[
     RING_MOVES,
     SHARD_MOVES,
     TABLET_MOVES,
-    TOMBSTONE_GC,
     TABLET_RESIZES,
+    TOMBSTONE_GC,
     TRACED_REQUESTS,
     UNWRITTEN_PROMISES,
 ];

@@ -163,6 +163,7 @@ impl Coordinator {
         }
         let hash = KeyHash::of(point.key);
         let tablet = store.tablet(hash.token())?;
+        tablet.count_request();
         store.metrics.note_read(point.key);
         let scratch = &mut *self.scratch.borrow_mut();
         let material = std::mem::take(&mut scratch.material);

@@ -210,6 +210,7 @@ impl Stretch {
         read: PartitionRead,
     ) -> Result<(), ReplicaError> {
         let tablet = store.tablet(read.token).ok_or(ReplicaError::NotHere(read.token))?;
+        tablet.count_request();
         let (table, version) = (self.table.clone(), tablet.version());
         if let [slice] = &read.slices[..]
             && let Some(clustering) = row_of(&table, slice)

@@ -17,6 +17,7 @@ use sstable::{Generations, Reader};
 use stdx::size;
 use tasks::{Aborted, JobControl, Kind, Origin, Task, Worker};
 
+use crate::cut_ahead::halves;
 use crate::flush::remove_unused;
 use crate::kinds;
 use crate::read::note_damage;
@@ -34,7 +35,7 @@ fn purge_now_seconds() -> u32 {
 }
 
 /// Why a compaction did nothing.
-enum Failure {
+pub(crate) enum Failure {
     Aborted,
     /// There is no room on the disk for its outputs.
     NoRoom {
@@ -104,45 +105,60 @@ impl Shard {
             let Some(turn) = tablet.compaction_turn.try_acquire(1) else {
                 return;
             };
-            while let Some(choice) = shard.choose(&store, &tablet) {
-                let wanted = Wanted {
-                    choice: &choice,
-                    kind: &kinds::COMPACTION,
-                    origin: &Origin::Node,
-                };
-                let table = store.table();
-                match shard.compact(&store, &tablet, wanted, &turn).await {
-                    // What could not be dropped this time cannot be the next moment either.
-                    Ok(true) if choice.reason == Reason::Tombstones => return,
+            loop {
+                match shard.compact_once(&store, &tablet, &turn).await {
                     Ok(true) => {}
                     Ok(false) => return,
-                    Err(Failure::Aborted) => {
-                        log::info!(
-                            "compaction of {}.{} was aborted; the next flush may begin another",
-                            table.keyspace,
-                            table.name
-                        );
-                        return;
-                    }
-                    Err(error @ Failure::NoRoom { .. }) => {
-                        // Each flush looks again.
-                        if !shard.compactions_wait.replace(true) {
-                            log::warn!(
-                                "compaction of {}.{} waits for room: {error}",
-                                table.keyspace,
-                                table.name
-                            );
-                        }
-                        return;
-                    }
-                    Err(Failure::Failed(e)) => {
-                        log::error!("compaction of {}.{} failed: {e}", table.keyspace, table.name);
-                        return;
-                    }
+                    Err(failure) => return shard.tell_failure(&store, &failure),
                 }
             }
         };
         drop(runtime::spawn_in(runtime::Group::BACKGROUND, work));
+    }
+
+    /// Cuts an sstable or merges some, if there is anything to do. Whether to look again.
+    async fn compact_once(
+        self: &Rc<Self>,
+        store: &Rc<TableStore>,
+        tablet: &Rc<Tablet>,
+        turn: &Permit,
+    ) -> Result<bool, Failure> {
+        if self.cut_next(store, tablet).await? {
+            return Ok(true);
+        }
+        let Some(choice) = self.choose(store, tablet) else {
+            return Ok(false);
+        };
+        let wanted = Wanted {
+            choice: &choice,
+            kind: &kinds::COMPACTION,
+            origin: &Origin::Node,
+        };
+        let is_done = self.compact(store, tablet, wanted, turn).await?;
+        // What could not be dropped this time cannot be the next moment either.
+        Ok(is_done && choice.reason != Reason::Tombstones)
+    }
+
+    fn tell_failure(&self, store: &TableStore, failure: &Failure) {
+        let table = store.table();
+        match failure {
+            Failure::Aborted => log::info!(
+                "compaction of {}.{} was aborted; the next flush may begin another",
+                table.keyspace,
+                table.name
+            ),
+            // Each flush looks again.
+            Failure::NoRoom { .. } => {
+                if !self.compactions_wait.replace(true) {
+                    log::warn!(
+                        "compaction of {}.{} waits for room: {failure}",
+                        table.keyspace,
+                        table.name
+                    );
+                }
+            }
+            Failure::Failed(e) => log::error!("compaction of {}.{} failed: {e}", table.keyspace, table.name),
+        }
     }
 
     fn choose(&self, store: &TableStore, tablet: &Tablet) -> Option<Choice> {
@@ -150,7 +166,13 @@ impl Shard {
             return None;
         }
         let strategy = Strategy::of_options(&store.table.borrow().options.compaction).ok()?;
-        strategy.choose(&self.infos(store, tablet))
+        let infos = self.infos(store, tablet);
+        match store.cuts_ahead() {
+            None => strategy.choose(&infos),
+            Some(cuts) => halves(tablet, &infos, &cuts)
+                .iter()
+                .find_map(|half| strategy.choose(half)),
+        }
     }
 
     /// Bytes of this shard's sstables of a table that wait to be compacted, or are being compacted.
@@ -222,14 +244,19 @@ impl Shard {
 
     /// Reserves room for the outputs of a compaction, which are at most as large as its inputs. None when nobody knows how much room there is.
     fn reserve(&self, store: &TableStore, tablet: &Tablet, choice: &Choice) -> Result<Option<Reserved>, Failure> {
-        let Ok(space) = runtime::fs::disk_space(&store.dir) else {
-            return Ok(None);
-        };
         let needed = tablet.with_version(|v| {
             let inputs = choice.inputs.iter();
             let inputs = inputs.filter_map(|i| v.sstables.get(usize::try_from(*i).ok()?));
             inputs.map(|reader| reader.meta().disk_len).sum()
         });
+        self.reserve_bytes(store, needed)
+    }
+
+    /// Reserves room for what is about to be written. None when nobody knows how much room there is.
+    pub(crate) fn reserve_bytes(&self, store: &TableStore, needed: u64) -> Result<Option<Reserved>, Failure> {
+        let Ok(space) = runtime::fs::disk_space(&store.dir) else {
+            return Ok(None);
+        };
         let available = space.available;
         let reserved = self.options.compaction_room.reserve(needed, available);
         let reserved = reserved.ok_or(Failure::NoRoom { needed, available })?;

@@ -39,6 +39,12 @@ pub const RESHARD: Kind = Kind {
     is_abortable: false,
 };
 
+/// An sstable cut because its tablet is about to be split.
+pub const CUT_AHEAD: Kind = Kind {
+    name: "cut ahead of a split",
+    ..COMPACTION
+};
+
 /// A part of an sstable written for another node.
 pub const CUT_SSTABLE: Kind = Kind {
     name: "cut sstable",
@@ -67,6 +73,13 @@ pub const MOVE_TABLET: Kind = Kind {
     units: "tablets",
     // The cluster agrees on it at once.
     is_abortable: false,
+};
+
+/// A table's tablets split, or merged, because somebody asked.
+pub const RESIZE_TABLE: Kind = Kind {
+    name: "resize table",
+    units: "tables",
+    ..MOVE_TABLET
 };
 
 /// What tablets had that left a shard given to those that have them next.

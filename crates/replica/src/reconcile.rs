@@ -137,7 +137,12 @@ impl Shard {
     }
 
     fn new_tablet(&self, table: &Table, range: TokenRange, sstables: &[Arc<Reader>]) -> Rc<Tablet> {
-        let its = sstables.iter().filter(|reader| range.overlaps(reader.tokens()));
+        let its = sstables
+            .iter()
+            .filter(|reader| match planted::is_planted(Bug::HalvedFile) {
+                true => range.contains(reader.tokens().0),
+                false => range.overlaps(reader.tokens()),
+            });
         let (rows, alarm) = (self.row_cache_budget.clone(), self.alarm.clone());
         Tablet::new(table, range, its.cloned().collect(), rows, alarm)
     }
@@ -417,13 +422,19 @@ fn change_tablets(store: &TableStore, wanted: &[TokenRange]) -> bool {
         tablet.has_left.set(true);
     }
     store.leaving.borrow_mut().extend(left);
+    // They were of the tablets of before.
+    store.set_cuts_ahead(None);
     store.set_tablets(kept);
     true
 }
 
 /// Those of the ranges that an sstable has tokens of.
 fn parts_of(reader: &Reader, cuts: &[TokenRange]) -> Vec<TokenRange> {
-    let tokens = reader.tokens();
+    let (first, last) = reader.tokens();
+    let tokens = match planted::is_planted(Bug::HalvedFile) {
+        true => (first, first),
+        false => (first, last),
+    };
     cuts.iter().copied().filter(|range| range.overlaps(tokens)).collect()
 }
 

@@ -96,6 +96,7 @@ impl TabletScan {
     }
 
     fn reader_of(&self, tablet: &Tablet) -> ScanReader {
+        tablet.count_request();
         let range = TokenRange {
             after: tablet.range.after.max(self.range.after),
             to: tablet.range.to.min(self.range.to),

@@ -256,6 +256,7 @@ impl Shard {
         if tablet.has_left() {
             return Err(WriteError::NotHere(token));
         }
+        tablet.count_request();
         let position = self.log.append(mutation.bytes()).map_err(WriteError::Log)?;
         probe::step(|| format!("log: a mutation of {} bytes is appended", mutation.bytes().len()));
         self.apply(tablet, token, mutation, position.segment);
@@ -282,6 +283,7 @@ impl Shard {
         let position = self.log.append_batch(bytes).map_err(WriteError::Log)?;
         for ((store, token, m), tablet) in mutations.iter().zip(&tablets) {
             store.metrics.note_write(m.key);
+            tablet.count_request();
             self.merge(tablet, *token, m, position.segment);
         }
         // Only now: a memtable frozen between them would become durable without the rest.

@@ -14,6 +14,7 @@ use types::Token;
 use types::token::KeyHash;
 
 use crate::changes::Observer;
+use crate::load::LoadMeter;
 use crate::quarantine::DamageAlarm;
 use crate::repaired::RepairedRanges;
 use crate::row_cache::{RowCache, RowCacheBudget};
@@ -168,6 +169,9 @@ pub struct Tablet {
     pub(crate) leave: RefCell<Option<Permit>>,
     /// It is of this shard no more.
     pub(crate) has_left: Cell<bool>,
+    /// Requests since it is here.
+    requests: Cell<u64>,
+    meter: Cell<LoadMeter>,
 }
 
 impl Tablet {
@@ -214,7 +218,23 @@ impl Tablet {
             is_told_to_leave: Cell::new(false),
             leave: RefCell::default(),
             has_left: Cell::new(false),
+            requests: Cell::new(0),
+            meter: Cell::new(LoadMeter::new(runtime::now())),
         })
+    }
+
+    /// A request reads it or writes to it.
+    #[inline]
+    pub fn count_request(&self) {
+        self.requests.set(self.requests.get().wrapping_add(1));
+    }
+
+    /// Requests per second, averaged over minutes; None where it is too new here.
+    pub fn load(&self) -> Option<f32> {
+        let mut meter = self.meter.get();
+        let load = meter.look(runtime::now(), self.requests.get());
+        self.meter.set(meter);
+        load
     }
 
     /// Whether it is of this shard no more. Nothing is written to it.
@@ -300,6 +320,8 @@ pub struct TableStore {
     pub(crate) repaired: RefCell<RepairedRanges>,
     /// Tokens of which what was deleted from a second on is kept, by whoever asks for it.
     pub(crate) purge_holds: RefCell<Vec<(u64, TokenRange, u32)>>,
+    /// What sstables are cut by ahead of a split; see `cut_ahead.rs`.
+    cuts_ahead: RefCell<Option<Arc<[TokenRange]>>>,
     /// Tablets that are this shard's no more, until somebody has everything that was written to them.
     pub(crate) leaving: RefCell<Vec<Rc<Tablet>>>,
     /// Where its sstables are.
@@ -352,6 +374,7 @@ impl TableStore {
             awaited: RefCell::default(),
             repaired: RefCell::default(),
             purge_holds: RefCell::default(),
+            cuts_ahead: RefCell::default(),
             leaving: RefCell::default(),
             dir,
             reads_here: Cell::new(0),
@@ -386,6 +409,14 @@ impl TableStore {
         tablets.sort_by_key(|tablet| tablet.range.to);
         *self.tablets.borrow_mut() = tablets.into();
         self.admission_changed.notify_all();
+    }
+
+    pub(crate) fn cuts_ahead(&self) -> Option<Arc<[TokenRange]>> {
+        self.cuts_ahead.borrow().clone()
+    }
+
+    pub(crate) fn set_cuts_ahead(&self, cuts: Option<Arc<[TokenRange]>>) {
+        *self.cuts_ahead.borrow_mut() = cuts;
     }
 
     /// The version of the cluster that this shard has.

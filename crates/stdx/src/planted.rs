@@ -93,11 +93,15 @@ pub enum Bug {
     UncopiedRange,
     /// What a node has of a range from an earlier time stays when it gets the range again.
     KeptFormerRange,
+    /// An sstable that has tokens of both halves of a tablet that is split goes to one half alone.
+    HalvedFile,
+    /// A table is split or merged by what members said of its tablets before the last split or merge.
+    StaleFigures,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 45] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedAcceptance,
@@ -141,6 +145,8 @@ impl Bug {
         Self::StagePassedEarly,
         Self::UncopiedRange,
         Self::KeptFormerRange,
+        Self::HalvedFile,
+        Self::StaleFigures,
     ];
 }
 

@@ -60,6 +60,7 @@ pub(super) fn read_point(
     };
     probe::step(|| "coordinator: this shard suffices for a read of every level".to_owned());
     store.metrics.note_read(&scratch.key);
+    tablet.count_request();
     Ok(read_named(plan, sources, ctx, (&tablet, hash), scratch, out))
 }
 

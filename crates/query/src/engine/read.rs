@@ -106,6 +106,7 @@ impl Engine {
         };
         store.metrics.note_read(&scratch.key);
         if self.coordinator.reads_here(store, table.id, token, level) {
+            tablet.count_request();
             probe::step(|| format!("coordinator: this shard suffices for a read at {level}"));
             return Ok(point::read_here(plan, ctx, (&tablet, hash), scratch, out));
         }
@@ -370,6 +371,7 @@ impl Engine {
         let Some(tablet) = store.tablet(hash.token()) else {
             return Ok(None);
         };
+        tablet.count_request();
         let version = tablet.version();
         store.metrics.note_row_read(version.sstables_for(hash));
         let cache = self.shard.cache.clone();
@@ -497,6 +499,7 @@ impl Engine {
             limits,
         };
         store.metrics.note_read(key);
+        tablet.count_request();
         let version = tablet.version();
         let sstables = version.sstables_for(KeyHash::of(key));
         let mut reader = PartitionReader::new(table, version, cache, read);

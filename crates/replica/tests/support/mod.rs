@@ -1,6 +1,8 @@
 //! A shard alone on a simulated machine, and reads of a partition.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub mod two_shards;
+
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;

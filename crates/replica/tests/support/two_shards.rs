@@ -1,0 +1,308 @@
+//! A node of two shards that has one table, and rows whose deletions may be forgotten at once.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use commitlog::{Commitlog, SyncMode};
+use mutation::row::{Liveness, Shared};
+use mutation::{Mutation, MutationBuilder, RowBuilder, Tombstone};
+use replica::{
+    Foreign, NotedBatches, PartitionReader, Sealed, Shard, ShardOptions, TableCuts, TableFiles, TableStore, TokenRange,
+    WantedTable, WriteError,
+};
+use runtime::ShardId;
+use runtime::sim::{NodeId, Simulation};
+use schema::{Column, ColumnKind, Table, TableId, TableOptions};
+use tasks::{Origin, Spec, Tasks};
+use types::token::token_of;
+use types::{CqlType, Token};
+use uuid::Uuid;
+
+use super::whole;
+
+pub const HOUR: Duration = Duration::from_hours(1);
+pub const KEYS: u32 = 60;
+/// The ring cut in two.
+pub const LOW: TokenRange = TokenRange {
+    after: Token(i64::MIN),
+    to: Token(0),
+};
+pub const HIGH: TokenRange = TokenRange {
+    after: Token(0),
+    to: Token(i64::MAX),
+};
+
+/// `sea.t (k int PRIMARY KEY)`, whose deletions may be forgotten at once.
+pub fn table() -> Arc<Table> {
+    let columns = vec![Column::new("k", CqlType::Int, ColumnKind::PartitionKey)];
+    let options = TableOptions {
+        gc_grace_seconds: 0,
+        ..TableOptions::default()
+    };
+    Arc::new(Table::new("sea", "t", TableId(Uuid::from_u128(7)), columns, options))
+}
+
+pub fn dir() -> PathBuf {
+    Path::new("/data/sea").join(format!("t-{}", table().id.0.simple()))
+}
+
+/// The insert, or the deletion, of a row.
+pub fn mutation(k: u32, at: i64, is_deletion: bool) -> Vec<u8> {
+    let (table, mut bytes) = (table(), Vec::new());
+    let (ttl, expiry) = (0, 0);
+    let shared = Shared {
+        timestamp: at,
+        ttl,
+        expiry,
+    };
+    let marker = Liveness {
+        timestamp: at,
+        ttl,
+        expiry,
+    };
+    let deletion = Tombstone {
+        timestamp: at,
+        deletion_time: 1,
+    };
+    MutationBuilder::begin(&mut bytes, table.id, &k.to_be_bytes()).row(&[], |out| {
+        let (marker, tombstone) = match is_deletion {
+            true => (None, deletion),
+            false => (Some(marker), Tombstone::NONE),
+        };
+        RowBuilder::begin(out, &table.layout, shared, marker, tombstone, false, 0);
+    });
+    bytes
+}
+
+/// A node of two shards.
+#[derive(Clone)]
+pub struct Local {
+    pub shards: [Rc<Shard>; 2],
+}
+
+pub type Ranges = [Vec<TokenRange>; 2];
+
+/// What both shards together are cut by.
+pub fn cuts(ranges: &Ranges) -> Vec<TokenRange> {
+    let mut all = ranges.concat();
+    all.sort_by_key(|range| range.to);
+    all
+}
+
+pub fn new_shard(id: u32, first_segment: u64, generations: Arc<sstable::Generations>, tasks: Arc<Tasks>) -> Rc<Shard> {
+    let log = Commitlog::new(commitlog::Options {
+        dir: PathBuf::from("/log"),
+        shard: id,
+        shards: 2,
+        segment_bytes: 1 << 20,
+        sync: SyncMode::Batch,
+        boot_id: runtime::boot_id(),
+        first_segment,
+    });
+    let options = ShardOptions {
+        shard: ShardId(id),
+        shards: 2,
+        data_dir: PathBuf::from("/data"),
+        dirty_bytes_max: 16 << 20,
+        cache_bytes_max: 1 << 20,
+        log_bytes_max: 64 << 20,
+        generations,
+        noted_batches: Arc::new(NotedBatches::new()),
+        activity: Arc::default(),
+        compaction_room: Arc::default(),
+        tasks,
+        host_id: Uuid::from_u128(1),
+    };
+    Shard::new(options, log)
+}
+
+impl Local {
+    /// A node's start, on what a run before left.
+    pub async fn start(ranges: &Ranges) -> Self {
+        for dir in ["/log", "/data"] {
+            runtime::fs::create_dir_all(dir).expect("the disk works");
+        }
+        runtime::fs::sync_dir("/").expect("the disk works");
+        let (last_segment, old_log) = commitlog::last_segment(Path::new("/log")).expect("the disk works");
+        commitlog::sync_segments(&old_log).expect("the disk works");
+        let mut last = 0;
+        if runtime::fs::exists(dir()) {
+            sstable::remove_unsealed(&dir()).expect("the disk works");
+            let numbers = sstable::list(&dir()).expect("the disk works").into_iter();
+            last = numbers.map(|d| number(&d)).max().unwrap_or(0);
+        }
+        let (generations, tasks) = (Arc::new(sstable::Generations::above(last)), Tasks::new(2, Uuid::nil()));
+        let here = cuts(ranges);
+        let all = match here.len() {
+            1 if here[0] != TokenRange::ALL => vec![LOW, HIGH],
+            _ => here.clone(),
+        };
+        let control = tasks.start(Spec::of(&replica::kinds::RESHARD), &Origin::Node).control();
+        let cuts = TableCuts { all, here };
+        let made_by = (&generations, Uuid::from_u128(1));
+        let prepared = replica::prepare_sstables(&table(), &dir(), &cuts, made_by, &control);
+        let (files, _): (TableFiles, usize) = prepared.expect("the files are whole");
+        let shards = [0, 1].map(|id| new_shard(id, last_segment + 1, generations.clone(), tasks.clone()));
+        for (shard, ranges) in shards.iter().zip(ranges) {
+            shard.open_table(&table(), ranges, &files);
+            if !old_log.is_empty() {
+                shard.keep_old_log();
+            }
+        }
+        let local = Self { shards };
+        for shard in &local.shards {
+            let others = local.clone();
+            let replayed = shard.replay(Path::new("/log"), runtime::boot_id(), async |foreign| {
+                others.take_foreign(foreign).await;
+                Ok(())
+            });
+            replayed.await.expect("the log is whole");
+        }
+        for shard in &local.shards {
+            shard.end_replay();
+        }
+        // What was replayed is in files, and the old log gone.
+        for shard in &local.shards {
+            shard.flush_all().await.expect("the disk works");
+        }
+        commitlog::remove_segments(&old_log).expect("the disk works");
+        for shard in &local.shards {
+            shard.forget_old_log().await;
+        }
+        local
+    }
+
+    async fn take_foreign(&self, foreign: Vec<Foreign>) {
+        for shard in &self.shards {
+            let is_here = |f: &&Foreign| store(shard).tablet(f.token).is_some();
+            let its: Vec<Foreign> = foreign.iter().filter(is_here).cloned().collect();
+            shard.replay_foreign(&its).await.expect("the mutations are whole");
+        }
+    }
+
+    /// Writes where the token is. Whether it is durable; false where no shard has it now.
+    pub async fn write(&self, k: u32, at: i64, is_deletion: bool) -> bool {
+        let bytes = mutation(k, at, is_deletion);
+        let (mutation, token) = (Mutation::new(&bytes).expect("a whole one"), token_of(&k.to_be_bytes()));
+        for shard in &self.shards {
+            match shard.write(&store(shard), token, &mutation) {
+                Ok(position) => {
+                    return shard.commit().is_ok() && shard.log.synced(position).await.is_ok();
+                }
+                Err(WriteError::NotHere(_)) => {}
+                Err(e) => panic!("{e}"),
+            }
+        }
+        false
+    }
+
+    /// The keys whose row is there.
+    pub async fn rows(&self) -> BTreeSet<u32> {
+        let mut there = BTreeSet::new();
+        for k in 0..KEYS {
+            let key = k.to_be_bytes();
+            let mut of_shards = self.shards.iter().map(|s| (s, store(s)));
+            let found = of_shards.find_map(|(s, store)| store.tablet(token_of(&key)).map(|t| (s, store, t)));
+            let (shard, store, tablet) = found.expect("a shard has the key");
+            let (version, cache) = (tablet.version(), shard.cache.clone());
+            let mut reader = PartitionReader::new(store.table(), version, cache, whole(&key, 100));
+            let mut is_there = false;
+            while let Some(block) = reader.next_block().await.expect("the files can be read") {
+                is_there |= block.rows().any(|(_, row)| row.marker.is_some());
+            }
+            if is_there {
+                there.insert(k);
+            }
+        }
+        there
+    }
+
+    pub async fn flush(&self) {
+        for shard in &self.shards {
+            shard.flush_all().await.expect("the disk works");
+        }
+    }
+
+    pub async fn compact(&self) {
+        for shard in &self.shards {
+            shard.compact_all().await.expect("the disk works");
+        }
+    }
+
+    /// What a node does when its tablets are others; `beside` runs between two steps. False where the disk does not let it: a node would try again.
+    pub async fn reconcile(&self, ranges: &Ranges, mut beside: impl AsyncFnMut(&Self, &str)) -> bool {
+        let cuts = cuts(ranges);
+        for (shard, wanted) in self.shards.iter().zip(ranges) {
+            // What fails here is done when it leaves.
+            let _ = shard.prepare_to_leave(&store(shard), wanted, &cuts).await;
+        }
+        beside(self, "prepared").await;
+        for (shard, wanted) in self.shards.iter().zip(ranges) {
+            shard.reconcile(&[WantedTable {
+                table: table(),
+                ranges: wanted.clone(),
+            }]);
+        }
+        beside(self, "left").await;
+        let mut sealed: Vec<Sealed> = Vec::new();
+        for shard in &self.shards {
+            match shard.seal_leaving(&store(shard), &cuts).await {
+                Ok(of_shard) => sealed.extend(of_shard),
+                Err(_) => return false,
+            }
+        }
+        beside(self, "sealed").await;
+        for shard in &self.shards {
+            shard.open_arrived(&store(shard), &sealed);
+            shard.forget_left(&store(shard)).await;
+        }
+        beside(self, "arrived").await;
+        true
+    }
+}
+
+pub fn store(shard: &Shard) -> Rc<TableStore> {
+    shard.store(table().id).expect("the table is open")
+}
+
+pub fn number(descriptor: &sstable::Descriptor) -> u64 {
+    match descriptor.generation {
+        sstable::Generation::Number(n) => n,
+        _ => 0,
+    }
+}
+
+pub fn run<F: Future<Output = ()> + 'static>(simulation: &mut Simulation, node: NodeId, f: impl Fn() -> F + 'static) {
+    simulation.start(node, move |_| Box::pin(f()));
+    assert!(simulation.run_until_ended(node, HOUR), "the node has not ended");
+}
+
+pub fn on_node<F: Future<Output = ()> + 'static>(f: impl Fn() -> F + 'static) {
+    let mut simulation = Simulation::new(1);
+    let node = simulation.add_node(1);
+    run(&mut simulation, node, f);
+}
+
+/// Half of the rows in files, half in memory; every fifth is deleted.
+pub async fn fill(local: &Local) -> BTreeSet<u32> {
+    for k in 0..KEYS {
+        assert!(local.write(k, 10, false).await);
+        if k == KEYS / 2 {
+            local.flush().await;
+        }
+        if k % 5 == 0 {
+            assert!(local.write(k, 20, true).await);
+        }
+    }
+    (0..KEYS).filter(|k| k % 5 != 0).collect()
+}
+
+pub const ONE: fn() -> Ranges = || [vec![TokenRange::ALL], vec![]];
+pub const SPLIT: fn() -> Ranges = || [vec![LOW, HIGH], vec![]];
+pub const APART: fn() -> Ranges = || [vec![LOW], vec![HIGH]];
+pub const ACROSS: fn() -> Ranges = || [vec![HIGH], vec![LOW]];
+pub const GATHERED: fn() -> Ranges = || [vec![], vec![LOW, HIGH]];
+pub const OTHER: fn() -> Ranges = || [vec![], vec![TokenRange::ALL]];
