@@ -253,6 +253,8 @@ pub(crate) async fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>, rpc: &Rc<Rp
     }));
     drop(runtime::spawn(describe_members(shared.clone(), cluster.clone())));
     drop(runtime::spawn(watch_logs(shared.clone(), cluster.clone())));
+    runtime::set_local(cluster.clone());
+    cluster.set_balancing(shared.config.balancing);
     disk_space::watch(shared, &cluster);
     drop(runtime::spawn(disks::retire_when_told(shared.clone(), cluster.clone())));
     let meeting = {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use ::cluster::Cluster;
 use query::Engine;
 use rpc::{Rpc, Tls};
 use tasks::Class;
@@ -44,6 +45,9 @@ async fn take_over(shared: &Shared, config: &Config) {
     follower().set_auto_snapshot(config.auto_snapshot);
     shared.disks.set_policy(config.disk_failure_policy);
     shared.disk_monitor.set_limits(config.disk_limits);
+    if let Some(cluster) = runtime::local::<Cluster>() {
+        cluster.set_balancing(config.balancing);
+    }
     shared.node.slow_request.set(config.slow_request);
     let timeouts = config.timeouts;
     let batch_bytes_max = config.batch_size_fail_threshold;

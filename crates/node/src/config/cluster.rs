@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use ::cluster::Between;
-use ::cluster::Seed;
+use ::cluster::{Balancing, Seed};
 use coordinator::Timeouts;
 use hints::Allowed;
 use rpc::Compression;
@@ -60,6 +60,7 @@ pub(super) struct Cluster {
     pub encryption: Option<Encryption>,
     pub hints: Hints,
     pub clock_limits: ClockLimits,
+    pub balancing: Balancing,
 }
 
 /// What stands for "none given" where an option has no default.
@@ -68,6 +69,29 @@ const NONE: &str = "none";
 const NUM_TOKENS: usize = 16;
 /// How long a node may be down and is still sent what it missed.
 const HINT_WINDOW: Duration = Duration::from_hours(3);
+
+/// How large tablets should be, and how often it is looked.
+fn balancing(options: &mut Options<'_>) -> Balancing {
+    let usual = Balancing::default();
+    let option = "target_tablet_size_in_bytes";
+    let goal = options.get(option, "a size such as 5GiB or 5368709120, or 0", value::size);
+    let tablet_bytes_goal = goal.unwrap_or(usual.tablet_bytes_goal);
+    options.note(option, value::size_text(tablet_bytes_goal));
+    let option = "tablet_load_stats_refresh_interval_in_seconds";
+    let seconds = |text: &str| {
+        text.parse()
+            .ok()
+            .filter(|seconds| *seconds > 0)
+            .map(Duration::from_secs)
+    };
+    let interval = options.get(option, "a number of seconds, at least 1", seconds);
+    let plan_interval = interval.unwrap_or(usual.plan_interval);
+    options.note(option, plan_interval.as_secs());
+    Balancing {
+        tablet_bytes_goal,
+        plan_interval,
+    }
+}
 
 /// The file of GossipingPropertyFileSnitch: its path and text, if it is there.
 pub(super) type Properties<'f> = &'f dyn Fn() -> Option<(PathBuf, String)>;
@@ -116,6 +140,7 @@ impl Cluster {
             compression_algorithms: algorithms(options),
             encryption,
             clock_limits: clock_limits(options),
+            balancing: balancing(options),
             hints: Hints {
                 allowed: hints_allowed(options),
                 window: duration(options, "max_hint_window", HINT_WINDOW, Duration::ZERO),

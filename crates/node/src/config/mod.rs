@@ -174,6 +174,8 @@ pub struct Config {
     pub disk_failure_policy: DiskFailurePolicy,
     /// How full the disks may be.
     pub disk_limits: DiskLimits,
+    /// How this node balances tablets while it leads the metadata group.
+    pub balancing: ::cluster::Balancing,
     /// How long a task of the node is kept after its end.
     pub task_ttl: Duration,
     /// How long a task that an operator asked for is kept after its end.
@@ -374,6 +376,7 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
         uuid_generations: cluster::switch(options, "uuid_sstable_identifiers_enabled", true),
         disk_failure_policy: disk_failure_policy(options),
         disk_limits: disk_limits(options),
+        balancing: cluster.balancing,
         task_ttl: seconds(options, "task_ttl_in_seconds", tasks::TTL_DEFAULT),
         user_task_ttl: seconds(options, "user_task_ttl_in_seconds", tasks::USER_TTL_DEFAULT),
         backend: backend(options),

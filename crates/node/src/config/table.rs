@@ -361,6 +361,11 @@ pub(super) const TABLE: &[Row] = &[
     row("clock_offset_out_of_service", Cluster, Duration, Follows("60000ms, or clock_offset_max when that is longer"), Together,
         "How far the wall clock may be off before the node leaves service", &[]),
 
+    row("target_tablet_size_in_bytes", Cluster, Size, Is("5GiB"), Hangup,
+        "A table is split when its tablets are larger than twice this on average, and merged when they are smaller than half; 0: neither for its size. That of the node that leads the metadata group counts, so it should be the same on all", &[]),
+    row("tablet_load_stats_refresh_interval_in_seconds", Cluster, Seconds, Is("60"), Hangup,
+        "How often the node that leads the metadata group looks how large tablets are, at least 1", &[]),
+
     row("storage_port", Internode, Port, Is("7000"), Together,
         "Port for other nodes", &[]),
     row("ssl_storage_port", Internode, Port, Is("7001"), Together,
