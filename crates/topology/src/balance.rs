@@ -205,6 +205,8 @@ pub struct Deviation {
 pub struct Plan {
     /// In order of importance. Each tablet has one at most.
     pub steps: Vec<Step>,
+    /// The tables that should have another number of tablets, and that number. One without a step waits for moves.
+    pub wanted: Vec<(usize, u32)>,
     /// What is wanted and cannot be done, with the number of tablets.
     pub unmet: Vec<Unmet>,
     /// Tablets whose repair, replication, drain or spread waits because limits are reached.
@@ -246,6 +248,7 @@ pub fn plan(
     planner.scale_shares();
     let (bytes_after, load_after) = planner.deviations();
     Plan {
+        wanted: resizes.iter().map(|resize| planner.wanted(*resize)).collect(),
         steps: planner.steps,
         unmet: planner.unmet.into_list(),
         deferred: planner.deferred,

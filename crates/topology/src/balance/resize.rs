@@ -44,8 +44,8 @@ impl Planner<'_> {
         }
         let copies: usize = tablets.clone().map(|t| self.tablets.replicas(t).len()).sum();
         let per_shard = copies as f64 / shards;
-        // A tablet hotter than the fair load of a shard makes that shard hot wherever it is.
-        let hot = fair_load.max(self.options.load_min);
+        // A tablet hotter than the fair load of a shard makes that shard hot wherever it is. Where each shard has one tablet, none is hot.
+        let hot = (fair_load * (1.0 + self.options.tolerance)).max(self.options.load_min);
         let hottest = tablets.map(|t| self.tablets.load(t)).fold(0.0, f64::max);
         let goal = self.options.tablet_bytes_goal as f64;
         let knows_bytes = goal > 0.0 && input.sizes.len() >= count as usize;
@@ -59,6 +59,15 @@ impl Planner<'_> {
         let may_merge = count > 1 && count / 2 >= input.tablet_count_min && per_shard / 2.0 >= MERGED_PER_SHARD_MIN;
         // The merged tablets must be far from hot.
         (is_small && may_merge && 4.0 * hottest <= hot).then_some(Resize::Merge(table))
+    }
+
+    /// The table, and how many tablets it should have.
+    pub(super) fn wanted(&self, resize: Resize) -> (usize, u32) {
+        let count = |table| self.tablets.of_table(table).len() as u32;
+        match resize {
+            Resize::Split(table) => (table, count(table) * 2),
+            Resize::Merge(table) => (table, count(table) / 2),
+        }
     }
 
     pub(super) fn resize(&mut self, resizes: &[Resize]) {
