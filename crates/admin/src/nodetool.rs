@@ -140,6 +140,7 @@ async fn execute(address: SocketAddr, shows_progress: bool, words: &[String]) ->
             storage::move_tablet(client, [keyspace, table, token, shard], hosts).await
         }
         ("cluster", words) => repair::repair_cluster(client, words).await,
+        ("resizetable", [keyspace, table, count]) => storage::resize_table(client, [keyspace, table, count]).await,
         ("repair", words) => repair::repair(client, words).await,
         ("tabletbalancing", []) => storage::balance(client).await,
         ("tabletbalancing", ["on"]) => storage::set_balanced(client, true).await,

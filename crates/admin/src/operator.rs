@@ -45,7 +45,7 @@ pub trait Operator: Handoff + Control {
     fn confirm_clock(&self) -> Result<(), String>;
 
     /// Where tablets stand with balance.
-    fn balance(&self) -> Balance;
+    fn balance(&self) -> Local<'_, Balance>;
     /// Has tablets move, or not, to be even among nodes and shards.
     fn set_balanced(&self, is_balanced: bool) -> Local<'_, Result<(), String>>;
     /// Makes replicas equal; resolves when they are. The work goes on without.
@@ -97,12 +97,52 @@ pub struct RepairedTable {
 }
 
 /// Where tablets stand with balance.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Balance {
     /// They move to be even among nodes and shards.
     pub is_on: bool,
     /// How many move between nodes now.
     pub moving: usize,
+    /// What the leader of the metadata group found last; or a sentence why that is not known.
+    pub standing: Result<Standing, String>,
+}
+
+/// What the leader of the metadata group found when it looked at all tablets last.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Standing {
+    /// How large tablets should be on average; 0 for any size.
+    pub tablet_bytes_goal: u64,
+    /// How far racks, nodes and shards are from their fair shares of the bytes at most; 0.05 is 5 %.
+    pub bytes_off: [f64; 3],
+    /// The same of the load.
+    pub load_off: [f64; 3],
+    /// What a replication wants and the cluster cannot give, as sentences.
+    pub lacks: Vec<String>,
+    /// Each table that has tablets.
+    pub tables: Vec<TableStanding>,
+}
+
+/// How the tablets of a table stand.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TableStanding {
+    /// Its keyspace.
+    pub keyspace: String,
+    /// Its name.
+    pub table: String,
+    /// How many tablets it has.
+    pub tablets: u32,
+    /// How many it should have.
+    pub wanted: u32,
+    /// How many it has at least.
+    pub least: u32,
+    /// The average bytes of a copy of a tablet.
+    pub average_bytes: u64,
+    /// The bytes of the largest.
+    pub largest_bytes: u64,
+    /// The requests per second of the copy that gets most.
+    pub hottest: f64,
+    /// Why it does not have as many tablets as it should have; empty when it does.
+    pub waits_for: String,
 }
 
 /// Long work that an operator asks for.
@@ -116,6 +156,15 @@ pub enum Work {
         what: Selection,
         /// Whether to flush first.
         flushes: bool,
+    },
+    /// Split each tablet of a table in two, or merge each pair.
+    ResizeTable {
+        /// Of which keyspace.
+        keyspace: String,
+        /// Which table.
+        table: String,
+        /// How many tablets it has then: twice as many as now, or half.
+        tablet_count: u32,
     },
     /// Have a replica of a tablet on another shard of its node, or on another node.
     MoveTablet {

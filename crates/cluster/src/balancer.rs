@@ -7,24 +7,30 @@
 //! An operator can switch off what only makes it more even, splits and merges among it (`Command::Balance`). What a replication or a node that leaves needs goes
 //! on.
 
+use crate::balance_report::TableBalance;
 use crate::command::Command;
+use crate::config::Splits;
 use crate::error::ChangeError;
 use crate::metadata::Metadata;
-use crate::planning::Situation;
+use crate::planning::{Planned, Situation};
 use crate::removal;
 use crate::service::Cluster;
 use crate::survey::Survey;
 use runtime::Instant;
+use schema::TableId;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use topology::{HostId, Limits, TABLET_MOVES};
+use topology::{HostId, Limits, TABLET_MOVES, TabletMap};
 
 /// The longest pause between two looks; changes wake the leader before.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// After a plan of which no command was applied.
 const RETRY: Duration = Duration::from_millis(250);
+
+/// How often it is looked whether members have cut what is to be split.
+const CUT_LOOK: Duration = Duration::from_secs(5);
 
 /// How the leader balances, as its operator set it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,13 +53,31 @@ impl Default for Balancing {
 /// What the last plans were made from.
 #[derive(Default)]
 struct Past {
-    /// The metadata and the live nodes of which nothing followed, and when.
-    settled: Option<(u64, BTreeSet<HostId>, Instant)>,
+    /// The metadata and the live nodes of which nothing followed, since when, and how long that counts.
+    settled: Option<(u64, BTreeSet<HostId>, Instant, Duration)>,
     survey: Option<(Arc<Survey>, BTreeSet<HostId>, Instant)>,
     /// How it was balanced.
     balancing: Option<Balancing>,
+    /// Tables that are to be split, for which members cut their sstables first.
+    splits: Splits,
     /// What cannot be done, as it was logged last.
     lacks: Vec<String>,
+}
+
+impl Past {
+    /// Logs what is another than at the last plan: what cannot be done, and which tables are to be split.
+    fn tell(&mut self, metadata: &Metadata, lacks: Vec<String>, splits: &Splits) {
+        if lacks != self.lacks {
+            for why in &lacks {
+                log::warn!("tablets are not where they should be: {why}");
+            }
+            self.lacks = lacks;
+        }
+        for (table, tablet_count) in splits.iter().filter(|split| !self.splits.contains(split)) {
+            let name = metadata.table_name(*table);
+            log::info!("table {name} is to have {tablet_count} tablets: nodes cut its sstables first");
+        }
+    }
 }
 
 impl Cluster {
@@ -86,8 +110,8 @@ impl Cluster {
         if past.balancing.replace(balancing) != Some(balancing) {
             past.settled = None;
         }
-        let is_settled = |(index, nodes, at): &(u64, BTreeSet<HostId>, Instant)| {
-            *index == metadata.index && *nodes == live && at.elapsed() < balancing.plan_interval
+        let is_settled = |(index, nodes, at, life): &(u64, BTreeSet<HostId>, Instant, Duration)| {
+            *index == metadata.index && *nodes == live && at.elapsed() < *life
         };
         if metadata.tablets.is_empty() || past.settled.as_ref().is_some_and(is_settled) {
             return Outcome::Settled;
@@ -95,7 +119,7 @@ impl Cluster {
         let survey = self.fresh_survey(&metadata, &live, past).await;
         let is_certain = survey.fits(&metadata);
         let situation = Situation {
-            survey,
+            survey: survey.clone(),
             live: live.clone(),
             would_leave: None,
             tablet_bytes_goal: balancing.tablet_bytes_goal,
@@ -105,23 +129,41 @@ impl Cluster {
             move || metadata.plan_moves(&situation, &Limits::default())
         })
         .await;
-        if planned.lacks != past.lacks {
-            for why in &planned.lacks {
-                log::warn!("tablets are not where they should be: {why}");
-            }
-            past.lacks = planned.lacks;
+        let splits = splits_of(&metadata, &planned);
+        self.note_balance(&metadata, &survey, &planned);
+        past.tell(&metadata, planned.lacks, &splits);
+        let is_due = |command: &Command| match command {
+            Command::Resize {
+                table, tablet_count, ..
+            } if splits.contains(&(*table, *tablet_count)) => survey.is_cut(*table, *tablet_count),
+            _ => true,
+        };
+        let (due, waiting): (Vec<Command>, Vec<Command>) = planned.commands.into_iter().partition(is_due);
+        past.splits = splits;
+        if due.is_empty() {
+            let life = match waiting.is_empty() {
+                true => balancing.plan_interval,
+                false => CUT_LOOK.min(balancing.plan_interval / 2),
+            };
+            // While some member follows a split, nobody knows whether another one is wanted. Members that do not know yet what is to be cut are told at once.
+            let is_told = survey.asked_for(&past.splits);
+            past.settled = (is_certain && is_told).then(|| (metadata.index, live, runtime::now(), life));
+            return match is_told {
+                true => Outcome::Settled,
+                false => Outcome::Changed,
+            };
         }
-        if planned.commands.is_empty() {
-            // While some member follows a split, nobody knows whether another one is wanted.
-            past.settled = is_certain.then(|| (metadata.index, live, runtime::now()));
-            return Outcome::Settled;
-        }
+        self.propose_all(&metadata, due).await
+    }
+
+    async fn propose_all(&self, metadata: &Metadata, commands: Vec<Command>) -> Outcome {
         let mut outcome = Outcome::Failed;
-        for command in planned.commands {
-            let resized = resized(&metadata, &command);
-            match self.propose(command).await {
+        for command in commands {
+            let resized = resized(metadata, &command);
+            match self.propose(command.clone()).await {
                 Ok(_) => {
                     outcome = Outcome::Changed;
+                    self.balance_report.borrow_mut().done.count(metadata, &command);
                     if let Some(what) = resized {
                         log::info!("{what}");
                     }
@@ -130,6 +172,31 @@ impl Cluster {
             }
         }
         outcome
+    }
+
+    /// Notes for operators how tablets stand.
+    fn note_balance(&self, metadata: &Metadata, survey: &Survey, planned: &Planned) {
+        let table = |(id, map): (&TableId, &Arc<TabletMap>)| {
+            let figures = survey.of(*id, map);
+            let bytes = figures.map_or(&[][..], |figures| &figures.bytes);
+            let wanted = planned.wanted.get(id).copied();
+            let is_split = wanted.is_some_and(|wanted| wanted > map.tablet_count());
+            TableBalance {
+                table: *id,
+                tablets: map.tablet_count(),
+                wanted: wanted.unwrap_or(map.tablet_count()),
+                least: metadata.tablet_count_min(*id),
+                average_bytes: bytes.iter().sum::<u64>() / u64::from(map.tablet_count()),
+                largest_bytes: bytes.iter().max().copied().unwrap_or(0),
+                hottest: figures.map_or(0.0, |figures| figures.load.iter().copied().fold(0.0, f32::max)),
+                uncut: survey.uncut(*id).filter(|_| is_split),
+            }
+        };
+        let mut report = self.balance_report.borrow_mut();
+        report.tables = metadata.tablets.iter().map(table).collect();
+        report.lacks.clone_from(&planned.lacks);
+        report.tablet_bytes_goal = self.balancing.get().tablet_bytes_goal;
+        [report.bytes, report.load] = planned.deviations;
     }
 
     /// Removes nodes that leave and have nothing left.
@@ -147,16 +214,24 @@ impl Cluster {
         }
     }
 
-    /// What members say of their tablets, not older than half of the time between two plans.
+    /// What members say of their tablets, not older than half of the time between two plans, or than a moment while they cut.
     async fn fresh_survey(&self, metadata: &Metadata, live: &BTreeSet<HostId>, past: &mut Past) -> Arc<Survey> {
         let life = self.balancing.get().plan_interval / 2;
+        let life = if past.splits.is_empty() {
+            life
+        } else {
+            life.min(CUT_LOOK)
+        };
+        let splits = &past.splits;
         let is_fresh = |(survey, nodes, at): &&(Arc<Survey>, BTreeSet<HostId>, Instant)| {
-            nodes == live && at.elapsed() < life && survey.fits(metadata)
+            nodes == live && at.elapsed() < life && survey.fits(metadata) && survey.asked_for(splits)
         };
         if let Some((survey, ..)) = past.survey.as_ref().filter(is_fresh) {
             return survey.clone();
         }
-        let survey = Arc::new(self.survey(metadata, live).await);
+        let former = past.survey.take();
+        let former = former.as_ref().map(|(survey, ..)| &**survey);
+        let survey = Arc::new(self.survey(metadata, live, splits, former).await);
         past.survey = Some((survey.clone(), live.clone(), runtime::now()));
         survey
     }
@@ -175,6 +250,17 @@ impl Cluster {
         self.propose(Command::Balance { is_balanced }).await?;
         Ok(())
     }
+}
+
+/// The tables that are to be split.
+fn splits_of(metadata: &Metadata, planned: &Planned) -> Splits {
+    let split = |command: &Command| match command {
+        Command::Resize {
+            table, tablet_count, ..
+        } if metadata.tablets.get(table)?.tablet_count() < *tablet_count => Some((*table, *tablet_count)),
+        _ => None,
+    };
+    planned.commands.iter().filter_map(split).collect()
 }
 
 /// What a split or a merge changes, in words.

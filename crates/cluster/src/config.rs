@@ -216,8 +216,8 @@ pub type Local<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 /// the newer value. Changes of the metadata do not wait for it, because a request of before may itself wait for a newer value.
 pub struct Drain(pub Local<'static, bool>);
 
-/// How large a tablet is on a node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// How large a tablet is on a node, and how much is asked of it.
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct TabletBytes {
     /// Its table.
     pub table: TableId,
@@ -225,7 +225,32 @@ pub struct TabletBytes {
     pub last: Token,
     /// The bytes of its sstables.
     pub bytes: u64,
+    /// Requests per second, averaged over minutes; None while the node does not know.
+    pub load: Option<f32>,
 }
+
+/// The file system of a node's data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Disk {
+    /// Its size, as far as programs can use it.
+    pub capacity: u64,
+    /// What is in use.
+    pub used: u64,
+}
+
+/// What a node says of its tablets.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct TabletReport {
+    /// Each of them.
+    pub tablets: Vec<TabletBytes>,
+    /// Where they are; None when nobody knows.
+    pub disk: Option<Disk>,
+    /// Of the tables that are about to be split: the bytes of sstables that are still to be cut.
+    pub uncut: Vec<(TableId, u64)>,
+}
+
+/// Tables that are about to be split, and how many tablets they have then.
+pub type Splits = Vec<(TableId, u32)>;
 
 /// Who is told what happens. Lives on shard 0, as [`crate::Cluster`] does.
 pub trait Listener {
@@ -262,8 +287,8 @@ pub trait Listener {
     /// Bytes of the node's sstables: what other members tell their operators.
     fn load(&self) -> Local<'_, u64>;
 
-    /// The bytes of the sstables of each tablet on this node.
-    fn tablet_bytes(&self) -> Local<'_, Vec<TabletBytes>>;
+    /// What the leader plans by. The node cuts the sstables of these tables, and of no others, so that a split finds little to do.
+    fn tablet_report(&self, splits: Splits) -> Local<'_, TabletReport>;
 
     /// Removes what this node has of ranges that it is about to copy, from a time when it owned them before; resolves when that is durable. The error is a sentence.
     fn discard(&self, discard: Discard) -> Local<'_, Result<(), String>>;

@@ -1,5 +1,6 @@
 //! What the fuzzer of nodes' messages needs: real messages to begin with, and the decoders.
 
+use crate::balance_report::BalanceReport;
 use crate::bytes::Malformed;
 use crate::command::{Command, SchemaChange};
 use crate::file;
@@ -96,6 +97,15 @@ pub fn seeds() -> Vec<Vec<u8>> {
         table: schema::TableId(host.0),
         last: types::Token(-7),
         bytes: 300,
+        load: Some(2.5),
+    };
+    let report = crate::config::TabletReport {
+        tablets: vec![tablet],
+        disk: Some(crate::config::Disk {
+            capacity: 1000,
+            used: 300,
+        }),
+        uncut: vec![(tablet.table, 70)],
     };
     let metadata = start();
     let keyspace = schema::Keyspace {
@@ -118,7 +128,10 @@ pub fn seeds() -> Vec<Vec<u8>> {
         JoinAnswer::Welcome(vec![1, 2, 3]).encode(),
         JoinAnswer::Later("later".to_owned()).encode(),
         wire::encode_load(9),
-        wire::encode_tablet_bytes(&[tablet]),
+        wire::encode_tablet_report(&report, false),
+        wire::encode_tablet_report(&report, true),
+        standing(tablet.table).encode(),
+        wire::encode_splits(&vec![(tablet.table, 8)]),
         Greeting { is_open: true }.encode(),
         greeted.encode(),
         wire::encode_run(Run { generation: 3, name: 5 }),
@@ -136,6 +149,25 @@ pub fn seeds() -> Vec<Vec<u8>> {
         seeds.push(change);
     }
     seeds
+}
+
+/// How the tablets of a table stand.
+fn standing(table: schema::TableId) -> BalanceReport {
+    let table = crate::balance_report::TableBalance {
+        table,
+        tablets: 2,
+        wanted: 4,
+        least: 1,
+        average_bytes: 300,
+        largest_bytes: 301,
+        hottest: 1.5,
+        uncut: Some(7),
+    };
+    BalanceReport {
+        tables: vec![table],
+        lacks: vec!["no room".to_owned()],
+        ..BalanceReport::default()
+    }
 }
 
 fn start() -> Metadata {
@@ -163,13 +195,15 @@ pub fn read(bytes: &[u8]) {
     sealed.extend_from_slice(&crc32fast::hash(bytes).to_be_bytes());
     let known = Known::everything();
     let read = |bytes: &[u8]| {
-        let outcomes: [Result<(), Malformed>; 9] = [
+        let outcomes: [Result<(), Malformed>; 11] = [
             State::decode(bytes).map(drop),
             Who::decode(bytes).map(drop),
             wire::decode_join(bytes).map(drop),
             JoinAnswer::decode(bytes).map(drop),
             wire::decode_load(bytes).map(drop),
-            wire::decode_tablet_bytes(bytes).map(drop),
+            wire::decode_tablet_report(bytes).map(drop),
+            wire::decode_splits(bytes).map(drop),
+            BalanceReport::decode(bytes).map(drop),
             Greeting::decode(bytes).map(drop),
             GreetingAnswer::decode(bytes).map(drop),
             wire::decode_run(bytes).map(drop),

@@ -17,6 +17,7 @@
 //!
 //! Lives on shard 0, sees the cluster. docs/dev/cluster.md has the whole picture.
 
+mod balance_report;
 mod balancer;
 mod bytes;
 mod claims;
@@ -56,12 +57,13 @@ mod tokens;
 mod verbs;
 mod wire;
 
+pub use balance_report::{BalanceCounts, BalanceReport, TableBalance};
 pub use balancer::Balancing;
 pub use bytes::Malformed;
 pub use command::{Command, SchemaChange, TableMoves, TabletsChange};
 pub use config::{
-    Between, Config, Drain, FORGET_JOINING_AFTER, Listener, Local, NEWCOMERS_MAX, Reach, SCHEMA_TIMEOUT, TabletBytes,
-    VOTE_AFTER,
+    Between, Config, Disk, Drain, FORGET_JOINING_AFTER, Listener, Local, NEWCOMERS_MAX, Reach, SCHEMA_TIMEOUT, Splits,
+    TabletBytes, TabletReport, VOTE_AFTER,
 };
 pub use consensus::Epoch;
 pub use error::{ChangeError, ClusterError, LoadError};

@@ -10,8 +10,8 @@ use schema::TableId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use topology::{
-    HostId, Limits, MoveStep, NodeInput, NodeNumber, NodeState, Options, Replica, ReplicaList, Replication, Role, Step,
-    TABLET_RESIZES, TABLETS_MAX, TableInput, TabletChange, TabletEdit, TabletId, UnmetReason, plan,
+    Deviation, HostId, Limits, MoveStep, NodeInput, NodeNumber, NodeState, Options, Replica, ReplicaList, Replication,
+    Role, Step, TABLET_RESIZES, TABLETS_MAX, TableInput, TabletChange, TabletEdit, TabletId, UnmetReason, plan,
 };
 
 /// What a plan is made from, besides the metadata.
@@ -35,6 +35,10 @@ pub(crate) struct Planned {
     pub(crate) unmet: BTreeMap<NodeNumber, String>,
     /// What a replication wants and the cluster cannot give, as sentences.
     pub(crate) lacks: Vec<String>,
+    /// How many tablets tables should have; those that are not there should have as many as they have.
+    pub(crate) wanted: BTreeMap<TableId, u32>,
+    /// How far bytes are from the fair shares now, then load.
+    pub(crate) deviations: [Deviation; 2],
 }
 
 impl Metadata {
@@ -63,7 +67,7 @@ impl Metadata {
                     map,
                     replication,
                     sizes: figures.map_or(&[][..], |figures| &figures.bytes),
-                    load: &[],
+                    load: figures.map_or(&[][..], |figures| &figures.load),
                     tablet_count_min: self.tablet_count_min(*table),
                     may_resize: may_resize && figures.is_some_and(Figures::are_complete),
                 }
@@ -114,6 +118,8 @@ impl Metadata {
             commands: steps.commands(self),
             unmet: BTreeMap::new(),
             lacks: Vec::new(),
+            wanted: plan.wanted.iter().map(|(table, count)| (ids[*table], *count)).collect(),
+            deviations: [plan.bytes_before, plan.load_before],
         };
         for missing in &plan.unmet {
             let table = self.table_name(ids[missing.table]);
@@ -157,8 +163,8 @@ impl Metadata {
             .map(|(number, node)| NodeInput {
                 number,
                 role: role(node),
-                capacity_bytes: 0,
-                used_bytes: 0,
+                capacity_bytes: situation.survey.disk(node.host_id).map_or(0, |disk| disk.capacity),
+                used_bytes: situation.survey.disk(node.host_id).map_or(0, |disk| disk.used),
                 replaces: heir_of(node.host_id),
             })
             .collect()
@@ -185,7 +191,7 @@ impl Metadata {
     }
 
     /// How many tablets a table has at least: as many as its keyspace said it begins with.
-    fn tablet_count_min(&self, table: TableId) -> u32 {
+    pub(crate) fn tablet_count_min(&self, table: TableId) -> u32 {
         let table = self.schema.table_by_id(table);
         let keyspace = table.and_then(|table| self.schema.keyspaces.get(&table.keyspace));
         let initial = keyspace.and_then(|keyspace| keyspace.tablets.as_ref()?.get("initial"));

@@ -1,5 +1,6 @@
 //! A node's part in its cluster, running.
 
+use crate::balance_report::BalanceReport;
 use crate::balancer::Balancing;
 use crate::claims::Claims;
 use crate::command::{Command, SchemaChange};
@@ -71,6 +72,8 @@ pub struct Cluster {
     pub(crate) copies: Copies,
     /// How this node balances tablets while it leads.
     pub(crate) balancing: Cell<Balancing>,
+    /// How tablets stood at its last plan.
+    pub(crate) balance_report: RefCell<BalanceReport>,
 }
 
 impl Cluster {

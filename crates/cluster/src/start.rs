@@ -177,6 +177,7 @@ async fn begin(
         is_told_left: Cell::new(false),
         copies: Copies::default(),
         balancing: Cell::default(),
+        balance_report: RefCell::default(),
     });
     cluster.spawn_shared();
     Ok(cluster)

@@ -9,7 +9,7 @@ use rpc::{Handler, RemoteError, Reply, Request};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use topology::{HostId, NodeState};
+use topology::{HostId, NodeState, TABLET_RESIZES};
 use uuid::Uuid;
 
 /// The first verb that [`handler`] answers.
@@ -109,10 +109,18 @@ fn answer(cluster: Rc<Cluster>, request: &Request<'_>) -> Reply {
             let load = cluster.listener.load().await;
             Ok(wire::encode_load(load))
         })),
-        wire::TABLET_BYTES => Reply::Later(Box::pin(async move {
-            let tablets = cluster.listener.tablet_bytes().await;
-            Ok(wire::encode_tablet_bytes(&tablets))
-        })),
+        wire::TABLET_BYTES => match wire::decode_splits(request.body) {
+            Ok(splits) => Reply::Later(Box::pin(async move {
+                let report = cluster.listener.tablet_report(splits).await;
+                let has_more = cluster.has_feature(TABLET_RESIZES);
+                Ok(wire::encode_tablet_report(&report, has_more))
+            })),
+            Err(error) => Reply::Err(RemoteError::failed(error.to_string())),
+        },
+        wire::BALANCE => match cluster.leads() {
+            true => Reply::Now(cluster.own_balance_report().encode()),
+            false => Reply::Err(RemoteError::failed("the node does not lead the metadata group")),
+        },
         wire::GOODBYE => {
             cluster.peers.on_goodbye(from);
             Reply::Later(Box::pin(async move {

@@ -11,10 +11,11 @@
 //! | 107 | call | which run of the sender was noted last; no body; only where the feature `metadata_history` is enabled |
 //! | 108 | call | a node without its metadata asks for it, and for another Raft id; no body; the answer is that to a request to join |
 //! | 109 | call | how many bytes the sstables of the node have; no body |
-//! | 110 | call | how many bytes the sstables of each tablet of the node have; no body; only where the feature `tablet_moves` is enabled |
+//! | 110 | call | how many bytes the sstables of each tablet of the node have; only where the feature `tablet_moves` is enabled. The body names tables that are about to be split, or is empty; where the feature `tablet_resizes` is enabled, the answer has the load of each tablet, the node's disk, and what is still to be cut |
+//! | 111 | call | how tablets stand, by the last plan of the leader, to which it goes; no body |
 
 use crate::bytes::{Decoder, Encoder, Form, Malformed};
-use crate::config::TabletBytes;
+use crate::config::{Disk, Splits, TabletBytes, TabletReport};
 use crate::history::History;
 use crate::lineage::Lineage;
 use crate::metadata::Run;
@@ -38,6 +39,7 @@ pub(crate) const RUN: u16 = 107;
 pub(crate) const REJOIN: u16 = 108;
 pub(crate) const LOAD: u16 = 109;
 pub(crate) const TABLET_BYTES: u16 = 110;
+pub(crate) const BALANCE: u16 = 111;
 
 const fn form(kind: u8, name: &'static str) -> Form {
     Form {
@@ -73,6 +75,12 @@ const GREETING_FORM: Form = form(b'g', "a greeting");
 const GREETING_ANSWER_FORM: Form = form(b'G', "the answer to a greeting");
 const LOAD_FORM: Form = form(b'l', "a node's load");
 const TABLET_BYTES_FORM: Form = form(b'b', "the bytes of a node's tablets");
+/// With the load of each tablet, the node's disk, and what is still to be cut.
+const TABLET_BYTES_FORM_WITH_MORE: Form = Form {
+    format: 2,
+    ..TABLET_BYTES_FORM
+};
+const SPLITS_FORM: Form = form(b'p', "tables that are about to be split");
 const RUN_FORM: Form = form(b'r', "a node's last run");
 
 /// A node's word about itself.
@@ -386,29 +394,101 @@ pub(crate) fn decode_load(bytes: &[u8]) -> Result<u64, Malformed> {
     Ok(load)
 }
 
-pub(crate) fn encode_tablet_bytes(tablets: &[TabletBytes]) -> Vec<u8> {
-    let mut out = Encoder::begin(TABLET_BYTES_FORM);
-    out.count(tablets.len());
-    for tablet in tablets {
+/// What a node says of its tablets; all of it only where it is known that every member reads it.
+pub(crate) fn encode_tablet_report(report: &TabletReport, has_more: bool) -> Vec<u8> {
+    let mut out = Encoder::begin(match has_more {
+        true => TABLET_BYTES_FORM_WITH_MORE,
+        false => TABLET_BYTES_FORM,
+    });
+    out.count(report.tablets.len());
+    for tablet in &report.tablets {
         out.uuid(tablet.table.0);
         out.number(tablet.last.0.cast_unsigned());
         out.number(tablet.bytes);
+        if has_more {
+            out.option(tablet.load, |out, load| out.number(u64::from(load.to_bits())));
+        }
+    }
+    if has_more {
+        out.option(report.disk, |out, disk| {
+            out.number(disk.capacity);
+            out.number(disk.used);
+        });
+        out.count(report.uncut.len());
+        for (table, bytes) in &report.uncut {
+            out.uuid(table.0);
+            out.number(*bytes);
+        }
     }
     out.seal()
 }
 
-pub(crate) fn decode_tablet_bytes(bytes: &[u8]) -> Result<Vec<TabletBytes>, Malformed> {
-    let mut d = Decoder::open(bytes, TABLET_BYTES_FORM)?;
-    let mut tablets = Vec::new();
+pub(crate) fn decode_tablet_report(bytes: &[u8]) -> Result<TabletReport, Malformed> {
+    let mut d = Decoder::open(bytes, TABLET_BYTES_FORM_WITH_MORE)?;
+    let has_more = d.format() >= TABLET_BYTES_FORM_WITH_MORE.format;
+    let mut report = TabletReport::default();
     for _ in 0..d.count()? {
-        tablets.push(TabletBytes {
+        report.tablets.push(TabletBytes {
             table: TableId(d.uuid()?),
             last: Token(d.number()?.cast_signed()),
             bytes: d.number()?,
+            load: match has_more {
+                true => d.option(load)?,
+                false => None,
+            },
         });
     }
+    if has_more {
+        report.disk = d.option(|d| {
+            Ok(Disk {
+                capacity: d.number()?,
+                used: d.number()?,
+            })
+        })?;
+        for _ in 0..d.count()? {
+            report.uncut.push((TableId(d.uuid()?), d.number()?));
+        }
+    }
     d.end()?;
-    Ok(tablets)
+    Ok(report)
+}
+
+fn load(d: &mut Decoder<'_>) -> Result<f32, Malformed> {
+    let bits = u32::try_from(d.number()?).map_err(|e| d.malformed(e))?;
+    let load = f32::from_bits(bits);
+    match load.is_finite() && load >= 0.0 {
+        true => Ok(load),
+        false => Err(d.malformed(format!("{load} requests per second"))),
+    }
+}
+
+/// Tables that are about to be split. No bytes for none: what earlier releases send, and expect.
+pub(crate) fn encode_splits(splits: &Splits) -> Vec<u8> {
+    if splits.is_empty() {
+        return Vec::new();
+    }
+    let mut out = Encoder::begin(SPLITS_FORM);
+    out.count(splits.len());
+    for (table, tablet_count) in splits {
+        out.uuid(table.0);
+        out.number(u64::from(*tablet_count));
+    }
+    out.seal()
+}
+
+pub(crate) fn decode_splits(bytes: &[u8]) -> Result<Splits, Malformed> {
+    if bytes.is_empty() {
+        return Ok(Splits::new());
+    }
+    let mut d = Decoder::open(bytes, SPLITS_FORM)?;
+    let mut splits = Splits::new();
+    for _ in 0..d.count()? {
+        let table = TableId(d.uuid()?);
+        let tablet_count = u32::try_from(d.number()?).map_err(|e| d.malformed(e))?;
+        splits.push((table, tablet_count));
+    }
+    d.end()?;
+    Ok(splits)
 }
 
 /// A node that has started says so.
@@ -471,6 +551,49 @@ impl GreetingAnswer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn report() -> TabletReport {
+        let table = TableId(Uuid::from_u128(7));
+        let tablet = |last, load| TabletBytes {
+            table,
+            last: Token(last),
+            bytes: 300,
+            load,
+        };
+        TabletReport {
+            tablets: vec![tablet(-9, Some(0.5)), tablet(i64::MAX, None)],
+            disk: Some(Disk {
+                capacity: u64::MAX,
+                used: 1,
+            }),
+            uncut: vec![(table, 5)],
+        }
+    }
+
+    #[test]
+    fn a_report_of_tablets_is_read_and_an_earlier_release_is_told_their_bytes_alone() {
+        let bytes = encode_tablet_report(&report(), true);
+        assert_eq!((bytes[1], decode_tablet_report(&bytes)), (2, Ok(report())));
+        let bytes = encode_tablet_report(&report(), false);
+        let mut less = report();
+        less.tablets.iter_mut().for_each(|tablet| tablet.load = None);
+        (less.disk, less.uncut) = (None, Vec::new());
+        assert_eq!((bytes[1], decode_tablet_report(&bytes)), (1, Ok(less)));
+        for load in [f32::NAN, -1.0, f32::INFINITY] {
+            let mut wrong = report();
+            wrong.tablets[0].load = Some(load);
+            let error = decode_tablet_report(&encode_tablet_report(&wrong, true)).expect_err("no such load");
+            assert!(error.to_string().contains("requests per second"), "{error}");
+        }
+    }
+
+    #[test]
+    fn splits_are_read_and_none_are_no_bytes() {
+        let splits = vec![(TableId(Uuid::from_u128(7)), 8), (TableId(Uuid::nil()), u32::MAX)];
+        assert_eq!(decode_splits(&encode_splits(&splits)), Ok(splits));
+        assert_eq!(encode_splits(&Splits::new()), Vec::<u8>::new());
+        assert_eq!(decode_splits(&[]), Ok(Splits::new()));
+    }
 
     #[test]
     fn a_state_with_and_without_health_and_lineage_is_read_and_nothing_shorter_or_longer() {

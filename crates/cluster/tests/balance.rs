@@ -3,7 +3,7 @@
 #[expect(dead_code, reason = "each test file uses a part of it")]
 mod support;
 
-use cluster::{Cluster, TabletBytes};
+use cluster::{Cluster, Disk, TabletBytes};
 use runtime::sim::CrashKind;
 use schema::TableId;
 use std::collections::BTreeMap;
@@ -107,6 +107,7 @@ fn bytes_count_and_not_tablets() {
         table: TABLE,
         last: last(tablet),
         bytes: bytes(tablet),
+        load: None,
     });
     *sea.nodes[0].seen.tablet_bytes.borrow_mut() = sizes.collect();
     sea.make_table(TABLE, &[0], TABLETS);
@@ -136,4 +137,85 @@ fn nothing_moves_for_balance_where_the_operator_wants_none_and_replication_goes_
     let told = sea.on(2, |cluster| async move { cluster.set_balanced(true).await });
     told.expect("it is agreed on");
     expect_counts(&mut sea, "evenly", &[(0, 8), (1, 8), (2, 8), (3, 8)]);
+}
+
+/// The copies that each node has, in order of nodes, when nothing moves any more.
+fn settled(sea: &mut Sea) -> Vec<usize> {
+    let mut still = 0;
+    let mut last = None;
+    for _ in 0..200 {
+        sea.sim.run_for(SECOND);
+        let now = counts(&sea.cluster(0));
+        still = if now.is_some() && now == last { still + 1 } else { 0 };
+        last = now;
+        if still == 15 {
+            break;
+        }
+    }
+    last.expect("nothing moves").into_values().collect()
+}
+
+/// What a node says of the tablets: their bytes, and their load.
+fn say(sea: &Sea, of: impl Fn(u32) -> (u64, f32)) {
+    let width = (1_i128 << 64) / i128::from(TABLETS);
+    let last = |tablet: u32| {
+        let last = i128::from(i64::MIN) + width * i128::from(tablet + 1) - 1;
+        Token(i64::try_from(last).expect("a token"))
+    };
+    let said = (0..TABLETS).map(|tablet| TabletBytes {
+        table: TABLE,
+        last: last(tablet),
+        bytes: of(tablet).0,
+        load: Some(of(tablet).1),
+    });
+    *sea.nodes[0].seen.tablet_bytes.borrow_mut() = said.collect();
+}
+
+#[test]
+fn a_node_with_a_larger_disk_has_as_much_more() {
+    let mut sea = in_one_rack(906, 3);
+    (0..3).for_each(|number| sea.start(number));
+    sea.expect_normal(0..3);
+    let capacity = |tebibytes: u64| {
+        Some(Disk {
+            capacity: tebibytes << 40,
+            used: 1 << 30,
+        })
+    };
+    for (node, tebibytes) in sea.nodes.iter().zip([1, 1, 2]) {
+        node.seen.disk.set(capacity(tebibytes));
+    }
+    say(&sea, |_| (1 << 30, 0.0));
+    sea.make_table(TABLE, &[0], TABLETS);
+    assert_eq!(settled(&mut sea), [4, 4, 8]);
+}
+
+#[test]
+fn a_disk_that_is_almost_full_gets_nothing() {
+    let mut sea = in_one_rack(907, 2);
+    (0..2).for_each(|number| sea.start(number));
+    sea.expect_normal(0..2);
+    for (node, used) in sea.nodes.iter().zip([10, 89]) {
+        let (capacity, used) = (100 << 30, used << 30);
+        node.seen.disk.set(Some(Disk { capacity, used }));
+    }
+    say(&sea, |_| (2 << 30, 0.0));
+    sea.make_table(TABLE, &[0], TABLETS);
+    sea.sim.run_for(60 * SECOND);
+    expect_counts(&mut sea, "node 1 has no room for one more", &[(0, 16)]);
+}
+
+#[test]
+fn the_copies_of_a_hot_tablet_stand_beside_fewer_others() {
+    let mut sea = in_one_rack(908, 4);
+    (0..4).for_each(|number| sea.start(number));
+    sea.expect_normal(0..4);
+    // Every node has four small tablets; four of them get almost all requests, and begin on two nodes. Only bytes are even.
+    say(&sea, |tablet| (1 << 20, if tablet < 4 { 20_000.0 } else { 100.0 }));
+    sea.make_table(TABLE, &[0], TABLETS);
+    settled(&mut sea);
+    let metadata = sea.cluster(0).metadata();
+    let hot = metadata.tablets[&TABLE].tablets().take(4);
+    let nodes: std::collections::BTreeSet<_> = hot.map(|tablet| tablet.replicas[0].node).collect();
+    assert_eq!(nodes.len(), 4, "each hot tablet is on a node of its own");
 }

@@ -568,8 +568,8 @@ impl Listener for NodeListener {
         Box::pin(crate::sizes::has_data())
     }
 
-    fn tablet_bytes(&self) -> Local<'_, Vec<::cluster::TabletBytes>> {
-        Box::pin(crate::sizes::tablet_bytes())
+    fn tablet_report(&self, splits: ::cluster::Splits) -> Local<'_, ::cluster::TabletReport> {
+        Box::pin(crate::sizes::tablet_report(&self.engine, &self.shared.config, splits))
     }
 
     fn load(&self) -> Local<'_, u64> {

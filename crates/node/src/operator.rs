@@ -2,6 +2,7 @@
 //!
 //! Lives on shard 0 and sees the node; what other shards have is asked for by message, and summed.
 
+mod balance;
 mod control;
 mod handoff;
 mod jobs;
@@ -257,11 +258,7 @@ fn merge(whole: &mut Table, part: Table) {
 
 /// Bytes of the node's sstables.
 pub(crate) async fn load() -> u64 {
-    crate::sizes::tablet_bytes()
-        .await
-        .iter()
-        .map(|tablet| tablet.bytes)
-        .sum()
+    crate::sizes::all_bytes().await
 }
 
 fn state(state: topology::NodeState) -> State {
@@ -450,6 +447,7 @@ impl Operator for NodeOperator {
             let node = self.node();
             all.extend(metrics::node::build(&node));
             all.extend(metrics::node::cluster(&node));
+            all.extend(metrics::node::balance(&self.cluster.own_balance_report()));
             all.extend(metrics::node::tasks(&self.shared.tasks.classes()));
             let shared = self.shared.clone();
             all.extend(runtime::offload(move || metrics::node::machine(&shared.config)).await);
@@ -490,12 +488,8 @@ impl Operator for NodeOperator {
         self.cluster.confirm_clock()
     }
 
-    fn balance(&self) -> Balance {
-        let metadata = self.cluster.metadata();
-        Balance {
-            is_on: metadata.is_balanced,
-            moving: metadata.moving().count(),
-        }
+    fn balance(&self) -> Local<'_, Balance> {
+        Box::pin(balance::balance(&self.cluster))
     }
 
     fn set_balanced(&self, is_balanced: bool) -> Local<'_, Result<(), String>> {

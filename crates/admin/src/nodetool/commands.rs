@@ -124,6 +124,8 @@ pub(super) const COMMANDS: &[Command] = &[
         .with("See docs/operating/remove-node.md."),
     command("repair", super::repair::USAGE, "Make the replicas of the node's ranges equal, and print what differed")
         .with("See docs/operating/repair.md."),
+    command("resizetable", "KEYSPACE TABLE TABLETS", "Split each tablet of a table in two, or merge each pair")
+        .with("TABLETS is twice as many as the table has, or half. While balancing is on, the cluster may change it again. See docs/operating/move-tablets.md."),
     command("resumehandoff", "", "Send hints again"),
     command("ring", "[KEYSPACE]", "Print tokens and their nodes"),
     command("setcompactionthroughput", "MB", "Limit what compactions write, in MiB per second; 0 for no limit"),

@@ -1,5 +1,7 @@
 //! Commands about what is stored.
 
+use serde_json::Value;
+
 use super::client::{Client, pairs, string};
 use super::layout::{columns, size};
 use super::tasks::{begin_and_wait, follow};
@@ -64,13 +66,74 @@ pub(super) async fn move_tablet(client: &mut Client, given: [&str; 4], hosts: &[
     Ok(String::new())
 }
 
+/// Splits each tablet of a table in two, or merges each pair.
+pub(super) async fn resize_table(client: &mut Client, given: [&str; 3]) -> Result<String, String> {
+    let [keyspace, table, count] = given.map(escape);
+    let path = format!("/ceto/tasks/resize_table?ks={keyspace}&table={table}&tablet_count={count}");
+    begin_and_wait(client, &path).await?;
+    Ok(String::new())
+}
+
 pub(super) async fn balance(client: &mut Client) -> Result<String, String> {
     let told = client.get("/storage_service/tablets/balancing").await?;
     let state = if told["enabled"] == true { "on" } else { "off" };
-    Ok(format!(
+    let head = format!(
         "Balancing of tablets is {state}\nTablets that move between nodes: {}\n",
         told["moving"]
-    ))
+    );
+    Ok(head + &standing(&told))
+}
+
+/// How tablets stand, by the leader of the metadata group.
+fn standing(told: &Value) -> String {
+    let number = |value: &Value| value.as_u64().unwrap_or(0);
+    let Some(goal) = told["tablet_bytes_goal"].as_u64() else {
+        return match string(&told["unknown"]) {
+            "" => String::new(),
+            why => format!("How tablets stand is not known: {why}\n"),
+        };
+    };
+    let goal = match goal {
+        0 => "any size".to_owned(),
+        goal => size(goal),
+    };
+    let mut out = format!("Size of a tablet that is aimed at: {goal}\n");
+    for (what, name) in [("Bytes", "bytes_off"), ("Load", "load_off")] {
+        let off = |part: &str| told[name][part].as_f64().unwrap_or(0.0) * 100.0;
+        let (rack, node, shard) = (off("rack"), off("node"), off("shard"));
+        out +=
+            &format!("{what} off the fair share by at most: rack {rack:.0} %, node {node:.0} %, shard {shard:.0} %\n");
+    }
+    for why in told["lacks"].as_array().map(Vec::as_slice).unwrap_or_default() {
+        out += &format!("Not where they should be: {}\n", string(why));
+    }
+    let header = [
+        "Table",
+        "Tablets",
+        "At least",
+        "Wanted",
+        "Average",
+        "Largest",
+        "Requests/s",
+        "Waits for",
+    ];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    for table in told["tables"].as_array().map(Vec::as_slice).unwrap_or_default() {
+        rows.push(vec![
+            format!("{}.{}", string(&table["ks"]), string(&table["table"])),
+            number(&table["tablets"]).to_string(),
+            number(&table["least"]).to_string(),
+            number(&table["wanted"]).to_string(),
+            size(number(&table["average_bytes"])),
+            size(number(&table["largest_bytes"])),
+            format!("{:.0}", table["hottest"].as_f64().unwrap_or(0.0)),
+            string(&table["waits_for"]).to_owned(),
+        ]);
+    }
+    if rows.len() > 1 {
+        out += &format!("\n{}", columns(&rows));
+    }
+    out
 }
 
 pub(super) async fn set_balanced(client: &mut Client, is_balanced: bool) -> Result<String, String> {

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::Handler::{Later, Now};
 use super::{Answer, Call, Route, failed};
-use crate::operator::Work;
+use crate::operator::{TableStanding, Work};
 
 pub(super) const ROUTES: &[Route] = &[
     Route::post(
@@ -22,10 +22,20 @@ pub(super) const ROUTES: &[Route] = &[
         ("src_shard", "the shard that has it"),
         ("dst_host", "the host id of the node that gets it"),
     ]),
+    Route::post(
+        "/ceto/tasks/resize_table",
+        "Begin to split each tablet of a table in two, or to merge each pair; answers with the task's id",
+        Now(start_resize),
+    )
+    .takes(&[
+        ("ks", "the keyspace"),
+        ("table", "the table"),
+        ("tablet_count", "twice as many tablets as the table has, or half"),
+    ]),
     Route::get(
         "/storage_service/tablets/balancing",
-        "Whether tablets move to be even among nodes and shards, and how many move between nodes now",
-        Now(balance),
+        "Whether tablets move to be even among nodes and shards, how many move between nodes now, and how the tablets of each table stand",
+        Later(|c| Box::pin(balance(c))),
     ),
     Route::post(
         "/storage_service/tablets/balancing",
@@ -99,9 +109,44 @@ fn start_move(call: &Call) -> Answer {
     Ok(json!(call.operator.start(work).task.to_string()))
 }
 
-fn balance(call: &Call) -> Answer {
-    let balance = call.operator.balance();
-    Ok(json!({ "enabled": balance.is_on, "moving": balance.moving }))
+fn start_resize(call: &Call) -> Answer {
+    let work = Work::ResizeTable {
+        keyspace: parameter(call, "ks", "a keyspace")?,
+        table: parameter(call, "table", "a table")?,
+        tablet_count: parameter(call, "tablet_count", "a number of tablets")?,
+    };
+    Ok(json!(call.operator.start(work).task.to_string()))
+}
+
+async fn balance(call: &Call) -> Answer {
+    let balance = call.operator.balance().await;
+    let mut told = json!({ "enabled": balance.is_on, "moving": balance.moving });
+    match balance.standing {
+        Err(why) => told["unknown"] = json!(why),
+        Ok(standing) => {
+            let off = |[rack, node, shard]: [f64; 3]| json!({ "rack": rack, "node": node, "shard": shard });
+            told["tablet_bytes_goal"] = json!(standing.tablet_bytes_goal);
+            told["bytes_off"] = off(standing.bytes_off);
+            told["load_off"] = off(standing.load_off);
+            told["lacks"] = json!(standing.lacks);
+            told["tables"] = standing.tables.iter().map(table_standing).collect();
+        }
+    }
+    Ok(told)
+}
+
+fn table_standing(table: &TableStanding) -> Value {
+    json!({
+        "ks": table.keyspace,
+        "table": table.table,
+        "tablets": table.tablets,
+        "wanted": table.wanted,
+        "least": table.least,
+        "average_bytes": table.average_bytes,
+        "largest_bytes": table.largest_bytes,
+        "hottest": table.hottest,
+        "waits_for": table.waits_for,
+    })
 }
 
 async fn set_balanced(call: &Call) -> Answer {

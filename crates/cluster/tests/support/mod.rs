@@ -4,7 +4,7 @@ pub mod joins;
 
 use cluster::{
     ChangeError, Cluster, ClusterError, Command, Config, Discard, Drain, Listener, Local, Metadata, RejoinError,
-    SchemaChange, Seed, TabletBytes,
+    SchemaChange, Seed, Splits, TabletBytes, TabletReport,
 };
 use rpc::Rpc;
 use runtime::ShardId;
@@ -101,6 +101,13 @@ pub struct Seen {
     pub tablet_bytes: RefCell<Vec<TabletBytes>>,
     /// Tables whose bytes are spread evenly over their tablets, and how many a copy of all tablets has.
     pub table_bytes: RefCell<BTreeMap<TableId, u64>>,
+    /// What the node says of its disk.
+    pub disk: Cell<Option<cluster::Disk>>,
+    /// What the node was told last that is to be split, and what it says that it has still to cut.
+    pub told_splits: RefCell<Splits>,
+    pub uncut_bytes: Cell<u64>,
+    /// How long the node takes to follow a change of a table's tablets.
+    pub follow_delay: Cell<Duration>,
     /// So many attempts to copy fail.
     pub copies_that_fail: Cell<u32>,
     last: RefCell<Option<Arc<Metadata>>>,
@@ -118,8 +125,16 @@ impl Listener for Notes {
             if let Some(last) = &*self.0.last.borrow() {
                 assert!(next.index > last.index, "changes come in order, each once");
             }
-            *self.0.last.borrow_mut() = Some(next);
             runtime::sleep(Duration::from_millis(1)).await;
+            let counts = |metadata: &Metadata| -> Vec<u32> {
+                let maps = metadata.tablets.values();
+                maps.map(|map| map.tablet_count()).collect()
+            };
+            let is_resized = (self.0.last.borrow().as_ref()).is_some_and(|last| counts(last) != counts(&next));
+            if is_resized {
+                runtime::sleep(self.0.follow_delay.get()).await;
+            }
+            *self.0.last.borrow_mut() = Some(next);
             let seen = self.0.clone();
             Drain(Box::pin(async move {
                 let deadline = runtime::now() + OLD_REQUESTS_WAIT;
@@ -169,20 +184,28 @@ impl Listener for Notes {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn tablet_bytes(&self) -> Local<'_, Vec<TabletBytes>> {
-        let mut said = self.0.tablet_bytes.borrow().clone();
+    fn tablet_report(&self, splits: Splits) -> Local<'_, TabletReport> {
+        let mut tablets = self.0.tablet_bytes.borrow().clone();
         let metadata = self.0.last.borrow().clone();
         for (table, total) in self.0.table_bytes.borrow().iter() {
             let Some(map) = metadata.as_ref().and_then(|metadata| metadata.tablets.get(table)) else {
                 continue;
             };
-            said.extend(map.tablets().map(|tablet| TabletBytes {
+            tablets.extend(map.tablets().map(|tablet| TabletBytes {
                 table: *table,
                 last: map.token_range(tablet.id).expect("it is of the map").1,
                 bytes: total / u64::from(map.tablet_count()),
+                load: None,
             }));
         }
-        Box::pin(std::future::ready(said))
+        let uncut = splits.iter().map(|(table, _)| (*table, self.0.uncut_bytes.get()));
+        let report = TabletReport {
+            tablets,
+            disk: self.0.disk.get(),
+            uncut: uncut.collect(),
+        };
+        *self.0.told_splits.borrow_mut() = splits;
+        Box::pin(std::future::ready(report))
     }
 
     fn load(&self) -> Local<'_, u64> {

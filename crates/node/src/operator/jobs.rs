@@ -8,6 +8,7 @@ use admin::operator::{Selection, Started, Work};
 use cluster::{Cluster, NodeMove, ShardMove};
 use query::Engine;
 use replica::kinds;
+use schema::TableId;
 use tasks::{Kind, Origin, Spec, Task, Tasks};
 use topology::HostId;
 use types::Token;
@@ -28,6 +29,10 @@ pub(super) fn start(engine: &Rc<Engine>, cluster: &Rc<Cluster>, tasks: &Arc<Task
             let (keyspaces, tables) = (vec![keyspace.clone()], vec![table.clone()]);
             (&kinds::MOVE_TABLET, Selection { keyspaces, tables })
         }
+        Work::ResizeTable { keyspace, table, .. } => {
+            let (keyspaces, tables) = (vec![keyspace.clone()], vec![table.clone()]);
+            (&kinds::RESIZE_TABLE, Selection { keyspaces, tables })
+        }
     };
     let scope = match (what.keyspaces.len(), what.tables.len()) {
         (1, 1) => "table",
@@ -43,6 +48,7 @@ pub(super) fn start(engine: &Rc<Engine>, cluster: &Rc<Cluster>, tasks: &Arc<Task
             ..
         } => format!("token {token} to shard {to} of node {host}"),
         Work::MoveTablet { token, to, .. } => format!("token {token} to shard {to}"),
+        Work::ResizeTable { tablet_count, .. } => format!("to {tablet_count} tablets"),
         Work::Flush(_) | Work::Compact { .. } => String::new(),
     };
     let spec = Spec {
@@ -80,6 +86,20 @@ async fn execute(engine: &Rc<Engine>, cluster: &Rc<Cluster>, task: &Task, work: 
             compact(what, task.as_origin()).await
         }
         Work::Snapshot { tag, ttl, what } => snapshots::take(engine, tag, ttl, what, task).await,
+        Work::ResizeTable {
+            keyspace,
+            table,
+            tablet_count,
+        } => {
+            task.set_total(1);
+            let known = table_id(engine, &keyspace, &table)?;
+            let resized = cluster
+                .resize(known, tablet_count, runtime::now() + MOVE_WAIT_MAX)
+                .await;
+            resized.inspect_err(|e| log::warn!("cannot resize {keyspace}.{table}: {e}"))?;
+            task.advance(1);
+            Ok(())
+        }
         Work::MoveTablet {
             keyspace,
             table,
@@ -90,18 +110,13 @@ async fn execute(engine: &Rc<Engine>, cluster: &Rc<Cluster>, task: &Task, work: 
             to,
         } => {
             task.set_total(1);
-            let schema = engine.schema();
-            let known = schema
-                .keyspaces
-                .get(&keyspace)
-                .and_then(|known| known.tables.get(&table));
-            let known = known.ok_or_else(|| format!("there is no table {keyspace}.{table}"))?;
+            let known = table_id(engine, &keyspace, &table)?;
             let host_id = host_id.map_or(cluster.host_id(), HostId);
             let deadline = runtime::now() + MOVE_WAIT_MAX;
             let moved = match to_host {
                 Some(other) => {
                     let wanted = NodeMove {
-                        table: known.id,
+                        table: known,
                         token: Token(token),
                         from: host_id,
                         from_shard: from,
@@ -112,7 +127,7 @@ async fn execute(engine: &Rc<Engine>, cluster: &Rc<Cluster>, task: &Task, work: 
                 }
                 None => {
                     let wanted = ShardMove {
-                        table: known.id,
+                        table: known,
                         token: Token(token),
                         host_id,
                         from,
@@ -126,6 +141,14 @@ async fn execute(engine: &Rc<Engine>, cluster: &Rc<Cluster>, task: &Task, work: 
             Ok(())
         }
     }
+}
+
+fn table_id(engine: &Engine, keyspace: &str, table: &str) -> Result<TableId, String> {
+    let schema = engine.schema();
+    let known = schema.keyspaces.get(keyspace).and_then(|known| known.tables.get(table));
+    known
+        .map(|known| known.id)
+        .ok_or_else(|| format!("there is no table {keyspace}.{table}"))
 }
 
 /// The bytes of the tables that are meant, in memtables and in sstables before compression.

@@ -57,6 +57,60 @@ pub(in crate::operator) fn tasks(classes: &[ClassStatus]) -> Vec<Metric> {
     metrics
 }
 
+/// What the node did as the leader so that tablets are even, and how even they were at its last look.
+pub(in crate::operator) fn balance(report: &cluster::BalanceReport) -> Vec<Metric> {
+    let done = report.done;
+    let counted = [
+        (
+            "balance_moves_total",
+            "Moves of tablets between nodes that the node began as the leader of the metadata group.",
+            done.moves,
+        ),
+        (
+            "balance_shard_moves_total",
+            "Moves of tablets between shards that the node had done as the leader of the metadata group.",
+            done.shard_moves,
+        ),
+        (
+            "balance_splits_total",
+            "Tables whose tablets the node had split as the leader of the metadata group.",
+            done.splits,
+        ),
+        (
+            "balance_merges_total",
+            "Tables whose tablets the node had merged as the leader of the metadata group.",
+            done.merges,
+        ),
+    ];
+    let mut metrics: Vec<Metric> = counted
+        .into_iter()
+        .map(|(name, help, count)| metric(name, help, Labels::new(), Value::Counter(count)))
+        .collect();
+    let off = [
+        (
+            "balance_bytes_off_ratio",
+            "Largest relative distance from the fair share of the bytes of tablets, as the node saw it last as the leader.",
+            report.bytes,
+        ),
+        (
+            "balance_load_off_ratio",
+            "Largest relative distance from the fair share of the load of tablets, as the node saw it last as the leader.",
+            report.load,
+        ),
+    ];
+    for (name, help, deviation) in off {
+        let parts = [
+            ("rack", deviation.rack),
+            ("node", deviation.node),
+            ("shard", deviation.shard),
+        ];
+        metrics.extend(
+            parts.map(|(kind, ratio)| metric(name, help, vec![("kind", kind.to_owned())], Value::Gauge(ratio))),
+        );
+    }
+    metrics
+}
+
 /// Hinted handoff: whether it is enabled, and what waits; a line for each node that hints wait for.
 pub(in crate::operator) fn handoff(state: &State, pending: &[Pending], missed: &[MissedWrites]) -> Vec<Metric> {
     let first_missed = missed.iter().map(|missed| missed.first.into()).min();
