@@ -279,6 +279,19 @@ fn a_table_is_split_when_every_node_has_cut_its_sstables() {
             .collect::<Vec<_>>()
     };
     assert_eq!(told(&sea), vec![vec![(TABLE, 4)]; 3]);
+    for number in 0..3 {
+        let report = sea.on(number, |cluster| async move { cluster.balance_report().await });
+        let report = report.expect("the leader is asked");
+        let [table] = &report.tables[..] else {
+            panic!("{report:?}");
+        };
+        assert_eq!(
+            (table.tablets, table.wanted, table.uncut),
+            (2, 4, Some(10 * GIB)),
+            "by node {number}"
+        );
+        assert_eq!((table.average_bytes, report.tablet_bytes_goal), (15 * GIB, 5 * GIB));
+    }
     // The leader dies, and the next one goes on.
     sea.expect_voters(3);
     let leader = sea.cluster(0).status().leader.expect("somebody leads");
@@ -294,6 +307,10 @@ fn a_table_is_split_when_every_node_has_cut_its_sstables() {
     expect_count(&mut sea, "it has cut it", 4);
     sea.sim.run_for(30 * SECOND);
     assert_eq!(told(&sea), vec![vec![]; 3], "nothing is to be cut any more");
+    let report = sea.on(1, |cluster| async move { cluster.balance_report().await });
+    let report = report.expect("the leader is asked");
+    assert_eq!((report.tables[0].wanted, report.tables[0].uncut), (4, None));
+    assert_eq!(report.done.splits, 1);
 }
 
 #[test]
