@@ -1,0 +1,198 @@
+//! Tables that are split and merged on whole nodes, with everything that is known of their rows: conditional statements, counters, truncations, batches and hints.
+
+use std::time::Duration;
+
+use runtime::StopPoint;
+use runtime::sim::{CrashKind, Stop};
+use sim::client::Answer;
+use sim::cluster::ClusterSetup;
+use sim::story::{ALL, ONE, QUORUM, Story};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// Rows of each table.
+const ROWS: i32 = 24;
+
+/// Three nodes of two shards, with tables of two tablets and three copies each.
+fn begin(seed: u64) -> Story {
+    let setup = ClusterSetup {
+        shards: vec![2; 3],
+        ..Story::setup(3)
+    };
+    let mut story = Story::begin(seed, &setup);
+    let replication = "{'class': 'NetworkTopologyStrategy', 'datacenter1': 3}";
+    let keyspace = format!("CREATE KEYSPACE sea WITH replication = {replication} AND tablets = {{'initial': 2}}");
+    story.must(0, &keyspace, ALL);
+    story.must(0, "CREATE TABLE sea.t (k int PRIMARY KEY, n int)", ALL);
+    story.must(0, "CREATE TABLE sea.l (k int PRIMARY KEY, n int)", ALL);
+    story.must(0, "CREATE TABLE sea.c (k int PRIMARY KEY, n counter)", ALL);
+    story
+}
+
+/// One more round on every row: a plain write, a conditional one and an addition, by one node after the other of those that serve.
+fn write(story: &mut Story, round: i32, nodes: &[usize]) {
+    for k in 0..ROWS {
+        let node = nodes[k as usize % nodes.len()];
+        let plain = format!("INSERT INTO sea.t (k, n) VALUES ({k}, {round})");
+        story.must(node, &plain, QUORUM);
+        let conditional = match round {
+            1 => format!("INSERT INTO sea.l (k, n) VALUES ({k}, 1) IF NOT EXISTS"),
+            _ => format!("UPDATE sea.l SET n = {round} WHERE k = {k} IF n = {}", round - 1),
+        };
+        story.must(node, &conditional, QUORUM);
+        story.must(node, &format!("UPDATE sea.c SET n = n + 1 WHERE k = {k}"), QUORUM);
+    }
+}
+
+/// Every row is as of a round, wherever it is read.
+#[track_caller]
+fn check(story: &mut Story, round: i32, levels: &[u16]) {
+    for level in levels {
+        for k in 0..ROWS {
+            for node in 0..3 {
+                let read = |table: &str| format!("SELECT n FROM sea.{table} WHERE k = {k}");
+                assert_eq!(
+                    story.must(node, &read("t"), *level),
+                    Some(round),
+                    "row {k} by node {node} at {level}"
+                );
+                assert_eq!(
+                    story.must(node, &read("l"), *level),
+                    Some(round),
+                    "conditional row {k} by node {node} at {level}"
+                );
+                let count = format!("SELECT CAST(n AS int) AS n FROM sea.c WHERE k = {k}");
+                assert_eq!(
+                    story.must(node, &count, *level),
+                    Some(round),
+                    "counter {k} by node {node} at {level}"
+                );
+            }
+        }
+    }
+    let whole = story.must(1, "SELECT CAST(COUNT(*) AS int) AS n FROM sea.t", QUORUM);
+    assert_eq!(whole, Some(ROWS), "a scan finds each row once");
+}
+
+/// Has a table of the keyspace resized, by an operator of a node. The task is not waited for.
+fn resize(story: &mut Story, node: usize, table: &str, tablets: u32) {
+    let request = format!("POST /ceto/tasks/resize_table?ks=sea&table={table}&tablet_count={tablets}");
+    story.cluster.order(node, &request);
+}
+
+/// Every node says that a table has so many tablets.
+#[track_caller]
+fn expect_tablets(story: &mut Story, table: &str, tablets: usize) {
+    let read = format!(
+        "SELECT last_token FROM system.tablets WHERE keyspace_name = 'sea' AND table_name = '{table}' ALLOW FILTERING"
+    );
+    for node in 0..3 {
+        let mut found = 0;
+        for _ in 0..60 {
+            if let Some(Answer::Rows(rows, _)) = story.ask(node, &read, ONE) {
+                found = rows.len();
+            }
+            if found == tablets {
+                break;
+            }
+            story.cluster.sim.run_for(SECOND);
+        }
+        assert_eq!(found, tablets, "tablets of {table} by node {node}");
+    }
+}
+
+const TABLES: [&str; 3] = ["t", "l", "c"];
+
+#[test]
+fn rows_proposals_and_counters_survive_splits_and_merges() {
+    let mut story = begin(40);
+    write(&mut story, 1, &[0, 1, 2]);
+    let mut round = 1;
+    // The two that a table begins with are on different shards, so they are not merged.
+    for tablets in [4, 8, 4, 2, 4, 2] {
+        for (node, table) in TABLES.into_iter().enumerate() {
+            resize(&mut story, node, table, tablets);
+        }
+        round += 1;
+        write(&mut story, round, &[0, 1, 2]);
+        for table in TABLES {
+            expect_tablets(&mut story, table, tablets as usize);
+        }
+        if tablets % 4 == 0 {
+            for node in 0..3 {
+                story.operate(node, "POST /storage_service/flush");
+            }
+        }
+        check(&mut story, round, &[QUORUM]);
+    }
+    check(&mut story, round, &[ALL, ONE]);
+}
+
+#[test]
+fn a_split_while_a_node_is_down_loses_no_hint_and_no_truncation() {
+    let mut story = begin(41);
+    write(&mut story, 1, &[0, 1, 2]);
+    story.must(0, "CREATE TABLE sea.gone (k int PRIMARY KEY, n int)", ALL);
+    for k in 0..ROWS {
+        story.must(0, &format!("INSERT INTO sea.gone (k, n) VALUES ({k}, 1)"), ALL);
+    }
+    story.cluster.crash(2, CrashKind::Kill);
+    story.cluster.sim.run_for(20 * SECOND);
+    for table in TABLES {
+        resize(&mut story, 0, table, 4);
+    }
+    resize(&mut story, 0, "gone", 4);
+    story.cluster.sim.run_for(5 * SECOND);
+    write(&mut story, 2, &[0, 1]);
+    story.restart(2).expect("it starts");
+    for table in TABLES {
+        expect_tablets(&mut story, table, 4);
+    }
+    story.must(1, "TRUNCATE sea.gone", ALL);
+    resize(&mut story, 2, "gone", 2);
+    expect_tablets(&mut story, "gone", 2);
+    story.cluster.sim.run_for(60 * SECOND);
+    check(&mut story, 2, &[ONE, QUORUM]);
+    for node in 0..3 {
+        for k in 0..ROWS {
+            let read = format!("SELECT n FROM sea.gone WHERE k = {k}");
+            assert_eq!(story.must(node, &read, ONE), None, "row {k} is back on node {node}");
+        }
+    }
+}
+
+#[test]
+fn no_crash_at_any_step_of_a_split_loses_or_doubles_anything() {
+    let points = [StopPoint::SstableCut, StopPoint::TabletFlushed, StopPoint::TabletSealed];
+    for (seed, point) in (42..).zip(points.into_iter().chain(points)) {
+        let mut story = begin(seed);
+        write(&mut story, 1, &[0, 1, 2]);
+        for node in 0..3 {
+            story.operate(node, "POST /storage_service/flush");
+        }
+        let struck = usize::try_from(seed % 3).expect("three nodes");
+        let kind = if seed % 2 == 0 {
+            CrashKind::PowerLoss
+        } else {
+            CrashKind::Kill
+        };
+        let machine = story.cluster.machine(struck);
+        story.cluster.sim.stop_at(machine, point, 0, Stop::Crash(kind));
+        let operator = (struck + 1) % 3;
+        for table in TABLES {
+            resize(&mut story, operator, table, 4);
+        }
+        story.cluster.sim.run_for(20 * SECOND);
+        assert!(
+            !story.is_served(struck),
+            "seed {seed}: node {struck} has not come to {point:?}"
+        );
+        let others: Vec<usize> = (0..3).filter(|node| *node != struck).collect();
+        write(&mut story, 2, &others);
+        story.restart(struck).expect("it starts");
+        for table in TABLES {
+            expect_tablets(&mut story, table, 4);
+        }
+        story.cluster.sim.run_for(60 * SECOND);
+        check(&mut story, 2, &[QUORUM, ALL]);
+    }
+}
