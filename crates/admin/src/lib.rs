@@ -14,6 +14,7 @@ pub mod fuzz;
 pub mod handoff;
 pub mod http;
 pub mod nodetool;
+pub mod operations;
 pub mod operator;
 pub mod prometheus;
 mod rest;
@@ -25,6 +26,7 @@ use runtime::net::TcpListener;
 pub use control::Control;
 pub use distribution::Distribution;
 pub use handoff::Handoff;
+pub use operations::Operations;
 pub use operator::Operator;
 
 /// Answers the REST API. To be spawned; ends never.

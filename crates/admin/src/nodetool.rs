@@ -10,6 +10,7 @@ mod control;
 mod handoff;
 mod layout;
 mod loggers;
+mod operations;
 mod repair;
 mod storage;
 mod tables;
@@ -115,8 +116,10 @@ async fn execute(address: SocketAddr, shows_progress: bool, words: &[String]) ->
         ("confirmclock", []) => cluster::confirm_clock(client).await,
         ("info", _) => cluster::info(client).await,
         ("netstats", _) => cluster::net_stats(client).await,
-        ("decommission", []) => cluster::decommission(client).await,
-        ("removenode", [host_id]) => cluster::remove_node(client, host_id).await,
+        ("decommission", []) => operations::decommission(client).await,
+        ("decommission", ["--abort"]) => operations::stay(client).await,
+        ("removenode", words) if !words.is_empty() => operations::remove_node(client, words).await,
+        ("excludenode", hosts) if !hosts.is_empty() => operations::exclude_nodes(client, hosts).await,
         ("version", []) => cluster::version(client).await,
         ("proxyhistograms", []) => cluster::proxy_histograms(client).await,
         ("enablehandoff", []) => handoff::enable(client, true).await,

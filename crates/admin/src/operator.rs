@@ -15,12 +15,13 @@ use uuid::Uuid;
 use crate::control::Control;
 use crate::distribution::Distribution;
 use crate::handoff::Handoff;
+use crate::operations::Operations;
 
 /// A future of this shard that borrows.
 pub type Local<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// A node, as its operator sees it. Lives on shard 0, sees the node, and of the cluster what the node knows.
-pub trait Operator: Handoff + Control {
+pub trait Operator: Handoff + Control + Operations {
     /// The node and its cluster.
     fn node(&self) -> Node;
     /// All keyspaces, by name.
@@ -52,10 +53,6 @@ pub trait Operator: Handoff + Control {
     fn repair(&self, wanted: Repairs) -> Local<'_, Result<Vec<RepairedTable>, String>>;
     /// Has every node repair its ranges of these tables, all of users if none are named; resolves when none is left, with how many there were.
     fn repair_cluster(&self, what: Selection) -> Local<'_, Result<u64, String>>;
-    /// Has this node give its tablets to others and leave the cluster; resolves when it has left.
-    fn decommission(&self) -> Local<'_, Result<(), String>>;
-    /// Removes a member that is down, for ever; resolves when the others have rebuilt the copies that it had.
-    fn remove_node(&self, host_id: Uuid) -> Local<'_, Result<(), String>>;
     /// Waits until the node has all metadata that was agreed on anywhere before.
     fn barrier(&self) -> Local<'_, Result<(), String>>;
 }
@@ -282,6 +279,10 @@ pub struct Member {
     pub state: State,
     /// Whether it answers.
     pub is_live: bool,
+    /// Whether it is a zero-token node.
+    pub is_zero_token: bool,
+    /// Whether an operator has excluded it: it is down for ever.
+    pub is_excluded: bool,
     /// Whether its commitlog takes writes, as far as it has not said otherwise.
     pub takes_writes: bool,
     /// How full its disks are, as far as it has said.

@@ -9,6 +9,7 @@ mod handoff;
 mod health;
 mod loggers;
 mod metrics;
+mod operations;
 mod repairs;
 mod route;
 mod storage;
@@ -42,9 +43,10 @@ pub(crate) enum Handler {
     Later(for<'a> fn(&'a Call) -> Local<'a, Answer>),
 }
 
-pub(crate) const ROUTES: [&[Route]; 11] = [
+pub(crate) const ROUTES: [&[Route]; 12] = [
     route::ROUTES_OF_INDEX,
     cluster::ROUTES,
+    operations::ROUTES,
     control::ROUTES,
     storage::ROUTES,
     tablets::ROUTES,

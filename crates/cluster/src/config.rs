@@ -126,8 +126,12 @@ pub struct Config {
     pub reach: Reach,
     /// Whether it takes its part of the ring.
     pub auto_bootstrap: bool,
+    /// Whether it may own anything: tokens, tablets, copies. A zero-token node does not.
+    pub joins_ring: bool,
     /// The member whose place this node takes when it joins.
     pub replaces: Option<Replaced>,
+    /// Other dead members, which are excluded when this node joins.
+    pub ignores: Vec<Replaced>,
     /// What its release can do. A field of a record that came with another feature is unknown to the node.
     pub features: BTreeSet<String>,
     /// Its release.
@@ -189,7 +193,9 @@ impl Config {
                 compression: Between::Nobody,
             },
             auto_bootstrap: true,
+            joins_ring: true,
             replaces: None,
+            ignores: Vec::new(),
             features: BTreeSet::new(),
             release: "0".to_owned(),
             initial_schema: schema,

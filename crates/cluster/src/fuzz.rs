@@ -37,7 +37,7 @@ pub fn join(request: &JoinRequest) -> (u16, Vec<u8>) {
 /// The verb of the group's messages.
 pub const RAFT: u16 = wire::RAFT;
 
-fn sample_request(address: SocketAddr) -> JoinRequest {
+pub(crate) fn sample_request(address: SocketAddr) -> JoinRequest {
     JoinRequest {
         cluster_name: "sea".to_owned(),
         cluster_id: Some(Uuid::from_u128(5)),
@@ -59,7 +59,9 @@ fn sample_request(address: SocketAddr) -> JoinRequest {
         },
         wall_clock: std::time::Duration::from_secs(1),
         auto_bootstrap: true,
+        joins_ring: false,
         replaces: Some(topology::Replaced::Host(HostId(Uuid::from_u128(9)))),
+        ignored: vec![topology::Replaced::Address(address.ip())],
     }
 }
 

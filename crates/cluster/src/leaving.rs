@@ -13,6 +13,7 @@ use crate::metadata::Metadata;
 use crate::planning::Situation;
 use crate::removal;
 use crate::service::Cluster;
+use crate::start::wanted_tokens;
 use topology::{HostId, Limits, NodeState, Role, TopologyCommand};
 
 impl Cluster {
@@ -36,7 +37,9 @@ impl Cluster {
         if let Err(why) = removal::check_ring(&metadata, host_id, false) {
             return refused(why);
         }
-        if let Some(why) = self.why_it_cannot_leave(&metadata, host_id, Role::Drains) {
+        // A zero-token node has nothing that must go anywhere.
+        let is_empty = metadata.topology.is_zero_token(host_id);
+        if !is_empty && let Some(why) = self.why_it_cannot_leave(&metadata, host_id, Role::Drains) {
             return refused(why);
         }
         let state = NodeState::Leaving;
@@ -44,6 +47,53 @@ impl Cluster {
             .await?;
         log::info!("this node gives its tablets to others and leaves the cluster");
         self.has_left(host_id).await
+    }
+
+    /// Has a node that leaves stay. What it has given away already comes back by balance.
+    ///
+    /// # Errors
+    /// When it cannot stay, with the reason: it is lost, or its ranges of the token ring belong to others already.
+    pub async fn stay(&self, host_id: HostId) -> Result<(), ChangeError> {
+        let metadata = self.barrier().await?;
+        let refused = |why: String| Err(ChangeError::Refused(why));
+        let topology = &metadata.topology;
+        let node = match topology.node(host_id) {
+            Some(node) if node.state == NodeState::Leaving => node,
+            Some(node) => return refused(format!("node {host_id} does not leave: it is {}", node.state)),
+            None => return refused(format!("host id {host_id} is not a member of this cluster")),
+        };
+        if topology.is_lost(node) {
+            return refused(format!(
+                "node {host_id} is down for ever by an operator's word, and the others rebuild its copies: that does not go back"
+            ));
+        }
+        let has_given_all = format!(
+            "the ranges of the token ring that node {host_id} had belong to others already: let it leave, and let it join again on an empty data directory"
+        );
+        let mut tokens = Vec::new();
+        if node.tokens.is_empty() && !topology.is_zero_token(host_id) {
+            if metadata.has_ring_data() {
+                return refused(has_given_all);
+            }
+            if host_id != self.config.host_id {
+                return refused(format!("node {host_id} takes its tokens back: ask that node itself"));
+            }
+            if self.config.auto_bootstrap {
+                tokens = wanted_tokens(&self.config);
+            }
+        }
+        match self
+            .propose(Command::Topology(TopologyCommand::Stay { host_id, tokens }))
+            .await
+        {
+            Ok(_) => {
+                log::info!("node {host_id} stays in the cluster: what it has left comes back by balance");
+                Ok(())
+            }
+            // The next owners are read already.
+            Err(ChangeError::Conflict) => refused(has_given_all),
+            Err(error) => Err(error),
+        }
     }
 
     /// Why not everything of a node can go elsewhere.
@@ -82,7 +132,7 @@ impl Cluster {
                 // It leaves when the token ring has come to rest.
                 Some(NodeState::Normal) if node.is_some_and(|node| node.loss.is_some()) => {}
                 Some(NodeState::Left) | None => return Ok(()),
-                Some(_) => return Err(ChangeError::Refused(format!("node {host} was told to stay"))),
+                Some(_) => return Err(ChangeError::Refused(format!("an operator had node {host} stay"))),
             }
             if self.is_stopping.get() {
                 let why = "this node stops; the other one goes on leaving".to_owned();

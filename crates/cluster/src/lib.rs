@@ -25,6 +25,7 @@ mod command;
 mod config;
 mod drain;
 mod error;
+mod excluding;
 mod features;
 mod file;
 #[doc(hidden)]
@@ -69,7 +70,7 @@ pub use consensus::Epoch;
 pub use error::{ChangeError, ClusterError, LoadError};
 pub use features::{
     DISK_LEVELS, FEATURES, METADATA_HISTORY, NODE_HEALTH, ORDERLY_START, ORDERLY_STOP, PER_PARTITION_RATE_LIMIT,
-    SHARD_MOVES, TABLET_MOVES, TABLET_RESIZES, UNWRITTEN_PROMISES,
+    SHARD_MOVES, TABLET_MOVES, TABLET_RESIZES, TOPOLOGY_OPERATIONS, UNWRITTEN_PROMISES,
 };
 pub use file::{Written, load};
 pub use history::History;

@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use topology::{HostId, NodeNumber, NodeState, TabletMap, Topology, TopologyCommand};
+use types::Token;
 
 /// How many rejected commands are remembered.
 pub const REJECTED_MAX: usize = 256;
@@ -274,6 +275,9 @@ impl Metadata {
                 "a node becomes an owner of the token ring when the change of the ring ends",
             ));
         }
+        if let TopologyCommand::Stay { host_id, tokens } = command {
+            self.check_stay(*host_id, tokens)?;
+        }
         let mut topology = Topology::clone(&self.topology);
         let applied = match command {
             TopologyCommand::GiveUp { host_id, replaced_by } if self.reads_next_owners() => {
@@ -283,6 +287,17 @@ impl Metadata {
         };
         applied.map_err(invalid)?;
         self.take_topology(index, topology)
+    }
+
+    /// A node that leaves may take tokens back only where nobody has data on the ring: it would own what it has not copied.
+    fn check_stay(&self, host_id: HostId, tokens: &[Token]) -> Result<(), Rejected> {
+        let has_none = self.topology.node(host_id).is_some_and(|node| node.tokens.is_empty());
+        match has_none && !tokens.is_empty() && self.has_ring_data() {
+            true => Err(invalid(format!(
+                "the ranges of the token ring that node {host_id} had belong to others already"
+            ))),
+            false => Ok(()),
+        }
     }
 
     fn change_schema(&mut self, change: &SchemaChange) -> Result<(), Rejected> {

@@ -15,7 +15,7 @@
 //!
 //! A stage has *passed* when no request goes on that was begun before it: every member that answers has taken the stage over and has ended its older requests, and
 //! where a member does not answer, all others refuse what it might have begun (the fence, see `drain.rs`). A replica that leaves must have passed itself, because it
-//! might serve its own copy while nobody reaches it; one that an operator has given up counts as passed.
+//! might serve its own copy while nobody reaches it; one that an operator has given up or excluded counts as passed.
 
 use crate::command::{Command, TableMoves};
 use crate::error::ChangeError;
@@ -126,7 +126,7 @@ impl Metadata {
         let datacenter = |node: NodeNumber| -> DatacenterNumber { locality.datacenter(node) };
         let is_readable = |node: NodeNumber| {
             let node = self.topology.numbered(node);
-            node.is_some_and(|node| node.state.serves_reads() && node.loss.is_none() && is_live(node.host_id))
+            node.is_some_and(|node| node.state.serves_reads() && !self.topology.is_lost(node) && is_live(node.host_id))
         };
         fills(tablet.replicas, &transition.next, datacenter, is_readable)
     }
@@ -142,6 +142,9 @@ impl Metadata {
             node.zip(self.topology.number(host))
                 .ok_or_else(|| format!("node {host} is not a full member of the cluster"))
         };
+        if self.topology.is_zero_token(wanted.to) {
+            return Err(format!("node {} is a zero-token node, which has no tablets", wanted.to));
+        }
         let (target, to) = number(wanted.to)?;
         let (source, from) = number(wanted.from)?;
         if source.location.datacenter != target.location.datacenter {
@@ -347,7 +350,13 @@ impl Cluster {
             };
             // What is to be copied does not depend on who answers; whether it can be does.
             let fills = metadata.ring_fills(&locality, |_| true);
-            let is_done = fills.is_ok_and(|fills| fills.iter().all(|fill| copied.contains(&fill.fill.target.node)));
+            // One that is lost is never read, and so needs no copy.
+            let is_lost = |number| {
+                let node = metadata.topology.numbered(number);
+                node.is_none_or(|node| metadata.topology.is_lost(node))
+            };
+            let has_copied = |node: NodeNumber| copied.contains(&node) || is_lost(node);
+            let is_done = fills.is_ok_and(|fills| fills.iter().all(|fill| has_copied(fill.fill.target.node)));
             return Ok(if is_done {
                 advance(Stage::WriteBothReadNew)
             } else {
@@ -373,7 +382,7 @@ impl Cluster {
         let node = metadata.topology.numbered(node);
         let is_leaving = |node: &topology::Node| matches!(node.state, NodeState::Leaving | NodeState::Left);
         node.is_none_or(|node| {
-            is_leaving(node) || node.loss.is_some() || self.peers.down_for(node.host_id) >= ABANDON_AFTER
+            is_leaving(node) || metadata.topology.is_lost(node) || self.peers.down_for(node.host_id) >= ABANDON_AFTER
         })
     }
 
@@ -399,7 +408,7 @@ impl Cluster {
                 continue;
             }
             let number = metadata.topology.number(host);
-            if node.loss.is_none() && number.is_some_and(|number| leaving.contains(&number)) {
+            if !metadata.topology.is_lost(node) && number.is_some_and(|number| leaving.contains(&number)) {
                 return Passed::NotYet;
             }
             if metadata.fence < version {

@@ -232,7 +232,7 @@ impl Peers {
         self.rpc.retry_now(host.0);
     }
 
-    /// All members and where they are reached, this node included.
+    /// All members that are not excluded and where they are reached, this node included.
     pub(crate) fn addresses(&self) -> Vec<(HostId, SocketAddr)> {
         let known = self.known.borrow();
         let metadata = self.machine.metadata();
@@ -246,6 +246,7 @@ impl Peers {
         metadata
             .topology
             .members()
+            .filter(|node| !metadata.topology.is_excluded(node.host_id))
             .map(|node| (node.host_id, of(node)))
             .collect()
     }
@@ -362,6 +363,7 @@ impl Peers {
         match metadata.topology.node(from).map(|node| node.state) {
             None => return,
             Some(NodeState::Left) => return self.say_left(from, state.internode),
+            Some(_) if metadata.topology.is_excluded(from) => return self.say_left(from, state.internode),
             Some(NodeState::Joining | NodeState::Normal | NodeState::Leaving) => {}
         }
         self.note_address(from, state.internode);
@@ -463,6 +465,9 @@ impl Peers {
 
     /// A node has started, and serves clients or not yet.
     pub(crate) fn on_greeting(&self, from: HostId, is_open: bool) {
+        if self.machine.metadata().topology.is_excluded(from) {
+            return;
+        }
         if let Some(known) = self.known.borrow_mut().get_mut(&from) {
             known.is_open = is_open;
         }

@@ -146,6 +146,7 @@ impl Metadata {
             _ if waits_for_heir(node) => Role::Down,
             _ if node.loss.is_some() => Role::Lost,
             (_, NodeState::Joining | NodeState::Left) => Role::Idle,
+            _ if self.topology.is_zero_token(node.host_id) => Role::Idle,
             _ if !situation.live.contains(&node.host_id) => Role::Down,
             (_, NodeState::Leaving) => Role::Drains,
             (_, NodeState::Normal) => Role::Holds,

@@ -179,6 +179,11 @@ impl Cluster {
                     "host id {host_id} has left the cluster, or was removed, and its data is out of date: start the node on an empty data directory"
                 ));
             }
+            Some(_) if metadata.topology.is_excluded(host_id) => {
+                return refused(format!(
+                    "host id {host_id} was excluded, and its data is out of date: start the node on an empty data directory"
+                ));
+            }
             Some(NodeState::Joining | NodeState::Normal | NodeState::Leaving) => {}
         }
         if let Some(address) = self.answers(host_id).await {
@@ -205,7 +210,7 @@ impl Cluster {
     }
 
     /// Where a process with a member's identity answers now, if one does where the member was.
-    async fn answers(&self, host_id: HostId) -> Option<SocketAddr> {
+    pub(crate) async fn answers(&self, host_id: HostId) -> Option<SocketAddr> {
         let metadata = self.metadata();
         let registered = metadata.topology.node(host_id).map(|node| node.internode);
         let of_host = self.peers.addresses().into_iter().filter(|(host, _)| *host == host_id);
@@ -248,7 +253,9 @@ impl Cluster {
         if let Err(why) = removal::check_ring(metadata, host_id, true) {
             return Err(ChangeError::Refused(why));
         }
-        if let Some(why) = self.why_it_cannot_leave(metadata, host_id, Role::Lost) {
+        // A zero-token node has nothing that must go anywhere.
+        let is_empty = metadata.topology.is_zero_token(host_id);
+        if !is_empty && let Some(why) = self.why_it_cannot_leave(metadata, host_id, Role::Lost) {
             return Err(ChangeError::Refused(why));
         }
         let replaced_by = None;
@@ -264,6 +271,14 @@ impl Cluster {
     /// # Errors
     /// [`ChangeError`], with the reason.
     pub async fn remove_node(&self, host_id: HostId) -> Result<(), ChangeError> {
+        self.remove_node_ignoring(host_id, &[]).await
+    }
+
+    /// As [`Self::remove_node`]. `ignored` are other dead members, which are excluded before: nothing waits for them.
+    ///
+    /// # Errors
+    /// [`ChangeError`], with the reason.
+    pub async fn remove_node_ignoring(&self, host_id: HostId, ignored: &[HostId]) -> Result<(), ChangeError> {
         if !self.has_feature(METADATA_HISTORY) {
             let why = "not all members have a release that can remove a node: upgrade the others first";
             return Err(ChangeError::Refused(why.to_owned()));
@@ -276,17 +291,12 @@ impl Cluster {
         let metadata = self.barrier().await?;
         let is_member = metadata.topology.members().any(|node| node.host_id == host_id);
         if is_member {
-            if let Some(address) = self.answers(host_id).await {
-                return Err(ChangeError::Refused(format!(
-                    "node {host_id} is alive at {address}; only a node that is down can be removed"
-                )));
-            }
-            if self.peers.is_live(host_id) {
-                return Err(ChangeError::Refused(format!(
-                    "node {host_id} answered a moment ago; only a node that is down can be removed"
-                )));
-            }
+            self.check_dead(host_id, "removed").await?;
         }
+        let metadata = match ignored.is_empty() {
+            true => metadata,
+            false => self.exclude(&metadata, ignored).await?,
+        };
         let joins = |node: &topology::Node| node.state == NodeState::Joining;
         let is_joining = metadata.topology.node(host_id).is_some_and(joins);
         if is_member && !is_joining && removal::check(&metadata, host_id).is_err() {

@@ -126,7 +126,7 @@ impl Metadata {
         let datacenter = |node: NodeNumber| -> DatacenterNumber { locality.datacenter(node) };
         let is_readable = |node: NodeNumber| {
             let node = self.topology.numbered(node);
-            node.is_some_and(|node| node.state.serves_reads() && node.loss.is_none() && is_live(node.host_id))
+            node.is_some_and(|node| node.state.serves_reads() && !self.topology.is_lost(node) && is_live(node.host_id))
         };
         let mut all: Vec<RingFill> = Vec::new();
         for (keyspace, tables) in self.ring_keyspaces() {

@@ -520,7 +520,9 @@ fn join_request(config: &Config, cluster_id: Option<Uuid>, tokens: Vec<Token>) -
         },
         wall_clock: wall_clock(),
         auto_bootstrap: config.auto_bootstrap,
+        joins_ring: config.joins_ring,
         replaces: config.replaces,
+        ignored: config.ignores.clone(),
     }
 }
 

@@ -37,6 +37,10 @@ pub struct MemberStatus {
     pub location: Location,
     /// Whether it answers.
     pub is_live: bool,
+    /// Whether it is a zero-token node.
+    pub is_zero_token: bool,
+    /// Whether an operator has excluded it: it is down for ever.
+    pub is_excluded: bool,
     /// Whether its log takes writes, as far as it has not said otherwise.
     pub takes_writes: bool,
     /// How full its disks are, as far as it has said.
@@ -134,6 +138,8 @@ impl Cluster {
                 internode: node.internode,
                 location: node.location.clone(),
                 is_live: self.peers.is_live(host_id),
+                is_zero_token: topology.is_zero_token(host_id),
+                is_excluded: topology.is_excluded(host_id),
                 takes_writes: self.peers.takes_writes(host_id),
                 disk: self.peers.disk_level(host_id),
                 down_for: self.peers.down_for(host_id),

@@ -1,7 +1,8 @@
 //! What goes on while a node is in: members are let in and get their places, the group gets its members and voters, a node keeps its own entry true.
 //!
 //! **Places.** A node that joins takes its tokens, and owns nothing yet: the token ring begins to change (`ring.rs`). When the change ends, the node has copied its ranges
-//! and is a full member. One that is to have no tokens (`auto_bootstrap: false`) is one at once. Tablets come to it afterwards (`balancer.rs`).
+//! and is a full member. One that is to have no tokens (`auto_bootstrap: false`) is one at once. Tablets come to it afterwards (`balancer.rs`), except to a zero-token node
+//! (`join_ring: false`).
 
 use crate::command::Command;
 use crate::config::NEWCOMERS_MAX;
@@ -148,7 +149,9 @@ impl Cluster {
                 "not all members can give ranges of the token ring to others (feature ring_moves): upgrade them first";
             return Settlement::Waiting(why.to_owned());
         }
-        let command = if !self.config.auto_bootstrap {
+        let command = if !self.config.joins_ring {
+            TopologyCommand::BecomeZeroToken { host_id }
+        } else if !self.config.auto_bootstrap {
             // Without tokens it owns nothing of the ring.
             TopologyCommand::SetState {
                 host_id,
@@ -375,7 +378,7 @@ impl Cluster {
         let metadata = self.metadata();
         let nodes = metadata.topology.numbered_nodes();
         let members: BTreeSet<u64> = nodes
-            .filter(|(_, node)| node.state != NodeState::Left)
+            .filter(|(_, node)| node.state != NodeState::Left && !metadata.topology.is_excluded(node.host_id))
             .map(|(number, _)| raft_id(number, metadata.generation_of(number)))
             .collect();
         let present: BTreeSet<u64> = status.voters.iter().chain(&status.learners).copied().collect();
@@ -398,7 +401,8 @@ impl Cluster {
         for (number, node) in metadata.topology.numbered_nodes() {
             let id = raft_id(number, metadata.generation_of(number));
             let is_learner = status.learners.contains(&id);
-            if node.state == NodeState::Left || !(current.contains(&id) || is_learner) {
+            let is_gone = node.state == NodeState::Left || metadata.topology.is_excluded(node.host_id);
+            if is_gone || !(current.contains(&id) || is_learner) {
                 continue;
             }
             let is_caught_up = status.lag.get(&id).is_some_and(|lag| *lag <= LAG_MAX);

@@ -149,7 +149,8 @@ impl Cluster {
         let is_true = match (metadata.topology.numbered(number), metadata.topology.node(from)) {
             // A node has its own id only, and no former one.
             (Some(node), _) => {
-                node.host_id == from && node.state != NodeState::Left && generation >= metadata.generation_of(number)
+                let is_gone = node.state == NodeState::Left || metadata.topology.is_excluded(from);
+                node.host_id == from && !is_gone && generation >= metadata.generation_of(number)
             }
             (None, Some(_)) => false,
             // One that this node has not heard of yet may be a member all the same.

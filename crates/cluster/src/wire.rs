@@ -70,6 +70,8 @@ const JOIN_FORM: Form = Form {
 };
 /// With the member that the node replaces, which a member of an earlier release refuses.
 const JOIN_FORM_REPLACING: Form = Form { format: 3, ..JOIN_FORM };
+/// With whether the node owns anything and whom it ignores. A member without the feature `topology_operations` refuses it.
+const JOIN_FORM_OPERATIONS: Form = Form { format: 4, ..JOIN_FORM };
 const JOIN_ANSWER_FORM: Form = form(b'J', "the answer to a request to join");
 const GREETING_FORM: Form = form(b'g', "a greeting");
 const GREETING_ANSWER_FORM: Form = form(b'G', "the answer to a greeting");
@@ -295,7 +297,9 @@ impl Who {
 }
 
 pub(crate) fn encode_join(request: &JoinRequest) -> Vec<u8> {
+    let has_more = !request.joins_ring || !request.ignored.is_empty();
     let form = match request.replaces {
+        _ if has_more => JOIN_FORM_OPERATIONS,
         None => JOIN_FORM,
         Some(_) => JOIN_FORM_REPLACING,
     };
@@ -305,22 +309,40 @@ pub(crate) fn encode_join(request: &JoinRequest) -> Vec<u8> {
     out.blob(&record::encode(&NodeRecord::of(&request.node)));
     out.number(u64::try_from(request.wall_clock.as_micros()).unwrap_or(u64::MAX));
     out.byte(u8::from(request.auto_bootstrap));
-    match request.replaces {
-        None => {}
-        Some(Replaced::Host(host_id)) => {
-            out.byte(0);
-            out.uuid(host_id.0);
-        }
-        Some(Replaced::Address(address)) => {
-            out.byte(1);
-            out.address(SocketAddr::new(address, 0));
-        }
+    if has_more {
+        out.byte(u8::from(request.joins_ring));
+        let named: Vec<Replaced> = request.ignored.iter().copied().chain(request.replaces).collect();
+        out.byte(u8::from(request.replaces.is_some()));
+        out.count(named.len());
+        named.into_iter().for_each(|node| encode_named(&mut out, node));
+    } else if let Some(node) = request.replaces {
+        encode_named(&mut out, node);
     }
     out.seal()
 }
 
+fn encode_named(out: &mut Encoder, node: Replaced) {
+    match node {
+        Replaced::Host(host_id) => {
+            out.byte(0);
+            out.uuid(host_id.0);
+        }
+        Replaced::Address(address) => {
+            out.byte(1);
+            out.address(SocketAddr::new(address, 0));
+        }
+    }
+}
+
+fn decode_named(d: &mut Decoder<'_>) -> Result<Replaced, Malformed> {
+    Ok(match d.bool()? {
+        true => Replaced::Address(d.address()?.ip()),
+        false => Replaced::Host(HostId(d.uuid()?)),
+    })
+}
+
 pub(crate) fn decode_join(bytes: &[u8]) -> Result<JoinRequest, Malformed> {
-    let mut d = Decoder::open(bytes, JOIN_FORM_REPLACING)?;
+    let mut d = Decoder::open(bytes, JOIN_FORM_OPERATIONS)?;
     let cluster_name = d.text()?;
     let cluster_id = d.option(Decoder::uuid)?;
     // It says what features it has; so all that this build knows is read.
@@ -328,10 +350,25 @@ pub(crate) fn decode_join(bytes: &[u8]) -> Result<JoinRequest, Malformed> {
     let node = node.node().map_err(|e| d.malformed(e))?;
     let wall_clock = Duration::from_micros(d.number()?);
     let auto_bootstrap = d.bool()?;
+    let (mut joins_ring, mut ignored) = (true, Vec::new());
     let replaces = match d.format() {
         format if format == JOIN_FORM.format => None,
-        _ if d.bool()? => Some(Replaced::Address(d.address()?.ip())),
-        _ => Some(Replaced::Host(HostId(d.uuid()?))),
+        format if format == JOIN_FORM_REPLACING.format => Some(decode_named(&mut d)?),
+        _ => {
+            joins_ring = d.bool()?;
+            let is_replacing = d.bool()?;
+            for _ in 0..d.count()? {
+                ignored.push(decode_named(&mut d)?);
+            }
+            match is_replacing {
+                true => Some(
+                    ignored
+                        .pop()
+                        .ok_or_else(|| d.malformed("it replaces a node and names none"))?,
+                ),
+                false => None,
+            }
+        }
     };
     d.end()?;
     Ok(JoinRequest {
@@ -340,7 +377,9 @@ pub(crate) fn decode_join(bytes: &[u8]) -> Result<JoinRequest, Malformed> {
         node,
         wall_clock,
         auto_bootstrap,
+        joins_ring,
         replaces,
+        ignored,
     })
 }
 
@@ -593,6 +632,23 @@ mod tests {
         assert_eq!(decode_splits(&encode_splits(&splits)), Ok(splits));
         assert_eq!(encode_splits(&Splits::new()), Vec::<u8>::new());
         assert_eq!(decode_splits(&[]), Ok(Splits::new()));
+    }
+
+    #[test]
+    fn a_request_to_join_is_read_as_it_was_written() {
+        let (verb, body) = crate::fuzz::join(&crate::fuzz::sample_request(SocketAddr::from(([10, 0, 0, 1], 7000))));
+        assert_eq!(verb, JOIN);
+        let mut request = decode_join(&body).expect("the sample");
+        assert!(!request.joins_ring && request.replaces.is_some() && request.ignored.len() == 1);
+        for joins_ring in [true, false] {
+            for (replaces, ignored) in [(true, 1), (true, 0), (false, 2), (false, 0)] {
+                let host = |n| Replaced::Host(HostId(Uuid::from_u128(n)));
+                request.joins_ring = joins_ring;
+                request.replaces = replaces.then(|| Replaced::Address(request.node.native.ip()));
+                request.ignored = (0..ignored).map(host).collect();
+                assert_eq!(decode_join(&encode_join(&request)), Ok(request.clone()));
+            }
+        }
     }
 
     #[test]

@@ -158,6 +158,8 @@ fn request_of(number: u128) -> JoinRequest {
         },
         wall_clock: Duration::ZERO,
         auto_bootstrap: true,
+        joins_ring: true,
+        ignored: Vec::new(),
         replaces: None,
     }
 }

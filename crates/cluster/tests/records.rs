@@ -71,6 +71,12 @@ fn topology_commands() -> Vec<TopologyCommand> {
             host_id,
             replaced_by: Some(HOST),
         },
+        TopologyCommand::BecomeZeroToken { host_id },
+        TopologyCommand::Exclude { host_id },
+        TopologyCommand::Stay {
+            host_id,
+            tokens: vec![Token(-1), Token(1)],
+        },
     ]
 }
 
@@ -197,6 +203,27 @@ fn metadata() -> Metadata {
     }
 }
 
+fn with_operations() -> Metadata {
+    let mut metadata = metadata();
+    let other = Node {
+        host_id: HostId(Uuid::from_u128(4)),
+        internode: SocketAddr::from(([10, 0, 0, 2], 7000)),
+        tokens: Vec::new(),
+        state: NodeState::Joining,
+        ..node()
+    };
+    let host_id = other.host_id;
+    let topology = Arc::make_mut(&mut metadata.topology);
+    for command in [
+        TopologyCommand::AddNode(Box::new(other)),
+        TopologyCommand::BecomeZeroToken { host_id },
+        TopologyCommand::Exclude { host_id },
+    ] {
+        topology.apply(&command).expect("it may be");
+    }
+    metadata
+}
+
 fn line(out: &mut String, name: &str, bytes: &[u8]) {
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let _ = writeln!(out, "{name}\n----\n{hex}\n");
@@ -230,6 +257,9 @@ fn commands_and_metadata_have_the_bytes_that_stand_on_disks() {
     let bytes = moving.encode();
     assert_eq!(Metadata::decode(&bytes, &Known::everything()), Ok(moving));
     line(&mut found, "metadata while the ring moves and tablets do not", &bytes);
+    let bytes = with_operations().encode();
+    assert_eq!(Metadata::decode(&bytes, &Known::everything()), Ok(with_operations()));
+    line(&mut found, "metadata with a zero-token node that is excluded", &bytes);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/records.txt");
     if std::env::var_os("CETO_REWRITE").is_some() {
         std::fs::write(&path, found).expect("the source tree is writable");

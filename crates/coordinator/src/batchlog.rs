@@ -30,7 +30,7 @@ use mutation::{Addressed, Mutation, MutationBuilder};
 use runtime::{Instant, StopPoint};
 use schema::TableId;
 use stdx::planted::{self, Bug};
-use topology::{Consistency, HostId, Node, NodeNumber, NodeState, Replica, ReplicaList, Unavailable, WriteTargets};
+use topology::{Consistency, HostId, Node, NodeNumber, Replica, ReplicaList, Unavailable, WriteTargets};
 use uuid::Uuid;
 
 use crate::fence::Stamp;
@@ -284,7 +284,8 @@ impl Coordinator {
             .numbered_nodes()
             .filter(|(number, node)| {
                 let is_near = node.location.datacenter == me.location.datacenter;
-                *number != view.me && is_near && matches!(node.state, NodeState::Normal | NodeState::Leaving)
+                let has_data = node.state.serves_reads() && !view.topology.is_zero_token(node.host_id);
+                *number != view.me && is_near && has_data
             })
             .collect();
         let is_alone = others.is_empty();

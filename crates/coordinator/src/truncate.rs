@@ -39,7 +39,12 @@ impl Coordinator {
             .map
             .tablets()
             .flat_map(|tablet| WriteTargets::new(&tablet).all().collect::<Vec<_>>());
-        let nodes: BTreeSet<NodeNumber> = replicas.map(|replica| replica.node).collect();
+        let mut nodes: BTreeSet<NodeNumber> = replicas.map(|replica| replica.node).collect();
+        // One that is lost does not come back with what it has.
+        nodes.retain(|node| {
+            let node = view.topology.numbered(*node);
+            node.is_some_and(|node| !view.topology.is_lost(node))
+        });
         if let Some(dead) = nodes.iter().find(|node| !self.is_live(**node)) {
             return Err(format!(
                 "node {} is down, and TRUNCATE needs all replicas of the table. Nothing was removed",

@@ -223,7 +223,9 @@ fn cluster_config(shared: &Shared) -> ::cluster::Config {
         initial_tokens: config.initial_tokens.clone(),
         seeds: config.seeds.clone(),
         auto_bootstrap: config.auto_bootstrap,
+        joins_ring: config.joins_ring,
         replaces: config.replaces,
+        ignores: config.ignores.clone(),
         reach: reach(config),
         features: features(config),
         release: env!("CARGO_PKG_VERSION").to_owned(),
@@ -325,9 +327,10 @@ fn tell_disk_level(engine: &Engine, host: HostId, level: DiskLevel) -> bool {
     true
 }
 
-/// The members that clients can ask, and where.
+/// The members that clients are told to ask, and where. Nobody is told of zero-token nodes: drivers would send them what others have.
 fn serving(topology: &Topology) -> BTreeMap<HostId, SocketAddr> {
-    let members = topology.members().filter(|n| n.state.serves_reads());
+    let is_told = |node: &&Node| node.state.serves_reads() && !topology.is_zero_token(node.host_id);
+    let members = topology.members().filter(is_told);
     members.map(|n| (n.host_id, n.native)).collect()
 }
 
@@ -427,6 +430,7 @@ async fn describe_members(shared: Arc<Shared>, cluster: Rc<Cluster>) {
                 schema_version: versions.get(&node.host_id).copied(),
                 tokens: in_decimal(&node.tokens),
                 state: node.state,
+                is_zero_token: metadata.topology.is_zero_token(node.host_id),
                 up: cluster.is_live(node.host_id),
             })
             .collect();
@@ -509,7 +513,8 @@ impl Listener for NodeListener {
 
     fn serves_clients(&self, host: HostId, serves: bool) {
         let view: Arc<ClusterView> = self.engine.coordinator.view();
-        let Some(native) = view.topology.node(host).map(|node| node.native) else {
+        let is_told = |node: &&Node| !view.topology.is_zero_token(node.host_id);
+        let Some(native) = view.topology.node(host).filter(is_told).map(|node| node.native) else {
             return;
         };
         for shard in 0..runtime::shard_count() {

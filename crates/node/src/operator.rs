@@ -7,6 +7,7 @@ mod control;
 mod handoff;
 mod jobs;
 mod metrics;
+mod operations;
 mod repairs;
 pub(crate) mod snapshots;
 
@@ -300,6 +301,8 @@ impl NodeOperator {
                 rack: member.location.rack.clone(),
                 state: state(member.state),
                 is_live: member.is_live,
+                is_zero_token: member.is_zero_token,
+                is_excluded: member.is_excluded,
                 takes_writes: member.takes_writes,
                 disk: match member.disk {
                     topology::DiskLevel::Normal => DiskLevel::Normal,
@@ -510,15 +513,6 @@ impl Operator for NodeOperator {
             repairs::run_everywhere(&engine, &tasks, |host| cluster.is_live(host), what).await
         });
         Box::pin(done)
-    }
-
-    fn decommission(&self) -> Local<'_, Result<(), String>> {
-        Box::pin(async move { self.cluster.decommission().await.map_err(|e| e.to_string()) })
-    }
-
-    fn remove_node(&self, host_id: uuid::Uuid) -> Local<'_, Result<(), String>> {
-        let host_id = HostId(host_id);
-        Box::pin(async move { self.cluster.remove_node(host_id).await.map_err(|e| e.to_string()) })
     }
 
     fn barrier(&self) -> Local<'_, Result<(), String>> {

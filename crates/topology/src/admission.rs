@@ -10,6 +10,8 @@
 //! - *Tablets* do not move because a node joins. They move afterwards, one by one, as the balancer decides, each behind its stages.
 //! - *On the ring* a node that joins is written to as soon as it has tokens, and read when it has copied its ranges. One that does not bootstrap
 //!   (`auto_bootstrap: false`) joins without tokens, whatever `num_tokens` says, and owns no part of the ring.
+//!
+//! A *zero-token node* (`join_ring: false`) owns nothing at all, for its life.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -38,8 +40,12 @@ pub struct JoinRequest {
     pub wall_clock: Duration,
     /// Whether it takes its part of the ring, by `auto_bootstrap`.
     pub auto_bootstrap: bool,
+    /// Whether it may own anything, by `join_ring`; a zero-token node never does.
+    pub joins_ring: bool,
     /// The member whose place a new node takes.
     pub replaces: Option<Replaced>,
+    /// The dead members that nobody shall wait for while it does: they are excluded.
+    pub ignored: Vec<Replaced>,
 }
 
 /// How an operator names the member that a new node replaces.
@@ -49,6 +55,16 @@ pub enum Replaced {
     Host(HostId),
     /// By its address, for other nodes or for clients.
     Address(IpAddr),
+}
+
+impl Replaced {
+    /// Whether a node is the one that is named.
+    fn is(&self, node: &Node) -> bool {
+        match *self {
+            Self::Host(host_id) => node.host_id == host_id,
+            Self::Address(ip) => node.internode.ip() == ip || node.native.ip() == ip,
+        }
+    }
 }
 
 impl fmt::Display for Replaced {
@@ -170,6 +186,22 @@ pub enum Refusal {
         /// What it is instead of a full member that is down.
         why: &'static str,
     },
+    /// It is a zero-token node, and was none before, or the other way round.
+    JoinRingChanged {
+        /// Whether it was one before.
+        was_zero_token: bool,
+    },
+    /// The first node of a cluster owns the ring.
+    FirstWithoutTokens,
+    /// An operator has said that it is down for ever.
+    Excluded(HostId),
+    /// A dead node that it names cannot be excluded.
+    CannotIgnore {
+        /// As the operator named it.
+        named: Replaced,
+        /// Why not.
+        why: &'static str,
+    },
     /// The topology does not take it, for the reason given.
     Command(crate::CommandError),
 }
@@ -257,6 +289,26 @@ impl fmt::Display for Refusal {
                 f,
                 "The node is to replace {named}, which {why}. Correct replace_node_first_boot, or leave it empty to join as a further node."
             ),
+            Self::JoinRingChanged { was_zero_token: true } => f.write_str(
+                "The node has been a zero-token node since it joined (join_ring: false), and comes with join_ring: true. A node keeps this for its life: \
+                 set join_ring: false again, or decommission the node and let it join as a new one on an empty data directory.",
+            ),
+            Self::JoinRingChanged { was_zero_token: false } => f.write_str(
+                "The node joined to own data, and comes with join_ring: false. A node keeps this for its life: set join_ring: true again, or decommission the \
+                 node and let it join as a new one on an empty data directory.",
+            ),
+            Self::FirstWithoutTokens => f.write_str(
+                "The node forms a cluster, and with join_ring: false nobody would own the token ring. Start a node with join_ring: true first, or correct the seeds.",
+            ),
+            Self::Excluded(host_id) => write!(
+                f,
+                "Host id {host_id} was excluded: an operator has said that it is down for ever, and the cluster no longer waits for it. Its data is out of date. \
+                 Remove or replace it, and start the node on an empty data directory to join as a new one."
+            ),
+            Self::CannotIgnore { named, why } => write!(
+                f,
+                "The node is to ignore {named}, which {why}. Correct ignore_dead_nodes_for_replace."
+            ),
             Self::TokenInUse { token, by } => write!(
                 f,
                 "Token {token} is owned by node {by}. Leave initial_token empty, or choose others."
@@ -333,6 +385,15 @@ fn restart(
     let host_id = node.host_id;
     if node.state == NodeState::Left {
         return Err(Refusal::HasLeft(host_id));
+    }
+    if topology.is_excluded(host_id) {
+        return Err(Refusal::Excluded(host_id));
+    }
+    // One that has no place yet may still become either.
+    let was_zero_token = topology.is_zero_token(host_id);
+    let is_undecided = node.state == NodeState::Joining && node.tokens.is_empty();
+    if was_zero_token == request.joins_ring && !is_undecided {
+        return Err(Refusal::JoinRingChanged { was_zero_token });
     }
     let has_moved = node.internode != asking.internode;
     if has_moved && facts.alive.contains(&host_id) {
@@ -412,8 +473,15 @@ fn join(topology: &Topology, request: &JoinRequest, facts: &JoinFacts) -> Result
     if request.node.shards == 0 {
         return Err(Refusal::NoShards);
     }
+    if is_first && !request.joins_ring {
+        return Err(Refusal::FirstWithoutTokens);
+    }
     let replaced = replaced(topology, request, facts)?;
-    let is_other = |node: &&Node| replaced.is_none_or(|replaced| replaced.host_id != node.host_id);
+    let ignored = ignored(topology, request, facts)?;
+    let is_other = |node: &&Node| {
+        let is_ignored = ignored.contains(&node.host_id) || topology.is_excluded(node.host_id);
+        !is_ignored && replaced.is_none_or(|replaced| replaced.host_id != node.host_id)
+    };
     if let Some(other) = address_holder(topology, request).find(is_other) {
         return Err(Refusal::AddressInUse {
             address: request.node.internode,
@@ -422,7 +490,7 @@ fn join(topology: &Topology, request: &JoinRequest, facts: &JoinFacts) -> Result
         });
     }
     // The first node owns the whole ring, whatever it says: there is nobody to take it from.
-    let takes_tokens = request.auto_bootstrap || is_first;
+    let takes_tokens = takes_tokens(topology, request);
     let tokens = if takes_tokens {
         request.node.tokens.clone()
     } else {
@@ -446,8 +514,9 @@ fn join(topology: &Topology, request: &JoinRequest, facts: &JoinFacts) -> Result
         state,
         ..request.node.clone()
     };
-    let mut commands = Vec::new();
     // First, for what is lost keeps no address from others.
+    let ignored = ignored.into_iter().filter(|host_id| !topology.is_excluded(*host_id));
+    let mut commands: Vec<TopologyCommand> = ignored.map(|host_id| TopologyCommand::Exclude { host_id }).collect();
     commands.extend(replaced.and_then(|other| take_place(other, node.host_id)));
     commands.push(TopologyCommand::AddNode(Box::new(node)));
     Ok(commands)
@@ -469,12 +538,9 @@ fn replaced<'t>(topology: &'t Topology, request: &JoinRequest, facts: &JoinFacts
         return Ok(None);
     };
     let refused = |why| Err(Refusal::CannotReplace { named, why });
-    let is_named = |node: &&Node| match named {
-        Replaced::Host(host_id) => node.host_id == host_id,
-        Replaced::Address(ip) => node.internode.ip() == ip || node.native.ip() == ip,
-    };
     let own = request.node.host_id;
-    let Some(node) = topology.members().filter(|node| node.host_id != own).find(is_named) else {
+    let others = topology.members().filter(|node| node.host_id != own);
+    let Some(node) = others.into_iter().find(|node| named.is(node)) else {
         return refused("is no member of this cluster");
     };
     if facts.alive.contains(&node.host_id) {
@@ -487,6 +553,12 @@ fn replaced<'t>(topology: &'t Topology, request: &JoinRequest, facts: &JoinFacts
     match node.state {
         _ if has_other_heir => refused("is replaced by another node already"),
         NodeState::Joining => refused("has joined and owns nothing yet: remove it"),
+        _ if topology.is_zero_token(node.host_id) && request.joins_ring => {
+            refused("is a zero-token node: set join_ring: false, for only such a node takes its place")
+        }
+        _ if !topology.is_zero_token(node.host_id) && !request.joins_ring => {
+            refused("owns data, which a node with join_ring: false cannot take")
+        }
         _ if node.location.datacenter != request.node.location.datacenter => {
             refused("is in another datacenter, where the copies must stay")
         }
@@ -496,7 +568,25 @@ fn replaced<'t>(topology: &'t Topology, request: &JoinRequest, facts: &JoinFacts
 
 /// The first node owns the whole ring, whatever it says: there is nobody to take it from.
 fn takes_tokens(topology: &Topology, request: &JoinRequest) -> bool {
-    request.auto_bootstrap || topology.members().next().is_none()
+    (request.auto_bootstrap && request.joins_ring) || topology.members().next().is_none()
+}
+
+/// The dead members that an operator has named besides the one that is replaced.
+fn ignored(topology: &Topology, request: &JoinRequest, facts: &JoinFacts) -> Result<BTreeSet<HostId>, Refusal> {
+    let find = |named: &Replaced| {
+        let refused = |why| Err(Refusal::CannotIgnore { named: *named, why });
+        let Some(node) = topology.members().find(|node| named.is(node)) else {
+            return refused("is no member of this cluster");
+        };
+        if facts.alive.contains(&node.host_id) {
+            return refused("is alive: only a node that is down for ever can be ignored");
+        }
+        match node.state {
+            NodeState::Joining => refused("has joined and owns nothing yet: remove it"),
+            NodeState::Normal | NodeState::Leaving | NodeState::Left => Ok(node.host_id),
+        }
+    };
+    request.ignored.iter().map(find).collect()
 }
 
 /// The members that have the address already.

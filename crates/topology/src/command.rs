@@ -12,7 +12,8 @@
 //!               +----------------+--------------------+-----------------+
 //! ```
 //!
-//! `GiveUp` makes a `Normal` or `Leaving` node one that is lost: it stays `Leaving` until it is `Left`.
+//! `GiveUp` makes a `Normal` or `Leaving` node one that is lost: it stays `Leaving` until it is `Left`. `BecomeZeroToken` leads from `Joining` to `Normal`, and `Stay` from `Leaving` to
+//! `Normal`. `Exclude` changes no state.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -83,6 +84,23 @@ pub enum TopologyCommand {
         /// The member that takes its place, if one does.
         replaced_by: Option<HostId>,
     },
+    /// A joining node without tokens becomes a full member that never has any, nor tablets.
+    BecomeZeroToken {
+        /// The node.
+        host_id: HostId,
+    },
+    /// An operator says that a member is down for ever. It keeps what it owns, nobody waits for it, and it may not come back.
+    Exclude {
+        /// The node.
+        host_id: HostId,
+    },
+    /// A node that leaves, and is not lost, stays.
+    Stay {
+        /// The node.
+        host_id: HostId,
+        /// Its places on the ring, where it has given them away already.
+        tokens: Vec<Token>,
+    },
 }
 
 /// Why a command was not applied.
@@ -124,6 +142,8 @@ pub enum CommandError {
         /// What is wrong.
         what: &'static str,
     },
+    /// A node that joins cannot be excluded.
+    Joining(HostId),
     /// No shards.
     Shards {
         /// The node.
@@ -161,6 +181,10 @@ impl fmt::Display for CommandError {
             Self::State { host_id, from, to } => write!(f, "node {host_id} is {from}, from where no way leads to {to}"),
             Self::AddressInUse { address, by } => write!(f, "address {address} is that of node {by}"),
             Self::TokenInUse { token, by } => write!(f, "token {token} is owned by node {by}"),
+            Self::Joining(id) => write!(
+                f,
+                "node {id} is joining and owns nothing: remove it instead of excluding it"
+            ),
             Self::Tokens { host_id, what } => write!(f, "the tokens of node {host_id} {what}"),
             Self::Shards { host_id, from, to } => write!(
                 f,
@@ -241,8 +265,11 @@ impl Topology {
                 }
                 self.enabled_features.extend(features.iter().cloned());
             }
-            TopologyCommand::RemoveNode { host_id } => leave(self.member_mut(*host_id)?),
+            TopologyCommand::RemoveNode { host_id } => self.leave(*host_id)?,
             TopologyCommand::GiveUp { host_id, replaced_by } => self.give_up(*host_id, *replaced_by)?,
+            TopologyCommand::BecomeZeroToken { host_id } => self.become_zero_token(*host_id)?,
+            TopologyCommand::Exclude { host_id } => self.exclude(*host_id)?,
+            TopologyCommand::Stay { host_id, tokens } => self.stay(*host_id, tokens)?,
         }
         self.version += 1;
         Ok(())
@@ -316,6 +343,65 @@ impl Topology {
         Ok(())
     }
 
+    fn become_zero_token(&mut self, host_id: HostId) -> Result<(), CommandError> {
+        let node = self.member_mut(host_id)?;
+        if node.state != NodeState::Joining {
+            return Err(CommandError::State {
+                host_id,
+                from: node.state,
+                to: NodeState::Normal,
+            });
+        }
+        if !node.tokens.is_empty() {
+            let what = "are there, and a zero-token node has none";
+            return Err(CommandError::Tokens { host_id, what });
+        }
+        node.state = NodeState::Normal;
+        self.zero_token.insert(host_id);
+        Ok(())
+    }
+
+    /// One that joins has nothing that anybody could wait for: it is removed.
+    fn exclude(&mut self, host_id: HostId) -> Result<(), CommandError> {
+        let node = self.member(host_id)?;
+        if node.state == NodeState::Joining {
+            return Err(CommandError::Joining(host_id));
+        }
+        self.excluded.insert(host_id);
+        Ok(())
+    }
+
+    fn stay(&mut self, host_id: HostId, tokens: &[Token]) -> Result<(), CommandError> {
+        let node = self.member(host_id)?;
+        if node.state != NodeState::Leaving || self.is_lost(node) {
+            return Err(CommandError::State {
+                host_id,
+                from: node.state,
+                to: NodeState::Normal,
+            });
+        }
+        if self.is_zero_token(host_id) && !tokens.is_empty() {
+            let what = "are there, and a zero-token node has none";
+            return Err(CommandError::Tokens { host_id, what });
+        }
+        self.check_tokens(host_id, tokens)?;
+        let node = self.member_mut(host_id)?;
+        if node.tokens.is_empty() {
+            node.tokens = tokens.to_vec();
+        }
+        node.state = NodeState::Normal;
+        Ok(())
+    }
+
+    fn leave(&mut self, host_id: HostId) -> Result<(), CommandError> {
+        let node = self.member_mut(host_id)?;
+        node.state = NodeState::Left;
+        node.tokens = Vec::new();
+        self.zero_token.remove(&host_id);
+        self.excluded.remove(&host_id);
+        Ok(())
+    }
+
     fn set_state(&mut self, host_id: HostId, state: NodeState) -> Result<(), CommandError> {
         use NodeState::{Joining, Leaving, Left, Normal};
         let node = self.member_mut(host_id)?;
@@ -328,7 +414,7 @@ impl Topology {
                 });
             }
             (Joining | Leaving, Normal) | (Normal, Leaving) => node.state = state,
-            (Joining | Leaving, Left) => leave(node),
+            (Joining | Leaving, Left) => return self.leave(host_id),
             (from, to) => return Err(CommandError::State { host_id, from, to }),
         }
         Ok(())
@@ -387,7 +473,7 @@ impl Topology {
 
     fn check_address(&self, host_id: HostId, address: SocketAddr) -> Result<(), CommandError> {
         // One that is lost does not come back.
-        let mut others = self.members().filter(|n| n.host_id != host_id && n.loss.is_none());
+        let mut others = self.members().filter(|n| n.host_id != host_id && !self.is_lost(n));
         match others.find(|n| n.internode == address) {
             Some(other) => Err(CommandError::AddressInUse {
                 address,
@@ -430,11 +516,6 @@ impl Topology {
             None => Ok(()),
         }
     }
-}
-
-fn leave(node: &mut Node) {
-    node.state = NodeState::Left;
-    node.tokens = Vec::new();
 }
 
 fn check_name(host_id: HostId, what: &'static str, name: &str) -> Result<(), CommandError> {

@@ -52,6 +52,7 @@ pub use node::{
 pub use place::{
     Load, check_racks, even_tablet_count, first_tablets, initial_tablet_count, place_tablets, place_tablets_beside,
 };
+pub use record::TOPOLOGY_OPERATIONS;
 pub use replication::{Copies, PlacementError, Replication, ReplicationError};
 pub use resize::{ResizeError, TABLET_RESIZES};
 pub use ring::{RingChange, changing_ring_map, ring_map};

@@ -121,7 +121,7 @@ pub struct Loss {
 /// The nodes of a cluster at one version. Changed by [`crate::TopologyCommand`]s only.
 ///
 /// Invariants: every node has a number; no two nodes have a token in common; a node that has not left has at least one shard and every
-/// enabled feature; one that left has no tokens. Two nodes may have one address only while at least one of them is down.
+/// enabled feature; one that left has no tokens, nor has a zero-token node; only members are excluded. Two nodes may have one address only while at least one of them is down.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Topology {
     pub(crate) version: u64,
@@ -131,6 +131,10 @@ pub struct Topology {
     pub(crate) nodes: BTreeMap<HostId, Node>,
     /// Host ids by node number.
     pub(crate) numbers: Vec<HostId>,
+    /// The members that never own anything.
+    pub(crate) zero_token: BTreeSet<HostId>,
+    /// The members that operators have said are down for ever.
+    pub(crate) excluded: BTreeSet<HostId>,
 }
 
 impl Topology {
@@ -144,6 +148,8 @@ impl Topology {
             enabled_features: BTreeSet::new(),
             nodes: BTreeMap::new(),
             numbers: Vec::new(),
+            zero_token: BTreeSet::new(),
+            excluded: BTreeSet::new(),
         }
     }
 
@@ -229,6 +235,37 @@ impl Topology {
         self.members().map(|n| n.location.datacenter.as_str()).collect()
     }
 
+    /// Whether a node is a *zero-token node* (`join_ring: false`): it votes and coordinates, and never has a copy of anything.
+    #[must_use]
+    pub fn is_zero_token(&self, host_id: HostId) -> bool {
+        self.zero_token.contains(&host_id)
+    }
+
+    /// Whether an operator has excluded a member: it is down for ever, nobody waits for it, and it may not come back. It keeps its copies until it is removed or replaced.
+    #[must_use]
+    pub fn is_excluded(&self, host_id: HostId) -> bool {
+        self.excluded.contains(&host_id)
+    }
+
+    /// Whether a member will not come back: an operator has excluded it, or has given it up.
+    #[must_use]
+    pub fn is_lost(&self, node: &Node) -> bool {
+        node.loss.is_some() || self.is_excluded(node.host_id)
+    }
+
+    /// Whether a node may get copies: a full member that is no zero-token node.
+    #[must_use]
+    pub fn may_hold(&self, node: &Node) -> bool {
+        node.state == NodeState::Normal && !self.is_zero_token(node.host_id)
+    }
+
+    /// The datacenters whose nodes can have copies, in order: those of all members without the ones that have zero-token nodes only.
+    #[must_use]
+    pub fn datacenters_of_data(&self) -> BTreeSet<&str> {
+        let holders = self.members().filter(|n| !self.is_zero_token(n.host_id));
+        holders.map(|n| n.location.datacenter.as_str()).collect()
+    }
+
     /// What every member can do, and is not enabled yet.
     #[must_use]
     pub fn features_to_enable(&self) -> BTreeSet<String> {
@@ -300,6 +337,7 @@ impl Locality {
             let there = &node.location;
             let datacenter = number(&there.datacenter);
             if node.state.serves_reads()
+                && !topology.is_zero_token(node.host_id)
                 && let Some(count) = nodes_by_datacenter.get_mut(usize::from(datacenter.0))
             {
                 *count += 1;
@@ -340,13 +378,13 @@ impl Locality {
             .map_or(DatacenterNumber::NONE, |p| p.datacenter)
     }
 
-    /// How many nodes serve reads, everywhere.
+    /// How many nodes that can have copies serve reads, everywhere.
     #[must_use]
     pub fn nodes(&self) -> u16 {
         self.nodes_by_datacenter.iter().sum()
     }
 
-    /// How many nodes of a datacenter serve reads.
+    /// How many nodes of a datacenter that can have copies serve reads.
     #[must_use]
     pub fn nodes_in(&self, datacenter: DatacenterNumber) -> u16 {
         let count = self.nodes_by_datacenter.get(usize::from(datacenter.0));

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use stdx::random::scramble;
 
-use crate::node::{Node, NodeNumber, NodeState, Topology};
+use crate::node::{Node, NodeNumber, Topology};
 use crate::replication::{Copies, PlacementError, Replication};
 use crate::tablet_map::{Boundaries, Builder, Replica, ReplicaList, TABLETS_MAX, TabletMap};
 
@@ -125,7 +125,7 @@ pub fn first_tablets(
 
 /// The replication as far as there are nodes for it.
 fn possible(topology: &Topology, replication: &Replication) -> Replication {
-    let usable = || topology.members().filter(|n| n.state == NodeState::Normal);
+    let usable = || topology.members().filter(|n| topology.may_hold(n));
     let at_most = |factor: u16, nodes: usize| factor.min(u16::try_from(nodes).unwrap_or(u16::MAX));
     match replication {
         Replication::Simple { factor } => Replication::Simple {
@@ -188,7 +188,8 @@ pub fn check_racks(topology: &Topology, replication: &Replication) -> Result<(),
         return Ok(());
     };
     for (datacenter, copies) in factors {
-        let nodes = topology.members().filter(|n| n.location.datacenter == *datacenter);
+        let holders = topology.members().filter(|n| !topology.is_zero_token(n.host_id));
+        let nodes = holders.filter(|n| n.location.datacenter == *datacenter);
         let racks: BTreeSet<&str> = nodes.map(|n| n.location.rack.as_str()).collect();
         if racks.is_empty() {
             return Err(unknown_datacenter(topology, datacenter));
@@ -222,7 +223,7 @@ fn check_listed(datacenter: &str, listed: &[String], racks: &BTreeSet<&str>) -> 
 pub(crate) fn unknown_datacenter(topology: &Topology, datacenter: &str) -> PlacementError {
     PlacementError::UnknownDatacenter {
         datacenter: datacenter.to_owned(),
-        known: topology.datacenters().into_iter().map(str::to_owned).collect(),
+        known: topology.datacenters_of_data().into_iter().map(str::to_owned).collect(),
     }
 }
 
@@ -256,7 +257,7 @@ struct Candidate {
 type ShardLoad = (u64, u64);
 
 fn pools(topology: &Topology, replication: &Replication, load: &Load) -> Result<Vec<Pool>, PlacementError> {
-    let usable = |n: &Node| n.state == NodeState::Normal;
+    let usable = |n: &Node| topology.may_hold(n);
     match replication {
         Replication::Local => Err(PlacementError::Local),
         Replication::Simple { factor } => pool(topology, load, None, *factor, usable).map(|p| vec![p]),
@@ -281,11 +282,11 @@ fn datacenter_pool(
     datacenter: &String,
     copies: &Copies,
 ) -> Result<Pool, PlacementError> {
-    let here = |n: &Node| n.state == NodeState::Normal && n.location.datacenter == *datacenter;
+    let here = |n: &Node| topology.may_hold(n) && n.location.datacenter == *datacenter;
     let Copies::Racks(listed) = copies else {
         return pool(topology, load, Some(datacenter), copies.number(), here);
     };
-    if topology.datacenters().contains(datacenter.as_str()) {
+    if topology.datacenters_of_data().contains(datacenter.as_str()) {
         let racks = topology.members().filter(|n| here(n)).map(|n| n.location.rack.as_str());
         check_listed(datacenter, listed, &racks.collect())?;
     }
@@ -302,7 +303,7 @@ fn pool(
     may_hold: impl Fn(&Node) -> bool,
 ) -> Result<Pool, PlacementError> {
     if let Some(name) = datacenter
-        && !topology.datacenters().contains(name.as_str())
+        && !topology.datacenters_of_data().contains(name.as_str())
     {
         return Err(unknown_datacenter(topology, name));
     }

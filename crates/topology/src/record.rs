@@ -14,6 +14,9 @@ use crate::command::{CommandError, TopologyCommand};
 use crate::movement::TABLET_MOVES;
 use crate::node::{HostId, Location, Loss, NODES_MAX, Node, NodeState, Topology};
 
+/// The feature of a cluster in which there may be zero-token nodes and excluded nodes, and a node that leaves may stay.
+pub const TOPOLOGY_OPERATIONS: &str = "topology_operations";
+
 /// Where something listens.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct AddressRecord {
@@ -92,6 +95,12 @@ pub struct TopologyRecord {
     /// All nodes that ever were, by their numbers.
     #[prost(message, repeated, tag = "5")]
     pub nodes: Vec<NodeRecord>,
+    /// The host ids of zero-token nodes, in order.
+    #[prost(bytes = "vec", repeated, tag = "6")]
+    pub zero_token: Vec<Vec<u8>>,
+    /// The host ids of excluded nodes, in order.
+    #[prost(bytes = "vec", repeated, tag = "7")]
+    pub excluded: Vec<Vec<u8>>,
 }
 
 /// A change of a topology: one of these.
@@ -116,6 +125,20 @@ pub struct TopologyCommandRecord {
     pub remove_node: Option<RemoveNodeRecord>,
     #[prost(message, optional, tag = "9")]
     pub give_up: Option<GiveUpRecord>,
+    #[prost(message, optional, tag = "10")]
+    pub become_zero_token: Option<HostRecord>,
+    #[prost(message, optional, tag = "11")]
+    pub exclude: Option<HostRecord>,
+    #[prost(message, optional, tag = "12")]
+    pub stay: Option<SetTokensRecord>,
+}
+
+/// Of a command that only names a node.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct HostRecord {
+    /// The node.
+    #[prost(bytes = "vec", tag = "1")]
+    pub host_id: Vec<u8>,
 }
 
 /// See [`TopologyCommand::SetState`].
@@ -245,6 +268,8 @@ pub static TOPOLOGY: Message = Message::new(
         Field::new(3, "cluster_id", Of::Bytes),
         Field::list(4, "enabled_features", Of::Text),
         Field::list(5, "nodes", Of::Record(&NODE)),
+        Field::list(6, "zero_token", Of::Bytes).since(TOPOLOGY_OPERATIONS),
+        Field::list(7, "excluded", Of::Bytes).since(TOPOLOGY_OPERATIONS),
     ],
 );
 
@@ -261,9 +286,13 @@ pub static COMMAND: Message = Message::new(
         Field::new(7, "enable_features", Of::Record(&ENABLE_FEATURES)),
         Field::new(8, "remove_node", Of::Record(&REMOVE_NODE)),
         Field::new(9, "give_up", Of::Record(&GIVE_UP)).since(TABLET_MOVES),
+        Field::new(10, "become_zero_token", Of::Record(&HOST)).since(TOPOLOGY_OPERATIONS),
+        Field::new(11, "exclude", Of::Record(&HOST)).since(TOPOLOGY_OPERATIONS),
+        Field::new(12, "stay", Of::Record(&SET_TOKENS)).since(TOPOLOGY_OPERATIONS),
     ],
 );
 
+static HOST: Message = Message::new("host", &[HOST_ID]);
 static SET_STATE: Message = Message::new("set_state", &[HOST_ID, Field::new(2, "state", Of::U32)]);
 static SET_TOKENS: Message = Message::new("set_tokens", &[HOST_ID, Field::list(2, "tokens", Of::S64)]);
 static CHANGE_ADDRESS: Message = Message::new(
@@ -366,6 +395,8 @@ impl TopologyRecord {
                 .numbered_nodes()
                 .map(|(_, node)| NodeRecord::of(node))
                 .collect(),
+            zero_token: topology.zero_token.iter().map(|host| id_bytes(host.0)).collect(),
+            excluded: topology.excluded.iter().map(|host| id_bytes(host.0)).collect(),
         }
     }
 
@@ -381,6 +412,8 @@ impl TopologyRecord {
             enabled_features: texts(self.enabled_features, "topology, enabled_features")?,
             nodes: BTreeMap::new(),
             numbers: Vec::new(),
+            zero_token: BTreeSet::new(),
+            excluded: BTreeSet::new(),
         };
         if self.nodes.len() > NODES_MAX {
             let why = format!("expected at most {NODES_MAX}, found {}", self.nodes.len());
@@ -393,11 +426,30 @@ impl TopologyRecord {
             topology.numbers.push(node.host_id);
             topology.nodes.insert(node.host_id, node);
         }
+        topology.zero_token = topology.members_of(&self.zero_token, "topology, zero_token")?;
+        topology.excluded = topology.members_of(&self.excluded, "topology, excluded")?;
+        let has_tokens = |host: &&HostId| topology.nodes.get(*host).is_some_and(|node| !node.tokens.is_empty());
+        if let Some(host) = topology.zero_token.iter().find(has_tokens) {
+            let why = format!("node {host} is a zero-token node and has tokens");
+            return Err(RecordError::damaged("topology, zero_token", why));
+        }
         Ok(topology)
     }
 }
 
 impl Topology {
+    /// The members of these host ids.
+    fn members_of(&self, hosts: &[Vec<u8>], place: &str) -> Result<BTreeSet<HostId>, RecordError> {
+        let member = |bytes: &Vec<u8>| {
+            let host = host_id(bytes, place)?;
+            match self.nodes.get(&host) {
+                Some(node) if node.state != NodeState::Left => Ok(host),
+                _ => Err(RecordError::damaged(place, format!("node {host} is not a member"))),
+            }
+        };
+        hosts.iter().map(member).collect()
+    }
+
     /// What holds of a node of the record against those before it.
     fn check_stored(&self, node: &Node) -> Result<(), CommandError> {
         let host_id = node.host_id;
@@ -474,6 +526,14 @@ impl TopologyCommandRecord {
                 record.give_up = Some(GiveUpRecord {
                     host_id: id_bytes(host_id.0),
                     replaced_by: replaced_by.map(|heir| id_bytes(heir.0)),
+                });
+            }
+            TopologyCommand::BecomeZeroToken { host_id } => record.become_zero_token = Some(HostRecord::of(*host_id)),
+            TopologyCommand::Exclude { host_id } => record.exclude = Some(HostRecord::of(*host_id)),
+            TopologyCommand::Stay { host_id, tokens } => {
+                record.stay = Some(SetTokensRecord {
+                    host_id: id_bytes(host_id.0),
+                    tokens: tokens.iter().map(|token| token.0).collect(),
                 });
             }
             TopologyCommand::RemoveNode { host_id } => {
@@ -554,7 +614,29 @@ impl TopologyCommandRecord {
                 replaced_by: heir(record.replaced_by, "give_up, replaced_by")?,
             });
         }
+        if let Some(record) = self.become_zero_token {
+            let host_id = host_id(&record.host_id, "become_zero_token, host_id")?;
+            kinds.push(TopologyCommand::BecomeZeroToken { host_id });
+        }
+        if let Some(record) = self.exclude {
+            let host_id = host_id(&record.host_id, "exclude, host_id")?;
+            kinds.push(TopologyCommand::Exclude { host_id });
+        }
+        if let Some(record) = self.stay {
+            kinds.push(TopologyCommand::Stay {
+                host_id: host_id(&record.host_id, "stay, host_id")?,
+                tokens: record.tokens.into_iter().map(Token).collect(),
+            });
+        }
         Ok(kinds)
+    }
+}
+
+impl HostRecord {
+    fn of(host_id: HostId) -> Self {
+        Self {
+            host_id: id_bytes(host_id.0),
+        }
     }
 }
 

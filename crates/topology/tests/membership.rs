@@ -253,7 +253,9 @@ fn request_of(node: Node, cluster_id: Option<Uuid>) -> JoinRequest {
         node,
         wall_clock: Duration::from_secs(1_000_000),
         auto_bootstrap: true,
+        joins_ring: true,
         replaces: None,
+        ignored: Vec::new(),
     }
 }
 

@@ -16,7 +16,18 @@ struct Line {
     rack: String,
     state: &'static str,
     is_up: bool,
+    is_excluded: bool,
     load: String,
+}
+
+impl Line {
+    fn status(&self) -> char {
+        match (self.is_excluded, self.is_up) {
+            (true, _) => 'X',
+            (false, true) => 'U',
+            (false, false) => 'D',
+        }
+    }
 }
 
 async fn lines(client: &mut Client) -> Result<Vec<Line>, String> {
@@ -25,6 +36,7 @@ async fn lines(client: &mut Client) -> Result<Vec<Line>, String> {
         .collect();
     let joining = strings(&client.get("/storage_service/nodes/joining").await?);
     let leaving = strings(&client.get("/storage_service/nodes/leaving").await?);
+    let excluded = strings(&client.get("/storage_service/nodes/excluded").await?);
     let loads: BTreeMap<String, Value> = pairs(&client.get("/storage_service/load_map").await?)
         .into_iter()
         .collect();
@@ -46,6 +58,7 @@ async fn lines(client: &mut Client) -> Result<Vec<Line>, String> {
                 () => "Normal",
             },
             is_up: up.contains(&address),
+            is_excluded: excluded.contains(&address),
             // Only the node itself knows what it has.
             load: loads
                 .get(&address)
@@ -113,7 +126,7 @@ pub(super) async fn status(client: &mut Client, keyspace: Option<&str>) -> Resul
         let title = format!("Datacenter: {datacenter}");
         let line = "=".repeat(title.chars().count());
         out.push_str(&format!(
-            "{title}\n{line}\nStatus=Up/Down\n|/ State=Normal/Leaving/Joining/Moving\n"
+            "{title}\n{line}\nStatus=Up/Down/eXcluded\n|/ State=Normal/Leaving/Joining/Moving\n"
         ));
         let owns = if keyspace.is_some() { "Owns (effective)" } else { "Owns" };
         let mut rows = vec![
@@ -123,7 +136,7 @@ pub(super) async fn status(client: &mut Client, keyspace: Option<&str>) -> Resul
         ];
         for member in members {
             rows.push(vec![
-                format!("{}{}", if member.is_up { 'U' } else { 'D' }, &member.state[..1]),
+                format!("{}{}", member.status(), &member.state[..1]),
                 member.address.clone(),
                 member.load.clone(),
                 tokens.get(&member.address).copied().unwrap_or(0).to_string(),
@@ -137,6 +150,13 @@ pub(super) async fn status(client: &mut Client, keyspace: Option<&str>) -> Resul
     }
     if keyspace.is_none() {
         out.push_str("Note: ownership is of a keyspace's replication; name a keyspace to see it.\n");
+    }
+    let zero_token = strings(&client.get("/ceto/zero_token_nodes").await?);
+    if !zero_token.is_empty() {
+        out.push_str(&format!(
+            "Note: these nodes own no data (join_ring: false): {}.\n",
+            zero_token.join(", ")
+        ));
     }
     let refusing = strings(&client.get("/ceto/refuse_writes").await?);
     if !refusing.is_empty() {
@@ -197,17 +217,6 @@ fn differences(told: &Value) -> String {
         out.push_str(&format!("Error: {why}\n"));
     }
     out
-}
-
-pub(super) async fn decommission(client: &mut Client) -> Result<String, String> {
-    client.post("/storage_service/decommission").await?;
-    Ok(String::new())
-}
-
-pub(super) async fn remove_node(client: &mut Client, host_id: &str) -> Result<String, String> {
-    let path = format!("/storage_service/remove_node?host_id={}", escape(host_id));
-    client.post(&path).await?;
-    Ok(String::new())
 }
 
 pub(super) async fn ring(client: &mut Client, keyspace: Option<&str>) -> Result<String, String> {

@@ -75,8 +75,10 @@ pub(super) const COMMANDS: &[Command] = &[
     command("compactionstats", "[-H]", "Print compactions that run or wait")
         .with("-H, --human-readable   bytes as KiB, MiB, …"),
     command("confirmclock", "", "Say that the node's wall clock is right after it was set").with("See docs/operating/clocks.md."),
-    command("decommission", "", "Give the node's tablets to others and leave the cluster")
-        .with("The node stops when it has left. See docs/operating/remove-node.md."),
+    command("decommission", "[--abort]", "Give the node's tablets to others and leave the cluster").with(
+        "The node stops when it has left. --abort has it stay, as long as its ranges of the token ring are not others' yet. See \
+         docs/operating/remove-node.md.",
+    ),
     command("describecluster", "", "Print name, snitch and schema versions of the cluster"),
     command("describering", "KEYSPACE", "Print token ranges and their replicas"),
     command("disableautocompaction", "[KEYSPACE [TABLE…]]", "Let no compaction begin by itself").with(
@@ -94,6 +96,10 @@ pub(super) const COMMANDS: &[Command] = &[
     command("enablebinary", "", "Listen for CQL clients again"),
     command("enablehandoff", "", "Keep hints again"),
     command("enablehintsfordc", "DATACENTER", "Keep hints for nodes of a datacenter again"),
+    command("excludenode", "HOST_ID…", "Say of members that they are down for ever").with(
+        "Nothing waits for them any more, and they may not come back. They keep what they own until they are removed or replaced. Only a node that is \
+         down can be excluded. See docs/operating/remove-node.md.",
+    ),
     command("flush", "[KEYSPACE [TABLE…]]", "Write memtables to sstables").with(TABLES),
     command("getcompactionthroughput", "", "Print the limit of what compactions write"),
     command("getendpoints", "KEYSPACE TABLE KEY", "Print the addresses of the replicas of a partition").with(KEY),
@@ -120,8 +126,12 @@ pub(super) const COMMANDS: &[Command] = &[
     command("pausehandoff", "", "Send no hints"),
     command("proxyhistograms", "", "Print latencies of requests that the node coordinates"),
     command("releasetombstones", "[NODE…]", "Declare that some nodes, or all, have what this node reports as missed").with(NODES),
-    command("removenode", "HOST_ID", "Remove a node that is down, for ever, and rebuild its copies, if that loses no data")
-        .with("See docs/operating/remove-node.md."),
+    command(
+        "removenode",
+        "[--ignore-dead-nodes NODE,…] HOST_ID",
+        "Remove a node that is down, for ever, and rebuild its copies, if that loses no data",
+    )
+    .with("The dead nodes that are to be ignored are excluded, see excludenode. See docs/operating/remove-node.md."),
     command("repair", super::repair::USAGE, "Make the replicas of the node's ranges equal, and print what differed")
         .with("See docs/operating/repair.md."),
     command("resizetable", "KEYSPACE TABLE TABLETS", "Split each tablet of a table in two, or merge each pair")

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
-use uuid::Uuid;
 
 use super::Handler::{Later, Now};
 use super::{Answer, Call, Route, failed};
@@ -127,17 +126,6 @@ pub(super) const ROUTES: &[Route] = &[
         "Addresses of members that move to other tokens: none ever does",
         Now(|_| Ok(json!([]))),
     ),
-    Route::post(
-        "/storage_service/decommission",
-        "Have the node give its tablets to others and leave the cluster, and wait for it",
-        Later(|c| Box::pin(async move { c.operator.decommission().await.map(|()| Value::Null).map_err(failed) })),
-    ),
-    Route::post(
-        "/storage_service/remove_node",
-        "Remove a member that is down, for ever, and wait until the others have rebuilt its copies",
-        Later(|c| Box::pin(remove_node(c))),
-    )
-    .takes(&[("host_id", "the member"), ("ignore_nodes", "refused")]),
     Route::get(
         "/storage_service/metadata_differences",
         "Members whose metadata differs from the node's",
@@ -305,20 +293,6 @@ fn token_endpoint(call: &Call) -> Answer {
         .flat_map(|m| m.tokens.iter().map(move |token| (*token, address(m))));
     let all: BTreeMap<i64, String> = all.collect();
     pairs(all.into_iter().map(|(token, address)| (token.to_string(), address)))
-}
-
-/// Removes the member that the parameter `host_id` names.
-async fn remove_node(call: &Call) -> Answer {
-    let given = call
-        .parameter("host_id")
-        .ok_or_else(|| (400, "Missing mandatory parameter 'host_id'".to_owned()))?;
-    let host_id =
-        Uuid::try_parse(given.trim()).map_err(|_| (400, format!("host_id: expected a UUID, got '{given}'")))?;
-    if call.parameter("ignore_nodes").is_some_and(|nodes| !nodes.is_empty()) {
-        return Err((400, "ignore_nodes is not supported".to_owned()));
-    }
-    let removed = call.operator.remove_node(host_id).await;
-    removed.map(|()| Value::Null).map_err(failed)
 }
 
 /// What is known of members whose metadata differs: why the node takes no part in the metadata group, and the members that differ from it.

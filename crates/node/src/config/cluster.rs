@@ -49,7 +49,9 @@ pub(super) struct Cluster {
     pub num_tokens: usize,
     pub initial_tokens: Vec<Token>,
     pub auto_bootstrap: bool,
+    pub joins_ring: bool,
     pub replaces: Option<Replaced>,
+    pub ignores: Vec<Replaced>,
     pub location: Location,
     pub timeouts: Timeouts,
     pub request_timeout: Duration,
@@ -113,7 +115,9 @@ impl Cluster {
         }
         let (num_tokens, initial_tokens) = tokens(options);
         let auto_bootstrap = switch(options, "auto_bootstrap", true);
+        let joins_ring = switch(options, "join_ring", true);
         let replaces = replaces(options);
+        let ignores = ignores(options);
         let location = location(options, broadcast, properties);
         let usual = Timeouts::default();
         Self {
@@ -123,7 +127,9 @@ impl Cluster {
             num_tokens,
             initial_tokens,
             auto_bootstrap,
+            joins_ring,
             replaces,
+            ignores,
             location,
             timeouts: Timeouts {
                 read: timeout(options, "read_request_timeout", usual.read),
@@ -166,6 +172,24 @@ fn replaces(options: &mut Options<'_>) -> Option<Replaced> {
     options.note_or_none("replace_node_first_boot", host_id.map(|id: HostId| id.to_string()));
     options.note_or_none("replace_address_first_boot", address.map(|ip: IpAddr| ip.to_string()));
     host_id.map(Replaced::Host).or(address.map(Replaced::Address))
+}
+
+/// The dead members that nobody waits for while the node takes the place of another.
+fn ignores(options: &mut Options<'_>) -> Vec<Replaced> {
+    let option = "ignore_dead_nodes_for_replace";
+    let named = |text: &str| {
+        let host = text.parse().map(|id| Replaced::Host(HostId(id)));
+        host.ok().or_else(|| text.parse().ok().map(Replaced::Address))
+    };
+    let expected = "host ids or IP addresses of nodes, separated by commas";
+    let given = options.get(option, expected, |text| match text {
+        NONE => Some(Vec::new()),
+        text => parts(text).map(named).collect(),
+    });
+    if given.as_ref().is_none_or(Vec::is_empty) {
+        options.note_or_none(option, None);
+    }
+    given.unwrap_or_default()
 }
 
 fn port(options: &mut Options<'_>, option: &'static str, default: u16) -> u16 {

@@ -277,3 +277,18 @@ fn compression_between_nodes_is_asked_for_by_distance_and_by_algorithm() {
         assert_eq!(config.internode_compression_algorithms, expected, "{text}");
     }
 }
+
+#[test]
+fn a_node_may_own_nothing_and_ignore_dead_members() {
+    let usual = config("", "");
+    assert!(usual.joins_ring && usual.ignores.is_empty());
+    let host = uuid::Uuid::from_u128(1);
+    let yaml = format!("join_ring: false\nignore_dead_nodes_for_replace: 10.0.0.1, {host}");
+    let config = config(&yaml, "");
+    assert!(!config.joins_ring);
+    let address = "10.0.0.1".parse().expect("an address");
+    assert_eq!(
+        config.ignores,
+        [Replaced::Address(address), Replaced::Host(topology::HostId(host))]
+    );
+}

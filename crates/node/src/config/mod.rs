@@ -134,8 +134,12 @@ pub struct Config {
     pub initial_tokens: Vec<Token>,
     /// Whether it takes its part of the ring when it joins.
     pub auto_bootstrap: bool,
+    /// Whether it may own anything: tokens, tablets, copies.
+    pub joins_ring: bool,
     /// The member whose place the node takes when it joins.
     pub replaces: Option<Replaced>,
+    /// Other dead members, which are excluded when the node joins.
+    pub ignores: Vec<Replaced>,
     /// How long coordinators wait for replicas.
     pub timeouts: Timeouts,
     /// How long a request that is none of these may take.
@@ -356,7 +360,9 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
         num_tokens: cluster.num_tokens,
         initial_tokens: cluster.initial_tokens,
         auto_bootstrap: cluster.auto_bootstrap,
+        joins_ring: cluster.joins_ring,
         replaces: cluster.replaces,
+        ignores: cluster.ignores,
         timeouts: cluster.timeouts,
         request_timeout: cluster.request_timeout,
         slow_request: cluster.slow_request,

@@ -321,7 +321,6 @@ fn a_wish_for_safety_that_cannot_be_met_is_refused() {
         "audit: ''",
         "audit_logging_options:\n  enabled: false\n  logger:\n    - class_name: BinAuditLogger",
         "incremental_backups: false",
-        "join_ring: true",
         "enable_tablets: true",
         "tablets_mode_for_new_keyspaces: enabled",
         "native_transport_port_ssl:",
@@ -383,11 +382,11 @@ fn options_that_stop_the_start_are_refused_on_the_command_line_too() {
              --replace-address-first-boot: 'node1' given, expected an IP address",
         ),
         (
-            "--join-ring 0 --audit table",
+            "--ignore-dead-nodes-for-replace 10.0.0.1,node2 --audit table",
             "error: --audit: 'table' given, expected none: no audit log is kept\n\
-             --join-ring: '0' given, expected true: a node joins its cluster when it starts; auto_bootstrap: false takes no tokens",
+             --ignore-dead-nodes-for-replace: '10.0.0.1,node2' given, expected host ids or IP addresses of nodes, separated by commas",
         ),
-        ("--join-ring 1 --audit none", ""),
+        ("--audit none", ""),
     ];
     for (words, expected) in cases {
         assert_eq!(outcome("", words), expected, "command line '{words}'");

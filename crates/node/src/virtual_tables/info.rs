@@ -150,15 +150,18 @@ pub(crate) struct PeerInfo {
     pub(crate) tokens: Vec<String>,
     /// Its part in the cluster.
     pub(crate) state: NodeState,
+    /// Whether it is a zero-token node.
+    pub(crate) is_zero_token: bool,
     /// Whether it answers.
     pub(crate) up: bool,
 }
 
 impl PeerInfo {
-    /// Whether drivers are told of it. One that joins serves nobody yet, and one that left never will: Cassandra lists neither.
+    /// Whether drivers are told of it. One that joins serves nobody yet, and one that left never will: Cassandra lists neither. A zero-token node serves whoever
+    /// connects to it, and has no data that a driver could look for there: ScyllaDB has drivers ignore it.
     pub(crate) fn is_member(&self) -> bool {
         match self.state {
-            NodeState::Normal | NodeState::Leaving => true,
+            NodeState::Normal | NodeState::Leaving => !self.is_zero_token,
             NodeState::Joining | NodeState::Left => false,
         }
     }

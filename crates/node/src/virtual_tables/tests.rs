@@ -25,7 +25,7 @@ fn alone() -> NodeInfo {
 }
 
 /// The node has others around it: two members in another rack, of which one does not answer, another process on the address of the first,
-/// one that joins and one that left.
+/// a zero-token node, one that joins and one that left.
 fn in_a_cluster() -> NodeInfo {
     let peer = |number: u8, state| PeerInfo {
         host_id: Uuid::from_u128(u128::from(number)),
@@ -37,6 +37,7 @@ fn in_a_cluster() -> NodeInfo {
         schema_version: Some(Uuid::from_u128(1)),
         tokens: Vec::new(),
         state,
+        is_zero_token: false,
         up: true,
     };
     let quarters = |tokens: [i64; 2]| tokens.map(|quarter| (quarter << 61).to_string()).to_vec();
@@ -57,6 +58,10 @@ fn in_a_cluster() -> NodeInfo {
             native: SocketAddr::from(([10, 0, 0, 2], 9043)),
             up: false,
             ..peer(2, NodeState::Normal)
+        },
+        PeerInfo {
+            is_zero_token: true,
+            ..peer(6, NodeState::Normal)
         },
         peer(4, NodeState::Joining),
         peer(5, NodeState::Left),

@@ -115,7 +115,12 @@ impl Engine {
     fn nodes_by_datacenter(&self) -> BTreeMap<String, u32> {
         let mut nodes = BTreeMap::new();
         self.coordinator.with_view(|view| {
-            for node in view.topology.members() {
+            // Of a datacenter with zero-token nodes alone no keyspace can have copies.
+            let holders = view
+                .topology
+                .members()
+                .filter(|node| !view.topology.is_zero_token(node.host_id));
+            for node in holders {
                 *nodes.entry(node.location.datacenter.clone()).or_default() += 1;
             }
         });

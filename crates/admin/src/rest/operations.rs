@@ -1,0 +1,88 @@
+//! Operations on the members of the cluster.
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::Handler::{Later, Now};
+use super::{Answer, Call, Route, failed};
+use crate::operator::Member;
+
+pub(super) const ROUTES: &[Route] = &[
+    Route::post(
+        "/storage_service/decommission",
+        "Have the node give its tablets to others and leave the cluster, and wait for it",
+        Later(|c| Box::pin(async move { c.operator.decommission().await.map(|()| Value::Null).map_err(failed) })),
+    ),
+    Route::delete(
+        "/storage_service/decommission",
+        "Have the node stay, which is leaving",
+        Later(|c| Box::pin(async move { c.operator.stay().await.map(|()| Value::Null).map_err(failed) })),
+    ),
+    Route::post(
+        "/storage_service/remove_node",
+        "Remove a member that is down, for ever, and wait until the others have rebuilt its copies",
+        Later(|c| Box::pin(remove_node(c))),
+    )
+    .takes(&[
+        ("host_id", "the member"),
+        (
+            "ignore_nodes",
+            "other members that are down for ever, by host id or address, separated by commas: they are excluded",
+        ),
+    ]),
+    Route::post(
+        "/storage_service/exclude_node",
+        "Say of members that they are down for ever: nothing waits for them, and they may not come back",
+        Later(|c| Box::pin(exclude_nodes(c))),
+    )
+    .takes(&[("hosts", "their host ids, separated by commas")]),
+    Route::get(
+        "/storage_service/nodes/excluded",
+        "Addresses of members that are down for ever by an operator's word",
+        Now(|c| members(c, |member| member.is_excluded)),
+    ),
+    Route::get(
+        "/ceto/zero_token_nodes",
+        "Addresses of members that own nothing (join_ring: false)",
+        Now(|c| members(c, |member| member.is_zero_token)),
+    ),
+];
+
+fn members(call: &Call, is_wanted: fn(&Member) -> bool) -> Answer {
+    let members = call.operator.node().members;
+    let wanted = members.iter().filter(|member| is_wanted(member));
+    Ok(wanted.map(|member| json!(member.address.to_string())).collect())
+}
+
+/// Removes the member that the parameter `host_id` names.
+async fn remove_node(call: &Call) -> Answer {
+    let host_id = host_id("host_id", mandatory(call, "host_id")?)?;
+    let ignored = list(call.parameter("ignore_nodes").unwrap_or_default());
+    let removed = call.operator.remove_node(host_id, ignored).await;
+    removed.map(|()| Value::Null).map_err(failed)
+}
+
+/// Excludes the members that the parameter `hosts` names.
+async fn exclude_nodes(call: &Call) -> Answer {
+    let hosts = list(mandatory(call, "hosts")?);
+    let hosts = hosts
+        .iter()
+        .map(|host| host_id("hosts", host))
+        .collect::<Result<_, _>>()?;
+    let excluded = call.operator.exclude_nodes(hosts).await;
+    excluded.map(|()| Value::Null).map_err(failed)
+}
+
+fn mandatory<'c>(call: &'c Call, name: &str) -> Result<&'c str, (u16, String)> {
+    let given = call.parameter(name);
+    given.ok_or_else(|| (400, format!("Missing mandatory parameter '{name}'")))
+}
+
+fn host_id(name: &str, given: &str) -> Result<Uuid, (u16, String)> {
+    Uuid::try_parse(given.trim()).map_err(|_| (400, format!("{name}: expected a UUID, got '{given}'")))
+}
+
+fn list(given: &str) -> Vec<String> {
+    let items = given.split(',').map(str::trim).filter(|item| !item.is_empty());
+    items.map(str::to_owned).collect()
+}

@@ -1,0 +1,69 @@
+//! Members that are down for ever.
+//!
+//! An operator *excludes* a dead member whose replacement or removal is for later. It stays a member and keeps its tokens and copies, so nobody's data moves. But nothing waits
+//! for it any more: stages of moves pass without it, it is in no metadata group, TRUNCATE does without it. It may not come back: every member tells it that it has left.
+//! So nobody excludes a node that still answers.
+
+use crate::command::Command;
+use crate::error::ChangeError;
+use crate::metadata::Metadata;
+use crate::service::Cluster;
+use std::sync::Arc;
+use topology::{HostId, NodeState, TopologyCommand};
+
+impl Cluster {
+    /// Refuses what is done to dead nodes only.
+    pub(crate) async fn check_dead(&self, host_id: HostId, what: &str) -> Result<(), ChangeError> {
+        if let Some(address) = self.answers(host_id).await {
+            return Err(ChangeError::Refused(format!(
+                "node {host_id} is alive at {address}; only a node that is down can be {what}"
+            )));
+        }
+        if self.peers.is_live(host_id) {
+            return Err(ChangeError::Refused(format!(
+                "node {host_id} answered a moment ago; only a node that is down can be {what}"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Says of members that they are down for ever: nothing waits for them any more, and they may not come back. They keep what they own until they are removed
+    /// or replaced.
+    ///
+    /// # Errors
+    /// [`ChangeError`], with the reason; then no node is excluded unless the group cannot be reached in between.
+    pub async fn exclude_nodes(&self, hosts: &[HostId]) -> Result<(), ChangeError> {
+        let metadata = self.barrier().await?;
+        self.exclude(&metadata, hosts).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn exclude(&self, metadata: &Metadata, hosts: &[HostId]) -> Result<Arc<Metadata>, ChangeError> {
+        let refused = |why: String| Err(ChangeError::Refused(why));
+        for host in hosts {
+            if *host == self.config.host_id {
+                return refused("this node runs; only a node that is down can be excluded".to_owned());
+            }
+            match metadata.topology.node(*host).map(|node| node.state) {
+                None => return refused(format!("host id {host} is not a member of this cluster")),
+                Some(NodeState::Left) => return refused(format!("node {host} has left already, or was removed")),
+                Some(NodeState::Joining) => {
+                    return refused(format!(
+                        "node {host} is joining and owns nothing: remove it instead of excluding it"
+                    ));
+                }
+                Some(NodeState::Normal | NodeState::Leaving) => self.check_dead(*host, "excluded").await?,
+            }
+        }
+        for host_id in hosts
+            .iter()
+            .copied()
+            .filter(|host| !metadata.topology.is_excluded(*host))
+        {
+            let command = TopologyCommand::Exclude { host_id };
+            self.propose(Command::Topology(command)).await?;
+            log::info!("node {host_id} is excluded: nothing waits for it any more");
+        }
+        Ok(self.metadata())
+    }
+}

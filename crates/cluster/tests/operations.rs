@@ -1,0 +1,341 @@
+//! Zero-token nodes, excluded nodes, and nodes that leave and are told to stay.
+
+#[expect(dead_code, reason = "each test file uses a part of it")]
+mod support;
+
+use cluster::Cluster;
+use runtime::sim::CrashKind;
+use schema::TableId;
+use std::rc::Rc;
+use support::{SECOND, Sea, host};
+use topology::{NodeState, Replaced};
+use uuid::Uuid;
+
+const TABLE: TableId = TableId(Uuid::from_u128(0x7ab1e));
+const TABLETS: u32 = 8;
+
+/// Nodes, of which the last are zero-token nodes, all members.
+fn with_zero_token(seed: u64, owners: usize, zero_token: usize) -> Sea {
+    let mut sea = Sea::new(seed, owners + zero_token);
+    for number in owners..owners + zero_token {
+        sea.nodes[number].config.borrow_mut().joins_ring = false;
+    }
+    (0..owners + zero_token).for_each(|number| sea.start(number));
+    sea.expect_normal(0..owners);
+    sea.expect("the others are zero-token nodes", |views| {
+        let is_one = |view: &Rc<Cluster>, number| view.metadata().topology.is_zero_token(host(number));
+        views
+            .iter()
+            .all(|view| (owners..owners + zero_token).all(|number| is_one(view, number)))
+    });
+    sea
+}
+
+fn state(sea: &Sea, by: usize, of: usize) -> Option<NodeState> {
+    sea.cluster(by)
+        .metadata()
+        .topology
+        .node(host(of))
+        .map(|node| node.state)
+}
+
+/// How many replicas each node has of the table, those included that it gets.
+fn replicas(view: &Cluster, nodes: usize) -> Vec<usize> {
+    let metadata = view.metadata();
+    let mut counts = vec![0; nodes];
+    for tablet in metadata.tablets[&TABLE].tablets() {
+        let next = tablet.transition.map_or(tablet.replicas, |t| &t.next);
+        next.iter().for_each(|replica| counts[usize::from(replica.node.0)] += 1);
+    }
+    counts
+}
+
+fn at_rest(view: &Rc<Cluster>) -> bool {
+    let metadata = view.metadata();
+    metadata.ring.is_none() && metadata.moving().next().is_none()
+}
+
+#[test]
+fn a_zero_token_node_votes_and_gets_no_data_however_few_others_there_are() {
+    let mut sea = with_zero_token(1200, 2, 1);
+    sea.make_table(TABLE, &[0], TABLETS);
+    sea.replicate("system", 3);
+    sea.expect("both owners have all", |views| {
+        views.iter().all(|view| replicas(view, 3) == [8, 8, 0] && at_rest(view))
+    });
+    sea.make_ring_table(TableId(Uuid::from_u128(9)), 3);
+    sea.sim.run_for(5 * SECOND);
+    assert!(sea.nodes[2].seen.copied.borrow().is_empty());
+    sea.expect_voters(3);
+    // It makes the majority that two nodes alone cannot lose one of.
+    sea.crash(1, CrashKind::Kill);
+    sea.sim.run_for(10 * SECOND);
+    sea.create(2, "more").expect("two of three voters agree");
+}
+
+#[test]
+fn a_zero_token_node_is_one_for_its_life() {
+    let mut sea = with_zero_token(1201, 2, 1);
+    sea.crash(2, CrashKind::Kill);
+    sea.restart(2);
+    sea.expect("it is back", |views| {
+        views.len() == 3 && views.iter().all(|v| v.is_live(host(2)))
+    });
+    for (number, joins_ring, expected) in [
+        (2, true, "set join_ring: false again"),
+        (1, false, "set join_ring: true again"),
+    ] {
+        sea.crash(number, CrashKind::Kill);
+        sea.nodes[number].config.borrow_mut().joins_ring = joins_ring;
+        sea.restart(number);
+        let why = sea.refusal(number).to_string();
+        assert!(why.contains(expected), "{why}");
+        sea.nodes[number].config.borrow_mut().joins_ring = !joins_ring;
+        sea.restart(number);
+        sea.expect("it is back", |views| views.len() == 3);
+    }
+}
+
+#[test]
+fn the_first_node_of_a_cluster_is_no_zero_token_node() {
+    let mut sea = Sea::new(1202, 1);
+    sea.nodes[0].config.borrow_mut().joins_ring = false;
+    sea.start(0);
+    let why = sea.refusal(0).to_string();
+    assert!(why.contains("nobody would own the token ring"), "{why}");
+}
+
+#[test]
+fn zero_token_nodes_leave_and_are_removed_at_once_whatever_others_lack() {
+    let mut sea = with_zero_token(1203, 2, 2);
+    // No node may hold the third copy, which is no reason to stay.
+    sea.make_table(TABLE, &[0], TABLETS);
+    sea.replicate("system", 3);
+    let left = sea.on(2, |cluster| async move { cluster.decommission().await });
+    left.expect("it has nothing to give away");
+    sea.crash(3, CrashKind::PowerLoss);
+    sea.sim.run_for(10 * SECOND);
+    let removed = sea.on(0, |cluster| async move { cluster.remove_node(host(3)).await });
+    removed.expect("it had nothing");
+    for number in [2, 3] {
+        assert_eq!(state(&sea, 0, number), Some(NodeState::Left));
+    }
+}
+
+#[test]
+fn nothing_waits_for_an_excluded_node_and_it_may_not_come_back() {
+    let mut sea = Sea::new(1210, 5);
+    (0..4).for_each(|number| sea.start(number));
+    sea.expect_normal(0..4);
+    sea.make_ring_table(TABLE, 2);
+    sea.expect_voters(3);
+    let refused = sea.on(0, |cluster| async move { cluster.exclude_nodes(&[host(3)]).await });
+    let why = refused.expect_err("it is alive").to_string();
+    assert!(why.contains("only a node that is down can be excluded"), "{why}");
+
+    sea.crash(3, CrashKind::Kill);
+    sea.sim.run_for(10 * SECOND);
+    // It is an owner that loses a range, so its word is waited for.
+    sea.start(4);
+    sea.sim.run_for(30 * SECOND);
+    assert_eq!(state(&sea, 0, 4), Some(NodeState::Joining));
+    let excluded = sea.on(0, |cluster| async move { cluster.exclude_nodes(&[host(3)]).await });
+    excluded.expect("it is down");
+    sea.expect("the join goes on", |views| {
+        let joined = |view: &Rc<Cluster>| {
+            let metadata = view.metadata();
+            metadata.ring.is_none()
+                && metadata
+                    .topology
+                    .node(host(4))
+                    .is_some_and(|n| n.state == NodeState::Normal)
+        };
+        views.iter().all(joined)
+    });
+    let status = sea.cluster(0).status();
+    let member = status
+        .members
+        .iter()
+        .find(|m| m.host_id == host(3))
+        .expect("it is a member");
+    assert!(member.is_excluded && !member.is_live);
+    assert_eq!(member.state, NodeState::Normal, "it keeps what it owns");
+
+    sea.restart(3);
+    let seen = sea.nodes[3].seen.clone();
+    assert!(
+        sea.sim.run_until(60 * SECOND, || seen.fatal.borrow().is_some()
+            || seen.error.borrow().is_some()),
+        "an excluded node is back"
+    );
+    assert!(!sea.cluster(0).is_live(host(3)));
+    sea.crash(3, CrashKind::Kill);
+    sea.sim.run_for(10 * SECOND);
+    let removed = sea.on(0, |cluster| async move { cluster.remove_node(host(3)).await });
+    removed.expect("it is removed in the end");
+}
+
+#[test]
+fn a_removal_ignores_other_dead_nodes_that_it_is_told() {
+    let mut sea = Sea::new(1211, 5);
+    (0..5).for_each(|number| sea.start(number));
+    sea.expect_normal(0..5);
+    sea.make_ring_table(TABLE, 3);
+    sea.expect_voters(5);
+    sea.crash(4, CrashKind::PowerLoss);
+    sea.crash(3, CrashKind::PowerLoss);
+    sea.sim.run_for(10 * SECOND);
+    let ignored = [host(3), host(0)];
+    let refused = sea.on(0, move |cluster| async move {
+        cluster.remove_node_ignoring(host(4), &ignored).await
+    });
+    assert!(refused.is_err(), "it cannot ignore itself");
+    assert!(
+        !sea.cluster(0).metadata().topology.is_excluded(host(3)),
+        "nothing was changed"
+    );
+    let removed = sea.spawn(0, |cluster| async move {
+        cluster.remove_node_ignoring(host(4), &[host(3)]).await
+    });
+    sea.expect("the ignored one is excluded", |views| {
+        views.iter().all(|view| view.metadata().topology.is_excluded(host(3)))
+    });
+    sea.sim.run_for(5 * SECOND);
+    drop(removed);
+}
+
+#[test]
+fn a_replacement_excludes_the_dead_nodes_of_its_list() {
+    let mut sea = Sea::new(1212, 5);
+    (0..4).for_each(|number| sea.start(number));
+    sea.expect_normal(0..4);
+    sea.expect_voters(3);
+    sea.crash(2, CrashKind::PowerLoss);
+    sea.sim.run_for(30 * SECOND);
+    sea.crash(3, CrashKind::PowerLoss);
+    sea.sim.run_for(10 * SECOND);
+    let address = sea.addresses(3..4)[0].ip();
+    {
+        let mut config = sea.nodes[4].config.borrow_mut();
+        config.replaces = Some(Replaced::Host(host(2)));
+        config.ignores = vec![Replaced::Address(address)];
+    }
+    sea.start(4);
+    sea.expect("it has taken the place", |views| {
+        let is_done = |view: &Rc<Cluster>| {
+            let topology = &view.metadata().topology;
+            let state = |n| topology.node(host(n)).map(|node| node.state);
+            topology.is_excluded(host(3)) && (state(2), state(4)) == (Some(NodeState::Left), Some(NodeState::Normal))
+        };
+        views.len() == 3 && views.iter().all(is_done)
+    });
+}
+
+#[test]
+fn a_node_that_leaves_can_be_told_to_stay() {
+    let mut sea = Sea::new(1220, 3);
+    for node in &sea.nodes {
+        node.config.borrow_mut().location.rack = "rack".to_owned();
+    }
+    (0..3).for_each(|number| sea.start(number));
+    sea.expect_normal(0..3);
+    sea.make_table(TABLE, &[2], TABLETS);
+    sea.make_ring_table(TableId(Uuid::from_u128(9)), 2);
+    let tokens = sea
+        .cluster(0)
+        .metadata()
+        .topology
+        .node(host(2))
+        .expect("a member")
+        .tokens
+        .clone();
+    for node in &sea.nodes {
+        node.seen.copies_that_fail.set(u32::MAX);
+    }
+    let left = sea.spawn(2, |cluster| async move { cluster.decommission().await });
+    sea.sim.run_for(5 * SECOND);
+    assert_eq!(state(&sea, 0, 2), Some(NodeState::Leaving));
+    let stays = sea.on(0, |cluster| async move { cluster.stay(host(2)).await });
+    stays.expect("nobody has its ranges yet");
+    for node in &sea.nodes {
+        node.seen.copies_that_fail.set(0);
+    }
+    sea.expect("all is at rest", |views| views.iter().all(at_rest));
+    let metadata = sea.cluster(0).metadata();
+    let node = metadata.topology.node(host(2)).expect("a member");
+    assert_eq!((node.state, &node.tokens), (NodeState::Normal, &tokens));
+    let told = left
+        .borrow_mut()
+        .take()
+        .expect("the command has ended")
+        .expect_err("it did not leave");
+    assert!(told.to_string().contains("stay"), "{told}");
+    let again = sea.on(0, |cluster| async move { cluster.stay(host(2)).await });
+    assert!(
+        again
+            .expect_err("it does not leave")
+            .to_string()
+            .contains("does not leave")
+    );
+}
+
+#[test]
+fn a_node_whose_ranges_others_have_does_not_stay() {
+    let mut sea = Sea::new(1221, 3);
+    (0..3).for_each(|number| sea.start(number));
+    sea.expect_normal(0..3);
+    // The tablets stay on it: no other node takes copies.
+    sea.make_table(TABLE, &[2], TABLETS);
+    let tokens = sea
+        .cluster(0)
+        .metadata()
+        .topology
+        .node(host(2))
+        .expect("a member")
+        .tokens
+        .clone();
+    for node in &sea.nodes {
+        node.seen.copies_that_fail.set(u32::MAX);
+    }
+    drop(sea.spawn(2, |cluster| async move { cluster.decommission().await }));
+    sea.expect("its tokens are gone", |views| {
+        let has_none = |view: &Rc<Cluster>| {
+            let metadata = view.metadata();
+            let node = metadata.topology.node(host(2)).expect("a member");
+            node.state == NodeState::Leaving && node.tokens.is_empty()
+        };
+        views.iter().all(has_none)
+    });
+    let elsewhere = sea.on(0, |cluster| async move { cluster.stay(host(2)).await });
+    assert!(
+        elsewhere
+            .expect_err("it takes tokens")
+            .to_string()
+            .contains("ask that node itself")
+    );
+    // No keyspace has data on the ring, so it may have them back.
+    let stays = sea.on(2, |cluster| async move { cluster.stay(host(2)).await });
+    stays.expect("nobody has data there");
+    let node = sea
+        .cluster(2)
+        .metadata()
+        .topology
+        .node(host(2))
+        .expect("a member")
+        .clone();
+    assert_eq!((node.state, &node.tokens), (NodeState::Normal, &tokens));
+
+    drop(sea.spawn(2, |cluster| async move { cluster.decommission().await }));
+    sea.expect("it leaves again", |views| {
+        views.iter().all(|view| {
+            view.metadata()
+                .topology
+                .node(host(2))
+                .is_some_and(|n| n.tokens.is_empty())
+        })
+    });
+    sea.make_ring_table(TableId(Uuid::from_u128(9)), 2);
+    let refused = sea.on(2, |cluster| async move { cluster.stay(host(2)).await });
+    let why = refused.expect_err("others own what it owned").to_string();
+    assert!(why.contains("belong to others already"), "{why}");
+}
