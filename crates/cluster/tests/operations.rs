@@ -3,7 +3,7 @@
 #[expect(dead_code, reason = "each test file uses a part of it")]
 mod support;
 
-use cluster::Cluster;
+use cluster::{Cluster, Operation, OperationKind};
 use runtime::sim::CrashKind;
 use schema::TableId;
 use std::rc::Rc;
@@ -338,4 +338,152 @@ fn a_node_whose_ranges_others_have_does_not_stay() {
     let refused = sea.on(2, |cluster| async move { cluster.stay(host(2)).await });
     let why = refused.expect_err("others own what it owned").to_string();
     assert!(why.contains("belong to others already"), "{why}");
+}
+
+fn kinds(view: &Cluster) -> Vec<OperationKind> {
+    let (metadata, live) = (view.metadata(), view.live());
+    let operations = metadata.operations(view.host_id(), &live);
+    operations.iter().map(|operation| operation.kind).collect()
+}
+
+fn operation(sea: &Sea, by: usize, kind: OperationKind) -> Operation {
+    let view = sea.cluster(by);
+    let operations = view.metadata().operations(host(by), &view.live());
+    let found = operations.iter().find(|operation| operation.kind == kind);
+    found
+        .unwrap_or_else(|| panic!("{kind:?} is not among {operations:#?}"))
+        .clone()
+}
+
+fn copies_fail(sea: &Sea, count: u32) {
+    for node in &sea.nodes {
+        node.seen.copies_that_fail.set(count);
+    }
+}
+
+#[test]
+fn each_node_tells_of_a_join_what_is_left_and_what_it_waits_for() {
+    let mut sea = Sea::new(1230, 4);
+    (0..3).for_each(|number| sea.start(number));
+    sea.expect_normal(0..3);
+    sea.make_ring_table(TABLE, 2);
+    assert_eq!(kinds(&sea.cluster(0)), []);
+    copies_fail(&sea, u32::MAX);
+    sea.start(3);
+    sea.expect("all tell of it", |views| {
+        views.len() == 4
+            && views
+                .iter()
+                .all(|view| kinds(view) == [OperationKind::Join] && !at_rest(view))
+    });
+    sea.sim.run_for(2 * SECOND);
+    for by in 0..3 {
+        let join = operation(&sea, by, OperationKind::Join);
+        assert_eq!(
+            (join.host, join.waits.clone(), join.is_abortable),
+            (Some(host(3)), None, true)
+        );
+        assert!(join.left > 0 && join.stage.contains("copy their ranges"), "{join:?}");
+    }
+    sea.crash(3, CrashKind::Kill);
+    sea.sim.run_for(10 * SECOND);
+    let waits = operation(&sea, 0, OperationKind::Join).waits.expect("it is down");
+    assert!(waits.contains("the node is down: start it"), "{waits}");
+
+    // An operator has it stop: nothing is left of it.
+    let aborted = sea.on(0, |cluster| async move {
+        cluster.abort_operation(OperationKind::Join, Some(host(3))).await
+    });
+    aborted.expect("nobody reads it yet");
+    sea.expect("nothing goes on", |views| {
+        views.iter().all(|view| kinds(view).is_empty() && at_rest(view))
+    });
+    assert_eq!(state(&sea, 0, 3), Some(NodeState::Left));
+    let again = sea.on(0, |cluster| async move {
+        cluster.abort_operation(OperationKind::Join, Some(host(3))).await
+    });
+    assert!(again.is_err(), "it is gone");
+}
+
+#[test]
+fn a_change_of_a_replication_is_told_by_keyspace_and_goes_back_by_another_one() {
+    let mut sea = Sea::new(1231, 3);
+    (0..3).for_each(|number| sea.start(number));
+    sea.expect_normal(0..3);
+    sea.make_table(TableId(Uuid::from_u128(9)), &[0], TABLETS);
+    sea.make_ring_table(TABLE, 1);
+    sea.expect("all is at rest", |views| views.iter().all(at_rest));
+    copies_fail(&sea, u32::MAX);
+    sea.replicate("ks", 3);
+    sea.replicate("system", 2);
+    sea.sim.run_for(5 * SECOND);
+    let view = sea.cluster(1);
+    let told = view.metadata().operations(host(1), &view.live());
+    let of = |name: &str| {
+        let is_it = |operation: &&Operation| operation.keyspace.as_deref() == Some(name);
+        told.iter().find(is_it).unwrap_or_else(|| panic!("{told:#?}")).clone()
+    };
+    let ring = of("ks");
+    assert!(
+        ring.left > 0 && ring.stage.contains("'replication_factor': '1'"),
+        "{ring:?}"
+    );
+    assert!(
+        of("system").stage.contains("8 tablets do not have the copies"),
+        "{told:#?}"
+    );
+    sea.replicate("ks", 1);
+    sea.replicate("system", 1);
+    copies_fail(&sea, 0);
+    sea.expect("nothing goes on", |views| {
+        views.iter().all(|view| kinds(view).is_empty())
+    });
+}
+
+#[test]
+fn a_departure_tells_what_is_left_and_what_holds_it_up() {
+    let mut sea = Sea::new(1232, 4);
+    for node in &sea.nodes {
+        node.config.borrow_mut().location.rack = "rack".to_owned();
+    }
+    (0..4).for_each(|number| sea.start(number));
+    sea.expect_normal(0..4);
+    sea.make_table(TABLE, &[2, 3], TABLETS);
+    sea.expect("all is at rest", |views| views.iter().all(at_rest));
+    copies_fail(&sea, u32::MAX);
+    drop(sea.spawn(3, |cluster| async move { cluster.decommission().await }));
+    sea.sim.run_for(5 * SECOND);
+    let leave = operation(&sea, 0, OperationKind::Leave);
+    assert!(
+        leave.left > 0 && leave.waits.is_none() && leave.is_abortable,
+        "{leave:?}"
+    );
+    assert!(
+        !kinds(&sea.cluster(0)).contains(&OperationKind::Balance),
+        "what leaves is not balance"
+    );
+    sea.crash(3, CrashKind::Kill);
+    sea.sim.run_for(10 * SECOND);
+    let leave = operation(&sea, 0, OperationKind::Leave);
+    assert!(leave.waits.is_some_and(|waits| waits.contains("or remove it")));
+    let removed = sea.spawn(0, |cluster| async move { cluster.remove_node(host(3)).await });
+    sea.sim.run_for(5 * SECOND);
+    let remove = operation(&sea, 1, OperationKind::Remove);
+    assert!(remove.left > 0 && !remove.is_abortable, "{remove:?}");
+    let refused = sea.on(0, |cluster| async move {
+        cluster.abort_operation(OperationKind::Remove, Some(host(3))).await
+    });
+    assert!(
+        refused
+            .expect_err("it is agreed on")
+            .to_string()
+            .contains("cannot be stopped")
+    );
+    copies_fail(&sea, 0);
+    sea.expect("it is gone", |views| views.iter().all(|view| kinds(view).is_empty()));
+    removed
+        .borrow_mut()
+        .take()
+        .expect("the command has ended")
+        .expect("it is removed");
 }

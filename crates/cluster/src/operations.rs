@@ -1,0 +1,399 @@
+//! What goes on with the members and their data, told from the metadata alone: any node can say it, and says the same.
+//!
+//! An *operation* is what an operator began and the cluster goes on with: a node joins, leaves, is removed or replaced, a keyspace gets another replication. What is left of it is counted
+//! in *parts*: tablets that stand on a node that goes, ranges of the token ring that a next owner has not copied, tablets with another number of copies than they are to have. Moves that only
+//! make nodes even are one operation more.
+//!
+//! Operations go on together as far as they can. The token ring changes once at a time: what comes while its next owners are read waits, and says for what.
+
+use crate::command::Command;
+use crate::error::ChangeError;
+use crate::metadata::Metadata;
+use crate::ring::parsed_replication;
+use crate::service::Cluster;
+use std::collections::{BTreeMap, BTreeSet};
+use topology::{HostId, Locality, Node, NodeNumber, NodeState, Replication, Stage, Tablet};
+
+/// What an operation does.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum OperationKind {
+    /// A node comes in.
+    Join,
+    /// A node gives everything away and goes.
+    Leave,
+    /// What a lost node had is rebuilt, and it goes.
+    Remove,
+    /// The same, where another node takes its place.
+    Replace,
+    /// A keyspace gets other copies.
+    Replication,
+    /// Tablets move to be even among nodes.
+    Balance,
+}
+
+impl OperationKind {
+    /// As operators see it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Join => "join",
+            Self::Leave => "leave",
+            Self::Remove => "remove",
+            Self::Replace => "replace",
+            Self::Replication => "replication",
+            Self::Balance => "balance",
+        }
+    }
+}
+
+/// Something that goes on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Operation {
+    /// What it does.
+    pub kind: OperationKind,
+    /// The node that comes or goes.
+    pub host: Option<HostId>,
+    /// The keyspace whose replication changes.
+    pub keyspace: Option<String>,
+    /// What it does now, in a sentence.
+    pub stage: String,
+    /// How many parts are left.
+    pub left: u64,
+    /// What it waits for, and what an operator can do about it, in a sentence.
+    pub waits: Option<String>,
+    /// Whether [`Cluster::abort_operation`] may stop it now.
+    pub is_abortable: bool,
+}
+
+/// Ranges of the ring that a next owner must copy.
+struct RingCopies {
+    /// Those that are not copied yet, by node.
+    left: BTreeMap<NodeNumber, u64>,
+}
+
+impl Metadata {
+    /// What goes on, when these nodes answer: joins first, then what goes, replications and balance.
+    #[must_use]
+    pub fn operations(&self, me: HostId, live: &BTreeSet<HostId>) -> Vec<Operation> {
+        let copies = self.ring_copies(me);
+        let ring_waits = self.what_the_ring_waits_for(&copies, live);
+        let mut all = Vec::new();
+        for (number, node) in self.topology.numbered_nodes() {
+            let is_going = node.state == NodeState::Leaving || node.loss.is_some();
+            match node.state {
+                NodeState::Left => {}
+                NodeState::Joining => all.push(self.join(node, number, &copies, (live, ring_waits.as_deref()))),
+                NodeState::Normal | NodeState::Leaving if is_going => {
+                    all.push(self.departure(node, number, &copies, (live, ring_waits.as_deref())));
+                }
+                NodeState::Normal | NodeState::Leaving => {}
+            }
+        }
+        all.extend(self.replications(&copies, ring_waits.as_deref()));
+        let moving = self.moving().filter(|(_, tablet)| self.is_for_balance(tablet)).count() as u64;
+        if moving > 0 {
+            all.push(Operation {
+                kind: OperationKind::Balance,
+                host: None,
+                keyspace: None,
+                stage: format!("{moving} tablets move to be even among nodes"),
+                left: moving,
+                waits: None,
+                is_abortable: false,
+            });
+        }
+        all
+    }
+
+    fn ring_copies(&self, me: HostId) -> RingCopies {
+        let mut left = BTreeMap::new();
+        let copying = self.ring.as_ref().filter(|ring| !ring.stage.reads_new());
+        if let Some(ring) = copying
+            && let Some(locality) = Locality::new(&self.topology, me)
+        {
+            for fill in self.ring_fills(&locality, |_| true).unwrap_or_default() {
+                let node = fill.fill.target.node;
+                if !ring.copied.contains(&node) {
+                    *left.entry(node).or_default() += 1;
+                }
+            }
+        }
+        RingCopies { left }
+    }
+
+    /// Why the change of the token ring does not go on, if it does not.
+    fn what_the_ring_waits_for(&self, copies: &RingCopies, live: &BTreeSet<HostId>) -> Option<String> {
+        let ring = self.ring.as_ref()?;
+        if !ring.stage.reads_new() && self.awaits_heir() {
+            return Some(
+                "the token ring waits until the node that takes the place of a lost one has taken its tokens"
+                    .to_owned(),
+            );
+        }
+        let is_down = |number: NodeNumber| {
+            let node = self.topology.numbered(number)?;
+            let is_missed = !live.contains(&node.host_id) && !self.topology.is_lost(node);
+            is_missed.then_some(node.host_id)
+        };
+        if ring.stage.reads_new() {
+            let host = self.ring_losers().into_iter().find_map(is_down)?;
+            return Some(format!(
+                "node {} loses ranges of the token ring and is down: start it, or say that it is gone for ever (nodetool excludenode {host})",
+                self.name_of(host)
+            ));
+        }
+        let host = copies.left.keys().copied().find_map(is_down)?;
+        Some(format!(
+            "node {} is to copy ranges of the token ring and is down: start it, or remove it (nodetool removenode {host})",
+            self.name_of(host)
+        ))
+    }
+
+    fn stage_of_ring(&self) -> &'static str {
+        match self.ring.as_ref().map(|ring| ring.stage) {
+            None => "the token ring is at rest",
+            Some(Stage::AllowWriteBothReadOld | Stage::WriteBothReadOld | Stage::CleanupTarget) => {
+                "writes begin to go to the next owners of the token ring"
+            }
+            Some(Stage::Streaming) => "the next owners of the token ring copy their ranges",
+            Some(Stage::WriteBothReadNew | Stage::UseNew) => "the next owners of the token ring are read",
+        }
+    }
+
+    fn join(
+        &self,
+        node: &Node,
+        number: NodeNumber,
+        copies: &RingCopies,
+        (live, ring_waits): (&BTreeSet<HostId>, Option<&str>),
+    ) -> Operation {
+        let has_tokens = !node.tokens.is_empty();
+        let waits = if !live.contains(&node.host_id) {
+            Some(format!(
+                "the node is down: start it and it goes on, or remove it (nodetool removenode {})",
+                node.host_id
+            ))
+        } else if !has_tokens && self.reads_next_owners() {
+            Some(
+                "it takes its tokens when the token ring, which goes to other owners at the moment, is at rest"
+                    .to_owned(),
+            )
+        } else {
+            ring_waits.map(str::to_owned)
+        };
+        Operation {
+            kind: OperationKind::Join,
+            host: Some(node.host_id),
+            keyspace: None,
+            stage: match has_tokens {
+                true => self.stage_of_ring().to_owned(),
+                false => "it is let in and has no tokens yet".to_owned(),
+            },
+            left: copies.left.get(&number).copied().unwrap_or(0),
+            waits,
+            is_abortable: !has_tokens || !self.reads_next_owners(),
+        }
+    }
+
+    fn departure(
+        &self,
+        node: &Node,
+        number: NodeNumber,
+        copies: &RingCopies,
+        (live, ring_waits): (&BTreeSet<HostId>, Option<&str>),
+    ) -> Operation {
+        let on_it = |tablet: &Tablet<'_>| {
+            let next = tablet.transition.map_or(&[][..], |transition| &transition.next);
+            tablet.replicas.iter().chain(next).any(|replica| replica.node == number)
+        };
+        let tablets = self
+            .tablets
+            .values()
+            .flat_map(|map| map.tablets())
+            .filter(on_it)
+            .count() as u64;
+        let ranges: u64 = match node.tokens.is_empty() {
+            true => 0,
+            false => copies.left.values().sum(),
+        };
+        let kind = match node.loss {
+            None => OperationKind::Leave,
+            Some(loss) if loss.replaced_by.is_some() => OperationKind::Replace,
+            Some(_) => OperationKind::Remove,
+        };
+        let heir = node.loss.and_then(|loss| loss.replaced_by);
+        let heir = heir.filter(|heir| {
+            let heir = self.topology.node(*heir);
+            heir.is_none_or(|heir| heir.state == NodeState::Joining)
+        });
+        let waits = if kind == OperationKind::Leave && !live.contains(&node.host_id) {
+            Some(format!(
+                "the node is down, and what it has stays with it: start it and it goes on, or remove it (nodetool removenode {})",
+                node.host_id
+            ))
+        } else if node.state == NodeState::Normal {
+            Some("it begins when the token ring, which goes to other owners at the moment, is at rest".to_owned())
+        } else if let Some(heir) = heir.filter(|heir| !live.contains(heir)) {
+            Some(format!("node {heir}, which takes its place, is down: start it"))
+        } else {
+            ring_waits.filter(|_| !node.tokens.is_empty()).map(str::to_owned)
+        };
+        let ring = (!node.tokens.is_empty()).then(|| format!("; {}", self.stage_of_ring()));
+        let has_given_ring =
+            node.tokens.is_empty() && !self.topology.is_zero_token(node.host_id) && self.has_ring_data();
+        Operation {
+            kind,
+            host: Some(node.host_id),
+            keyspace: None,
+            stage: format!("{tablets} tablets are on it{}", ring.unwrap_or_default()),
+            left: tablets + ranges,
+            waits,
+            is_abortable: !self.topology.is_lost(node) && !self.reads_next_owners() && !has_given_ring,
+        }
+    }
+
+    fn replications(&self, copies: &RingCopies, ring_waits: Option<&str>) -> Vec<Operation> {
+        let mut all = Vec::new();
+        for keyspace in self.schema.keyspaces.values() {
+            let tablets = self.tablets_with_other_copies(keyspace);
+            let former = self.ring.as_ref().and_then(|ring| ring.former.get(&keyspace.name));
+            let ranges: u64 = if former.is_some() {
+                copies.left.values().sum()
+            } else {
+                0
+            };
+            if tablets == 0 && former.is_none() {
+                continue;
+            }
+            let stage = match former {
+                None => format!("{tablets} tablets do not have the copies yet that the keyspace wants"),
+                Some(former) => format!(
+                    "{}; before, the replication was {}",
+                    self.stage_of_ring(),
+                    shown(former)
+                ),
+            };
+            all.push(Operation {
+                kind: OperationKind::Replication,
+                host: None,
+                keyspace: Some(keyspace.name.clone()),
+                stage,
+                left: tablets + ranges,
+                waits: ring_waits.filter(|_| former.is_some()).map(str::to_owned),
+                // ALTER KEYSPACE names another goal at any time.
+                is_abortable: false,
+            });
+        }
+        all
+    }
+
+    /// How many tablets of a keyspace have another number of copies than it wants and the nodes allow.
+    fn tablets_with_other_copies(&self, keyspace: &schema::Keyspace) -> u64 {
+        let maps = keyspace.tables.values().filter_map(|table| self.tablets.get(&table.id));
+        let mut maps = maps.peekable();
+        if maps.peek().is_none() {
+            return 0;
+        }
+        let Some(replication) = parsed_replication(&self.topology, &keyspace.replication) else {
+            return 0;
+        };
+        // By place: a datacenter, or the cluster where datacenters do not count.
+        let mut places: BTreeMap<&str, (u16, u16)> = BTreeMap::new();
+        let by_datacenter = match &replication {
+            Replication::NetworkTopology(factors) => {
+                for (name, copies) in factors {
+                    places.entry(name).or_default().0 = copies.number();
+                }
+                true
+            }
+            Replication::Simple { factor } => {
+                places.entry("").or_default().0 = *factor;
+                false
+            }
+            Replication::Local | Replication::Everywhere => return 0,
+        };
+        let place = |node: &'_ Node| {
+            if by_datacenter {
+                node.location.datacenter.clone()
+            } else {
+                String::new()
+            }
+        };
+        let mut holders: BTreeMap<String, u16> = BTreeMap::new();
+        for node in self.topology.members().filter(|node| self.topology.may_hold(node)) {
+            *holders.entry(place(node)).or_default() += 1;
+        }
+        for (name, (wanted, _)) in &mut places {
+            *wanted = (*wanted).min(holders.get(*name).copied().unwrap_or(0));
+        }
+        let of_node: Vec<String> = self.topology.numbered_nodes().map(|(_, node)| place(node)).collect();
+        let mut last: (&[topology::Replica], bool) = (&[], false);
+        let mut count = 0;
+        for tablet in maps.flat_map(|map| map.tablets()) {
+            // Neighbours often have the same replicas.
+            if tablet.replicas != last.0 || last.0.is_empty() {
+                let mut has: BTreeMap<&str, u16> = places.keys().map(|name| (*name, 0)).collect();
+                for replica in tablet.replicas {
+                    let name = of_node.get(replica.node.index()).map_or("", String::as_str);
+                    *has.entry(name).or_default() += 1;
+                }
+                let is_other = |(name, has): (&&str, &u16)| places.get(*name).map_or(0, |(wanted, _)| *wanted) != *has;
+                last = (tablet.replicas, has.iter().any(is_other));
+            }
+            count += u64::from(last.1);
+        }
+        count
+    }
+
+    /// Whether a tablet moves only for balance: as many copies before and after, and none leaves a node that goes.
+    fn is_for_balance(&self, tablet: &Tablet<'_>) -> bool {
+        let Some(transition) = tablet.transition else {
+            return false;
+        };
+        let goes = |replica: &topology::Replica| {
+            let node = self.topology.numbered(replica.node);
+            node.is_none_or(|node| node.state == NodeState::Leaving || node.loss.is_some())
+        };
+        transition.next.len() == tablet.replicas.len() && !tablet.replicas.iter().any(goes)
+    }
+}
+
+fn shown(options: &BTreeMap<String, String>) -> String {
+    let options: Vec<String> = options
+        .iter()
+        .map(|(name, value)| format!("'{name}': '{value}'"))
+        .collect();
+    format!("{{{}}}", options.join(", "))
+}
+
+impl Cluster {
+    /// What goes on in the cluster, as far as this node knows.
+    pub async fn operations(&self) -> Vec<Operation> {
+        let (metadata, live, me) = (self.metadata(), self.live(), self.config.host_id);
+        runtime::offload(move || metadata.operations(me, &live)).await
+    }
+
+    /// Stops an operation: a node that joins is removed, one that leaves stays.
+    ///
+    /// # Errors
+    /// When it cannot be stopped, with the reason.
+    pub async fn abort_operation(&self, kind: OperationKind, host_id: Option<HostId>) -> Result<(), ChangeError> {
+        match (kind, host_id) {
+            (OperationKind::Join, Some(host_id)) => {
+                let metadata = self.barrier().await?;
+                let joins = |node: &Node| node.state == NodeState::Joining;
+                if !metadata.topology.node(host_id).is_some_and(joins) {
+                    return Err(ChangeError::Refused(format!("node {host_id} does not join")));
+                }
+                self.propose(Command::RemoveNode { host_id }).await?;
+                log::info!("node {host_id} was joining and is removed, as an operator wants it");
+                Ok(())
+            }
+            (OperationKind::Leave, Some(host_id)) => self.stay(host_id).await,
+            _ => Err(ChangeError::Refused(format!(
+                "operation {} cannot be stopped: what it does is agreed on. ALTER KEYSPACE names another goal for a replication",
+                kind.name()
+            ))),
+        }
+    }
+}
