@@ -120,7 +120,7 @@ def test_the_api_tells_who_has_which_tokens(cluster, keyspace):
         ("/failure_detector/count/endpoint/up", 3),
         ("/failure_detector/count/endpoint/down", 0),
         ("/failure_detector/simple_states", [{"key": address, "value": "UP"} for address in ADDRESSES]),
-        ("/task_manager/list_modules", ["compaction", "flush", "quarantine", "repair", "snapshot", "streaming", "tablets", "truncation"]),
+        ("/task_manager/list_modules", ["compaction", "flush", "node_ops", "quarantine", "repair", "snapshot", "streaming", "tablets", "truncation"]),
     ],
 )
 def test_the_api_answers_as_tools_expect(cluster, path, expected):

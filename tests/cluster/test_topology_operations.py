@@ -1,5 +1,7 @@
 """Nodes that own nothing, nodes that an operator has excluded, and operations that operators watch and abandon."""
 
+import threading
+
 import pytest
 
 from harness import Cluster, cql
@@ -131,3 +133,117 @@ def test_an_excluded_node_is_waited_for_no_more_and_may_not_come_back(form):
     eventually("another takes its place", lambda: state_of(cluster, heir) == "UN" and state_of(cluster, lost) is None)
     lost.remove()
     cluster.nodes.remove(lost)
+
+
+def fill(session, keyspace, replication, rows=500):
+    """Two tables of rows: one with tablets, one on the token ring."""
+    for name, tablets in ((keyspace, "true"), (f"{keyspace}_ring", "false")):
+        session.execute(
+            f"CREATE KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': {replication}}}"
+            f" AND tablets = {{'enabled': {tablets}}}"
+        )
+        session.execute(f"CREATE TABLE {name}.t (k int PRIMARY KEY, v text)")
+        insert = session.prepare(f"INSERT INTO {name}.t (k, v) VALUES (?, ?)")
+        for key in range(rows):
+            session.execute(insert, (key, "v" * 100))
+    return [keyspace, f"{keyspace}_ring"]
+
+
+def test_cleanup_removes_what_a_node_owned_before_others_joined(form):
+    cluster = form(1)
+    first = cluster.node(1)
+    with cluster.driver(only=1, consistency="ONE") as driver:
+        session = driver.connect()
+        names = fill(session, "ks", 1)
+        first.nodetool("flush")
+        assert first.nodetool("cleanup").splitlines() == ["Checked 2 tables for tokens that are not this node's"]
+        new = cluster.node(cluster.add())
+        eventually("it owns its part", lambda: state_of(cluster, new) == "UN")
+        eventually("nothing moves", lambda: first.api("/storage_service/tablets/balancing")[1]["moving"] == 0)
+        # The former owner of ranges of the token ring has their rows still; tablets have gone with their files.
+        told = first.nodetool("cleanup")
+        assert "ks_ring.t: removed " in told and "ks.t: removed" not in told, told
+        assert "removed" not in first.nodetool("cleanup", "ks_ring", "t")
+        assert "removed" not in new.nodetool("cleanup")
+        for name in names:
+            assert len(cql.rows(session, f"SELECT k FROM {name}.t")) == 500
+        kinds = {task["type"] for task in first.api("/task_manager/list_module_tasks/compaction")[1]}
+        assert "cleanup" in kinds
+    status, answer = first.api("/storage_service/keyspace_cleanup/none", method="POST")
+    assert status == 400, answer
+
+
+def test_a_node_that_has_lost_its_sstables_is_rebuilt(form):
+    cluster = form(3)
+    lost = cluster.node(3)
+    with cluster.driver(only=1) as driver:
+        names = fill(driver.connect(), "ks", 3)
+    lost.nodetool("flush")
+    lost.stop()
+    for name in names:
+        [directory] = (lost.workdir / "data" / name).glob("t-*")
+        removed = [path for path in directory.iterdir() if path.is_file() and path.name[:2] in ("me", "ms")]
+        assert removed, list(directory.iterdir())
+        for path in removed:
+            path.unlink()
+    lost.start()
+    cluster.sees_itself_whole()
+    with cluster.driver(only=3, consistency="ONE") as driver:
+        session = driver.connect()
+
+        def rows(name):
+            return sum(bool(cql.rows(session, f"SELECT k FROM {name}.t WHERE k = {key}")) for key in range(500))
+
+        assert [rows(name) for name in names] == [0, 0]
+        for name in names:
+            session.execute(f"INSERT INTO {name}.t (k, v) VALUES (1000, 'kept')")
+        with pytest.raises(NodeFailed, match="no datacenter elsewhere"):
+            lost.nodetool("rebuild", "--source-dc", "elsewhere")
+        assert "Copied " in lost.nodetool("rebuild", "ks")
+        assert [rows(name) for name in names] == [500, 0]
+        assert "Copied " in lost.nodetool("rebuild", "datacenter1")
+        assert [rows(name) for name in names] == [500, 500]
+        for name in names:
+            assert cql.rows(session, f"SELECT v FROM {name}.t WHERE k = 1000") == [("kept",)]
+    tasks = [task for task in lost.api("/task_manager/list_module_tasks/streaming")[1] if task["type"] == "rebuild"]
+    assert [task["state"] for task in tasks].count("done") == 2, tasks
+
+
+def test_a_decommission_is_watched_and_abandoned_at_another_node(form):
+    cluster = form(3)
+    with cluster.driver(only=1) as driver:
+        fill(driver.connect(), "ks", 2, rows=50)
+    assert cluster.node(1).api("/ceto/operations") == (200, [])
+    leaving, told = cluster.node(3), []
+
+    def decommission():
+        with pytest.raises(NodeFailed) as refused:
+            leaving.nodetool("decommission")
+        told.append(str(refused.value))
+
+    # A next owner that stands still holds it up.
+    cluster.pause(2)
+    thread = threading.Thread(target=decommission)
+    thread.start()
+    try:
+
+        def operation():
+            found = cluster.node(1).api("/ceto/operations")[1]
+            return next((each for each in found if each["kind"] == "leave" and each["waits"]), None)
+
+        seen = eventually("it waits", operation)
+        assert seen["address"] == leaving.host and cluster.node(2).host in seen["waits"], seen
+        status = cluster.node(1).nodetool("status")
+        assert f"Operation leave of {leaving.host}: " in status and "    waits: " in status, status
+        listed = cluster.node(1).nodetool("tasks", "list", "node_ops")
+        assert seen["task_id"] in listed, listed
+        cluster.node(1).nodetool("tasks", "abort", seen["task_id"])
+        eventually("it stays", lambda: state_of(cluster, leaving) == "UN")
+    finally:
+        cluster.resume(2)
+        thread.join()
+    assert "stay" in told[0], told
+    cluster.sees_itself_whole()
+    eventually("nothing goes on", lambda: cluster.node(1).api("/ceto/operations") == (200, []))
+    ended = cluster.node(1).api(f"/task_manager/task_status/{seen['task_id']}")[1]
+    assert (ended["state"], ended["error"]) == ("failed", "an operator had the node stay"), ended

@@ -116,6 +116,8 @@ async fn execute(address: SocketAddr, shows_progress: bool, words: &[String]) ->
         ("confirmclock", []) => cluster::confirm_clock(client).await,
         ("info", _) => cluster::info(client).await,
         ("netstats", _) => cluster::net_stats(client).await,
+        ("rebuild", words) => operations::rebuild(client, words).await,
+        ("cleanup", words) => operations::cleanup(client, words).await,
         ("decommission", []) => operations::decommission(client).await,
         ("decommission", ["--abort"]) => operations::stay(client).await,
         ("removenode", words) if !words.is_empty() => operations::remove_node(client, words).await,

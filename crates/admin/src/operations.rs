@@ -1,8 +1,11 @@
 //! Operations on the members of the cluster: a part of [`Operator`](crate::Operator).
 
+use std::net::IpAddr;
+use std::time::Duration;
+
 use uuid::Uuid;
 
-use crate::operator::Local;
+use crate::operator::{Local, Selection};
 
 /// What an operator has nodes of the cluster do. Lives on shard 0, sees the cluster as the node knows it.
 pub trait Operations {
@@ -15,4 +18,85 @@ pub trait Operations {
     fn remove_node(&self, host_id: Uuid, ignored: Vec<String>) -> Local<'_, Result<(), String>>;
     /// Says of members, by host id, that they are down for ever: nothing waits for them, and they may not come back.
     fn exclude_nodes(&self, hosts: Vec<Uuid>) -> Local<'_, Result<(), String>>;
+    /// What goes on with the members and their data, as this node knows it. Each is a task of this node.
+    fn operations(&self) -> Vec<Progress>;
+    /// Copies the data of this node's replicas again from other replicas; resolves when it is here. The work goes on without.
+    fn rebuild(&self, wanted: Rebuild) -> Local<'_, Result<Rebuilt, String>>;
+    /// Removes what this node has of tokens that are not its own; resolves when it is gone. The work goes on without.
+    fn cleanup(&self, what: Selection) -> Local<'_, Result<Vec<Cleaned>, String>>;
+}
+
+/// How far an operation of the cluster is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// The task that this node has for it.
+    pub task: Uuid,
+    /// What it does: join, leave, remove, replace, replication or balance.
+    pub kind: &'static str,
+    /// The node that comes or goes.
+    pub host_id: Option<Uuid>,
+    /// Where other nodes reach it.
+    pub address: Option<IpAddr>,
+    /// The keyspace whose replication changes.
+    pub keyspace: Option<String>,
+    /// What it does now.
+    pub stage: String,
+    /// What it waits for, and what to do about it.
+    pub waits: Option<String>,
+    /// Parts, as far as this node has seen them.
+    pub total: u64,
+    /// Those of them that are done.
+    pub done: u64,
+    /// For how long this node has seen it.
+    pub elapsed: Duration,
+    /// How long the rest takes at the pace so far; None before a part is done, or while it waits.
+    pub remaining: Option<Duration>,
+    /// Whether its task may be aborted now.
+    pub is_abortable: bool,
+}
+
+impl Progress {
+    /// How much is done, in hundredths.
+    #[must_use]
+    pub fn percent(&self) -> u64 {
+        match self.total {
+            0 => 0,
+            total => u64::try_from(u128::from(self.done) * 100 / u128::from(total)).unwrap_or(100),
+        }
+    }
+}
+
+/// What to rebuild.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Rebuild {
+    /// Which tables; none of them: all of users.
+    pub what: Selection,
+    /// Only from replicas in this datacenter.
+    pub datacenter: Option<String>,
+}
+
+/// What a rebuild has copied.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Rebuilt {
+    /// Tables of which something was copied.
+    pub tables: u64,
+    /// Ranges of them.
+    pub ranges: u64,
+    /// Bytes of sstables.
+    pub bytes: u64,
+}
+
+/// What a cleanup has removed of a table.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Cleaned {
+    /// Its keyspace.
+    pub keyspace: String,
+    /// Its name.
+    pub table: String,
+    /// Bytes that the node has less.
+    pub removed_bytes: u64,
+    /// Files among them that a start had set aside.
+    pub unowned_files: u64,
+    /// The token ring goes to other owners, so nothing of it was removed.
+    pub is_skipped: bool,
 }

@@ -69,6 +69,8 @@ pub struct Operation {
 struct RingCopies {
     /// Those that are not copied yet, by node.
     left: BTreeMap<NodeNumber, u64>,
+    /// Why some cannot be copied: too few nodes that had them are left.
+    lost: Option<String>,
 }
 
 impl Metadata {
@@ -106,19 +108,24 @@ impl Metadata {
     }
 
     fn ring_copies(&self, me: HostId) -> RingCopies {
-        let mut left = BTreeMap::new();
+        let mut copies = RingCopies {
+            left: BTreeMap::new(),
+            lost: None,
+        };
         let copying = self.ring.as_ref().filter(|ring| !ring.stage.reads_new());
-        if let Some(ring) = copying
-            && let Some(locality) = Locality::new(&self.topology, me)
-        {
-            for fill in self.ring_fills(&locality, |_| true).unwrap_or_default() {
-                let node = fill.fill.target.node;
-                if !ring.copied.contains(&node) {
-                    *left.entry(node).or_default() += 1;
+        let (Some(ring), Some(locality)) = (copying, Locality::new(&self.topology, me)) else {
+            return copies;
+        };
+        match self.ring_fills(&locality, |_| true) {
+            Ok(fills) => {
+                let nodes = fills.iter().map(|fill| fill.fill.target.node);
+                for node in nodes.filter(|node| !ring.copied.contains(node)) {
+                    *copies.left.entry(node).or_default() += 1;
                 }
             }
+            Err(error) => copies.lost = Some(error.to_string()),
         }
-        RingCopies { left }
+        copies
     }
 
     /// Why the change of the token ring does not go on, if it does not.
@@ -129,6 +136,11 @@ impl Metadata {
                 "the token ring waits until the node that takes the place of a lost one has taken its tokens"
                     .to_owned(),
             );
+        }
+        if let Some(why) = &copies.lost {
+            return Some(format!(
+                "nodes that are gone for ever had ranges of the token ring that too few others have ({why}): drop the keyspaces without tablets whose data is lost"
+            ));
         }
         let is_down = |number: NodeNumber| {
             let node = self.topology.numbered(number)?;

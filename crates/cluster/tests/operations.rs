@@ -487,3 +487,22 @@ fn a_departure_tells_what_is_left_and_what_holds_it_up() {
         .expect("the command has ended")
         .expect("it is removed");
 }
+
+#[test]
+fn what_excluded_nodes_alone_had_is_told_to_hold_the_ring_up() {
+    let mut sea = Sea::new(1233, 4);
+    (0..3).for_each(|number| sea.start(number));
+    sea.expect_normal(0..3);
+    sea.make_ring_table(TABLE, 1);
+    sea.expect_voters(3);
+    sea.crash(2, CrashKind::PowerLoss);
+    sea.sim.run_for(10 * SECOND);
+    let excluded = sea.on(0, |cluster| async move { cluster.exclude_nodes(&[host(2)]).await });
+    excluded.expect("it is down");
+    sea.start(3);
+    sea.sim.run_for(20 * SECOND);
+    let waits = operation(&sea, 0, OperationKind::Join)
+        .waits
+        .expect("nobody has the data");
+    assert!(waits.contains("drop the keyspaces without tablets"), "{waits}");
+}

@@ -18,6 +18,27 @@ use uuid::Uuid;
 /// # Errors
 /// A sentence: from which node what could not be copied, and why.
 pub(crate) async fn copy(engine: &Rc<Engine>, copy: Copy) -> Result<(), String> {
+    copy_for(engine, copy, Purpose::Move).await.map(drop)
+}
+
+/// Copies again what other nodes have of a range that this node is a replica of, as a part of a task. What is here stays, and is merged with it. The bytes that were copied.
+///
+/// # Errors
+/// As [`copy`].
+pub(crate) async fn copy_again(engine: &Rc<Engine>, copy: Copy, task: Origin) -> Result<u64, String> {
+    copy_for(engine, copy, Purpose::Rebuild(task)).await
+}
+
+/// What a copy is for.
+#[derive(Clone)]
+enum Purpose {
+    /// The range moves here.
+    Move,
+    /// The node is a replica of the range, and an operator wants its data again.
+    Rebuild(Origin),
+}
+
+async fn copy_for(engine: &Rc<Engine>, copy: Copy, purpose: Purpose) -> Result<u64, String> {
     let table = engine.schema().table_by_id(copy.table).cloned();
     let table = table.ok_or_else(|| "the table was dropped".to_owned())?;
     let kept = engine.node.system_tables.kept_tables(&table);
@@ -25,10 +46,11 @@ pub(crate) async fn copy(engine: &Rc<Engine>, copy: Copy) -> Result<(), String> 
     let truncated_at = engine.coordinator.view().truncated_at(copy.table);
     let shard = ShardId(u32::from(copy.shard));
     runtime::submit_async_to(shard, move || async move {
+        let mut bytes = 0;
         for table in kept {
-            copy_table(&copy, table, truncated_at).await?;
+            bytes += copy_table(&copy, table, truncated_at, &purpose).await?;
         }
-        Ok(())
+        Ok(bytes)
     })
     .await
 }
@@ -60,7 +82,7 @@ pub(crate) async fn discard(engine: &Rc<Engine>, discard: Discard) -> Result<(),
 }
 
 /// Copies what one table has of the tablet, on the shard that gets it.
-async fn copy_table(copy: &Copy, table: TableId, truncated_at: u64) -> Result<(), String> {
+async fn copy_table(copy: &Copy, table: TableId, truncated_at: u64, purpose: &Purpose) -> Result<u64, String> {
     let engine = Engine::local();
     let (rpc, store) = (runtime::local::<Rpc>(), engine.shard.store(table));
     let rpc = rpc.ok_or_else(|| "this node has no connections to others".to_owned())?;
@@ -81,7 +103,12 @@ async fn copy_table(copy: &Copy, table: TableId, truncated_at: u64) -> Result<()
         truncated_at: if table == copy.table { truncated_at } else { 0 },
         session: Uuid::from_u128(u128::from(copy.version)),
     };
-    let task = streaming::kinds::stream_tablet(&engine.shard, &store, range, &Origin::Node);
+    // Where the range moves here, it is awaited already.
+    let (origin, _guard) = match purpose {
+        Purpose::Move => (&Origin::Node, None),
+        Purpose::Rebuild(task) => (task, Some(store.rebuild(range))),
+    };
+    let task = streaming::kinds::stream_tablet(&engine.shard, &store, range, origin);
     let pulled = streaming::pull(&rpc, &engine.shard, &request, &task).await;
     task.end(&pulled);
     let pulled = pulled.map_err(|e| e.to_string())?;
@@ -94,5 +121,5 @@ async fn copy_table(copy: &Copy, table: TableId, truncated_at: u64) -> Result<()
         table.name,
         pulled.sources.len()
     );
-    Ok(())
+    Ok(pulled.bytes())
 }

@@ -3,13 +3,16 @@
 //! Lives on shard 0 and sees the node; what other shards have is asked for by message, and summed.
 
 mod balance;
+mod cleanup;
 mod control;
 mod handoff;
 mod jobs;
 mod metrics;
 mod operations;
+mod rebuild;
 mod repairs;
 pub(crate) mod snapshots;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -62,6 +65,7 @@ impl OperatorListeners {
             shared: shared.clone(),
             engine: engine.clone(),
             cluster: cluster.clone(),
+            watch: watch::Watch::start(cluster.clone(), shared.tasks.clone()),
             started: runtime::now(),
             started_us: runtime::wall_clock_us(),
         });
@@ -85,6 +89,7 @@ struct NodeOperator {
     shared: Arc<Shared>,
     engine: Rc<Engine>,
     cluster: Rc<Cluster>,
+    watch: Rc<watch::Watch>,
     started: runtime::Instant,
     started_us: i64,
 }

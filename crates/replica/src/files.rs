@@ -16,7 +16,7 @@ pub const STREAMS: &str = "streams";
 /// The directory of sstables that are being copied from other nodes, inside the table's; a directory for each stream.
 pub const INCOMING: &str = "incoming";
 /// The directory of sstables whose tokens are not the node's, inside the table's.
-const UNOWNED: &str = "unowned";
+pub const UNOWNED: &str = "unowned";
 
 /// What a table's directory holds.
 #[derive(Clone, Debug, Default)]

@@ -322,6 +322,8 @@ pub struct TableStore {
     pub(crate) purge_holds: RefCell<Vec<(u64, TokenRange, u32)>>,
     /// What sstables are cut by ahead of a split; see `cut_ahead.rs`.
     cuts_ahead: RefCell<Option<Arc<[TokenRange]>>>,
+    /// Tokens whose data an operator has copied again.
+    rebuilt: RefCell<Vec<TokenRange>>,
     /// Tablets that are this shard's no more, until somebody has everything that was written to them.
     pub(crate) leaving: RefCell<Vec<Rc<Tablet>>>,
     /// Where its sstables are.
@@ -364,6 +366,21 @@ pub enum Admission {
     Never,
 }
 
+/// While this lives, compactions of the range purge nothing. See [`TableStore::rebuild`].
+pub struct RebuildGuard {
+    store: Rc<TableStore>,
+    range: TokenRange,
+}
+
+impl Drop for RebuildGuard {
+    fn drop(&mut self) {
+        let mut rebuilt = self.store.rebuilt.borrow_mut();
+        if let Some(at) = rebuilt.iter().position(|range| *range == self.range) {
+            rebuilt.swap_remove(at);
+        }
+    }
+}
+
 impl TableStore {
     /// A table with these tablets, in token order. Until somebody says where its replicas are, nothing can be done with it alone.
     pub(crate) fn new(table: &Arc<Table>, dir: PathBuf, tablets: Vec<Rc<Tablet>>) -> Self {
@@ -375,6 +392,7 @@ impl TableStore {
             repaired: RefCell::default(),
             purge_holds: RefCell::default(),
             cuts_ahead: RefCell::default(),
+            rebuilt: RefCell::default(),
             leaving: RefCell::default(),
             dir,
             reads_here: Cell::new(0),
@@ -444,10 +462,21 @@ impl TableStore {
         *self.awaited.borrow_mut() = ranges;
     }
 
+    /// As [`Self::set_awaited`], for tokens that the shard has and whose data is copied again, until the guard is dropped.
+    pub fn rebuild(self: &Rc<Self>, range: TokenRange) -> RebuildGuard {
+        self.rebuilt.borrow_mut().push(range);
+        RebuildGuard {
+            store: self.clone(),
+            range,
+        }
+    }
+
     /// Whether older data of any of these tokens is still on its way from other nodes.
     pub fn awaits_data(&self, range: TokenRange) -> bool {
         let awaited = self.awaited.borrow();
-        awaited.iter().any(|awaited| awaited.intersects(range)) && !planted::is_planted(Bug::PurgedBeforeArrival)
+        let rebuilt = self.rebuilt.borrow();
+        let mut all = awaited.iter().chain(&*rebuilt);
+        all.any(|awaited| awaited.intersects(range)) && !planted::is_planted(Bug::PurgedBeforeArrival)
     }
 
     /// The version of the last truncation that this shard knows of; it may not be done yet.

@@ -18,6 +18,8 @@ pub enum Module {
     Quarantine,
     /// Keeping sstables under a name.
     Snapshot,
+    /// Operations of the cluster: nodes that come and go, replications that change.
+    NodeOps,
     /// Moving tablets.
     Tablets,
     /// Copying sstables between nodes.
@@ -28,9 +30,10 @@ pub enum Module {
 
 impl Module {
     /// All of them, by name.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Compaction,
         Self::Flush,
+        Self::NodeOps,
         Self::Quarantine,
         Self::Repair,
         Self::Snapshot,
@@ -48,6 +51,7 @@ impl Module {
             Self::Truncation => "truncation",
             Self::Quarantine => "quarantine",
             Self::Snapshot => "snapshot",
+            Self::NodeOps => "node_ops",
             Self::Tablets => "tablets",
             Self::Streaming => "streaming",
             Self::Repair => "repair",

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::client::{Client, pairs, string, strings};
 use super::layout::{columns, size};
+use super::operations::going_on;
 use crate::http::escape;
 
 /// A member, as commands print it.
@@ -151,6 +152,7 @@ pub(super) async fn status(client: &mut Client, keyspace: Option<&str>) -> Resul
     if keyspace.is_none() {
         out.push_str("Note: ownership is of a keyspace's replication; name a keyspace to see it.\n");
     }
+    out.push_str(&going_on(&client.get("/ceto/operations").await?));
     let zero_token = strings(&client.get("/ceto/zero_token_nodes").await?);
     if !zero_token.is_empty() {
         out.push_str(&format!(
@@ -441,8 +443,12 @@ pub(super) async fn net_stats(client: &mut Client) -> Result<String, String> {
     let mode = client.text("/storage_service/operation_mode").await?;
     let metrics = client.get("/metrics/all").await?;
     let metric = |name: &str| metrics[name].as_u64().unwrap_or(0);
+    let going_on = match going_on(&client.get("/ceto/operations").await?) {
+        none if none.is_empty() => "Not sending any streams.\n".to_owned(),
+        some => some,
+    };
     let mut out = format!(
-        "Mode: {mode}\nNot sending any streams.\nRead Repair Statistics:\nAttempted: {}\nMismatch (Blocking): {}\nMismatch (Background): 0\n",
+        "Mode: {mode}\n{going_on}Read Repair Statistics:\nAttempted: {}\nMismatch (Blocking): {}\nMismatch (Background): 0\n",
         metric("coordinator_repairs_total"),
         metric("coordinator_digest_mismatches_total")
     );

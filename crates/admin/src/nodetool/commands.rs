@@ -62,6 +62,10 @@ const KEY: &str = "KEY is the partition key as CQL writes its value, without quo
 pub(super) const COMMANDS: &[Command] = &[
     command("acceptquarantined", "KEYSPACE TABLE", "Read a table again without its quarantined sstables")
         .with("What these sstables had is lost on this node. See docs/operating/damaged-sstables.md."),
+    command("cleanup", "[KEYSPACE [TABLE…]]", "Remove what the node has of tokens that are not its own").with(
+        "Tablets that move away leave nothing behind. What the node owned of the token ring stays on its disks until this removes it, as do files that a start has set aside. \
+         Without a keyspace: all keyspaces of users. Options of Cassandra's command (-j) are taken and have no effect.",
+    ),
     command("clearrejectedhints", "[NODE…]", "Delete hints that some nodes, or all, have refused for good").with(NODES),
     command("clearsnapshot", "[-t TAG] [--all] [KEYSPACE…]", "Delete snapshots")
         .with("-t TAG   the snapshot's name\n--all    all snapshots\nOne of the two is required."),
@@ -125,6 +129,10 @@ pub(super) const COMMANDS: &[Command] = &[
     command("netstats", "", "Print what the node does, and messages to others"),
     command("pausehandoff", "", "Send no hints"),
     command("proxyhistograms", "", "Print latencies of requests that the node coordinates"),
+    command("rebuild", super::operations::REBUILD_USAGE, "Copy the data of the node's replicas again from other replicas").with(
+        "What the node has stays, and is merged. Without --source-dc the nearest replicas are copied, otherwise those of the datacenter: as many as a write at QUORUM may have missed. \
+         NAME is a keyspace, or a datacenter as in Cassandra's command. `tasks list streaming` shows it, and `tasks abort` stops it.",
+    ),
     command("releasetombstones", "[NODE…]", "Declare that some nodes, or all, have what this node reports as missed").with(NODES),
     command(
         "removenode",

@@ -1,6 +1,9 @@
 //! Commands that change who is in the cluster.
 
-use super::client::Client;
+use serde_json::Value;
+
+use super::client::{Client, string, strings};
+use super::layout::size;
 use super::words::Given;
 use crate::http::escape;
 
@@ -41,6 +44,114 @@ fn removal<'w>(words: &[&'w str]) -> Result<(&'w str, String), String> {
     }
 }
 
+/// A line for each operation of the cluster, and one for what it waits for. `told` is what the API says.
+pub(super) fn going_on(told: &Value) -> String {
+    let mut out = String::new();
+    for operation in told.as_array().into_iter().flatten() {
+        let subject = [&operation["address"], &operation["keyspace"]]
+            .into_iter()
+            .find_map(Value::as_str);
+        let subject = subject.map_or_else(String::new, |subject| format!(" of {subject}"));
+        let remaining = operation["remaining_seconds"].as_u64();
+        let remaining = remaining.map_or_else(String::new, |seconds| format!(", about {seconds} s left"));
+        out.push_str(&format!(
+            "Operation {}{subject}: {}% done{remaining}; {} (task {})\n",
+            string(&operation["kind"]),
+            operation["percent"],
+            string(&operation["stage"]),
+            string(&operation["task_id"])
+        ));
+        if let Some(waits) = operation["waits"].as_str() {
+            out.push_str(&format!("    waits: {waits}\n"));
+        }
+    }
+    out
+}
+
+/// What `rebuild` takes.
+pub(super) const REBUILD_USAGE: &str = "[--source-dc DATACENTER] [-ks KEYSPACE] [NAME]";
+
+pub(super) async fn rebuild(client: &mut Client, words: &[&str]) -> Result<String, String> {
+    let words: Vec<&str> = words.iter().copied().filter(|word| *word != "--").collect();
+    let given = Given::parse(
+        &words,
+        &[
+            ("--source-dc", "source_dc", true),
+            ("-ks", "kn", true),
+            ("--keyspace", "kn", true),
+        ],
+    )?;
+    let mut path = given.path("/storage_service/rebuild", &["source_dc", "kn"]);
+    match given.words.as_slice() {
+        [] => {}
+        [name] => {
+            // Cassandra's command has the datacenter there.
+            let keyspaces = strings(&client.get("/storage_service/keyspaces").await?);
+            let parameter = match keyspaces.iter().any(|keyspace| keyspace == name) {
+                true => "kn",
+                false => "source_dc",
+            };
+            if given.option(parameter).is_some() {
+                return Err(format!("usage: ceto nodetool rebuild {REBUILD_USAGE}"));
+            }
+            let mark = if path.contains('?') { '&' } else { '?' };
+            path.push_str(&format!("{mark}{parameter}={}", escape(name)));
+        }
+        _ => return Err(format!("usage: ceto nodetool rebuild {REBUILD_USAGE}")),
+    }
+    let rebuilt = client.ask("POST", &path).await?;
+    let count = |name: &str| rebuilt[name].as_u64().unwrap_or(0);
+    Ok(match count("ranges") {
+        0 => "There is nothing to rebuild: no range of these tables has a replica here and another elsewhere\n"
+            .to_owned(),
+        ranges => format!(
+            "Copied {} in {ranges} ranges of {} tables\n",
+            size(count("bytes")),
+            count("tables")
+        ),
+    })
+}
+
+pub(super) async fn cleanup(client: &mut Client, words: &[&str]) -> Result<String, String> {
+    // How many jobs Cassandra's command runs at once.
+    let given = Given::parse(words, &[("-j", "jobs", true), ("--jobs", "jobs", true)])?;
+    let mut path = "/storage_service/cleanup_all".to_owned();
+    if let Some((keyspace, tables)) = given.words.split_first() {
+        path.push_str(&format!("?kn={}", escape(keyspace)));
+        if !tables.is_empty() {
+            path.push_str(&format!("&cf={}", escape(&tables.join(","))));
+        }
+    }
+    Ok(cleaned(&client.ask("POST", &path).await?))
+}
+
+/// What a cleanup tells of each table in which it found something, and how many it looked at.
+fn cleaned(tables: &Value) -> String {
+    let tables = tables.as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut out = String::new();
+    for table in tables {
+        let name = format!("{}.{}", string(&table["keyspace"]), string(&table["table"]));
+        let count = |name: &str| table[name].as_u64().unwrap_or(0);
+        if count("removed_bytes") > 0 {
+            out.push_str(&format!(
+                "{name}: removed {}, {} files that were set aside among it\n",
+                size(count("removed_bytes")),
+                count("unowned_files")
+            ));
+        }
+        if table["skipped"].as_bool() == Some(true) {
+            out.push_str(&format!(
+                "{name}: nothing was removed, because the token ring goes to other owners at the moment; run cleanup again when it is at rest\n"
+            ));
+        }
+    }
+    out.push_str(&format!(
+        "Checked {} tables for tokens that are not this node's\n",
+        tables.len()
+    ));
+    out
+}
+
 pub(super) async fn exclude_nodes(client: &mut Client, hosts: &[&str]) -> Result<String, String> {
     let path = format!("/storage_service/exclude_node?hosts={}", escape(&hosts.join(",")));
     client.post(&path).await?;
@@ -50,6 +161,38 @@ pub(super) async fn exclude_nodes(client: &mut Client, hosts: &[&str]) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_operation_is_told_with_how_far_it_is_and_what_it_waits_for() {
+        let told = serde_json::json!([
+            {"kind": "leave", "address": "10.0.0.3", "keyspace": null, "percent": 40, "remaining_seconds": 12, "stage": "6 tablets are on it",
+             "task_id": "x", "waits": null},
+            {"kind": "replication", "address": null, "keyspace": "ks", "percent": 0, "remaining_seconds": null, "stage": "s", "task_id": "y",
+             "waits": "a node is down"},
+        ]);
+        assert_eq!(
+            going_on(&told),
+            "Operation leave of 10.0.0.3: 40% done, about 12 s left; 6 tablets are on it (task x)\n\
+             Operation replication of ks: 0% done; s (task y)\n    waits: a node is down\n"
+        );
+        assert_eq!(going_on(&serde_json::json!([])), "");
+    }
+
+    #[test]
+    fn a_cleanup_tells_what_it_removed_and_what_it_left() {
+        let table = |name: &str, removed: u64, is_skipped: bool| serde_json::json!({"keyspace": "ks", "table": name, "removed_bytes": removed, "unowned_files": 1, "skipped": is_skipped});
+        let told = cleaned(&Value::from(vec![
+            table("a", 0, false),
+            table("b", 2048, false),
+            table("c", 0, true),
+        ]));
+        assert_eq!(
+            told,
+            "ks.b: removed 2 KiB, 1 files that were set aside among it\n\
+             ks.c: nothing was removed, because the token ring goes to other owners at the moment; run cleanup again when it is at rest\n\
+             Checked 3 tables for tokens that are not this node's\n"
+        );
+    }
 
     #[test]
     fn a_removal_names_one_node_and_any_that_it_ignores() {

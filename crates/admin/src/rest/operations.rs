@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::Handler::{Later, Now};
 use super::{Answer, Call, Route, failed};
+use crate::operations::{Cleaned, Progress, Rebuild};
 use crate::operator::Member;
 
 pub(super) const ROUTES: &[Route] = &[
@@ -36,6 +37,36 @@ pub(super) const ROUTES: &[Route] = &[
         Later(|c| Box::pin(exclude_nodes(c))),
     )
     .takes(&[("hosts", "their host ids, separated by commas")]),
+    Route::get(
+        "/ceto/operations",
+        "What goes on with the members and their data: nodes that come and go, replications that change, moves for balance",
+        Now(operations),
+    ),
+    Route::post(
+        "/storage_service/rebuild",
+        "Copy the data of the node's replicas again from other replicas, wait for it, and say how much was copied",
+        Later(|c| Box::pin(rebuild(c))),
+    )
+    .takes(&[
+        ("source_dc", "only from replicas in this datacenter"),
+        ("kn", "keyspaces, separated by commas; all of users without it"),
+        ("cf", "tables of the keyspace, separated by commas; all without it"),
+    ]),
+    Route::post(
+        "/storage_service/keyspace_cleanup/{keyspace}",
+        "Remove what the node has of tokens that are not its own, wait for it, and say what was removed",
+        Later(|c| Box::pin(cleanup(c))),
+    )
+    .takes(&[("cf", "tables of the keyspace, separated by commas; all without it")]),
+    Route::post(
+        "/storage_service/cleanup_all",
+        "The same for all keyspaces of users",
+        Later(|c| Box::pin(cleanup(c))),
+    )
+    .takes(&[
+        ("kn", "keyspaces, separated by commas; all of users without it"),
+        ("cf", "tables of the keyspace, separated by commas; all without it"),
+    ]),
     Route::get(
         "/storage_service/nodes/excluded",
         "Addresses of members that are down for ever by an operator's word",
@@ -71,6 +102,51 @@ async fn exclude_nodes(call: &Call) -> Answer {
         .collect::<Result<_, _>>()?;
     let excluded = call.operator.exclude_nodes(hosts).await;
     excluded.map(|()| Value::Null).map_err(failed)
+}
+
+fn operations(call: &Call) -> Answer {
+    let told = call.operator.operations();
+    let operation = |progress: &Progress| {
+        json!({
+            "task_id": progress.task.to_string(),
+            "kind": progress.kind,
+            "host_id": progress.host_id.map(|host| host.to_string()),
+            "address": progress.address.map(|address| address.to_string()),
+            "keyspace": progress.keyspace,
+            "stage": progress.stage,
+            "waits": progress.waits,
+            "progress_total": progress.total,
+            "progress_completed": progress.done,
+            "percent": progress.percent(),
+            "elapsed_seconds": progress.elapsed.as_secs(),
+            "remaining_seconds": progress.remaining.map(|rest| rest.as_secs()),
+            "is_abortable": progress.is_abortable,
+        })
+    };
+    Ok(told.iter().map(operation).collect())
+}
+
+async fn rebuild(call: &Call) -> Answer {
+    let wanted = Rebuild {
+        what: call.selection()?,
+        datacenter: call.parameter("source_dc").map(str::to_owned),
+    };
+    let rebuilt = call.operator.rebuild(wanted).await.map_err(failed)?;
+    Ok(json!({"tables": rebuilt.tables, "ranges": rebuilt.ranges, "bytes": rebuilt.bytes}))
+}
+
+async fn cleanup(call: &Call) -> Answer {
+    let cleaned = call.operator.cleanup(call.selection()?).await.map_err(failed)?;
+    let table = |table: &Cleaned| {
+        json!({
+            "keyspace": table.keyspace,
+            "table": table.table,
+            "removed_bytes": table.removed_bytes,
+            "unowned_files": table.unowned_files,
+            "skipped": table.is_skipped,
+        })
+    };
+    Ok(cleaned.iter().map(table).collect())
 }
 
 fn mandatory<'c>(call: &'c Call, name: &str) -> Result<&'c str, (u16, String)> {

@@ -1,11 +1,17 @@
 //! Operations on the members of the cluster, for operators.
 
+use std::rc::Rc;
+use std::sync::Arc;
+
 use admin::Operations;
-use admin::operator::Local;
+use admin::operations::{Cleaned, Progress, Rebuild, Rebuilt};
+use admin::operator::{Local, Selection};
+use query::Engine;
+use schema::Table;
 use topology::HostId;
 use uuid::Uuid;
 
-use super::NodeOperator;
+use super::{NodeOperator, cleanup, rebuild};
 
 impl Operations for NodeOperator {
     fn decommission(&self) -> Local<'_, Result<(), String>> {
@@ -30,6 +36,24 @@ impl Operations for NodeOperator {
         })
     }
 
+    fn operations(&self) -> Vec<Progress> {
+        self.watch.progress()
+    }
+
+    fn rebuild(&self, wanted: Rebuild) -> Local<'_, Result<Rebuilt, String>> {
+        // A task of its own: it goes on whether somebody waits for it or not.
+        let (engine, cluster, tasks) = (self.engine.clone(), self.cluster.clone(), self.shared.tasks.clone());
+        let done =
+            runtime::spawn(async move { rebuild::run(&engine, &tasks, |host| cluster.is_live(host), wanted).await });
+        Box::pin(done)
+    }
+
+    fn cleanup(&self, what: Selection) -> Local<'_, Result<Vec<Cleaned>, String>> {
+        let (engine, tasks) = (self.engine.clone(), self.shared.tasks.clone());
+        let done = runtime::spawn(async move { cleanup::run(&engine, &tasks, what).await });
+        Box::pin(done)
+    }
+
     fn exclude_nodes(&self, hosts: Vec<Uuid>) -> Local<'_, Result<(), String>> {
         Box::pin(async move {
             let hosts: Vec<HostId> = hosts.into_iter().map(HostId).collect();
@@ -47,4 +71,24 @@ impl NodeOperator {
         let found = metadata.topology.members().find(is_named).map(|node| node.host_id);
         found.ok_or_else(|| format!("'{name}' is neither the host id nor the address of a member"))
     }
+}
+
+/// The tables that are meant: of users, unless a keyspace of the system is named.
+///
+/// # Errors
+/// When there is no keyspace or table of a name.
+pub(super) fn tables_of(engine: &Rc<Engine>, what: &Selection) -> Result<Vec<Arc<Table>>, String> {
+    let schema = engine.schema();
+    for name in &what.keyspaces {
+        let keyspace = schema.keyspaces.get(name);
+        let keyspace = keyspace.ok_or_else(|| format!("there is no keyspace {name}"))?;
+        if let Some(table) = what.tables.iter().find(|table| !keyspace.tables.contains_key(*table)) {
+            return Err(format!("there is no table {name}.{table}"));
+        }
+    }
+    let of_users = |name: &String| system_tables::kind(name).is_none() || what.keyspaces.contains(name);
+    let keyspaces = schema.keyspaces.values().filter(|keyspace| of_users(&keyspace.name));
+    let tables = keyspaces.flat_map(|keyspace| keyspace.tables.values());
+    let meant = tables.filter(|table| what.has(&table.keyspace, &table.name));
+    Ok(meant.cloned().collect())
 }

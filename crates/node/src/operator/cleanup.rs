@@ -1,0 +1,200 @@
+//! Cleanup: what this node has on its disks of tokens that are not its own is removed.
+//!
+//! A tablet that moves away takes its files along, so of tables with tablets nothing is left. On the token ring a former owner keeps its part of each sstable: it is not read, and
+//! [`replica::Shard::discard_ranges`] takes it out. Files that a start has set aside (`unowned`) are deleted.
+//!
+//! While the token ring goes to other owners, nothing of it is removed: a node may be about to own what it does not own yet.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use admin::operations::Cleaned;
+use admin::operator::Selection;
+use query::Engine;
+use replica::{TokenRange, UNOWNED};
+use runtime::ShardId;
+use schema::{Table, TableId};
+use tasks::{Class, Kind, Module, Origin, Spec, Task, Tasks};
+use topology::{NodeNumber, TabletMap};
+
+use super::operations::tables_of;
+use crate::follow::on_all_shards;
+
+/// A cleanup of tables, as an operator asks for it.
+const CLEANUP: Kind = Kind {
+    name: "cleanup",
+    module: Module::Compaction,
+    class: Class::Compaction,
+    units: "tables",
+    is_abortable: true,
+};
+
+/// Cleans up, and says of each table what was removed.
+///
+/// # Errors
+/// A sentence, when a disk refuses or the task is aborted. What was removed until then stays so.
+pub(super) async fn run(engine: &Rc<Engine>, tasks: &Arc<Tasks>, what: Selection) -> Result<Vec<Cleaned>, String> {
+    let spec = Spec {
+        scope: "node",
+        keyspace: what.keyspaces.join(","),
+        table: what.tables.join(","),
+        ..Spec::of(&CLEANUP)
+    };
+    let task = tasks.start(spec, &Origin::Operator);
+    task.begin();
+    let done = run_as(engine, &what, &task).await;
+    task.end(&done);
+    done
+}
+
+async fn run_as(engine: &Rc<Engine>, what: &Selection, task: &Task) -> Result<Vec<Cleaned>, String> {
+    let tables = tables_of(engine, what)?;
+    task.set_total(tables.len() as u64);
+    let mut cleaned = Vec::with_capacity(tables.len());
+    for table in &tables {
+        if task.is_aborted() {
+            return Err("it was aborted".to_owned());
+        }
+        cleaned.push(of_table(engine, table, task).await?);
+        task.advance(1);
+    }
+    Ok(cleaned)
+}
+
+async fn of_table(engine: &Rc<Engine>, table: &Arc<Table>, task: &Task) -> Result<Cleaned, String> {
+    let kept = engine.node.system_tables.kept_tables(table);
+    let kept: Vec<TableId> = kept.iter().map(|table| table.id).collect();
+    let (before, base, origin) = (bytes(kept.clone()).await, table.id, task.as_origin());
+    let mut is_skipped = false;
+    for shard in 0..runtime::shard_count() {
+        let (kept, origin) = (kept.clone(), origin.clone());
+        let clean = move || async move { on_shard(base, kept, &origin).await };
+        is_skipped |= !runtime::submit_async_to(ShardId(shard), clean).await?;
+    }
+    let after = bytes(kept.clone()).await;
+    let mut dirs: Vec<PathBuf> = Vec::new();
+    for store in kept.iter().filter_map(|table| engine.shard.store(*table)) {
+        dirs.push(store.dir.join(UNOWNED));
+    }
+    let (files, set_aside) = runtime::offload(move || remove_unowned(&dirs)).await?;
+    Ok(Cleaned {
+        keyspace: table.keyspace.clone(),
+        table: table.name.clone(),
+        removed_bytes: before.saturating_sub(after) + set_aside,
+        unowned_files: files,
+        is_skipped,
+    })
+}
+
+/// Removes what this shard has of tokens that are not the node's. False when the token ring goes to other owners.
+async fn on_shard(base: TableId, kept: Vec<TableId>, origin: &Origin) -> Result<bool, String> {
+    let engine = Engine::local();
+    for table in kept {
+        let Some(store) = engine.shard.store(table) else {
+            continue;
+        };
+        // By the view of this step: the shard's own part of the next change waits for the compaction turn that the removal takes.
+        let view = engine.coordinator.view();
+        let Some(route) = view.route(base) else { continue };
+        if route.has_own_tablets {
+            continue;
+        }
+        if route.map.moving().next().is_some() {
+            return Ok(false);
+        }
+        let ranges = not_of(view.me, &route.map);
+        drop(view);
+        if !ranges.is_empty() && has_any(&store, &ranges) {
+            let task = streaming::kinds::make_room(&engine.shard, &store, origin);
+            let done = engine.shard.discard_ranges(&store, &ranges, &task).await;
+            task.end(&done);
+            done?;
+        }
+    }
+    Ok(true)
+}
+
+/// Whether an sstable or a memtable may have tokens of these ranges.
+fn has_any(store: &replica::TableStore, ranges: &[TokenRange]) -> bool {
+    store.tablets().iter().any(|tablet| {
+        tablet.with_version(|version| {
+            let overlaps = |reader: &Arc<sstable::Reader>| ranges.iter().any(|range| range.overlaps(reader.tokens()));
+            version.active.borrow().bytes() > 0 || !version.frozen.is_empty() || version.sstables.iter().any(overlaps)
+        })
+    })
+}
+
+/// The ranges that a node is no replica of, neighbours as one.
+fn not_of(node: NodeNumber, map: &TabletMap) -> Vec<TokenRange> {
+    let mut ranges: Vec<TokenRange> = Vec::new();
+    let others = map
+        .tablets()
+        .filter(|tablet| tablet.replicas.iter().all(|replica| replica.node != node));
+    for (after, to) in others.filter_map(|tablet| map.token_range(tablet.id)) {
+        match ranges.last_mut() {
+            Some(last) if last.to == after => last.to = to,
+            _ => ranges.push(TokenRange { after, to }),
+        }
+    }
+    ranges
+}
+
+/// Bytes of the sstables of tables, before compression.
+async fn bytes(tables: Vec<TableId>) -> u64 {
+    let of_shard = async move |engine: Rc<Engine>| {
+        let mut bytes = 0;
+        for store in tables.iter().filter_map(|table| engine.shard.store(*table)) {
+            for tablet in store.tablets().iter() {
+                tablet.with_version(|version| {
+                    let sstables = version.sstables.iter();
+                    bytes += sstables.map(|reader| reader.meta().data_len).sum::<u64>();
+                });
+            }
+        }
+        bytes
+    };
+    on_all_shards(of_shard).await.into_iter().sum()
+}
+
+/// Deletes directories of files that were set aside. How many files they had, and their bytes. Blocks.
+fn remove_unowned(dirs: &[PathBuf]) -> Result<(u64, u64), String> {
+    let (mut files, mut bytes) = (0, 0);
+    for dir in dirs.iter().filter(|dir| runtime::fs::exists(dir)) {
+        let at = |e: std::io::Error| format!("{}: {e}", dir.display());
+        for entry in runtime::fs::read_dir(dir).map_err(at)? {
+            files += 1;
+            bytes += entry.len;
+        }
+        runtime::fs::remove_dir_all(dir).map_err(at)?;
+    }
+    Ok((files, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use topology::{Boundaries, Replica, ReplicaList};
+    use types::Token;
+
+    #[test]
+    fn what_a_node_does_not_own_is_told_in_as_few_ranges_as_there_are() {
+        let on = |nodes: &[u16]| -> ReplicaList {
+            let replica = |node: &u16| Replica {
+                node: NodeNumber(*node),
+                shard: 0,
+            };
+            nodes.iter().map(replica).collect()
+        };
+        let last: Vec<Token> = [-10, 0, 10, 20, i64::MAX].map(Token).to_vec();
+        let replicas = [on(&[0, 1]), on(&[1, 2]), on(&[2, 3]), on(&[0, 2]), on(&[1, 2])];
+        let map = TabletMap::new(1, Boundaries::LastTokens(last.into()), &replicas).expect("a map");
+        let told = |node| -> Vec<(i64, i64)> {
+            let ranges = not_of(NodeNumber(node), &map);
+            ranges.iter().map(|range| (range.after.0, range.to.0)).collect()
+        };
+        assert_eq!(told(0), [(-10, 10), (20, i64::MAX)]);
+        assert_eq!(told(2), [(i64::MIN, -10)]);
+        assert_eq!(told(9), [(i64::MIN, i64::MAX)]);
+    }
+}

@@ -1,0 +1,183 @@
+//! Rebuilding: this node gets the data of its replicas again from other replicas, by the streams that moves use. What it has stays, and is merged.
+//!
+//! Each range is copied from as many replicas, the nearest first, as a write at QUORUM may have missed: what was acknowledged at QUORUM is here afterwards, whatever this node has lost.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ::cluster::Copy;
+use admin::operations::{Rebuild, Rebuilt};
+use coordinator::ClusterView;
+use query::Engine;
+use schema::TableId;
+use tasks::{Class, Kind, Module, Origin, Spec, Task, Tasks};
+use topology::{HostId, Replica, TabletMap};
+
+use super::operations::tables_of;
+
+/// A rebuild of tables, as an operator asks for it. It takes no worker: its streams do.
+const REBUILD: Kind = Kind {
+    name: "rebuild",
+    module: Module::Streaming,
+    class: Class::Streaming,
+    units: "ranges",
+    is_abortable: true,
+};
+
+/// How many ranges are copied at once.
+const RANGES_AT_ONCE: usize = 8;
+
+/// Rebuilds, and says how much was copied.
+///
+/// # Errors
+/// A sentence with what was not copied; the rest was.
+pub(super) async fn run(
+    engine: &Rc<Engine>,
+    tasks: &Arc<Tasks>,
+    is_live: impl Fn(HostId) -> bool,
+    wanted: Rebuild,
+) -> Result<Rebuilt, String> {
+    let spec = Spec {
+        scope: "node",
+        keyspace: wanted.what.keyspaces.join(","),
+        table: wanted.what.tables.join(","),
+        entity: wanted.datacenter.clone().unwrap_or_default(),
+        ..Spec::of(&REBUILD)
+    };
+    let task = tasks.start(spec, &Origin::Operator);
+    task.begin();
+    let done = run_as(engine, is_live, &wanted, &task).await;
+    task.end(&done);
+    done
+}
+
+async fn run_as(
+    engine: &Rc<Engine>,
+    is_live: impl Fn(HostId) -> bool,
+    wanted: &Rebuild,
+    task: &Task,
+) -> Result<Rebuilt, String> {
+    let view = engine.coordinator.view();
+    if let Some(name) = &wanted.datacenter
+        && !view.topology.datacenters_of_data().contains(name.as_str())
+    {
+        return Err(format!("there is no datacenter {name} with data"));
+    }
+    let mut parts = Vec::new();
+    let mut rebuilt = Rebuilt::default();
+    for table in tables_of(engine, &wanted.what)? {
+        let Some(route) = view.route(table.id) else { continue };
+        let of_table = parts_of(&view, &route.map, table.id, wanted.datacenter.as_deref(), &is_live);
+        let of_table =
+            of_table.map_err(|why| format!("{}.{}: {why}. Nothing was copied", table.keyspace, table.name))?;
+        rebuilt.tables += u64::from(!of_table.is_empty());
+        parts.extend(of_table.into_iter().map(|part| (table.clone(), part)));
+    }
+    drop(view);
+    task.set_total(parts.len() as u64);
+    for together in parts.chunks(RANGES_AT_ONCE) {
+        let running: Vec<_> = together
+            .iter()
+            .map(|(_, part)| {
+                let (engine, part, origin) = (engine.clone(), part.clone(), task.as_origin());
+                runtime::spawn(async move { crate::copy::copy_again(&engine, part, origin).await })
+            })
+            .collect();
+        let mut failure = None;
+        for ((table, _), copied) in together.iter().zip(running) {
+            match copied.await {
+                Ok(bytes) => {
+                    rebuilt.ranges += 1;
+                    rebuilt.bytes += bytes;
+                    task.advance(1);
+                }
+                Err(why) => failure = Some(format!("{}.{}: {why}", table.keyspace, table.name)),
+            }
+        }
+        if let Some(why) = failure {
+            let (done, all) = (rebuilt.ranges, parts.len());
+            return Err(format!("{done} of {all} ranges were copied, and then {why}"));
+        }
+    }
+    Ok(rebuilt)
+}
+
+/// The ranges of a table that this node is a replica of, with whom they are copied from. Those that no other node has are left out.
+fn parts_of(
+    view: &ClusterView,
+    map: &TabletMap,
+    table: TableId,
+    datacenter: Option<&str>,
+    is_live: &impl Fn(HostId) -> bool,
+) -> Result<Vec<Copy>, String> {
+    let mut parts: Vec<(Vec<Replica>, Copy)> = Vec::new();
+    // Names the attempt for the sources.
+    let version = runtime::random_u64();
+    for tablet in map.tablets() {
+        let replicas = tablet.read_replicas();
+        let Some(mine) = replicas.iter().find(|replica| replica.node == view.me) else {
+            continue;
+        };
+        let Some((after, to)) = map.token_range(tablet.id) else {
+            continue;
+        };
+        let sources = sources_of(view, replicas, datacenter, is_live)?;
+        if sources.is_empty() {
+            continue;
+        }
+        match parts.last_mut() {
+            // Ranges of the token ring with the same sources are one.
+            Some((same, last)) if last.shard == mine.shard && last.to == after && *same == sources => last.to = to,
+            _ => {
+                let source = |replica: &Replica| Some((view.peer(replica.node)?, replica.shard));
+                let copy = Copy {
+                    table,
+                    after,
+                    to,
+                    shard: mine.shard,
+                    sources: sources.iter().filter_map(source).collect(),
+                    version,
+                };
+                parts.push((sources, copy));
+            }
+        }
+    }
+    Ok(parts.into_iter().map(|(_, copy)| copy).collect())
+}
+
+/// The replicas that a range is copied from: of all, or of a datacenter, as many as a quorum of them may lack, this node's own copy not counted.
+fn sources_of(
+    view: &ClusterView,
+    replicas: &[Replica],
+    datacenter: Option<&str>,
+    is_live: &impl Fn(HostId) -> bool,
+) -> Result<Vec<Replica>, String> {
+    let place = datacenter.map(|name| view.locality.datacenter_number(name));
+    let is_meant = |replica: &&Replica| place.is_none_or(|place| view.locality.datacenter(replica.node) == place);
+    let meant: Vec<Replica> = replicas.iter().filter(is_meant).copied().collect();
+    let others = meant.iter().filter(|replica| replica.node != view.me).copied();
+    let mut others: Vec<Replica> = others.collect();
+    match (others.is_empty(), datacenter) {
+        (true, Some(name)) => return Err(format!("no other replica of a range is in datacenter {name}")),
+        (true, None) => return Ok(Vec::new()),
+        (false, _) => {}
+    }
+    let all = others.len();
+    let quorum = meant.len() / 2 + 1;
+    let needed = (meant.len() - quorum + 1).min(all);
+    others.retain(|replica| {
+        let node = view.topology.numbered(replica.node);
+        node.is_some_and(|node| !view.topology.is_lost(node) && is_live(node.host_id))
+    });
+    if others.len() < needed {
+        let live = others.len();
+        return Err(format!(
+            "a range is copied from {needed} of the {all} other replicas, and {live} of them answer"
+        ));
+    }
+    others.sort_by_key(|replica| view.locality.proximity(replica.node));
+    others.truncate(needed);
+    // In one order, so that neighbours with the same sources are found.
+    others.sort_by_key(|replica| (view.locality.proximity(replica.node), replica.node, replica.shard));
+    Ok(others)
+}

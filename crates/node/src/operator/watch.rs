@@ -1,0 +1,246 @@
+//! The operations of the cluster as tasks of this node, with how far they are and how long they take.
+//!
+//! What goes on stands in the metadata ([`Cluster::operations`]), so each node tells the same of it and keeps a task of its own for each operation: `nodetool tasks` lists it, waits for it and
+//! aborts it, at any node. The metadata says what is left. How much there was, and since when, is what this node has seen: a restart begins anew.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::cluster::{Cluster, Metadata, Operation, OperationKind};
+use admin::operations::Progress;
+use runtime::Instant;
+use tasks::{Class, Kind, Module, Origin, Spec, Task, Tasks};
+use topology::{HostId, NodeState};
+
+/// Between two looks while something goes on.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+macro_rules! kinds {
+    ($($name:ident: $text:literal, $is_abortable:literal;)*) => {
+        $(const $name: Kind = Kind {
+            name: $text,
+            module: Module::NodeOps,
+            class: Class::Streaming,
+            units: "parts",
+            is_abortable: $is_abortable,
+        };)*
+    };
+}
+
+kinds! {
+    JOIN: "join", true;
+    LEAVE: "leave", true;
+    REMOVE: "remove", false;
+    REPLACE: "replace", false;
+    REPLICATION: "replication", false;
+    BALANCE: "balance", false;
+}
+
+fn kind(kind: OperationKind) -> &'static Kind {
+    match kind {
+        OperationKind::Join => &JOIN,
+        OperationKind::Leave => &LEAVE,
+        OperationKind::Remove => &REMOVE,
+        OperationKind::Replace => &REPLACE,
+        OperationKind::Replication => &REPLICATION,
+        OperationKind::Balance => &BALANCE,
+    }
+}
+
+/// What tells an operation apart.
+type Name = (OperationKind, Option<HostId>, Option<String>);
+
+/// An operation that goes on, as this node has seen it.
+struct Seen {
+    operation: Operation,
+    task: Task,
+    begun: Instant,
+    meter: Meter,
+    /// An abort was passed on.
+    is_aborting: bool,
+}
+
+/// How far something is of which only the rest is known.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Meter {
+    /// The most that was ever left, and what was done before that.
+    total: u64,
+    done: u64,
+}
+
+impl Meter {
+    /// Takes what is left now. What comes anew makes the whole larger, so nothing that was done is undone.
+    fn set_left(&mut self, left: u64) {
+        let before = self.total - self.done;
+        match left > before {
+            true => self.total += left - before,
+            false => self.done += before - left,
+        }
+    }
+
+    /// How long the rest takes, by what was done in this time; None before anything was.
+    fn remaining(self, elapsed: Duration) -> Option<Duration> {
+        let done = u32::try_from(self.done).unwrap_or(u32::MAX);
+        let left = u32::try_from(self.total - self.done).unwrap_or(u32::MAX);
+        (done > 0).then(|| elapsed.saturating_mul(left) / done)
+    }
+}
+
+/// Watches what goes on. Lives on shard 0.
+pub(super) struct Watch {
+    cluster: Rc<Cluster>,
+    tasks: Arc<Tasks>,
+    seen: RefCell<BTreeMap<Name, Seen>>,
+}
+
+impl Watch {
+    /// Begins to watch.
+    pub(super) fn start(cluster: Rc<Cluster>, tasks: Arc<Tasks>) -> Rc<Self> {
+        let watch = Rc::new(Self {
+            cluster,
+            tasks,
+            seen: RefCell::default(),
+        });
+        drop(runtime::spawn(watch.clone().run()));
+        watch
+    }
+
+    /// Spawn this; it never returns.
+    async fn run(self: Rc<Self>) {
+        loop {
+            let changed = self.cluster.members_changed();
+            self.look().await;
+            if self.seen.borrow().is_empty() {
+                changed.await;
+            } else {
+                // A time that passes is told too, and an abort is passed on.
+                runtime::sleep(LOOK_INTERVAL).await;
+            }
+        }
+    }
+
+    /// What went on at the last look: at once after a change while nothing goes on, else [`LOOK_INTERVAL`] ago at most. One task looks, so that an older look never follows a newer one.
+    pub(super) fn progress(&self) -> Vec<Progress> {
+        let metadata = self.cluster.metadata();
+        self.seen.borrow().values().map(|seen| seen.told(&metadata)).collect()
+    }
+
+    async fn look(&self) {
+        let operations = self.cluster.operations().await;
+        let metadata = self.cluster.metadata();
+        let mut seen = self.seen.borrow_mut();
+        let mut before = std::mem::take(&mut *seen);
+        for operation in operations {
+            let name = (operation.kind, operation.host, operation.keyspace.clone());
+            let mut now = before.remove(&name).unwrap_or_else(|| self.begin(&operation));
+            let done = now.meter.done;
+            now.meter.set_left(operation.left);
+            now.task.set_total(now.meter.total);
+            now.task.advance(now.meter.done - done);
+            now.operation = operation;
+            if now.task.is_aborted() && !now.is_aborting {
+                now.is_aborting = true;
+                self.abort(&now.operation);
+            }
+            seen.insert(name, now);
+        }
+        for (name, ended) in before {
+            ended.task.end(&outcome(&metadata, &name));
+        }
+    }
+
+    fn begin(&self, operation: &Operation) -> Seen {
+        let spec = Spec {
+            scope: "cluster",
+            keyspace: operation.keyspace.clone().unwrap_or_default(),
+            entity: operation.host.map(|host| host.to_string()).unwrap_or_default(),
+            ..Spec::of(kind(operation.kind))
+        };
+        let task = self.tasks.start(spec, &Origin::Operator);
+        task.begin();
+        Seen {
+            operation: operation.clone(),
+            task,
+            begun: runtime::now(),
+            meter: Meter::default(),
+            is_aborting: false,
+        }
+    }
+
+    fn abort(&self, operation: &Operation) {
+        let (cluster, kind, host) = (self.cluster.clone(), operation.kind, operation.host);
+        drop(runtime::spawn(async move {
+            if let Err(error) = cluster.abort_operation(kind, host).await {
+                log::warn!("operation {} is not aborted: {error}", kind.name());
+            }
+        }));
+    }
+}
+
+impl Seen {
+    fn told(&self, metadata: &Metadata) -> Progress {
+        let (operation, elapsed) = (&self.operation, self.begun.elapsed());
+        let address = operation.host.and_then(|host| metadata.topology.node(host));
+        let remaining = self.meter.remaining(elapsed).filter(|_| operation.waits.is_none());
+        Progress {
+            task: self.task.id(),
+            kind: operation.kind.name(),
+            host_id: operation.host.map(|host| host.0),
+            address: address.map(|node| node.internode.ip()),
+            keyspace: operation.keyspace.clone(),
+            stage: operation.stage.clone(),
+            waits: operation.waits.clone(),
+            total: self.meter.total,
+            done: self.meter.done,
+            elapsed,
+            remaining,
+            is_abortable: operation.is_abortable,
+        }
+    }
+}
+
+/// How an operation has ended that goes on no more.
+fn outcome(metadata: &Metadata, (kind, host, _): &Name) -> Result<(), String> {
+    let state = host
+        .and_then(|host| metadata.topology.node(host))
+        .map(|node| node.state);
+    match (kind, state) {
+        (OperationKind::Join, Some(NodeState::Left)) => Err("the node was removed before it had joined".to_owned()),
+        (OperationKind::Leave, Some(NodeState::Normal)) => Err("an operator had the node stay".to_owned()),
+        (OperationKind::Leave, Some(NodeState::Leaving)) => {
+            Err("the node was given up, and its copies are rebuilt".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_tells_how_much_is_done_and_how_long_the_rest_takes() {
+        let mut meter = Meter::default();
+        let mut told = Vec::new();
+        // Ten parts, of which some go; then three more come.
+        for left in [10, 8, 5, 8, 2, 0] {
+            meter.set_left(left);
+            let remaining = meter.remaining(Duration::from_secs(10)).map(|rest| rest.as_secs());
+            told.push((meter.total, meter.done, remaining));
+        }
+        assert_eq!(
+            told,
+            [
+                (10, 0, None),
+                (10, 2, Some(40)),
+                (10, 5, Some(10)),
+                (13, 5, Some(16)),
+                (13, 11, Some(1)),
+                (13, 13, Some(0))
+            ]
+        );
+    }
+}
