@@ -10,13 +10,16 @@ use std::rc::Rc;
 use mutation::Located;
 use replica::Shard;
 use rpc::{Handler, Later, RemoteError, RemoteErrorKind, Reply, Request};
+use stdx::planted::{self, Bug};
 
 use crate::acceptor::Whom;
 use crate::apply::{self, Origin, apply_at_once};
 use crate::commit::Acknowledgement;
 use crate::counter;
 use crate::fence::Stamp;
-use crate::message::{Malformed, PointCommand, ReadCommand, answer_of_digest, decode_mutations, only_mutation};
+use crate::message::{
+    Malformed, PointCommand, ReadCommand, answer_of_digest, are_hints, decode_mutations, only_mutation,
+};
 use crate::paxos_message::PaxosRequest;
 use crate::service::{self, ReplicaError};
 use crate::trace::{self, Trace};
@@ -249,7 +252,9 @@ fn mutate(coordinator: &Rc<Coordinator>, request: &Request<'_>, stamp: Stamp) ->
         return Reply::Err(remote(refused));
     }
     let shard = &coordinator.shard;
-    if let Some(only) = only_mutation(request.body) {
+    // Whoever hands hints over forgets them with the answer, and the others may forget a deletion among them then.
+    let is_durable = are_hints(request.body) && !planted::is_planted(Bug::UnsyncedHint);
+    if let Some(only) = only_mutation(request.body).filter(|_| !is_durable) {
         let losses = shard.log.losses();
         match apply_at_once(shard, only, Origin::Peer, stamp) {
             Ok(Some(position)) => {
@@ -266,7 +271,12 @@ fn mutate(coordinator: &Rc<Coordinator>, request: &Request<'_>, stamp: Stamp) ->
         Ok((mutations, all_or_nothing)) => later(async move {
             let located: Vec<Located<'_>> = mutations.iter().map(mutation::Addressed::located).collect();
             let applied = apply::apply(&shard, &located, all_or_nothing, Origin::Peer, stamp).await;
-            applied.map(|()| Vec::new()).map_err(remote)
+            applied.map_err(remote)?;
+            if is_durable {
+                let synced = shard.log.sync().await;
+                synced.map_err(|e| remote(ReplicaError::Log(e.to_string())))?;
+            }
+            Ok(Vec::new())
         }),
         Err(e) => malformed(e),
     }

@@ -81,6 +81,8 @@ pub enum Bug {
     EarlyBatchEnd,
     /// A tablet moves to another shard without what is in the memory of the one that had it.
     UnflushedMove,
+    /// A hint is acknowledged, and forgotten by who handed it over, before it is durable on its target.
+    UnsyncedHint,
     /// The watermark up to which all replicas are known to be equal is too high.
     EarlyWatermark,
     /// Tombstones of a tablet are purged while older data of it is on its way from another node.
@@ -101,7 +103,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 46] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedAcceptance,
@@ -139,6 +141,7 @@ impl Bug {
         Self::EarlyDiscard,
         Self::EarlyBatchEnd,
         Self::UnflushedMove,
+        Self::UnsyncedHint,
         Self::EarlyWatermark,
         Self::PurgedBeforeArrival,
         Self::UncomparedRanges,
