@@ -121,6 +121,7 @@ impl Cluster {
         let situation = Situation {
             survey: survey.clone(),
             live: live.clone(),
+            full: live.iter().copied().filter(|host| self.is_full(*host)).collect(),
             would_leave: None,
             tablet_bytes_goal: balancing.tablet_bytes_goal,
         };
@@ -172,6 +173,10 @@ impl Cluster {
             }
         }
         outcome
+    }
+
+    fn is_full(&self, host: HostId) -> bool {
+        !self.peers.disk_level(host).takes_growth()
     }
 
     /// Notes for operators how tablets stand.

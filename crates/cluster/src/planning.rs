@@ -3,6 +3,7 @@
 //! The leader plans; see `balancer.rs`. Whether something can go anywhere is asked by any node, before an operation begins.
 
 use crate::command::{Command, TableMoves, TabletsChange};
+use crate::config::Disk;
 use crate::metadata::Metadata;
 use crate::ring::parsed_replication;
 use crate::survey::{Figures, Survey};
@@ -14,6 +15,9 @@ use topology::{
     Role, Step, TABLET_RESIZES, TABLETS_MAX, TableInput, TabletChange, TabletEdit, TabletId, UnmetReason, plan,
 };
 
+/// The part of its disk that a node may fill by receiving tablets: a little less than where nodes refuse data unless they are told otherwise.
+const DISK_FILL_MAX: f64 = 0.97;
+
 /// What a plan is made from, besides the metadata.
 #[derive(Clone, Default)]
 pub(crate) struct Situation {
@@ -21,6 +25,8 @@ pub(crate) struct Situation {
     pub(crate) live: BTreeSet<HostId>,
     /// A node that would leave, in this role.
     pub(crate) would_leave: Option<(HostId, Role)>,
+    /// The nodes whose disks take no data.
+    pub(crate) full: BTreeSet<HostId>,
     /// What members say of their tablets. A table that it has no figures of counts as one of equal tablets.
     pub(crate) survey: Arc<Survey>,
     /// How large tablets should be; 0 for any size.
@@ -75,6 +81,7 @@ impl Metadata {
             .collect();
         let options = Options {
             tablet_bytes_goal: situation.tablet_bytes_goal,
+            disk_fill_max: DISK_FILL_MAX,
             ..Options::default()
         };
         let plan = plan(&self.topology, &nodes, &tables, limits, &options);
@@ -156,6 +163,16 @@ impl Metadata {
             let mut nodes = self.topology.numbered_nodes();
             nodes.find(|(_, node)| is_heir(node)).map(|(number, _)| number)
         };
+        // One that refuses data has no room, whatever it says.
+        let disk = |host: HostId| {
+            let disk = situation.survey.disk(host)?;
+            let used = if situation.full.contains(&host) {
+                disk.capacity
+            } else {
+                disk.used
+            };
+            Some(Disk { used, ..disk })
+        };
         let members = self
             .topology
             .numbered_nodes()
@@ -164,8 +181,8 @@ impl Metadata {
             .map(|(number, node)| NodeInput {
                 number,
                 role: role(node),
-                capacity_bytes: situation.survey.disk(node.host_id).map_or(0, |disk| disk.capacity),
-                used_bytes: situation.survey.disk(node.host_id).map_or(0, |disk| disk.used),
+                capacity_bytes: disk(node.host_id).map_or(0, |disk| disk.capacity),
+                used_bytes: disk(node.host_id).map_or(0, |disk| disk.used),
                 replaces: heir_of(node.host_id),
             })
             .collect()

@@ -9,6 +9,7 @@ use schema::TableId;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use support::{SECOND, Sea, host};
+use topology::DiskLevel;
 use types::Token;
 use uuid::Uuid;
 
@@ -195,7 +196,7 @@ fn a_disk_that_is_almost_full_gets_nothing() {
     let mut sea = in_one_rack(907, 2);
     (0..2).for_each(|number| sea.start(number));
     sea.expect_normal(0..2);
-    for (node, used) in sea.nodes.iter().zip([10, 89]) {
+    for (node, used) in sea.nodes.iter().zip([10, 96]) {
         let (capacity, used) = (100 << 30, used << 30);
         node.seen.disk.set(Some(Disk { capacity, used }));
     }
@@ -218,4 +219,23 @@ fn the_copies_of_a_hot_tablet_stand_beside_fewer_others() {
     let hot = metadata.tablets[&TABLE].tablets().take(4);
     let nodes: std::collections::BTreeSet<_> = hot.map(|tablet| tablet.replicas[0].node).collect();
     assert_eq!(nodes.len(), 4, "each hot tablet is on a node of its own");
+}
+
+#[test]
+fn a_node_that_refuses_data_gets_no_tablet() {
+    let mut sea = in_one_rack(909, 2);
+    (0..2).for_each(|number| sea.start(number));
+    sea.expect_normal(0..2);
+    for node in &sea.nodes {
+        let (capacity, used) = (100 << 30, 1 << 30);
+        node.seen.disk.set(Some(Disk { capacity, used }));
+    }
+    sea.cluster(1).set_disk_level(DiskLevel::Critical);
+    sea.sim.run_for(5 * SECOND);
+    say(&sea, |_| (1 << 20, 0.0));
+    sea.make_table(TABLE, &[0], TABLETS);
+    sea.sim.run_for(60 * SECOND);
+    expect_counts(&mut sea, "node 1 takes none", &[(0, 16)]);
+    sea.cluster(1).set_disk_level(DiskLevel::Normal);
+    expect_counts(&mut sea, "at the next look", &[(0, 8), (1, 8)]);
 }
