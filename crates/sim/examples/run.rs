@@ -1,5 +1,5 @@
 //! Plays scenarios for a long time: `./dev sim [--seeds N] [--minutes M | --seconds S] [--first SEED] [--only node|cluster] [--verbose]`.
-//! Each seed is played with one node and with a cluster; `--planted BUG` plants a bug of `stdx::planted` in the clusters, which should be found.
+//! With `--elastic` operators change all clusters while they work. Each seed is played with one node and with a cluster; `--planted BUG` plants a bug of `stdx::planted` in the clusters, which should be found.
 
 use std::time::Duration;
 
@@ -105,10 +105,13 @@ impl Sum {
         }
     }
 
-    fn cluster(&mut self, seed: u64, planted: Option<Bug>) {
+    fn cluster(&mut self, seed: u64, planted: Option<Bug>, is_elastic: bool) {
         let scenario = ClusterScenario {
             planted,
-            ..ClusterScenario::of_seed(seed)
+            ..match is_elastic {
+                true => ClusterScenario::elastic_of_seed(seed),
+                false => ClusterScenario::of_seed(seed),
+            }
         };
         match scenario.run(seed) {
             Ok(report) => {
@@ -165,6 +168,7 @@ fn main() {
         log::set_logger(&Logger).expect("there is no other logger");
         log::set_max_level(log::LevelFilter::Info);
     }
+    let is_elastic = std::env::args().any(|a| a == "--elastic");
     let start = runtime::now();
     let is_time_left = || start.elapsed() < Duration::from_secs(seconds);
     let mut sum = Sum::default();
@@ -174,7 +178,7 @@ fn main() {
             sum.node(next);
         }
         if plays("cluster") && is_time_left() {
-            sum.cluster(next, planted);
+            sum.cluster(next, planted, is_elastic);
         }
         next += 1;
     }

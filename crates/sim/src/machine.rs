@@ -1,7 +1,7 @@
 //! The two machines of a scenario: one for the node, one for its clients.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -67,12 +67,22 @@ pub(crate) struct Start {
     orders: VecDeque<String>,
     /// The answers to those, oldest first, with their heads; None where the API did not answer.
     pub(crate) answers: VecDeque<Option<String>>,
+    /// Orders that nobody else waits for, because they take long, with their tickets.
+    apart: VecDeque<(u64, String)>,
+    /// The answers to those; None while there is none.
+    pub(crate) apart_answers: BTreeMap<u64, Option<String>>,
 }
 
 impl Start {
     /// Has the operator ask something of the REST API.
     pub(crate) fn order(&mut self, request: String) {
         self.orders.push_back(request);
+    }
+
+    /// Has the operator ask something that may take long, beside everything else.
+    pub(crate) fn order_apart(&mut self, ticket: u64, request: String) {
+        self.apart_answers.insert(ticket, None);
+        self.apart.push_back((ticket, request));
     }
 
     /// Why the node ended by itself, or did not start.
@@ -221,6 +231,10 @@ pub(crate) async fn live(shard: ShardId, config: Config, start: Rc<RefCell<Start
 /// An operator: flushes and compacts by the REST API, now and then, and does what it is told.
 async fn operate(machines: u64, start: Rc<RefCell<Start>>) {
     loop {
+        let apart: Vec<(u64, String)> = start.borrow_mut().apart.drain(..).collect();
+        for (ticket, order) in apart {
+            drop(runtime::spawn(operate_apart(ticket, order, start.clone())));
+        }
         loop {
             let Some(order) = start.borrow_mut().orders.pop_front() else {
                 break;
@@ -245,6 +259,14 @@ async fn operate(machines: u64, start: Rc<RefCell<Start>>) {
         // It fails while the node starts, or when the disk does; the node says so to the clients.
         let _ = request(&format!("POST /storage_service/{command}")).await;
     }
+}
+
+/// Does what takes long. An order that the API does not answer, because it does not serve yet or the node ends, was not done as far as anybody knows.
+async fn operate_apart(ticket: u64, order: String, start: Rc<RefCell<Start>>) {
+    let answer = request(&order).await;
+    let answer = answer.unwrap_or_else(|| "no answer".to_owned());
+    log::info!("simulation: {order}: {}", body_of(&answer));
+    start.borrow_mut().apart_answers.insert(ticket, Some(answer));
 }
 
 fn body_of(answer: &str) -> &str {

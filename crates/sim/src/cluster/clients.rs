@@ -7,7 +7,7 @@
 //! coordinators' clocks ([`super::clocked`]). Every value is the timestamp that it was written with ([`super::history`]).
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -145,8 +145,10 @@ pub(crate) struct Clients {
     pub(crate) counts: Cell<ClusterCounts>,
     /// Acknowledgements at QUORUM by each coordinator.
     pub(crate) served: RefCell<Vec<u64>>,
-    /// Nodes that are started; the rest is not there yet.
-    pub(crate) members: Cell<usize>,
+    /// Nodes that are started and not gone for good.
+    pub(crate) members: RefCell<BTreeSet<usize>>,
+    /// Whether the keyspaces have the replication that they are to have, as far as statements go.
+    pub(crate) is_altered: Cell<bool>,
     /// What is promised besides.
     pub(crate) promises: Promises,
     pub(crate) workload: Workload,
@@ -176,6 +178,8 @@ pub(crate) struct Promises {
     pub(crate) may_lack_files: bool,
     /// Hints bring all replicas what was acknowledged.
     pub(crate) whole_hints: bool,
+    /// The keyspaces get other numbers of copies.
+    pub(crate) changes_replication: bool,
     /// By how much the clocks of nodes may differ.
     pub(crate) clock_error: Duration,
 }
@@ -240,7 +244,8 @@ impl Clients {
             faulty: Cell::new(false),
             times_faulty: Cell::new(0),
             counts: Cell::default(),
-            members: Cell::new(members),
+            members: RefCell::new((0..members).collect()),
+            is_altered: Cell::new(true),
             promises,
             workload,
             again: RefCell::default(),
@@ -250,6 +255,15 @@ impl Clients {
             added: RefCell::default(),
             newest: Cell::new(0),
         })
+    }
+
+    /// Nodes that are started and not gone for good, in order.
+    pub(crate) fn members(&self) -> Vec<usize> {
+        self.members.borrow().iter().copied().collect()
+    }
+
+    pub(crate) fn is_member(&self, node: usize) -> bool {
+        self.members.borrow().contains(&node)
     }
 
     pub(crate) fn failure(&self) -> Option<String> {
@@ -266,6 +280,16 @@ impl Clients {
         self.counts.set(counts);
     }
 
+    pub(crate) fn first_member(&self) -> usize {
+        self.members.borrow().first().copied().unwrap_or(0)
+    }
+
+    /// Any member.
+    pub(crate) fn any_member(&self) -> usize {
+        let members = self.members();
+        members[usize::try_from(runtime::random_u64() % members.len() as u64).expect("few nodes")]
+    }
+
     /// All clients, on their machine. Ends never.
     pub(crate) async fn run(self: Rc<Self>, per_node: usize) {
         for node in 0..self.addresses.len() {
@@ -280,7 +304,39 @@ impl Clients {
             let clients = self.clone();
             drop(runtime::spawn(async move { clients.truncate_with_traffic().await }));
         }
+        if self.promises.changes_replication {
+            let clients = self.clone();
+            drop(runtime::spawn(async move { clients.alter_keyspaces().await }));
+        }
         self.direct().await;
+    }
+
+    /// Gives the keyspaces the replication that they are to have, again and again until it is acknowledged. Ends never.
+    async fn alter_keyspaces(self: Rc<Self>) {
+        loop {
+            runtime::sleep(Duration::from_millis(200)).await;
+            if self.is_altered.get() {
+                continue;
+            }
+            let node = self.any_member();
+            let Some(mut client) = self.connect(node).await else {
+                continue;
+            };
+            let replication = Layout::replication(self.layout.wanted.get());
+            let mut is_altered = true;
+            for keyspace in ["k", "d"] {
+                let text = format!("ALTER KEYSPACE {keyspace} WITH {replication}");
+                match runtime::timeout(CHANGE_WAIT_MAX, client.ask(&text)).await {
+                    Ok(Ok(Answer::Done)) => {}
+                    other => {
+                        is_altered = false;
+                        log::info!("simulation: {text} by node {node}: {other:?}");
+                        break;
+                    }
+                }
+            }
+            self.is_altered.set(is_altered);
+        }
     }
 
     /// What is done once: the tables, the truncations, the look at everything.
@@ -310,12 +366,12 @@ impl Clients {
 
     /// Waits until every node serves and knows all others, and makes the tables.
     async fn set_up(&self) -> Result<(), String> {
-        for node in 0..self.members.get() {
+        for node in self.members() {
             self.wait_for_members(node).await?;
         }
         // Nodes that have joined get their tokens.
         runtime::sleep(Duration::from_secs(5)).await;
-        let mut client = self.connect_patiently(0).await?;
+        let mut client = self.connect_patiently(self.first_member()).await?;
         let tables = [
             "k.r (p int, c int, v int, PRIMARY KEY (p, c))",
             "k.a (p int PRIMARY KEY, v int)",
@@ -330,8 +386,8 @@ impl Clients {
             "k.u (p int PRIMARY KEY, v int)",
         ];
         let mut statements = vec![
-            format!("CREATE KEYSPACE k WITH {}", self.layout.replication),
-            format!("CREATE KEYSPACE d WITH {}", self.layout.replication),
+            self.create_keyspace("k", self.layout.tablets[0]),
+            self.create_keyspace("d", self.layout.tablets[1]),
             "CREATE TABLE d.shared (p int PRIMARY KEY, v int)".to_owned(),
         ];
         let grace = self.workload.grace;
@@ -356,11 +412,16 @@ impl Clients {
         Ok(())
     }
 
+    fn create_keyspace(&self, name: &str, tablets: &str) -> String {
+        let replication = Layout::replication(self.layout.wanted.get());
+        format!("CREATE KEYSPACE {name} WITH {replication} AND tablets = {{{tablets}}}")
+    }
+
     async fn wait_for_members(&self, node: usize) -> Result<(), String> {
         for _ in 0..600 {
             if let Ok(mut client) = Client::connect(self.addresses[node]).await
                 && let Ok(Answer::Rows(rows, _)) = client.ask("SELECT data_center FROM system.peers").await
-                && rows.len() + 1 == self.members.get()
+                && rows.len() + 1 == self.members().len()
             {
                 return Ok(());
             }
@@ -386,7 +447,7 @@ impl Clients {
         loop {
             let pause = if self.workload.is_hot { 8 } else { 60 };
             runtime::sleep(Duration::from_millis(runtime::random_u64() % pause)).await;
-            if self.phase.get() != Phase::Work && self.phase.get() != Phase::Truncate || node >= self.members.get() {
+            if self.phase.get() != Phase::Work && self.phase.get() != Phase::Truncate || !self.is_member(node) {
                 runtime::sleep(Duration::from_millis(50)).await;
                 continue;
             }
@@ -731,6 +792,7 @@ impl Clients {
             .collect();
         let was_faulty = self.faulty.get();
         let sent = millis();
+        let weakened = self.history.borrow().weakened();
         let story = || format!("{text} by node {node} at {level:?} at {sent} ms");
         // The statement for one partition is executed as a prepared one at times.
         let bound =
@@ -757,6 +819,7 @@ impl Clients {
                 let span = Span {
                     sent,
                     answered: millis(),
+                    weakened,
                 };
                 let mut history = self.history.borrow_mut();
                 let before: BTreeMap<Key, i32> = keys.iter().copied().zip(floors).collect();

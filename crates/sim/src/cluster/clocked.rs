@@ -30,6 +30,8 @@ const NO_CONNECTION: u64 = 0;
 
 /// What is known of one value.
 struct Write {
+    /// How often promises had been weakened when it was sent.
+    weakened: u64,
     sent_us: i64,
     /// When it had its timestamp at the latest.
     ended_us: i64,
@@ -51,9 +53,26 @@ struct Partition {
 
 /// What a read must have, as it was sent.
 struct Promised {
+    /// How often promises had been weakened.
+    weakened: u64,
     floor: i64,
     /// The last value of each connection.
     last: Vec<(u64, i32)>,
+}
+
+impl Promised {
+    /// What is promised by both. It was asked for when the first one was.
+    fn and(self, other: Self) -> Self {
+        let last = self.last.iter().filter_map(|(connection, value)| {
+            let also = other.last.iter().find(|(of, _)| of == connection);
+            also.map(|(_, other)| (*connection, *value.min(other)))
+        });
+        Self {
+            weakened: self.weakened,
+            floor: self.floor.min(other.floor),
+            last: last.collect(),
+        }
+    }
 }
 
 /// See the module.
@@ -65,14 +84,21 @@ pub(crate) struct Clocked {
 }
 
 impl Partition {
-    fn promised(&self, copies: Copies, least: &Least) -> Promised {
+    fn promised(&self, copies: Copies, least: &Least, weakened: u64) -> Promised {
         let met = |promised: &&Least| copies.overlap(promised, least);
         let floors = self.floors.iter().filter(|(promised, _)| met(promised));
         let last = self.last.iter().filter(|((promised, _), _)| met(&promised));
         Promised {
+            weakened,
             floor: floors.map(|(_, floor)| *floor).max().unwrap_or(i64::MIN),
             last: last.map(|((_, connection), value)| (*connection, *value)).collect(),
         }
+    }
+
+    /// What fewer than a quorum of replicas have may be lost.
+    fn weaken(&mut self, copies: Copies) {
+        self.floors.retain(|least, _| copies.is_kept(least));
+        self.last.retain(|(least, _), _| copies.is_kept(least));
     }
 
     fn raise(&mut self, least: Least, timestamp: i64) {
@@ -84,7 +110,7 @@ impl Partition {
     fn check(
         &mut self,
         promised: &Promised,
-        least: Least,
+        least: Option<Least>,
         found: Option<(i32, Option<i64>)>,
         error_us: i64,
     ) -> Result<(), String> {
@@ -138,7 +164,9 @@ impl Partition {
         }
         self.seen = Some(value);
         let timestamp = self.writes[&value].timestamp.unwrap_or(from);
-        self.raise(least, timestamp);
+        if let Some(least) = least {
+            self.raise(least, timestamp);
+        }
         Ok(())
     }
 }
@@ -189,15 +217,23 @@ impl Clients {
         }
     }
 
+    /// See [`super::history::History::begin_weak`].
+    pub(crate) fn weaken_clocked(&self) {
+        let copies = self.layout.copies;
+        let mut partitions = self.clocked.partitions.borrow_mut();
+        partitions.iter_mut().for_each(|partition| partition.weaken(copies));
+    }
+
     fn error_us(&self) -> i64 {
         i64::try_from(self.promises.clock_error.as_micros()).expect("seconds") + SLACK_US
     }
 
     fn promised_by_clock(&self, p: i32, asked: Asked) -> (Promised, Least) {
         let least = self.layout.copies.least(asked);
+        let weakened = self.history.borrow().weakened();
         let partitions = self.clocked.partitions.borrow();
         (
-            partitions[p.unsigned_abs() as usize].promised(self.layout.copies, &least),
+            partitions[p.unsigned_abs() as usize].promised(self.layout.copies, &least, weakened),
             least,
         )
     }
@@ -205,7 +241,16 @@ impl Clients {
     fn check_by_clock(&self, p: i32, read: (Promised, Least), found: Option<(i32, Option<i64>)>, story: &str) {
         let mut partitions = self.clocked.partitions.borrow_mut();
         let partition = &mut partitions[p.unsigned_abs() as usize];
-        if let Err(text) = partition.check(&read.0, read.1, found, self.error_us()) {
+        let (promised, least) = read;
+        let history = self.history.borrow();
+        let promised = match promised.weakened == history.weakened() {
+            true => promised,
+            // What was promised when it was sent may be lost since.
+            false => promised.and(partition.promised(self.layout.copies, &least, history.weakened())),
+        };
+        let least = Some(least).filter(|least| history.counts(least, promised.weakened));
+        drop(history);
+        if let Err(text) = partition.check(&promised, least, found, self.error_us()) {
             self.fail(format!("{story}: {text}"));
         }
     }
@@ -266,6 +311,7 @@ impl Clients {
         let wait_us = i64::try_from(ANSWER_WAIT_MAX.as_micros()).expect("seconds");
         let sent_us = now_us();
         let write = Write {
+            weakened: self.history.borrow().weakened(),
             sent_us,
             // A request that nobody answered may begin until then, and a conditional statement may take its ballot.
             ended_us: sent_us + 2 * wait_us,
@@ -343,17 +389,20 @@ impl Clients {
         let partition = &mut partitions[p.unsigned_abs() as usize];
         if let Some(write) = partition.writes.get_mut(&v) {
             write.ended_us = now_us();
+            let weakened = write.weakened;
             let (connection, earliest) = (write.connection, write.timestamp.unwrap_or(write.sent_us - error_us));
-            partition.raise(least, earliest);
-            let last = partition.last.entry((least, connection)).or_default();
-            *last = v.max(*last);
+            if self.history.borrow().counts(&least, weakened) {
+                partition.raise(least, earliest);
+                let last = partition.last.entry((least, connection)).or_default();
+                *last = v.max(*last);
+            }
         }
     }
 
     /// Each node reads all of it, at QUORUM and at ALL.
     pub(crate) async fn look_at_clocks(&self) -> Result<(), String> {
         for level in [Level::Quorum, Level::All] {
-            for node in 0..self.members.get() {
+            for node in self.members() {
                 let mut client = self.connect_patiently(node).await?;
                 for p in 0..PARTITIONS {
                     if !self.read_by_clock(&mut client, node, level, p).await {
@@ -383,6 +432,7 @@ mod tests {
         let mut partition = Partition::default();
         for (value, connection) in (1..).zip(connections) {
             let write = Write {
+                weakened: 0,
                 sent_us: i64::from(value) * 2_000_000,
                 ended_us: i64::from(value) * 2_000_000 + 1_000_000,
                 is_refused: false,
@@ -393,8 +443,8 @@ mod tests {
         }
         partition.raise(quorum, 4_000_000 - error_us);
         partition.last.insert((quorum, connections[1]), 2);
-        let promised = partition.promised(COPIES, &quorum);
-        partition.check(&promised, quorum, found, error_us)
+        let promised = partition.promised(COPIES, &quorum, 0);
+        partition.check(&promised, Some(quorum), found, error_us)
     }
 
     #[test]

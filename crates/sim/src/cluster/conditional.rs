@@ -363,7 +363,7 @@ impl Clients {
 
     /// Each node reads each partition once more; then all must fit one order.
     pub(crate) async fn look_at_conditional_statements(&self) -> Result<(), String> {
-        for node in 0..self.members.get() {
+        for node in self.members() {
             let mut client = self.connect_patiently(node).await?;
             for p in (0..PARTITIONS).filter(|p| self.asks_serially(node, *p)) {
                 if self.read_serially(&mut client, node, p).await != Some(true) && self.failure().is_none() {

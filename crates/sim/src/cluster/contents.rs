@@ -27,6 +27,8 @@ use replica::{BlockLimits, TabletScan};
 use schema::Table;
 use types::Token;
 
+use super::placement::{self, Seen};
+
 /// How often a shard looks whether it is asked.
 const POLL: Duration = Duration::from_millis(500);
 /// Blocks of a scan.
@@ -35,7 +37,7 @@ const LIMITS: BlockLimits = BlockLimits {
     bytes: 1 << 20,
 };
 /// Keyspaces of the clients.
-const KEYSPACES: [&str; 2] = ["k", "d"];
+pub(super) const KEYSPACES: [&str; 2] = ["k", "d"];
 
 /// A table's name and a partition key.
 type Partition = (String, Vec<u8>);
@@ -61,6 +63,10 @@ pub(crate) struct Inventory {
     counts_from: Cell<u32>,
     held: RefCell<Vec<Held>>,
     failure: RefCell<Option<String>>,
+    /// Whether shards say what they see of the metadata.
+    pub(super) is_watching: Cell<bool>,
+    /// What they have seen last, while they run.
+    pub(super) seen: RefCell<BTreeMap<(IpAddr, u32), Seen>>,
 }
 
 impl Inventory {
@@ -69,6 +75,11 @@ impl Inventory {
         let mut answered = self.asked.get();
         loop {
             runtime::sleep(POLL).await;
+            if self.is_watching.get()
+                && let Some(seen) = placement::look()
+            {
+                self.seen.borrow_mut().insert((node, runtime::shard().0), seen);
+            }
             if self.asked.get() == answered {
                 continue;
             }

@@ -207,7 +207,7 @@ impl Clients {
 
     /// Each node looks at each counter once more.
     pub(crate) async fn look_at_counters(&self) -> Result<(), String> {
-        for node in 0..self.members.get() {
+        for node in self.members() {
             let mut client = self.connect_patiently(node).await?;
             for p in 0..COUNTERS {
                 if self.read_counter(&mut client, node, p).await != Some(true) && self.failure().is_none() {

@@ -38,7 +38,7 @@ fn check(clients: &Clients, request: &Acknowledged) -> Result<(), String> {
         level,
         datacenter: layout.datacenter(coordinator),
     };
-    if layout.copies.least(asked).is_met(&answered) {
+    if layout.is_met(asked, &answered) {
         return Ok(());
     }
     Err(format!(

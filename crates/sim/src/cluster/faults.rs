@@ -49,6 +49,14 @@ pub struct ClusterFaults {
     pub stop_points: bool,
     /// Tablets of a node move between its shards. That explains no error.
     pub moves: bool,
+    /// A node is decommissioned, where others can hold what it has; else a new one joins, so that a later one can leave.
+    pub leaves: bool,
+    /// A machine is gone for good, with its disk; a new node takes its place, or it is removed.
+    pub replacements: bool,
+    /// The keyspaces get another number of copies.
+    pub replications: bool,
+    /// A keyspace is repaired.
+    pub repairs: bool,
 }
 
 impl ClusterFaults {
@@ -77,9 +85,22 @@ impl ClusterFaults {
         clock_jumps: false,
         stop_points: false,
         moves: false,
+        leaves: false,
+        replacements: false,
+        replications: false,
+        repairs: false,
     };
 
-    /// All that a node in batch mode must survive. Not bit rot, which no node heals by itself.
+    /// Everything that an operator does while the cluster works.
+    pub const ELASTIC: Self = Self {
+        leaves: true,
+        replacements: true,
+        replications: true,
+        repairs: true,
+        ..Self::NONE
+    };
+
+    /// All that a node in batch mode must survive. Not bit rot, which no node heals by itself, and not what operators do, see [`Self::ELASTIC`].
     pub const ALL: Self = Self {
         kills: true,
         power_losses: true,
@@ -104,7 +125,29 @@ impl ClusterFaults {
         clock_jumps: true,
         stop_points: true,
         moves: true,
+        leaves: false,
+        replacements: false,
+        replications: false,
+        repairs: false,
     };
+
+    /// The same, with everything that an operator does.
+    #[must_use]
+    pub fn with_elastic(self) -> Self {
+        Self {
+            leaves: true,
+            replacements: true,
+            replications: true,
+            repairs: true,
+            ..self
+        }
+    }
+
+    /// Whether an operator changes who is a member or who has copies, or repairs.
+    #[must_use]
+    pub fn is_elastic(self) -> bool {
+        self.leaves || self.replacements || self.replications || self.repairs
+    }
 
     /// Whether they may lose what a node kept for another: a hint is noted when a replica does not answer, and is not synced.
     pub(crate) fn may_lose_hints(self) -> bool {
@@ -147,6 +190,10 @@ impl ClusterFaults {
             (self.clock_jumps, Fault::ClockJump),
             (self.stop_points, Fault::StopPoint),
             (self.moves, Fault::Move),
+            (self.leaves, Fault::Leave),
+            (self.replacements, Fault::Replacement),
+            (self.replications, Fault::Replication),
+            (self.repairs, Fault::Repair),
         ];
         all.iter()
             .filter(|(is_on, _)| *is_on)
@@ -180,10 +227,14 @@ pub(crate) enum Fault {
     ClockJump,
     StopPoint,
     Move,
+    Leave,
+    Replacement,
+    Replication,
+    Repair,
 }
 
 /// The names of the faults, in the order in which a report counts them.
-pub const FAULTS: [&str; 22] = [
+pub const FAULTS: [&str; 26] = [
     "kill",
     "power loss",
     "blackout",
@@ -206,4 +257,8 @@ pub const FAULTS: [&str; 22] = [
     "clock jump",
     "stop point",
     "move",
+    "leave",
+    "replacement",
+    "replication",
+    "repair",
 ];

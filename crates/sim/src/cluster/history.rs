@@ -141,6 +141,14 @@ impl Copies {
         }
     }
 
+    /// Whether a promise outlives a replica that is gone for good, or a copy less: what the next replicas copy keeps what a quorum has, of all replicas or of those
+    /// of one datacenter ([`topology::fills`]).
+    #[must_use]
+    pub fn is_kept(self, least: &Least) -> bool {
+        let is_quorum = |(copies, has): (&usize, &usize)| *has > 0 && *has >= quorum(*copies);
+        least.total >= quorum(self.total()) || self.0.iter().zip(&least.by_datacenter).any(is_quorum)
+    }
+
     /// Whether there is a replica in both, whichever they are. Both as small as they may be, and apart in each datacenter if that is possible, what each lacks
     /// to its total must fit into the replicas that are left.
     #[must_use]
@@ -191,6 +199,8 @@ pub struct Span {
     pub sent: u64,
     /// When it was answered.
     pub answered: u64,
+    /// How often promises had been weakened when it was sent ([`History::weakened`]).
+    pub weakened: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -207,6 +217,8 @@ struct Write {
     effect: Effect,
     fate: Fate,
     truncation: Truncation,
+    /// When it was begun: how often promises had begun to be weak.
+    weak: u64,
     story: String,
 }
 
@@ -239,12 +251,19 @@ impl Register {
         met.map(|(_, floor)| *floor).max().unwrap_or(0)
     }
 
+    fn promise(&mut self, least: Option<Least>, timestamp: i32) {
+        if let Some(least) = least {
+            self.raise(least, timestamp);
+        }
+    }
+
     fn raise(&mut self, least: Least, timestamp: i32) {
         let floor = self.floors.entry(least).or_default();
         *floor = timestamp.max(*floor);
     }
 
-    fn check(&mut self, floor: i32, least: Least, span: Span, value: Option<i32>) -> Result<(), String> {
+    /// `least` is what the read promises, if anything.
+    fn check(&mut self, floor: i32, least: Option<Least>, span: Span, value: Option<i32>) -> Result<(), String> {
         let Some(value) = value else {
             // Whichever deletion it is, it is this one or a later one.
             let is_gone = |effect| match effect {
@@ -258,7 +277,7 @@ impl Register {
                 // Perhaps nothing has come there yet: a deletion in doubt need not be the reason.
                 _ if floor == 0 => Ok(()),
                 Some(timestamp) => {
-                    self.raise(least, timestamp);
+                    self.promise(least, timestamp);
                     Ok(())
                 }
                 None if self.truncated.is_some_and(|t| floor <= t) => Ok(()),
@@ -275,7 +294,7 @@ impl Register {
                 ));
             };
             let timestamp = *timestamp;
-            self.raise(least, timestamp);
+            self.promise(least, timestamp);
             return Ok(());
         }
         match self.writes.get(&value) {
@@ -307,7 +326,7 @@ impl Register {
         if value < floor {
             return Err(format!("{value} is there, but {floor} or a later one was promised"));
         }
-        self.raise(least, value);
+        self.promise(least, value);
         Ok(())
     }
 }
@@ -320,6 +339,12 @@ pub struct History {
     /// Timestamps that were drawn and will be used later, out of order.
     kept: Vec<i32>,
     truncations: Vec<UnderTraffic>,
+    /// Operations under way that may cost what fewer than a quorum of replicas have.
+    weak: usize,
+    /// How often such an operation has begun or ended.
+    weakened: u64,
+    /// What was acknowledged when the repair of everything was asked for.
+    repaired: Option<Vec<(Key, i32)>>,
 }
 
 /// A truncation while others write.
@@ -342,7 +367,89 @@ impl History {
             last: 0,
             kept: Vec::new(),
             truncations: Vec::new(),
+            weak: 0,
+            weakened: 0,
+            repaired: None,
         }
+    }
+
+    /// An operation begins that takes replicas away for good, or leaves fewer copies: what fewer than a quorum have may be lost, until it has ended and for what
+    /// was under way then.
+    pub fn begin_weak(&mut self) {
+        self.weak += 1;
+        self.weaken();
+    }
+
+    /// It has ended.
+    pub fn end_weak(&mut self) {
+        self.weak -= 1;
+        self.weaken();
+    }
+
+    fn weaken(&mut self) {
+        self.weakened += 1;
+        self.repaired = None;
+        let copies = self.copies;
+        for register in self.registers.values_mut() {
+            register.floors.retain(|least, _| copies.is_kept(least));
+        }
+    }
+
+    /// Whether what was asked at a moment promises nothing with fewer than a quorum of replicas.
+    #[must_use]
+    pub fn weakened(&self) -> u64 {
+        self.weakened
+    }
+
+    /// Whether a promise counts that was asked for when promises had been weakened so often.
+    #[must_use]
+    pub fn counts(&self, least: &Least, weakened: u64) -> bool {
+        self.copies.is_kept(least) || (self.weak == 0 && weakened == self.weakened)
+    }
+
+    /// A repair of everything is about to be asked for.
+    pub fn begin_repair(&mut self) {
+        self.repaired = Some(self.newest_acknowledged());
+    }
+
+    /// Replicas become others: the repair that was asked for promises nothing.
+    pub fn forget_repair(&mut self) {
+        self.repaired = None;
+    }
+
+    /// It was done: all replicas have what was acknowledged before, unless replicas became others meanwhile.
+    pub fn end_repair(&mut self) {
+        let all = self.copies.all();
+        for (key, timestamp) in self.repaired.take().into_iter().flatten() {
+            let Some(register) = self.registers.get_mut(&key) else {
+                continue;
+            };
+            let is_there = |write: &Write| write.truncation == Truncation::None;
+            if register.writes.get(&timestamp).is_some_and(is_there)
+                && register.truncated.is_none_or(|truncated| truncated < timestamp)
+            {
+                register.raise(all, timestamp);
+            }
+        }
+    }
+
+    /// Whether a repair is asked for of which nothing took the meaning.
+    #[must_use]
+    pub fn awaits_repair(&self) -> bool {
+        self.repaired.is_some()
+    }
+
+    /// Of each register the newest write that was acknowledged, if nothing truncated it.
+    fn newest_acknowledged(&self) -> Vec<(Key, i32)> {
+        let acknowledged =
+            |write: &Write| matches!(write.fate, Fate::Acknowledged(_)) && write.truncation == Truncation::None;
+        let newest = |(key, register): (&Key, &Register)| {
+            let last = register.writes.iter().rev().find(|(_, write)| acknowledged(write));
+            let timestamp = *last?.0;
+            let is_there = register.truncated.is_none_or(|truncated| truncated < timestamp);
+            is_there.then_some((*key, timestamp))
+        };
+        self.registers.iter().filter_map(newest).collect()
     }
 
     /// A timestamp that nobody else has; now and then one from before, so that writes do not come in order.
@@ -372,6 +479,7 @@ impl History {
                 effect,
                 fate: Fate::Unknown,
                 truncation: Truncation::None,
+                weak: self.weakened,
                 story: story.to_owned(),
             };
             self.registers.entry(*key).or_default().writes.insert(timestamp, write);
@@ -383,10 +491,10 @@ impl History {
         self.settle(keys, timestamp, Fate::Acknowledged(asked));
         let least = self.copies.least(asked);
         for key in keys {
-            let register = self.registers.entry(*key).or_default();
-            let is_there = |write: &Write| write.truncation == Truncation::None;
-            if register.writes.get(&timestamp).is_some_and(is_there) {
-                register.raise(least, timestamp);
+            let counts = |write: &Write| write.truncation == Truncation::None && self.counts(&least, write.weak);
+            let write = self.registers.get(key).and_then(|register| register.writes.get(&timestamp));
+            if write.is_some_and(counts) {
+                self.registers.entry(*key).or_default().raise(least, timestamp);
             }
         }
     }
@@ -427,7 +535,13 @@ impl History {
     /// # Errors
     /// When it must not.
     pub fn check(&mut self, key: Key, floor: i32, asked: Asked, span: Span, value: Option<i32>) -> Result<(), String> {
-        let least = self.copies.least(asked);
+        let promised = self.copies.least(asked);
+        let least = Some(promised).filter(|least| self.counts(least, span.weakened));
+        // What was promised when it was sent may be lost since.
+        let floor = match span.weakened == self.weakened {
+            true => floor,
+            false => floor.min(self.floor(key, asked)),
+        };
         let is_truncated_meanwhile = self.is_truncated_meanwhile(key.0, span);
         let register = self.registers.entry(key).or_default();
         if is_truncated_meanwhile {
@@ -461,10 +575,11 @@ impl History {
         asked: Asked,
         span: Span,
     ) -> Result<(), String> {
-        if read.iter().any(|(key, _)| self.is_truncated_meanwhile(key.0, span)) {
+        let least = self.copies.least(asked);
+        let is_excused = span.weakened != self.weakened || !self.counts(&least, span.weakened);
+        if is_excused || read.iter().any(|(key, _)| self.is_truncated_meanwhile(key.0, span)) {
             return Ok(());
         }
-        let least = self.copies.least(asked);
         let reason = |(key, value): &(Key, Option<i32>)| {
             let floor = floors.get(key).copied().filter(|floor| *floor > 0 && value.is_none())?;
             let register = self
@@ -506,17 +621,8 @@ impl History {
 
     /// Hints have been handed over: from now on all replicas have what was acknowledged at any level.
     pub fn all_have_everything(&mut self) {
-        let all = self.copies.all();
-        for register in self.registers.values_mut() {
-            let acknowledged =
-                |write: &Write| matches!(write.fate, Fate::Acknowledged(_)) && write.truncation == Truncation::None;
-            let last = register.writes.iter().rev().find(|(_, write)| acknowledged(write));
-            if let Some(timestamp) = last.map(|(timestamp, _)| *timestamp)
-                && register.truncated.is_none_or(|truncated| truncated < timestamp)
-            {
-                register.raise(all, timestamp);
-            }
-        }
+        self.begin_repair();
+        self.end_repair();
     }
 
     /// A table was truncated while nobody wrote to it: what was written before is gone, and must not return.
@@ -620,7 +726,11 @@ mod tests {
 
     const KEY: Key = (0, 1, 1);
     const ONE_DATACENTER: Copies = Copies([3, 0, 0]);
-    const NOW: Span = Span { sent: 0, answered: 0 };
+    const NOW: Span = Span {
+        sent: 0,
+        answered: 0,
+        weakened: 0,
+    };
 
     fn here(level: Level) -> Asked {
         Asked { level, datacenter: 0 }
@@ -752,7 +862,11 @@ mod tests {
         history.acknowledged(&[KEY], 1, quorum);
         history.begin_truncation(KEY.0, 10);
         history.acknowledged(&[KEY], 2, quorum);
-        let span = |sent, answered| Span { sent, answered };
+        let span = |sent, answered| Span {
+            sent,
+            answered,
+            weakened: 0,
+        };
         let see = |history: &mut History, sent, value| {
             let floor = history.floor(KEY, quorum);
             history.check(KEY, floor, quorum, span(sent, sent + 1), value)
@@ -797,6 +911,7 @@ mod tests {
         let at = |time| Span {
             sent: time,
             answered: time,
+            weakened: 0,
         };
         let quorum = here(Level::Quorum);
         for (time, value, expected) in [

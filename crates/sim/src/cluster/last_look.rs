@@ -26,7 +26,7 @@ impl Clients {
         }
         if self.promises.whole_hints {
             self.history.borrow_mut().all_have_everything();
-            for node in 0..self.members.get() {
+            for node in self.members() {
                 let found = self.read_all(node, Level::One).await;
                 found.map_err(|text| format!("before anything was repaired by reads: {text}"))?;
             }
@@ -35,7 +35,7 @@ impl Clients {
         let is_compared = |key: &Key| key.0 != E || self.promises.clock_error < CLOCK_JUMP_MAX;
         let mut registers = BTreeMap::new();
         for level in [Level::Quorum, Level::All, Level::One] {
-            for node in 0..self.members.get() {
+            for node in self.members() {
                 let mut found = self.read_all(node, level).await?;
                 found.retain(|key, _| is_compared(key));
                 if level == Level::All {
@@ -75,7 +75,7 @@ impl Clients {
                 self.read_table_at_all(table).await?;
             }
             self.inventory
-                .take(self.members.get(), self.promises.clock_error)
+                .take(self.members().len(), self.promises.clock_error)
                 .await?;
             compared = self.inventory.compare();
             if compared.is_ok() {
@@ -89,7 +89,7 @@ impl Clients {
     }
 
     async fn read_table_at_all(&self, table: &str) -> Result<(), String> {
-        let mut client = self.connect_patiently(0).await?;
+        let mut client = self.connect_patiently(self.first_member()).await?;
         let (text, mut state) = (format!("SELECT * FROM {table}"), None);
         loop {
             let asking = client.ask_page(&text, Level::All.code(), ROWS_PER_PAGE, state.as_deref());
@@ -104,8 +104,8 @@ impl Clients {
 
     /// Reads everything at ALL, which brings each replica what it lacks.
     pub(crate) async fn repair(&self) -> Result<(), String> {
-        self.read_all(0, Level::All).await?;
-        let mut client = self.connect_patiently(0).await?;
+        self.read_all(self.first_member(), Level::All).await?;
+        let mut client = self.connect_patiently(self.first_member()).await?;
         for table in ["n", "l"] {
             let text = format!("SELECT * FROM k.{table}");
             match client.ask_at(&text, Level::All.code()).await {

@@ -1,6 +1,12 @@
 //! Where the nodes of a cluster are, and where the copies.
 
-use super::history::{Copies, DATACENTERS};
+use std::cell::{Cell, RefCell};
+
+use super::history::{Asked, Copies, DATACENTERS};
+
+/// Where the number of copies changes, or replicas are lost for good, promises count as if each datacenter had so many copies: then two levels overlap exactly
+/// where they do with any number of copies.
+const ANY_COPIES: usize = 5;
 
 /// One datacenter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,37 +22,81 @@ pub struct Datacenter {
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
+    /// How many copies promises count with.
     pub(crate) copies: Copies,
-    /// What keyspaces are made with.
-    pub(crate) replication: String,
+    /// How many copies the keyspaces of the clients are to have.
+    pub(crate) wanted: Cell<Copies>,
+    /// Between which numbers of copies their tablets are, while the number changes.
+    pub(crate) possible: RefCell<(Copies, Copies)>,
+    /// How tables are cut: of keyspace `k`, and of keyspace `d`.
+    pub(crate) tablets: [&'static str; 2],
     /// For each node the numbers of its datacenter and rack.
     places: Vec<(usize, usize)>,
 }
 
+/// What operators do to a cluster that changes who has copies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Elastic {
+    /// Machines that are not used at first, besides joiners.
+    pub(crate) spares: usize,
+    /// The number of copies changes, or replicas are lost for good.
+    pub(crate) weakens: bool,
+    /// Something of all that goes on, so the keyspaces of the clients are of both kinds.
+    pub(crate) has_both_kinds: bool,
+}
+
 impl Layout {
-    /// Nodes that join are in the first datacenter.
-    pub(crate) fn new(datacenters: &[Datacenter], joiners: usize, tablets: bool) -> Self {
+    /// Nodes that join are in the first datacenter, spare machines wherever they are needed: here by turns.
+    pub(crate) fn new(datacenters: &[Datacenter], joiners: usize, tablets: bool, elastic: Elastic) -> Self {
         let mut copies = [0; DATACENTERS];
         let mut places = Vec::new();
-        let mut factors = String::new();
         for (number, datacenter) in datacenters.iter().enumerate() {
             copies[number] = datacenter.copies;
             places.extend((0..datacenter.nodes).map(|node| (number, node % datacenter.racks)));
-            factors += &format!(", '{}': {}", name(number), datacenter.copies);
         }
         let first = datacenters[0];
         places.extend((0..joiners).map(|joiner| (0, (first.nodes + joiner) % first.racks)));
-        let class = "NetworkTopologyStrategy";
+        for spare in 0..elastic.spares {
+            let number = spare % datacenters.len();
+            places.push((number, spare / datacenters.len() % datacenters[number].racks));
+        }
         // Few, because each is flushed into files of its own, and all machines wait for every file that one syncs.
-        let tablets = if tablets {
-            "'enabled': true, 'initial': 2"
-        } else {
-            "'enabled': false"
-        };
+        let kinds = ["'enabled': false", "'enabled': true, 'initial': 2"];
+        let kind = kinds[usize::from(tablets)];
+        let other = kinds[usize::from(tablets != elastic.has_both_kinds)];
+        let copies = Copies(copies);
+        let any = copies.0.map(|copies| if copies > 0 { ANY_COPIES } else { 0 });
         Self {
-            copies: Copies(copies),
-            replication: format!("replication = {{'class': '{class}'{factors}}} AND tablets = {{{tablets}}}"),
+            copies: if elastic.weakens { Copies(any) } else { copies },
+            wanted: Cell::new(copies),
+            possible: RefCell::new((copies, copies)),
+            tablets: [kind, other],
             places,
+        }
+    }
+
+    /// The replication of a number of copies.
+    pub(crate) fn replication(copies: Copies) -> String {
+        let factor = |(number, copies): (usize, &usize)| format!(", '{}': {copies}", name(number));
+        let named = copies.0.iter().enumerate().filter(|(_, copies)| **copies > 0);
+        let factors: String = named.map(factor).collect();
+        format!("replication = {{'class': 'NetworkTopologyStrategy'{factors}}}")
+    }
+
+    /// Whether the answers of so many replicas of each datacenter are enough for a level, with one of the numbers of copies that are possible now.
+    pub(crate) fn is_met(&self, asked: Asked, answered: &[usize; DATACENTERS]) -> bool {
+        let (least, most) = *self.possible.borrow();
+        let mut copies = least;
+        loop {
+            if copies.least(asked).is_met(answered) {
+                return true;
+            }
+            // The next one in order, by datacenter.
+            let Some(grows) = (0..DATACENTERS).find(|at| copies.0[*at] < most.0[*at]) else {
+                return false;
+            };
+            copies.0[grows] += 1;
+            copies.0[..grows].copy_from_slice(&least.0[..grows]);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use node::config::Config;
 use rpc::Limits;
 use runtime::ShardId;
 use runtime::sim::{CrashKind, NodeId, Simulation};
+use topology::Replaced;
 
 use super::contents::Inventory;
 use crate::machine::{Durability, Setup, Start, live, node_config};
@@ -66,6 +67,10 @@ struct Member {
     /// How many it has from its next start on.
     shards: Rc<Cell<u32>>,
     rejoin: Rc<RefCell<Rejoin>>,
+    /// Whom its first start asks, where these are not everybody's seeds.
+    seeds: RefCell<Option<Vec<usize>>>,
+    /// The member whose place it takes at its first start.
+    replaces: Cell<Option<Replaced>>,
 }
 
 /// Nodes, clients, and the world around them.
@@ -75,6 +80,9 @@ pub struct Cluster {
     members: Vec<Member>,
     clients: NodeId,
     setup: ClusterSetup,
+    /// How many of the machines are not used at first.
+    spares: usize,
+    tickets: Cell<u64>,
     /// What the nodes hold, when it is asked for.
     pub(crate) inventory: Rc<Inventory>,
 }
@@ -90,6 +98,8 @@ impl Cluster {
             runs: Cell::new(false),
             shards: Rc::new(Cell::new(*shards)),
             rejoin: Rc::default(),
+            seeds: RefCell::default(),
+            replaces: Cell::default(),
         };
         let members = setup.shards.iter().map(member).collect();
         let clients = sim.add_node(1);
@@ -98,6 +108,8 @@ impl Cluster {
             members,
             clients,
             setup: setup.clone(),
+            spares: 0,
+            tickets: Cell::new(0),
             inventory: Rc::default(),
         }
     }
@@ -115,13 +127,31 @@ impl Cluster {
         self.members.iter().map(address).collect()
     }
 
+    /// The last machines are not used at first.
+    pub fn set_spares(&mut self, spares: usize) {
+        self.spares = spares;
+    }
+
+    /// Where a node is.
+    #[must_use]
+    pub fn address(&self, node: usize) -> IpAddr {
+        self.sim.address(self.members[node].machine)
+    }
+
+    /// Starts a node for the first time when there is a cluster already, whose members it asks. It takes the place of a member, if one is named.
+    pub fn start_late(&mut self, node: usize, members: &[usize], replaces: Option<Replaced>) {
+        *self.members[node].seeds.borrow_mut() = Some(members.to_vec());
+        self.members[node].replaces.set(replaces);
+        self.start(node);
+    }
+
     /// Starts a node for the first time.
     pub fn start(&mut self, node: usize) {
         let member = &self.members[node];
         member.runs.set(true);
         let (start, inventory) = (member.start.clone(), self.inventory.clone());
         let (shards, rejoin) = (member.shards.clone(), member.rejoin.clone());
-        let machines = self.members.len() as u64;
+        let machines = (self.members.len() - self.spares) as u64;
         let config_of = self.config_of(node);
         self.sim.start(member.machine, move |shard| {
             let config = config_of(shards.get());
@@ -147,13 +177,17 @@ impl Cluster {
 
     /// The configuration of a node, by its number of shards.
     fn config_of(&self, node: usize) -> impl Fn(u32) -> Config + 'static {
-        let seeds = self.members[..self.setup.seeds].iter();
+        let own = self.members[node].seeds.borrow();
+        let seeds = own.clone().unwrap_or_else(|| (0..self.setup.seeds).collect());
         let seeds: Vec<_> = seeds
+            .into_iter()
+            .map(|seed| &self.members[seed])
             .map(|m| SocketAddr::new(self.sim.address(m.machine), INTERNODE_PORT).into())
             .collect();
         let (datacenter, rack) = self.setup.places[node].clone();
         let address = SocketAddr::new(self.sim.address(self.members[node].machine), CQL_PORT);
         let setup = self.setup.clone();
+        let replaces = self.members[node].replaces.get();
         move |shards| {
             let node_setup = Setup {
                 shards,
@@ -172,6 +206,7 @@ impl Cluster {
             };
             config.location.datacenter.clone_from(&datacenter);
             config.location.rack.clone_from(&rack);
+            config.replaces = replaces;
             config.hints.allowed.is_enabled = setup.hints;
             // Who contends with eight others over slow links may wait as long as for anything else.
             config.timeouts.cas_contention = Duration::from_secs(10);
@@ -260,6 +295,28 @@ impl Cluster {
     /// Has a node's operator ask something of its REST API, such as `POST /storage_service/flush`; the answer comes within some seconds.
     pub fn order(&self, node: usize, request: &str) {
         self.members[node].start.borrow_mut().order(request.to_owned());
+    }
+
+    /// Has a node's operator ask something that may take long, beside everything else. The ticket is for the answer.
+    #[must_use]
+    pub fn order_apart(&self, node: usize, request: &str) -> u64 {
+        let ticket = self.tickets.get();
+        self.tickets.set(ticket + 1);
+        self.members[node]
+            .start
+            .borrow_mut()
+            .order_apart(ticket, request.to_owned());
+        ticket
+    }
+
+    /// The answer to a ticket, with its head. None: not yet. It comes as an error when the node was started again since.
+    #[must_use]
+    pub fn answer_to(&self, node: usize, ticket: u64) -> Option<String> {
+        let start = self.members[node].start.borrow();
+        match start.apart_answers.get(&ticket) {
+            Some(answer) => answer.clone(),
+            None => Some("the node was started again".to_owned()),
+        }
     }
 
     /// The next answer to an order, with its head: Some(None) where the API did not answer. None: not yet.

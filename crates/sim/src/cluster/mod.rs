@@ -24,6 +24,8 @@ mod last_look;
 mod layout;
 pub mod linearizable;
 mod machines;
+mod operator;
+mod placement;
 mod scenario;
 mod schema_changes;
 mod strikes;

@@ -1,6 +1,7 @@
 //! A scenario of a cluster: how it is set up and what strikes it; played from a seed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use stdx::planted::{Bug, Planted};
 use super::clients::{Clients, ClusterCounts, Phase, Promises, Workload};
 use super::distinct;
 use super::faults::{ClusterFaults, FAULTS};
-use super::layout::{Datacenter, Layout};
+use super::layout::{Datacenter, Elastic, Layout};
+use super::operator::Operator;
 use super::machines::{Cluster, ClusterSetup, SEGMENT_BYTES, SHARD_BYTES};
 use crate::machine::Durability;
 use crate::scenario::{Chance, Failure, panic_text};
@@ -36,6 +38,12 @@ pub(super) const CLOCK_STEP_MAX: Duration = Duration::from_secs(25);
 const LOGGED_TIME_NANOS: u64 = 100_000_000;
 /// Where messages are repeated and overtaken: of a million, how many are one, and how many the other, unless the scenario says so.
 const DISTURBED_PER_MILLION: u64 = 30_000;
+/// Machines of each datacenter on which no node runs at first, where nodes come and go.
+const SPARES: usize = 3;
+/// When everything is healed and all clients rest, until tablets are where they should be and even: moves go a few at a time, and sizes are asked for now and then.
+const BALANCE_WAIT_MAX: Duration = Duration::from_mins(8);
+/// Between two looks at it.
+const BALANCE_LOOK: Duration = Duration::from_secs(1);
 pub(super) const SLICE: Duration = Duration::from_millis(10);
 
 /// Connections between nodes that take so few requests and answers at once that many are refused.
@@ -136,6 +144,7 @@ pub(super) struct Run<'a> {
     pub(super) reordered: Vec<bool>,
     /// By how much the clocks of nodes are wrong for good.
     pub(super) clock_us: Vec<i64>,
+    pub(super) operator: Operator,
     /// The node whose sstables are damaged.
     pub(super) rotten: Option<usize>,
 }
@@ -192,7 +201,77 @@ impl ClusterScenario {
         if scenario.nodes() <= 3 && chance.once_in(6) {
             scenario.few_slots = Some(FewSlots::USUAL);
         }
+        if chance.once_in(3) {
+            return Self::elastic_of_seed(seed);
+        }
         scenario
+    }
+
+    /// The scenario that a seed chooses in which operators change who is a member and who has copies, and repair: few other faults strike at the same time, so that
+    /// these get somewhere.
+    #[must_use]
+    pub fn elastic_of_seed(seed: u64) -> Self {
+        let mut chance = Chance::new(seed ^ 0xe1a5_71c0);
+        let mut on = |times| chance.once_in(times);
+        let kills = on(2);
+        let power_losses = on(4);
+        let faults = ClusterFaults {
+            leaves: on(2),
+            replacements: on(2),
+            replications: on(2),
+            repairs: on(2),
+            kills,
+            power_losses,
+            restarts: on(4),
+            splits: on(3),
+            bad_links: on(4),
+            wrong_clocks: on(8),
+            slow_disks: on(8),
+            full_disks: on(12),
+            failing_operations: on(8),
+            reorders: on(4),
+            reshards: on(6),
+            wide_splits: on(6),
+            disturbed_messages: on(2),
+            failed_syncs: on(12),
+            broken_disks: on(12),
+            pauses: on(4),
+            stop_points: on(6),
+            moves: on(3),
+            ..ClusterFaults::NONE
+        };
+        let faults = if faults.is_elastic() { faults } else { faults.with_elastic() };
+        let needs_batch = power_losses || faults.replacements || faults.stop_points;
+        let durability = if needs_batch || on(2) {
+            Durability::Batch
+        } else {
+            Durability::Periodic(Duration::from_millis(100))
+        };
+        let truncates_with_traffic = on(4);
+        let joiners = usize::from(on(4));
+        let shapes: [&[(usize, usize)]; 8] = [
+            &[(3, 3)],
+            &[(3, 3)],
+            &[(3, 2)],
+            &[(4, 3)],
+            &[(4, 3)],
+            &[(5, 3)],
+            &[(3, 3), (2, 2)],
+            &[(4, 2)],
+        ];
+        let shape = shapes[usize::try_from(chance.below(shapes.len() as u64)).expect("few shapes")];
+        Self {
+            joiners,
+            durability,
+            faults,
+            rounds: 5,
+            datacenters: Self::datacenters(shape, &mut chance),
+            workload: Workload {
+                truncates_with_traffic,
+                ..Workload::default()
+            },
+            ..Self::new(3)
+        }
     }
 
     /// The scenario that a seed chose when there were fewer faults: failures that were found then are told by such seeds.
@@ -251,6 +330,11 @@ impl ClusterScenario {
             &[(3, 3), (3, 1), (3, 2)],
         ];
         let shape = shapes[usize::try_from(chance.below(shapes.len() as u64)).expect("few shapes")];
+        Self::datacenters(shape, chance)
+    }
+
+    /// Datacenters of so many nodes and copies, with a few racks.
+    fn datacenters(shape: &[(usize, usize)], chance: &mut Chance) -> Vec<Datacenter> {
         let racks = usize::try_from(1 + chance.below(3)).expect("few racks");
         let datacenter = |(nodes, copies): &(usize, usize)| Datacenter {
             nodes: *nodes,
@@ -271,14 +355,27 @@ impl ClusterScenario {
         self.faults.disturbed_messages && self.overtaken_per_million > DISTURBED_PER_MILLION
     }
 
+    fn elastic(&self) -> Elastic {
+        let faults = self.faults;
+        let is_growing = faults.leaves || faults.replacements;
+        Elastic {
+            spares: if is_growing { SPARES * self.datacenters.len() } else { 0 },
+            weakens: faults.replacements || faults.replications,
+            has_both_kinds: faults.is_elastic(),
+        }
+    }
+
     fn promises(&self) -> Promises {
         let faults = self.faults;
+        let has_same_replicas = self.joiners == 0 && !faults.leaves && !faults.replacements && !faults.replications;
         Promises {
-            whole_batches: self.whole_batches,
+            // What is noted is lost with the machines that note it, and what ONE promised with that one.
+            whole_batches: self.whole_batches && !faults.replacements,
             conditional_only: self.conditional_only,
             may_lack_files: faults.bit_rot,
             may_refuse: self.shard_bytes < SHARD_BYTES || self.few_slots.is_some(),
-            whole_hints: self.hints && !faults.may_lose_hints() && self.joiners == 0,
+            whole_hints: self.hints && !faults.may_lose_hints() && has_same_replicas,
+            changes_replication: faults.replications,
             clock_error: if faults.clock_jumps {
                 CLOCK_JUMP_MAX + CLOCK_ERROR_MAX
             } else if faults.wrong_clocks {
@@ -296,7 +393,8 @@ impl ClusterScenario {
     pub fn run(&self, seed: u64) -> Result<ClusterReport, Failure> {
         let _planted = Planted::new(self.planted);
         let mut chance = Chance::new(seed);
-        let size = self.nodes() + self.joiners;
+        let elastic = self.elastic();
+        let size = self.nodes() + self.joiners + elastic.spares;
         let most = u64::from(self.shards_max);
         // A tablet moves where there is another shard.
         let least = if self.faults.moves { 2 } else { 1 };
@@ -304,7 +402,7 @@ impl ClusterScenario {
         let shards: Vec<u32> = shards.collect();
         let seeds = usize::try_from(1 + chance.below(self.nodes() as u64)).expect("few nodes");
         let has_tablets = chance.once_in(2) || self.faults.moves;
-        let layout = Layout::new(&self.datacenters, self.joiners, has_tablets);
+        let layout = Layout::new(&self.datacenters, self.joiners, has_tablets, elastic);
         let setup = ClusterSetup {
             segment_bytes: vec![SEGMENT_BYTES; shards.len()],
             limits: self.few_slots.map_or_else(Limits::default, FewSlots::limits),
@@ -316,6 +414,8 @@ impl ClusterScenario {
             shard_bytes: self.shard_bytes,
         };
         let mut cluster = Cluster::new(seed, &setup);
+        cluster.set_spares(elastic.spares);
+        cluster.inventory.is_watching.set(self.faults.is_elastic());
         if self.faults.disturbed_messages {
             cluster.disturb_messages(DISTURBED_PER_MILLION, self.overtaken_per_million);
         }
@@ -338,6 +438,7 @@ impl ClusterScenario {
             must_restart: vec![false; size],
             reordered: vec![false; size],
             clock_us: vec![0; size],
+            operator: Operator::new(size, elastic.spares),
             rotten: None,
         };
         let failed = |life, text| Failure { seed, life, text };
@@ -413,14 +514,15 @@ impl Run<'_> {
 
     /// New nodes come to a cluster with data.
     fn join(&mut self) -> Result<(), String> {
-        let size = self.cluster.size();
-        for node in self.clients.members.get()..size {
+        let nodes = self.scenario.nodes();
+        for node in nodes..nodes + self.scenario.joiners {
             // A node does not join where clocks differ, so an operator sets them right before.
             self.clock_us.fill(0);
             self.heal();
             self.clients.begin_fault();
+            self.clients.history.borrow_mut().forget_repair();
             self.cluster.start(node);
-            self.clients.members.set(node + 1);
+            self.clients.members.borrow_mut().insert(node);
             if self.scenario.joins_under_faults {
                 self.may_end[node] = true;
                 let time = self.chance.millis(3000);
@@ -444,13 +546,14 @@ impl Run<'_> {
     /// What was healed serves soon, and after some time without any error.
     fn must_be_well(&mut self) -> Result<(), String> {
         let before = self.clients.served.borrow().clone();
-        let members = self.clients.members.get();
         let what = "not every node served QUORUM within thirty seconds after all was healed";
         self.wait_for(SERVE_WAIT_MAX, what, |run| {
             run.start_what_ended();
             let served = run.clients.served.borrow();
-            (0..members).all(|node| served[node] > before[node] + 3)
+            let members = run.clients.members();
+            members.into_iter().all(|node| served[node] > before[node] + 3)
         })?;
+        self.settle()?;
         self.clients.phase.set(Phase::Rest);
         self.run_for(TRUST_WAIT)?;
         self.start_what_ended();
@@ -468,8 +571,8 @@ impl Run<'_> {
     }
 
     /// A node that ended late, or by a failure that struck its start, is started again.
-    fn start_what_ended(&mut self) {
-        for node in 0..self.clients.members.get() {
+    pub(super) fn start_what_ended(&mut self) {
+        for node in self.clients.members() {
             if !self.cluster.is_running(node) && self.may_end[node] {
                 self.cluster.restart(node);
             }
@@ -480,17 +583,37 @@ impl Run<'_> {
         self.clients.phase.set(Phase::Rest);
         self.run_for(QUIET_WAIT)?;
         self.accept_loss()?;
+        if self.scenario.faults.is_elastic() {
+            self.must_be_placed()?;
+        }
         self.clients.phase.set(Phase::Final);
         let is_done = |run: &mut Self| run.clients.phase.get() == Phase::Done;
         self.wait_for(LOOK_WAIT_MAX, "the last look at everything did not end", is_done)
     }
 
-    fn verdict(&mut self) -> Result<(), String> {
+    /// Tablets and ranges are where they should be, on all nodes, and even, some time after the last fault.
+    fn must_be_placed(&mut self) -> Result<(), String> {
+        let end = self.cluster.sim.now() + BALANCE_WAIT_MAX;
+        loop {
+            self.run_for(BALANCE_LOOK)?;
+            let nodes = self.clients.members();
+            let nodes: BTreeSet<_> = nodes.into_iter().map(|node| self.cluster.address(node)).collect();
+            match self.clients.inventory.check_placement(&nodes) {
+                Ok(()) => return Ok(()),
+                Err(why) if self.cluster.sim.now() >= end => {
+                    return Err(format!("{BALANCE_WAIT_MAX:?} after the last fault {why}"));
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    pub(super) fn verdict(&mut self) -> Result<(), String> {
         if let Some(text) = self.clients.failure() {
             return Err(text);
         }
         for node in 0..self.cluster.size() {
-            if self.may_end[node] {
+            if self.may_end[node] || self.operator.is_going(node) {
                 continue;
             }
             if let Some(text) = self.cluster.failure(node) {
@@ -500,7 +623,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn slice(&mut self) {
+    pub(super) fn slice(&mut self) {
+        self.operate();
         for node in 0..self.reordered.len() {
             if self.reordered[node] {
                 let delay = self.chance.millis(60);

@@ -33,7 +33,7 @@ impl Clients {
         let mut number = 0;
         loop {
             runtime::sleep(Duration::from_millis(500 + runtime::random_u64() % 6000)).await;
-            if self.phase.get() != Phase::Work || node >= self.members.get() {
+            if self.phase.get() != Phase::Work || !self.is_member(node) {
                 continue;
             }
             let Some(mut client) = self.connect(node).await else {
@@ -111,12 +111,12 @@ impl Clients {
     pub(crate) async fn look_at_the_schema(&self) -> Result<(), String> {
         let mut first: Option<(String, BTreeSet<String>, BTreeSet<String>)> = None;
         let mut first_members: Option<Members> = None;
-        for node in 0..self.members.get() {
+        for node in self.members() {
             let mut client = self.connect_patiently(node).await?;
             let found = members(&mut client).await?;
             // Those that have come later are full members by now.
             let others = first_members.get_or_insert_with(|| found.clone());
-            if *others != found || others.len() != self.members.get() {
+            if *others != found || others.len() != self.members().len() {
                 return Err(format!("node {node} knows {found:?}, node 0 {others:?}"));
             }
             let version = texts(&mut client, "SELECT schema_version FROM system.local", "schema_version").await?;

@@ -32,10 +32,12 @@ impl Run<'_> {
         self.clients.begin_fault();
         for _ in 0..1 + self.chance.below(2) {
             let fault = faults[self.index(faults.len())];
-            let node = self.index(self.clients.members.get());
-            self.faults_by_kind[fault as usize] += 1;
+            let members = self.clients.members();
+            let node = members[self.index(members.len())];
             log::info!("simulation: {fault:?} strikes node {node}");
-            self.strike_with(fault, node);
+            if self.strike_with(fault, node) {
+                self.faults_by_kind[fault as usize] += 1;
+            }
         }
     }
 
@@ -43,7 +45,8 @@ impl Run<'_> {
         usize::try_from(self.chance.below(bound as u64)).expect("below a length")
     }
 
-    fn strike_with(&mut self, fault: Fault, node: usize) {
+    /// Whether it could.
+    fn strike_with(&mut self, fault: Fault, node: usize) -> bool {
         let machine = self.cluster.machine(node);
         match fault {
             Fault::Kill | Fault::PowerLoss => {
@@ -61,7 +64,7 @@ impl Run<'_> {
                 }
             }
             Fault::Blackout => {
-                for node in 0..self.clients.members.get() {
+                for node in self.clients.members() {
                     self.cluster.crash(node, CrashKind::PowerLoss);
                 }
             }
@@ -131,7 +134,11 @@ impl Run<'_> {
             | Fault::ClockJump
             | Fault::StopPoint => self.strike_deeper(fault, node, machine),
             Fault::Move => self.move_tablets(node),
+            Fault::Leave | Fault::Replacement | Fault::Replication | Fault::Repair => {
+                return self.begin_operation(fault, node);
+            }
         }
+        true
     }
 
     /// The faults of disks, clocks and processes that last, or come at a chosen moment.
@@ -198,8 +205,8 @@ impl Run<'_> {
 
     /// Has tablets of a node go to other shards of it, or to other nodes, some at the same time.
     fn move_tablets(&mut self, node: usize) {
-        let members = self.clients.members.get();
-        let hosts: Vec<String> = (0..members).filter_map(|node| self.host_id(node)).collect();
+        let members = self.clients.members();
+        let hosts: Vec<String> = members.into_iter().filter_map(|node| self.host_id(node)).collect();
         for _ in 0..1 + self.chance.below(8) {
             let table = MOVED_TABLES[self.index(MOVED_TABLES.len())];
             let token = self.chance.below(u64::MAX).cast_signed();
@@ -214,7 +221,7 @@ impl Run<'_> {
     }
 
     /// The identity of a node, as its directory has it.
-    fn host_id(&mut self, node: usize) -> Option<String> {
+    pub(super) fn host_id(&mut self, node: usize) -> Option<String> {
         let machine = self.cluster.machine(node);
         let read = || runtime::fs::read(Path::new("/ceto/host_id"));
         let bytes = self.cluster.sim.on_node(machine, read).ok()?;
@@ -237,7 +244,7 @@ impl Run<'_> {
 
     /// Ends all faults, and starts what has stopped.
     pub(super) fn heal(&mut self) {
-        for node in 0..self.clients.members.get() {
+        for node in self.clients.members() {
             let machine = self.cluster.machine(node);
             self.cluster.set_links(node, true, true);
             self.reordered[node] = false;

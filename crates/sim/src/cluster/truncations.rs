@@ -133,10 +133,6 @@ impl Clients {
         }
     }
 
-    fn any_member(&self) -> usize {
-        usize::try_from(runtime::random_u64() % self.members.get() as u64).expect("few nodes")
-    }
-
     /// Whether a statement that changes a table was acknowledged.
     async fn change_table(&self, client: &mut Client, text: &str) -> Result<bool, String> {
         let was_faulty = self.faulty.get();
