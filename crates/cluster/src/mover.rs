@@ -627,15 +627,16 @@ impl Cluster {
         let Some(fill) = fills.into_iter().find(|fill| fill.target.node == me) else {
             return Wanted::Nothing;
         };
+        // What stood on a shard that a node has no more stands on another; see `TabletMap::on_shards`.
         let source = |replica: &Replica| {
-            let host = metadata.topology.numbered(replica.node)?.host_id;
-            Some((self.peers.peer(host)?, replica.shard))
+            let node = metadata.topology.numbered(replica.node)?;
+            Some((self.peers.peer(node.host_id)?, replica.shard % node.shards.max(1)))
         };
         Wanted::Copy(Copy {
             table,
             after,
             to,
-            shard: fill.target.shard,
+            shard: fill.target.shard % self.config.shards.max(1),
             sources: fill.sources.iter().filter_map(source).collect(),
             version,
         })
