@@ -78,7 +78,10 @@ impl Inventory {
             if self.is_watching.get()
                 && let Some(seen) = placement::look()
             {
-                self.seen.borrow_mut().insert((node, runtime::shard().0), seen);
+                let (mut all, shards) = (self.seen.borrow_mut(), runtime::shard_count());
+                // The node may have had more before it was started last.
+                all.retain(|(of, shard), _| *of != node || *shard < shards);
+                all.insert((node, runtime::shard().0), seen);
             }
             if self.asked.get() == answered {
                 continue;

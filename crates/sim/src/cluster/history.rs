@@ -492,7 +492,10 @@ impl History {
         let least = self.copies.least(asked);
         for key in keys {
             let counts = |write: &Write| write.truncation == Truncation::None && self.counts(&least, write.weak);
-            let write = self.registers.get(key).and_then(|register| register.writes.get(&timestamp));
+            let write = self
+                .registers
+                .get(key)
+                .and_then(|register| register.writes.get(&timestamp));
             if write.is_some_and(counts) {
                 self.registers.entry(*key).or_default().raise(least, timestamp);
             }

@@ -116,6 +116,6 @@ impl Layout {
 }
 
 /// The name of a datacenter.
-fn name(datacenter: usize) -> String {
+pub(super) fn name(datacenter: usize) -> String {
     format!("datacenter{}", datacenter + 1)
 }

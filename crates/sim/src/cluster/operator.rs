@@ -8,6 +8,7 @@ use std::time::Duration;
 use runtime::sim::CrashKind;
 use topology::{HostId, NodeState, Replaced};
 
+use super::clients::Phase;
 use super::faults::Fault;
 use super::history::{Copies, DATACENTERS};
 use super::scenario::Run;
@@ -22,6 +23,8 @@ const RETRY_NANOS: u64 = 2_000_000_000;
 const GIVE_UP_WAIT_MILLIS: u64 = 12_000;
 /// How long a node that has left may take to end.
 const END_WAIT: Duration = Duration::from_secs(20);
+/// How long clients go on while operations end after everything is healed.
+const WORK_WAIT: Duration = Duration::from_secs(5);
 /// Operations under way at once.
 const OPERATIONS_MAX: usize = 4;
 /// Copies of a datacenter, at most.
@@ -131,9 +134,8 @@ impl Run<'_> {
     /// Members of a datacenter that stay.
     fn staying(&self, datacenter: usize) -> usize {
         let members = self.clients.members();
-        let stays = |node: &&usize| {
-            self.clients.layout.datacenter(**node) == datacenter && !self.operator.is_going[**node]
-        };
+        let stays =
+            |node: &&usize| self.clients.layout.datacenter(**node) == datacenter && !self.operator.is_going[**node];
         members.iter().filter(stays).count()
     }
 
@@ -145,7 +147,11 @@ impl Run<'_> {
 
     fn take_spare(&mut self, datacenter: usize) -> Option<usize> {
         let layout = &self.clients.layout;
-        let at = self.operator.unused.iter().position(|node| layout.datacenter(*node) == datacenter)?;
+        let at = self
+            .operator
+            .unused
+            .iter()
+            .position(|node| layout.datacenter(*node) == datacenter)?;
         Some(self.operator.unused.remove(at))
     }
 
@@ -184,7 +190,10 @@ impl Run<'_> {
     fn begin_replacement(&mut self, node: usize) -> bool {
         let datacenter = self.clients.layout.datacenter(node);
         let is_under_way = self.operator.operations.iter().any(|operation| {
-            matches!(operation.work, Work::Replace { .. } | Work::Remove { .. } | Work::Replicate { .. })
+            matches!(
+                operation.work,
+                Work::Replace { .. } | Work::Remove { .. } | Work::Replicate { .. }
+            )
         });
         let (least, most) = self.copies(datacenter);
         let Some(host) = self.host(node) else { return false };
@@ -228,7 +237,10 @@ impl Run<'_> {
     fn begin_replication(&mut self, node: usize) -> bool {
         let datacenter = self.clients.layout.datacenter(node);
         let excludes = |operation: &Operation| {
-            matches!(operation.work, Work::Replicate { .. } | Work::Replace { .. } | Work::Remove { .. })
+            matches!(
+                operation.work,
+                Work::Replicate { .. } | Work::Replace { .. } | Work::Remove { .. }
+            )
         };
         let from = self.clients.layout.wanted.get();
         let most = self.staying(datacenter).min(COPIES_MAX);
@@ -331,7 +343,7 @@ impl Run<'_> {
                 self.ask(operation, by, &request);
             }
             Work::Replicate { .. } => {
-                if self.clients.is_altered.get() && self.clients.inventory.is_placed() {
+                if self.clients.is_altered.get() && self.clients.inventory.is_placed(self.clients.layout.wanted.get()) {
                     let wanted = self.clients.layout.wanted.get();
                     *self.clients.layout.possible.borrow_mut() = (wanted, wanted);
                     self.end_weak();
@@ -412,8 +424,13 @@ impl Run<'_> {
 
     /// Everything that was begun ends, now that nothing strikes.
     pub(super) fn settle(&mut self) -> Result<(), String> {
-        let end = self.cluster.sim.now() + SETTLE_WAIT_MAX;
+        let begin = self.cluster.sim.now();
+        let end = begin + SETTLE_WAIT_MAX;
         while !self.operator.is_idle() {
+            // Tables that are altered again and again are not repaired.
+            if self.cluster.sim.now() > begin + WORK_WAIT {
+                self.clients.phase.set(Phase::Rest);
+            }
             if self.cluster.sim.now() >= end {
                 return Err(format!(
                     "what the operator began did not end within {SETTLE_WAIT_MAX:?} after all was healed: {}",

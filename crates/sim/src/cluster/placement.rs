@@ -24,7 +24,11 @@ use topology::{
 use types::Token;
 
 use super::contents::{Inventory, KEYSPACES};
+use super::history::Copies;
+use super::layout;
 
+/// The disk of a machine that has no capacity of its own.
+const DISK_BYTES: u64 = 1 << 40;
 /// What acceptors know of the partitions of a table stands beside it, under its name and this.
 const OF_ACCEPTORS: &str = "$paxos";
 /// How many places of one kind a failure names.
@@ -127,9 +131,13 @@ impl Inventory {
         self.newest(|seen| seen.topology.members().any(is_it)) == Some(true)
     }
 
-    /// Whether every table is where its replication of so many copies wants it, and nothing moves, by the newest metadata.
-    pub(super) fn is_placed(&self) -> bool {
-        self.newest(|seen| check_rest(seen).is_ok() && check_replicas(seen).is_ok()) == Some(true)
+    /// Whether every table has so many copies, where its replication wants them, and nothing moves, by the newest metadata.
+    pub(super) fn is_placed(&self, wanted: Copies) -> bool {
+        let is_it = |seen: &Seen| {
+            let mut tables = seen.tables.values();
+            tables.all(|table| has_factors(table, wanted)) && check_rest(seen).is_ok() && check_replicas(seen).is_ok()
+        };
+        self.newest(is_it) == Some(true)
     }
 
     /// Everything that the module promises.
@@ -173,6 +181,15 @@ fn same_maps(one: &Seen, other: &Seen) -> bool {
     maps(one) == maps(other)
 }
 
+/// Whether the keyspace of a table is to have so many copies.
+fn has_factors(table: &SeenTable, wanted: Copies) -> bool {
+    let mut datacenters = wanted.0.iter().enumerate();
+    datacenters.all(|(number, copies)| match table.replication.get(&layout::name(number)) {
+        Some(factor) => *factor == copies.to_string(),
+        None => *copies == 0,
+    })
+}
+
 fn check_rest(seen: &Seen) -> Result<(), String> {
     if !seen.is_ring_at_rest {
         return Err("ranges of the token ring go to other owners".to_owned());
@@ -212,7 +229,10 @@ fn check_replicas(seen: &Seen) -> Result<(), String> {
                     .collect()
             };
             if owners(&wanted) != owners(&table.map) {
-                return Err(format!("ranges of {} do not have the owners that the ring gives", table.name));
+                return Err(format!(
+                    "ranges of {} do not have the owners that the ring gives",
+                    table.name
+                ));
             }
             continue;
         }
@@ -236,7 +256,10 @@ fn check_replicas(seen: &Seen) -> Result<(), String> {
             }
             let has: usize = by_datacenter.values().map(|(nodes, _)| nodes.len()).sum();
             if has != tablet.replicas.len() {
-                return Err(format!("tablet {} of {} has two replicas on a node", tablet.id.0, table.name));
+                return Err(format!(
+                    "tablet {} of {} has two replicas on a node",
+                    tablet.id.0, table.name
+                ));
             }
             for datacenter in seen.topology.datacenters() {
                 let members = seen.topology.members();
@@ -322,7 +345,8 @@ fn check_balance(seen: &Seen, all: &BTreeMap<Place, Seen>) -> Result<(), String>
         .map(|(number, _)| NodeInput {
             number,
             role: Role::Holds,
-            capacity_bytes: 0,
+            // All machines have the same disk.
+            capacity_bytes: DISK_BYTES,
             used_bytes: 0,
             replaces: None,
         })
@@ -333,7 +357,11 @@ fn check_balance(seen: &Seen, all: &BTreeMap<Place, Seen>) -> Result<(), String>
     for table in &tables {
         let count = usize::try_from(table.map.tablet_count()).map_err(|e| e.to_string())?;
         let mut of_table = vec![0; count];
-        for tablet in all.values().flat_map(|seen| &seen.open).filter(|open| open.table == table.name) {
+        for tablet in all
+            .values()
+            .flat_map(|seen| &seen.open)
+            .filter(|open| open.table == table.name)
+        {
             let id = usize::try_from(table.map.tablet_of(tablet.range.1).id.0).map_err(|e| e.to_string())?;
             of_table[id] = tablet.bytes.max(of_table[id]);
         }
@@ -349,6 +377,7 @@ fn check_balance(seen: &Seen, all: &BTreeMap<Place, Seen>) -> Result<(), String>
             replication,
             sizes,
             load: &[],
+            may_resize: false,
             tablet_count_min: table.map.tablet_count(),
         })
         .collect();

@@ -1,7 +1,7 @@
 //! A scenario of a cluster: how it is set up and what strikes it; played from a seed.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use super::clients::{Clients, ClusterCounts, Phase, Promises, Workload};
 use super::distinct;
 use super::faults::{ClusterFaults, FAULTS};
 use super::layout::{Datacenter, Elastic, Layout};
-use super::operator::Operator;
 use super::machines::{Cluster, ClusterSetup, SEGMENT_BYTES, SHARD_BYTES};
+use super::operator::Operator;
 use crate::machine::Durability;
 use crate::scenario::{Chance, Failure, panic_text};
 
@@ -41,7 +41,7 @@ const DISTURBED_PER_MILLION: u64 = 30_000;
 /// Machines of each datacenter on which no node runs at first, where nodes come and go.
 const SPARES: usize = 3;
 /// When everything is healed and all clients rest, until tablets are where they should be and even: moves go a few at a time, and sizes are asked for now and then.
-const BALANCE_WAIT_MAX: Duration = Duration::from_mins(8);
+const BALANCE_WAIT_MAX: Duration = Duration::from_mins(4);
 /// Between two looks at it.
 const BALANCE_LOOK: Duration = Duration::from_secs(1);
 pub(super) const SLICE: Duration = Duration::from_millis(10);
@@ -240,7 +240,11 @@ impl ClusterScenario {
             moves: on(3),
             ..ClusterFaults::NONE
         };
-        let faults = if faults.is_elastic() { faults } else { faults.with_elastic() };
+        let faults = if faults.is_elastic() {
+            faults
+        } else {
+            faults.with_elastic()
+        };
         let needs_batch = power_losses || faults.replacements || faults.stop_points;
         let durability = if needs_batch || on(2) {
             Durability::Batch
@@ -594,6 +598,7 @@ impl Run<'_> {
     /// Tablets and ranges are where they should be, on all nodes, and even, some time after the last fault.
     fn must_be_placed(&mut self) -> Result<(), String> {
         let end = self.cluster.sim.now() + BALANCE_WAIT_MAX;
+        let mut lacks = String::new();
         loop {
             self.run_for(BALANCE_LOOK)?;
             let nodes = self.clients.members();
@@ -602,6 +607,10 @@ impl Run<'_> {
                 Ok(()) => return Ok(()),
                 Err(why) if self.cluster.sim.now() >= end => {
                     return Err(format!("{BALANCE_WAIT_MAX:?} after the last fault {why}"));
+                }
+                Err(why) if why != lacks => {
+                    log::info!("simulation: not all is where it should be: {why}");
+                    lacks = why;
                 }
                 Err(_) => {}
             }
