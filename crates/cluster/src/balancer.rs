@@ -191,7 +191,8 @@ impl Cluster {
                 tablets: map.tablet_count(),
                 wanted: wanted.unwrap_or(map.tablet_count()),
                 least: metadata.tablet_count_min(*id),
-                average_bytes: bytes.iter().sum::<u64>() / u64::from(map.tablet_count()),
+                average_bytes: bytes.iter().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes))
+                    / u64::from(map.tablet_count()),
                 largest_bytes: bytes.iter().max().copied().unwrap_or(0),
                 hottest: figures.map_or(0.0, |figures| figures.load.iter().copied().fold(0.0, f32::max)),
                 uncut: survey.uncut(*id).filter(|_| is_split),

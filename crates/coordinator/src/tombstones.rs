@@ -128,7 +128,7 @@ fn now_seconds() -> u32 {
 fn coordinators(view: &ClusterView) -> impl Iterator<Item = HostId> + '_ {
     let members = view.topology.members();
     members
-        .filter(|node| node.state != NodeState::Joining)
+        .filter(|node| node.state != NodeState::Joining && !view.topology.is_lost(node))
         .map(|node| node.host_id)
 }
 
@@ -446,7 +446,8 @@ fn count_lost(ledger: &mut Ledger, view: &ClusterView, lost: AcceptedLoss, now: 
 fn inherit(ledger: &mut Ledger, view: &ClusterView, now: u32) {
     let is_member = |host: &HostId| {
         let node = view.topology.node(*host);
-        node.is_some_and(|node| node.state != NodeState::Left)
+        // One that an operator has given up does not come back.
+        node.is_some_and(|node| node.state != NodeState::Left && !view.topology.is_lost(node))
     };
     let members: Vec<HostId> = view.topology.members().map(|node| node.host_id).collect();
     let gone: BTreeMap<HostId, Report> = ledger.others.extract_if(.., |host, _| !is_member(host)).collect();
@@ -461,7 +462,11 @@ fn inherit(ledger: &mut Ledger, view: &ClusterView, now: u32) {
         }
     }
     let left: Missed = ledger.own.missed.extract_if(.., |host, _| !is_member(host)).collect();
-    let was_copied = |host: &HostId| view.topology.node(*host).is_some_and(|node| node.loss.is_none());
+    let was_copied = |host: &HostId| {
+        view.topology
+            .node(*host)
+            .is_some_and(|node| !view.topology.is_lost(node))
+    };
     for spans in left.iter().filter(|(host, _)| was_copied(host)).map(|(_, spans)| spans) {
         for host in &members {
             let missed = ledger.own.missed.entry(*host).or_default();

@@ -65,7 +65,9 @@ fn cuts_of(engine: &Engine, splits: &Splits) -> BTreeMap<TableId, (TableId, Arc<
     let (view, schema) = (engine.coordinator.view(), engine.schema());
     let mut cuts = BTreeMap::new();
     for (id, tablet_count) in splits {
+        let is_split = |count: u32| count.checked_mul(2) == Some(*tablet_count);
         let route = view.route(*id).filter(|route| route.has_own_tablets);
+        let route = route.filter(|route| is_split(route.map.tablet_count()));
         let after = route.and_then(|route| route.map.resized(0, *tablet_count).ok());
         let (Some(after), Some(table)) = (after, schema.table_by_id(*id)) else {
             continue;

@@ -123,8 +123,12 @@ impl Shard {
         tablet: &Rc<Tablet>,
         turn: &Permit,
     ) -> Result<bool, Failure> {
-        if self.cut_next(store, tablet).await? {
-            return Ok(true);
+        match self.cut_next(store, tablet).await {
+            Ok(true) => return Ok(true),
+            Ok(false) => {}
+            Err(Failure::Aborted) => return Err(Failure::Aborted),
+            // Compactions go on: they may make the room.
+            Err(failure) => self.tell_failure(store, &failure),
         }
         let Some(choice) = self.choose(store, tablet) else {
             return Ok(false);
@@ -424,13 +428,21 @@ impl Shard {
                 return Ok(());
             }
             let suspects = suspects(tablet);
-            if let Some(choice) = major(&self.infos(store, tablet)) {
-                let wanted = Wanted {
-                    choice: &choice,
-                    kind: &kinds::MAJOR_COMPACTION,
-                    origin,
-                };
-                self.compact(store, tablet, wanted, turn).await?;
+            // One over both halves would undo what is cut for a split.
+            let cuts = store.cuts_ahead();
+            let parts = || match &cuts {
+                None => vec![self.infos(store, tablet)],
+                Some(cuts) => halves(tablet, &self.infos(store, tablet), cuts),
+            };
+            for at in 0..parts().len() {
+                if let Some(choice) = parts().get(at).and_then(|part| major(part)) {
+                    let wanted = Wanted {
+                        choice: &choice,
+                        kind: &kinds::MAJOR_COMPACTION,
+                        origin,
+                    };
+                    self.compact(store, tablet, wanted, turn).await?;
+                }
             }
             if suspects == self::suspects(tablet) {
                 return Ok(());

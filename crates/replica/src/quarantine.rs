@@ -92,7 +92,7 @@ impl Tablet {
         self.with_version(|v| v.sstables.iter().filter(|r| r.is_suspect()).cloned().collect())
     }
 
-    fn has(&self, reader: &Arc<Reader>) -> bool {
+    pub(crate) fn has(&self, reader: &Arc<Reader>) -> bool {
         self.with_version(|v| v.sstables.iter().any(|other| Arc::ptr_eq(other, reader)))
     }
 }
@@ -192,7 +192,7 @@ impl Shard {
         done
     }
 
-    async fn trust_or_quarantine(
+    pub(crate) async fn trust_or_quarantine(
         &self,
         store: &Rc<TableStore>,
         tablet: &Rc<Tablet>,

@@ -32,6 +32,7 @@ use crate::baseline::{Baseline, Lost};
 use crate::compact::rewrite;
 use crate::flush::remove_unused;
 use crate::kinds;
+use crate::read::note_damage;
 use crate::shard::Shard;
 use crate::tablet::{TableStore, Tablet, TokenRange};
 
@@ -204,7 +205,14 @@ impl Shard {
             let task = self.options.tasks.start(spec, &Origin::Node);
             let cut = self.cut_sstable(store, &reader, cuts, &task).await;
             task.end(&cut);
-            let parts = cut?;
+            let parts = match cut {
+                Ok(parts) => parts,
+                Err(e) if reader.is_suspect() => {
+                    self.quarantine_leaving(store, tablet, &reader, e).await?;
+                    continue;
+                }
+                Err(e) => return Err(e),
+            };
             tablet.update(|version| {
                 version.sstables.retain(|other| !Arc::ptr_eq(other, &reader));
                 version.sstables.extend(parts);
@@ -212,6 +220,28 @@ impl Shard {
             reader.evict_from(&self.cache);
         }
         Ok(())
+    }
+
+    /// Moves an sstable aside that cannot be cut because it is damaged: nobody else looks into a tablet that leaves, and it could not leave with it.
+    async fn quarantine_leaving(
+        self: &Rc<Self>,
+        store: &Rc<TableStore>,
+        tablet: &Rc<Tablet>,
+        reader: &Arc<Reader>,
+        error: String,
+    ) -> Result<(), String> {
+        let _turn = self.quarantine_turn.acquire(1).await;
+        let _moving = tablet.quarantine_turn.acquire(1).await;
+        let spec = kinds::of_tablet(&kinds::CHECK_SSTABLE, store, tablet, 1);
+        let task = self.options.tasks.start(spec, &Origin::Node);
+        let done = self.trust_or_quarantine(store, tablet, reader, &task).await;
+        task.end(&done);
+        done?;
+        match tablet.has(reader) {
+            // It can be read now: the next attempt cuts it.
+            true => Err(error),
+            false => Ok(()),
+        }
     }
 
     /// The parts of an sstable by ranges, instead of it, durably.
@@ -225,10 +255,13 @@ impl Shard {
         let (table, dir, whole) = (store.table(), store.dir.clone(), reader.clone());
         let (generations, host_id) = (self.options.generations.clone(), self.options.host_id);
         let ranges = parts_of(reader, cuts);
-        let work = move |control| -> Result<Vec<Arc<Reader>>, String> {
-            rewrite(&table, &whole, &dir, &ranges, (&generations, host_id), &control).map_err(|e| e.to_string())
-        };
-        let parts = task.run_job(work).await??;
+        let work = move |control| rewrite(&table, &whole, &dir, &ranges, (&generations, host_id), &control);
+        let parts = task.run_job(work).await?.map_err(|e| {
+            if let compaction::Error::Sstable(damage) = &e {
+                note_damage(std::slice::from_ref(reader), damage);
+            }
+            e.to_string()
+        })?;
         runtime::stop_point(StopPoint::SstableCut);
         match self.mark_obsolete(std::slice::from_ref(reader)).await {
             Ok(obsolete) => {

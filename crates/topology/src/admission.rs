@@ -586,7 +586,11 @@ fn ignored(topology: &Topology, request: &JoinRequest, facts: &JoinFacts) -> Res
             NodeState::Normal | NodeState::Leaving | NodeState::Left => Ok(node.host_id),
         }
     };
-    request.ignored.iter().map(find).collect()
+    // Without a node that is replaced the option says nothing: it may be left over in a configuration.
+    match request.replaces {
+        Some(_) => request.ignored.iter().map(find).collect(),
+        None => Ok(BTreeSet::new()),
+    }
 }
 
 /// The members that have the address already.
