@@ -3,12 +3,12 @@ on the token ring alike. Nothing that was acknowledged is lost, and no request f
 """
 
 import contextlib
-import re
 
 import pytest
 
 from harness import Cluster, cql
 from harness.cluster import eventually
+from harness.members import copies_on_ring, host_of, is_still, state_of, tablets_of, tokens_of
 from harness.witness import Witness
 
 SHARDS = 2
@@ -65,33 +65,6 @@ class Loads:
         return [witness.keyspace for witness in self.witnesses]
 
 
-def host_of(node):
-    return node.api("/storage_service/hostid/local")[1]
-
-
-def state_of(cluster, node, by=1):
-    """UN, UJ and so on, by what another node knows; None when it knows no such node."""
-    lines = cluster.node(by).nodetool("status").splitlines()
-    return next((line[:2] for line in lines if f"  {node.host} " in line), None)
-
-
-def tablets_of(session, keyspace):
-    """How many replicas each node has, by host id."""
-    counts = {}
-    for name, replicas in cql.rows(session, "SELECT keyspace_name, replicas FROM system.tablets"):
-        if name == keyspace:
-            for host, _ in replicas:
-                counts[str(host)] = counts.get(str(host), 0) + 1
-    return counts
-
-
-def is_still(cluster):
-    """Whether nothing moves."""
-    balancing = cluster.node(1).api("/storage_service/tablets/balancing")[1]
-    states = set(re.findall(r"^[UD][NLJM] ", cluster.node(1).nodetool("status"), re.MULTILINE))
-    return balancing["moving"] == 0 and states == {"UN "}
-
-
 def test_a_cluster_grows_and_shrinks_while_it_is_written_and_read(form):
     cluster = form(3)
     with cluster.driver(only=1) as driver, Loads(cluster) as load:
@@ -144,12 +117,6 @@ def test_a_replication_goes_up_and_down_while_it_is_written_and_read(form):
             load.more()
 
 
-def copies_on_ring(cluster, keyspace):
-    """How many owners the ranges of a keyspace have."""
-    ranges = cluster.node(1).api(f"/storage_service/describe_ring/{keyspace}")[1]
-    return {len(each["endpoints"]) for each in ranges}
-
-
 def test_a_lost_node_is_removed_and_its_copies_are_rebuilt_while_it_is_written_and_read(form):
     cluster = form(4)
     with cluster.driver(only=1) as driver, Loads(cluster) as load:
@@ -196,8 +163,3 @@ def test_a_new_node_takes_the_place_of_a_lost_one_while_it_is_written_and_read(f
         assert set(tablets_of(session, load.keyspaces[0])) == {host_of(node) for node in cluster}
         assert tokens_of(session, heir) == tokens
     lost.remove()
-
-
-def tokens_of(session, node):
-    rows = cql.rows(session, "SELECT rpc_address, tokens FROM system.peers")
-    return next(set(tokens) for peer, tokens in rows if peer == node.host)

@@ -7,6 +7,7 @@ from cassandra import ConsistencyLevel
 from cassandra.query import SimpleStatement
 
 from harness import Cluster, cql
+from harness.members import host_of
 
 SHARDS = 2
 
@@ -51,10 +52,6 @@ def places(session, name):
     rows = cql.rows(session, "SELECT keyspace_name, replicas FROM system.tablets")
     [found] = [replicas for keyspace, replicas in rows if keyspace == name]
     return {str(host): shard for host, shard in found}
-
-
-def host_of(node):
-    return node.api("/storage_service/hostid/local")[1]
 
 
 @pytest.mark.parametrize("replicas", [1, 3])

@@ -9,6 +9,7 @@ from cassandra.query import SimpleStatement
 
 from harness import Cluster, cql
 from harness.cluster import eventually
+from harness.members import host_of
 
 SHARDS = 2
 # Stages of a move flush and sync: on a machine that does much else that may take longer than a request usually waits.
@@ -59,10 +60,6 @@ def replicas_of_table(session, name, table):
     rows = cql.rows(session, "SELECT keyspace_name, table_name, replicas FROM system.tablets")
     [found] = [replicas for keyspace, of, replicas in rows if (keyspace, of) == (name, table)]
     return {str(host): shard for host, shard in found}
-
-
-def host_of(node):
-    return node.api("/storage_service/hostid/local")[1]
 
 
 def hosts(cluster):

@@ -10,6 +10,7 @@ from cassandra.cluster import NoHostAvailable
 
 from harness import Cluster, cql
 from harness.cluster import eventually
+from harness.members import host_of
 from harness.node import NodeFailed, ceto_binary
 from harness.older import NoOlderRelease, older_binary
 from harness.witness import NO_ANSWER, TIMEOUTS, UNAVAILABLE, Witness
@@ -100,10 +101,6 @@ class Counter:
         assert not self.wrong, self.wrong[:5]
         found = self.session.execute(f"SELECT n FROM {self.name}.c WHERE k = 0").one()[0]
         assert found in (self.acknowledged, self.tried), f"{self.acknowledged} were acknowledged, and {found} are there"
-
-
-def host_of(node):
-    return node.api("/storage_service/hostid/local")[1]
 
 
 def is_enabled(node, feature):
