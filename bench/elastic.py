@@ -1,0 +1,389 @@
+"""What it costs when nodes come, go and are replaced: data that moves, reads meanwhile, repairs, and decisions of the balancer.
+
+All nodes share this machine, one shard each. The data are rows of 1,000 bytes that no compression makes smaller. Their directories are
+under TMPDIR: movement needs 2 times CETO_BENCH_MOVED_BYTES, replacement 4 times CETO_BENCH_REPLACED_BYTES, repair 2 times
+CETO_BENCH_REPAIRED_BYTES, and compactions as much again for a moment.
+"""
+
+import os
+import re
+import statistics
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from figures import ROOT, figure, missing, perf
+from harness import cql
+from harness.cluster import Cluster, eventually
+from harness.members import host_of, state_of, tablets_moving
+
+ROW_BYTES = 1_000
+TABLE = "elastic.t"
+POLL_SECONDS = 0.05
+
+JOINS = 3
+JOIN_SECONDS_MAX = 2.0
+
+MOVED_BYTES = int(os.environ.get("CETO_BENCH_MOVED_BYTES", str(4 << 30)))
+STREAMED_MB_MIN = 300
+# Nothing moves when nothing has moved for so long.
+QUIET_SECONDS = 3.0
+MOVE_SECONDS = 600
+READ_RATE = 5_000
+READ_P99_MAX = 2.0
+# Of the time that the same movement takes without a load, so that the load ends before the movement does.
+MEASURED_PART = 0.7
+
+REPLACED_BYTES = int(os.environ.get("CETO_BENCH_REPLACED_BYTES", "5000000000"))
+REPLACED_MB_MIN = 200
+
+REPAIRED_BYTES = int(os.environ.get("CETO_BENCH_REPAIRED_BYTES", "1000000000"))
+REPAIRS = 3
+REPAIR_SECONDS_MAX = 3.0
+DIFFERING_PART = 100
+SENT_OF_DIFFERENCE_MAX = 3.0
+
+CONTINUOUS_BYTES = 200_000_000
+CONTINUOUS_SECONDS = float(os.environ.get("CETO_BENCH_CONTINUOUS_SECONDS", "60"))
+CONTINUOUS_RATE = 4_000  # of reads, and as many writes
+CONTINUOUS_PERCENT_MAX = 3.0
+# Twice each, so that a machine that becomes slower or faster meanwhile does so for both.
+CONTINUOUS_TURNS = (False, True, True, False)
+
+DECISION_SECONDS_MAX = {100: 1.0, 1_000: 10.0}
+DECISION_MEMORY_MB_MAX = 300
+
+# Nodes that are compared with themselves repair nothing beside.
+NO_REPAIR = ["--auto-repair-enabled-default", "false"]
+
+
+def elastic():
+    joins()
+    movement()
+    replacement()
+    repairs()
+    continuous_repair()
+    decisions()
+
+
+# --- nodes that come ---
+
+
+def joins():
+    """From the start of the process until it serves and all others show it as a full member; the cluster is empty and idle."""
+    seconds = []
+    with new_cluster(3) as cluster:
+        cluster.sees_itself_whole()
+        for _ in range(JOINS):
+            began = time.monotonic()
+            new = cluster.node(cluster.add())
+            others = range(1, len(cluster.nodes))
+            eventually("the others show it", lambda new=new, others=others: all(state_of(cluster, new, by) == "UN" for by in others))
+            seconds.append(time.monotonic() - began)
+    figure(f"an empty node joins an idle cluster, median of {JOINS}", statistics.median(seconds), "s", most=JOIN_SECONDS_MAX)
+    figure("and the longest", max(seconds), "s")
+
+
+# --- data that moves ---
+
+
+def movement():
+    """Half of one node's data goes to a new one, back, and again to a new one while it is read."""
+    with new_cluster(1, *NO_REPAIR) as cluster:
+        fill(cluster, MOVED_BYTES, copies=1)
+        size = f"{MOVED_BYTES / 1e9:.1f} GB"
+        with Movement(cluster) as there:
+            cluster.add()
+            there.wait()
+        figure(f"a second node takes its half of {size}", there.rate(), "MB/s", least=STREAMED_MB_MIN)
+        with Movement(cluster) as back:
+            leaving = cluster.nodes[-1]
+            leaving.nodetool("decommission")
+            back.wait()
+        figure(f"it leaves, and gives back {back.bytes / 1e9:.1f} GB", back.rate(), "MB/s")
+        settle(cluster)
+
+        seconds = round(there.seconds * MEASURED_PART, 1)
+        reads(cluster, 2.0)  # caches are warm
+        idle = reads(cluster, seconds)
+        figure(f"reads at {READ_RATE:,}/s, p99, nothing moves", idle["p99_us"], "us")
+        with Movement(cluster) as there, ThreadPoolExecutor(1) as beside:
+            cluster.nodes.pop()
+            cluster.nodes.append(cluster._node(3))
+            cluster.nodes[-1].start()
+            there.wait_for_first_byte()
+            reading = beside.submit(reads, cluster, seconds)
+            during = reading.result()
+            ended = time.monotonic()
+            there.wait()
+        figure(f"a second node takes its half of {size}, beside the reads", there.rate(), "MB/s")
+        if there.last < ended:
+            missing("read p99 during a movement", f"the movement ended {ended - there.last:.1f} s before the reads")
+        figure(f"reads at {READ_RATE:,}/s, p99, a movement", during["p99_us"], "us")
+        figure("read p99 during a movement against none", during["p99_us"] / idle["p99_us"], "times", most=READ_P99_MAX)
+        after = reads(cluster, seconds)
+        figure(f"reads at {READ_RATE:,}/s, p99, half of it is elsewhere", after["p99_us"], "us")
+        leaving.remove()
+
+
+def reads(cluster, seconds):
+    """Latencies of reads of random rows at a fixed rate, by the first node."""
+    rows = MOVED_BYTES // ROW_BYTES
+    load = ["--workload", "read", "--no-populate", "--connections", "8", "--depth", "64", "--rate", str(READ_RATE)]
+    result = cql_load(cluster, rows, *load, "--consistency", "ONE", "--warm-up", "0", "--duration", str(seconds), nodes=(1,))
+    if result["errors"] or result["unsent"] or result["reads_empty"]:
+        missing(f"reads at {READ_RATE:,}/s", f"{result['errors']}, {result['unsent']} unsent, {result['reads_empty']} empty")
+    return result["latency"]
+
+
+class Movement:
+    """Watches the bytes of sstables that nodes have received from others, and when: from the first to the last."""
+
+    def __init__(self, cluster):
+        self._cluster = cluster
+        self._before = {}
+        self._done = threading.Event()
+        self._began = threading.Event()
+        self.first = self.last = None
+        self.bytes = 0
+        self._watching = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self):
+        self._before = {node.host: received(node) for node in self._cluster}
+        self._watching.start()
+        return self
+
+    def __exit__(self, *_):
+        self._done.set()
+        self._watching.join()
+
+    def _watch(self):
+        while not self._done.wait(POLL_SECONDS):
+            total = sum(received(node) - self._before.get(node.host, 0) for node in list(self._cluster) if node.alive)
+            now = time.monotonic()
+            if total > self.bytes:
+                self.first = self.first or now - POLL_SECONDS
+                self.last, self.bytes = now, total
+                self._began.set()
+
+    def wait_for_first_byte(self):
+        assert self._began.wait(MOVE_SECONDS), "nothing moves"
+
+    def wait(self):
+        """Return when nothing has moved for a while."""
+        self.wait_for_first_byte()
+        deadline = time.monotonic() + MOVE_SECONDS
+        while time.monotonic() < self.last + QUIET_SECONDS or tablets_moving(self._cluster):
+            assert time.monotonic() < deadline, f"something moves for more than {MOVE_SECONDS} s"
+            time.sleep(POLL_SECONDS)
+
+    @property
+    def seconds(self):
+        return self.last - self.first
+
+    def rate(self):
+        return self.bytes / self.seconds / 1e6
+
+
+def received(node):
+    """Bytes of sstables that a node has received; none of one that does not serve yet."""
+    try:
+        return total(node, "ceto_streaming_received_bytes_total")
+    except (OSError, StopIteration):
+        return 0
+
+
+# --- a node that is lost ---
+
+
+def replacement():
+    """One of three nodes is lost for good, with the given bytes of two copies; a new one takes its place and copies them."""
+    with new_cluster(3, *NO_REPAIR) as cluster:
+        fill(cluster, REPLACED_BYTES * 3 // 2, copies=2)
+        lost = cluster.node(3)
+        host, size = host_of(lost), data_bytes(lost)
+        lost.remove()
+        eventually("the others miss it", lambda: state_of(cluster, lost) == "DN")
+        cluster.options += ["--replace-node-first-boot", host]
+        began = time.monotonic()
+        heir = cluster.nodes[2] = cluster._node(4)
+        heir.start()
+        deadline = time.monotonic() + MOVE_SECONDS
+        while host in cluster.node(1).nodetool("status") or state_of(cluster, heir) != "UN":
+            assert time.monotonic() < deadline, f"it is not replaced within {MOVE_SECONDS} s"
+            time.sleep(POLL_SECONDS)
+        seconds = time.monotonic() - began
+        figure(f"a node with {size / 1e9:.2f} GB is replaced, from the start of the new one", seconds, "s")
+        figure("that is", size / seconds / 1e6, "MB/s", least=REPLACED_MB_MIN)
+        figure("bytes received for it, against what the lost node had", received(heir) / size, "times")
+
+
+# --- repair ---
+
+
+def repairs():
+    """`nodetool repair` of two replicas on two nodes: equal, and with one row in a hundred newer on one of them."""
+    with new_cluster(2, *NO_REPAIR, "--hinted-handoff-enabled", "false") as cluster:
+        fill(cluster, REPAIRED_BYTES, copies=2)
+        what = f"two replicas of {data_bytes(cluster.node(1)) / 1e9:.2f} GB"
+        equal = [repair(cluster) for _ in range(REPAIRS)]
+        differed = sum(differing for _, differing, _, _ in equal)
+        figure(f"repair of {what} finds them equal", differed, "rows", most=0)
+        seconds = statistics.median(seconds for seconds, *_ in equal)
+        figure(f"repair of {what}, equal, median of {REPAIRS}", seconds, "s", most=REPAIR_SECONDS_MAX)
+        figure("bytes sent and received for it", sum(equal[-1][2:]) / 1e6, "MB")
+
+        rows = REPAIRED_BYTES // ROW_BYTES // DIFFERING_PART
+        cluster.kill(2)
+        eventually("the other misses it", lambda: state_of(cluster, cluster.node(2)) == "DN")
+        write(cluster, rows, consistency="ONE", nodes=(1,))
+        cluster.start(2)
+        cluster.sees_itself_whole()
+        settle(cluster)
+        seconds, differing, sent, got = repair(cluster)
+        figure(f"repair of {what}, one row in {DIFFERING_PART} newer on one", seconds, "s")
+        figure("rows that it finds differing", differing, "rows", most=rows, least=rows)
+        difference = rows * ROW_BYTES
+        figure("bytes sent for it, against the difference", sent / difference, "times", most=SENT_OF_DIFFERENCE_MAX)
+        both = (sent + got) / difference
+        figure("bytes sent and received for it, against the difference", both, "times", most=SENT_OF_DIFFERENCE_MAX)
+        _, differing, _, _ = repair(cluster)
+        figure("rows that differ afterwards", differing, "rows", most=0)
+
+
+def repair(cluster):
+    """Seconds, rows that differed, bytes sent and received."""
+    began = time.monotonic()
+    printed = cluster.node(1).nodetool("repair", *TABLE.split("."))
+    seconds = time.monotonic() - began
+    _, _, differing, sent, got = map(int, printed.strip().splitlines()[-1].split()[2:])
+    return seconds, differing, sent, got
+
+
+def continuous_repair():
+    """CPU of three nodes an operation, at a fixed rate: without repairs, and when each range is due again as soon as it is repaired."""
+    costs = {False: [], True: []}
+    compared = 0
+    for repairing in CONTINUOUS_TURNS:
+        options = ["--auto-repair-threshold-default-in-seconds", "1"] if repairing else NO_REPAIR
+        with new_cluster(3, *options) as cluster:
+            fill(cluster, CONTINUOUS_BYTES, copies=3)
+            loaded(cluster, 5.0)  # caches are warm
+            before = sum(total(node, "ceto_repair_compared_rows_total") for node in cluster)
+            cost, errors = loaded(cluster, CONTINUOUS_SECONDS)
+            rows = sum(total(node, "ceto_repair_compared_rows_total") for node in cluster) - before
+        compared += rows
+        costs[repairing].append(cost)
+        print(f"{'repairing' if repairing else 'no repairs'}: {cost:.1f} us/operation, {rows:,.0f} rows compared, {errors} errors", flush=True)
+    off, on = (statistics.mean(costs[repairing]) for repairing in (False, True))
+    figure(f"CPU of three nodes at {2 * CONTINUOUS_RATE:,}/s, no repairs", off, "us/operation")
+    figure("rows compared by continuous repair", compared, "rows", least=1)
+    figure("CPU of continuous repair, of what the nodes take", (on / off - 1) * 100, "%", most=CONTINUOUS_PERCENT_MAX)
+
+
+def loaded(cluster, seconds):
+    """CPU time of all nodes for an operation, microseconds, and the errors of a load at a fixed rate."""
+    rows = CONTINUOUS_BYTES // ROW_BYTES
+    common = ["--no-populate", "--connections", "6", "--depth", "32", "--rate", str(CONTINUOUS_RATE), "--warm-up", "0"]
+    before = sum(node.cpu_seconds() for node in cluster)
+    with ThreadPoolExecutor(2) as loads:
+        running = [
+            loads.submit(cql_load, cluster, rows, "--workload", workload, *common, "--duration", str(seconds))
+            for workload in ("read", "write")
+        ]
+        results = [each.result() for each in running]
+    taken = sum(node.cpu_seconds() for node in cluster) - before
+    operations = sum(result["operations"] for result in results)
+    return taken / operations * 1e6, sum(sum(result["errors"].values()) for result in results)
+
+
+# --- decisions ---
+
+
+def decisions():
+    """What the balancer decides for large clusters, by the example that makes them up."""
+    line = ["cargo", "run", "--quiet", "--profile", "bench-quick", "-p", "topology", "--example", "balance"]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode != 0:
+        return missing("balancing decisions", f"{' '.join(line)} failed: {done.stderr[-300:]}")
+    slowest, memory = parse_decisions(done.stdout)
+    for nodes, most in DECISION_SECONDS_MAX.items():
+        if nodes not in slowest:
+            missing(f"balancing decisions, {nodes:,} nodes", "not printed")
+            continue
+        seconds, tablets, what = slowest[nodes]
+        figure(f"slowest decision, {nodes:,} nodes, {tablets:,} tablets ({what})", seconds, "s", most=most)
+    return figure("memory of that process at most, maps included", memory, "MB", most=DECISION_MEMORY_MB_MAX)
+
+
+def parse_decisions(printed):
+    """By number of nodes the slowest decision: seconds, tablets, what was decided; and the most memory, MB."""
+    slowest, memory = {}, 0
+    nodes = tablets = None
+    for line in printed.splitlines():
+        if size := re.match(r"(\d+) nodes in .*?; \d+ tables, (\d+) tablets", line):
+            nodes, tablets = int(size[1]), int(size[2])
+        elif decided := re.match(r"  (.+?); all steps: ([\d.]+) s.*; limited: ([\d.]+) s.*memory at most (\d+) MB", line):
+            seconds = max(float(decided[2]), float(decided[3]))
+            slowest[nodes] = max(slowest.get(nodes, (0.0, 0, "")), (seconds, tablets, decided[1]))
+            memory = max(memory, int(decided[4]))
+    return slowest, memory
+
+
+# --- what all need ---
+
+
+def new_cluster(size, *options):
+    return Cluster(size, memory="1G", options=options)
+
+
+def fill(cluster, size, copies):
+    """Make the table, write rows of so many bytes to it, and wait until they are in sstables and nothing is compacted."""
+    keyspace, _ = TABLE.split(".")
+    cluster.sees_itself_whole()
+    with cql.cluster(cluster.node(1).server) as driver:
+        session = driver.connect()
+        replication = f"{{'class': 'NetworkTopologyStrategy', 'replication_factor': {copies}}}"
+        session.execute(f"CREATE KEYSPACE {keyspace} WITH replication = {replication} AND tablets = {{'initial': 32}}")
+        # The load generator has the same bytes for all rows: they are stored as they come.
+        session.execute(f'CREATE TABLE {TABLE} ("KEY" blob PRIMARY KEY, "C0" blob) WITH compression = {{\'enabled\': false}}')
+    began = time.monotonic()
+    write(cluster, size // ROW_BYTES, consistency="ALL")
+    settle(cluster)
+    print(f"{size / 1e9:.2f} GB in {copies} copies written and settled in {time.monotonic() - began:.0f} s", flush=True)
+
+
+def write(cluster, rows, consistency, nodes=None):
+    """Each of so many rows once."""
+    load = ["--workload", "read", "--connections", "6", "--depth", "32", "--operations", "1", "--warm-up", "0"]
+    cql_load(cluster, rows, *load, "--consistency", consistency, nodes=nodes)
+
+
+def settle(cluster):
+    for node in cluster:
+        if node.alive:
+            node.nodetool("flush")
+    for node in cluster:
+        if node.alive:
+            eventually("compactions end", lambda node=node: total(node, "ceto_compactions") == 0)
+
+
+def cql_load(cluster, rows, *options, nodes=None):
+    """One run of the load generator on the table; its report."""
+    asked = [cluster.node(number) for number in nodes] if nodes else [node for node in cluster if node.alive]
+    connect = ",".join(f"{node.host}:{node.port}" for node in asked)
+    table = ["--table", TABLE, "--partitions", str(rows), "--columns", "1", "--value-bytes", str(ROW_BYTES)]
+    result, _ = perf("cql", "--connect", connect, *table, *options)
+    return result
+
+
+def data_bytes(node):
+    """Bytes of the sstables of the table."""
+    keyspace, table = TABLE.split(".")
+    return sum(path.stat().st_size for path in node.workdir.glob(f"data/{keyspace}/{table}-*/*-Data.db"))
+
+
+def total(node, metric):
+    """A metric of all shards of a node."""
+    return sum(value for name, value in node.metrics().items() if re.match(rf"{metric}(\{{|$)", name))
