@@ -1,15 +1,13 @@
 """An upgrade from an older release while applications write and read, with a way back at every step: docs/operating/upgrade.md."""
 
 import re
-import threading
 from pathlib import Path
 
 import pytest
-from cassandra import OperationTimedOut, ReadTimeout, Unavailable, WriteTimeout
-from cassandra.cluster import NoHostAvailable
 
 from harness import Cluster, cql
 from harness.cluster import eventually
+from harness.counter import Counter
 from harness.members import host_of
 from harness.node import NodeFailed, ceto_binary
 from harness.older import NoOlderRelease, older_binary
@@ -21,8 +19,6 @@ NEW_FEATURES = ("disk_levels", "tablet_moves")
 HOLD = ["--enable-new-features", "false"]
 REQUESTS = 400
 ROWS = 50
-# What an application may see of a node that restarts; none of it acknowledges anything.
-OF_A_RESTART = (NoHostAvailable, OperationTimedOut, ReadTimeout, Unavailable, WriteTimeout)
 
 
 @pytest.fixture(scope="module")
@@ -43,64 +39,6 @@ def cluster(request, older):
         yield cluster.form().known_to_clients()
     finally:
         cluster.remove()
-
-
-class Counter:
-    """A client that counts up by conditional statements, one after the other, and knows what was acknowledged."""
-
-    def __init__(self, cluster):
-        self.driver = cluster.driver()
-        self.done, self.thread = threading.Event(), threading.Thread(target=self._run)
-        self.acknowledged, self.tried, self.errors, self.wrong = 0, 0, {}, []
-
-    def __enter__(self):
-        self.name = cql.unique("upgrade")
-        self.session = self.driver.__enter__().connect()
-        self.session.execute(
-            f"CREATE KEYSPACE {self.name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': 3}}"
-        )
-        self.session.execute(f"CREATE TABLE {self.name}.c (k int PRIMARY KEY, n int)")
-        self.session.execute(f"INSERT INTO {self.name}.c (k, n) VALUES (0, 0)")
-        self.add = self.session.prepare(f"UPDATE {self.name}.c SET n = ? WHERE k = 0 IF n = ?")
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.done.set()
-        self.thread.join()
-        self.driver.__exit__(None, None, None)
-
-    def _run(self):
-        while not self.done.is_set():
-            before, self.tried = self.acknowledged, self.acknowledged + 1
-            try:
-                applied = self.session.execute(self.add, (self.tried, before)).one()
-            except OF_A_RESTART as error:
-                kind = type(error).__name__
-                self.errors[kind] = self.errors.get(kind, 0) + 1
-                continue
-            except Exception as error:
-                self.wrong.append(repr(error))
-                continue
-            # After an error without an answer the statement may have been applied.
-            if applied[0] or applied[1] == self.tried:
-                self.acknowledged = self.tried
-            elif applied[1] != before:
-                self.wrong.append(f"{before} was acknowledged, {self.tried} was tried, and there is {applied[1]}")
-                self.acknowledged = applied[1]
-
-    def counts_on(self):
-        """Return when statements succeed."""
-        goal = self.acknowledged + 5
-        eventually("conditional statements succeed", lambda: self.acknowledged >= goal)
-
-    def check(self):
-        # What it would still count is not compared.
-        self.done.set()
-        self.thread.join()
-        assert not self.wrong, self.wrong[:5]
-        found = self.session.execute(f"SELECT n FROM {self.name}.c WHERE k = 0").one()[0]
-        assert found in (self.acknowledged, self.tried), f"{self.acknowledged} were acknowledged, and {found} are there"
 
 
 def is_enabled(node, feature):
@@ -164,7 +102,7 @@ class Upgrade:
             self.cluster.start(number)
             self.witness.sees_all()
             self.witness.more(REQUESTS)
-            self.counter.counts_on()
+            self.counter.more()
 
     steps = iter(range(1, 1000))
 
@@ -174,7 +112,7 @@ def test_nodes_are_upgraded_one_after_another_and_can_go_back_until_features_are
         name = moving_table(driver.connect())
     with Witness(cluster) as witness, Counter(cluster) as counter:
         witness.more(REQUESTS)
-        counter.counts_on()
+        counter.more()
         upgrade = Upgrade(cluster, witness, counter, older)
 
         # One goes back in the middle, and forward again.
@@ -209,11 +147,10 @@ def test_nodes_are_upgraded_one_after_another_and_can_go_back_until_features_are
         witness.sees_all()
         witness.phase("whole")
         witness.more(REQUESTS)
-        counter.counts_on()
+        counter.more()
         account = witness.finish()
         allowed = dict.fromkeys(account.phases, NO_ANSWER | TIMEOUTS | UNAVAILABLE)
         account.check(allowed | {"before": (), "whole": ()})
         counter.check()
-        print(f"{counter.acknowledged} conditional statements were acknowledged, errors {counter.errors}")
     rows = set(ask(cluster, f"SELECT k, v FROM {name}.t"))
     assert rows == {(k, k) for k in range(ROWS)}

@@ -63,11 +63,13 @@ class Cluster:
             node.start()
         return self
 
-    def add(self):
-        """Start one more; its number."""
+    def add(self, *options):
+        """Start one more, with options that the others do not have; its number."""
         assert len(self.nodes) < NODES_MAX
-        self.nodes.append(self._node(len(self.nodes) + 1))
-        self.nodes[-1].start()
+        node = self._node(len(self.nodes) + 1)
+        node.options += options
+        self.nodes.append(node)
+        node.start()
         return len(self.nodes)
 
     def kill(self, number):

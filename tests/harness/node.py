@@ -33,6 +33,7 @@ SERVING = re.compile(r"serving CQL on (\S+):(\d+)")
 METRICS = re.compile(r"metrics for Prometheus are at http://(\S+):(\d+)/metrics")
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
+COMMAND_SECONDS = 120
 POLL_SECONDS = 0.001
 # Another process may take a port between the moment we saw it free and the moment the node binds it.
 PORT_ATTEMPTS = 5
@@ -291,12 +292,12 @@ class Node:
         lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
         return {name: float(value) for name, _, value in lines}
 
-    def nodetool(self, *arguments):
+    def nodetool(self, *arguments, timeout=COMMAND_SECONDS):
         """`ceto nodetool --workdir DIR ...` against this node: its output."""
-        return run_ceto("nodetool", "--workdir", str(self.workdir), *arguments)
+        return run_ceto("nodetool", "--workdir", str(self.workdir), *arguments, timeout=timeout)
 
 
-def run_ceto(*arguments, timeout=120, env=None):
+def run_ceto(*arguments, timeout=COMMAND_SECONDS, env=None):
     """Run another command of the binary to its end: its output, or NodeFailed."""
     done = subprocess.run(
         [str(ceto_binary()), *arguments],
