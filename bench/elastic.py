@@ -30,7 +30,7 @@ STREAMED_MB_MIN = 300
 # Nothing moves when nothing has moved for so long.
 QUIET_SECONDS = 3.0
 MOVE_SECONDS = 600
-READ_RATE = 5_000
+READ_RATE = 3_000
 READ_P99_MAX = 2.0
 # Of the time that the same movement takes without a load, so that the load ends before the movement does.
 MEASURED_PART = 0.7
@@ -99,8 +99,9 @@ def movement():
         figure(f"a second node takes its half of {size}", there.rate(), "MB/s", least=STREAMED_MB_MIN)
         with Movement(cluster) as back:
             leaving = cluster.nodes[-1]
-            leaving.nodetool("decommission")
+            leaving.nodetool("decommission", timeout=MOVE_SECONDS)
             back.wait()
+        figure("the same, of the time in which streams run", there.bytes / there.streaming / 1e6, "MB/s")
         figure(f"it leaves, and gives back {back.bytes / 1e9:.1f} GB", back.rate(), "MB/s")
         settle(cluster)
 
@@ -147,6 +148,7 @@ class Movement:
         self._began = threading.Event()
         self.first = self.last = None
         self.bytes = 0
+        self.streaming = 0.0
         self._watching = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self):
@@ -159,12 +161,16 @@ class Movement:
         self._watching.join()
 
     def _watch(self):
+        looked = time.monotonic()
         while not self._done.wait(POLL_SECONDS):
-            total = sum(received(node) - self._before.get(node.host, 0) for node in list(self._cluster) if node.alive)
-            now = time.monotonic()
-            if total > self.bytes:
-                self.first = self.first or now - POLL_SECONDS
-                self.last, self.bytes = now, total
+            seen = [(node, *streamed(node)) for node in list(self._cluster) if node.alive]
+            size = sum(count - self._before.get(node.host, 0) for node, count, _ in seen)
+            before, looked = looked, time.monotonic()
+            if any(pulling for *_, pulling in seen):
+                self.streaming += looked - before
+            if size > self.bytes:
+                self.first = self.first or before
+                self.last, self.bytes = looked, size
                 self._began.set()
 
     def wait_for_first_byte(self):
@@ -187,11 +193,17 @@ class Movement:
 
 
 def received(node):
-    """Bytes of sstables that a node has received; none of one that does not serve yet."""
+    """Bytes of sstables that a node has received."""
+    return streamed(node)[0]
+
+
+def streamed(node):
+    """Bytes of sstables that a node has received, and the streams that it receives now; none of one that does not serve yet."""
     try:
-        return total(node, "ceto_streaming_received_bytes_total")
+        told = node.metrics()
     except (OSError, StopIteration):
-        return 0
+        return 0, 0
+    return sum_of(told, "ceto_streaming_received_bytes_total"), sum_of(told, "ceto_streaming_pulling")
 
 
 # --- a node that is lost ---
@@ -209,10 +221,8 @@ def replacement():
         began = time.monotonic()
         heir = cluster.nodes[2] = cluster._node(4)
         heir.start()
-        deadline = time.monotonic() + MOVE_SECONDS
-        while host in cluster.node(1).nodetool("status") or state_of(cluster, heir) != "UN":
-            assert time.monotonic() < deadline, f"it is not replaced within {MOVE_SECONDS} s"
-            time.sleep(POLL_SECONDS)
+        eventually("the lost node has left", lambda: host not in cluster.node(1).nodetool("status"), MOVE_SECONDS)
+        eventually("the new one is a full member", lambda: state_of(cluster, heir) == "UN", MOVE_SECONDS)
         seconds = time.monotonic() - began
         figure(f"a node with {size / 1e9:.2f} GB is replaced, from the start of the new one", seconds, "s")
         figure("that is", size / seconds / 1e6, "MB/s", least=REPLACED_MB_MIN)
@@ -366,7 +376,7 @@ def settle(cluster):
             node.nodetool("flush")
     for node in cluster:
         if node.alive:
-            eventually("compactions end", lambda node=node: total(node, "ceto_compactions") == 0)
+            eventually("compactions end", lambda node=node: total(node, "ceto_compactions") == 0, MOVE_SECONDS)
 
 
 def cql_load(cluster, rows, *options, nodes=None):
@@ -386,4 +396,8 @@ def data_bytes(node):
 
 def total(node, metric):
     """A metric of all shards of a node."""
-    return sum(value for name, value in node.metrics().items() if re.match(rf"{metric}(\{{|$)", name))
+    return sum_of(node.metrics(), metric)
+
+
+def sum_of(told, metric):
+    return sum(value for name, value in told.items() if name.partition("{")[0] == metric)
