@@ -1,4 +1,4 @@
-// The Go driver, gocql, against a node: main HOST PORT KEYSPACE; against several: main HOST PORT KEYSPACE cluster.
+// The Go driver, gocql, against a node: main HOST PORT KEYSPACE; against several: main HOST PORT KEYSPACE cluster (or load).
 package main
 
 import (
@@ -20,6 +20,10 @@ func main() {
 	host, keyspace := os.Args[1], os.Args[3]
 	port, err := strconv.Atoi(os.Args[2])
 	must(err)
+	if len(os.Args) > 4 && os.Args[4] == "load" {
+		driveLoad(host, port, keyspace)
+		return
+	}
 	if len(os.Args) > 4 {
 		driveCluster(host, port, keyspace)
 	} else {

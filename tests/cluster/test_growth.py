@@ -1,0 +1,52 @@
+"""A cluster grows from three nodes to six and shrinks to three under load: harness/growth.py has the story.
+
+CETO_TEST_GROWTH names the bytes that are written before, 64M or 5G; without it the test is skipped, since it takes minutes.
+"""
+
+import contextlib
+import os
+
+import pytest
+
+from harness import Cluster
+from harness.counter import Counter
+from harness.growth import Growth
+from harness.witness import Witness
+
+PRELOADED = os.environ.get("CETO_TEST_GROWTH")
+UNITS = {"M": 10**6, "G": 10**9}
+REQUESTS = 300
+# Stages flush and sync: on a machine that does much else that may take longer than a request usually waits.
+TIMEOUTS = ("write-request-timeout", "read-request-timeout", "cas-contention-timeout")
+PATIENT = [option for name in TIMEOUTS for option in (f"--{name}", "20s")]
+
+
+class Witnessed:
+    """A witness as the story asks it."""
+
+    def __init__(self, witness):
+        self.witness, self.keyspace, self.phase = witness, witness.keyspace, witness.phase
+
+    def more(self):
+        self.witness.more(REQUESTS)
+
+    def check(self, allowed):
+        self.witness.finish().check(allowed)
+
+
+@pytest.mark.skipif(not PRELOADED, reason="it takes minutes: CETO_TEST_GROWTH=64M")
+def test_three_nodes_grow_to_six_and_shrink_to_three_while_they_are_written_and_read(request):
+    cluster = Cluster(3, runtime=request.config.getoption("--runtime"), options=PATIENT)
+    try:
+        cluster.form().known_to_clients()
+        with contextlib.ExitStack() as running:
+            witnesses = [running.enter_context(Witness(cluster, ring=ring, chains=4)) for ring in (False, True)]
+            counters = [running.enter_context(Counter(cluster, ring=ring)) for ring in (False, True)]
+            loads = [*map(Witnessed, witnesses), *counters]
+            rings = [witnesses[1].keyspace, counters[1].keyspace]
+            Growth(cluster, loads, rings, int(PRELOADED[:-1]) * UNITS[PRELOADED[-1]]).play()
+    except BaseException:
+        print(cluster.log())
+        raise
+    finally:
+        cluster.remove()

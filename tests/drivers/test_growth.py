@@ -1,0 +1,50 @@
+"""A cluster grows from three nodes to six and shrinks to three while the Go and the Java driver write and read: harness/growth.py has the story."""
+
+import contextlib
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness import Cluster, cql
+from harness.growth import Growth
+from harness.loader import Loader
+
+HERE = Path(__file__).parent
+PRELOADED_BYTES = 16 * 10**6
+REQUESTS = 100
+BUILD_SECONDS = 1200
+# Stages flush and sync: on a machine that does much else that may take longer than a request usually waits.
+PATIENT = [option for name in ("write-request-timeout", "read-request-timeout") for option in (f"--{name}", "20s")]
+# How each is built and run.
+DRIVERS = {
+    "go": (["go", "build", "-o", "driver-test", "."], ["./driver-test"], ["load"]),
+    "java": (
+        ["mvn", "-q", "-B", "compile", "dependency:build-classpath", "-Dmdep.outputFile=target/classpath"],
+        ["sh", "-c", 'exec java -cp "target/classes:$(cat target/classpath)" LoadTest "$@"', "java"],
+        [],
+    ),
+}
+
+
+@pytest.fixture
+def cluster(request):
+    cluster = Cluster(3, runtime=request.config.getoption("--runtime"), options=PATIENT)
+    try:
+        yield cluster.form().known_to_clients()
+    finally:
+        cluster.remove()
+
+
+def test_drivers_write_and_read_while_a_cluster_grows_and_shrinks(cluster):
+    for driver, (build, _, _) in DRIVERS.items():
+        built = subprocess.run(build, cwd=HERE / driver, capture_output=True, text=True, timeout=BUILD_SECONDS)
+        assert built.returncode == 0, f"{driver}: {built.stdout[-3000:]}\n{built.stderr[-3000:]}"
+    node = cluster.node(1)
+    with contextlib.ExitStack() as running:
+        loads = []
+        for driver, (_, run, arguments) in DRIVERS.items():
+            keyspace = cql.unique(driver)
+            command = [*run, node.host, str(node.port), keyspace, *arguments]
+            loads.append(running.enter_context(Loader(command, HERE / driver, keyspace, REQUESTS)))
+        Growth(cluster, loads, (), PRELOADED_BYTES).play()
