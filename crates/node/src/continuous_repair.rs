@@ -1,7 +1,7 @@
 //! Repairs at low priority, all the time: nobody has to schedule them.
 //!
 //! Each shard looks after the ranges of which its node is the first replica. The one whose replicas were last known to be equal longest ago is repaired first, when that is longer
-//! ago than the threshold. A repair rests for [`REST`] times as long as it works, so a shard spends a fortieth of its time on it at most. A range with a replica that is
+//! ago than the threshold. A repair rests for [`REST`] times as long as it works, so a shard spends a hundred and twentieth of its time on its own ranges, and twice that on those of the two other replicas. A range with a replica that is
 //! down waits; the others go on.
 //!
 //! An operator may want tables repaired now, on all nodes (`ceto nodetool cluster repair`): each node is asked, again and again, until none has a range left that was not repaired since.
@@ -26,7 +26,9 @@ use types::Token;
 use crate::repairs::{Part, parts, repair_part, tables_of_users};
 
 /// A repair rests for so many times as long as it works.
-const REST: u32 = 40;
+const REST: u32 = 120;
+/// The longest rest between two ranges.
+const REST_MAX: Duration = Duration::from_mins(1);
 /// How often a shard looks for ranges that are due.
 const LOOK_PERIOD: Duration = Duration::from_secs(15);
 /// How long a range waits after a repair of it failed.
@@ -81,13 +83,23 @@ pub(crate) async fn run(engine: Rc<Engine>, threshold: Option<Duration>) {
             let key = key(&due.part);
             let rest = if due.is_wanted { 0 } else { REST };
             let repairing = async move { repair_part(&due.part, Mode::Repair, rest, &Origin::Node).await };
+            let began = runtime::now();
             let repaired = runtime::spawn_in(Group::BACKGROUND, repairing).await;
+            let elapsed = runtime::now().saturating_duration_since(began);
+            // To begin and to end a repair is work too, and most of it where a range is small.
+            let worked = match &repaired {
+                Ok(repaired) => elapsed.saturating_sub(repaired.rested),
+                Err(_) => Duration::ZERO,
+            };
             if let Err(why) = repaired {
                 log::debug!("a range is not repaired yet: {why}");
                 wants.failures.borrow_mut().insert(key.0, why);
                 let pause = if due.is_wanted { WANTED_RETRY_PAUSE } else { RETRY_PAUSE };
                 waits.insert(key, runtime::now() + pause);
             }
+            // What operators want is not waited with.
+            let pause = worked.saturating_mul(rest).min(REST_MAX);
+            let _ = runtime::timeout(pause, wants.changed.notified()).await;
         }
     }
 }

@@ -84,6 +84,8 @@ pub struct Repaired {
     pub sent_bytes: u64,
     /// Bytes of answers.
     pub received_bytes: u64,
+    /// For how long it rested.
+    pub rested: Duration,
 }
 
 /// What one replica lacked.
@@ -194,6 +196,7 @@ async fn run(
         differed: differed.collect(),
         sent_bytes: 0,
         received_bytes: 0,
+        rested: Duration::ZERO,
     };
     let losses = shard.log.losses();
     let run = Rc::new(Run {
@@ -323,6 +326,7 @@ impl Run {
             if rest > 0 {
                 let worked = runtime::now().saturating_duration_since(began);
                 let rest = worked.saturating_mul(rest).min(REST_MAX);
+                self.repaired.borrow_mut().rested += rest;
                 self.asking.stop.or(runtime::sleep(rest)).await?;
             }
         }
