@@ -55,7 +55,6 @@ DECISION_SECONDS_MAX = {100: 1.0, 1_000: 10.0}
 DECISION_MEMORY_MB_MAX = 300
 
 # Nodes that are compared with themselves repair nothing beside.
-NO_REPAIR = ["--auto-repair-enabled-default", "false"]
 
 
 def elastic():
@@ -90,7 +89,7 @@ def joins():
 
 def movement():
     """Half of one node's data goes to a new one, back, and again to a new one while it is read."""
-    with new_cluster(1, *NO_REPAIR) as cluster:
+    with new_cluster(1) as cluster:
         fill(cluster, MOVED_BYTES, copies=1)
         size = f"{MOVED_BYTES / 1e9:.1f} GB"
         with Movement(cluster) as there:
@@ -211,7 +210,7 @@ def streamed(node):
 
 def replacement():
     """One of three nodes is lost for good, with the given bytes of two copies; a new one takes its place and copies them."""
-    with new_cluster(3, *NO_REPAIR) as cluster:
+    with new_cluster(3) as cluster:
         fill(cluster, REPLACED_BYTES * 3 // 2, copies=2)
         lost = cluster.node(3)
         host, size = host_of(lost), data_bytes(lost)
@@ -234,7 +233,7 @@ def replacement():
 
 def repairs():
     """`nodetool repair` of two replicas on two nodes: equal, and with one row in a hundred newer on one of them."""
-    with new_cluster(2, *NO_REPAIR, "--hinted-handoff-enabled", "false") as cluster:
+    with new_cluster(2, "--hinted-handoff-enabled", "false") as cluster:
         fill(cluster, REPAIRED_BYTES, copies=2)
         what = f"two replicas of {data_bytes(cluster.node(1)) / 1e9:.2f} GB"
         equal = [repair(cluster) for _ in range(REPAIRS)]
@@ -276,8 +275,8 @@ def continuous_repair():
     costs = {False: [], True: []}
     compared = 0
     for repairing in CONTINUOUS_TURNS:
-        options = ["--auto-repair-threshold-default-in-seconds", "1"] if repairing else NO_REPAIR
-        with new_cluster(3, *options) as cluster:
+        options = ["--auto-repair-threshold-default-in-seconds", "1"] if repairing else []
+        with new_cluster(3, *options, repairs=repairing) as cluster:
             fill(cluster, CONTINUOUS_BYTES, copies=3)
             loaded(cluster, 5.0)  # caches are warm
             before = sum(total(node, "ceto_repair_compared_rows_total") for node in cluster)
@@ -344,8 +343,8 @@ def parse_decisions(printed):
 # --- what all need ---
 
 
-def new_cluster(size, *options):
-    return Cluster(size, memory="1G", options=options)
+def new_cluster(size, *options, repairs=False):
+    return Cluster(size, memory="1G", options=options, repairs=repairs)
 
 
 def fill(cluster, size, copies):

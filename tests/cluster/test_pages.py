@@ -223,7 +223,7 @@ def test_tablets_are_moved_as_the_page_says(form):
 
 
 def test_replicas_are_repaired_as_the_page_says(form):
-    cluster = form(3, "--hinted-handoff-enabled", "false", "--auto-repair-enabled-default", "false")
+    cluster = form(3, "--hinted-handoff-enabled", "false")
     with cluster.driver(only=1) as driver, Page("repair") as page:
         session = driver.connect()
         third = cluster.node(3)

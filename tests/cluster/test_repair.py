@@ -13,7 +13,7 @@ ROWS = 200
 @pytest.fixture(scope="module")
 def cluster(request):
     """Three nodes that keep no hints, and repair nothing by themselves: they would begin fifteen seconds after a start."""
-    options = ["--hinted-handoff-enabled", "false", "--auto-repair-enabled-default", "false"]
+    options = ["--hinted-handoff-enabled", "false"]
     cluster = Cluster(3, smp=2, runtime=request.config.getoption("--runtime"), options=options)
     try:
         yield cluster.form().known_to_clients()

@@ -213,7 +213,7 @@ def test_a_decommission_is_watched_and_abandoned_at_another_node(form):
     cluster = form(3)
     with cluster.driver(only=1) as driver:
         fill(driver.connect(), "ks", 2, rows=50)
-    assert cluster.node(1).api("/ceto/operations") == (200, [])
+    eventually("nothing goes on", lambda: cluster.node(1).api("/ceto/operations") == (200, []))
     leaving, told = cluster.node(3), []
 
     def decommission():
