@@ -56,6 +56,7 @@ def seeds(cluster):
 def test_a_node_is_added_as_the_page_says(form):
     cluster = form(2)
     with cluster.driver(only=1) as driver, Page("add-node") as page:
+        page.tried_in("cluster/test_topology_operations.py", {"--replace-node-first-boot": "--replace-node-first-boot"})
         session = driver.connect()
         tablets, ring = table(session, 1), table(session, 2, "{'enabled': false}")
         new = page.start(cluster, 3, f"ceto --workdir DIR --seeds {SEEDS} …", seeds(cluster))
@@ -74,6 +75,14 @@ def test_a_node_is_added_as_the_page_says(form):
 def test_nodes_are_removed_as_the_page_says(form):
     cluster = form(5)
     with cluster.driver(only=1) as driver, Page("remove-node") as page:
+        page.tried_in(
+            "cluster/test_topology_operations.py",
+            {
+                "ceto nodetool decommission --abort": '"abort"',
+                "ceto nodetool excludenode HOST_ID…": "excludenode",
+                "ceto nodetool removenode --ignore-dead-nodes HOST_ID,HOST_ID HOST_ID": "ignore",
+            },
+        )
         session = driver.connect()
         tablets, ring = table(session, 3), table(session, 3, "{'enabled': false}")
         leaving = cluster.nodes.pop()
@@ -127,6 +136,7 @@ def test_a_lost_node_is_replaced_as_the_page_says(form):
     cluster = form(3)
     line = f"ceto --workdir DIR --seeds {SEEDS} --replace-node-first-boot HOST_ID …"
     with cluster.driver(only=1) as driver, Page("replace-node") as page:
+        page.tried_in("cluster/test_topology_operations.py", {"--ignore-dead-nodes-for-replace HOST_ID,ADDRESS,…": "--ignore-dead-nodes-for-replace"})
         session = driver.connect()
         tablets, ring = table(session, 3), table(session, 3, "{'enabled': false}")
 
@@ -168,6 +178,7 @@ def replaced(cluster, host):
 def test_a_replication_is_changed_as_the_page_says(form):
     cluster = form(3)
     with cluster.driver(only=1) as driver, Page("change-replication") as page:
+        page.tried_in("cluster/test_topology_operations.py", {"ceto nodetool status": 'nodetool("status")'})
         session = driver.connect()
         tablets, ring = table(session, 1), table(session, 1, "{'enabled': false}")
         for name in (tablets, ring):
@@ -220,11 +231,14 @@ def test_tablets_are_moved_as_the_page_says(form):
         page.nodetool(node, "tabletbalancing on")
         assert "on" in page.nodetool(node, "tabletbalancing")
         has_all(session, name)
+        page.nodetool(node, "resizetable KEYSPACE TABLE TABLETS", {"TABLETS": "2", "KEYSPACE": name, "TABLE": "t"})
+        page.nodetool(node, "tasks list compaction")
 
 
 def test_replicas_are_repaired_as_the_page_says(form):
     cluster = form(3, "--hinted-handoff-enabled", "false")
     with cluster.driver(only=1) as driver, Page("repair") as page:
+        page.tried_in("cluster/test_repair.py", {"ceto nodetool cluster repair [KEYSPACE [TABLE…]]": '"cluster", "repair"'})
         session = driver.connect()
         third = cluster.node(3)
         name = table(session, 3)

@@ -45,6 +45,13 @@ class Page:
         words = self._filled(f"{NODETOOL}{command}", values).removeprefix(NODETOOL).split()
         return node.nodetool(*words, *more)
 
+    def tried_in(self, test, commands):
+        """Other tests try these: the words that stand in them, by command."""
+        text = (Path(__file__).resolve().parents[1] / test).read_text()
+        for command, words in commands.items():
+            self._filled(command, None)
+            assert words in text, f"{test} does not try {command}: it has no {words!r}"
+
     def option(self, option, values=None):
         """The words of an option."""
         return self._filled(option, values).split()
