@@ -16,8 +16,9 @@ use tasks::{Class, Kind, Module, Origin, Spec, Task, Tasks};
 use topology::{NodeState, Replica};
 
 use super::HostId;
+use super::operations::tables_of;
 use crate::continuous_repair;
-use crate::repairs::{Part, parts, repair_part, tables_of_users};
+use crate::repairs::{Part, parts, repair_part};
 
 /// A repair of tables, as an operator asks for it. It takes no worker: its ranges do.
 const REPAIR: Kind = Kind {
@@ -199,27 +200,6 @@ async fn left_everywhere(
         }
     }
     Ok(all)
-}
-
-/// The tables that are meant: those of users, and others that are named.
-fn tables_of(engine: &Rc<Engine>, what: &Selection) -> Result<Vec<Arc<Table>>, String> {
-    let schema = engine.schema();
-    for name in &what.keyspaces {
-        let keyspace = schema.keyspaces.get(name);
-        let keyspace = keyspace.ok_or_else(|| format!("there is no keyspace {name}"))?;
-        if let Some(table) = what.tables.iter().find(|table| !keyspace.tables.contains_key(*table)) {
-            return Err(format!("there is no table {name}.{table}"));
-        }
-    }
-    if what.keyspaces.is_empty() {
-        return Ok(tables_of_users(engine));
-    }
-    let keyspaces = schema.keyspaces.values();
-    let tables = keyspaces.flat_map(|keyspace| keyspace.tables.values());
-    Ok(tables
-        .filter(|table| what.has(&table.keyspace, &table.name))
-        .cloned()
-        .collect())
 }
 
 /// The parts of these tables that are meant, by the shard that repairs them; where a replica cannot be asked, a sentence that says so instead.
