@@ -1,7 +1,7 @@
 //! What changes the metadata, and its bytes in the log.
 
 use crate::bytes::{Decoder, Encoder, Form, Malformed};
-use crate::features::SHARD_MOVES;
+use crate::features::{PARALLEL_COPIES, SHARD_MOVES};
 use crate::record::CommandRecord;
 use crate::ring::RingStep;
 use record::{Known, Need};
@@ -164,6 +164,15 @@ impl Command {
                 feature: SHARD_MOVES,
                 place: "moving a tablet".to_owned(),
             });
+        }
+        if let Self::Moves(tables) = self {
+            let mut steps = tables.iter().flat_map(|table| &table.steps);
+            if steps.any(|step| matches!(step, MoveStep::Copied { .. })) {
+                needs.push(Need {
+                    feature: PARALLEL_COPIES,
+                    place: "copying a tablet to several replicas".to_owned(),
+                });
+            }
         }
         needs
     }

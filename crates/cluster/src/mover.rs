@@ -7,10 +7,10 @@
 //! |---|---|---|
 //! | `AllowWriteBothReadOld` | `WriteBothReadOld` | *passed* |
 //! | `WriteBothReadOld` | `Streaming` | *passed* |
-//! | `Streaming` | `WriteBothReadNew` | the new replica has copied what [`topology::fills`] says; it takes this step itself. Where nothing is to be copied, the leader does |
+//! | `Streaming` | `WriteBothReadNew` | those have copied whom [`topology::targets`] names. One alone takes this step itself; where several copy, each says that it has ([`MoveStep::Copied`]), and the leader takes the step, as it does where nothing is to be copied |
 //! | `WriteBothReadNew` | `UseNew` | *passed*, by those that leave too |
 //! | `UseNew` | the end | *passed*, by those that leave too |
-//! | a stage before `WriteBothReadNew` | `CleanupTarget` | the new replica is down for [`ABANDON_AFTER`], is given up, or leaves |
+//! | a stage before `WriteBothReadNew` | `CleanupTarget` | a replica that is to copy is down for [`ABANDON_AFTER`], is given up, or leaves |
 //! | `CleanupTarget` | the end | *passed* |
 //!
 //! A stage has *passed* when no request goes on that was begun before it: every member that answers has taken the stage over and has ended its older requests, and
@@ -33,7 +33,7 @@ use std::time::Duration;
 use stdx::planted::{self, Bug};
 use topology::{
     DatacenterNumber, Fill, HostId, Locality, MoveStep, NodeNumber, NodeState, Replica, ReplicaList, Stage, Tablet,
-    TabletId, TabletMap, TooFewSources, Transition, fills,
+    TabletId, TabletMap, TooFewSources, Transition, fills, targets,
 };
 use types::Token;
 
@@ -57,6 +57,8 @@ pub struct Copy {
     pub to: Token,
     /// The shard of this node that gets it.
     pub shard: u16,
+    /// Whether the node is a replica already, and keeps what it has; else the tablet is awaited there.
+    pub is_replica: bool,
     /// The replicas that have it: all that each of them has is copied.
     pub sources: Vec<(Peer, u16)>,
     /// Names the attempt: the version in which the stage began.
@@ -129,6 +131,11 @@ impl Metadata {
             node.is_some_and(|node| node.state.serves_reads() && !self.topology.is_lost(node) && is_live(node.host_id))
         };
         fills(tablet.replicas, &transition.next, datacenter, is_readable)
+    }
+
+    /// The replicas that must copy before the next replicas of a tablet are read.
+    fn targets_of(&self, locality: &Locality, tablet: &Tablet<'_>, transition: &Transition) -> ReplicaList {
+        targets(tablet.replicas, &transition.next, |node| locality.datacenter(node))
     }
 
     /// What has a replica of a tablet on another node.
@@ -301,16 +308,15 @@ impl Cluster {
             version,
             stage,
         };
-        let is_new = |replica: &&Replica| tablet.replicas.iter().all(|old| old.node != replica.node);
-        let mut new = transition.next.iter().filter(is_new);
-        if stage.may_be_abandoned() && new.any(|replica| self.is_hopeless(metadata, replica.node)) {
-            return Ok(Some(advance(Stage::CleanupTarget)));
-        }
-        if stage == Stage::Streaming {
-            // What is to be copied does not depend on who answers; whether it can be does.
-            let fills = metadata.fills_of(locality, tablet, transition, |_| true);
-            let is_nothing = fills.is_ok_and(|fills| fills.is_empty());
-            return Ok(is_nothing.then(|| advance(Stage::WriteBothReadNew)));
+        if stage.may_be_abandoned() {
+            let targets = metadata.targets_of(locality, tablet, transition);
+            if targets.iter().any(|replica| self.is_hopeless(metadata, replica.node)) {
+                return Ok(Some(advance(Stage::CleanupTarget)));
+            }
+            if stage == Stage::Streaming {
+                let have_all = targets.iter().all(|replica| transition.copied.contains(&replica.node));
+                return Ok(have_all.then(|| advance(Stage::WriteBothReadNew)));
+            }
         }
         let is_left = |replica: &&Replica| transition.next.iter().all(|next| next.node != replica.node);
         let mut leaving: Vec<NodeNumber> = Vec::new();
@@ -546,6 +552,7 @@ impl Cluster {
                 after: fill.after,
                 to: fill.to,
                 shard: fill.fill.target.shard,
+                is_replica: !fill.is_new,
                 sources: sources.clone(),
                 version,
             };
@@ -637,6 +644,7 @@ impl Cluster {
             after,
             to,
             shard: fill.target.shard % self.config.shards.max(1),
+            is_replica: tablet.replicas.iter().any(|replica| replica.node == me),
             sources: fill.sources.iter().filter_map(source).collect(),
             version,
         })
@@ -645,20 +653,35 @@ impl Cluster {
     /// Has the group know what this node has copied.
     async fn say_copied(&self) {
         let metadata = self.metadata();
-        let is_open = |(table, tablet, version): &CopyId| {
-            let map = metadata.tablets.get(table);
-            let transition = map
-                .and_then(|map| map.tablet(*tablet))
-                .and_then(|tablet| tablet.transition);
-            transition.is_some_and(|t| t.version == *version && t.stage == Stage::Streaming)
+        let me = metadata.topology.number(self.config.host_id);
+        let (Some(me), Some(locality)) = (me, Locality::new(&metadata.topology, self.config.host_id)) else {
+            return;
         };
-        self.copies.done.borrow_mut().retain(is_open);
+        let open = |(table, tablet, version): &CopyId| {
+            let tablet = metadata.tablets.get(table)?.tablet(*tablet)?;
+            let now = tablet.transition?;
+            let is_open = now.version == *version && now.stage == Stage::Streaming;
+            is_open.then_some((tablet, now))
+        };
+        self.copies.done.borrow_mut().retain(|id| open(id).is_some());
         let mut steps: BTreeMap<TableId, Vec<MoveStep>> = BTreeMap::new();
-        for (table, tablet, version) in self.copies.done.borrow().iter() {
-            steps.entry(*table).or_default().push(MoveStep::Advance {
-                tablet: *tablet,
-                version: *version,
-                stage: Stage::WriteBothReadNew,
+        for id in self.copies.done.borrow().iter() {
+            let (table, tablet, version) = *id;
+            let Some((moving, transition)) = open(id).filter(|(_, now)| !now.copied.contains(&me)) else {
+                continue;
+            };
+            let is_alone = metadata.targets_of(&locality, &moving, transition).len() == 1;
+            steps.entry(table).or_default().push(match is_alone {
+                true => MoveStep::Advance {
+                    tablet,
+                    version,
+                    stage: Stage::WriteBothReadNew,
+                },
+                false => MoveStep::Copied {
+                    tablet,
+                    version,
+                    node: me,
+                },
             });
         }
         if steps.is_empty() {

@@ -11,8 +11,9 @@ use schema::TableId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use topology::{
-    Deviation, HostId, Limits, MoveStep, NodeInput, NodeNumber, NodeState, Options, Replica, ReplicaList, Replication,
-    Role, Step, TABLET_RESIZES, TABLETS_MAX, TableInput, TabletChange, TabletEdit, TabletId, UnmetReason, plan,
+    Deviation, HostId, Limits, Locality, MoveStep, NodeInput, NodeNumber, NodeState, Options, PARALLEL_COPIES, Replica,
+    ReplicaList, Replication, Role, Step, TABLET_RESIZES, TABLETS_MAX, TableInput, TabletChange, TabletEdit, TabletId,
+    UnmetReason, plan, targets,
 };
 
 /// The part of its disk that a node may fill by receiving tablets: a little less than where nodes refuse data unless they are told otherwise.
@@ -86,6 +87,9 @@ impl Metadata {
         };
         let plan = plan(&self.topology, &nodes, &tables, limits, &options);
         let mut steps = Steps::default();
+        let mut held_back = BTreeSet::new();
+        let may_copy_together = self.topology.enabled_features().contains(PARALLEL_COPIES);
+        let may_remove = |table: TableId, tablet, from| may_copy_together || !self.must_copy(table, tablet, from);
         for step in &plan.steps {
             let (table, tablet, from, to) = match *step {
                 Step::Move {
@@ -101,7 +105,13 @@ impl Metadata {
                     to,
                 } => (table, tablet, Some(lost), Some(to)),
                 Step::Add { table, tablet, to } => (table, tablet, None, Some(to)),
-                Step::Remove { table, tablet, from } => (table, tablet, Some(from), None),
+                Step::Remove { table, tablet, from } => {
+                    if !may_remove(ids[table], tablet, from) {
+                        held_back.insert(ids[table]);
+                        continue;
+                    }
+                    (table, tablet, Some(from), None)
+                }
                 Step::Shard {
                     table,
                     tablet,
@@ -128,6 +138,12 @@ impl Metadata {
             wanted: plan.wanted.iter().map(|(table, count)| (ids[*table], *count)).collect(),
             deviations: [plan.bytes_before, plan.load_before],
         };
+        for table in held_back {
+            planned.lacks.push(format!(
+                "tablets of table {} lose a copy when feature '{PARALLEL_COPIES}' is enabled: upgrade all nodes",
+                self.table_name(table)
+            ));
+        }
         for missing in &plan.unmet {
             let table = self.table_name(ids[missing.table]);
             let why = format!("{} tablets of table {table}: {}", missing.tablets, missing.reason);
@@ -139,6 +155,18 @@ impl Metadata {
             planned.lacks.push(why);
         }
         planned
+    }
+
+    /// Whether replicas that stay must copy before one goes.
+    fn must_copy(&self, table: TableId, tablet: TabletId, from: Replica) -> bool {
+        let now = self.tablets.get(&table).and_then(|map| map.tablet(tablet));
+        let member = self.topology.members().next();
+        let locality = member.and_then(|node| Locality::new(&self.topology, node.host_id));
+        let (Some(now), Some(locality)) = (now, locality) else {
+            return false;
+        };
+        let next: ReplicaList = now.replicas.iter().filter(|r| r.node != from.node).copied().collect();
+        !targets(now.replicas, &next, |node| locality.datacenter(node)).is_empty()
     }
 
     fn node_inputs(&self, situation: &Situation) -> Vec<NodeInput> {

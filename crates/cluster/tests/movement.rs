@@ -39,16 +39,24 @@ fn wanted(from: usize, to: usize) -> NodeMove {
 fn replicas(sea: &Sea, by: usize) -> Option<Vec<usize>> {
     let metadata = sea.cluster(by).metadata();
     let tablet = metadata.tablets.get(&TABLE)?.tablet_of(Token(0));
+    tablet.transition.is_none().then(|| numbers(sea, tablet.replicas))
+}
+
+/// The numbers of the nodes that have the replicas after the move.
+fn next_replicas(sea: &Sea) -> Vec<usize> {
+    let metadata = sea.cluster(0).metadata();
+    let tablet = metadata.tablets[&TABLE].tablet_of(Token(0));
+    numbers(sea, &tablet.transition.expect("it moves").next)
+}
+
+fn numbers(sea: &Sea, replicas: &[Replica]) -> Vec<usize> {
+    let metadata = sea.cluster(0).metadata();
     let number = |replica: &Replica| {
         let host_id = metadata.topology.numbered(replica.node).expect("a member").host_id;
-        (0..sea.nodes.len())
-            .find(|number| host(*number) == host_id)
-            .expect("one of these")
+        let mut all = 0..sea.nodes.len();
+        all.find(|number| host(*number) == host_id).expect("one of these")
     };
-    tablet
-        .transition
-        .is_none()
-        .then(|| tablet.replicas.iter().map(number).collect())
+    replicas.iter().map(number).collect()
 }
 
 fn stage(sea: &Sea, by: usize) -> Option<Stage> {
@@ -244,6 +252,103 @@ fn a_decommission_goes_on_after_any_node_was_killed() {
         sea.sim.run_for(SECOND);
         sea.restart(killed);
         assert_eq!(after_leaving(&mut sea, 2, 0), [0, 1, 3], "seed {seed}");
+    }
+}
+
+/// Who has copied from whom, as a replica that stays.
+fn repaired_from(sea: &Sea, number: usize) -> Vec<Uuid> {
+    let copied = sea.nodes[number].seen.copied.borrow();
+    let of_replica = copied.iter().filter(|copy| copy.is_replica);
+    of_replica
+        .flat_map(|copy| copy.sources.iter().map(|(peer, _)| peer.host_id))
+        .collect()
+}
+
+#[test]
+fn replicas_that_stay_copy_each_other_before_one_of_three_goes() {
+    let mut sea = with_table(850, 3, &[0, 1, 2]);
+    for seen in sea.nodes.iter().map(|node| &node.seen) {
+        seen.copies_that_fail.set(u32::MAX);
+    }
+    sea.replicate("system", 2);
+    sea.sim.run_for(10 * SECOND);
+    assert_eq!(
+        stage(&sea, 0),
+        Some(Stage::Streaming),
+        "a write may be on one alone of those that stay"
+    );
+    let stay = next_replicas(&sea);
+    // One of both has copied.
+    sea.nodes[stay[0]].seen.copies_that_fail.set(0);
+    sea.sim.run_for(10 * SECOND);
+    assert_eq!(stage(&sea, 0), Some(Stage::Streaming), "one of both has not copied yet");
+    sea.nodes[stay[1]].seen.copies_that_fail.set(0);
+    sea.sim.run_for(10 * SECOND);
+    assert_eq!(replicas(&sea, 0), Some(stay.clone()));
+    for number in stay {
+        let sources = repaired_from(&sea, number);
+        assert_eq!(sources.len(), 1, "with its own, two of three have each write");
+        assert_ne!(sources, [host(number).0]);
+    }
+}
+
+#[test]
+fn fewer_replicas_wait_for_one_that_stays_and_is_down_and_the_tablet_is_as_before_meanwhile() {
+    let mut sea = with_table(851, 3, &[0, 1, 2]);
+    for seen in sea.nodes.iter().map(|node| &node.seen) {
+        seen.copies_that_fail.set(u32::MAX);
+    }
+    sea.replicate("system", 2);
+    sea.sim.run_for(5 * SECOND);
+    let down = next_replicas(&sea)[1];
+    let by = (down + 1) % 3;
+    sea.crash(down, CrashKind::Kill);
+    sea.sim.run_for(60 * SECOND);
+    assert_eq!(
+        replicas(&sea, by),
+        Some(vec![0, 1, 2]),
+        "it is abandoned, and does not begin again"
+    );
+    for seen in sea.nodes.iter().map(|node| &node.seen) {
+        seen.copies_that_fail.set(0);
+    }
+    sea.restart(down);
+    sea.expect("two replicas", |views| {
+        let has_two = |view: &std::rc::Rc<cluster::Cluster>| {
+            let metadata = view.metadata();
+            let tablet = metadata.tablets[&TABLE].tablet_of(Token(0));
+            tablet.transition.is_none() && tablet.replicas.len() == 2
+        };
+        views.len() == 3 && views.iter().all(has_two)
+    });
+}
+
+#[test]
+fn fewer_replicas_are_reached_after_any_node_was_killed_at_any_moment() {
+    for seed in 0..18_u64 {
+        let mut sea = with_table(860 + seed, 3, &[0, 1, 2]);
+        sea.expect_voters(3);
+        sea.replicate("system", 2);
+        sea.sim.run_for(Duration::from_millis(seed / 3 * 14));
+        let killed = usize::try_from(seed % 3).expect("three nodes");
+        sea.crash(killed, CrashKind::Kill);
+        sea.sim.run_for(SECOND);
+        sea.restart(killed);
+        sea.expect(&format!("two replicas are left (seed {seed})"), |views| {
+            let has_two = |view: &std::rc::Rc<cluster::Cluster>| {
+                let metadata = view.metadata();
+                let tablet = metadata.tablets[&TABLE].tablet_of(Token(0));
+                tablet.transition.is_none() && tablet.replicas.len() == 2
+            };
+            views.len() == 3 && views.iter().all(has_two)
+        });
+        let stay = replicas(&sea, 0).expect("nothing moves");
+        for number in &stay {
+            assert!(
+                !repaired_from(&sea, *number).is_empty(),
+                "node {number} has not copied (seed {seed})"
+            );
+        }
     }
 }
 

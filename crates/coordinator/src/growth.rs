@@ -14,7 +14,7 @@ use mutation::{Addressed, Mutation};
 use replica::TableStore;
 use schema::TableId;
 use smallvec::SmallVec;
-use topology::{Consistency, DiskLevel, NodeNumber, NodeState, Replica, ReplicaCounts, Requirement};
+use topology::{Consistency, Counts, DiskLevel, NodeNumber, NodeState, Replica, Requirement};
 
 use crate::error::Tally;
 use crate::message::{Malformed, decode_mutations, is_repair};
@@ -111,7 +111,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// How many replicas take a write, by datacenter, and whether these suffice.
+    /// How many replicas take a write, and whether these suffice.
     ///
     /// # Errors
     /// `Unavailable` when too few live or take writes; `DiskFull` when enough do, and the disks of too many are full.
@@ -121,15 +121,15 @@ impl Coordinator {
         requirement: &Requirement,
         (replicas, grows): (impl Iterator<Item = Replica>, bool),
         kind: WriteKind,
-    ) -> Result<ReplicaCounts, CoordinatorError> {
-        let (mut live, mut with_full) = (ReplicaCounts::default(), ReplicaCounts::default());
+    ) -> Result<Counts, CoordinatorError> {
+        let (mut live, mut with_full) = (Counts::default(), Counts::default());
         let mut full: SmallVec<[Replica; 3]> = SmallVec::new();
         for replica in replicas.filter(|replica| self.takes_writes(replica.node)) {
             let datacenter = view.locality.datacenter(replica.node);
-            with_full.add(datacenter, 1);
+            with_full.add(requirement, replica.node, datacenter);
             match grows && !self.takes_growth(replica.node) {
                 true => full.push(replica),
-                false => live.add(datacenter, 1),
+                false => live.add(requirement, replica.node, datacenter),
             }
         }
         let Err(unavailable) = requirement.is_sufficient(&live) else {

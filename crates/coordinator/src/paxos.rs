@@ -26,7 +26,7 @@ use runtime::{Instant, StopPoint};
 use smallvec::SmallVec;
 use stdx::planted::{self, Bug};
 use stdx::probe::Answered;
-use topology::{Acks, Consistency, ReadTargets, Replica, ReplicaCounts, Requirement, WriteTargets};
+use topology::{Acks, Consistency, Counts, ReadTargets, Replica, Requirement, WriteTargets};
 use types::Token;
 use types::token::token_of;
 
@@ -147,23 +147,19 @@ impl Coordinator {
         let tablet = route.map.tablet_of(token);
         let local = view.locality.local_datacenter();
         let targets = WriteTargets::new(&tablet);
-        let pending = ReplicaCounts::of(&targets.pending, &view.locality, |_| true);
-        let requirement = route
-            .requirement(request.serial, &tablet, &view.locality)
-            .with_pending(&pending);
+        let requirement = route.write_requirement(request.serial, &tablet, &view.locality);
         let liveness = self.liveness.borrow();
         let best = ReadTargets::new(&tablet, token, &view.locality, &liveness);
         let more = targets.pending.iter().filter(|r| liveness.is_live(r.node));
         let is_asked = |r: &&Replica| !requirement.is_local() || view.locality.datacenter(r.node) == local;
         let replicas: SmallVec<[Replica; 6]> = best.live().iter().chain(more).filter(is_asked).copied().collect();
-        let live = ReplicaCounts::of(&replicas, &view.locality, |_| true);
         requirement
-            .is_sufficient(&live)
+            .is_sufficient(&requirement.count(replicas.iter().copied(), &view.locality))
             .inspect_err(|_| self.count(|m| m.unavailable += 1))?;
-        let mut acks = Acks::new(requirement.clone(), ReplicaCounts::default());
+        let mut acks = Acks::new(requirement.clone(), Counts::default());
         let is_not_enough = |r: &&Replica| {
             let before = acks.is_satisfied();
-            acks.ack(view.locality.datacenter(r.node));
+            acks.ack(r.node, view.locality.datacenter(r.node));
             !before
         };
         let quorum = replicas.iter().take_while(is_not_enough).count();
@@ -207,10 +203,11 @@ fn shortfall(reasons: &[String]) -> QuorumShortfall {
 }
 
 fn tally(acks: &Acks) -> Tally {
+    let (received, block_for) = acks.tally();
     Tally {
         consistency: acks.requirement().consistency(),
-        received: acks.received(),
-        block_for: acks.requirement().block_for(),
+        received,
+        block_for,
     }
 }
 
@@ -374,7 +371,8 @@ impl<'r> Attempt<'r> {
         mut take: impl FnMut(usize, PaxosAnswer),
     ) -> Result<(), QuorumShortfall> {
         let replicas = self.group.replicas.clone();
-        let possible = ReplicaCounts::of(&replicas, &self.group.view.locality, |_| true);
+        let requirement = &self.group.requirement;
+        let possible = requirement.count(replicas.iter().copied(), &self.group.view.locality);
         let mut acks = Acks::new(self.group.requirement.clone(), possible);
         let mut answered = Answered::default();
         let deadline = self.request.deadline;
@@ -398,7 +396,7 @@ impl<'r> Attempt<'r> {
         let mut reasons: Vec<String> = Vec::new();
         while !acks.is_satisfied() {
             let until = if all_are_asked { deadline } else { more_at.min(deadline) };
-            let wanted = quorum.saturating_sub(usize::from(acks.received()));
+            let wanted = quorum.saturating_sub(usize::from(acks.answers()));
             let Some((replica, outcome, at)) = asking.next(until, wanted).await else {
                 self.last_tally = tally(&acks);
                 if all_are_asked || runtime::now() >= deadline {
@@ -419,7 +417,7 @@ impl<'r> Attempt<'r> {
                     self.coordinator.answered_after(at.saturating_duration_since(began));
                     let number = replicas.iter().position(|other| *other == replica);
                     take(number.expect("it was asked"), answer);
-                    acks.ack(datacenter);
+                    acks.ack(replica.node, datacenter);
                     answered.add(replica);
                     continue;
                 }
@@ -433,7 +431,7 @@ impl<'r> Attempt<'r> {
                     reasons.push(error.about(&name));
                 }
             }
-            acks.fail(datacenter);
+            acks.fail(replica.node, datacenter);
             if acks.is_hopeless() {
                 self.last_tally = tally(&acks);
                 return Err(shortfall(&reasons));
@@ -695,11 +693,10 @@ impl<'r> Attempt<'r> {
         let route = view.route(self.request.table.id).expect("the table is in the view");
         let tablet = route.map.tablet_of(self.group.token);
         let targets = WriteTargets::new(&tablet);
-        let pending = ReplicaCounts::of(&targets.pending, &view.locality, |_| true);
-        let requirement = route.requirement(level, &tablet, &view.locality).with_pending(&pending);
+        let requirement = route.write_requirement(level, &tablet, &view.locality);
         let (live, dead): (Replicas, Replicas) = targets.all().partition(|r| coordinator.is_live(r.node));
         let (live, dead) = self.without_full(view, (live, dead), proposal, &requirement);
-        let counts = ReplicaCounts::of(&live, &view.locality, |_| true);
+        let counts = requirement.count(live.iter().copied(), &view.locality);
         let acks = (level, Acks::new(requirement, counts));
         let replicas = (&live[..], &dead[..], accepted);
         let learning = Learning::begin(
@@ -731,7 +728,7 @@ impl<'r> Attempt<'r> {
         let (with_room, full): (Replicas, Replicas) =
             live.iter().copied().partition(|r| coordinator.takes_growth(r.node));
         if requirement
-            .is_sufficient(&ReplicaCounts::of(&with_room, &view.locality, |_| true))
+            .is_sufficient(&requirement.count(with_room.iter().copied(), &view.locality))
             .is_ok()
         {
             dead.extend(full);

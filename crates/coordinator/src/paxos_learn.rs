@@ -226,11 +226,12 @@ impl Learning {
     fn unlearned(&self, state: &State) -> Unlearned {
         let silent = state.targets.iter().filter(|target| !target.is_settled);
         let without = silent.map(|target| target.replica).chain(state.missed.iter().copied());
+        let (received, block_for) = state.acks.tally();
         let error = CoordinatorError::WriteTimeout {
             tally: Tally {
                 consistency: self.level,
-                received: state.acks.received(),
-                block_for: state.acks.requirement().block_for(),
+                received,
+                block_for,
             },
             kind: WriteKind::Simple,
             missing: Coordinator::names(&self.view, without),
@@ -301,12 +302,12 @@ impl Learning {
         let datacenter = self.view.locality.datacenter(replica.node);
         match outcome {
             Ok(_) => {
-                state.acks.ack(datacenter);
+                state.acks.ack(replica.node, datacenter);
                 state.answered.add(replica);
             }
             Err(error) => {
                 state.is_stale |= matches!(error, TargetError::Stale(_));
-                state.acks.fail(datacenter);
+                state.acks.fail(replica.node, datacenter);
                 self.missed(state, replica);
             }
         }

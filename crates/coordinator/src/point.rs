@@ -18,7 +18,7 @@ use schema::{Table, TableId, components};
 use smallvec::SmallVec;
 use stdx::planted::{self, Bug};
 use stdx::probe::{self, Answered};
-use topology::{Acks, Consistency, ReadTargets, Replica, ReplicaCounts, ReplicaList, Requirement};
+use topology::{Acks, Consistency, Counts, ReadTargets, Replica, ReplicaList, Requirement};
 use types::Token;
 use types::token::KeyHash;
 
@@ -92,14 +92,14 @@ impl Coordinator {
         if *replicas.first()? != self.this_replica(&view) {
             return None;
         }
-        let mut acks = Acks::new(requirement.clone(), ReplicaCounts::default());
+        let mut acks = Acks::new(requirement.clone(), Counts::default());
         let mut asked = 0;
         for replica in &replicas {
             if acks.is_satisfied() {
                 break;
             }
             let before = acks.received();
-            acks.ack(view.locality.datacenter(replica.node));
+            acks.ack(replica.node, view.locality.datacenter(replica.node));
             // One that does not count for the level is for the general way.
             if acks.received() == before {
                 return None;
@@ -202,8 +202,8 @@ impl Coordinator {
         };
         let mut body = command.encode();
         stamp.sign(&mut body);
-        let mut acks = Acks::new(read.requirement, ReplicaCounts::default());
-        acks.ack(read.view.locality.datacenter(read.view.me));
+        let mut acks = Acks::new(read.requirement, Counts::default());
+        acks.ack(read.view.me, read.view.locality.datacenter(read.view.me));
         let flight = Rc::new(PointFlight {
             coordinator: Rc::clone(self),
             view: read.view,
@@ -278,7 +278,9 @@ impl AnswerTaker for PointFlight {
         probe::step(|| format!("coordinator: Answer of {}", Coordinator::name(&self.view, replica)));
         match answer.map(digest_of_answer) {
             Ok(Some(digest)) if digest == self.digest || planted::is_planted(Bug::IgnoredDigest) => {
-                state.acks.ack(self.view.locality.datacenter(replica.node));
+                state
+                    .acks
+                    .ack(replica.node, self.view.locality.datacenter(replica.node));
                 state.answered.add(replica);
                 if !state.acks.is_satisfied() {
                     return;

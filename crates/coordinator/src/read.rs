@@ -22,7 +22,7 @@ use runtime::{Instant, ShardId};
 use schema::Table;
 use stdx::planted::{self, Bug};
 use stdx::probe::Answered;
-use topology::{Acks, Consistency, ReadTargets, Replica, ReplicaCounts, ReplicaList, Requirement};
+use topology::{Acks, Consistency, Counts, ReadTargets, Replica, ReplicaList, Requirement};
 use types::Token;
 use types::token::token_of;
 
@@ -109,7 +109,9 @@ impl ReplicatedRead {
         stretch: Stretch,
     ) -> Result<Self, CoordinatorError> {
         let read = Self::begin(coordinator, view, table, level, extent, now, stretch)?;
-        let live = ReplicaCounts::of(read.targets.live(), &view.locality, |_| true);
+        let live = read
+            .requirement
+            .count(read.targets.live().iter().copied(), &view.locality);
         read.requirement
             .is_sufficient(&live)
             .inspect_err(|_| coordinator.count(|m| m.unavailable += 1))?;
@@ -196,7 +198,9 @@ impl ReplicatedRead {
         self.targets = ReadTargets::new(&tablet, self.token, &self.view.locality, &liveness);
         self.requirement = route.requirement(self.level, &tablet, &self.view.locality);
         self.left = Some(extent);
-        let live = ReplicaCounts::of(self.targets.live(), &self.view.locality, |_| true);
+        let live = self
+            .requirement
+            .count(self.targets.live().iter().copied(), &self.view.locality);
         self.requirement
             .is_sufficient(&live)
             .inspect_err(|_| self.coordinator.count(|m| m.unavailable += 1))?;
@@ -356,14 +360,14 @@ impl ReplicatedRead {
 
     /// The replicas that are asked: the best that meet the level.
     fn chosen(&self) -> ReplicaList {
-        let mut acks = Acks::new(self.requirement.clone(), ReplicaCounts::default());
+        let mut acks = Acks::new(self.requirement.clone(), Counts::default());
         let mut chosen = ReplicaList::new();
         for replica in self.targets.live() {
             if acks.is_satisfied() {
                 break;
             }
             let before = acks.received();
-            acks.ack(self.view.locality.datacenter(replica.node));
+            acks.ack(replica.node, self.view.locality.datacenter(replica.node));
             if acks.received() > before {
                 chosen.push(*replica);
             }
@@ -436,7 +440,7 @@ impl ReplicatedRead {
             .copied()
             .collect();
         let mut outstanding: Vec<Replica> = chosen.to_vec();
-        let mut acks = Acks::new(self.requirement.clone(), ReplicaCounts::default());
+        let mut acks = Acks::new(self.requirement.clone(), Counts::default());
         let mut data: Option<(Replica, Answer)> = None;
         let mut digests: Vec<(Replica, Answer)> = Vec::new();
         let mut failures: Vec<(Replica, TargetError)> = Vec::new();
@@ -469,7 +473,7 @@ impl ReplicatedRead {
             self.note_answer(replica, &response);
             match self.answer(response) {
                 Ok(answer) => {
-                    acks.ack(self.view.locality.datacenter(replica.node));
+                    acks.ack(replica.node, self.view.locality.datacenter(replica.node));
                     if was_digest || data.is_some() {
                         let blocks = Vec::new();
                         digests.push((replica, Answer { blocks, ..answer }));
@@ -491,9 +495,9 @@ impl ReplicatedRead {
                         && let Some((again, _)) = digests.pop()
                     {
                         // Nobody is left but who sent a digest.
-                        acks = Acks::new(self.requirement.clone(), ReplicaCounts::default());
+                        acks = Acks::new(self.requirement.clone(), Counts::default());
                         for (other, _) in &digests {
-                            acks.ack(self.view.locality.datacenter(other.node));
+                            acks.ack(other.node, self.view.locality.datacenter(other.node));
                         }
                         self.send(&mut fan, again, self.command(extent, false));
                         outstanding.push(again);
@@ -597,7 +601,7 @@ impl ReplicatedRead {
                 outstanding.push(feed.replica);
             }
         }
-        let mut acks = Acks::new(self.requirement.clone(), ReplicaCounts::default());
+        let mut acks = Acks::new(self.requirement.clone(), Counts::default());
         while !outstanding.is_empty() {
             let Some((replica, response)) = fan.next(deadline).await else {
                 self.coordinator.count(|m| m.timeouts += 1);
@@ -607,7 +611,7 @@ impl ReplicatedRead {
             self.note_answer(replica, &response);
             match self.answer(response) {
                 Ok(answer) => {
-                    acks.ack(self.view.locality.datacenter(replica.node));
+                    acks.ack(replica.node, self.view.locality.datacenter(replica.node));
                     let at = self.feeds.iter().position(|feed| feed.replica == replica);
                     let at = at.expect("only feeds are asked");
                     let extent = self.feeds[at].left.take().expect("a feed is asked for what is left");

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use schema::TableId;
-use topology::{Consistency, Replica, ReplicaCounts, ReplicaList};
+use topology::{Consistency, Replica, ReplicaList};
 use types::Token;
 
 use crate::fence::Stamp;
@@ -64,7 +64,7 @@ impl Coordinator {
             let requirement = route.requirement(level, &tablet, &view.locality);
             let mut live: ReplicaList = tablet.read_replicas().into();
             live.retain(|replica| liveness.is_live(replica.node));
-            let counts = ReplicaCounts::of(&live, &view.locality, |_| true);
+            let counts = requirement.count(live.iter().copied(), &view.locality);
             requirement
                 .is_sufficient(&counts)
                 .inspect_err(|_| self.count(|m| m.unavailable += 1))?;

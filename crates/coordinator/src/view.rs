@@ -364,6 +364,30 @@ impl Route {
         )
     }
 
+    /// What a level needs of a write to a tablet: while it moves, of both of its sets of replicas.
+    #[inline]
+    #[must_use]
+    pub fn write_requirement(&self, level: Consistency, tablet: &Tablet<'_>, locality: &Locality) -> Requirement {
+        let requirement = self.requirement(level, tablet, locality);
+        match tablet.other_replicas() {
+            None => requirement,
+            Some(others) => self.of_both(requirement, tablet, others, locality),
+        }
+    }
+
+    #[cold]
+    fn of_both(
+        &self,
+        requirement: Requirement,
+        tablet: &Tablet<'_>,
+        others: &[Replica],
+        locality: &Locality,
+    ) -> Requirement {
+        let factors = self.factors.of_replicas(others, locality);
+        let other = Requirement::of(requirement.consistency(), &factors, locality.local_datacenter());
+        requirement.and(tablet.read_replicas(), other, others)
+    }
+
     /// What a level waits for, of tablets that have all their replicas.
     #[must_use]
     pub fn block_for(&self, level: Consistency, locality: &Locality) -> u16 {

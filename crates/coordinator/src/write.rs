@@ -17,7 +17,7 @@ use schema::TableId;
 use smallvec::{SmallVec, smallvec};
 use stdx::planted::{self, Bug};
 use stdx::probe::{self, Answered};
-use topology::{Acks, Consistency, DatacenterNumber, Replica, ReplicaCounts, WriteTargets};
+use topology::{Acks, Consistency, DatacenterNumber, Replica, WriteTargets};
 use types::Token;
 
 use crate::apply::apply_to;
@@ -62,10 +62,10 @@ impl Part {
     /// A replica has it. Whether that satisfies it.
     fn ack(&mut self, replica: Replica, datacenter: DatacenterNumber) -> bool {
         let before = self.is_satisfied();
-        self.acks.ack(datacenter);
+        self.acks.ack(replica.node, datacenter);
         self.answered.add(replica);
         if planted::is_planted(Bug::CountedTwice) {
-            self.acks.ack(datacenter);
+            self.acks.ack(replica.node, datacenter);
         }
         !before && self.is_satisfied()
     }
@@ -372,11 +372,7 @@ impl Coordinator {
         let route = view.route(mutation.table()).ok_or_else(unknown)?;
         let tablet = route.map.tablet_of(mutation.token());
         let targets = WriteTargets::new(&tablet);
-        let mut requirement = route.requirement(level, &tablet, &view.locality);
-        if !targets.pending.is_empty() {
-            let pending = ReplicaCounts::of(&targets.pending, &view.locality, |_| true);
-            requirement = requirement.with_pending(&pending);
-        }
+        let requirement = route.write_requirement(level, &tablet, &view.locality);
         let grows = self.grows(mutation.table(), &mutation.mutation());
         let live = self.require_live(view, &requirement, (targets.all(), grows), kind)?;
         let part = Part {
@@ -550,9 +546,9 @@ impl Write {
         let datacenter = self.view.locality.datacenter(replica.node);
         for number in &self.targets[at].numbers {
             let part = &mut self.parts[*number as usize];
-            if part.acks.fail(datacenter) && !part.is_satisfied() {
+            if part.acks.fail(replica.node, datacenter) && !part.is_satisfied() {
                 let is_known = self.outstanding == 0 && self.unknown.is_empty();
-                let did_nothing = is_known && self.parts.iter().all(|part| part.acks.received() == 0);
+                let did_nothing = is_known && self.parts.iter().all(|part| part.acks.answers() == 0);
                 let part = &self.parts[*number as usize];
                 let Manner { level, kind, .. } = self.manner;
                 let error = write_failure(&self.view, part, &self.failures, did_nothing, level, kind);
@@ -663,10 +659,11 @@ impl Write {
 }
 
 fn tally(part: &Part, consistency: Consistency) -> Tally {
+    let (received, block_for) = part.acks.tally();
     Tally {
         consistency,
-        received: part.acks.received(),
-        block_for: part.acks.requirement().block_for(),
+        received,
+        block_for,
     }
 }
 

@@ -1,9 +1,13 @@
 //! What this node copies of a tablet, or of a range of the token ring, that moves to it: of its table, and of what acceptors know of its partitions.
+//!
+//! A node that is a replica already and must have all that others have, because fewer replicas are to follow, is repaired with them instead: rows that it has are
+//! neither sent nor stored again. What acceptors know is copied there too: it is little.
 
 use std::rc::Rc;
 
 use ::cluster::{Copy, Discard};
 use query::Engine;
+use repair::{Mode, Participant};
 use replica::TokenRange;
 use rpc::Rpc;
 use runtime::ShardId;
@@ -13,12 +17,19 @@ use tasks::Origin;
 use types::Token;
 use uuid::Uuid;
 
-/// Copies what other nodes have of a tablet. When this returns Ok, all of it is durable and part of the tablet here. On shard 0.
+use crate::repairs::second;
+
+/// Brings what other nodes have of a tablet. When this returns Ok, all of it is durable and part of the tablet here. On shard 0.
 ///
 /// # Errors
 /// A sentence: from which node what could not be copied, and why.
 pub(crate) async fn copy(engine: &Rc<Engine>, copy: Copy) -> Result<(), String> {
-    copy_for(engine, copy, Purpose::Move).await.map(drop)
+    let purpose = if copy.is_replica {
+        Purpose::Complete
+    } else {
+        Purpose::Move
+    };
+    copy_for(engine, copy, purpose).await.map(drop)
 }
 
 /// Copies again what other nodes have of a range that this node is a replica of, as a part of a task. What is here stays, and is merged with it. The bytes that were copied.
@@ -34,6 +45,8 @@ pub(crate) async fn copy_again(engine: &Rc<Engine>, copy: Copy, task: Origin) ->
 enum Purpose {
     /// The range moves here.
     Move,
+    /// The node is a replica of the range, and may lack rows.
+    Complete,
     /// The node is a replica of the range, and an operator wants its data again.
     Rebuild(Origin),
 }
@@ -48,7 +61,10 @@ async fn copy_for(engine: &Rc<Engine>, copy: Copy, purpose: Purpose) -> Result<u
     runtime::submit_async_to(shard, move || async move {
         let mut bytes = 0;
         for table in kept {
-            bytes += copy_table(&copy, table, truncated_at, &purpose).await?;
+            bytes += match (&purpose, table == copy.table) {
+                (Purpose::Complete, true) => repair_with(&copy).await?,
+                _ => copy_table(&copy, table, truncated_at, &purpose).await?,
+            };
         }
         Ok(bytes)
     })
@@ -106,6 +122,7 @@ async fn copy_table(copy: &Copy, table: TableId, truncated_at: u64, purpose: &Pu
     // Where the range moves here, it is awaited already.
     let (origin, _guard) = match purpose {
         Purpose::Move => (&Origin::Node, None),
+        Purpose::Complete => (&Origin::Node, Some(store.rebuild(range))),
         Purpose::Rebuild(task) => (task, Some(store.rebuild(range))),
     };
     let task = streaming::kinds::stream_tablet(&engine.shard, &store, range, origin);
@@ -122,4 +139,33 @@ async fn copy_table(copy: &Copy, table: TableId, truncated_at: u64, purpose: &Pu
         pulled.sources.len()
     );
     Ok(pulled.bytes())
+}
+
+/// Makes the replica here equal to those that a copy is from, on the shard that has it. The bytes that came.
+async fn repair_with(copy: &Copy) -> Result<u64, String> {
+    let engine = Engine::local();
+    let (rpc, store) = (runtime::local::<Rpc>(), engine.shard.store(copy.table));
+    let rpc = rpc.ok_or_else(|| "this node has no connections to others".to_owned())?;
+    let store = store.ok_or_else(|| "the table was dropped".to_owned())?;
+    let range = TokenRange {
+        after: copy.after,
+        to: copy.to,
+    };
+    let participant = |(peer, shard): &(rpc::Peer, u16)| Participant {
+        peer: *peer,
+        shard: u32::from(*shard),
+    };
+    let request = repair::Request {
+        table: copy.table,
+        range,
+        others: copy.sources.iter().map(participant).collect(),
+        now: second(runtime::wall_clock_us()),
+        mode: Mode::Repair,
+        rest: 0,
+    };
+    let task = repair::kinds::repair_range(&engine.shard, &store, range, &Origin::Node);
+    let repaired = repair::repair(&rpc, &engine.shard, &request, &task).await;
+    task.end(&repaired);
+    let repaired = repaired.map_err(|e| e.to_string())?;
+    Ok(repaired.received_bytes)
 }

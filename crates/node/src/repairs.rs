@@ -189,7 +189,8 @@ async fn attempt_part(part: &Part, mode: Mode, rest: u32, origin: &Origin) -> Re
     Ok(repaired)
 }
 
-fn second(us: i64) -> u32 {
+/// The second since the epoch of a wall clock's microsecond.
+pub(crate) fn second(us: i64) -> u32 {
     u32::try_from(us / 1_000_000).unwrap_or(0)
 }
 

@@ -64,6 +64,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 stage: Stage::Streaming,
                 next,
                 version: 1,
+                copied: SmallVec::new(),
             }),
         }
     });

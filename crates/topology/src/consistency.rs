@@ -14,15 +14,16 @@
 //!
 //! Where datacenters do not count (SimpleStrategy), the quorums of datacenters are those of all copies, and LOCAL_ONE is ONE.
 //!
-//! While a tablet moves, every replica that it gains (a *pending* one) raises the need of a write by one, in its datacenter where
-//! datacenters count: whichever of the answers come from pending replicas, the old replicas have their quorum, and so have the new ones.
+//! While a tablet moves, a write must meet its level among the replicas that are read **and** among those of the other set (those after the move, or those
+//! before it; see [`Requirement::and`]). An answer of a replica that is in both counts in both. So an acknowledged write is on a quorum of either set, whichever
+//! replicas answered and whether the move ends or is abandoned.
 
 use std::fmt;
 
 use smallvec::SmallVec;
 use stdx::planted::{self, Bug};
 
-use crate::node::{DatacenterNumber, Locality};
+use crate::node::{DatacenterNumber, Locality, NodeNumber};
 use crate::replication::Replication;
 use crate::tablet_map::{Replica, Tablet};
 
@@ -116,6 +117,13 @@ impl ReplicaCounts {
         }
     }
 
+    /// Takes one from a datacenter's number.
+    fn remove(&mut self, datacenter: DatacenterNumber) {
+        if let Some((_, n)) = self.0.iter_mut().find(|(d, _)| *d == datacenter) {
+            *n = n.saturating_sub(1);
+        }
+    }
+
     /// A datacenter's number.
     #[inline]
     #[must_use]
@@ -182,7 +190,13 @@ impl Factors {
     /// The copies that one tablet has now, counted as these are: by datacenter or not.
     #[must_use]
     pub fn of_tablet(&self, tablet: &Tablet<'_>, locality: &Locality) -> Self {
-        let has = ReplicaCounts::of(tablet.read_replicas(), locality, |_| true);
+        self.of_replicas(tablet.read_replicas(), locality)
+    }
+
+    /// The copies that a tablet with these replicas has, counted as these are: by datacenter or not.
+    #[must_use]
+    pub fn of_replicas(&self, replicas: &[Replica], locality: &Locality) -> Self {
+        let has = ReplicaCounts::of(replicas, locality, |_| true);
         Self {
             total: has.total(),
             by_datacenter: if self.by_datacenter.is_empty() {
@@ -226,11 +240,102 @@ enum Need {
     Each(ReplicaCounts),
 }
 
+impl Need {
+    /// Where answers lack, how many there must be and how many there are.
+    #[inline]
+    fn shortage(&self, counts: &ReplicaCounts) -> Option<(Option<DatacenterNumber>, u16, u16)> {
+        let found = match self {
+            Self::Anywhere(need) => (None, *need, counts.total()),
+            Self::In(datacenter, need) => (Some(*datacenter), *need, counts.get(*datacenter)),
+            Self::Each(needs) => {
+                let of =
+                    |(datacenter, need): &(DatacenterNumber, u16)| (Some(*datacenter), *need, counts.get(*datacenter));
+                return needs.0.iter().map(of).find(|(_, need, count)| count < need);
+            }
+        };
+        (found.2 < found.1).then_some(found)
+    }
+
+    fn total(&self) -> u16 {
+        match self {
+            Self::Anywhere(need) | Self::In(_, need) => *need,
+            Self::Each(needs) => needs.total(),
+        }
+    }
+
+    /// Those of the answers that count.
+    fn counted(&self, received: &ReplicaCounts) -> u16 {
+        match self {
+            Self::In(datacenter, _) => received.get(*datacenter),
+            Self::Anywhere(_) | Self::Each(_) => received.total(),
+        }
+    }
+}
+
 /// How many answers a request needs, and from where.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Requirement {
     consistency: Consistency,
     need: Need,
+    /// What a write to a tablet that moves needs besides.
+    other: Option<Box<OtherSet>>,
+}
+
+/// The need among the replicas of a tablet that moves which are not the ones that are read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct OtherSet {
+    need: Need,
+    /// Whose answers count for it,
+    members: SmallVec<[NodeNumber; 6]>,
+    /// and whose for the first need.
+    read: SmallVec<[NodeNumber; 6]>,
+}
+
+/// Replicas, or their answers, counted as a requirement wants them: for each set of replicas in which it must be met. Made by [`Requirement::count`].
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Counts {
+    read: ReplicaCounts,
+    other: Option<Box<ReplicaCounts>>,
+}
+
+impl Counts {
+    /// Adds a replica.
+    #[inline]
+    pub fn add(&mut self, requirement: &Requirement, node: NodeNumber, datacenter: DatacenterNumber) {
+        match &requirement.other {
+            None => self.read.add(datacenter, 1),
+            Some(other) => self.add_by_set(other, node, datacenter),
+        }
+    }
+
+    #[cold]
+    fn add_by_set(&mut self, set: &OtherSet, node: NodeNumber, datacenter: DatacenterNumber) {
+        if set.read.contains(&node) {
+            self.read.add(datacenter, 1);
+        }
+        if set.members.contains(&node) {
+            self.other.get_or_insert_default().add(datacenter, 1);
+        }
+    }
+
+    fn remove(&mut self, requirement: &Requirement, node: NodeNumber, datacenter: DatacenterNumber) {
+        let other = requirement.other.as_deref();
+        if other.is_none_or(|set| set.read.contains(&node)) {
+            self.read.remove(datacenter);
+        }
+        if let Some(counts) = &mut self.other
+            && other.is_some_and(|set| set.members.contains(&node))
+        {
+            counts.remove(datacenter);
+        }
+    }
+
+    /// The shortage among those of the other set.
+    #[cold]
+    fn other_shortage(&self, set: &OtherSet) -> Option<(Option<DatacenterNumber>, u16, u16)> {
+        let none = ReplicaCounts::default();
+        set.need.shortage(self.other.as_deref().unwrap_or(&none))
+    }
 }
 
 fn quorum(factor: u16) -> u16 {
@@ -264,23 +369,34 @@ impl Requirement {
             | Consistency::LocalSerial
             | Consistency::EachQuorum => Need::Anywhere(quorum(factors.total)),
         };
-        Self { consistency, need }
+        Self {
+            consistency,
+            need,
+            other: None,
+        }
     }
 
-    /// What a write needs while its tablet gains these replicas.
+    /// What a write needs while its tablet moves: this among `read`, and `other` among `others`.
+    #[must_use]
+    pub fn and(mut self, read: &[Replica], other: Self, others: &[Replica]) -> Self {
+        let nodes = |replicas: &[Replica]| replicas.iter().map(|replica| replica.node).collect();
+        self.other = Some(Box::new(OtherSet {
+            need: other.need,
+            members: nodes(others),
+            read: nodes(read),
+        }));
+        self
+    }
+
+    /// Counts replicas.
     #[inline]
     #[must_use]
-    pub fn with_pending(mut self, pending: &ReplicaCounts) -> Self {
-        match &mut self.need {
-            Need::Anywhere(need) => *need += pending.total(),
-            Need::In(datacenter, need) => *need += pending.get(*datacenter),
-            Need::Each(needs) => {
-                for (datacenter, need) in &mut needs.0 {
-                    *need += pending.get(*datacenter);
-                }
-            }
+    pub fn count(&self, replicas: impl IntoIterator<Item = Replica>, locality: &Locality) -> Counts {
+        let mut counts = Counts::default();
+        for replica in replicas {
+            counts.add(self, replica.node, locality.datacenter(replica.node));
         }
-        self
+        counts
     }
 
     /// The level.
@@ -289,14 +405,11 @@ impl Requirement {
         self.consistency
     }
 
-    /// How many answers in all: what errors report as required.
+    /// How many answers in all: what errors report as required. Of a tablet that moves, among the replicas that are read.
     #[inline]
     #[must_use]
     pub fn block_for(&self) -> u16 {
-        match &self.need {
-            Need::Anywhere(need) | Need::In(_, need) => *need,
-            Need::Each(needs) => needs.total(),
-        }
+        self.need.total()
     }
 
     /// Whether only answers of the coordinator's datacenter count.
@@ -318,7 +431,7 @@ impl Requirement {
     /// # Errors
     /// The shortage, as drivers are told it.
     #[inline]
-    pub fn is_sufficient(&self, live: &ReplicaCounts) -> Result<(), Unavailable> {
+    pub fn is_sufficient(&self, live: &Counts) -> Result<(), Unavailable> {
         if self.hint_suffices() {
             return Ok(());
         }
@@ -334,17 +447,13 @@ impl Requirement {
     }
 
     /// Where answers lack, how many there must be and how many there are.
-    fn shortage(&self, counts: &ReplicaCounts) -> Option<(Option<DatacenterNumber>, u16, u16)> {
-        let found = match &self.need {
-            Need::Anywhere(need) => (None, *need, counts.total()),
-            Need::In(datacenter, need) => (Some(*datacenter), *need, counts.get(*datacenter)),
-            Need::Each(needs) => {
-                let of =
-                    |(datacenter, need): &(DatacenterNumber, u16)| (Some(*datacenter), *need, counts.get(*datacenter));
-                return needs.0.iter().map(of).find(|(_, need, count)| count < need);
-            }
-        };
-        (found.2 < found.1).then_some(found)
+    #[inline]
+    fn shortage(&self, counts: &Counts) -> Option<(Option<DatacenterNumber>, u16, u16)> {
+        let of_read = self.need.shortage(&counts.read);
+        match &self.other {
+            None => of_read,
+            Some(set) => of_read.or_else(|| counts.other_shortage(set)),
+        }
     }
 }
 
@@ -353,10 +462,11 @@ impl Requirement {
 pub struct Acks {
     requirement: Requirement,
     /// Replicas that may answer still, and those that have.
-    possible: ReplicaCounts,
-    received: ReplicaCounts,
+    possible: Counts,
+    received: Counts,
     /// Those are enough.
     is_satisfied: bool,
+    answers: u16,
     failed: u16,
 }
 
@@ -364,13 +474,14 @@ impl Acks {
     /// A request that was sent to these replicas.
     #[inline]
     #[must_use]
-    pub fn new(requirement: Requirement, contacted: ReplicaCounts) -> Self {
-        let received = ReplicaCounts::default();
+    pub fn new(requirement: Requirement, contacted: Counts) -> Self {
+        let received = Counts::default();
         Self {
             is_satisfied: requirement.shortage(&received).is_none(),
             requirement,
             possible: contacted,
             received,
+            answers: 0,
             failed: 0,
         }
     }
@@ -381,26 +492,20 @@ impl Acks {
         &self.requirement
     }
 
-    /// One more replica was contacted, as a speculative retry does.
-    pub fn contacted(&mut self, datacenter: DatacenterNumber) {
-        self.possible.add(datacenter, 1);
-    }
-
-    /// A replica of this datacenter answered. Returns whether this was the answer that completes the request.
+    /// A replica in this datacenter answered. Returns whether this was the answer that completes the request.
     #[inline]
-    pub fn ack(&mut self, datacenter: DatacenterNumber) -> bool {
+    pub fn ack(&mut self, node: NodeNumber, datacenter: DatacenterNumber) -> bool {
         let before = self.is_satisfied;
-        self.received.add(datacenter, 1);
+        self.received.add(&self.requirement, node, datacenter);
+        self.answers += 1;
         self.is_satisfied =
             before || self.requirement.shortage(&self.received).is_none() || planted::is_planted(Bug::SkippedQuorum);
         !before && self.is_satisfied
     }
 
-    /// A replica of this datacenter will not answer, or answered with an error. Returns whether the request cannot succeed any more.
-    pub fn fail(&mut self, datacenter: DatacenterNumber) -> bool {
-        if let Some((_, possible)) = self.possible.0.iter_mut().find(|(d, _)| *d == datacenter) {
-            *possible = possible.saturating_sub(1);
-        }
+    /// A replica in this datacenter will not answer, or answered with an error. Returns whether the request cannot succeed any more.
+    pub fn fail(&mut self, node: NodeNumber, datacenter: DatacenterNumber) -> bool {
+        self.possible.remove(&self.requirement, node, datacenter);
         self.failed += 1;
         self.is_hopeless()
     }
@@ -418,13 +523,33 @@ impl Acks {
         self.requirement.shortage(&self.possible).is_some()
     }
 
-    /// Answers that count: those that errors report as received.
+    /// Answers that count for the level, and how many it needs: what errors report. Of a tablet that moves, for the set of replicas that has not enough.
+    #[must_use]
+    pub fn tally(&self) -> (u16, u16) {
+        let Requirement { need, other, .. } = &self.requirement;
+        if let Some(set) = other
+            && need.shortage(&self.received.read).is_none()
+            && self.received.other_shortage(set).is_some()
+        {
+            let received = self.received.other.as_deref();
+            return (
+                received.map_or(0, |received| set.need.counted(received)),
+                set.need.total(),
+            );
+        }
+        (need.counted(&self.received.read), need.total())
+    }
+
+    /// Answers that count for the level among the replicas that are read.
     #[must_use]
     pub fn received(&self) -> u16 {
-        match &self.requirement.need {
-            Need::In(datacenter, _) => self.received.get(*datacenter),
-            Need::Anywhere(_) | Need::Each(_) => self.received.total(),
-        }
+        self.requirement.need.counted(&self.received.read)
+    }
+
+    /// All answers, those that count for nothing too.
+    #[must_use]
+    pub fn answers(&self) -> u16 {
+        self.answers
     }
 
     /// How many failed.

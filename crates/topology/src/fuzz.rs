@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use smallvec::SmallVec;
 use types::Token;
 
 use crate::codec;
@@ -36,6 +37,7 @@ fn change() -> TabletChange {
                 stage: Stage::AllowWriteBothReadOld,
                 next: replicas([4, 300]),
                 version: 8,
+                copied: SmallVec::from_slice(&[NodeNumber(300)]),
             }),
         }],
     }

@@ -41,10 +41,10 @@ pub use balance::{Deviation, Limits, NodeInput, Options, Plan, Role, Step, Table
 pub use clock::{ClockDoubt, ClockJudge, ClockLimits, ClockSample, ClockState, ClockVerdict};
 pub use codec::DecodeError;
 pub use command::{CommandError, TopologyCommand};
-pub use consistency::{Acks, Consistency, Factors, ReplicaCounts, Requirement, Unavailable};
+pub use consistency::{Acks, Consistency, Counts, Factors, ReplicaCounts, Requirement, Unavailable};
 pub use disk::{DiskLevel, DiskLimits, RECOVERY, Utilization};
 pub use failure_detector::{FailureDetector, FailureDetectorConfig, Message, Output, Status};
-pub use movement::{Fill, MoveStep, TABLET_MOVES, TooFewSources, fills};
+pub use movement::{Fill, MoveStep, PARALLEL_COPIES, TABLET_MOVES, TooFewSources, fills, targets};
 pub use node::{
     DatacenterNumber, HostId, Liveness, Locality, Location, Loss, NODES_MAX, Node, NodeNumber, NodeState, Proximity,
     TOKENS_PER_NODE_MAX, Topology,

@@ -10,15 +10,21 @@
 //!                 +----------------------+----------------+--> CleanupTarget ------------------End-> the replicas are the old ones
 //! ```
 //!
-//! **Why quorums meet.** Let a tablet have n old replicas, and let q(n) = n / 2 + 1. A write that a quorum acknowledged before stage `WriteBothReadOld` may be
-//! missing on n - q(n) of the old replicas. Writes since then wait for every pending replica besides the quorum ([`crate::WriteTargets`]). So only writes from
-//! before can be missing on the next replicas, and [`fills`] says what must be copied so that no quorum of the next replicas consists of such that lack one:
+//! **What an acknowledged write is on.** Let a tablet have n replicas, and let q(n) = n / 2 + 1. *A write that QUORUM acknowledged is on q(n) of them, at any time.*
+//! That any quorum of them has it is not enough: of three replicas that become two and then three again, a write would be on two, then on one, and then missed.
+//! Writes that are acknowledged while both sets are written to are on a quorum of both ([`crate::Requirement::and`]). The older ones may be missing on
+//! n - q(n) of the old replicas, and [`fills`] says what must be copied so that they are on q(m) of the m next ones:
 //!
-//! - A replica that takes the place of one that leaves copies that one. It then lacks what the other lacked, so as many replicas lack a write as before.
-//! - Any other new replica copies n - q(n) + 1 of the old replicas. One of them has the write.
-//! - When more replicas leave at once than quorums allow, every next replica copies so many.
+//! - A replica that takes the place of one that leaves copies that one. It then has what the other had, so as many have a write as before.
+//! - Any other new replica copies n - q(n) + 1 of the old replicas. One of them has the write, so it has everything: it is *complete*.
+//! - So a write is on q(n) + m - n of the next replicas, or more. Where that is less than q(m), which is when an odd number of replicas becomes a smaller even
+//!   one (or loses more), q(m) of the next replicas become complete: the new ones, and as many of those that stay as are needed.
 //!
-//! The same count is kept for each datacenter, because LOCAL_QUORUM counts there.
+//! Which replicas copy depends on the two sets alone. From whom they copy depends on who can be read.
+//!
+//! The same is kept for each datacenter, because LOCAL_QUORUM counts there.
+//!
+//! Where several copy, each is noted when it has ([`MoveStep::Copied`]), and the stage ends when all have.
 
 use smallvec::SmallVec;
 
@@ -29,6 +35,8 @@ use crate::tablet_map::{
 
 /// The feature of a cluster whose nodes all move tablets to other nodes.
 pub const TABLET_MOVES: &str = "tablet_moves";
+/// The feature of a cluster whose nodes all know of moves in which several replicas copy.
+pub const PARALLEL_COPIES: &str = "parallel_copies";
 
 /// One step of one tablet's move.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,6 +59,15 @@ pub enum MoveStep {
         /// The stage that it enters: the next one, or `CleanupTarget`.
         stage: Stage,
     },
+    /// A replica has copied what it was to copy, where several do. Only where all members know [`PARALLEL_COPIES`].
+    Copied {
+        /// The tablet.
+        tablet: TabletId,
+        /// The version in which its present stage began.
+        version: u64,
+        /// The replica's node.
+        node: NodeNumber,
+    },
     /// The move ends.
     End {
         /// The tablet.
@@ -65,7 +82,10 @@ impl MoveStep {
     #[must_use]
     pub fn tablet(&self) -> TabletId {
         match self {
-            Self::Begin { tablet, .. } | Self::Advance { tablet, .. } | Self::End { tablet, .. } => *tablet,
+            Self::Begin { tablet, .. }
+            | Self::Advance { tablet, .. }
+            | Self::Copied { tablet, .. }
+            | Self::End { tablet, .. } => *tablet,
         }
     }
 
@@ -84,6 +104,7 @@ impl MoveStep {
                     stage: Stage::AllowWriteBothReadOld,
                     next: next.clone(),
                     version,
+                    copied: SmallVec::new(),
                 };
                 fits.then(|| edit(tablet.replicas, Some(transition)))
             }
@@ -97,7 +118,22 @@ impl MoveStep {
                     stage: *stage,
                     next: now.next.clone(),
                     version,
+                    copied: SmallVec::new(),
                 };
+                Some(edit(tablet.replicas, Some(transition)))
+            }
+            Self::Copied {
+                version: began, node, ..
+            } => {
+                let is_awaited = |now: &&Transition| {
+                    now.version == *began && now.stage == Stage::Streaming && is_in(&now.next, *node)
+                };
+                let now = tablet
+                    .transition
+                    .filter(is_awaited)
+                    .filter(|now| !now.copied.contains(node))?;
+                let mut transition = now.clone();
+                transition.copied.push(*node);
                 Some(edit(tablet.replicas, Some(transition)))
             }
             Self::End { version: began, .. } => {
@@ -202,29 +238,61 @@ pub fn fills(
     datacenter: impl Fn(NodeNumber) -> DatacenterNumber,
     is_readable: impl Fn(NodeNumber) -> bool,
 ) -> Result<Vec<Fill>, TooFewSources> {
-    if old.is_empty() {
-        return Ok(Vec::new());
-    }
-    let is_in = |replicas: &[Replica], node| replicas.iter().any(|replica| replica.node == node);
+    let complete = completed(old, next, &datacenter);
     let mut leaving: ReplicaList = old.iter().filter(|r| !is_in(next, r.node)).copied().collect();
     leaving.retain(|replica| is_readable(replica.node));
-    let may_lack = quorums_meet(old, next, &datacenter);
     let mut all = Vec::new();
-    for target in next {
+    for target in targets(old, next, &datacenter) {
         let place = datacenter(target.node);
-        let is_new = !is_in(old, target.node);
         let replaced = leaving.iter().position(|replica| datacenter(replica.node) == place);
-        let sources = match replaced.filter(|_| is_new && may_lack) {
+        let sources = match replaced.filter(|_| complete.is_empty()) {
             Some(at) => SmallVec::from_slice(&[leaving.remove(at)]),
-            None if is_new || !may_lack => enough_of(old, *target, &datacenter, &is_readable)?,
-            None => continue,
+            None => enough_of(old, target, &datacenter, &is_readable)?,
         };
-        all.push(Fill {
-            target: *target,
-            sources,
-        });
+        all.push(Fill { target, sources });
     }
     Ok(all)
+}
+
+/// The next replicas that must copy before they are read, whoever can be read: [`fills`] has one entry for each.
+pub fn targets(old: &[Replica], next: &[Replica], datacenter: impl Fn(NodeNumber) -> DatacenterNumber) -> ReplicaList {
+    if old.is_empty() {
+        return ReplicaList::new();
+    }
+    let complete = completed(old, next, &datacenter);
+    let copies = |replica: &&Replica| !is_in(old, replica.node) || is_in(&complete, replica.node);
+    next.iter().filter(copies).copied().collect()
+}
+
+fn is_in(replicas: &[Replica], node: NodeNumber) -> bool {
+    replicas.iter().any(|replica| replica.node == node)
+}
+
+/// The next replicas that must have every write which a quorum of the old ones acknowledged, so that a quorum of the next has each; none where enough have it
+/// as it is. New replicas come before those that stay.
+fn completed(old: &[Replica], next: &[Replica], datacenter: &impl Fn(NodeNumber) -> DatacenterNumber) -> ReplicaList {
+    let mut complete = ReplicaList::new();
+    let (stay, new): (ReplicaList, ReplicaList) = next.iter().copied().partition(|replica| is_in(old, replica.node));
+    let mut complete_in = |place: Option<DatacenterNumber>| {
+        let is_here = |replica: &&Replica| place.is_none_or(|place| datacenter(replica.node) == place);
+        let [n, m] = [old, next].map(|replicas| replicas.iter().filter(is_here).count());
+        if n == 0 || quorum(n) + m >= quorum(m) + n {
+            return;
+        }
+        let has = complete.iter().filter(is_here).count();
+        let others = new.iter().chain(&stay).filter(is_here);
+        let more = others.filter(|replica| !is_in(&complete, replica.node)).copied();
+        let more: ReplicaList = more.take(quorum(m).saturating_sub(has)).collect();
+        complete.extend(more);
+    };
+    let mut places: SmallVec<[DatacenterNumber; 4]> = next.iter().map(|replica| datacenter(replica.node)).collect();
+    places.sort_unstable();
+    places.dedup();
+    for place in places {
+        complete_in(Some(place));
+    }
+    complete_in(None);
+    complete
 }
 
 /// How many of n replicas have to be read so that one of them has any write that a quorum acknowledged.
@@ -269,18 +337,6 @@ fn enough_of(
         });
     }
     Ok(sources)
-}
-
-/// Whether each quorum of the next replicas has one that has a write which a quorum of the old ones acknowledged, when as many of them lack it as of the old ones.
-fn quorums_meet(old: &[Replica], next: &[Replica], datacenter: &impl Fn(NodeNumber) -> DatacenterNumber) -> bool {
-    let places: SmallVec<[DatacenterNumber; 4]> = next.iter().map(|replica| datacenter(replica.node)).collect();
-    let meets = |n: usize, m: usize| m == 0 || quorum(m) > n - quorum(n.max(1)).min(n);
-    let in_place = |replicas: &[Replica], place| replicas.iter().filter(|r| datacenter(r.node) == place).count();
-    meets(old.len(), next.len())
-        && places.iter().all(|place| {
-            let before = in_place(old, *place);
-            before == 0 || meets(before, in_place(next, *place))
-        })
 }
 
 #[cfg(test)]
@@ -334,14 +390,26 @@ mod tests {
     }
 
     #[test]
-    fn fewer_replicas_copy_each_other_only_where_quorums_would_miss() {
-        assert_eq!(filled(&[1, 2, 3], &[1, 2], &[]), Ok(vec![]));
+    fn replicas_that_stay_copy_each_other_where_fewer_would_have_a_write_than_a_quorum_of_them() {
+        assert_eq!(filled(&[1, 2, 3], &[1, 2], &[]), Ok(vec![(1, vec![2]), (2, vec![1])]));
         assert_eq!(filled(&[1, 2], &[1], &[]), Ok(vec![]));
         assert_eq!(filled(&[1, 2, 3], &[1], &[]), Ok(vec![(1, vec![2])]));
+        assert_eq!(filled(&[1, 2, 3, 4], &[1, 2, 3], &[]), Ok(vec![]));
         assert_eq!(
-            filled(&[1, 2, 3, 4, 5], &[1, 2, 3], &[]),
+            filled(&[1, 2, 3, 4, 5], &[1, 2, 3, 4], &[]),
             Ok(vec![(1, vec![2, 3]), (2, vec![1, 3]), (3, vec![1, 2])])
         );
+        // Of a quorum of four of six, one may be left.
+        assert_eq!(
+            filled(&[1, 2, 3, 11, 12, 13], &[1, 2, 3], &[]),
+            Ok(vec![(1, vec![2, 3]), (2, vec![1, 3])])
+        );
+    }
+
+    #[test]
+    fn who_copies_does_not_depend_on_who_can_be_read() {
+        assert_eq!(filled(&[1, 2, 3], &[1, 2], &[3]), Ok(vec![(1, vec![2]), (2, vec![1])]));
+        assert_eq!(filled(&[1, 2, 3], &[1, 2], &[2]), Ok(vec![(1, vec![3]), (2, vec![1])]));
     }
 
     #[test]
@@ -357,40 +425,87 @@ mod tests {
         );
     }
 
-    /// Every write that a quorum of the old replicas acknowledged is on some replica of every quorum of the next ones, for all small cases and whatever set has it.
-    #[test]
-    fn a_quorum_of_the_next_replicas_always_has_what_a_quorum_of_the_old_ones_acknowledged() {
-        let subsets = |nodes: &[u16], size: usize| -> Vec<Vec<u16>> {
-            let all = 0..1_u32 << nodes.len();
-            let chosen = all.filter(|set| set.count_ones() as usize == size);
-            let pick = |set: u32| {
-                (0..nodes.len())
-                    .filter(|i| set >> i & 1 == 1)
-                    .map(|i| nodes[i])
-                    .collect()
-            };
-            chosen.map(pick).collect()
+    fn subsets(nodes: &[u16], size: usize) -> Vec<Vec<u16>> {
+        let all = 0..1_u32 << nodes.len();
+        let chosen = all.filter(|set| set.count_ones() as usize == size);
+        let pick = |set: u32| {
+            let chosen = (0..nodes.len()).filter(|i| set >> i & 1 == 1);
+            chosen.map(|i| nodes[i]).collect()
         };
-        for old_count in 1..=5_u16 {
+        chosen.map(pick).collect()
+    }
+
+    /// Those of the next replicas that have a write of these holders.
+    fn have(fills: &[(u16, Vec<u16>)], next: &[u16], holders: &[u16]) -> Vec<u16> {
+        let has = |node: &&u16| {
+            let mut copies = fills.iter().filter(|(target, _)| target == *node);
+            holders.contains(node) || copies.any(|(_, sources)| sources.iter().any(|source| holders.contains(source)))
+        };
+        next.iter().filter(has).copied().collect()
+    }
+
+    /// By induction, then, nothing that was acknowledged is missed after any number of moves.
+    #[test]
+    fn a_write_on_a_quorum_of_the_old_replicas_is_on_a_quorum_of_the_next_ones() {
+        for old_count in 1..=6_u16 {
             for kept in 0..=old_count {
                 for added in 0..=4_u16 {
                     let old: Vec<u16> = (1..=old_count).collect();
                     let next: Vec<u16> = (1..=kept).chain(6..6 + added).collect();
+                    if next.is_empty() || old == next || old.contains(&6) && next.contains(&6) {
+                        continue;
+                    }
+                    let lost = (kept + 1..=old_count).map(|node| vec![node]).chain([vec![]]);
+                    for lost in lost {
+                        let Ok(fills) = filled(&old, &next, &lost) else {
+                            continue;
+                        };
+                        for holders in subsets(&old, quorum(old.len())) {
+                            let count = have(&fills, &next, &holders).len();
+                            assert!(
+                                count >= quorum(next.len()),
+                                "{old:?} to {next:?} without {lost:?}: {holders:?} had it, {count} have it"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// As above, for QUORUM and LOCAL_QUORUM in two datacenters.
+    #[test]
+    fn the_quorums_of_each_datacenter_are_kept_too() {
+        let set = |[first, second]: [std::ops::Range<u16>; 2]| -> Vec<u16> { first.chain(second).collect() };
+        let in_place =
+            |nodes: &[u16], place: u16| nodes.iter().filter(|n| *n / 10 == place).copied().collect::<Vec<_>>();
+        let sizes = |max: u16| (0..=max).flat_map(move |a| (0..=max).map(move |b| (a, b)));
+        for (old_first, old_second) in sizes(3).filter(|(a, b)| a + b > 0) {
+            for (kept_first, kept_second) in sizes(3).filter(|(a, b)| *a <= old_first && *b <= old_second) {
+                for (new_first, new_second) in sizes(2) {
+                    let old = set([0..old_first, 10..10 + old_second]);
+                    let kept = set([0..kept_first, 10..10 + kept_second]);
+                    let added = set([5..5 + new_first, 15..15 + new_second]);
+                    let next: Vec<u16> = kept.into_iter().chain(added).collect();
                     if next.is_empty() || old == next {
                         continue;
                     }
                     let fills = filled(&old, &next, &[]).expect("all can be read");
                     for holders in subsets(&old, quorum(old.len())) {
-                        let has = |node: u16| {
-                            let copies = fills.iter().filter(|(target, _)| *target == node);
-                            holders.contains(&node)
-                                || copies
-                                    .flat_map(|(_, sources)| sources)
-                                    .any(|source| holders.contains(source))
-                        };
-                        for readers in subsets(&next, quorum(next.len())) {
-                            let found = readers.iter().any(|node| has(*node));
-                            assert!(found, "{old:?} to {next:?}: {holders:?} have it, {readers:?} are read");
+                        let count = have(&fills, &next, &holders).len();
+                        assert!(count >= quorum(next.len()), "{old:?} to {next:?}: {holders:?}");
+                    }
+                    for place in [0, 1] {
+                        let (old_here, next_here) = (in_place(&old, place), in_place(&next, place));
+                        if old_here.is_empty() || next_here.is_empty() {
+                            continue;
+                        }
+                        for holders in subsets(&old_here, quorum(old_here.len())) {
+                            let count = have(&fills, &next_here, &holders).len();
+                            assert!(
+                                count >= quorum(next_here.len()),
+                                "{old:?} to {next:?}: {holders:?} in {place}"
+                            );
                         }
                     }
                 }
@@ -456,6 +571,50 @@ mod tests {
             assert_eq!(map.step(20, &[MoveStep::Advance { tablet, version, stage }]), Ok(may));
             assert_eq!(map.step(21, &[MoveStep::End { tablet, version: 20 }]), Ok(may));
         }
+    }
+
+    #[test]
+    fn it_is_noted_who_has_copied_until_the_stage_ends() {
+        let mut map = map();
+        let tablet = TabletId(0);
+        let copied = |version, node| MoveStep::Copied {
+            tablet,
+            version,
+            node: NodeNumber(node),
+        };
+        let who = |map: &TabletMap| {
+            let transition = map.tablet(tablet).expect("it is there").transition.expect("it moves");
+            transition.copied.iter().map(|node| node.0).collect::<Vec<_>>()
+        };
+        assert_eq!(map.step(10, &[begin(&[1, 3])]), Ok(1));
+        assert_eq!(map.step(11, &[copied(10, 3)]), Ok(0), "nothing is copied yet");
+        for (index, stage) in [(11, Stage::WriteBothReadOld), (12, Stage::Streaming)] {
+            let version = index - 1;
+            assert_eq!(map.step(index, &[MoveStep::Advance { tablet, version, stage }]), Ok(1));
+        }
+        assert_eq!(map.step(13, &[copied(11, 3)]), Ok(0), "an old word counts");
+        assert_eq!(map.step(13, &[copied(12, 2)]), Ok(0), "one that is no next replica");
+        assert_eq!(map.step(13, &[copied(12, 3)]), Ok(1));
+        assert_eq!(
+            map.step(14, &[copied(12, 3)]),
+            Ok(0),
+            "a word that is said twice counts once"
+        );
+        assert_eq!(map.step(14, &[copied(12, 1)]), Ok(1));
+        assert_eq!(who(&map), [3, 1]);
+        let stage = Stage::WriteBothReadNew;
+        assert_eq!(
+            map.step(
+                15,
+                &[MoveStep::Advance {
+                    tablet,
+                    version: 12,
+                    stage
+                }]
+            ),
+            Ok(1)
+        );
+        assert_eq!(who(&map), Vec::<u16>::new());
     }
 
     #[test]

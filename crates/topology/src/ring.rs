@@ -92,6 +92,7 @@ pub fn changing_ring_map(
             stage: change.stage,
             next,
             version: change.version,
+            copied: SmallVec::new(),
         });
         builder.push(&replicas, transition)?;
     }

@@ -6,8 +6,10 @@
 //! steps   count · (kind: u8, tablet, what it is) of each
 //!
 //! step         1: begin, count: u8, replicas, count: u8, next replicas   or   2: advance, version, stage: u8   or   3: end, version
+//!              or   4: copied, version, node number
 //! boundaries   0, log2 of the count           or   1, count, last token of the first, distances to the next
-//! tablet       count of replicas: 7 bits, 1 bit "moves" · replicas · if it moves: stage: u8, version, count: u8, replicas
+//! tablet       count of replicas: 7 bits, 1 bit "moves" · replicas · if it moves: stage: 7 bits, 1 bit "some have copied", version, count: u8, replicas ·
+//!              if some have copied: count: u8, node numbers
 //! replica      node number · shard
 //! ```
 //!
@@ -15,6 +17,7 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use stdx::vint;
 use types::Token;
 
@@ -42,6 +45,7 @@ const STEPS: Form = Form {
     name: "steps of moves",
 };
 const MOVES: u8 = 0x80;
+const COPIED: u8 = 0x80;
 
 impl TabletMap {
     /// The whole map as bytes.
@@ -154,6 +158,7 @@ impl MoveStep {
                 Self::Begin { .. } => 1,
                 Self::Advance { .. } => 2,
                 Self::End { .. } => 3,
+                Self::Copied { .. } => 4,
             };
             out.push(kind);
             vint::put_unsigned(&mut out, u64::from(step.tablet().0));
@@ -167,6 +172,10 @@ impl MoveStep {
                     out.push(stage.number());
                 }
                 Self::End { version, .. } => vint::put_unsigned(&mut out, *version),
+                Self::Copied { version, node, .. } => {
+                    vint::put_unsigned(&mut out, *version);
+                    vint::put_unsigned(&mut out, u64::from(node.0));
+                }
             }
         }
         codec::seal(out)
@@ -199,7 +208,12 @@ impl MoveStep {
                     tablet,
                     version: d.number("transition version")?,
                 },
-                _ => return Err(d.invalid("step", "a number from 1 to 3")),
+                4 => Self::Copied {
+                    tablet,
+                    version: d.number("transition version")?,
+                    node: NodeNumber(d.small("node number")?),
+                },
+                _ => return Err(d.invalid("step", "a number from 1 to 4")),
             });
         }
         d.end()?;
@@ -215,9 +229,16 @@ fn put_tablet(out: &mut Vec<u8>, replicas: &[Replica], transition: Option<&Trans
     let moves = if transition.is_some() { MOVES } else { 0 };
     put_replicas(out, replicas, moves);
     if let Some(transition) = transition {
-        out.push(transition.stage.number());
+        let copied = &transition.copied;
+        out.push(transition.stage.number() | if copied.is_empty() { 0 } else { COPIED });
         vint::put_unsigned(out, transition.version);
         put_replicas(out, &transition.next, 0);
+        if !copied.is_empty() {
+            out.push(u8::try_from(copied.len()).expect("each is one of the next replicas"));
+            for node in copied {
+                vint::put_unsigned(out, u64::from(node.0));
+            }
+        }
     }
 }
 
@@ -247,10 +268,37 @@ fn tablet(d: &mut Decoder<'_>) -> Result<(ReplicaList, Option<Transition>), Deco
     if count & MOVES == 0 {
         return Ok((replicas, None));
     }
-    let stage = stage(d)?;
+    let number = d.byte("stage")?;
+    let stage = stage_of(d, number & !COPIED)?;
     let version = d.number("transition version")?;
     let next = counted_replicas(d)?;
-    Ok((replicas, Some(Transition { stage, next, version })))
+    let copied = match number & COPIED {
+        0 => SmallVec::new(),
+        _ => copied(d, &next)?,
+    };
+    let transition = Transition {
+        stage,
+        next,
+        version,
+        copied,
+    };
+    Ok((replicas, Some(transition)))
+}
+
+fn copied(d: &mut Decoder<'_>, next: &[Replica]) -> Result<SmallVec<[NodeNumber; 4]>, DecodeError> {
+    let count = d.byte("count of those that have copied")?;
+    let mut copied = SmallVec::new();
+    for _ in 0..count {
+        let node = NodeNumber(d.small("node number")?);
+        if copied.contains(&node) || next.iter().all(|replica| replica.node != node) {
+            return Err(d.invalid("node that has copied", "one of the next replicas, once"));
+        }
+        copied.push(node);
+    }
+    match copied.is_empty() {
+        true => Err(d.invalid("count of those that have copied", "at least one")),
+        false => Ok(copied),
+    }
 }
 
 fn counted_replicas(d: &mut Decoder<'_>) -> Result<ReplicaList, DecodeError> {
@@ -303,5 +351,9 @@ impl Stage {
 
 fn stage(d: &mut Decoder<'_>) -> Result<Stage, DecodeError> {
     let number = d.byte("stage")?;
+    stage_of(d, number)
+}
+
+fn stage_of(d: &Decoder<'_>, number: u8) -> Result<Stage, DecodeError> {
     Stage::of_number(number).ok_or_else(|| d.invalid("stage", "a number from 1 to 5, or 7"))
 }

@@ -159,6 +159,8 @@ pub struct Transition {
     pub next: ReplicaList,
     /// The version of the map in which the stage began.
     pub version: u64,
+    /// The nodes that have copied, where several must: only in `Streaming`.
+    pub copied: SmallVec<[NodeNumber; 4]>,
 }
 
 /// One tablet, borrowed from its map.

@@ -22,6 +22,17 @@ impl<'m> Tablet<'m> {
             _ => self.replicas,
         }
     }
+
+    /// The replicas that are not read and are written to, besides those that are; None while the tablet does not move, or is written to only where it is read.
+    #[inline]
+    #[must_use]
+    pub fn other_replicas(&self) -> Option<&'m [Replica]> {
+        let transition = self.transition.filter(|t| t.stage.writes() == Selector::Both)?;
+        Some(match transition.stage.reads_new() {
+            true => self.replicas,
+            false => &transition.next,
+        })
+    }
 }
 
 /// The replicas of a read, the best first.
@@ -73,9 +84,9 @@ impl ReadTargets {
 /// The replicas of a write.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WriteTargets {
-    /// Those that are read: the level is counted in them.
+    /// Those that are read.
     pub natural: ReplicaList,
-    /// The others that must have the write because the tablet moves; each raises the need by one.
+    /// The others, which get the write because the tablet moves. See [`crate::Requirement::and`] for how the level is counted.
     pub pending: SmallVec<[Replica; 2]>,
 }
 
@@ -87,11 +98,8 @@ impl WriteTargets {
         let mut natural = ReplicaList::new();
         natural.extend_from_slice(tablet.read_replicas());
         let mut pending = SmallVec::new();
-        if let Some(transition) = tablet.transition
-            && transition.stage.writes() == Selector::Both
-        {
-            let both = tablet.replicas.iter().chain(&transition.next);
-            pending.extend(both.filter(|replica| !natural.contains(replica)).copied());
+        if let Some(others) = tablet.other_replicas() {
+            pending.extend(others.iter().filter(|replica| !natural.contains(replica)).copied());
         }
         Self { natural, pending }
     }

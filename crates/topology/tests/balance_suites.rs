@@ -16,6 +16,7 @@ use std::fmt::Write;
 
 use common::world::{Table, World};
 use common::{Cluster, cluster};
+use smallvec::SmallVec;
 use testkit::Case;
 use topology::{
     Deviation, Limits, NodeInput, NodeNumber, Options, Plan, Replica, ReplicaList, Replication, Role, Stage, Step,
@@ -99,6 +100,7 @@ fn add_tablet(cluster: &Cluster, table: &mut Table, words: &[&str]) {
             stage: Stage::Streaming,
             next,
             version: 1,
+            copied: SmallVec::new(),
         };
         table.transitions.insert(table.tablets.len() as u32, transition);
     }

@@ -5,6 +5,7 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 
 use common::{Cluster, cluster};
+use smallvec::SmallVec;
 use topology::{
     Copies, Load, PlacementError, Replica, ReplicaList, Replication, Stage, TabletChange, TabletEdit, TabletMap,
     Transition, check_racks, first_tablets, initial_tablet_count, place_tablets, place_tablets_beside, ring_map,
@@ -671,6 +672,7 @@ fn on_fewer_shards_tablets_stand_on_those_that_are_left() {
             stage: Stage::Streaming,
             next,
             version: map.version() + 1,
+            copied: SmallVec::new(),
         }),
     };
     let change = TabletChange {

@@ -5,9 +5,9 @@ mod common;
 use common::{Cluster, cluster, host};
 use smallvec::smallvec;
 use topology::{
-    Acks, Boundaries, Consistency, DiskLevel, Factors, Liveness, Locality, NodeNumber, Proximity, ReadTargets, Replica,
-    ReplicaCounts, ReplicaList, Replication, Requirement, Stage, TabletChange, TabletEdit, TabletId, TabletMap,
-    Transition, WriteTargets,
+    Acks, Boundaries, Consistency, Counts, DiskLevel, Factors, Liveness, Locality, NodeNumber, Proximity, ReadTargets,
+    Replica, ReplicaCounts, ReplicaList, Replication, Requirement, Stage, TabletChange, TabletEdit, TabletId,
+    TabletMap, Transition, WriteTargets,
 };
 use types::Token;
 
@@ -24,10 +24,13 @@ fn level(name: &str) -> Consistency {
         .expect("a consistency level")
 }
 
-fn counts(locality: &Locality, of: [u16; 2]) -> ReplicaCounts {
-    let mut counts = ReplicaCounts::default();
+/// So many nodes of each datacenter.
+fn counts(requirement: &Requirement, locality: &Locality, of: [u16; 2]) -> Counts {
+    let mut counts = Counts::default();
     for (name, n) in ["dc1", "dc2"].into_iter().zip(of) {
-        counts.add(locality.datacenter_number(name), n);
+        for node in 0..n {
+            counts.add(requirement, NodeNumber(node), locality.datacenter_number(name));
+        }
     }
     counts
 }
@@ -38,7 +41,7 @@ fn datacenters(a: u16, b: u16) -> Replication {
 
 /// `required/alive`, with the datacenter where one lacks them; `ok` when enough are alive.
 fn availability(locality: &Locality, requirement: &Requirement, live: [u16; 2]) -> String {
-    match requirement.is_sufficient(&counts(locality, live)) {
+    match requirement.is_sufficient(&counts(requirement, locality, live)) {
         Ok(()) => "ok".to_owned(),
         Err(e) => {
             let place = e.datacenter.and_then(|d| locality.datacenter_name(d)).unwrap_or("all");
@@ -53,50 +56,41 @@ fn each_level_needs_the_replicas_that_cassandra_needs() {
     let locality = Locality::new(&cluster.topology, host(1)).expect("a node");
     let everywhere = Replication::Everywhere;
     let simple = Replication::Simple { factor: 3 };
-    // Level, copies, pending in dc1 and dc2, answers needed, alive in dc1 and dc2, verdict.
-    type Case = (&'static str, Replication, [u16; 2], u16, [u16; 2], &'static str);
+    // Level, copies, answers needed, alive in dc1 and dc2, verdict.
+    type Case = (&'static str, Replication, u16, [u16; 2], &'static str);
     let table: &[Case] = &[
-        ("ANY", datacenters(3, 3), [0, 0], 1, [0, 0], "ok"),
-        ("ONE", datacenters(3, 3), [0, 0], 1, [0, 1], "ok"),
-        ("ONE", datacenters(3, 3), [0, 0], 1, [0, 0], "1/0 all"),
-        ("TWO", datacenters(3, 3), [0, 0], 2, [1, 0], "2/1 all"),
-        ("THREE", datacenters(3, 3), [0, 0], 3, [1, 2], "ok"),
-        ("QUORUM", datacenters(3, 3), [0, 0], 4, [1, 3], "ok"),
-        ("QUORUM", datacenters(3, 3), [0, 0], 4, [0, 3], "4/3 all"),
-        ("QUORUM", datacenters(3, 2), [0, 0], 3, [3, 0], "ok"),
-        ("QUORUM", datacenters(3, 3), [1, 1], 6, [3, 2], "6/5 all"),
-        ("ALL", datacenters(3, 3), [0, 0], 6, [3, 2], "6/5 all"),
-        ("ALL", datacenters(3, 3), [0, 1], 7, [3, 4], "ok"),
-        ("LOCAL_ONE", datacenters(3, 3), [0, 0], 1, [0, 3], "1/0 dc1"),
-        ("LOCAL_ONE", datacenters(3, 3), [0, 0], 1, [1, 0], "ok"),
-        ("LOCAL_QUORUM", datacenters(3, 3), [0, 0], 2, [1, 3], "2/1 dc1"),
-        ("LOCAL_QUORUM", datacenters(3, 3), [0, 0], 2, [2, 0], "ok"),
-        ("LOCAL_QUORUM", datacenters(3, 3), [1, 0], 3, [2, 3], "3/2 dc1"),
-        ("LOCAL_QUORUM", datacenters(3, 3), [0, 1], 2, [2, 0], "ok"),
-        ("LOCAL_QUORUM", datacenters(0, 3), [0, 0], 1, [0, 3], "1/0 dc1"),
-        ("EACH_QUORUM", datacenters(3, 3), [0, 0], 4, [3, 1], "2/1 dc2"),
-        ("EACH_QUORUM", datacenters(3, 3), [0, 0], 4, [2, 2], "ok"),
-        ("EACH_QUORUM", datacenters(3, 3), [0, 1], 5, [2, 2], "3/2 dc2"),
-        ("EACH_QUORUM", datacenters(3, 0), [0, 0], 2, [2, 0], "ok"),
-        ("SERIAL", datacenters(3, 3), [0, 0], 4, [3, 0], "4/3 all"),
-        ("SERIAL", datacenters(3, 3), [1, 0], 5, [3, 1], "5/4 all"),
-        ("LOCAL_SERIAL", datacenters(3, 3), [0, 0], 2, [1, 3], "2/1 dc1"),
-        ("LOCAL_SERIAL", datacenters(3, 3), [1, 0], 3, [3, 0], "ok"),
+        ("ANY", datacenters(3, 3), 1, [0, 0], "ok"),
+        ("ONE", datacenters(3, 3), 1, [0, 1], "ok"),
+        ("ONE", datacenters(3, 3), 1, [0, 0], "1/0 all"),
+        ("TWO", datacenters(3, 3), 2, [1, 0], "2/1 all"),
+        ("THREE", datacenters(3, 3), 3, [1, 2], "ok"),
+        ("QUORUM", datacenters(3, 3), 4, [1, 3], "ok"),
+        ("QUORUM", datacenters(3, 3), 4, [0, 3], "4/3 all"),
+        ("QUORUM", datacenters(3, 2), 3, [3, 0], "ok"),
+        ("ALL", datacenters(3, 3), 6, [3, 2], "6/5 all"),
+        ("LOCAL_ONE", datacenters(3, 3), 1, [0, 3], "1/0 dc1"),
+        ("LOCAL_ONE", datacenters(3, 3), 1, [1, 0], "ok"),
+        ("LOCAL_QUORUM", datacenters(3, 3), 2, [1, 3], "2/1 dc1"),
+        ("LOCAL_QUORUM", datacenters(3, 3), 2, [2, 0], "ok"),
+        ("LOCAL_QUORUM", datacenters(0, 3), 1, [0, 3], "1/0 dc1"),
+        ("EACH_QUORUM", datacenters(3, 3), 4, [3, 1], "2/1 dc2"),
+        ("EACH_QUORUM", datacenters(3, 3), 4, [2, 2], "ok"),
+        ("EACH_QUORUM", datacenters(3, 0), 2, [2, 0], "ok"),
+        ("SERIAL", datacenters(3, 3), 4, [3, 0], "4/3 all"),
+        ("LOCAL_SERIAL", datacenters(3, 3), 2, [1, 3], "2/1 dc1"),
         // Where datacenters do not count.
-        ("LOCAL_QUORUM", simple.clone(), [0, 0], 2, [0, 2], "ok"),
-        ("EACH_QUORUM", simple.clone(), [0, 0], 2, [1, 0], "2/1 all"),
-        ("LOCAL_ONE", simple.clone(), [0, 0], 1, [0, 1], "ok"),
-        ("LOCAL_SERIAL", simple.clone(), [1, 0], 3, [1, 1], "3/2 all"),
-        ("ALL", simple, [0, 0], 3, [1, 2], "ok"),
-        ("QUORUM", everywhere.clone(), [0, 0], 4, [3, 0], "4/3 all"),
-        ("ALL", everywhere, [0, 0], 6, [3, 3], "ok"),
-        ("ALL", Replication::Local, [0, 0], 1, [1, 0], "ok"),
+        ("LOCAL_QUORUM", simple.clone(), 2, [0, 2], "ok"),
+        ("EACH_QUORUM", simple.clone(), 2, [1, 0], "2/1 all"),
+        ("LOCAL_ONE", simple.clone(), 1, [0, 1], "ok"),
+        ("ALL", simple, 3, [1, 2], "ok"),
+        ("QUORUM", everywhere.clone(), 4, [3, 0], "4/3 all"),
+        ("ALL", everywhere, 6, [3, 3], "ok"),
+        ("ALL", Replication::Local, 1, [1, 0], "ok"),
     ];
-    for (name, replication, pending, block_for, live, verdict) in table {
-        let story = format!("{name} with {replication:?}, pending {pending:?}, alive {live:?}");
+    for (name, replication, block_for, live, verdict) in table {
+        let story = format!("{name} with {replication:?}, alive {live:?}");
         let factors = Factors::of(replication, &locality);
         let requirement = Requirement::of(level(name), &factors, locality.local_datacenter());
-        let requirement = requirement.with_pending(&counts(&locality, *pending));
         assert_eq!(requirement.block_for(), *block_for, "{story}");
         assert_eq!(availability(&locality, &requirement, *live), *verdict, "{story}");
     }
@@ -107,8 +101,8 @@ fn each_quorum_fails_while_a_datacenter_of_the_keyspace_has_no_node() {
     let cluster = cluster("a1 dc1 r1");
     let locality = Locality::new(&cluster.topology, host(1)).expect("a node");
     let factors = Factors::of(&datacenters(1, 1), &locality);
-    let live = counts(&locality, [1, 0]);
     let of = |name| Requirement::of(level(name), &factors, locality.local_datacenter());
+    let live = counts(&of("ONE"), &locality, [1, 0]);
     assert!(of("EACH_QUORUM").is_sufficient(&live).is_err());
     let error = of("QUORUM").is_sufficient(&live).expect_err("one of two");
     assert_eq!(
@@ -124,15 +118,16 @@ fn answers(level_name: &str, story: &str) -> String {
     let locality = Locality::new(&cluster.topology, host(1)).expect("a node");
     let factors = Factors::of(&datacenters(3, 3), &locality);
     let requirement = Requirement::of(level(level_name), &factors, locality.local_datacenter());
-    let mut acks = Acks::new(requirement, counts(&locality, [3, 3]));
+    let possible = counts(&requirement, &locality, [3, 3]);
+    let mut acks = Acks::new(requirement, possible);
     let [dc1, dc2] = ["dc1", "dc2"].map(|name| locality.datacenter_number(name));
     let mut shown = String::new();
     for answer in story.chars() {
         let happened = match answer {
-            '1' if acks.ack(dc1) => "done",
-            '2' if acks.ack(dc2) => "done",
-            'x' if acks.fail(dc1) => "hopeless",
-            'y' if acks.fail(dc2) => "hopeless",
+            '1' if acks.ack(NodeNumber(0), dc1) => "done",
+            '2' if acks.ack(NodeNumber(0), dc2) => "done",
+            'x' if acks.fail(NodeNumber(0), dc1) => "hopeless",
+            'y' if acks.fail(NodeNumber(0), dc2) => "hopeless",
             _ => "-",
         };
         shown = format!("{shown}{answer} {happened}, ");
@@ -154,6 +149,76 @@ fn answers_complete_a_request_once_or_doom_it() {
     ];
     for (name, story, expected) in table {
         assert_eq!(answers(name, story), expected, "{name}");
+    }
+}
+
+/// A write to a tablet that moves from the first set of nodes to the second. Names answer in order, those behind a `!` fail. What happened behind each.
+fn answers_in_a_move(level_name: &str, [read, other]: [&str; 2], story: &str) -> String {
+    let cluster = cluster(NODES);
+    let locality = Locality::new(&cluster.topology, host(1)).expect("a node");
+    let factors = Factors::of(&datacenters(3, 3), &locality);
+    let [read, other] = [read, other].map(|names| replicas(&cluster, names));
+    let of = |replicas: &[Replica]| {
+        let factors = factors.of_replicas(replicas, &locality);
+        Requirement::of(level(level_name), &factors, locality.local_datacenter())
+    };
+    let requirement = of(&read).and(&read, of(&other), &other);
+    let mut all = read.clone();
+    all.extend(other.iter().filter(|replica| !read.contains(replica)).copied());
+    let possible = requirement.count(all, &locality);
+    let mut acks = Acks::new(requirement, possible);
+    let mut shown = String::new();
+    for word in story.split_whitespace() {
+        let node = replicas(&cluster, word.trim_start_matches('!'))[0].node;
+        let datacenter = locality.datacenter(node);
+        let happened = match word.starts_with('!') {
+            true if acks.fail(node, datacenter) => " hopeless",
+            false if acks.ack(node, datacenter) => " done",
+            _ => "",
+        };
+        shown = format!("{shown}{word}{happened}, ");
+    }
+    let (received, needed) = acks.tally();
+    format!("{shown}{received} of {needed}")
+}
+
+#[test]
+fn a_write_during_a_move_meets_its_level_in_both_sets_of_replicas() {
+    let one_for_another = ["a1 a2 a3", "a1 a2 b1"];
+    let table = [
+        // Those that are in both sets count in both.
+        ("QUORUM", one_for_another, "a1 a2", "a1, a2 done, 2 of 2"),
+        ("QUORUM", one_for_another, "a1 a3 b1", "a1, a3, b1 done, 2 of 2"),
+        ("QUORUM", one_for_another, "a1 a3", "a1, a3, 1 of 2"),
+        ("QUORUM", one_for_another, "a1 b1", "a1, b1, 1 of 2"),
+        ("QUORUM", one_for_another, "!a1 !b1", "!a1, !b1 hopeless, 0 of 2"),
+        (
+            "QUORUM",
+            one_for_another,
+            "!a3 !b1 a1 a2",
+            "!a3, !b1, a1, a2 done, 2 of 2",
+        ),
+        ("ONE", one_for_another, "a3 b1", "a3, b1 done, 1 of 1"),
+        ("ONE", one_for_another, "a2", "a2 done, 1 of 1"),
+        ("ALL", one_for_another, "a1 a2 a3 b1", "a1, a2, a3, b1 done, 3 of 3"),
+        ("LOCAL_QUORUM", one_for_another, "b1 a1 a3", "b1, a1, a3, 1 of 2"),
+        // Three become two: one write on a2 and a3 would be on one of two then.
+        ("QUORUM", ["a1 a2 a3", "a1 a2"], "a2 a3 a1", "a2, a3, a1 done, 3 of 2"),
+        ("QUORUM", ["a1 a2 a3", "a1 a2"], "!a1", "!a1 hopeless, 0 of 2"),
+        ("QUORUM", ["a1 a2 a3", "a1 a2"], "!a3 a1 a2", "!a3, a1, a2 done, 2 of 2"),
+        // One becomes three, two become three.
+        ("QUORUM", ["a1", "a1 a2 a3"], "a1 a2", "a1, a2 done, 1 of 1"),
+        ("QUORUM", ["a1 a2", "a1 a2 a3"], "!a3 a1 a2", "!a3, a1, a2 done, 2 of 2"),
+        (
+            "EACH_QUORUM",
+            ["a1 b1", "a1 b1 b2"],
+            "a1 b2 b1",
+            "a1, b2, b1 done, 2 of 2",
+        ),
+    ];
+    for (name, sets, story, expected) in table {
+        let shown = answers_in_a_move(name, sets, story);
+        assert_eq!(shown, expected, "{name} while {} become {}", sets[0], sets[1]);
     }
 }
 
@@ -179,6 +244,7 @@ fn one_tablet(cluster: &Cluster, names: &str, transition: Option<(Stage, &str)>)
         stage,
         next: replicas(cluster, next),
         version: 1,
+        copied: smallvec![],
     });
     let edit = TabletEdit {
         tablet: TabletId(0),

@@ -186,6 +186,7 @@ fn edit(tablet: u32, node: u16) -> TabletEdit {
             stage: Stage::Streaming,
             next: smallvec![replica(node + 1, 8)],
             version: 2,
+            copied: smallvec![],
         }),
     }
 }
@@ -272,6 +273,7 @@ fn coordinators_one_stage_apart_meet_in_a_quorum() {
             stage,
             next: next.clone(),
             version: 1,
+            copied: smallvec![],
         });
         let mut map = TabletMap::new(
             0,
@@ -350,7 +352,18 @@ fn any_transition() -> impl Strategy<Value = Option<Transition>> {
         Stage::CleanupTarget,
     ]);
     prop::option::of(
-        (stages, any_replicas(), any::<u64>()).prop_map(|(stage, next, version)| Transition { stage, next, version }),
+        (stages, any_replicas(), any::<u64>()).prop_map(|(stage, next, version)| {
+            let copied = match stage {
+                Stage::Streaming => next.iter().skip(1).map(|replica| replica.node).collect(),
+                _ => smallvec![],
+            };
+            Transition {
+                stage,
+                next,
+                version,
+                copied,
+            }
+        }),
     )
 }
 

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use mutation::cut::cut as cut_mutation;
 use mutation::{Addressed, Mutation, PartitionBlock};
-use smallvec::SmallVec;
 use stdx::planted::{self, Bug};
-use topology::{Acks, Replica, ReplicaCounts, WriteTargets};
+use topology::{Acks, Counts, Replica, ReplicaList, Requirement};
 use types::Token;
 
 use super::ReplicatedRead;
@@ -23,8 +22,10 @@ type Repaired = (Replica, Result<(), TargetError>);
 
 impl ReplicatedRead {
     /// Writes to each replica what it lacked, and waits for it: who reads next at this level must see what this read saw. In the place of
-    /// one that fails another gets all of the block, because nobody knows what it has. So does a replica to which the tablet moves: it may have copied what the
-    /// repaired one had before.
+    /// one that fails another gets all of the block, because nobody knows what it has.
+    ///
+    /// While the tablet moves, the replicas of the other set get all of the block too (they may have copied what the repaired one had before), and it is waited
+    /// until the level is met there as well: as for a write.
     pub(super) async fn repair(
         &mut self,
         merged: &PartitionBlock,
@@ -32,9 +33,12 @@ impl ReplicatedRead {
     ) -> Result<(), CoordinatorError> {
         let deadline = runtime::now() + self.timeout;
         let gather: Rc<Gather<Repaired>> = Gather::new();
-        let mut outstanding = Vec::new();
+        let (requirement, others) = self.of_repairs(merged.token);
+        let mut acks = Acks::new(requirement, Counts::default());
+        let mut outstanding: Vec<Replica> = Vec::new();
         for (replica, part) in parts {
             let Some(mutation) = difference(merged, part.as_ref(), &self.table) else {
+                acks.ack(replica.node, self.view.locality.datacenter(replica.node));
                 continue;
             };
             self.coordinator.count(|m| m.repairs += 1);
@@ -42,29 +46,42 @@ impl ReplicatedRead {
             trace::note(|| format!("Repairing {}", Coordinator::name(&self.view, *replica)));
             self.send_repair(*replica, merged.token, mutation, &gather);
         }
-        let pending = match outstanding.is_empty() {
-            true => SmallVec::new(),
-            false => self.pending(merged.token),
-        };
-        for replica in &pending {
+        if outstanding.is_empty() {
+            return Ok(());
+        }
+        let is_read = |replica: &&Replica| parts.iter().any(|(read, _)| read == *replica);
+        let mut unread: Vec<Replica> = others.iter().filter(|replica| !is_read(replica)).copied().collect();
+        for replica in std::mem::take(&mut unread) {
             if !self.coordinator.takes_writes(replica.node) {
-                self.hint_repair(*replica, merged);
+                self.hint_repair(replica, merged);
             } else if let Some(mutation) = self.whole(merged) {
-                outstanding.push(*replica);
-                self.send_repair(*replica, merged.token, mutation, &gather);
+                unread.push(replica);
+                self.send_repair(replica, merged.token, mutation, &gather);
             }
         }
         let mut spare = self.spare.clone();
-        let acks = Acks::new(self.requirement.clone(), ReplicaCounts::default());
-        while !outstanding.is_empty() && !planted::is_planted(Bug::UnawaitedRepair) {
+        // Those of the other set that have all of the block.
+        let mut have_it: Vec<Replica> = Vec::new();
+        let waits_for_others = |acks: &Acks, unread: &[Replica]| !unread.is_empty() && !acks.is_satisfied();
+        while (!outstanding.is_empty() || waits_for_others(&acks, &unread))
+            && !planted::is_planted(Bug::UnawaitedRepair)
+        {
             let Some((replica, result)) = gather.next(deadline).await else {
                 self.coordinator.count(|m| m.timeouts += 1);
+                outstanding.append(&mut unread);
                 return Err(self.read_timeout(&acks, true, &outstanding));
             };
+            let is_unread = unread.contains(&replica);
             outstanding.retain(|other| *other != replica);
-            let Err(error) = result else { continue };
+            unread.retain(|other| *other != replica);
+            let Err(error) = result else {
+                acks.ack(replica.node, self.view.locality.datacenter(replica.node));
+                have_it.push(replica);
+                continue;
+            };
             self.is_stale |= matches!(error, TargetError::Stale(_));
-            if pending.contains(&replica) && !self.is_stale {
+            spare.retain(|other| *other != replica);
+            if is_unread && !self.is_stale {
                 self.hint_repair(replica, merged);
                 continue;
             }
@@ -73,20 +90,32 @@ impl ReplicatedRead {
             let Some(other) = stands_in.and_then(|at| spare.remove(at)) else {
                 return Err(self.read_failure(&acks, true, &[(replica, error)], &outstanding));
             };
-            if let Some(mutation) = difference(merged, None, &self.table) {
+            if have_it.contains(&other) {
+                continue;
+            }
+            if unread.contains(&other) {
+                unread.retain(|replica| *replica != other);
+                outstanding.push(other);
+            } else if let Some(mutation) = self.whole(merged) {
                 outstanding.push(other);
                 self.send_repair(other, merged.token, mutation, &gather);
             }
         }
-        Ok(())
+        match others.is_empty() || acks.is_satisfied() || planted::is_planted(Bug::UnawaitedRepair) {
+            true => Ok(()),
+            false => Err(self.read_failure(&acks, true, &[], &unread)),
+        }
     }
 
-    /// The replicas to which the tablet of a token moves and that nobody reads yet.
-    fn pending(&self, token: Token) -> SmallVec<[Replica; 2]> {
-        let route = self.view.route(self.table.id);
-        route.map_or_else(SmallVec::new, |route| {
-            WriteTargets::new(&route.map.tablet_of(token)).pending
-        })
+    /// How many replicas must have what a read of a token saw, and the replicas of the other set to which its tablet's writes go while it moves.
+    fn of_repairs(&self, token: Token) -> (Requirement, ReplicaList) {
+        let Some(route) = self.view.route(self.table.id) else {
+            return (self.requirement.clone(), ReplicaList::new());
+        };
+        let tablet = route.map.tablet_of(token);
+        let requirement = route.write_requirement(self.requirement.consistency(), &tablet, &self.view.locality);
+        let others = tablet.other_replicas().unwrap_or_default();
+        (requirement, others.iter().copied().collect())
     }
 
     /// What brings all of a block to a replica of which nobody knows what it has.

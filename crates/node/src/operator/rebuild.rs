@@ -135,6 +135,7 @@ fn parts_of(
                     after,
                     to,
                     shard: mine.shard,
+                    is_replica: true,
                     sources: sources.iter().filter_map(source).collect(),
                     version,
                 };

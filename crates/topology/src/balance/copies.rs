@@ -5,7 +5,8 @@
 //!
 //! 1. Replace a lost copy, or remove it when there are too many.
 //! 2. Add a copy where one is missing; only when none can be added, remove one where there are too many. The copies of a datacenter that the
-//!    replication gives up stay until every other datacenter has all of its copies, and no copy is removed while another of its pool is down.
+//!    replication gives up stay until every other datacenter has all of its copies, and no copy is removed while another of its pool is down:
+//!    those that stay may have to copy from each other ([`crate::targets`]).
 //! 3. Move a copy off a draining node.
 //! 4. Move a copy from a rack that has too many to one that has too few.
 
@@ -16,9 +17,10 @@ use super::planner::{Planner, Receiver, mix, ordered};
 use super::survey::{BASE_BYTES, RackCounts, Work};
 use super::unmet::UnmetReason;
 use super::{Role, Step};
-use crate::NodeNumber;
+use crate::movement::targets;
+use crate::node::{DatacenterNumber, NodeNumber};
 use crate::replication::Replication;
-use crate::tablet_map::Replica;
+use crate::tablet_map::{Replica, ReplicaList};
 
 /// What to do with a tablet; nodes that receive are places in the array of nodes.
 enum Decision {
@@ -38,6 +40,8 @@ enum Decision {
     },
     /// The step waits for limits.
     Wait,
+    /// It is told what the step waits for, and nothing else is done meanwhile.
+    Blocked,
     Nothing,
 }
 
@@ -143,6 +147,7 @@ impl Planner<'_> {
         }
         match decision {
             Decision::Nothing => {}
+            Decision::Blocked => self.tablets.touch(id),
             _ if self.cluster.total_left == 0 => self.deferred += 1,
             Decision::Wait => self.deferred += 1,
             Decision::Replace { lost, to } => {
@@ -263,7 +268,12 @@ impl Planner<'_> {
         }
         let pool = self.pool_of(tablet, pools, lost.node);
         if pool.copies > pool.factor {
-            return Decision::Remove { from: *lost };
+            let down = tablet.replicas.iter().find(|r| role(r) == Role::Down);
+            let Some(down) = down.filter(|_| self.must_copy(tablet, *lost)) else {
+                return Decision::Remove { from: *lost };
+            };
+            unmet.push(UnmetReason::NodeDown { node: down.node });
+            return Decision::Blocked;
         }
         if let Some(to) = self.cluster.replacements.get(&lost.node.0) {
             let node = &self.cluster.nodes[usize::from(*to)];
@@ -284,6 +294,18 @@ impl Planner<'_> {
             Ok(to) => Decision::Replace { lost: *lost, to },
             Err(blocked) => self.blocked(blocked, unmet, || self.too_few(tablet, pool)),
         }
+    }
+
+    /// Whether replicas that stay must copy from each other before one goes.
+    fn must_copy(&self, tablet: &Tablet<'_>, goes: Replica) -> bool {
+        let next: ReplicaList = tablet
+            .replicas
+            .iter()
+            .filter(|r| r.node != goes.node)
+            .copied()
+            .collect();
+        let datacenter = |node: NodeNumber| DatacenterNumber(self.cluster.node(node).datacenter as u16);
+        !targets(tablet.replicas, &next, datacenter).is_empty()
     }
 
     fn replicate(&self, tablet: &Tablet<'_>, pools: &[PoolView<'_>], unmet: &mut Vec<UnmetReason>) -> Decision {
