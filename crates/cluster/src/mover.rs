@@ -446,7 +446,11 @@ impl Cluster {
     /// Starts the copies that the metadata ask this node for.
     fn begin_copies(self: &Rc<Self>) {
         let metadata = self.metadata();
-        let Some(me) = metadata.topology.number(self.config.host_id) else {
+        if metadata.moving().next().is_none() {
+            return;
+        }
+        let me = metadata.topology.number(self.config.host_id);
+        let (Some(me), Some(locality)) = (me, Locality::new(&metadata.topology, self.config.host_id)) else {
             return;
         };
         for (table, tablet) in metadata.moving() {
@@ -454,7 +458,8 @@ impl Cluster {
                 continue;
             };
             let id = (table, tablet.id, transition.version);
-            let is_mine = transition.next.iter().any(|replica| replica.node == me);
+            let targets = metadata.targets_of(&locality, &tablet, transition);
+            let is_mine = targets.iter().any(|replica| replica.node == me);
             let is_known = self.copies.running.borrow().contains(&id) || self.copies.done.borrow().contains(&id);
             if is_mine && !is_known {
                 self.copies.running.borrow_mut().insert(id);
@@ -594,7 +599,7 @@ impl Cluster {
             match self.next_copy(id, me) {
                 Wanted::Nothing => break,
                 Wanted::NotYet(why) => log::info!("a tablet of table {} cannot be copied yet: {why}", id.0.0),
-                Wanted::Copy(copy) => match self.listener.copy(copy).await {
+                Wanted::Copy(copy) => match self.copy_once(copy).await {
                     Ok(()) => {
                         self.copies.done.borrow_mut().insert(id);
                         break;
@@ -609,6 +614,13 @@ impl Cluster {
         }
         self.copies.running.borrow_mut().remove(&id);
         self.machine.changed.notify_all();
+    }
+
+    async fn copy_once(&self, copy: Copy) -> Result<(), String> {
+        match planted::is_planted(Bug::UncopiedRange) {
+            true => Ok(()),
+            false => self.listener.copy(copy).await,
+        }
     }
 
     /// What is to be copied for a tablet in a stage, by the metadata of now.

@@ -202,6 +202,26 @@ fn after_leaving(sea: &mut Sea, left: usize, by: usize) -> Vec<usize> {
     replicas(sea, by).expect("nothing moves")
 }
 
+/// How often a node's tasks were run in a second.
+fn polls_of_a_second(sea: &mut Sea, by: usize) -> u64 {
+    let polls = |sea: &mut Sea| sea.on(by, |_| async { runtime::metrics().polls });
+    let before = polls(sea);
+    sea.sim.run_for(SECOND);
+    polls(sea) - before
+}
+
+#[test]
+fn a_replica_that_has_nothing_to_copy_rests_while_another_copies() {
+    let mut sea = with_table(725, 4, &[0, 1, 2]);
+    let idle = polls_of_a_second(&mut sea, 0);
+    sea.nodes[3].seen.copies_that_fail.set(u32::MAX);
+    begin(&mut sea, 0, wanted(2, 3));
+    sea.sim.run_for(SECOND);
+    assert_eq!(stage(&sea, 0), Some(Stage::Streaming));
+    let busy = polls_of_a_second(&mut sea, 0);
+    assert!(busy < 2 * idle + 100, "{busy} polls in a second, of {idle} while nothing moves");
+}
+
 #[test]
 fn a_node_that_is_decommissioned_gives_its_tablets_away_and_leaves() {
     let mut sea = with_table(800, 4, &[0, 1, 2]);
