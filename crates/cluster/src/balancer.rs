@@ -210,8 +210,9 @@ impl Cluster {
         let metadata = self.metadata();
         for (number, node) in metadata.leaving() {
             let host_id = node.host_id;
-            // A command that is sure to be rejected would fill the log.
+            // A command that is sure to be rejected would fill the log. Others get its vote first: when it is gone they decide without it.
             if !metadata.has_tablets(number)
+                && !self.votes(number)
                 && removal::check(&metadata, host_id).is_ok()
                 && let Err(error) = self.propose(Command::RemoveNode { host_id }).await
             {

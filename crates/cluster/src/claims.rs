@@ -81,7 +81,7 @@ impl Cluster {
             let members = cluster.ask_member(from, true).await;
             let has_left =
                 members.is_some_and(|members| !members.is_empty() && !members.contains(&cluster.config.host_id));
-            if has_left && cluster.is_leaving() {
+            if has_left && (cluster.is_leaving() || cluster.knows_it_has_left()) {
                 // The group may have forgotten this node before it heard of its own last step.
                 cluster.is_told_left.set(true);
                 cluster.machine.changed.notify_all();

@@ -27,7 +27,7 @@ use topology::{HostId, TabletMap};
 use uuid::Uuid;
 
 /// How long a node that stops waits for another to lead.
-const HAND_OVER_WAIT: Duration = Duration::from_millis(500);
+pub(crate) const HAND_OVER_WAIT: Duration = Duration::from_millis(500);
 /// What is left of the time of a schema change, at least, to hear that others have it.
 const SCHEMA_AGREEMENT_MIN: Duration = Duration::from_millis(500);
 

@@ -6,9 +6,10 @@
 
 use crate::command::Command;
 use crate::config::NEWCOMERS_MAX;
+use crate::features::ORDERLY_STOP;
 use crate::peers::{node_number, raft_id};
 use crate::ring::RING_MOVES;
-use crate::service::Cluster;
+use crate::service::{Cluster, HAND_OVER_WAIT};
 use crate::start::{facts, has_identity_elsewhere, restart_commands, wanted_tokens};
 use crate::wire::JoinAnswer;
 use consensus::{Change, LostEntries, Member, VOTERS_MAX, changes_towards, choose_voters};
@@ -16,7 +17,7 @@ use runtime::Notified;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
-use topology::{Admission, HostId, JoinRequest, NodeState, TopologyCommand, admit};
+use topology::{Admission, HostId, JoinRequest, NodeNumber, NodeState, TopologyCommand, admit};
 
 /// Between two looks of the leader at the members.
 const LEADER_INTERVAL: Duration = Duration::from_millis(250);
@@ -28,6 +29,8 @@ const LOST_TURNS: u32 = 5;
 const MEMBERS_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a node that joins waits for its place before it serves clients without.
 const PLACE_WAIT: Duration = Duration::from_secs(30);
+/// How long a node that has left waits until it has no vote any more. It may never hear of that.
+const VOTE_WAIT: Duration = Duration::from_secs(10);
 /// Between leaving and stopping.
 const LEFT_DELAY: Duration = Duration::from_secs(2);
 /// Between two attempts to get its place.
@@ -246,6 +249,7 @@ impl Cluster {
             return self.fail(older_directory(self.config.host_id, &leader, lost));
         }
         if self.knows_it_has_left() {
+            self.give_vote_away().await;
             // Whoever asked for it hears first.
             self.rest(LEFT_DELAY).await;
             return self.fail(
@@ -282,6 +286,17 @@ impl Cluster {
         for command in commands {
             if let Err(error) = self.propose(Command::Topology(command)).await {
                 log::debug!("the node's entry is not up to date yet: {error}");
+                return;
+            }
+        }
+    }
+
+    /// Waits until this node, which has left, does not vote any more: others could decide nothing without it.
+    async fn give_vote_away(&self) {
+        let deadline = runtime::now() + VOTE_WAIT;
+        while self.consensus.status().voters.contains(&self.own_raft_id) {
+            self.rest(LEADER_INTERVAL).await;
+            if runtime::now() >= deadline || self.is_stopping.get() {
                 return;
             }
         }
@@ -327,13 +342,23 @@ impl Cluster {
     /// The leader's care: everybody in the topology is in the group, nobody else is, the right ones vote, and nobody who is gone holds tokens.
     async fn tend_group(&self) -> Result<(), String> {
         let status = self.consensus.status();
-        let changes = self.member_changes(&status);
-        if !changes.is_empty() {
-            let changed = self.consensus.change_members(changes, MEMBERS_TIMEOUT).await;
-            return changed.map_err(|e| e.to_string());
-        }
-        let changes = self.voter_changes(&status);
-        if !changes.is_empty() {
+        let next = match self.voters_wanted(&status) {
+            wanted if wanted.is_empty() => Next::Changes(Vec::new()),
+            wanted => next_voters(&status.voters, &wanted, self.own_raft_id, |id| self.is_live_member(id)),
+        };
+        let changes = match next {
+            Next::HandOver(candidates) if self.has_feature(ORDERLY_STOP) => {
+                return match self.consensus.hand_over(candidates, HAND_OVER_WAIT).await {
+                    true => Ok(()),
+                    false => Err("no other member leads the group yet".to_owned()),
+                };
+            }
+            Next::HandOver(_) => Vec::new(),
+            Next::Changes(changes) => changes,
+        };
+        let [new, gone] = self.member_changes(&status);
+        // One that is gone loses its vote before its place: a group of an odd number of voters goes from one to the next.
+        if let Some(changes) = [new, changes, gone].into_iter().find(|changes| !changes.is_empty()) {
             let changed = self.consensus.change_members(changes, MEMBERS_TIMEOUT).await;
             return changed.map_err(|e| e.to_string());
         }
@@ -372,9 +397,20 @@ impl Cluster {
         Ok(())
     }
 
+    fn is_live_member(&self, raft_id: u64) -> bool {
+        let host = self.metadata().host_of(raft_id);
+        host.is_some_and(|host| host == self.config.host_id || self.peers.is_live(host))
+    }
+
+    /// Whether a node votes in the metadata group, as far as this member knows.
+    pub(crate) fn votes(&self, number: NodeNumber) -> bool {
+        let id = raft_id(number, self.metadata().generation_of(number));
+        self.consensus.status().voters.contains(&id)
+    }
+
     /// Who is to come into the group, as a learner, and who is to go. One that does not hear yet waits: the snapshot that it is sent would be lost, and
     /// is sent again only after a while.
-    fn member_changes(&self, status: &consensus::Status) -> Vec<Change> {
+    fn member_changes(&self, status: &consensus::Status) -> [Vec<Change>; 2] {
         let metadata = self.metadata();
         let nodes = metadata.topology.numbered_nodes();
         let members: BTreeSet<u64> = nodes
@@ -390,14 +426,16 @@ impl Cluster {
         let gone = present.difference(&members).filter(|id| **id != self.own_raft_id);
         // A voter goes only when others remain; the next look takes the rest.
         let remains = status.voters.iter().any(|id| members.contains(id));
-        new.chain(gone.filter(|_| remains).map(|id| Change::Remove(*id)))
-            .collect()
+        let gone = gone.filter(|_| remains).map(|id| Change::Remove(*id));
+        [new.collect(), gone.collect()]
     }
 
-    fn voter_changes(&self, status: &consensus::Status) -> Vec<Change> {
+    /// Who is to vote; nobody where nobody can. A node that leaves has no vote where another can have it: what the group decides then does not need it.
+    fn voters_wanted(&self, status: &consensus::Status) -> BTreeSet<u64> {
         let metadata = self.metadata();
         let current: BTreeSet<u64> = status.voters.iter().copied().collect();
         let (mut able, mut lasting) = (Vec::new(), Vec::new());
+        let mut leaving = Vec::new();
         for (number, node) in metadata.topology.numbered_nodes() {
             let id = raft_id(number, metadata.generation_of(number));
             let is_learner = status.learners.contains(&id);
@@ -414,13 +452,60 @@ impl Cluster {
                 id,
                 datacenter: node.location.datacenter.clone(),
                 rack: node.location.rack.clone(),
+                is_down: !self.is_live_member(id),
             };
+            if node.state == NodeState::Leaving {
+                leaving.push(member);
+                continue;
+            }
             if self.peers.down_for(node.host_id) < self.config.replace_voter_after {
                 lasting.push(member.clone());
             }
             able.push(member);
         }
-        wanted_changes(&current, &able, &lasting)
+        if able.is_empty() {
+            able.clone_from(&leaving);
+            lasting = leaving;
+        }
+        choose_lasting(&current, &able, &lasting)
+    }
+}
+
+/// What the leader does next about who votes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Next {
+    /// It makes these changes.
+    Changes(Vec<Change>),
+    /// It has one of these lead, which takes its vote from it.
+    HandOver(Vec<u64>),
+}
+
+/// How `current` voters become the ones that are `wanted`.
+///
+/// A leader does not take its own vote: when that is decided it leads nobody any more, and those who vote then may not have heard of it yet. It lets others vote
+/// first, and then lead. No change is made after which the voters that live are too few to decide anything.
+fn next_voters(current: &[u64], wanted: &BTreeSet<u64>, leader: u64, is_live: impl Fn(u64) -> bool) -> Next {
+    let current: BTreeSet<u64> = current.iter().copied().collect();
+    let mut target = wanted.clone();
+    if current.contains(&leader) && !wanted.contains(&leader) {
+        let heirs: Vec<u64> = wanted
+            .intersection(&current)
+            .copied()
+            .filter(|id| is_live(*id))
+            .collect();
+        if !heirs.is_empty() {
+            return Next::HandOver(heirs);
+        }
+        if target.len() == VOTERS_MAX {
+            let last = target.difference(&current).last().copied();
+            last.map(|last| target.remove(&last));
+        }
+        target.insert(leader);
+    }
+    let living = target.iter().filter(|id| is_live(**id)).count();
+    match 2 * living > target.len() {
+        true => Next::Changes(changes_towards(&current, &target)),
+        false => Next::Changes(Vec::new()),
     }
 }
 
@@ -435,7 +520,7 @@ fn older_directory(host_id: HostId, leader: &str, lost: LostEntries) -> String {
 }
 
 /// Voters that have been down for long lose their vote to others, and keep it when nobody takes it: fewer voters survive fewer losses.
-fn wanted_changes(current: &BTreeSet<u64>, able: &[Member], lasting: &[Member]) -> Vec<Change> {
+fn choose_lasting(current: &BTreeSet<u64>, able: &[Member], lasting: &[Member]) -> BTreeSet<u64> {
     let wanted = choose_voters(able, current);
     let without_lost = choose_voters(lasting, current);
     let wanted = if without_lost.len() >= wanted.len() {
@@ -444,9 +529,45 @@ fn wanted_changes(current: &BTreeSet<u64>, able: &[Member], lasting: &[Member]) 
         wanted
     };
     debug_assert!(wanted.len() <= VOTERS_MAX, "the choice knows the limit");
-    if wanted.is_empty() {
-        Vec::new()
-    } else {
-        changes_towards(current, &wanted)
+    wanted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn next(current: &[u64], wanted: &[u64], down: &[u64]) -> Next {
+        next_voters(current, &wanted.iter().copied().collect(), 1, |id| !down.contains(&id))
+    }
+
+    fn changes(changes: &[Change]) -> Next {
+        Next::Changes(changes.to_vec())
+    }
+
+    #[test]
+    fn a_leader_that_loses_its_vote_has_another_voter_lead_before() {
+        assert_eq!(next(&[1, 2, 3], &[2, 3, 4], &[]), Next::HandOver(vec![2, 3]));
+        assert_eq!(next(&[1, 2, 3], &[2, 3, 4], &[2]), Next::HandOver(vec![3]));
+    }
+
+    #[test]
+    fn a_leader_that_votes_alone_has_another_vote_before_it_loses_its_vote() {
+        assert_eq!(next(&[1], &[3], &[]), changes(&[Change::Voter(3)]));
+        assert_eq!(next(&[1, 3], &[3], &[]), Next::HandOver(vec![3]));
+        let all_others = next(&[1], &[2, 3, 4, 5, 6], &[]);
+        let four = [2, 3, 4, 5].map(Change::Voter);
+        assert_eq!(all_others, changes(&four), "five vote at most");
+    }
+
+    #[test]
+    fn no_change_leaves_too_few_living_voters() {
+        assert_eq!(next(&[1, 2, 3], &[1, 2, 3], &[]), changes(&[]));
+        assert_eq!(
+            next(&[1, 2, 3], &[1, 3, 4], &[3, 4]),
+            changes(&[]),
+            "one of three would answer"
+        );
+        let one_is_down = [Change::Voter(4), Change::Learner(2)];
+        assert_eq!(next(&[1, 2, 3], &[1, 3, 4], &[3]), changes(&one_is_down));
     }
 }

@@ -14,6 +14,8 @@ pub struct Member {
     pub datacenter: String,
     /// Its rack there.
     pub rack: String,
+    /// Whether it does not answer.
+    pub is_down: bool,
 }
 
 /// A change of one member's role.
@@ -38,7 +40,7 @@ impl Change {
 }
 
 /// The voters among `members`: an odd number, at most [`VOTERS_MAX`], spread over data centres first and racks second, so that
-/// the loss of one of them costs as few votes as can be. Among equals those who vote already, then lower ids. The order of
+/// the loss of one of them costs as few votes as can be. Among equals those who vote already, then those who answer, then lower ids. The order of
 /// `members` does not matter.
 #[must_use]
 pub fn choose_voters(members: &[Member], current: &BTreeSet<u64>) -> BTreeSet<u64> {
@@ -59,6 +61,7 @@ pub fn choose_voters(members: &[Member], current: &BTreeSet<u64>) -> BTreeSet<u6
                     in_datacenter.get(datacenter).copied().unwrap_or(0),
                     in_rack.get(&(datacenter, member.rack.as_str())).copied().unwrap_or(0),
                     !current.contains(&member.id),
+                    member.is_down,
                     member.id,
                 )
             });
@@ -84,16 +87,18 @@ pub fn changes_towards(current: &BTreeSet<u64>, wanted: &BTreeSet<u64>) -> Vec<C
 mod tests {
     use super::*;
 
-    /// `id:datacenter/rack`, separated by blanks.
+    /// `id:datacenter/rack`, separated by blanks; with `!` behind it the member is down.
     fn members(text: &str) -> Vec<Member> {
         text.split_whitespace()
             .map(|word| {
                 let (id, place) = word.split_once(':').expect("id:place");
                 let (datacenter, rack) = place.split_once('/').expect("datacenter/rack");
+                let down = rack.strip_suffix('!');
                 Member {
                     id: id.parse().expect("a number"),
                     datacenter: datacenter.to_owned(),
-                    rack: rack.to_owned(),
+                    rack: down.unwrap_or(rack).to_owned(),
+                    is_down: down.is_some(),
                 }
             })
             .collect()
@@ -136,6 +141,18 @@ mod tests {
                 "1:a/r 2:a/r 3:a/r 4:a/s 5:b/r",
                 &[1, 2, 3],
                 &[1, 2, 3, 4, 5],
+            ),
+            (
+                "of those who vote, one that answers keeps the vote",
+                "2:a/r! 3:a/r",
+                &[1, 2, 3],
+                &[3],
+            ),
+            (
+                "one that is down for a moment keeps its vote",
+                "1:a/r! 2:a/r 3:a/r 4:a/r",
+                &[1, 2, 3],
+                &[1, 2, 3],
             ),
             (
                 "spread wins over votes held",

@@ -610,6 +610,7 @@ async fn move_votes(consensus: Consensus, setup: Setup, record: Shared) {
                 id,
                 datacenter: "dc".to_owned(),
                 rack: format!("rack{}", runtime::random_u64() % 3),
+                is_down: false,
             })
             .collect();
         let current: BTreeSet<u64> = consensus.status().voters.into_iter().collect();
