@@ -13,7 +13,6 @@ use crate::config::Splits;
 use crate::error::ChangeError;
 use crate::metadata::Metadata;
 use crate::planning::{Planned, Situation};
-use crate::removal;
 use crate::service::Cluster;
 use crate::survey::Survey;
 use runtime::Instant;
@@ -211,9 +210,8 @@ impl Cluster {
         for (number, node) in metadata.leaving() {
             let host_id = node.host_id;
             // A command that is sure to be rejected would fill the log. Others get its vote first: when it is gone they decide without it.
-            if !metadata.has_tablets(number)
+            if metadata.has_given_all(number)
                 && !self.votes(number)
-                && removal::check(&metadata, host_id).is_ok()
                 && let Err(error) = self.propose(Command::RemoveNode { host_id }).await
             {
                 log::debug!("node {host_id} has given everything away and is not removed yet: {error}");

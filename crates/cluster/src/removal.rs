@@ -179,6 +179,12 @@ fn check_ranges((before, after): (&TabletMap, &TabletMap), number: NodeNumber, h
 }
 
 impl Metadata {
+    /// Whether a node that leaves has nothing any more, so that it can be removed.
+    pub(crate) fn has_given_all(&self, number: NodeNumber) -> bool {
+        let node = self.topology.numbered(number);
+        !self.has_tablets(number) && node.is_some_and(|node| check(self, node.host_id).is_ok())
+    }
+
     /// Whether a node has, or gets, a replica of any tablet.
     pub(crate) fn has_tablets(&self, number: NodeNumber) -> bool {
         self.tablets.values().any(|map| tablets_on(map, number) > 0)

@@ -430,12 +430,13 @@ impl Cluster {
         [new.collect(), gone.collect()]
     }
 
-    /// Who is to vote; nobody where nobody can. A node that leaves has no vote where another can have it: what the group decides then does not need it.
+    /// Who is to vote; nobody where nobody can. A node that leaves keeps its vote while nobody else takes it and it has anything to give away. Then it has none, where
+    /// another member can vote: what the group decides afterwards does not need it.
     fn voters_wanted(&self, status: &consensus::Status) -> BTreeSet<u64> {
         let metadata = self.metadata();
         let current: BTreeSet<u64> = status.voters.iter().copied().collect();
         let (mut able, mut lasting) = (Vec::new(), Vec::new());
-        let mut leaving = Vec::new();
+        let (mut leaving, mut last) = (Vec::new(), Vec::new());
         for (number, node) in metadata.topology.numbered_nodes() {
             let id = raft_id(number, metadata.generation_of(number));
             let is_learner = status.learners.contains(&id);
@@ -455,7 +456,10 @@ impl Cluster {
                 is_down: !self.is_live_member(id),
             };
             if node.state == NodeState::Leaving {
-                leaving.push(member);
+                match metadata.has_given_all(number) {
+                    true => last.push(member),
+                    false => leaving.push(member),
+                }
                 continue;
             }
             if self.peers.down_for(node.host_id) < self.config.replace_voter_after {
@@ -463,11 +467,15 @@ impl Cluster {
             }
             able.push(member);
         }
-        if able.is_empty() {
-            able.clone_from(&leaving);
-            lasting = leaving;
+        let wanted = choose_lasting(&current, &able, &lasting);
+        able.append(&mut leaving.clone());
+        lasting.append(&mut leaving);
+        let with_leaving = choose_lasting(&current, &able, &lasting);
+        match (wanted.len() >= with_leaving.len(), with_leaving.is_empty()) {
+            (_, true) => choose_voters(&last, &current),
+            (true, _) => wanted,
+            (false, _) => with_leaving,
         }
-        choose_lasting(&current, &able, &lasting)
     }
 }
 

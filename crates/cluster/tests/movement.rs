@@ -219,7 +219,10 @@ fn a_replica_that_has_nothing_to_copy_rests_while_another_copies() {
     sea.sim.run_for(SECOND);
     assert_eq!(stage(&sea, 0), Some(Stage::Streaming));
     let busy = polls_of_a_second(&mut sea, 0);
-    assert!(busy < 2 * idle + 100, "{busy} polls in a second, of {idle} while nothing moves");
+    assert!(
+        busy < 2 * idle + 100,
+        "{busy} polls in a second, of {idle} while nothing moves"
+    );
 }
 
 #[test]

@@ -198,7 +198,10 @@ impl Run<'_> {
         let (least, most) = self.copies(datacenter);
         let Some(host) = self.host(node) else { return false };
         let is_full = self.clients.inventory.state(host) == Some(NodeState::Normal);
-        if is_under_way || least < 2 || self.operator.is_going[node] || !is_full {
+        // One of two nodes has the only vote.
+        let members = self.clients.members();
+        let staying = members.iter().filter(|other| !self.operator.is_going[**other]).count();
+        if is_under_way || least < 2 || self.operator.is_going[node] || !is_full || staying < 3 {
             return false;
         }
         let may_be_removed = self.staying(datacenter) > most;
