@@ -533,11 +533,13 @@ impl Cluster {
         }
         // What an owner has of a range that it shares already is not older than what others have.
         let is_new = |fill: &&ring::RingFill| fill.is_new;
+        // The ring is cut by the shards that the topology knows: a node that has started with fewer has not said so yet.
+        let on_shard = |fill: &ring::RingFill| fill.fill.target.shard % self.config.shards.max(1);
         if !*has_discarded {
             let mut discards: BTreeMap<(TableId, u16), Vec<(Token, Token)>> = BTreeMap::new();
             for fill in fills.iter().filter(is_new) {
                 for table in &*fill.tables {
-                    let ranges = discards.entry((*table, fill.fill.target.shard)).or_default();
+                    let ranges = discards.entry((*table, on_shard(fill))).or_default();
                     ranges.push((fill.after, fill.to));
                 }
             }
@@ -556,7 +558,7 @@ impl Cluster {
                 table: *table,
                 after: fill.after,
                 to: fill.to,
-                shard: fill.fill.target.shard,
+                shard: on_shard(fill),
                 is_replica: !fill.is_new,
                 sources: sources.clone(),
                 version,
