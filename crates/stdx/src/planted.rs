@@ -99,11 +99,17 @@ pub enum Bug {
     HalvedFile,
     /// A table is split or merged by what members said of its tablets before the last split or merge.
     StaleFigures,
+    /// A write that comes while a tablet is copied goes to the replicas that are read alone.
+    UndoubledWrite,
+    /// A replica that must have every acknowledged write copies one other replica.
+    OneSource,
+    /// A tablet that has too few replicas gets no other.
+    ForgottenCopy,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 46] = [
+    pub const ALL: [Self; 49] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedAcceptance,
@@ -150,6 +156,9 @@ impl Bug {
         Self::KeptFormerRange,
         Self::HalvedFile,
         Self::StaleFigures,
+        Self::UndoubledWrite,
+        Self::OneSource,
+        Self::ForgottenCopy,
     ];
 }
 

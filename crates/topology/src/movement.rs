@@ -27,6 +27,7 @@
 //! Where several copy, each is noted when it has ([`MoveStep::Copied`]), and the stage ends when all have.
 
 use smallvec::SmallVec;
+use stdx::planted::{self, Bug};
 
 use crate::node::{DatacenterNumber, NodeNumber};
 use crate::tablet_map::{
@@ -297,7 +298,10 @@ fn completed(old: &[Replica], next: &[Replica], datacenter: &impl Fn(NodeNumber)
 
 /// How many of n replicas have to be read so that one of them has any write that a quorum acknowledged.
 fn readers_of(n: usize) -> usize {
-    n - quorum(n) + 1
+    match planted::is_planted(Bug::OneSource) {
+        true => 1,
+        false => n - quorum(n) + 1,
+    }
 }
 
 fn quorum(n: usize) -> usize {

@@ -1,10 +1,11 @@
 //! Whom a coordinator reads from and writes to, for one tablet.
 
 use smallvec::SmallVec;
+use stdx::planted::{self, Bug};
 use types::Token;
 
 use crate::node::{Liveness, Locality};
-use crate::tablet_map::{Replica, ReplicaList, Selector, Tablet};
+use crate::tablet_map::{Replica, ReplicaList, Selector, Stage, Tablet};
 
 /// Dead or not, how far, and the place among the replicas.
 type Rank = (bool, u8, usize);
@@ -28,6 +29,9 @@ impl<'m> Tablet<'m> {
     #[must_use]
     pub fn other_replicas(&self) -> Option<&'m [Replica]> {
         let transition = self.transition.filter(|t| t.stage.writes() == Selector::Both)?;
+        if transition.stage == Stage::Streaming && planted::is_planted(Bug::UndoubledWrite) {
+            return None;
+        }
         Some(match transition.stage.reads_new() {
             true => self.replicas,
             false => &transition.next,

@@ -201,6 +201,9 @@ impl ClusterScenario {
         if scenario.nodes() <= 3 && chance.once_in(6) {
             scenario.few_slots = Some(FewSlots::USUAL);
         }
+        if chance.once_in(3) {
+            return Self::elastic_of_seed(seed);
+        }
         scenario
     }
 
