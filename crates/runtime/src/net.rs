@@ -1,6 +1,10 @@
 //! TCP. Buffers are owned by the operation while it is in flight and come back with the result, so dropping a future is always safe:
 //! a dropped `read` or `accept` loses nothing (the next one gets what it received), a dropped `write_all` leaves an unknown part
-//! written and every later write fails.
+//! written and every later write fails. Connections at a path of the file system ([`UnixListener`]) are streams of the same kind.
+
+mod unix;
+
+pub use unix::{ReservedPath, UNIX_PATH_BYTES_MAX, UnixListener, UnixOptions};
 
 use crate::driver::epoll::Source;
 use crate::driver::{Driver, epoll_net, socket, uring_net};
@@ -73,6 +77,16 @@ enum ListenerInner {
     Uring(uring_net::Listener),
     Epoll(Source),
     Simulated(SimulatedListener),
+}
+
+impl ListenerInner {
+    async fn accept(&self) -> io::Result<TcpStream> {
+        match self {
+            Self::Uring(listener) => Ok(TcpStream::on_uring(listener.accept().await?, Vec::new())),
+            Self::Epoll(source) => Ok(TcpStream::on_epoll(epoll_net::accept(source).await?, Vec::new())),
+            Self::Simulated(listener) => Ok(TcpStream::simulated(listener.accept().await?)),
+        }
+    }
 }
 
 /// An address that is chosen and not listened at yet: who connects is refused. Who listens there first has it: then [`Self::listen`] fails.
@@ -168,11 +182,7 @@ impl TcpListener {
     /// # Errors
     /// As the system says; too many open files is the usual one, and accepting again later may work.
     pub async fn accept(&self) -> io::Result<TcpStream> {
-        match &self.0 {
-            ListenerInner::Uring(listener) => Ok(TcpStream::on_uring(listener.accept().await?, Vec::new())),
-            ListenerInner::Epoll(source) => Ok(TcpStream::on_epoll(epoll_net::accept(source).await?, Vec::new())),
-            ListenerInner::Simulated(listener) => Ok(TcpStream::simulated(listener.accept().await?)),
-        }
+        self.0.accept().await
     }
 }
 

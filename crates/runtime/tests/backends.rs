@@ -27,6 +27,23 @@ where
     F: Fn(ShardId) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = ()> + 'static,
 {
+    on_every_kernel_backend(shards, test.clone());
+    for seed in 0..SEEDS {
+        let mut simulation = Simulation::new(seed);
+        let node = simulation.add_node(shards);
+        let test = test.clone();
+        simulation.start(node, move |shard| Box::pin(test(shard)));
+        let ended = simulation.run_until_ended(node, Duration::from_secs(1800));
+        assert!(ended, "the simulated node hangs with seed {seed}");
+    }
+}
+
+/// The same without the simulator.
+pub fn on_every_kernel_backend<F, Fut>(shards: u32, test: F)
+where
+    F: Fn(ShardId) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = ()> + 'static,
+{
     let spin = Duration::from_micros(200);
     for (backend, spin) in [Backend::IoUring, Backend::Epoll]
         .into_iter()
@@ -44,14 +61,6 @@ where
             Err(error) if backend == Backend::IoUring => eprintln!("io_uring is not tested on this machine: {error}"),
             Err(error) => panic!("a node on {backend:?} did not run: {error}"),
         }
-    }
-    for seed in 0..SEEDS {
-        let mut simulation = Simulation::new(seed);
-        let node = simulation.add_node(shards);
-        let test = test.clone();
-        simulation.start(node, move |shard| Box::pin(test(shard)));
-        let ended = simulation.run_until_ended(node, Duration::from_secs(1800));
-        assert!(ended, "the simulated node hangs with seed {seed}");
     }
 }
 

@@ -4,6 +4,7 @@ pub(crate) mod epoll;
 pub(crate) mod epoll_net;
 mod leftover;
 pub(crate) mod socket;
+pub(crate) mod unix_socket;
 pub(crate) mod uring;
 pub(crate) mod uring_file;
 pub(crate) mod uring_net;

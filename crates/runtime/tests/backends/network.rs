@@ -1,7 +1,10 @@
 //! Sockets.
 
-use crate::on_every_backend;
-use runtime::net::{DetachedStream, ListenOptions, ReservedAddress, TcpListener, TcpStream};
+use crate::{Scratch, on_every_backend, on_every_kernel_backend};
+use runtime::net::{
+    DetachedStream, ListenOptions, ReservedAddress, ReservedPath, TcpListener, TcpStream, UNIX_PATH_BYTES_MAX,
+    UnixListener, UnixOptions,
+};
 use runtime::{Elapsed, ShardId, spawn, submit_async_to, timeout};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::time::Duration;
@@ -303,5 +306,100 @@ fn shards_share_a_port_when_told_so() {
         let client = spawn(TcpStream::connect(address));
         second.accept().await.expect("a client connects");
         client.await.expect("the second listener is there");
+    });
+}
+
+fn for_operators() -> UnixOptions {
+    UnixOptions {
+        mode: 0o660,
+        group: None,
+        backlog: 16,
+    }
+}
+
+#[test]
+fn a_path_is_listened_at_by_one_and_removed_with_the_listener() {
+    use std::os::unix::fs::PermissionsExt;
+    on_every_kernel_backend(1, async |_| {
+        let dir = Scratch::new("one");
+        let path = dir.path("s");
+        let reserved = ReservedPath::bind(&path, &for_operators()).expect("the path is free");
+        let early = TcpStream::connect_unix(&path).err().map(|error| error.kind());
+        assert_eq!(
+            early,
+            Some(std::io::ErrorKind::ConnectionRefused),
+            "a client came in before the door was open"
+        );
+        let listener = reserved.listen().expect("the path is taken");
+        assert_eq!(listener.path(), path);
+        let mode = std::fs::metadata(&path)
+            .expect("the socket has a file")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o660);
+        let mut client = TcpStream::connect_unix(&path).expect("somebody listens");
+        drop(spawn(echo(listener.accept().await.expect("a client has connected"))));
+        let (written, _) = client.write_all(vec![7; 100_000]).await;
+        written.expect("the connection is up");
+        assert_eq!(read_bytes(&mut client, 100_000).await, vec![7; 100_000]);
+        assert!(client.peer_addr().is_err(), "a path is no address");
+        let second = UnixListener::bind(&path, &for_operators())
+            .err()
+            .map(|error| error.kind());
+        assert_eq!(second, Some(std::io::ErrorKind::AddrInUse), "two listen at one path");
+        drop(listener);
+        assert!(!path.exists(), "the socket is left behind");
+        UnixListener::bind(&path, &for_operators()).expect("the path is free again");
+    });
+}
+
+#[test]
+fn the_socket_of_a_dead_process_is_replaced_and_another_file_is_not() {
+    on_every_kernel_backend(1, async |_| {
+        let dir = Scratch::new("stale");
+        let path = dir.path("s");
+        // As a process that was killed leaves it.
+        drop(std::os::unix::net::UnixListener::bind(&path).expect("the path is free"));
+        assert!(path.exists());
+        let listener = UnixListener::bind(&path, &for_operators()).expect("nobody listens there");
+        TcpStream::connect_unix(&path).expect("the new one listens");
+        // What stands in the path by now is somebody else's.
+        std::fs::remove_file(&path).expect("the file of the socket");
+        std::fs::write(&path, "text").expect("a file");
+        drop(listener);
+        assert!(path.exists(), "a file of another was removed");
+        let refused = UnixListener::bind(&path, &for_operators())
+            .err()
+            .map(|error| error.kind());
+        assert_eq!(refused, Some(std::io::ErrorKind::AlreadyExists), "a file was replaced");
+        assert!(path.exists(), "a file of another was removed");
+    });
+}
+
+#[test]
+fn a_path_that_is_too_long_and_a_group_that_is_none_are_refused() {
+    on_every_kernel_backend(1, async |_| {
+        let dir = Scratch::new("bad");
+        let bind = |path: &std::path::Path, options: &UnixOptions| UnixListener::bind(path, options).err();
+        let long = dir.path(&"x".repeat(UNIX_PATH_BYTES_MAX));
+        let error = bind(&long, &for_operators()).expect("no kernel takes such a path");
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{error}");
+        let nobodies = UnixOptions {
+            group: Some("no such group here".to_owned()),
+            ..for_operators()
+        };
+        let path = dir.path("s");
+        let error = bind(&path, &nobodies).expect("there is no such group");
+        assert_eq!(error.to_string(), "there is no group 'no such group here'");
+        assert!(!path.exists(), "a socket was left that anyone may use");
+        let root = UnixOptions {
+            group: Some("root".to_owned()),
+            ..for_operators()
+        };
+        // Only root may give a file to any group.
+        if let Some(error) = bind(&path, &root) {
+            assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied, "{error}");
+            assert!(!path.exists(), "a socket was left that the group may not use");
+        }
     });
 }
