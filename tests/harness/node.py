@@ -30,6 +30,7 @@ from pathlib import Path
 from harness.server import Server
 
 SERVING = re.compile(r"serving CQL on (\S+):(\d+)")
+APART = re.compile(r"maintenance mode: serving CQL on the socket ")
 METRICS = re.compile(r"metrics for Prometheus are at http://(\S+):(\d+)/metrics")
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
@@ -124,14 +125,14 @@ class Node:
             line += ["--commitlog-sync", self.commitlog_sync]
         return line + self.options
 
-    def start(self):
-        """Start and wait until CQL is served. Ports are chosen at the first start and kept over restarts."""
+    def start(self, apart=False):
+        """Start and wait until CQL is served; `apart`, in maintenance mode. Ports are chosen at the first start and kept over restarts."""
         chosen = self.port is not None
         for attempt in range(PORT_ATTEMPTS):
             if not chosen:
                 self.port, self.shard_aware_port = free_ports(self.host, 2)
             try:
-                return self._start_once()
+                return self._start_once(apart)
             except NodeFailed as failure:
                 taken = "in use" in failure.log
                 if chosen or not taken or attempt + 1 == PORT_ATTEMPTS:
@@ -144,7 +145,7 @@ class Node:
         printed.get(timeout=START_SECONDS)
         self.kill9()
 
-    def _start_once(self):
+    def _start_once(self, apart):
         begin = time.monotonic()
         printed = self._spawn()
         while True:
@@ -157,8 +158,8 @@ class Node:
             if line is None:
                 code = self._reap()
                 raise NodeFailed("the node ended before it served", code, self.log())
-            match = SERVING.search(line)
-            if match and int(match[2]) == self.port:
+            match = (APART if apart else SERVING).search(line)
+            if match and (apart or int(match[2]) == self.port):
                 self.start_seconds = time.monotonic() - begin
                 return self
 

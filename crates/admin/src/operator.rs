@@ -46,7 +46,7 @@ pub trait Operator: Handoff + Control + Operations {
     fn confirm_clock(&self) -> Result<(), String>;
 
     /// Where tablets stand with balance.
-    fn balance(&self) -> Local<'_, Balance>;
+    fn balance(&self) -> Local<'_, Result<Balance, String>>;
     /// Has tablets move, or not, to be even among nodes and shards.
     fn set_balanced(&self, is_balanced: bool) -> Local<'_, Result<(), String>>;
     /// Makes replicas equal; resolves when they are. The work goes on without.

@@ -33,7 +33,7 @@ const ANSWER_BYTES_FIRST: usize = 1 << 20;
 /// What a connection agreed on and has set.
 pub(crate) struct Connection {
     pub(crate) server: Rc<Server>,
-    /// The client's address.
+    /// The client's address; that of an operator at the maintenance socket is 0.0.0.0.
     pub(crate) peer: SocketAddr,
     pub(crate) outbox: Rc<Outbox>,
     pub(crate) keyspace: RefCell<Option<Rc<str>>>,
@@ -191,8 +191,12 @@ async fn write(outbox: Rc<Outbox>, mut half: WriteHalf) {
 }
 
 /// Serves a connection to its end.
-pub(crate) async fn run(server: &Rc<Server>, mut stream: TcpStream, uninitialized: Uninitialized) {
-    let Ok(peer) = stream.peer_addr() else { return };
+pub(crate) async fn run(
+    server: &Rc<Server>,
+    (mut stream, peer): (TcpStream, SocketAddr),
+    uninitialized: Uninitialized,
+) {
+    // A connection of the maintenance socket has no such option, and sends at once.
     let _ = stream.set_nodelay(true);
     let client = server.options.clients.open(server.engine.shard.id().0, peer);
     client.set_group(server.drivers_group);

@@ -32,7 +32,8 @@ mod tracing;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -42,7 +43,9 @@ use std::time::Duration;
 use cql_protocol::ClusterEvent;
 use query::Engine;
 use query::ddl::SchemaChange;
-use runtime::net::{ListenOptions, ReservedAddress, TcpListener, TcpStream};
+use runtime::net::{
+    DetachedStream, ListenOptions, ReservedAddress, ReservedPath, TcpListener, TcpStream, UnixListener, UnixOptions,
+};
 use runtime::{Group, ShardId};
 use schema::TableId;
 use types::Token;
@@ -76,11 +79,25 @@ pub const HANDSHAKES_MAX: usize = 8;
 /// Connections that wait in the kernel until they are accepted, which is the cheapest place.
 const BACKLOG: u32 = 4096;
 
+/// Permissions of the maintenance socket: its owner and its group may connect.
+const MAINTENANCE_SOCKET_MODE: u32 = 0o660;
+
+/// The socket by which operators reach the node from its own machine. Who may open the file may do everything.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MaintenanceSocket {
+    /// The file.
+    pub path: PathBuf,
+    /// The group that may connect besides the file's owner; without one, that of the process.
+    pub group: Option<String>,
+}
+
 /// How the server is set up.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where CQL listens.
-    pub address: SocketAddr,
+    /// Where CQL listens, if it does.
+    pub address: Option<SocketAddr>,
+    /// The maintenance socket, on the shard that accepts for it.
+    pub maintenance_socket: Option<MaintenanceSocket>,
     /// Where the shard-aware port listens, if it does.
     pub shard_aware_address: Option<SocketAddr>,
     /// The longest frame, in bytes.
@@ -136,7 +153,9 @@ pub struct Server {
 /// A shard's ports. Clients that come before [`Server::open`] are refused.
 pub struct Listeners {
     /// The CQL port.
-    pub cql: ReservedAddress,
+    pub cql: Option<ReservedAddress>,
+    /// The maintenance socket.
+    pub maintenance: Option<ReservedPath>,
     /// The shard-aware port.
     pub shard_aware: Option<ReservedAddress>,
 }
@@ -145,8 +164,16 @@ fn cannot_listen(address: SocketAddr, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot listen for CQL on {address}: {error}"))
 }
 
+fn cannot_listen_at(path: &Path, error: &io::Error) -> io::Error {
+    let message = format!(
+        "cannot listen for CQL on the maintenance socket {}: {error}",
+        path.display()
+    );
+    io::Error::new(error.kind(), message)
+}
+
 impl Listeners {
-    /// Takes the ports; every shard of a node has the same.
+    /// Takes the ports, of which every shard of a node has the same, and the maintenance socket.
     pub fn bind(options: &Options) -> io::Result<Self> {
         let reserve = |address: SocketAddr| {
             let shared = ListenOptions {
@@ -155,10 +182,32 @@ impl Listeners {
             };
             ReservedAddress::bind(address, shared).map_err(|e| cannot_listen(address, &e))
         };
+        let reserve_path = |socket: &MaintenanceSocket| {
+            let unix = UnixOptions {
+                mode: MAINTENANCE_SOCKET_MODE,
+                group: socket.group.clone(),
+                backlog: BACKLOG,
+            };
+            ReservedPath::bind(&socket.path, &unix).map_err(|e| cannot_listen_at(&socket.path, &e))
+        };
         Ok(Self {
-            cql: reserve(options.address)?,
+            cql: options.address.map(reserve).transpose()?,
+            maintenance: options.maintenance_socket.as_ref().map(reserve_path).transpose()?,
             shard_aware: options.shard_aware_address.map(reserve).transpose()?,
         })
+    }
+}
+
+/// A connection that was accepted; after an error, none and a pause.
+async fn accepted_or_rest(accepted: io::Result<TcpStream>) -> Option<TcpStream> {
+    match accepted {
+        Ok(stream) => Some(stream),
+        Err(e) => {
+            // Out of file descriptors, or a client that gave up.
+            log::warn!("cannot accept a CQL connection: {e}");
+            runtime::sleep(Duration::from_millis(10)).await;
+            None
+        }
     }
 }
 
@@ -217,17 +266,22 @@ impl Server {
     /// # Errors
     /// When another process listens there by now.
     pub fn open(self: &Rc<Self>, listeners: Listeners) -> io::Result<()> {
-        let (cql, aware) = (self.options.address, self.options.shard_aware_address);
-        let listener = listeners.cql.listen().map_err(|e| cannot_listen(cql, &e))?;
-        drop(runtime::spawn_in(
-            self.drivers_group,
-            self.clone().accept(listener, false),
-        ));
-        if let (Some(reserved), Some(address)) = (listeners.shard_aware, aware) {
-            let listener = reserved.listen().map_err(|e| cannot_listen(address, &e))?;
+        let ports = [
+            (listeners.cql, self.options.address, false),
+            (listeners.shard_aware, self.options.shard_aware_address, true),
+        ];
+        for (reserved, address, shard_aware) in ports {
+            if let (Some(reserved), Some(address)) = (reserved, address) {
+                let listener = reserved.listen().map_err(|e| cannot_listen(address, &e))?;
+                let accepting = self.clone().accept(listener, shard_aware);
+                drop(runtime::spawn_in(self.drivers_group, accepting));
+            }
+        }
+        if let (Some(reserved), Some(socket)) = (listeners.maintenance, &self.options.maintenance_socket) {
+            let listener = reserved.listen().map_err(|e| cannot_listen_at(&socket.path, &e))?;
             drop(runtime::spawn_in(
                 self.drivers_group,
-                self.clone().accept(listener, true),
+                self.clone().accept_operators(listener),
             ));
         }
         Ok(())
@@ -237,33 +291,52 @@ impl Server {
     /// refused asks another node at once, and one that was accepted and dropped may wait for an answer.
     async fn accept(self: Rc<Self>, listener: TcpListener, shard_aware: bool) {
         while let Some(accepted) = self.until_drain(listener.accept()).await {
-            let stream = match accepted {
-                Ok(stream) => stream,
-                Err(e) => {
-                    // Out of file descriptors, or a client that gave up: go on after a breath.
-                    log::warn!("cannot accept a CQL connection: {e}");
-                    runtime::sleep(std::time::Duration::from_millis(10)).await;
-                    continue;
-                }
+            let Some(stream) = accepted_or_rest(accepted).await else {
+                continue;
             };
-            let wanted = match stream.peer_addr() {
-                Ok(peer) if shard_aware => u32::from(peer.port()) % self.options.shards,
-                _ => self.engine.shard.id().0,
-            };
-            if ShardId(wanted) == self.engine.shard.id() {
-                self.clone().serve(stream);
-            } else {
-                let stream = stream.detach();
-                drop(runtime::submit_to(ShardId(wanted), move || {
-                    if let Some(server) = runtime::local::<Server>() {
-                        server.serve(stream.attach());
-                    }
-                }));
+            // A client that is gone by now has no address.
+            if let Ok(peer) = stream.peer_addr() {
+                let wanted = match shard_aware {
+                    true => u32::from(peer.port()) % self.options.shards,
+                    false => self.engine.shard.id().0,
+                };
+                self.hand_to(ShardId(wanted), stream, peer);
             }
             if runtime::should_yield() {
                 runtime::yield_now().await;
             }
         }
+    }
+
+    /// The same for the maintenance socket, which one shard of the node accepts for; each next connection goes to the next shard. A connection at a path has no
+    /// address: it is listed as 0.0.0.0 with its number as the port.
+    async fn accept_operators(self: Rc<Self>, listener: UnixListener) {
+        let mut number = 0_u16;
+        while let Some(accepted) = self.until_drain(listener.accept()).await {
+            let Some(stream) = accepted_or_rest(accepted).await else {
+                continue;
+            };
+            let wanted = ShardId(u32::from(number) % self.options.shards);
+            number = number.wrapping_add(1);
+            let peer = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), number);
+            self.hand_to(wanted, stream, peer);
+            if runtime::should_yield() {
+                runtime::yield_now().await;
+            }
+        }
+    }
+
+    /// Has a shard serve a connection.
+    fn hand_to(self: &Rc<Self>, shard: ShardId, stream: TcpStream, peer: SocketAddr) {
+        if shard == self.engine.shard.id() {
+            return self.clone().serve(stream, peer);
+        }
+        let stream: DetachedStream = stream.detach();
+        drop(runtime::submit_to(shard, move || {
+            if let Some(server) = runtime::local::<Server>() {
+                server.serve(stream.attach(), peer);
+            }
+        }));
     }
 
     /// What a future comes to; None when the node drains before.
@@ -279,14 +352,14 @@ impl Server {
         .await
     }
 
-    fn serve(self: Rc<Self>, stream: TcpStream) {
+    fn serve(self: Rc<Self>, stream: TcpStream, peer: SocketAddr) {
         let is_full = self.connections.get() >= self.options.connections_max;
         let Some(uninitialized) = self.admission.admit(is_full) else {
             return;
         };
         self.connections.set(self.connections.get() + 1);
         drop(runtime::spawn_in(self.drivers_group, async move {
-            connection::run(&self, stream, uninitialized).await;
+            connection::run(&self, (stream, peer), uninitialized).await;
             self.connections.set(self.connections.get() - 1);
             if self.draining.get() {
                 self.connection_ended.notify_all();

@@ -257,7 +257,8 @@ pub(crate) async fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>, rpc: &Rc<Rp
     drop(runtime::spawn(watch_logs(shared.clone(), cluster.clone())));
     runtime::set_local(cluster.clone());
     cluster.set_balancing(shared.config.balancing);
-    disk_space::watch(shared, &cluster);
+    let told = cluster.clone();
+    disk_space::watch(shared, Box::new(move |level| told.set_disk_level(level)));
     drop(runtime::spawn(disks::retire_when_told(shared.clone(), cluster.clone())));
     let meeting = {
         let cluster = cluster.clone();
@@ -373,6 +374,11 @@ pub(crate) async fn set_serving(is_open: bool) {
 
 /// Watches whether the commitlogs of all shards take writes, and lets the other nodes know. Spawn this on shard 0; it never returns.
 async fn watch_logs(shared: Arc<Shared>, cluster: Rc<Cluster>) {
+    watch_logs_here(shared, |trouble| cluster.set_write_trouble(trouble)).await;
+}
+
+/// The same; `tell` hears after each change why a commitlog takes no writes, or that all do.
+pub(crate) async fn watch_logs_here<F: Future<Output = ()>>(shared: Arc<Shared>, tell: impl Fn(Option<String>) -> F) {
     for shard in 0..runtime::shard_count() {
         let shared = shared.clone();
         drop(runtime::submit_to(ShardId(shard), move || {
@@ -381,7 +387,7 @@ async fn watch_logs(shared: Arc<Shared>, cluster: Rc<Cluster>) {
     }
     loop {
         let seen = shared.changed.changes();
-        cluster.set_write_trouble(shared.log_trouble()).await;
+        tell(shared.log_trouble()).await;
         shared.changed.changed_since(seen).await;
     }
 }
@@ -408,6 +414,34 @@ async fn watch_log_here(shared: Arc<Shared>) {
     }
 }
 
+pub(crate) fn in_decimal(tokens: &[Token]) -> Vec<String> {
+    tokens.iter().map(|token| token.0.to_string()).collect()
+}
+
+/// What the system tables say of the other members.
+pub(crate) fn describe_peers(
+    metadata: &Metadata,
+    me: HostId,
+    schema_version: impl Fn(HostId) -> Option<Uuid>,
+    is_live: impl Fn(HostId) -> bool,
+) -> Vec<PeerInfo> {
+    let others = metadata.topology.members().filter(|node| node.host_id != me);
+    let peers = others.map(|node| PeerInfo {
+        host_id: node.host_id.0,
+        internode: node.internode,
+        native: node.native,
+        data_center: node.location.datacenter.clone(),
+        rack: node.location.rack.clone(),
+        release_version: RELEASE_VERSION.to_owned(),
+        schema_version: schema_version(node.host_id),
+        tokens: in_decimal(&node.tokens),
+        state: node.state,
+        is_zero_token: metadata.topology.is_zero_token(node.host_id),
+        up: is_live(node.host_id),
+    });
+    peers.collect()
+}
+
 /// Keeps what the system tables say of the members true, and tells clients when that changes: afterwards, so that a client that was too late
 /// for the event finds the node in the table. To be spawned; ends never.
 async fn describe_members(shared: Arc<Shared>, cluster: Rc<Cluster>) {
@@ -417,23 +451,12 @@ async fn describe_members(shared: Arc<Shared>, cluster: Rc<Cluster>) {
         let metadata = cluster.metadata();
         let versions = cluster.peer_schema_versions();
         let me = HostId(shared.host_id);
-        let in_decimal = |tokens: &[Token]| tokens.iter().map(|t| t.0.to_string()).collect::<Vec<_>>();
-        let others = metadata.topology.members().filter(|node| node.host_id != me);
-        let peers = others
-            .map(|node| PeerInfo {
-                host_id: node.host_id.0,
-                internode: node.internode,
-                native: node.native,
-                data_center: node.location.datacenter.clone(),
-                rack: node.location.rack.clone(),
-                release_version: RELEASE_VERSION.to_owned(),
-                schema_version: versions.get(&node.host_id).copied(),
-                tokens: in_decimal(&node.tokens),
-                state: node.state,
-                is_zero_token: metadata.topology.is_zero_token(node.host_id),
-                up: cluster.is_live(node.host_id),
-            })
-            .collect();
+        let peers = describe_peers(
+            &metadata,
+            me,
+            |host| versions.get(&host).copied(),
+            |host| cluster.is_live(host),
+        );
         if let Some(node) = metadata.topology.node(me) {
             shared.note_members(in_decimal(&node.tokens), node.state, peers);
         }

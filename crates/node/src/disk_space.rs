@@ -2,11 +2,10 @@
 //!
 //! Lives on shard 0, sees the node. It reads the utilisation of the file systems of the data and the commitlog directory, four times a second while one of
 //! them is near a threshold ([`DiskLimits::look_after`]), and rarely otherwise. The fuller one counts. The cluster hears of the level
-//! ([`Cluster::set_disk_level`]) and tells every node, this one too; what follows from it is decided there (`coordinator/src/growth.rs`). The first look comes
+//! (`Cluster::set_disk_level`) and tells every node, this one too; what follows from it is decided there (`coordinator/src/growth.rs`). The first look comes
 //! before clients are let in.
 
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use cluster::Cluster;
@@ -86,9 +85,11 @@ fn look_at_all(config: &Config) -> (Vec<Seen>, bool) {
 /// What the monitor has found so far.
 struct Watch {
     shared: Arc<Shared>,
-    cluster: Rc<Cluster>,
+    tell: Box<dyn Fn(DiskLevel)>,
     limits: DiskLimits,
     level: DiskLevel,
+    /// The level that was told last.
+    told: DiskLevel,
 }
 
 impl Watch {
@@ -112,11 +113,11 @@ impl Watch {
         let level = limits.judge(self.level, seen.utilization());
         // One that does not answer may be the full one.
         let level = if is_all { level } else { level.max(self.level) };
-        if level != self.cluster.disk_level() {
+        if level != self.told {
             say(seen, level, &limits);
         }
-        self.level = level;
-        self.cluster.set_disk_level(level);
+        (self.level, self.told) = (level, level);
+        (self.tell)(level);
         wait
     }
 }
@@ -145,13 +146,14 @@ fn say(seen: &Seen, level: DiskLevel, limits: &DiskLimits) {
     }
 }
 
-/// Looks for the first time, then begins to watch until the node ends.
-pub(crate) fn watch(shared: &Arc<Shared>, cluster: &Rc<Cluster>) {
+/// Looks for the first time, then begins to watch until the node ends. `tell` hears the level after each look.
+pub(crate) fn watch(shared: &Arc<Shared>, tell: Box<dyn Fn(DiskLevel)>) {
     let mut watch = Watch {
         shared: Arc::clone(shared),
-        cluster: Rc::clone(cluster),
+        tell,
         limits: shared.disk_monitor.limits(),
         level: DiskLevel::Normal,
+        told: DiskLevel::Normal,
     };
     let mut wait = watch.look();
     drop(runtime::spawn(async move {

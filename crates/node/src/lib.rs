@@ -16,6 +16,7 @@ mod follow;
 #[doc(hidden)]
 pub mod fuzz;
 mod identity;
+mod maintenance;
 mod open;
 mod operator;
 mod recover;

@@ -7,6 +7,7 @@ mod cleanup;
 mod control;
 mod handoff;
 mod jobs;
+mod members;
 mod metrics;
 mod operations;
 mod rebuild;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use ::cluster::Cluster;
 use admin::Handoff;
 use admin::operator::{
-    Balance, Clock, ClockState, DiskLevel, Keyspace, Local, Member, Metric, Node, Operator, Quarantined, Raft, Range,
+    Balance, Keyspace, Local, Metric, Node, Operator, Quarantined, Raft, Range,
     RepairedTable, Repairs, Selection, Snapshot, Started, State, Table, Work,
 };
 use query::Engine;
@@ -32,6 +33,7 @@ use tasks::Tasks;
 use topology::{HostId, NodeNumber, TabletMap};
 
 use crate::follow::on_all_shards;
+use crate::maintenance;
 use crate::start::Shared;
 
 /// The listeners of the REST API and of the metrics.
@@ -60,12 +62,17 @@ impl OperatorListeners {
     }
 
     /// Opens them, and tells in the workdir where the API is.
-    pub(crate) fn open(self, shared: &Arc<Shared>, engine: &Rc<Engine>, cluster: &Rc<Cluster>) -> Result<(), String> {
+    pub(crate) fn open(
+        self,
+        shared: &Arc<Shared>,
+        engine: &Rc<Engine>,
+        cluster: Option<&Rc<Cluster>>,
+    ) -> Result<(), String> {
         let operator: Rc<dyn Operator> = Rc::new(NodeOperator {
             shared: shared.clone(),
             engine: engine.clone(),
-            cluster: cluster.clone(),
-            watch: watch::Watch::start(cluster.clone(), shared.tasks.clone()),
+            member: cluster.cloned(),
+            watch: cluster.map(|cluster| watch::Watch::start(cluster.clone(), shared.tasks.clone())),
             started: runtime::now(),
             started_us: runtime::wall_clock_us(),
         });
@@ -88,8 +95,9 @@ impl OperatorListeners {
 struct NodeOperator {
     shared: Arc<Shared>,
     engine: Rc<Engine>,
-    cluster: Rc<Cluster>,
-    watch: Rc<watch::Watch>,
+    /// The node as a member of its cluster; None in maintenance mode.
+    member: Option<Rc<Cluster>>,
+    watch: Option<Rc<watch::Watch>>,
     started: runtime::Instant,
     started_us: i64,
 }
@@ -267,61 +275,18 @@ pub(crate) async fn load() -> u64 {
     crate::sizes::all_bytes().await
 }
 
-fn state(state: topology::NodeState) -> State {
-    match state {
-        topology::NodeState::Joining => State::Joining,
-        topology::NodeState::Normal => State::Normal,
-        topology::NodeState::Leaving | topology::NodeState::Left => State::Leaving,
-    }
-}
-
-fn clock(verdict: &topology::ClockVerdict) -> Clock {
-    use topology::{ClockDoubt, ClockState as Judged};
-    let (state, reason) = match verdict.state {
-        Judged::Trusted => (ClockState::Trusted, ""),
-        Judged::Suspect(ClockDoubt::Unheard) => (ClockState::Suspect, "no other node was heard since the start"),
-        Judged::Suspect(ClockDoubt::Stepped) => (ClockState::Suspect, "it has stepped"),
-        Judged::Suspect(ClockDoubt::Outvoted) => (ClockState::Suspect, "the other nodes disagree"),
-        Judged::OutOfService => (ClockState::OutOfService, "the other nodes disagree"),
-    };
-    #[expect(clippy::cast_precision_loss, reason = "an offset is told in seconds")]
-    let ahead_seconds = verdict.ahead_us as f64 / 1e6;
-    Clock {
-        state,
-        reason,
-        ahead_seconds,
-    }
-}
-
 impl NodeOperator {
-    fn members(&self, status: &::cluster::Status) -> Vec<Member> {
-        let metadata = self.cluster.metadata();
-        let members = status.members.iter().map(|member| {
-            let node = metadata.topology.node(member.host_id);
-            Member {
-                host_id: member.host_id.0,
-                address: member.internode.ip(),
-                native: node.map_or(member.internode.ip(), |node| node.native.ip()),
-                datacenter: member.location.datacenter.clone(),
-                rack: member.location.rack.clone(),
-                state: state(member.state),
-                is_live: member.is_live,
-                is_zero_token: member.is_zero_token,
-                is_excluded: member.is_excluded,
-                takes_writes: member.takes_writes,
-                disk: match member.disk {
-                    topology::DiskLevel::Normal => DiskLevel::Normal,
-                    topology::DiskLevel::Warning => DiskLevel::Warning,
-                    topology::DiskLevel::Critical => DiskLevel::Critical,
-                },
-                tokens: node.map_or_else(Vec::new, |node| node.tokens.iter().map(|token| token.0).collect()),
-                shards: node.map_or(0, |node| node.shards),
-                schema_version: member.schema_version,
-                release: node.map_or_else(String::new, |node| node.release.clone()),
-                differs_at: member.differs_at,
-            }
-        });
-        members.collect()
+    /// The node as a member of its cluster.
+    ///
+    /// # Errors
+    /// In maintenance mode.
+    fn cluster(&self) -> Result<&Rc<Cluster>, String> {
+        self.member.as_ref().ok_or_else(maintenance::refusal)
+    }
+
+    /// When it was started: how long ago, and the time of day in microseconds.
+    fn since(&self) -> (std::time::Duration, i64) {
+        (runtime::now().saturating_duration_since(self.started), self.started_us)
     }
 
     /// The tablets of a map with what joins neighbours that have the same nodes: shards are not the ring's matter.
@@ -354,9 +319,11 @@ impl NodeOperator {
 
 impl Operator for NodeOperator {
     fn node(&self) -> Node {
-        let status = self.cluster.status();
-        let info = self.shared.about.info();
-        let members = self.members(&status);
+        let Some(cluster) = &self.member else {
+            return members::node_apart(&self.shared, &self.engine, self.since());
+        };
+        let status = cluster.status();
+        let members = members::of_status(&cluster.metadata(), &status);
         let mode = match members
             .iter()
             .find(|member| member.host_id == self.shared.host_id)
@@ -369,22 +336,12 @@ impl Operator for NodeOperator {
             Some(State::Normal) | None if !status.is_in_service => "OUT_OF_SERVICE",
             Some(State::Normal) | None => "NORMAL",
         };
-        let snitch = self.shared.config.settings.get("endpoint_snitch").cloned().flatten();
-        let snitch = snitch.unwrap_or_else(|| "SimpleSnitch".to_owned());
-        let elapsed = runtime::now().saturating_duration_since(self.started);
         Node {
-            host_id: self.shared.host_id,
             cluster_name: status.cluster_name,
             schema_version: status.schema_version,
-            release: info.release_version.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            snitch: format!("org.apache.cassandra.locator.{snitch}"),
             mode: mode.to_owned(),
-            uptime_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
-            started_s: self.started_us / 1_000_000,
             serves_cql: status.is_in_service && !self.shared.drain_is_wanted() && !self.refuses_clients(),
-            clock: clock(&status.clock),
-            memory: self.shared.config.memory,
+            clock: members::clock(&status.clock),
             members,
             raft: Raft {
                 leader: status.leader.map(|id| id.0),
@@ -400,6 +357,7 @@ impl Operator for NodeOperator {
                     ))
                 }),
             },
+            ..members::own(&self.shared, self.since())
         }
     }
 
@@ -455,7 +413,9 @@ impl Operator for NodeOperator {
             let node = self.node();
             all.extend(metrics::node::build(&node));
             all.extend(metrics::node::cluster(&node));
-            all.extend(metrics::node::balance(&self.cluster.own_balance_report()));
+            if let Some(cluster) = &self.member {
+                all.extend(metrics::node::balance(&cluster.own_balance_report()));
+            }
             all.extend(metrics::node::tasks(&self.shared.tasks.classes()));
             let shared = self.shared.clone();
             all.extend(runtime::offload(move || metrics::node::machine(&shared.config)).await);
@@ -469,7 +429,7 @@ impl Operator for NodeOperator {
     }
 
     fn start(&self, work: Work) -> Started {
-        jobs::start(&self.engine, &self.cluster, &self.shared.tasks, work)
+        jobs::start(&self.engine, self.member.as_ref(), &self.shared.tasks, work)
     }
 
     fn tasks(&self) -> &Arc<Tasks> {
@@ -493,34 +453,40 @@ impl Operator for NodeOperator {
     }
 
     fn confirm_clock(&self) -> Result<(), String> {
-        self.cluster.confirm_clock()
+        self.cluster()?.confirm_clock()
     }
 
-    fn balance(&self) -> Local<'_, Balance> {
-        Box::pin(balance::balance(&self.cluster))
+    fn balance(&self) -> Local<'_, Result<Balance, String>> {
+        Box::pin(async move { Ok(balance::balance(self.cluster()?).await) })
     }
 
     fn set_balanced(&self, is_balanced: bool) -> Local<'_, Result<(), String>> {
-        Box::pin(async move { self.cluster.set_balanced(is_balanced).await.map_err(|e| e.to_string()) })
+        Box::pin(async move {
+            let set = self.cluster()?.set_balanced(is_balanced).await;
+            set.map_err(|e| e.to_string())
+        })
     }
 
     fn repair(&self, wanted: Repairs) -> Local<'_, Result<Vec<RepairedTable>, String>> {
         // A task of its own: it goes on whether somebody waits for it or not.
-        let (engine, cluster, tasks) = (self.engine.clone(), self.cluster.clone(), self.shared.tasks.clone());
-        let done =
-            runtime::spawn(async move { repairs::run(&engine, &tasks, |host| cluster.is_live(host), wanted).await });
+        let (engine, cluster, tasks) = (self.engine.clone(), self.cluster().cloned(), self.shared.tasks.clone());
+        let done = runtime::spawn(async move {
+            let cluster = cluster?;
+            repairs::run(&engine, &tasks, |host| cluster.is_live(host), wanted).await
+        });
         Box::pin(done)
     }
 
     fn repair_cluster(&self, what: Selection) -> Local<'_, Result<u64, String>> {
-        let (engine, cluster, tasks) = (self.engine.clone(), self.cluster.clone(), self.shared.tasks.clone());
+        let (engine, cluster, tasks) = (self.engine.clone(), self.cluster().cloned(), self.shared.tasks.clone());
         let done = runtime::spawn(async move {
+            let cluster = cluster?;
             repairs::run_everywhere(&engine, &tasks, |host| cluster.is_live(host), what).await
         });
         Box::pin(done)
     }
 
     fn barrier(&self) -> Local<'_, Result<(), String>> {
-        Box::pin(async move { self.cluster.barrier().await.map(|_| ()).map_err(|e| e.to_string()) })
+        Box::pin(async move { self.cluster()?.barrier().await.map(|_| ()).map_err(|e| e.to_string()) })
     }
 }

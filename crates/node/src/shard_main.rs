@@ -26,6 +26,7 @@ use crate::directories::{self, Directory};
 use crate::disks;
 use crate::follow::Follower;
 use crate::identity;
+use crate::maintenance;
 use crate::open;
 use crate::operator::{OperatorListeners, snapshots};
 use crate::reread;
@@ -72,15 +73,16 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     runtime::set_start_phase(Some("entering the cluster"));
     shared.promises.wait_for_clock().await;
     let view = shared.first_view();
-    let rpc = match &shared.embedded {
-        Some(_) => None,
-        None => match cluster::accept_nodes(shared).await? {
+    let rpc = if shared.embedded.is_some() || config.maintenance_mode {
+        None
+    } else {
+        match cluster::accept_nodes(shared).await? {
             Some(rpc) => {
                 runtime::set_local(rpc.clone());
                 Some(rpc)
             }
             None => return Ok(()),
-        },
+        }
     };
     let coordinator = Coordinator::new(shard.clone(), rpc.clone(), view);
     coordinator.set_timeouts(config.timeouts);
@@ -96,7 +98,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         });
     }
     // Also where none are kept now: an operator may want them later, and what an earlier run kept is handed over.
-    if rpc.is_some() {
+    if shared.embedded.is_none() {
         coordinator.keep_hints(Hints::start(hint_options(config)).map_err(|e| e.to_string())?);
     }
     runtime::set_local(coordinator.clone());
@@ -301,9 +303,8 @@ async fn serve(
 ) -> Result<Option<Rc<Cluster>>, String> {
     let id = runtime::shard();
     let config = &shared.config;
-    let (cql, aware) = match addresses(shared).await {
-        Some(a) => a,
-        None => return Ok(None),
+    let Some((cql, aware)) = addresses(shared).await else {
+        return Ok(None);
     };
     let mut options = cql_options(shared, (cql, aware));
     let listeners = bind_patiently(|| Listeners::bind(&options))
@@ -326,30 +327,24 @@ async fn serve(
             }
         }
         let port = |l: &runtime::net::ReservedAddress| l.local_addr().map_err(|e| e.to_string());
-        options.address = port(&listeners.cql)?;
+        options.address = listeners.cql.as_ref().map(port).transpose()?;
         options.shard_aware_address = listeners.shard_aware.as_ref().map(port).transpose()?;
-        let bound = (options.address, options.shard_aware_address);
-        shared.about.change(|info| info.port = bound.0.port());
-        shared.set_bound_addresses(bound);
+        if let Some(address) = options.address {
+            shared.about.change(|info| info.port = address.port());
+            shared.set_bound_addresses((address, options.shard_aware_address));
+        }
     }
     if !shared.meet(Stage::Bound).await {
         return Ok(None);
     }
     let mut member = None;
-    if let (ShardId(0), Some(rpc)) = (id, &rpc) {
-        match unless_terminated(terminated, cluster::enter(shared, &engine, rpc)).await {
-            Some(Ok(cluster)) => member = Some(cluster),
-            Some(Err(e)) => shared.fail(e),
-            None => {
-                log::info!("a signal ends the node before it serves");
-                shared.end_early();
-            }
-        }
+    if id == ShardId(0) {
+        member = enter(shared, &engine, rpc.as_ref(), terminated).await;
     }
     if !shared.meet(Stage::Entered).await {
         return Ok(None);
     }
-    if id == ShardId(0) && rpc.is_some() {
+    if id == ShardId(0) {
         match begin_reports(shared, &engine.coordinator).await {
             Ok(()) => drop(runtime::spawn(engine.coordinator.clone().run_reports())),
             Err(e) => shared.fail(e),
@@ -360,7 +355,7 @@ async fn serve(
     set_routes(&server, engine.clone());
     runtime::set_local(server.clone());
     if id == ShardId(0)
-        && let Err(e) = probe("CQL", std::iter::once(cql).chain(aware)).await
+        && let Err(e) = probe("CQL", cql.into_iter().chain(aware)).await
     {
         shared.fail(e);
     }
@@ -379,8 +374,8 @@ async fn serve(
         if let Some(cluster) = &member {
             cluster.open();
         }
-        if let (Some(listeners), Some(cluster)) = (for_operators, &member) {
-            listeners.open(shared, &engine, cluster)?;
+        if let Some(listeners) = for_operators {
+            listeners.open(shared, &engine, member.as_ref())?;
         }
         if shared.announces {
             announce(shared);
@@ -406,12 +401,39 @@ async fn serve(
     Ok(member)
 }
 
+/// Brings the node into its cluster, or has it stay apart in maintenance mode. On shard 0. None where it is not in it: apart, failed, or told to end.
+async fn enter(
+    shared: &Arc<Shared>,
+    engine: &Rc<Engine>,
+    rpc: Option<&Rc<Rpc>>,
+    terminated: &mut runtime::TerminateSignal,
+) -> Option<Rc<Cluster>> {
+    let Some(rpc) = rpc else {
+        if let Err(e) = maintenance::enter(shared, engine) {
+            shared.fail(e);
+        }
+        return None;
+    };
+    match unless_terminated(terminated, cluster::enter(shared, engine, rpc)).await {
+        Some(Ok(cluster)) => return Some(cluster),
+        Some(Err(e)) => shared.fail(e),
+        None => {
+            log::info!("a signal ends the node before it serves");
+            shared.end_early();
+        }
+    }
+    None
+}
+
 /// The options of the CQL server; it may listen on other addresses where one of these is free to choose.
-fn cql_options(shared: &Shared, (cql, aware): (SocketAddr, Option<SocketAddr>)) -> cql_server::Options {
+fn cql_options(shared: &Shared, (cql, aware): Addresses) -> cql_server::Options {
     let config = &shared.config;
+    // There is one file: the first shard accepts, and shares the connections out.
+    let socket = config.maintenance_socket.clone();
     cql_server::Options {
         address: cql,
         shard_aware_address: aware,
+        maintenance_socket: socket.filter(|_| runtime::shard() == ShardId(0)),
         frame_bytes_max: config.native_transport_max_frame_size,
         connections_max: config.max_connections_per_shard,
         handshakes_max: config.handshakes_per_shard,
@@ -477,9 +499,15 @@ pub(crate) async fn probe(what: &str, addresses: impl Iterator<Item = SocketAddr
     Ok(())
 }
 
-/// Where to listen: as configured; a port of 0 is chosen by shard 0 and then taken by all.
-async fn addresses(shared: &Shared) -> Option<(SocketAddr, Option<SocketAddr>)> {
+/// Where CQL and the shard-aware port listen, if they do.
+type Addresses = (Option<SocketAddr>, Option<SocketAddr>);
+
+/// Where to listen: as configured; a port of 0 is chosen by shard 0 and then taken by all. In maintenance mode nowhere. None when the node fails before it is known.
+async fn addresses(shared: &Shared) -> Option<Addresses> {
     let config = &shared.config;
+    if config.maintenance_mode {
+        return Some((None, None));
+    }
     let aware = config.shard_aware_port.map(|p| SocketAddr::new(config.rpc_address, p));
     let wanted = (SocketAddr::new(config.rpc_address, config.native_transport_port), aware);
     if runtime::shard() == ShardId(0) {
@@ -487,30 +515,31 @@ async fn addresses(shared: &Shared) -> Option<(SocketAddr, Option<SocketAddr>)> 
             shared.fail(e);
             return None;
         }
-        return Some(wanted);
+        return Some((Some(wanted.0), wanted.1));
     }
     let is_known = || shared.bound_addresses().is_some() || shared.failed();
     shared.changed.until(is_known).await;
-    shared.bound_addresses()
+    shared.bound_addresses().map(|(cql, aware)| (Some(cql), aware))
 }
 
 /// Says on standard output that the node serves, where, and how to connect.
 fn announce(shared: &Shared) {
-    let Some((cql, aware)) = *shared
-        .addresses
-        .lock()
-        .expect("nobody panics while holding the addresses")
-    else {
-        return;
+    let config = &shared.config;
+    let (shards, workdir) = (config.smp, config.workdir.display());
+    let text = match (shared.bound_addresses(), &config.maintenance_socket) {
+        (Some((cql, aware)), _) => {
+            let aware = aware.map_or_else(String::new, |a| format!(" (shard-aware port {})", a.port()));
+            let (ip, port) = (cql.ip(), cql.port());
+            format!(
+                "serving CQL on {cql}{aware}, {shards} shards, data in {workdir}\nconnect with: cqlsh {ip} {port}\n"
+            )
+        }
+        (None, Some(socket)) => format!(
+            "maintenance mode: serving CQL on the socket {}, {shards} shards, data in {workdir}\n",
+            socket.path.display()
+        ),
+        (None, None) => return,
     };
-    let aware = aware.map_or_else(String::new, |a| format!(" (shard-aware port {})", a.port()));
-    let text = format!(
-        "serving CQL on {cql}{aware}, {} shards, data in {}\nconnect with: cqlsh {} {}\n",
-        shared.config.smp,
-        shared.config.workdir.display(),
-        cql.ip(),
-        cql.port()
-    );
     let mut out = std::io::stdout();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

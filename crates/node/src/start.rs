@@ -32,6 +32,7 @@ use crate::directories;
 use crate::disk_space::DiskMonitor;
 use crate::disks::Disks;
 use crate::identity::{self, WorkdirLock};
+use crate::maintenance;
 use crate::shard_main;
 use crate::view::{cluster_view, ring_of, stored_tables};
 use crate::virtual_tables::{About, NodeInfo, PeerInfo, registry};
@@ -387,6 +388,9 @@ fn prepare_as(mut config: Config, embedded: Option<Embedded>, announces: bool) -
         let known = Known::features(crate::cluster::features(&config));
         let metadata = ::cluster::load(&metadata_dir, &known).map_err(|e| e.to_string())?;
         check_member(&config, metadata.as_ref())?;
+        if config.maintenance_mode && metadata.is_none() {
+            return Err(maintenance::needs_metadata(&metadata_dir));
+        }
         if let Some(metadata) = metadata.as_ref().filter(|_| !config.enable_new_features) {
             let enabled = metadata.topology.enabled_features();
             let held_back = crate::cluster::hold_back_all_but(enabled, &mut config);

@@ -119,7 +119,7 @@ fn start_resize(call: &Call) -> Answer {
 }
 
 async fn balance(call: &Call) -> Answer {
-    let balance = call.operator.balance().await;
+    let balance = call.operator.balance().await.map_err(failed)?;
     let mut told = json!({ "enabled": balance.is_on, "moving": balance.moving });
     match balance.standing {
         Err(why) => told["unknown"] = json!(why),

@@ -14,6 +14,7 @@ mod error;
 mod file;
 pub(crate) mod fuzz;
 mod machine;
+mod maintenance;
 mod nested;
 mod options;
 mod print;
@@ -98,6 +99,10 @@ pub struct Config {
     pub native_transport_port: u16,
     /// CQL port where the client's port chooses the shard; 0 takes any free one, None does without.
     pub shard_aware_port: Option<u16>,
+    /// Whether the node stays apart from its cluster, so that an operator can see to its data.
+    pub maintenance_mode: bool,
+    /// The socket by which operators reach the node from its machine, if it has one.
+    pub maintenance_socket: Option<cql_server::MaintenanceSocket>,
     /// Where the REST API listens, if it does; a port of 0 takes any free one.
     pub api: Option<SocketAddr>,
     /// Where Prometheus is answered, if it is; a port of 0 takes any free one.
@@ -320,6 +325,7 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
     });
     let commitlog_sync = commitlog_sync(options);
     let (commitlog_segment_size, commitlog_total_space) = commitlog_sizes(options, smp, memory);
+    let (maintenance_mode, maintenance_socket) = maintenance::resolve(options, &workdir);
     let developer_mode = options.get("developer_mode", SWITCH, value::switch).unwrap_or(false);
     options.note("developer_mode", developer_mode);
     Config {
@@ -342,6 +348,8 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
         broadcast_rpc_address: network.broadcast_rpc,
         native_transport_port: network.port,
         shard_aware_port: network.shard_aware_port,
+        maintenance_mode,
+        maintenance_socket,
         api,
         prometheus,
         table_metrics,

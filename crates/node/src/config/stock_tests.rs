@@ -22,7 +22,6 @@ fn a_node_starts_with_the_file_of_each_release_and_names_what_it_does_not_do() {
         "large_cell_fail_threshold_mb",
         "rows_count_fail_threshold",
         "large_collection_elements_fail_threshold",
-        "maintenance_socket",
     ];
     let cases: [(&str, &str, &[&str]); 5] = [
         ("3.11", include_str!("stock/cassandra-3.11.yaml"), &cassandra),

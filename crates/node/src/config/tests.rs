@@ -129,7 +129,7 @@ fn defaults_are_those_of_the_manual() {
 #[test]
 fn every_option_that_is_shown_can_be_given_and_its_shown_text_is_taken_back() {
     let config = config("", "--cpuset 0-3");
-    assert_eq!(config.settings.len(), 82, "{:?}", config.settings);
+    assert_eq!(config.settings.len(), 85, "{:?}", config.settings);
     for (name, text) in &config.settings {
         let given = text.as_deref().unwrap_or("none");
         let shown = resolved(&format!("{name}: {given}"), "").map(|config| config.settings[name].clone());
@@ -683,4 +683,49 @@ fn connections_of_the_node_are_shared_out_to_shards() {
         config("native_transport_max_concurrent_connections: -1", "").max_connections_per_shard,
         10_000
     );
+}
+
+#[test]
+fn maintenance_mode_has_a_socket_and_a_socket_has_a_short_path() {
+    let socket = |yaml: &str, words: &str| {
+        let config = config(yaml, words);
+        let path = config
+            .maintenance_socket
+            .map(|socket| socket.path.display().to_string());
+        (config.maintenance_mode, path)
+    };
+    let at = |path: &str| Some(path.to_owned());
+    let cases = [
+        ("", "-W w", (false, None)),
+        ("maintenance_socket: ignore", "-W w", (false, None)),
+        ("maintenance_socket: workdir", "-W w", (false, at("w/cql.m"))),
+        ("maintenance_socket: /run/ceto/m", "-W w", (false, at("/run/ceto/m"))),
+        ("", "-W w --maintenance-mode", (true, at("w/cql.m"))),
+        ("maintenance_mode: true\nmaintenance_socket: m", "-W w", (true, at("m"))),
+        ("maintenance_mode: true", "-W w --maintenance-mode 0", (false, None)),
+    ];
+    for (yaml, words, expected) in cases {
+        assert_eq!(socket(yaml, words), expected, "{yaml} {words}");
+    }
+    let group = |yaml: &str| config(yaml, "").maintenance_socket.and_then(|socket| socket.group);
+    assert_eq!(group("maintenance_socket: workdir"), None);
+    assert_eq!(
+        group("maintenance_socket: workdir\nmaintenance_socket_group: operators"),
+        at("operators")
+    );
+    let refused = |yaml: &str, words: &str| resolved(yaml, words).expect_err(yaml).to_string();
+    let error = refused("maintenance_mode: true\nmaintenance_socket: ignore", "");
+    assert!(
+        error.contains("in maintenance mode the node listens nowhere else"),
+        "{error}"
+    );
+    let long = "x".repeat(107);
+    assert!(
+        resolved(&format!("maintenance_socket: {long}"), "").is_ok(),
+        "107 bytes fit"
+    );
+    let error = refused(&format!("maintenance_socket: x{long}"), "");
+    assert!(error.contains("a path of at most 107 bytes"), "{error}");
+    let error = refused("maintenance_socket: workdir", &format!("-W {long}"));
+    assert!(error.contains("a path of at most 107 bytes"), "{error}");
 }

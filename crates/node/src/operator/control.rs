@@ -44,7 +44,7 @@ impl NodeOperator {
         if self.shared.drain_is_wanted() {
             return Err("the node has drained: it serves clients again when it is started again".to_owned());
         }
-        if is_enabled && !self.cluster.is_in_service() {
+        if !self.cluster()?.is_in_service() && is_enabled {
             return Err(
                 "the node is out of service, because of its clock or a disk: its log has the reason".to_owned(),
             );
@@ -99,8 +99,11 @@ impl Control for NodeOperator {
 
     fn loads(&self) -> Local<'_, BTreeMap<Uuid, u64>> {
         Box::pin(async {
-            let loads = self.cluster.loads().await.into_iter();
-            let mut loads: BTreeMap<Uuid, u64> = loads.map(|(host, bytes)| (host.0, bytes)).collect();
+            let mut loads = BTreeMap::new();
+            if let Some(cluster) = &self.member {
+                let others = cluster.loads().await.into_iter();
+                loads.extend(others.map(|(host, bytes)| (host.0, bytes)));
+            }
             loads.insert(self.shared.host_id, super::load().await);
             loads
         })

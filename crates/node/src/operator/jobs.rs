@@ -15,12 +15,13 @@ use types::Token;
 
 use super::{selected, snapshots};
 use crate::follow::on_all_shards;
+use crate::maintenance;
 
 /// How long a node may take to do a move that is agreed on before it is said that it did not.
 const MOVE_WAIT_MAX: Duration = Duration::from_mins(10);
 
-/// Begins work. It goes on whether somebody waits for it or not.
-pub(super) fn start(engine: &Rc<Engine>, cluster: &Rc<Cluster>, tasks: &Arc<Tasks>, work: Work) -> Started {
+/// Begins work; what needs the cluster fails without. It goes on whether somebody waits for it or not.
+pub(super) fn start(engine: &Rc<Engine>, cluster: Option<&Rc<Cluster>>, tasks: &Arc<Tasks>, work: Work) -> Started {
     let (kind, what): (&'static Kind, Selection) = match &work {
         Work::Flush(what) => (&kinds::FLUSH, what.clone()),
         Work::Compact { what, .. } => (&kinds::MAJOR_COMPACTION, what.clone()),
@@ -60,9 +61,9 @@ pub(super) fn start(engine: &Rc<Engine>, cluster: &Rc<Cluster>, tasks: &Arc<Task
     };
     let task = tasks.start(spec, &Origin::Operator);
     task.begin();
-    let (id, engine, cluster) = (task.id(), engine.clone(), cluster.clone());
+    let (id, engine, cluster) = (task.id(), engine.clone(), cluster.cloned());
     let ended = runtime::spawn(async move {
-        let result = execute(&engine, &cluster, &task, work).await;
+        let result = execute(&engine, cluster.as_ref(), &task, work).await;
         task.end(&result);
         result
     });
@@ -72,7 +73,7 @@ pub(super) fn start(engine: &Rc<Engine>, cluster: &Rc<Cluster>, tasks: &Arc<Task
     }
 }
 
-async fn execute(engine: &Rc<Engine>, cluster: &Rc<Cluster>, task: &Task, work: Work) -> Result<(), String> {
+async fn execute(engine: &Rc<Engine>, cluster: Option<&Rc<Cluster>>, task: &Task, work: Work) -> Result<(), String> {
     match work {
         Work::Flush(what) => {
             task.set_total(bytes(&what, true, false).await);
@@ -93,6 +94,7 @@ async fn execute(engine: &Rc<Engine>, cluster: &Rc<Cluster>, task: &Task, work: 
         } => {
             task.set_total(1);
             let known = table_id(engine, &keyspace, &table)?;
+            let cluster = cluster.ok_or_else(maintenance::refusal)?;
             let resized = cluster
                 .resize(known, tablet_count, runtime::now() + MOVE_WAIT_MAX)
                 .await;
@@ -111,6 +113,7 @@ async fn execute(engine: &Rc<Engine>, cluster: &Rc<Cluster>, task: &Task, work: 
         } => {
             task.set_total(1);
             let known = table_id(engine, &keyspace, &table)?;
+            let cluster = cluster.ok_or_else(maintenance::refusal)?;
             let host_id = host_id.map_or(cluster.host_id(), HostId);
             let deadline = runtime::now() + MOVE_WAIT_MAX;
             let moved = match to_host {

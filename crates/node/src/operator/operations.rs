@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use ::cluster::Cluster;
 use admin::Operations;
 use admin::operations::{Cleaned, Progress, Rebuild, Rebuilt};
 use admin::operator::{Local, Selection};
@@ -15,36 +16,41 @@ use super::{NodeOperator, cleanup, rebuild};
 
 impl Operations for NodeOperator {
     fn decommission(&self) -> Local<'_, Result<(), String>> {
-        Box::pin(async move { self.cluster.decommission().await.map_err(|e| e.to_string()) })
+        Box::pin(async move { self.cluster()?.decommission().await.map_err(|e| e.to_string()) })
     }
 
     fn stay(&self) -> Local<'_, Result<(), String>> {
         Box::pin(async move {
-            let stays = self.cluster.stay(self.cluster.host_id()).await;
+            let cluster = self.cluster()?;
+            let stays = cluster.stay(cluster.host_id()).await;
             stays.map_err(|e| e.to_string())
         })
     }
 
     fn remove_node(&self, host_id: Uuid, ignored: Vec<String>) -> Local<'_, Result<(), String>> {
         Box::pin(async move {
+            let cluster = self.cluster()?;
             let ignored: Vec<HostId> = ignored
                 .iter()
-                .map(|name| self.member_named(name))
+                .map(|name| member_named(cluster, name))
                 .collect::<Result<_, _>>()?;
-            let removed = self.cluster.remove_node_ignoring(HostId(host_id), &ignored).await;
+            let removed = cluster.remove_node_ignoring(HostId(host_id), &ignored).await;
             removed.map_err(|e| e.to_string())
         })
     }
 
     fn operations(&self) -> Vec<Progress> {
-        self.watch.progress()
+        // In maintenance mode nothing goes on with this node.
+        self.watch.as_ref().map_or_else(Vec::new, |watch| watch.progress())
     }
 
     fn rebuild(&self, wanted: Rebuild) -> Local<'_, Result<Rebuilt, String>> {
         // A task of its own: it goes on whether somebody waits for it or not.
-        let (engine, cluster, tasks) = (self.engine.clone(), self.cluster.clone(), self.shared.tasks.clone());
-        let done =
-            runtime::spawn(async move { rebuild::run(&engine, &tasks, |host| cluster.is_live(host), wanted).await });
+        let (engine, cluster, tasks) = (self.engine.clone(), self.cluster().cloned(), self.shared.tasks.clone());
+        let done = runtime::spawn(async move {
+            let cluster = cluster?;
+            rebuild::run(&engine, &tasks, |host| cluster.is_live(host), wanted).await
+        });
         Box::pin(done)
     }
 
@@ -57,20 +63,17 @@ impl Operations for NodeOperator {
     fn exclude_nodes(&self, hosts: Vec<Uuid>) -> Local<'_, Result<(), String>> {
         Box::pin(async move {
             let hosts: Vec<HostId> = hosts.into_iter().map(HostId).collect();
-            self.cluster.exclude_nodes(&hosts).await.map_err(|e| e.to_string())
+            self.cluster()?.exclude_nodes(&hosts).await.map_err(|e| e.to_string())
         })
     }
 }
 
-impl NodeOperator {
-    /// The member of a host id or an address.
-    fn member_named(&self, name: &str) -> Result<HostId, String> {
-        let metadata = self.cluster.metadata();
-        let is_named =
-            |node: &&topology::Node| node.host_id.to_string() == name || node.internode.ip().to_string() == name;
-        let found = metadata.topology.members().find(is_named).map(|node| node.host_id);
-        found.ok_or_else(|| format!("'{name}' is neither the host id nor the address of a member"))
-    }
+/// The member of a host id or an address.
+fn member_named(cluster: &Cluster, name: &str) -> Result<HostId, String> {
+    let metadata = cluster.metadata();
+    let is_named = |node: &&topology::Node| node.host_id.to_string() == name || node.internode.ip().to_string() == name;
+    let found = metadata.topology.members().find(is_named).map(|node| node.host_id);
+    found.ok_or_else(|| format!("'{name}' is neither the host id nor the address of a member"))
 }
 
 /// The tables that are meant: of users, unless a keyspace of the system is named.
