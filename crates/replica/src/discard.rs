@@ -30,8 +30,23 @@ impl Shard {
         ranges: &[TokenRange],
         task: &Task,
     ) -> Result<(), String> {
+        self.discard_ranges_while(store, ranges, task, &|| true).await.map(drop)
+    }
+
+    /// The same as long as `holds`, which is asked for each tablet when the tablet's compaction turn is taken; false, and the rest stays, when it does not. Who else
+    /// discards or compacts waits for that turn, so what holds then holds until the tablet is done with.
+    ///
+    /// # Errors
+    /// As those of [`Self::discard_ranges`].
+    pub async fn discard_ranges_while(
+        self: &Rc<Self>,
+        store: &Rc<TableStore>,
+        ranges: &[TokenRange],
+        task: &Task,
+        holds: &dyn Fn() -> bool,
+    ) -> Result<bool, String> {
         if planted::is_planted(Bug::KeptFormerRange) {
-            return Ok(());
+            return Ok(true);
         }
         let tablets = store.tablets();
         let concerned = |tablet: &&Rc<Tablet>| ranges.iter().any(|range| tablet.range.intersects(*range));
@@ -39,6 +54,9 @@ impl Shard {
             let position = self.log.end();
             self.flush_for(store, tablet, &task.as_origin()).await?;
             let turn = tablet.compaction_turn.acquire(1).await;
+            if !holds() {
+                return Ok(false);
+            }
             let all = tablet.version().sstables.clone();
             for reader in &all {
                 if ranges.iter().any(|range| range.overlaps(reader.tokens())) {
@@ -49,7 +67,7 @@ impl Shard {
             drop(turn);
             self.compact_soon(store, tablet);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Replaces an sstable by its part outside the ranges, if it has partitions in them.

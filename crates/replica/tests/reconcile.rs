@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::rc::Rc;
@@ -520,4 +520,58 @@ fn nothing_beside_the_ranges_is_lost_whenever_power_goes_while_they_are_removed(
             }
         });
     }
+}
+
+/// A range that no key of these tests has a token in.
+const NOTHING: TokenRange = TokenRange {
+    after: Token(0),
+    to: Token(1),
+};
+
+#[test]
+fn ranges_that_come_to_belong_here_while_a_removal_waits_for_its_turn_stay() {
+    let mut simulation = Simulation::new(1);
+    let node = simulation.add_node(1);
+    let (_, kept) = by_gaps();
+    run(&mut simulation, node, move || {
+        let kept = kept.clone();
+        async move {
+            let local = Local::start(&ONE()).await;
+            for k in 0..KEYS {
+                assert!(local.write(k, 10, false).await);
+            }
+            let shard = local.shards[0].clone();
+            let begin = || shard.tasks().start(Spec::of(&replica::kinds::RESHARD), &Origin::Node);
+            // Another removal, of nothing that there is, has the turn; when it ends, the ranges have been given to this node.
+            let (has_turn, is_foreign) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(true)));
+            let (other, before) = (shard.clone(), begin());
+            let (taken, given) = (has_turn.clone(), is_foreign.clone());
+            let earlier = runtime::spawn(async move {
+                let holds = || {
+                    taken.set(true);
+                    true
+                };
+                let table = store(&other);
+                let done = other.discard_ranges_while(&table, &[NOTHING], &before, &holds).await;
+                before.end(&done);
+                given.set(false);
+                done
+            });
+            while !has_turn.get() {
+                runtime::sleep(Duration::from_micros(10)).await;
+            }
+            let (task, asked) = (begin(), Cell::new(0));
+            let holds = || {
+                asked.set(asked.get() + 1);
+                is_foreign.get()
+            };
+            let done = shard.discard_ranges_while(&store(&shard), &GAPS, &task, &holds).await;
+            task.end(&done);
+            assert_eq!(earlier.await, Ok(true));
+            assert_eq!((done, asked.get()), (Ok(false), 1), "asked before it had the turn");
+            assert_eq!(local.rows().await.len(), KEYS as usize, "rows of this node are gone");
+            assert!(discard(&local).await, "the disk works");
+            assert_eq!(local.rows().await, kept);
+        }
+    });
 }

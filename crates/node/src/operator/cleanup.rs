@@ -94,25 +94,33 @@ async fn on_shard(base: TableId, kept: Vec<TableId>, origin: &Origin) -> Result<
         let Some(store) = engine.shard.store(table) else {
             continue;
         };
-        // By the view of this step: the shard's own part of the next change waits for the compaction turn that the removal takes.
-        let view = engine.coordinator.view();
-        let Some(route) = view.route(base) else { continue };
-        if route.has_own_tablets {
-            continue;
-        }
-        if route.map.moving().next().is_some() {
+        let Some(ranges) = foreign(&engine, base) else {
             return Ok(false);
-        }
-        let ranges = not_of(view.me, &route.map);
-        drop(view);
+        };
         if !ranges.is_empty() && has_any(&store, &ranges) {
             let task = streaming::kinds::make_room(&engine.shard, &store, origin);
-            let done = engine.shard.discard_ranges(&store, &ranges, &task).await;
+            // The ranges may come to belong here while the removal waits for its compaction turn, and then what was copied into them must stay; once it has the turn, the removal
+            // by which the next change begins waits for it.
+            let are_foreign = || foreign(&engine, base).as_ref() == Some(&ranges);
+            let discarded = engine.shard.discard_ranges_while(&store, &ranges, &task, &are_foreign);
+            let done = discarded.await;
             task.end(&done);
-            done?;
+            if !done? {
+                return Ok(false);
+            }
         }
     }
     Ok(true)
+}
+
+/// The ranges of the token ring that are not this node's, as the shard knows it now; none where the table has its own tablets. None while ranges go to other owners.
+fn foreign(engine: &Engine, base: TableId) -> Option<Vec<TokenRange>> {
+    engine.coordinator.with_view(|view| {
+        let route = view.route(base).filter(|route| !route.has_own_tablets);
+        let Some(route) = route else { return Some(Vec::new()) };
+        let is_still = route.map.moving().next().is_none();
+        is_still.then(|| not_of(view.me, &route.map))
+    })
 }
 
 /// Whether an sstable or a memtable may have tokens of these ranges.
