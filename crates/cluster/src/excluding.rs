@@ -34,11 +34,12 @@ impl Cluster {
     /// [`ChangeError`], with the reason; then no node is excluded unless the group cannot be reached in between.
     pub async fn exclude_nodes(&self, hosts: &[HostId]) -> Result<(), ChangeError> {
         let metadata = self.barrier().await?;
-        self.exclude(&metadata, hosts).await?;
-        Ok(())
+        self.check_excludable(&metadata, hosts).await?;
+        self.exclude(&metadata, hosts).await
     }
 
-    pub(crate) async fn exclude(&self, metadata: &Metadata, hosts: &[HostId]) -> Result<Arc<Metadata>, ChangeError> {
+    /// Whether each of these nodes may be excluded.
+    pub(crate) async fn check_excludable(&self, metadata: &Metadata, hosts: &[HostId]) -> Result<(), ChangeError> {
         let refused = |why: String| Err(ChangeError::Refused(why));
         for host in hosts {
             if *host == self.config.host_id {
@@ -55,15 +56,33 @@ impl Cluster {
                 Some(NodeState::Normal | NodeState::Leaving) => self.check_dead(*host, "excluded").await?,
             }
         }
-        for host_id in hosts
-            .iter()
-            .copied()
-            .filter(|host| !metadata.topology.is_excluded(*host))
-        {
+        Ok(())
+    }
+
+    /// Excludes nodes that may be, but those that are.
+    pub(crate) async fn exclude(&self, metadata: &Metadata, hosts: &[HostId]) -> Result<(), ChangeError> {
+        let is_new = |host: &HostId| !metadata.topology.is_excluded(*host);
+        for host_id in hosts.iter().copied().filter(is_new) {
             let command = TopologyCommand::Exclude { host_id };
             self.propose(Command::Topology(command)).await?;
             log::info!("node {host_id} is excluded: nothing waits for it any more");
         }
-        Ok(self.metadata())
+        Ok(())
+    }
+}
+
+impl Metadata {
+    /// What this is when these nodes are excluded.
+    ///
+    /// # Errors
+    /// A sentence, when one of them cannot be.
+    pub(crate) fn excluding(&self, hosts: &[HostId]) -> Result<Self, String> {
+        let mut next = self.clone();
+        for host_id in hosts.iter().copied() {
+            let command = TopologyCommand::Exclude { host_id };
+            let topology = Arc::make_mut(&mut next.topology);
+            topology.apply(&command).map_err(|e| e.to_string())?;
+        }
+        Ok(next)
     }
 }

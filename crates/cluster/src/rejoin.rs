@@ -248,16 +248,20 @@ impl Cluster {
             .map_err(|why| format!("Node {host_id} cannot be replaced, for its data is nowhere else: {why}."))
     }
 
-    /// Gives up a node that is down and has data, and waits until the others have rebuilt its copies.
-    async fn give_up(&self, metadata: &Metadata, host_id: HostId) -> Result<(), ChangeError> {
-        if let Err(why) = removal::check_ring(metadata, host_id, true) {
-            return Err(ChangeError::Refused(why));
-        }
+    /// Whether a node that is down and has data may be given up: whether the others can rebuild its copies.
+    fn check_give_up(&self, metadata: &Metadata, host_id: HostId) -> Result<(), ChangeError> {
+        removal::check_ring(metadata, host_id, true).map_err(ChangeError::Refused)?;
         // A zero-token node has nothing that must go anywhere.
         let is_empty = metadata.topology.is_zero_token(host_id);
-        if !is_empty && let Some(why) = self.why_it_cannot_leave(metadata, host_id, Role::Lost) {
-            return Err(ChangeError::Refused(why));
-        }
+        let why = match is_empty {
+            true => None,
+            false => self.why_it_cannot_leave(metadata, host_id, Role::Lost),
+        };
+        why.map_or(Ok(()), |why| Err(ChangeError::Refused(why)))
+    }
+
+    /// Gives up a node that is down and has data, and waits until the others have rebuilt its copies.
+    async fn give_up(&self, host_id: HostId) -> Result<(), ChangeError> {
         let replaced_by = None;
         self.propose_to_ring(TopologyCommand::GiveUp { host_id, replaced_by })
             .await?;
@@ -274,7 +278,8 @@ impl Cluster {
         self.remove_node_ignoring(host_id, &[]).await
     }
 
-    /// As [`Self::remove_node`]. `ignored` are other dead members, which are excluded before: nothing waits for them.
+    /// As [`Self::remove_node`]. `ignored` are other dead members, which are excluded before: nothing waits for them. As they may not come back, none is excluded
+    /// unless the node can be removed without them.
     ///
     /// # Errors
     /// [`ChangeError`], with the reason.
@@ -293,14 +298,19 @@ impl Cluster {
         if is_member {
             self.check_dead(host_id, "removed").await?;
         }
-        let metadata = match ignored.is_empty() {
-            true => metadata,
-            false => self.exclude(&metadata, ignored).await?,
-        };
+        self.check_excludable(&metadata, ignored).await?;
+        let without = metadata.excluding(ignored).map_err(ChangeError::Refused)?;
+        let can_go_now = removal::check(&without, host_id);
         let joins = |node: &topology::Node| node.state == NodeState::Joining;
-        let is_joining = metadata.topology.node(host_id).is_some_and(joins);
-        if is_member && !is_joining && removal::check(&metadata, host_id).is_err() {
-            return self.give_up(&metadata, host_id).await;
+        let is_joining = without.topology.node(host_id).is_some_and(joins);
+        let has_data = is_member && !is_joining && can_go_now.is_err();
+        match has_data {
+            true => self.check_give_up(&without, host_id)?,
+            false => can_go_now.map_err(ChangeError::Refused)?,
+        }
+        self.exclude(&metadata, ignored).await?;
+        if has_data {
+            return self.give_up(host_id).await;
         }
         self.propose(Command::RemoveNode { host_id }).await?;
         log::info!("node {host_id} was removed from the cluster");
