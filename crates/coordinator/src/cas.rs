@@ -29,7 +29,7 @@ use replica::Tablet;
 use runtime::Instant;
 use schema::Table;
 use stdx::planted::{self, Bug};
-use topology::{Consistency, WriteTargets};
+use topology::{Consistency, Unavailable, WriteTargets};
 use types::Token;
 use types::token::token_of;
 
@@ -118,6 +118,7 @@ impl Coordinator {
         request: &CasRequest,
         decide: &mut dyn FnMut(&mut [ReadResult], i64) -> Decision,
     ) -> Result<bool, CoordinatorError> {
+        self.refuse_apart(request)?;
         let turn = self.cas_turn(request).await?;
         loop {
             match self.cas_alone(request, &turn, decide).await? {
@@ -204,6 +205,22 @@ impl Coordinator {
     #[must_use]
     pub fn contended_partitions(&self) -> usize {
         self.cas_turns.partitions()
+    }
+
+    /// Refuses conditional statements on a node that is apart from the other members of its cluster, even where one acceptor would do: the metadata that it goes
+    /// by may be older than a move of the partition, whose next replicas decide without it.
+    fn refuse_apart(&self, request: &CasRequest) -> Result<(), CoordinatorError> {
+        let has_peers = || self.with_view(|view| view.topology.members().count() > 1);
+        if self.rpc.is_some() || !has_peers() {
+            return Ok(());
+        }
+        self.count(|m| m.unavailable += 1);
+        Err(CoordinatorError::Unavailable(Unavailable {
+            consistency: request.serial,
+            required: 1,
+            alive: 0,
+            datacenter: None,
+        }))
     }
 
     async fn cas_turn(&self, request: &CasRequest) -> Result<Turn, CoordinatorError> {

@@ -8,7 +8,6 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use cluster::Cluster;
 use replica::Shard;
 use runtime::fs::DiskSpace;
 use runtime::{ShardId, SharedNotify};

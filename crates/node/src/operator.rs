@@ -23,8 +23,8 @@ use std::sync::Arc;
 use ::cluster::Cluster;
 use admin::Handoff;
 use admin::operator::{
-    Balance, Keyspace, Local, Metric, Node, Operator, Quarantined, Raft, Range,
-    RepairedTable, Repairs, Selection, Snapshot, Started, State, Table, Work,
+    Balance, Keyspace, Local, Metric, Node, Operator, Quarantined, Raft, Range, RepairedTable, Repairs, Selection,
+    Snapshot, Started, State, Table, Work,
 };
 use query::Engine;
 use replica::TableStore;

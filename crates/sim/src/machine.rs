@@ -113,6 +113,8 @@ pub(crate) fn node_config(setup: &Setup, shards: u32, address: SocketAddr) -> Co
         broadcast_address: address.ip(),
         broadcast_rpc_address: address.ip(),
         native_transport_port: address.port(),
+        maintenance_mode: false,
+        maintenance_socket: None,
         shard_aware_port: None,
         api: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
         prometheus: None,

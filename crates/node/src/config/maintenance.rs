@@ -39,8 +39,8 @@ pub(super) fn resolve(options: &mut Options<'_>, workdir: &Path) -> (bool, Optio
     }
     options.note(option, wanted);
     let option = "maintenance_socket_group";
-    let group = options.get(option, "the name of a group of this machine", |text| {
-        Some((!text.is_empty()).then(|| text.to_owned()))
+    let group = options.get(option, "the name of a group of this machine, or none", |text| {
+        Some((!matches!(text, "" | "none")).then(|| text.to_owned()))
     });
     let group = group.flatten();
     options.note_or_none(option, group.clone());
