@@ -1,6 +1,7 @@
 """Nodes that own nothing, nodes that an operator has excluded, and operations that operators watch and abandon."""
 
 import threading
+import uuid
 
 import pytest
 
@@ -135,6 +136,26 @@ def test_an_excluded_node_is_waited_for_no_more_and_may_not_come_back(form):
     cluster.nodes.remove(lost)
 
 
+def test_nodes_to_ignore_are_not_excluded_for_a_removal_that_is_refused(form):
+    cluster = form(5)
+    cluster.has_voters()
+    lost, ignored = cluster.node(4), cluster.node(5)
+    hosts = [host_of(node) for node in (lost, ignored)]
+    with cluster.driver(only=1) as driver:
+        fill(driver.connect(), "ks", 1, rows=50)
+    for node in (lost, ignored):
+        node.kill9()
+    for node in (lost, ignored):
+        eventually("the others miss it", lambda node=node: state_of(cluster, node) == "DN")
+    for gone, why in ((hosts[0], "only copy|alone owns"), (str(uuid.uuid4()), "is not a member")):
+        with pytest.raises(NodeFailed, match=why):
+            cluster.node(1).nodetool("removenode", "--ignore-dead-nodes", hosts[1], gone)
+        assert state_of(cluster, ignored) == "DN", "it was excluded for nothing, and may not come back"
+    for node in (lost, ignored):
+        node.start()
+    cluster.sees_itself_whole()
+
+
 def fill(session, keyspace, replication, rows=500):
     """Two tables of rows: one with tablets, one on the token ring."""
     for name, tablets in ((keyspace, "true"), (f"{keyspace}_ring", "false")):
@@ -247,3 +268,41 @@ def test_a_decommission_is_watched_and_abandoned_at_another_node(form):
     eventually("nothing goes on", lambda: cluster.node(1).api("/ceto/operations") == (200, []))
     ended = cluster.node(1).api(f"/task_manager/task_status/{seen['task_id']}")[1]
     assert (ended["state"], ended["error"]) == ("failed", "an operator had the node stay"), ended
+
+
+def test_a_decommission_that_only_its_node_can_abandon_is_refused_at_another_in_words(form):
+    """Without tables on the token ring a node gives its tokens away at once, and only itself knows which it wants back."""
+    cluster = form(3)
+    with cluster.driver(only=1) as driver:
+        session = driver.connect()
+        session.execute("CREATE KEYSPACE ks WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 2}")
+        session.execute("CREATE TABLE ks.t (k int PRIMARY KEY)")
+    eventually("nothing goes on", lambda: cluster.node(1).api("/ceto/operations") == (200, []))
+    leaving = cluster.node(3)
+
+    def decommission():
+        with pytest.raises(NodeFailed, match="stay"):
+            leaving.nodetool("decommission")
+
+    # Nothing can go to a node that stands still.
+    cluster.pause(2)
+    thread = threading.Thread(target=decommission)
+    thread.start()
+    try:
+
+        def operation():
+            found = cluster.node(1).api("/ceto/operations")[1]
+            return next((each for each in found if each["kind"] == "leave"), None)
+
+        seen = eventually("it leaves", operation)
+        for _ in range(2):
+            with pytest.raises(NodeFailed, match="ask that node itself"):
+                cluster.node(1).nodetool("tasks", "abort", seen["task_id"])
+        assert state_of(cluster, leaving) == "UL"
+        assert operation()["task_id"] == seen["task_id"], "its task has ended"
+        leaving.nodetool("decommission", "--abort")
+        eventually("it stays", lambda: state_of(cluster, leaving) == "UN")
+    finally:
+        cluster.resume(2)
+        thread.join()
+    cluster.sees_itself_whole()

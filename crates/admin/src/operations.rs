@@ -20,6 +20,8 @@ pub trait Operations {
     fn exclude_nodes(&self, hosts: Vec<Uuid>) -> Local<'_, Result<(), String>>;
     /// What goes on with the members and their data, as this node knows it. Each is a task of this node.
     fn operations(&self) -> Vec<Progress>;
+    /// Stops the operation that a task is about, at any node; the error says why it goes on. None for another task, and for an operation that nobody can stop.
+    fn abort_operation(&self, task: Uuid) -> Option<Local<'_, Result<(), String>>>;
     /// Copies the data of this node's replicas again from other replicas; resolves when it is here. The work goes on without.
     fn rebuild(&self, wanted: Rebuild) -> Local<'_, Result<Rebuilt, String>>;
     /// Removes what this node has of tokens that are not its own; resolves when it is gone. The work goes on without.

@@ -76,7 +76,9 @@ impl Cluster {
                 return refused(has_given_all);
             }
             if host_id != self.config.host_id {
-                return refused(format!("node {host_id} takes its tokens back: ask that node itself"));
+                return refused(format!(
+                    "node {host_id} takes its tokens back: ask that node itself (ceto nodetool decommission --abort there)"
+                ));
             }
             if self.config.auto_bootstrap {
                 tokens = wanted_tokens(&self.config);

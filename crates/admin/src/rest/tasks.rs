@@ -42,7 +42,11 @@ pub(super) const ROUTES: &[Route] = &[
         Later(|c| Box::pin(wait(c))),
     )
     .takes(&[("timeout", "seconds; 408 when they are over")]),
-    Route::post("/task_manager/abort_task/{id}", "Abort a task", Now(abort)),
+    Route::post(
+        "/task_manager/abort_task/{id}",
+        "Abort a task",
+        Later(|c| Box::pin(abort(c))),
+    ),
     Route::get(
         "/task_manager/ttl",
         "How long a task that the node began by itself is listed after its end, in seconds",
@@ -296,8 +300,12 @@ async fn wait(call: &Call) -> Answer {
     }
 }
 
-fn abort(call: &Call) -> Answer {
+async fn abort(call: &Call) -> Answer {
     let id = id(call)?;
+    // Of the whole cluster: whether it stops is for the metadata group to say.
+    if let Some(stopped) = call.operator.abort_operation(id) {
+        stopped.await.map_err(|why| (409, why))?;
+    }
     match call.operator.tasks().abort(id) {
         Ok(()) => Ok(Value::Null),
         Err(AbortError::Unknown) => Err(unknown(id)),

@@ -44,6 +44,10 @@ impl Operations for NodeOperator {
         self.watch.as_ref().map_or_else(Vec::new, |watch| watch.progress())
     }
 
+    fn abort_operation(&self, task: Uuid) -> Option<Local<'_, Result<(), String>>> {
+        self.watch.as_ref()?.stop(task)
+    }
+
     fn rebuild(&self, wanted: Rebuild) -> Local<'_, Result<Rebuilt, String>> {
         // A task of its own: it goes on whether somebody waits for it or not.
         let (engine, cluster, tasks) = (self.engine.clone(), self.cluster().cloned(), self.shared.tasks.clone());

@@ -11,9 +11,11 @@ use std::time::Duration;
 
 use ::cluster::{Cluster, Metadata, Operation, OperationKind};
 use admin::operations::Progress;
+use admin::operator::Local;
 use runtime::Instant;
 use tasks::{Class, Kind, Module, Origin, Spec, Task, Tasks};
 use topology::{HostId, NodeState};
+use uuid::Uuid;
 
 /// Between two looks while something goes on.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
@@ -168,6 +170,28 @@ impl Watch {
             meter: Meter::default(),
             is_aborting: false,
         }
+    }
+
+    /// Stops the operation that a task is about; the error says why it goes on. None for another task, and for an operation that nobody can stop.
+    pub(super) fn stop(&self, task: Uuid) -> Option<Local<'_, Result<(), String>>> {
+        let mut seen = self.seen.borrow_mut();
+        let mut all = seen.iter_mut();
+        let (name, found) = all.find(|(_, seen)| seen.task.id() == task)?;
+        if !kind(found.operation.kind).is_abortable {
+            return None;
+        }
+        // Passed on here, and not at the next look.
+        found.is_aborting = true;
+        let (name, kind, host) = (name.clone(), found.operation.kind, found.operation.host);
+        Some(Box::pin(async move {
+            let stopped = self.cluster.abort_operation(kind, host).await;
+            if stopped.is_err()
+                && let Some(goes_on) = self.seen.borrow_mut().get_mut(&name)
+            {
+                goes_on.is_aborting = false;
+            }
+            stopped.map_err(|e| e.to_string())
+        }))
     }
 
     fn abort(&self, operation: &Operation) {
