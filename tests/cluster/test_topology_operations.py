@@ -151,9 +151,15 @@ def test_nodes_to_ignore_are_not_excluded_for_a_removal_that_is_refused(form):
         with pytest.raises(NodeFailed, match=why):
             cluster.node(1).nodetool("removenode", "--ignore-dead-nodes", hosts[1], gone)
         assert state_of(cluster, ignored) == "DN", "it was excluded for nothing, and may not come back"
-    for node in (lost, ignored):
-        node.start()
-    cluster.sees_itself_whole()
+    # One that lives keeps the other from being excluded, whoever is asked.
+    alive = host_of(cluster.node(2))
+    for by in (1, 2, 3):
+        with pytest.raises(NodeFailed, match="only a node that is down can be excluded"):
+            cluster.node(by).nodetool("excludenode", hosts[1], alive)
+        assert state_of(cluster, ignored, by) == "DN", "it was excluded for nothing, and may not come back"
+    for by in (1, 2, 3):
+        cluster.node(by).nodetool("excludenode", *hosts)
+        assert [state_of(cluster, node, by) for node in (lost, ignored)] == ["XN", "XN"]
 
 
 def fill(session, keyspace, replication, rows=500):

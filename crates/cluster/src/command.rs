@@ -65,6 +65,11 @@ pub enum Command {
         /// The node.
         host_id: HostId,
     },
+    /// Members are down for ever: all of them are excluded, or none where one cannot be. It needs the feature `exclude_together`.
+    Exclude {
+        /// The nodes.
+        hosts: Vec<HostId>,
+    },
     /// Tablets take steps of their moves between nodes. Steps that do not fit any more are passed over; a command of which none fits changes nothing.
     Moves(Vec<TableMoves>),
     /// The change of the token ring whose stage began with this command takes a step.

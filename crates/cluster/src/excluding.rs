@@ -6,10 +6,17 @@
 
 use crate::command::Command;
 use crate::error::ChangeError;
+use crate::features::EXCLUDE_TOGETHER;
 use crate::metadata::Metadata;
 use crate::service::Cluster;
+use crate::wire;
+use rpc::RpcError;
 use std::sync::Arc;
+use std::time::Duration;
 use topology::{HostId, NodeState, TopologyCommand};
+
+/// How long the leader may take to ask all nodes where they were whether they live, and to have the group agree.
+const ANSWER_WAIT: Duration = Duration::from_secs(30);
 
 impl Cluster {
     /// Refuses what is done to dead nodes only.
@@ -31,15 +38,66 @@ impl Cluster {
     /// or replaced.
     ///
     /// # Errors
-    /// [`ChangeError`], with the reason; then no node is excluded unless the group cannot be reached in between.
+    /// [`ChangeError`], with the reason; then no node is excluded, unless the leader could not be heard or a member is of a release without the feature
+    /// [`EXCLUDE_TOGETHER`] and the group cannot be reached in between.
     pub async fn exclude_nodes(&self, hosts: &[HostId]) -> Result<(), ChangeError> {
         let metadata = self.barrier().await?;
-        self.check_excludable(&metadata, hosts).await?;
         self.exclude(&metadata, hosts).await
     }
 
+    /// The same by what was read before.
+    pub(crate) async fn exclude(&self, metadata: &Metadata, hosts: &[HostId]) -> Result<(), ChangeError> {
+        if hosts.is_empty() {
+            return Ok(());
+        }
+        if !self.has_feature(EXCLUDE_TOGETHER) {
+            self.check_excludable(metadata, hosts).await?;
+            return self.exclude_one_by_one(metadata, hosts).await;
+        }
+        if self.leads() {
+            return self.decide_exclusion(hosts).await;
+        }
+        let refused = |why: String| ChangeError::Refused(why);
+        let leader = self.status().leader;
+        let leader = leader.ok_or_else(|| refused("the metadata group has no leader at the moment".to_owned()))?;
+        let peer = self.peers.peer(leader);
+        let peer = peer.ok_or_else(|| {
+            let why = format!("node {leader}, which leads the metadata group, cannot be reached");
+            refused(why)
+        })?;
+        let body = wire::encode_hosts(hosts);
+        match self.rpc.call(&peer, 0, wire::EXCLUDE, body, ANSWER_WAIT).await {
+            // What this node knows has to follow, for whoever looks here whether it is done.
+            Ok(_) => self.barrier().await.map(drop),
+            Err(RpcError::Remote(error)) => Err(refused(error.message)),
+            Err(error) => Err(refused(format!(
+                "node {leader}, which leads the metadata group, did not answer, and may have excluded the nodes: {error}"
+            ))),
+        }
+    }
+
+    /// Excludes nodes, all of them or none. On the leader: it hears of all members, so whether one lives is decided once, and by the node that knows best.
+    pub(crate) async fn decide_exclusion(&self, hosts: &[HostId]) -> Result<(), ChangeError> {
+        if !self.leads() {
+            let why = "the node does not lead the metadata group any more: try again";
+            return Err(ChangeError::Refused(why.to_owned()));
+        }
+        let metadata = self.barrier().await?;
+        self.check_excludable(&metadata, hosts).await?;
+        let is_new = |host: &HostId| !metadata.topology.is_excluded(*host);
+        let hosts: Vec<HostId> = hosts.iter().copied().filter(is_new).collect();
+        if hosts.is_empty() {
+            return Ok(());
+        }
+        self.propose(Command::Exclude { hosts: hosts.clone() }).await?;
+        for host_id in hosts {
+            log::info!("node {host_id} is excluded: nothing waits for it any more");
+        }
+        Ok(())
+    }
+
     /// Whether each of these nodes may be excluded.
-    pub(crate) async fn check_excludable(&self, metadata: &Metadata, hosts: &[HostId]) -> Result<(), ChangeError> {
+    async fn check_excludable(&self, metadata: &Metadata, hosts: &[HostId]) -> Result<(), ChangeError> {
         let refused = |why: String| Err(ChangeError::Refused(why));
         for host in hosts {
             if *host == self.config.host_id {
@@ -59,8 +117,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Excludes nodes that may be, but those that are.
-    pub(crate) async fn exclude(&self, metadata: &Metadata, hosts: &[HostId]) -> Result<(), ChangeError> {
+    /// Excludes nodes that may be, as long as a member knows no command for several.
+    async fn exclude_one_by_one(&self, metadata: &Metadata, hosts: &[HostId]) -> Result<(), ChangeError> {
         let is_new = |host: &HostId| !metadata.topology.is_excluded(*host);
         for host_id in hosts.iter().copied().filter(is_new) {
             let command = TopologyCommand::Exclude { host_id };

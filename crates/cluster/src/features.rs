@@ -47,9 +47,15 @@ pub const UNWRITTEN_PROMISES: &str = "unwritten_promises";
 /// They have a format that earlier releases do not read.
 pub const DISK_LEVELS: &str = "disk_levels";
 
+/// Several members are excluded by one command, by the word of the node that leads.
+///
+/// The command, and the request to the leader, are such as earlier releases do not know.
+pub const EXCLUDE_TOGETHER: &str = "exclude_together";
+
 /// All features of this release.
 pub const FEATURES: &[&str] = &[
     DISK_LEVELS,
+    EXCLUDE_TOGETHER,
     METADATA_HISTORY,
     NODE_HEALTH,
     ORDERLY_START,

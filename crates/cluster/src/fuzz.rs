@@ -134,6 +134,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         wire::encode_tablet_report(&report, true),
         standing(tablet.table).encode(),
         wire::encode_splits(&vec![(tablet.table, 8)]),
+        wire::encode_hosts(&[host]),
+        Command::Exclude { hosts: vec![host] }.encode(),
         Greeting { is_open: true }.encode(),
         greeted.encode(),
         wire::encode_run(Run { generation: 3, name: 5 }),

@@ -195,6 +195,11 @@ impl Metadata {
                 removal::check(self, *host_id).map_err(invalid)?;
                 next.change_topology(index, &TopologyCommand::RemoveNode { host_id: *host_id })?;
             }
+            Command::Exclude { hosts } => {
+                for host_id in hosts.iter().copied() {
+                    next.change_topology(index, &TopologyCommand::Exclude { host_id })?;
+                }
+            }
             Command::Ring { version, step } => next.step_ring(index, *version, *step)?,
             Command::Moves(tables) => next.take_steps(index, tables)?,
             Command::Resize {

@@ -4,7 +4,7 @@
 //! those that kinds of commands had before they were records.
 
 use crate::command::{Command, SchemaChange, TableMoves, TabletsChange};
-use crate::features::METADATA_HISTORY;
+use crate::features::{EXCLUDE_TOGETHER, METADATA_HISTORY};
 use crate::history::History;
 use crate::metadata::{Metadata, Rejected, Run};
 use crate::ring::{RING_MOVES, RingState, RingStep};
@@ -65,6 +65,12 @@ pub(crate) struct RejoinRecord {
     host_id: Vec<u8>,
     #[prost(uint32, tag = "2")]
     generation: u32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct NodesRecord {
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    host_ids: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -174,6 +180,8 @@ pub(crate) struct CommandRecord {
     ring: Option<RingStepRecord>,
     #[prost(message, optional, tag = "14")]
     resize: Option<ResizeRecord>,
+    #[prost(message, optional, tag = "15")]
+    exclude: Option<NodesRecord>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -312,6 +320,7 @@ static RING: Message = Message::new(
     ],
 );
 static NODE: Message = Message::new("remove_node", &[Field::new(1, "host_id", Of::Bytes)]);
+static NODES: Message = Message::new("exclude", &[Field::list(1, "host_ids", Of::Bytes)]);
 static COMMAND: Message = Message::new(
     "command",
     &[
@@ -329,6 +338,7 @@ static COMMAND: Message = Message::new(
         Field::new(12, "balance", Of::Record(&BALANCE)).since(TABLET_MOVES),
         Field::new(13, "ring", Of::Record(&RING_STEP)).since(RING_MOVES),
         Field::new(14, "resize", Of::Record(&RESIZE)).since(TABLET_RESIZES),
+        Field::new(15, "exclude", Of::Record(&NODES)).since(EXCLUDE_TOGETHER),
     ],
 );
 static REJECTED: Message = Message::new(
@@ -433,6 +443,11 @@ impl CommandRecord {
                     host_id: host_bytes(*host_id),
                 });
             }
+            Command::Exclude { hosts } => {
+                record.exclude = Some(NodesRecord {
+                    host_ids: hosts.iter().map(|host| host_bytes(*host)).collect(),
+                });
+            }
             Command::Ring { version, step } => record.ring = Some(RingStepRecord::of(*version, *step)),
             Command::Balance { is_balanced } => {
                 record.balance = Some(BalanceRecord {
@@ -522,6 +537,11 @@ impl CommandRecord {
         if let Some(record) = self.remove_node {
             let host_id = host(&record.host_id, "remove_node, host_id")?;
             kinds.push(Command::RemoveNode { host_id });
+        }
+        if let Some(record) = self.exclude {
+            let hosts = record.host_ids.iter().map(|bytes| host(bytes, "exclude, host_ids"));
+            let hosts = hosts.collect::<Result<_, _>>()?;
+            kinds.push(Command::Exclude { hosts });
         }
         if let Some(record) = self.ring {
             kinds.push(record.command()?);

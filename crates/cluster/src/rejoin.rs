@@ -298,7 +298,6 @@ impl Cluster {
         if is_member {
             self.check_dead(host_id, "removed").await?;
         }
-        self.check_excludable(&metadata, ignored).await?;
         let without = metadata.excluding(ignored).map_err(ChangeError::Refused)?;
         let can_go_now = removal::check(&without, host_id);
         let joins = |node: &topology::Node| node.state == NodeState::Joining;

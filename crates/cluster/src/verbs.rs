@@ -5,7 +5,7 @@ use crate::peers;
 use crate::service::Cluster;
 use crate::start::wall_clock;
 use crate::wire::{self, Greeting, JoinAnswer, State, Who};
-use rpc::{Handler, RemoteError, Reply, Request};
+use rpc::{Handler, RemoteError, RemoteErrorKind, Reply, Request};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -120,6 +120,17 @@ fn answer(cluster: Rc<Cluster>, request: &Request<'_>) -> Reply {
         wire::BALANCE => match cluster.leads() {
             true => Reply::Now(cluster.own_balance_report().encode()),
             false => Reply::Err(RemoteError::failed("the node does not lead the metadata group")),
+        },
+        wire::EXCLUDE => match wire::decode_hosts(request.body) {
+            Ok(hosts) => Reply::Later(Box::pin(async move {
+                // A task of its own: what is proposed is not forgotten when the caller gives up.
+                let decided = runtime::spawn(async move { cluster.decide_exclusion(&hosts).await }).await;
+                decided.map(|()| Vec::new()).map_err(|e| RemoteError {
+                    kind: RemoteErrorKind::Refused,
+                    message: e.to_string(),
+                })
+            })),
+            Err(error) => Reply::Err(RemoteError::failed(error.to_string())),
         },
         wire::GOODBYE => {
             cluster.peers.on_goodbye(from);

@@ -40,6 +40,7 @@ pub(crate) const REJOIN: u16 = 108;
 pub(crate) const LOAD: u16 = 109;
 pub(crate) const TABLET_BYTES: u16 = 110;
 pub(crate) const BALANCE: u16 = 111;
+pub(crate) const EXCLUDE: u16 = 112;
 
 const fn form(kind: u8, name: &'static str) -> Form {
     Form {
@@ -83,6 +84,7 @@ const TABLET_BYTES_FORM_WITH_MORE: Form = Form {
     ..TABLET_BYTES_FORM
 };
 const SPLITS_FORM: Form = form(b'p', "tables that are about to be split");
+const HOSTS_FORM: Form = form(b'x', "members that are to be excluded");
 const RUN_FORM: Form = form(b'r', "a node's last run");
 
 /// A node's word about itself.
@@ -528,6 +530,25 @@ pub(crate) fn decode_splits(bytes: &[u8]) -> Result<Splits, Malformed> {
     }
     d.end()?;
     Ok(splits)
+}
+
+pub(crate) fn encode_hosts(hosts: &[HostId]) -> Vec<u8> {
+    let mut out = Encoder::begin(HOSTS_FORM);
+    out.count(hosts.len());
+    for host in hosts {
+        out.uuid(host.0);
+    }
+    out.seal()
+}
+
+pub(crate) fn decode_hosts(bytes: &[u8]) -> Result<Vec<HostId>, Malformed> {
+    let mut d = Decoder::open(bytes, HOSTS_FORM)?;
+    let mut hosts = Vec::new();
+    for _ in 0..d.count()? {
+        hosts.push(HostId(d.uuid()?));
+    }
+    d.end()?;
+    Ok(hosts)
 }
 
 /// A node that has started says so.

@@ -134,6 +134,7 @@ fn commands() -> Vec<Command> {
             generation: 4,
         },
         Command::RemoveNode { host_id: HOST },
+        Command::Exclude { hosts: vec![HOST] },
         moves(),
         Command::Balance { is_balanced: false },
         Command::Balance { is_balanced: true },

@@ -343,6 +343,44 @@ fn a_node_is_removed_only_where_nobody_inherits_what_it_does_not_have() {
 }
 
 #[test]
+fn nodes_are_excluded_together_or_not_at_all() {
+    let host = |number: u128| HostId(Uuid::from_u128(number));
+    let exclude = |metadata: &Metadata, numbers: &[u128]| {
+        let hosts = numbers.iter().copied().map(host).collect();
+        let (next, rejected) = apply(metadata, 8, &Command::Exclude { hosts });
+        let excluded: Vec<u128> = (1..=4)
+            .filter(|number| next.topology.is_excluded(host(*number)))
+            .collect();
+        (excluded, rejected.is_some())
+    };
+    let mut metadata = ring(4, 3);
+    assert_eq!(
+        exclude(&metadata, &[2, 3]),
+        (vec![], true),
+        "not all nodes know the command"
+    );
+    let features = BTreeSet::from([cluster::EXCLUDE_TOGETHER.to_owned()]);
+    let topology = Arc::make_mut(&mut metadata.topology);
+    for number in 1..=4 {
+        let mut all = features.clone();
+        all.insert(cluster::METADATA_HISTORY.to_owned());
+        topology
+            .apply(&TopologyCommand::SetFeatures {
+                host_id: host(number),
+                features: all,
+                release: "1".to_owned(),
+            })
+            .expect("they are members");
+    }
+    topology
+        .apply(&TopologyCommand::EnableFeatures(features))
+        .expect("all nodes have it");
+    assert_eq!(exclude(&metadata, &[2, 3]), (vec![2, 3], false));
+    assert_eq!(exclude(&metadata, &[2, 9]), (vec![], true), "there is no node 9");
+    assert_eq!(exclude(&metadata, &[]), (vec![], false));
+}
+
+#[test]
 fn starts_are_noted_one_after_the_other_and_a_node_that_rejoins_begins_anew() {
     let features: BTreeSet<String> = [cluster::METADATA_HISTORY.to_owned()].into();
     let mut metadata = start();
