@@ -388,9 +388,6 @@ fn prepare_as(mut config: Config, embedded: Option<Embedded>, announces: bool) -
         let known = Known::features(crate::cluster::features(&config));
         let metadata = ::cluster::load(&metadata_dir, &known).map_err(|e| e.to_string())?;
         check_member(&config, metadata.as_ref())?;
-        if config.maintenance_mode && metadata.is_none() {
-            return Err(maintenance::needs_metadata(&metadata_dir));
-        }
         if let Some(metadata) = metadata.as_ref().filter(|_| !config.enable_new_features) {
             let enabled = metadata.topology.enabled_features();
             let held_back = crate::cluster::hold_back_all_but(enabled, &mut config);
@@ -489,17 +486,20 @@ fn prepare_as(mut config: Config, embedded: Option<Embedded>, announces: bool) -
     Ok(Prepared(shared))
 }
 
-/// Refuses a node whose metadata is lost before it touches its data: without the schema, writes in the log would be taken for those of dropped tables.
+/// Refuses a node whose metadata is lost before it touches its data: without the schema, writes in the log would be taken for those of dropped tables. Refuses
+/// maintenance mode for one that never had any.
 fn check_member(config: &Config, metadata: Option<&Metadata>) -> Result<(), String> {
     if let Some(metadata) = metadata {
         return identity::note_member(&config.workdir, metadata.topology.cluster_name());
     }
+    let metadata_dir = config.workdir.join(crate::recover::METADATA_DIR);
     match identity::noted_cluster(&config.workdir) {
+        None if config.maintenance_mode => Err(maintenance::needs_metadata(&metadata_dir)),
         None => Ok(()),
         Some(cluster) => Err(format!(
             "this node is a member of cluster '{cluster}', and its metadata in {} is gone. Restore the directory that ran last, or have the node take the \
              metadata from the other members: ceto recover-metadata --workdir {} --rejoin (docs/operating/rejoin.md). Nothing was changed",
-            config.workdir.join(crate::recover::METADATA_DIR).display(),
+            metadata_dir.display(),
             config.workdir.display()
         )),
     }

@@ -365,7 +365,7 @@ fn the_socket_of_a_dead_process_is_replaced_and_another_file_is_not() {
         TcpStream::connect_unix(&path).expect("the new one listens");
         // What stands in the path by now is somebody else's.
         std::fs::remove_file(&path).expect("the file of the socket");
-        std::fs::write(&path, "text").expect("a file");
+        runtime::fs::write(&path, b"text").expect("a file");
         drop(listener);
         assert!(path.exists(), "a file of another was removed");
         let refused = UnixListener::bind(&path, &for_operators())
