@@ -305,7 +305,8 @@ impl Cluster {
         let has_data = is_member && !is_joining && can_go_now.is_err();
         match has_data {
             true => self.check_give_up(&without, host_id)?,
-            false => can_go_now.map_err(ChangeError::Refused)?,
+            // As the group would.
+            false => can_go_now.map_err(ChangeError::Rejected)?,
         }
         self.exclude(&metadata, ignored).await?;
         if has_data {
