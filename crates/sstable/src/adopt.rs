@@ -2,7 +2,7 @@
 //!
 //! Their files are linked under names of the table's own, the lists of components under a temporary name, by which nothing is an sstable yet. Then
 //! `adoption-9.txt` lists the new names (`me-9-big-TOC.txt`, one a line), under its final name only when it is durable: from there they count as the table's. Then
-//! the lists of components get their names, then the file goes. A start ends what a crash has interrupted ([`finish_adoptions`]).
+//! the lists of components get their names, then the file goes. The mark of a repair is not taken over: where it was set, other replicas relied on it. A start ends what a crash has interrupted ([`finish_adoptions`]).
 
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,7 @@ use crate::component::{Component, Descriptor, delete};
 use crate::error::Error;
 use crate::generation::Generation;
 use crate::io;
+use crate::repaired::mark_unrepaired;
 
 const PREFIX: &str = "adoption-";
 const SUFFIX: &str = ".txt";
@@ -39,7 +40,7 @@ pub fn adopt(
     let linked = originals
         .iter()
         .zip(&adopted)
-        .try_for_each(|(original, adopted)| link(original, adopted))
+        .try_for_each(|(original, adopted)| link(original, adopted).and_then(|()| mark_unrepaired(adopted)))
         .and_then(|()| io::sync_dir(into))
         .and_then(|()| write_list(&list, &adopted))
         .and_then(|()| adopted.iter().try_for_each(seal))

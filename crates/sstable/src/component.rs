@@ -327,7 +327,7 @@ pub fn remove_unsealed(dir: &Path) -> Result<Vec<String>, Error> {
         let is_sealed = sealed
             .iter()
             .any(|d| d.version == version && d.generation == generation);
-        if !is_sealed || suffix == "TOC.txt.tmp" {
+        if !is_sealed || suffix == "TOC.txt.tmp" || suffix.ends_with(".mark") {
             io::remove_if_exists(&dir.join(&name))?;
             removed.push(name);
         }

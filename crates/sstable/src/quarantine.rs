@@ -119,6 +119,8 @@ pub fn quarantined(table_dir: &Path) -> Result<Vec<Quarantined>, Error> {
 pub fn quarantine(descriptor: &Descriptor, error: &Error) -> Result<Quarantined, Error> {
     let damaged = descriptor.dir.join(DAMAGED);
     let (first, last) = Reader::certain_tokens(descriptor).unwrap_or((Token(i64::MIN), Token(i64::MAX)));
+    // What the file had cannot be relied on any more.
+    crate::repaired::remove_records(&descriptor.dir, first, last)?;
     let files = files_of(descriptor)?;
     let dir = place(&damaged, descriptor, &files);
     if !fs::exists(dir.join(MARKER)) {

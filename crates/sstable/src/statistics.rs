@@ -166,7 +166,28 @@ impl Statistics {
         }
     }
 
-    pub(crate) fn decode(bytes: &[u8], version: Version) -> Result<Self, Damage> {
+    /// Where in these bytes `repaired at` stands: a file of another writer is changed there, and nowhere else.
+    pub(crate) fn repaired_at_offset(bytes: &[u8]) -> Result<usize, Damage> {
+        let starts = Self::starts(bytes)?;
+        let start = starts[2].ok_or_else(|| Damage::new(0, "the stats statistics"))?;
+        let mut r = Reader::new(&bytes[start..]);
+        let mut skip = || -> Result<usize, Damage> {
+            EstimatedHistogram::read(&mut r)?;
+            EstimatedHistogram::read(&mut r)?;
+            // The position in the commitlog, two timestamps, four times, the compression ratio.
+            r.get_slice(12 + 2 * 8 + 4 * 4 + 8)?;
+            TombstoneHistogram::read(&mut r)?;
+            r.get_u32()?;
+            let at = r.at();
+            r.get_i64()?;
+            Ok(at)
+        };
+        let at = skip().map_err(|d| Damage { at: d.at + start, ..d })?;
+        Ok(start + at)
+    }
+
+    /// Where each kind begins.
+    fn starts(bytes: &[u8]) -> Result<[Option<usize>; 4], Damage> {
         let mut toc = Reader::new(bytes);
         let mut starts = [None; 4];
         for _ in 0..toc.get_u32()? {
@@ -177,6 +198,11 @@ impl Statistics {
                 _ => return Err(Damage::new(at, "a kind of statistics and its place in the file")),
             }
         }
+        Ok(starts)
+    }
+
+    pub(crate) fn decode(bytes: &[u8], version: Version) -> Result<Self, Damage> {
+        let starts = Self::starts(bytes)?;
         let part = |kind: usize| -> Result<(usize, Reader<'_>), Damage> {
             let start = starts[kind].ok_or_else(|| Damage::new(0, format!("the {} statistics", KINDS[kind])))?;
             Ok((start, Reader::new(&bytes[start..])))
