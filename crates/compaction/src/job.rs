@@ -2,6 +2,8 @@
 //!
 //! What tombstones hide and what expired is dropped; a tombstone itself is dropped when its grace is over and nothing
 //! outside the job is as old as it: judged for each partition by the sstables that may hold it and by the memtables.
+//! Where all inputs are repaired, the outputs are, with the oldest of their marks; then a cell that expired stays as it is until its grace is over
+//! (docs/dev/incremental-repair.md).
 //! The outputs are sealed and durable when the job returns; nothing remains of a job that fails or is aborted. Inputs
 //! are never touched.
 
@@ -14,6 +16,7 @@ use mutation::compact::{Purge, compact_block};
 use mutation::{PartitionBlock, Tombstone};
 use schema::Table;
 use sstable::{EncodingBase, Meta, ReadLimits, Reader, Writer, WriterOptions};
+use stdx::planted::{self, Bug};
 use tasks::{Aborted, JobControl, Meter};
 use types::Token;
 use types::token::KeyHash;
@@ -177,13 +180,24 @@ fn writer_options(job: &Job) -> Result<WriterOptions, Error> {
     let partitions: u64 = job.inputs.iter().map(|r| r.meta().partitions).sum();
     let mut options = WriterOptions::of_table(&job.table, partitions, base).map_err(Error::Options)?;
     options.host_id = job.host_id;
+    options.repaired_at = repaired_at(job);
     options.dropped = statistics()
         .flat_map(|s| sstable::kept_columns(s, &job.table))
         .collect();
     Ok(options)
 }
 
+/// The mark of the outputs: 0 unless all inputs have one.
+fn repaired_at(job: &Job) -> i64 {
+    let marks = job.inputs.iter().map(|reader| reader.repaired_at());
+    marks.min().unwrap_or(0)
+}
+
 fn execute(mut job: Job, outputs: &mut Outputs) -> Result<Stats, Error> {
+    if repaired_at(&job) != 0 && !planted::is_planted(Bug::RepairedCellsExpire) {
+        // Replicas that are equal stay so, whichever of them is compacted first: an expired cell is weaker than the deletion that it becomes.
+        job.now = job.now.min(job.gc_before);
+    }
     let mut stats = Stats {
         bytes_in: job.inputs.iter().map(|r| r.meta().disk_len).sum(),
         ..Stats::default()

@@ -18,6 +18,7 @@ fn sstables(sizes: &[u64]) -> Vec<SstableInfo> {
             droppable_ratio: 0.0,
             age_seconds: 1_000_000,
             overlap_min_timestamp: None,
+            is_repaired: false,
         })
         .collect()
 }
@@ -230,4 +231,46 @@ fn options_are_those_of_cql() {
         let error = parse(&pairs).expect_err(words);
         assert!(error.contains(words), "{error}");
     }
+}
+
+/// Whatever a strategy chooses, one choice after another, and whatever is asked for: no choice has sstables of both sets.
+#[test]
+fn no_strategy_merges_repaired_sstables_with_unrepaired_ones() {
+    let classes = [
+        "SizeTieredCompactionStrategy",
+        "LeveledCompactionStrategy",
+        "TimeWindowCompactionStrategy",
+        "IncrementalCompactionStrategy",
+        "UnifiedCompactionStrategy",
+        "NullCompactionStrategy",
+    ];
+    let mut chance = stdx::random::SplitMix64::new(5);
+    for class in classes {
+        let options = [("class".to_owned(), class.to_owned())].into();
+        let strategy = Strategy::of_options(&options).expect("a known class");
+        let mut seen = [0, 0];
+        for _ in 0..200 {
+            let sizes: Vec<u64> = (0..chance.below(24)).map(|_| 100 + chance.below(4) * 300).collect();
+            let mut all = sstables(&sizes);
+            for one in &mut all {
+                one.is_repaired = chance.one_in(2);
+                one.droppable_ratio = if chance.one_in(20) { 0.9 } else { 0.0 };
+            }
+            while let Some(choice) = strategy.choose(&all) {
+                let chosen: Vec<_> = all.iter().filter(|one| choice.inputs.contains(&one.id)).collect();
+                assert_eq!(chosen.len(), choice.inputs.len());
+                let repaired = chosen.iter().filter(|one| one.is_repaired).count();
+                assert!(repaired == 0 || repaired == chosen.len(), "{class}: {chosen:?}");
+                seen[usize::from(repaired > 0)] += 1;
+                all.retain(|one| !choice.inputs.contains(&one.id));
+            }
+        }
+        let is_off = class.starts_with("Null");
+        assert!(seen.iter().all(|count| (*count == 0) == is_off), "{class}: {seen:?}");
+    }
+    let mut all = sstables(&[1, 2, 3]);
+    all[1].is_repaired = true;
+    let majors: Vec<Option<Choice>> = compaction::strategy::sets(&all).iter().map(|set| major(set)).collect();
+    let inputs: Vec<Vec<u64>> = majors.into_iter().flatten().map(|choice| choice.inputs).collect();
+    assert_eq!(inputs, [vec![1, 3], vec![2]]);
 }

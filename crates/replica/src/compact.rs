@@ -9,7 +9,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use compaction::strategy::{Choice, Reason, SstableInfo, Strategy, major};
+use compaction::strategy::{Choice, Reason, SstableInfo, Strategy, major, sets};
 use compaction::{Job, Outcome};
 use runtime::Permit;
 use schema::Table;
@@ -170,7 +170,9 @@ impl Shard {
             return None;
         }
         let strategy = Strategy::of_options(&store.table.borrow().options.compaction).ok()?;
-        let infos = self.infos(store, tablet);
+        let mut infos = self.infos(store, tablet);
+        // A repair marks what it has read, when it is still there.
+        infos.retain(|info| !tablet.is_held(info.id));
         match store.cuts_ahead() {
             None => strategy.choose(&infos),
             Some(cuts) => halves(tablet, &infos, &cuts)
@@ -213,7 +215,8 @@ impl Shard {
                     // Nobody knows how old what is missing is.
                     .chain(version.missing.iter().map(|_| i64::MIN))
                     .min();
-                SstableInfo::of(i as u64, reader.meta(), before, reader.open_seconds(), overlap)
+                let is_repaired = reader.repaired_at() != 0;
+                SstableInfo::of(i as u64, reader.meta(), before, reader.open_seconds(), overlap, is_repaired)
             })
             .collect()
     }
@@ -389,7 +392,7 @@ impl Shard {
         }
     }
 
-    /// Merges every tablet's sstables into one.
+    /// Merges every tablet's sstables into one of each set.
     pub async fn compact_all(self: &Rc<Self>) -> Result<(), String> {
         for store in self.stores() {
             self.compact_table(&store).await?;
@@ -397,7 +400,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Merges the sstables of each of a table's tablets into one.
+    /// Merges the sstables of each of a table's tablets into one, and the repaired ones into another.
     pub async fn compact_table(self: &Rc<Self>, store: &Rc<TableStore>) -> Result<(), String> {
         self.compact_table_for(store, &Origin::Node).await
     }
@@ -430,9 +433,12 @@ impl Shard {
             let suspects = suspects(tablet);
             // One over both halves would undo what is cut for a split.
             let cuts = store.cuts_ahead();
-            let parts = || match &cuts {
-                None => vec![self.infos(store, tablet)],
-                Some(cuts) => halves(tablet, &self.infos(store, tablet), cuts),
+            let parts = || -> Vec<Vec<SstableInfo>> {
+                let halves = match &cuts {
+                    None => vec![self.infos(store, tablet)],
+                    Some(cuts) => halves(tablet, &self.infos(store, tablet), cuts),
+                };
+                halves.iter().flat_map(|half| sets(half)).collect()
             };
             for at in 0..parts().len() {
                 if let Some(choice) = parts().get(at).and_then(|part| major(part)) {
@@ -500,7 +506,7 @@ fn run_and_open(job: Job, table: &Table) -> Result<Vec<Arc<Reader>>, Failure> {
     })?;
     let opened: Result<Vec<Arc<Reader>>, String> = outputs
         .iter()
-        .map(|meta| Reader::open_descriptor(&meta.descriptor, table).map_err(|e| e.to_string()))
+        .map(|meta| open_output(meta, table).map_err(|e| e.to_string()))
         .collect();
     if opened.is_err() {
         // The inputs stay.
@@ -508,6 +514,13 @@ fn run_and_open(job: Job, table: &Table) -> Result<Vec<Arc<Reader>>, Failure> {
         remove_unused(&descriptors);
     }
     opened.map_err(Failure::Failed)
+}
+
+/// Opens what a job wrote, of the set of its inputs.
+fn open_output(meta: &sstable::Meta, table: &Table) -> Result<Arc<Reader>, sstable::Error> {
+    let reader = Reader::open_descriptor(&meta.descriptor, table)?;
+    reader.set_repaired_at(meta.statistics.repaired_at);
+    Ok(reader)
 }
 
 /// Writes the parts of an sstable that ranges of tokens have, a file for each, and purges nothing. They are open; the sstable stays. Blocks.
@@ -538,7 +551,7 @@ pub(crate) fn rewrite(
         let part = compaction::run(job).and_then(|outcome| {
             for meta in &outcome.outputs {
                 written.push(meta.descriptor.clone());
-                parts.push(Reader::open_descriptor(&meta.descriptor, table)?);
+                parts.push(open_output(meta, table)?);
             }
             Ok(())
         });

@@ -49,6 +49,9 @@ impl Shard {
             return Ok(true);
         }
         let tablets = store.tablets();
+        for range in ranges {
+            self.forget_records(store, *range).await?;
+        }
         let concerned = |tablet: &&Rc<Tablet>| ranges.iter().any(|range| tablet.range.intersects(*range));
         for tablet in tablets.iter().filter(concerned) {
             let position = self.log.end();

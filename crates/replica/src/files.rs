@@ -130,6 +130,7 @@ pub fn prepare_sstables(
     }
     let (here, elsewhere): (Vec<_>, Vec<_>) = sstables.into_iter().partition(|reader| cuts.is_here(reader));
     set_aside(&elsewhere, dir.join(UNOWNED))?;
+    crate::marks::recall(dir, cuts, &here, host_id)?;
     let files = TableFiles {
         sstables: here,
         ..TableFiles::without_sstables(dir)?

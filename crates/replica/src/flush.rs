@@ -357,6 +357,7 @@ impl Shard {
         for tablet in store.tablets().iter() {
             if tablet.is_empty() {
                 tablet.end_adoptions().await;
+                self.forget_records(store, tablet.range).await?;
                 continue;
             }
             if let Err(e) = self.flush_for(store, tablet, &task.as_origin()).await {
@@ -379,7 +380,7 @@ impl Shard {
             });
             self.dirty.release(bytes);
             if let Err(e) = self
-                .forget_for_good(&store.table(), tablet, position, &old.sstables)
+                .forget_for_good(store, tablet, position, &old.sstables)
                 .await
             {
                 // It is all still there, for a read and for the next attempt.
@@ -428,12 +429,13 @@ impl Shard {
     /// data back.
     async fn forget_for_good(
         &self,
-        table: &Table,
+        store: &TableStore,
         tablet: &Tablet,
         position: commitlog::ReplayPosition,
         sstables: &[Arc<Reader>],
     ) -> Result<(), String> {
-        self.discard_durably(table, tablet, position).await?;
+        self.forget_records(store, tablet.range).await?;
+        self.discard_durably(&store.table(), tablet, position).await?;
         match self.delete_sstables(sstables).await {
             Ok(()) => Ok(()),
             // A full disk has no place for the list of what goes.

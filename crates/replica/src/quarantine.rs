@@ -224,6 +224,8 @@ impl Shard {
             );
             return Ok(());
         };
+        // Its directory has no record any more.
+        store.forget_marks((moved.first, moved.last));
         tablet.set_missing(&all, Some(reader));
         store.set_quarantined(&all);
         self.sstables_lost.set(self.sstables_lost.get() + 1);

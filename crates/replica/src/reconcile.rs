@@ -334,6 +334,13 @@ impl Shard {
     /// # Errors
     /// When the disk refuses; they are still there then.
     pub async fn delete_left(&self, sstables: &[Arc<Reader>]) -> Result<(), String> {
+        let tokens = sstables.iter().map(|reader| (reader.descriptor().dir.clone(), reader.tokens()));
+        let tokens: Vec<_> = tokens.collect();
+        let forget = move || {
+            let mut tokens = tokens.iter();
+            tokens.try_for_each(|(dir, (first, last))| sstable::remove_records(dir, *first, *last))
+        };
+        runtime::offload(forget).await.map_err(|e| e.to_string())?;
         self.delete_sstables(sstables).await
     }
 
@@ -422,6 +429,7 @@ impl Shard {
                         if reader.is_suspect() {
                             opened[at].suspect();
                         }
+                        opened[at].set_repaired_at(reader.repaired_at());
                         *reader = opened[at].clone();
                     }
                 }

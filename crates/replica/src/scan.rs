@@ -23,6 +23,7 @@ pub struct TabletScan {
     from: (Token, Vec<u8>),
     limits: BlockLimits,
     reader: Option<ScanReader>,
+    is_of_unrepaired: bool,
 }
 
 impl TabletScan {
@@ -49,7 +50,15 @@ impl TabletScan {
             from,
             limits,
             reader: None,
+            is_of_unrepaired: false,
         }
+    }
+
+    /// The same without the sstables that a repair has marked.
+    #[must_use]
+    pub fn of_unrepaired(mut self) -> Self {
+        self.is_of_unrepaired = true;
+        self
     }
 
     /// Every partition of the table here.
@@ -108,6 +117,10 @@ impl TabletScan {
             false => (Token(range.after.0 + 1), Vec::new()),
         };
         let (table, cache) = (self.table.clone(), self.cache.clone());
-        ScanReader::new(table, tablet.version(), cache, range, from, self.limits)
+        let version = match self.is_of_unrepaired {
+            true => tablet.unrepaired(),
+            false => tablet.version(),
+        };
+        ScanReader::new(table, version, cache, range, from, self.limits)
     }
 }

@@ -139,6 +139,16 @@ pub struct Version {
 }
 
 impl Version {
+    /// What of it is not repaired: memtables, and sstables without a valid mark. What is missing is missing of it too.
+    pub(crate) fn unrepaired(&self) -> Rc<Self> {
+        let mut part = self.clone();
+        part.sstables.retain(|reader| reader.repaired_at() == 0);
+        part.has_files = !part.sstables.is_empty() || !part.missing.is_empty();
+        // What is cached is of all sstables.
+        part.rows = Rc::new(RefCell::new(RowCache::new(RowCacheBudget::new(0))));
+        Rc::new(part)
+    }
+
     /// How many sstables a read of the partition with this hash looks into, as their filters say.
     pub fn sstables_for(&self, hash: KeyHash) -> u64 {
         self.sstables.iter().filter(|reader| reader.may_contain(hash)).count() as u64
@@ -167,6 +177,8 @@ pub struct Tablet {
     pub(crate) is_told_to_leave: Cell<bool>,
     /// Its turn of compactions, kept from when it is told to leave until everything it had is elsewhere.
     pub(crate) leave: RefCell<Option<Permit>>,
+    /// Sstables that a repair is about to mark; a number for each repair.
+    pub(crate) held: RefCell<Vec<(u64, Vec<Arc<sstable::Reader>>)>>,
     /// It is of this shard no more.
     pub(crate) has_left: Cell<bool>,
     /// Requests since it is here.
@@ -217,6 +229,7 @@ impl Tablet {
             compaction: Cell::new(None),
             is_told_to_leave: Cell::new(false),
             leave: RefCell::default(),
+            held: RefCell::default(),
             has_left: Cell::new(false),
             requests: Cell::new(0),
             meter: Cell::new(LoadMeter::new(runtime::now())),
@@ -318,6 +331,8 @@ pub struct TableStore {
     awaited: RefCell<Vec<TokenRange>>,
     /// Up to which second repairs have made all replicas equal.
     pub(crate) repaired: RefCell<RepairedRanges>,
+    /// How often marks of repairs were forgotten here.
+    pub(crate) mark_losses: Cell<u64>,
     /// Tokens of which what was deleted from a second on is kept, by whoever asks for it.
     pub(crate) purge_holds: RefCell<Vec<(u64, TokenRange, u32)>>,
     /// What sstables are cut by ahead of a split; see `cut_ahead.rs`.
@@ -390,6 +405,7 @@ impl TableStore {
             arriving: RefCell::default(),
             awaited: RefCell::default(),
             repaired: RefCell::default(),
+            mark_losses: Cell::new(0),
             purge_holds: RefCell::default(),
             cuts_ahead: RefCell::default(),
             rebuilt: RefCell::default(),

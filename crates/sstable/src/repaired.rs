@@ -154,6 +154,15 @@ pub fn remove_records(dir: &Path, first: Token, last: Token) -> Result<(), Error
     }
 }
 
+/// Removes one record, durably. Blocks.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn remove_record(dir: &Path, record: &RepairRecord) -> Result<(), Error> {
+    io::remove_if_exists(&dir.join(record.name()))?;
+    io::sync_dir(dir)
+}
+
 fn ranges(dir: &Path) -> Result<Vec<(String, (Token, Token))>, Error> {
     let names = io::list_names(dir)?.into_iter();
     Ok(names.filter_map(|name| range_of(&name).map(|range| (name, range))).collect())

@@ -89,6 +89,12 @@ pub enum Bug {
     PurgedBeforeArrival,
     /// A repair does not compare range tombstones.
     UncomparedRanges,
+    /// An incremental repair marks sstables though a replica has failed.
+    MarkedUnrepaired,
+    /// A repair that marks sstables compares what lives now, and takes what expired for deleted.
+    InexactElements,
+    /// A compaction of repaired sstables makes deletions of cells that have just expired.
+    RepairedCellsExpire,
     /// A stage of a move counts as passed while members still write and read as before it.
     StagePassedEarly,
     /// A node says that it has copied what it has not.
@@ -151,6 +157,9 @@ impl Bug {
         Self::EarlyWatermark,
         Self::PurgedBeforeArrival,
         Self::UncomparedRanges,
+        Self::MarkedUnrepaired,
+        Self::InexactElements,
+        Self::RepairedCellsExpire,
         Self::StagePassedEarly,
         Self::UncopiedRange,
         Self::KeptFormerRange,

@@ -23,6 +23,8 @@ pub struct SstableInfo {
     pub age_seconds: u64,
     /// Least write timestamp of the sstables and memtables whose partitions overlap with it; None when none does.
     pub overlap_min_timestamp: Option<i64>,
+    /// Whether it is of the repaired set: no compaction merges sstables of both.
+    pub is_repaired: bool,
 }
 
 impl SstableInfo {
@@ -34,6 +36,7 @@ impl SstableInfo {
         gc_before: u32,
         age_seconds: u64,
         overlap_min_timestamp: Option<i64>,
+        is_repaired: bool,
     ) -> Self {
         let s = &meta.statistics;
         #[expect(clippy::cast_precision_loss, reason = "a ratio to compare with a threshold")]
@@ -50,8 +53,16 @@ impl SstableInfo {
             droppable_ratio,
             age_seconds,
             overlap_min_timestamp,
+            is_repaired,
         }
     }
+}
+
+/// The unrepaired ones and the repaired ones: a compaction merges those of one set.
+#[must_use]
+pub fn sets(sstables: &[SstableInfo]) -> [Vec<SstableInfo>; 2] {
+    let (repaired, unrepaired) = sstables.iter().partition(|sstable| sstable.is_repaired);
+    [unrepaired, repaired]
 }
 
 /// Why sstables are merged.
@@ -114,9 +125,13 @@ impl Strategy {
         }
     }
 
-    /// What to merge next, of sstables that no job has; None when all is well.
+    /// What to merge next, of sstables that no job has; None when all is well. All of one set: the unrepaired ones, which are read by repairs, come first.
     #[must_use]
     pub fn choose(&self, sstables: &[SstableInfo]) -> Option<Choice> {
+        sets(sstables).iter().find_map(|set| self.choose_of_set(set))
+    }
+
+    fn choose_of_set(&self, sstables: &[SstableInfo]) -> Option<Choice> {
         match self {
             Self::SizeTiered(options) => size_tiered::choose(sstables, options),
             Self::Disabled => None,
@@ -145,9 +160,11 @@ impl Strategy {
     }
 }
 
-/// Everything into one. Also of a single sstable, which may have tombstones to drop; None of none.
+/// Everything of one set into one. Also of a single sstable, which may have tombstones to drop; None of none.
 #[must_use]
 pub fn major(sstables: &[SstableInfo]) -> Option<Choice> {
+    let is_one_set = sstables.windows(2).all(|two| two[0].is_repaired == two[1].is_repaired);
+    assert!(is_one_set, "a compaction merges sstables of one set");
     (!sstables.is_empty()).then(|| Choice {
         inputs: sstables.iter().map(|s| s.id).collect(),
         reason: Reason::Major,
@@ -167,6 +184,7 @@ mod tests {
             droppable_ratio: 0.0,
             age_seconds: 0,
             overlap_min_timestamp: None,
+            is_repaired: false,
         });
         infos.collect()
     }

@@ -1,0 +1,291 @@
+//! The repaired and the unrepaired sstables of a tablet: which marks count, what a repair holds and marks, and when marks are forgotten. See docs/dev/incremental-repair.md.
+//!
+//! Invariants
+//! - An open sstable counts as repaired when its mark was found valid at the start, when a session marked it since, or when all that it was made of counted.
+//! - A session marks only sstables that were there when it began and are still there, of a tablet of which no marks were forgotten meanwhile.
+//! - Before a tablet loses data that other replicas may rely on, its record is gone, durably.
+
+use std::fmt;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use sstable::{Reader, RepairRecord};
+use types::Token;
+use uuid::Uuid;
+
+use crate::files::TableCuts;
+use crate::shard::Shard;
+use crate::tablet::{TableStore, Tablet, TokenRange, Version};
+
+/// Why sstables are not marked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MarkError {
+    /// The range is not the whole of one tablet here.
+    NotOneTablet,
+    /// The tablet was truncated, left, or lost an sstable meanwhile.
+    Changed,
+    /// What is in memory cannot be flushed, or the disk refuses.
+    Failed(String),
+}
+
+impl fmt::Display for MarkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotOneTablet => f.write_str("the range is not the whole of one tablet"),
+            Self::Changed => f.write_str("the tablet lost data meanwhile"),
+            Self::Failed(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for MarkError {}
+
+/// The sstables of a tablet that a repair marks if it succeeds. While it lives, compactions that begin by themselves leave them.
+pub struct RepairSet {
+    shard: Rc<Shard>,
+    store: Rc<TableStore>,
+    tablet: Rc<Tablet>,
+    sstables: Vec<Arc<Reader>>,
+    epoch: u64,
+    mark_losses: u64,
+    /// Names the hold.
+    number: u64,
+    /// Bytes of data of the tablet's sstables that the repair does not read.
+    pub skipped_bytes: u64,
+}
+
+impl Drop for RepairSet {
+    fn drop(&mut self) {
+        self.tablet.held.borrow_mut().retain(|(number, _)| *number != self.number);
+        self.shard.compact_soon(&self.store, &self.tablet);
+    }
+}
+
+impl Tablet {
+    /// Its memtables, and the sstables without a valid mark.
+    pub fn unrepaired(&self) -> Rc<Version> {
+        self.version().unrepaired()
+    }
+
+    /// Whether a repair holds the sstable at this place of the version.
+    pub(crate) fn is_held(&self, at: u64) -> bool {
+        let held = self.held.borrow();
+        if held.is_empty() {
+            return false;
+        }
+        self.with_version(|version| {
+            let reader = usize::try_from(at).ok().and_then(|at| version.sstables.get(at));
+            let has = |held: &[Arc<Reader>]| reader.is_some_and(|reader| held.iter().any(|one| Arc::ptr_eq(one, reader)));
+            held.iter().any(|(_, held)| has(held))
+        })
+    }
+}
+
+impl TableStore {
+    /// The tablet whose range is exactly this.
+    fn tablet_of_range(&self, range: TokenRange) -> Option<Rc<Tablet>> {
+        self.tablets().iter().find(|tablet| tablet.range == range).cloned()
+    }
+
+    /// Whether a tablet here has exactly this range.
+    pub fn is_one_tablet(&self, range: TokenRange) -> bool {
+        self.tablet_of_range(range).is_some()
+    }
+
+    /// Takes the marks from open sstables of the tablets that have any of these tokens: something of them is lost, and the record is gone.
+    pub(crate) fn forget_marks(&self, (first, last): (Token, Token)) {
+        self.mark_losses.set(self.mark_losses.get() + 1);
+        for tablet in self.with_leaving() {
+            if tablet.range.overlaps((first, last)) {
+                tablet.with_version(|version| version.sstables.iter().for_each(|reader| reader.set_repaired_at(0)));
+            }
+        }
+    }
+}
+
+impl Shard {
+    /// What the last session has marked of a range; None when there was none, or something of it was lost since.
+    ///
+    /// # Errors
+    /// When the table's directory cannot be listed.
+    pub async fn repair_record(&self, store: &TableStore, range: TokenRange) -> Result<Option<RepairRecord>, String> {
+        let dir = store.dir.clone();
+        let read = move || sstable::records(&dir);
+        let records = runtime::offload(read).await.map_err(|e| e.to_string())?;
+        Ok(narrowest(&records, range).copied())
+    }
+
+    /// Flushes a tablet, and holds its sstables for a repair to mark: the unrepaired ones, or with `is_full` all.
+    ///
+    /// # Errors
+    /// When the range is not that of a tablet here, or its memory cannot be flushed.
+    pub async fn begin_repair_set(
+        self: &Rc<Self>,
+        store: &Rc<TableStore>,
+        range: TokenRange,
+        is_full: bool,
+    ) -> Result<RepairSet, MarkError> {
+        let tablet = store.tablet_of_range(range).ok_or(MarkError::NotOneTablet)?;
+        let (epoch, mark_losses) = (tablet.epoch.get(), store.mark_losses.get());
+        self.flush(store, &tablet).await.map_err(MarkError::Failed)?;
+        let is_wanted = |reader: &&Arc<Reader>| is_full || reader.repaired_at() == 0;
+        let (sstables, skipped) = tablet.with_version(|version| {
+            let (wanted, skipped): (Vec<&Arc<Reader>>, Vec<_>) = version.sstables.iter().partition(is_wanted);
+            let skipped = skipped.iter().map(|reader| reader.meta().data_len).sum::<u64>();
+            (wanted.into_iter().cloned().collect::<Vec<_>>(), skipped)
+        });
+        let number = {
+            let mut held = tablet.held.borrow_mut();
+            let number = held.last().map_or(0, |(number, _)| number + 1);
+            held.push((number, sstables.clone()));
+            number
+        };
+        let set = RepairSet {
+            shard: self.clone(),
+            store: store.clone(),
+            tablet,
+            sstables,
+            epoch,
+            mark_losses,
+            number,
+            skipped_bytes: skipped,
+        };
+        set.check()?;
+        Ok(set)
+    }
+}
+
+impl RepairSet {
+    /// Whether the tablet is here and has lost nothing since.
+    fn check(&self) -> Result<(), MarkError> {
+        let is_same = self.tablet.epoch.get() == self.epoch
+            && self.store.mark_losses.get() == self.mark_losses
+            && !self.tablet.has_left()
+            && !self.store.dropped.get();
+        match is_same {
+            true => Ok(()),
+            false => Err(MarkError::Changed),
+        }
+    }
+
+    /// Marks those of the sstables that are still there, then makes the record durable. To be called when all replicas have the same, durably. How many were marked.
+    ///
+    /// # Errors
+    /// When something was lost meanwhile or the disk refuses. Some are marked then, and the record is that of before or none.
+    pub async fn mark(&self, record: RepairRecord) -> Result<usize, MarkError> {
+        // Nobody links, checks or replaces the files meanwhile.
+        let _turn = self.tablet.compaction_turn.acquire(1).await;
+        let _moving = self.tablet.quarantine_turn.acquire(1).await;
+        self.check()?;
+        let mut marked = 0;
+        for reader in &self.sstables {
+            if !self.tablet.has(reader) || reader.is_suspect() {
+                continue;
+            }
+            let descriptor = reader.descriptor().clone();
+            let done = runtime::offload(move || sstable::mark_repaired(&descriptor, record.at)).await;
+            if !self.tablet.has(reader) {
+                // A truncation has removed its files, and these are new.
+                let descriptor = reader.descriptor().clone();
+                let removed = runtime::offload(move || sstable::delete(&descriptor)).await;
+                removed.map_err(|e| MarkError::Failed(e.to_string()))?;
+            }
+            self.check()?;
+            done.map_err(|e| MarkError::Failed(e.to_string()))?;
+            reader.set_repaired_at(record.at);
+            marked += 1;
+        }
+        let dir = self.store.dir.clone();
+        let written = runtime::offload(move || {
+            crate::reconcile::make_table_dir(&dir)?;
+            sstable::write_record(&dir, &record)
+        });
+        let written = written.await;
+        if let Err(changed) = self.check() {
+            // What was removed when the tablet changed may be there again.
+            self.shard.forget_records(&self.store, self.tablet.range).await.map_err(MarkError::Failed)?;
+            return Err(changed);
+        }
+        written.map_err(|e| MarkError::Failed(e.to_string()))?;
+        Ok(marked)
+    }
+}
+
+impl Shard {
+    /// Makes it durable that nothing here is known to be equal to other replicas' data of a range. To be called before data of it is lost.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub(crate) async fn forget_records(&self, store: &TableStore, range: TokenRange) -> Result<(), String> {
+        let tokens = match range.after == TokenRange::ALL.after {
+            true => (range.after, range.to),
+            false => (Token(range.after.0.saturating_add(1)), range.to),
+        };
+        store.forget_marks(tokens);
+        let dir = store.dir.clone();
+        let removed = runtime::offload(move || sstable::remove_records(&dir, tokens.0, tokens.1)).await;
+        // Whoever had begun in between.
+        store.forget_marks(tokens);
+        removed.map_err(|e| e.to_string())
+    }
+}
+
+/// The narrowest record that covers a range.
+fn narrowest(records: &[RepairRecord], range: TokenRange) -> Option<&RepairRecord> {
+    let width = |record: &&RepairRecord| i128::from(record.to.0) - i128::from(record.after.0);
+    let covering = records.iter().filter(|record| record.covers(range.after, range.to));
+    covering.min_by_key(width)
+}
+
+/// At a start: removes the records of ranges that are not here, and says which marks of sstables count. Blocks.
+///
+/// # Errors
+/// When the disk refuses.
+pub(crate) fn recall(dir: &Path, cuts: &TableCuts, sstables: &[Arc<Reader>], host_id: Uuid) -> Result<(), String> {
+    let mut records = sstable::records(dir).map_err(|e| e.to_string())?;
+    let mut kept = Vec::new();
+    for record in records.drain(..) {
+        let range = TokenRange {
+            after: record.after,
+            to: record.to,
+        };
+        match cuts.here.iter().any(|here| here.intersects(range)) {
+            true => kept.push(record),
+            false => sstable::remove_record(dir, &record).map_err(|e| e.to_string())?,
+        }
+    }
+    for reader in sstables {
+        let tablet = cuts.here.iter().find(|range| range.overlaps(reader.tokens()));
+        let record = tablet.and_then(|range| narrowest(&kept, *range));
+        let statistics = &reader.meta().statistics;
+        let is_valid = |record: &RepairRecord| {
+            let mark = statistics.repaired_at;
+            mark != 0 && mark >= record.since && statistics.host_id == Some(host_id)
+        };
+        let mark = if record.is_some_and(is_valid) { statistics.repaired_at } else { 0 };
+        reader.set_repaired_at(mark);
+    }
+    Ok(())
+}
+
+/// Removes all records of all tables below the data directory: what other nodes rely on may be lost with the commitlog. Blocks.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn forget_all_records(data_dir: &Path) -> Result<(), String> {
+    let failed = |path: &Path, e: std::io::Error| format!("{}: {e}", path.display());
+    let dirs = |dir: &Path| -> Result<Vec<std::path::PathBuf>, String> {
+        let entries = runtime::fs::read_dir(dir).map_err(|e| failed(dir, e))?;
+        Ok(entries.iter().filter(|entry| entry.is_dir).map(|entry| dir.join(&entry.name)).collect())
+    };
+    if !runtime::fs::exists(data_dir) {
+        return Ok(());
+    }
+    for keyspace in dirs(data_dir)? {
+        for table in dirs(&keyspace)? {
+            sstable::remove_records(&table, Token(i64::MIN), Token(i64::MAX)).map_err(|e| e.to_string())?;
+        }
+    }
+    Ok(())
+}
