@@ -162,6 +162,7 @@ async fn repair_with(copy: &Copy) -> Result<u64, String> {
         now: second(runtime::wall_clock_us()),
         mode: Mode::Repair,
         rest: 0,
+        marks: None,
     };
     let task = repair::kinds::repair_range(&engine.shard, &store, range, &Origin::Node);
     let repaired = repair::repair(&rpc, &engine.shard, &request, &task).await;

@@ -199,6 +199,7 @@ async fn repair_once(shard: &Rc<Shard>, rpc: &Rc<Rpc>, address: SocketAddr, what
         now: u32::try_from(runtime::wall_clock_us() / 1_000_000).expect("before 2106"),
         mode: Mode::Repair,
         rest: 0,
+        marks: None,
     };
     let task = repair::kinds::repair_range(shard, &store, request.range, &Origin::Node);
     let begun = runtime::now();

@@ -30,6 +30,8 @@ pub enum Refusal {
     Observed,
     /// The disk of the node is so full that it takes deletes alone.
     DiskFull,
+    /// The participant cannot mark what was repaired.
+    Unmarked(String),
     /// The participant cannot read or write.
     Failed(String),
 }
@@ -38,6 +40,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownTable => f.write_str("it does not have the table"),
+            Self::Unmarked(reason) => write!(f, "what was repaired is not marked: {reason}"),
             Self::NotHere => f.write_str("a part of the range is of no tablet of its shard"),
             Self::Missing(reason) | Self::Failed(reason) => f.write_str(reason),
             Self::Truncated => f.write_str("the table is truncated on one of both nodes and not on the other"),
@@ -101,6 +104,8 @@ pub enum RepairError {
     },
     /// The disk of this node is so full that it takes deletes alone.
     DiskFull,
+    /// The replicas are equal, and this shard cannot mark what was repaired.
+    Unmarked(String),
     /// The task was aborted.
     Aborted,
 }
@@ -114,6 +119,7 @@ impl RepairError {
             | Self::Lost(_)
             | Self::SchemaDiffers
             | Self::Write(_)
+            | Self::Unmarked(_)
             | Self::Unreachable { .. }
             | Self::Malformed { .. } => true,
             Self::Refused { refusal, .. } => !matches!(
@@ -144,6 +150,7 @@ impl fmt::Display for RepairError {
             Self::Refused { host, shard, refusal } => write!(f, "node {host}, shard {shard}, takes no part: {refusal}"),
             Self::Unreachable { host, shard, error } => write!(f, "node {host}, shard {shard}: {error}"),
             Self::Malformed { host, reason } => write!(f, "the answer of node {host}: {reason}"),
+            Self::Unmarked(reason) => write!(f, "what was repaired is not marked: {reason}"),
             Self::DiskFull => f.write_str("the disk of this node is full: it takes no data until it has room"),
             Self::Aborted => f.write_str("aborted"),
         }
@@ -173,6 +180,8 @@ pub(crate) enum Trouble {
     Log(String),
     /// The disk is so full that the node takes deletes alone.
     DiskFull,
+    /// What was repaired cannot be marked.
+    Unmarked(String),
     Aborted,
 }
 
@@ -202,6 +211,7 @@ impl From<Trouble> for RepairError {
             Trouble::Read(reason) => Self::Read(reason),
             Trouble::Full(reason) | Trouble::Log(reason) => Self::Write(reason),
             Trouble::DiskFull => Self::DiskFull,
+            Trouble::Unmarked(reason) => Self::Unmarked(reason),
             Trouble::Aborted => Self::Aborted,
         }
     }
@@ -218,6 +228,7 @@ impl From<Trouble> for Refusal {
             Trouble::Missing(reason) => Self::Missing(reason),
             Trouble::Read(reason) | Trouble::Full(reason) | Trouble::Log(reason) => Self::Failed(reason),
             Trouble::DiskFull => Self::DiskFull,
+            Trouble::Unmarked(reason) => Self::Unmarked(reason),
             Trouble::Aborted => Self::Aborted,
         }
     }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::error::Refusal;
 use crate::message::{
-    Apply, Bucket, Compare, Exchange, Given, Open, RepairId, Stretch, decode_answer, decode_compared, decode_equal,
+    Apply, Bucket, Compare, Exchange, Given, MarkOpen, MarkSet, MarkStep, Open, Opened, RepairId, Stretch, decode_answer, decode_compared, decode_equal,
     decode_exchanged, encode_equal,
 };
 use crate::place::Place;
@@ -81,7 +81,29 @@ pub fn seeds() -> Vec<Vec<u8>> {
     };
     let mut of_left = Vec::new();
     left.put(&mut of_left);
+    let mark_open = MarkOpen {
+        open: open.clone(),
+        is_full: true,
+        replicas: 5,
+        session: 6,
+    };
+    let mark = MarkSet {
+        id: ID,
+        since: 7,
+        at: 8,
+    };
+    let mut opened = Vec::new();
+    let last_mark = 8;
+    Opened {
+        is_open: true,
+        last_mark,
+    }
+    .put(&mut opened);
     vec![
+        MarkStep::Open(mark_open).encode(),
+        MarkStep::Settle(ID).encode(),
+        MarkStep::Mark(mark).encode(),
+        opened,
         wanted.encode(),
         of_left,
         encode_equal(&equal),
@@ -113,6 +135,12 @@ pub fn read(bytes: &[u8]) {
     }
     let _ = decode_equal(bytes).map(|equal| assert_eq!(encode_equal(&equal), bytes));
     let _ = Wanted::decode(bytes).map(|wanted| assert_eq!(Wanted::decode(&wanted.encode()), Ok(wanted)));
+    let _ = MarkStep::decode(bytes).map(|step| assert_eq!(step.encode(), bytes));
+    if let Ok(opened) = Opened::decode(bytes) {
+        let mut again = Vec::new();
+        opened.put(&mut again);
+        assert_eq!(again, bytes);
+    }
     let _ = Left::decode(bytes);
     let _ = decode_compared(bytes);
     let _ = decode_answer(bytes);

@@ -20,6 +20,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod kinds;
+mod marking;
 mod message;
 mod part;
 mod place;
@@ -33,6 +34,7 @@ mod wanted;
 
 pub use asking::Participant;
 pub use error::{Refusal, RepairError};
+pub use marking::{IncrementalMode, Marks};
 pub use repairs::{OnEqual, RepairMetrics, metrics, on_equal, on_wanted};
 pub use run::{Differed, Mode, Repaired, Request, repair, tell_equal};
 pub use serve::{SESSION_IDLE, SESSIONS_MAX, handler};

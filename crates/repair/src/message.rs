@@ -8,6 +8,9 @@
 //! | 73 apply | repair, sized mutations | empty |
 //! | 74 close | repair | empty |
 //! | 76 want | `u32` second since which repairs count, vint tables, `u8[16]` each | `u64` ranges that are left, sized text: why the last repair failed |
+//! | 77 mark, open | `u8` 1, as open, `u8` 1 to read marked sstables too, `u128` hash of the hosts, `u128` session of the record | `u8` 1 when it is open, 0 when the record here is another; `i64` the last mark here |
+//! | 77 mark, settle | `u8` 2, repair | empty |
+//! | 77 mark, mark | `u8` 3, repair, `i64` the mark of the last full session, `i64` the mark | vint sstables that were marked |
 //! | 75 equal | `u8[16]` table, `i64` after, `i64` to, `u32` second up to which all replicas are equal | empty |
 //!
 //! A repair is `u8[16]`. A place is `u8` kind (0 behind a token, 1 before or 2 behind a clustering prefix), `i64` token, and for kinds 1 and 2 sized key, sized
@@ -41,6 +44,9 @@ pub(crate) const CLOSE: u16 = crate::FIRST_VERB + 4;
 pub(crate) const WANT: u16 = crate::FIRST_VERB + 6;
 /// Know that all replicas of a range are equal.
 pub(crate) const EQUAL: u16 = crate::FIRST_VERB + 5;
+
+/// Open, settle and mark, of a repair that marks sstables.
+pub(crate) const MARK: u16 = crate::FIRST_VERB + 7;
 
 const GIVEN: u8 = 1;
 const REFUSED: u8 = 2;
@@ -192,8 +198,13 @@ impl Open {
 
     pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(body);
+        let open = Self::get(&mut reader)?;
+        ended(&reader, open)
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let open = Self {
-            id: RepairId::get(&mut reader)?,
+            id: RepairId::get(reader)?,
             table: TableId(Uuid::from_bytes(reader.get_array()?)),
             range: TokenRange {
                 after: Token(reader.get_i64()?),
@@ -202,12 +213,125 @@ impl Open {
             truncated_at: reader.get_u64()?,
             now: reader.get_u32()?,
             gc_before: reader.get_u32()?,
-            columns: get_u128(&mut reader)?,
+            columns: get_u128(reader)?,
         };
         if open.range.after >= open.range.to {
             return Err(Malformed("the range of tokens is empty"));
         }
-        ended(&reader, open)
+        Ok(open)
+    }
+}
+
+/// Begins a repair that marks sstables.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct MarkOpen {
+    pub(crate) open: Open,
+    /// Whether it reads marked sstables too.
+    pub(crate) is_full: bool,
+    /// A hash of the hosts of all replicas.
+    pub(crate) replicas: u128,
+    /// The session of the record of the shard that repairs; 0 when it does not matter.
+    pub(crate) session: u128,
+}
+
+/// Has a replica mark what it has of a repair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct MarkSet {
+    pub(crate) id: RepairId,
+    /// The mark of the last repair that read everything.
+    pub(crate) since: i64,
+    /// The mark.
+    pub(crate) at: i64,
+}
+
+/// One step of a repair that marks sstables.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum MarkStep {
+    /// Begin.
+    Open(MarkOpen),
+    /// Make everything durable, and check that nothing was lost.
+    Settle(RepairId),
+    /// Mark, since all have settled.
+    Mark(MarkSet),
+}
+
+impl MarkStep {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(128);
+        match self {
+            Self::Open(open) => {
+                out.push(1);
+                out.extend_from_slice(&open.open.encode());
+                out.push(u8::from(open.is_full));
+                out.extend_from_slice(&open.replicas.to_be_bytes());
+                out.extend_from_slice(&open.session.to_be_bytes());
+            }
+            Self::Settle(id) => {
+                out.push(2);
+                id.put(&mut out);
+            }
+            Self::Mark(mark) => {
+                out.push(3);
+                mark.id.put(&mut out);
+                out.extend_from_slice(&mark.since.to_be_bytes());
+                out.extend_from_slice(&mark.at.to_be_bytes());
+            }
+        }
+        out
+    }
+
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(body);
+        let step = match reader.get_u8()? {
+            1 => Self::Open(MarkOpen {
+                open: Open::get(&mut reader)?,
+                is_full: match reader.get_u8()? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(Malformed("whether marked sstables are read, 0 or 1")),
+                },
+                replicas: get_u128(&mut reader)?,
+                session: get_u128(&mut reader)?,
+            }),
+            2 => Self::Settle(RepairId::get(&mut reader)?),
+            3 => {
+                let id = RepairId::get(&mut reader)?;
+                let (since, at) = (reader.get_i64()?, reader.get_i64()?);
+                if since <= 0 || at < since {
+                    return Err(Malformed("a mark is not above 0, or before the first of its kind"));
+                }
+                Self::Mark(MarkSet { id, since, at })
+            }
+            _ => return Err(Malformed("a step of marking, 1 to 3")),
+        };
+        ended(&reader, step)
+    }
+}
+
+/// The content of an answer to [`MarkStep::Open`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Opened {
+    /// Whether the session is open: not so when the record here is of another session or other replicas.
+    pub(crate) is_open: bool,
+    /// The mark of the record here; 0 when there is none.
+    pub(crate) last_mark: i64,
+}
+
+impl Opened {
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(self.is_open));
+        out.extend_from_slice(&self.last_mark.to_be_bytes());
+    }
+
+    pub(crate) fn decode(content: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(content);
+        let is_open = match reader.get_u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err(Malformed("whether a session is open, 0 or 1")),
+        };
+        let last_mark = reader.get_i64()?;
+        ended(&reader, Self { is_open, last_mark })
     }
 }
 
@@ -442,6 +566,7 @@ impl Refusal {
             Self::Observed => (9, ""),
             Self::Failed(text) => (10, text),
             Self::DiskFull => (11, ""),
+            Self::Unmarked(text) => (12, text),
         }
     }
 
@@ -468,6 +593,7 @@ impl Refusal {
             8 => Self::Aborted,
             9 => Self::Observed,
             11 => Self::DiskFull,
+            12 => Self::Unmarked(text),
             _ => Self::Failed(text),
         };
         ended(reader, refusal)
@@ -523,6 +649,7 @@ mod tests {
             Refusal::Aborted,
             Refusal::Observed,
             Refusal::DiskFull,
+            Refusal::Unmarked("the tablet lost data".to_owned()),
             Refusal::Failed("the disk is full".to_owned()),
         ] {
             assert_eq!(decode_answer(&refusal.encode()), Ok(Err(refusal)));

@@ -263,6 +263,12 @@ fn difference(
     (units > 0 || !is_empty).then_some(Missing { mutation, units })
 }
 
+/// What a block that has all that another one has, merged with more, has beyond that.
+pub(crate) fn missing_beside(table: &Table, merged: &PartitionBlock, have: &PartitionBlock) -> Option<Vec<u8>> {
+    let merged = compact_block(&table.layout, &table.clustering_order, merged, &KEEP_ALL);
+    difference(table, (&merged, true), Some(have)).map(|missing| missing.mutation)
+}
+
 /// Whether range tombstones, in order, delete as strongly everything that one deletes.
 fn is_covered(order: &ClusteringOrder, range: &RangeTombstone, known: &[RangeTombstone]) -> bool {
     let mut at = &range.start;

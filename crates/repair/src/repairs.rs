@@ -22,6 +22,12 @@ pub struct RepairMetrics {
     pub compared_rows: u64,
     /// Rows and deletions that a replica lacked, for each replica.
     pub differing_rows: u64,
+    /// Bytes of rows that this shard read to hash them, for its own repairs and for others.
+    pub read_bytes: u64,
+    /// Bytes of sstables that incremental repairs left unread here, because they are marked.
+    pub skipped_bytes: u64,
+    /// Sstables that were marked as repaired.
+    pub marked_sstables: u64,
     /// Bytes of requests and answers sent to other nodes.
     pub sent_bytes: u64,
     /// Bytes of requests and answers received from other nodes.

@@ -9,12 +9,15 @@ use replica::{RepairedRange, Shard, TokenRange};
 use rpc::Rpc;
 use runtime::{Group, JoinHandle};
 use schema::TableId;
+use sstable::RepairRecord;
+use stdx::planted::{self, Bug};
 use tasks::Task;
 use uuid::Uuid;
 
 use crate::asking::{Asking, Participant, Stop};
 use crate::error::RepairError;
 use crate::kinds::UNITS;
+use crate::marking::{Marking, Marks, replicas_of};
 use crate::message::{self, Bucket, Compare, Open, RepairId};
 use crate::place::Place;
 use crate::repairs::Repairs;
@@ -67,6 +70,8 @@ pub struct Request {
     pub mode: Mode,
     /// It rests for so many times as long as it works: 0 for one that somebody waits for.
     pub rest: u32,
+    /// Whether it marks what it has made equal. Only where the range is the whole of one tablet on each replica, the other replicas are all that there are, and none of them comes or goes. A preview marks nothing.
+    pub marks: Option<Marks>,
 }
 
 /// What a repair did.
@@ -86,6 +91,14 @@ pub struct Repaired {
     pub received_bytes: u64,
     /// For how long it rested.
     pub rested: Duration,
+    /// Whether it left out sstables that earlier repairs have marked.
+    pub is_incremental: bool,
+    /// Bytes of rows that this replica read to compare them.
+    pub read_bytes: u64,
+    /// Bytes of sstables that this replica left unread, because they are marked.
+    pub skipped_bytes: u64,
+    /// Sstables of this replica that it marked.
+    pub marked_sstables: u64,
 }
 
 /// What one replica lacked.
@@ -116,7 +129,7 @@ pub async fn repair(rpc: &Rc<Rpc>, shard: &Rc<Shard>, request: &Request, task: &
         let _worker = worker;
         let repairs = Repairs::local();
         repairs.count(|metrics| metrics.running += 1);
-        let repaired = run(rpc, &repairs, &shard, request, stop).await;
+        let repaired = run_with_marks(&rpc, &repairs, &shard, request, stop).await;
         repairs.count(|metrics| {
             metrics.running -= 1;
             metrics.failed += u64::from(repaired.is_err());
@@ -156,8 +169,20 @@ pub(crate) struct Run {
     pub(crate) side: Side,
     pub(crate) asking: Asking,
     pub(crate) repaired: RefCell<Repaired>,
+    /// The greatest mark that a replica has a record of.
+    pub(crate) last_mark: Cell<i64>,
+    /// Participants need not be told any more that it goes on.
+    is_over: Cell<bool>,
     /// Units of progress that the task was told of.
     done: Cell<u64>,
+}
+
+/// How a repair ended that did not fail.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Repaired,
+    /// Replicas do not agree on what is marked: it must read everything.
+    RecordsDiffer,
 }
 
 /// Part of the range, with a hash for each bucket.
@@ -168,13 +193,37 @@ pub(crate) struct Hashed {
     pub(crate) bytes: Vec<usize>,
 }
 
-async fn run(
-    rpc: Rc<Rpc>,
+/// Repairs incrementally if it may, and else reads everything.
+async fn run_with_marks(
+    rpc: &Rc<Rpc>,
     repairs: &Rc<Repairs>,
     shard: &Rc<Shard>,
     request: Request,
     stop: Rc<Stop>,
 ) -> Result<Repaired, RepairError> {
+    let marks = request.marks.filter(|_| request.mode == Mode::Repair);
+    let Some(marks) = marks else {
+        let done = run(rpc, repairs, shard, request, stop, None).await?;
+        return Ok(done.expect("no records are compared"));
+    };
+    if !marks.reads_all
+        && let Some(done) = run(rpc, repairs, shard, request.clone(), stop.clone(), Some(false)).await?
+    {
+        return Ok(done);
+    }
+    let done = run(rpc, repairs, shard, request, stop, Some(true)).await?;
+    Ok(done.expect("no records are compared"))
+}
+
+/// One attempt. `marks`: none are set; or they are, and whether marked sstables are read too. None where they would have to be.
+async fn run(
+    rpc: &Rc<Rpc>,
+    repairs: &Rc<Repairs>,
+    shard: &Rc<Shard>,
+    request: Request,
+    stop: Rc<Stop>,
+    marks: Option<bool>,
+) -> Result<Option<Repaired>, RepairError> {
     let began_at = runtime::wall_clock_us();
     let store = shard.store(request.table).ok_or(RepairError::UnknownTable)?;
     let truncated_at = store.truncated_at.get();
@@ -182,8 +231,22 @@ async fn run(
         return Err(RepairError::NotTruncated);
     }
     let times = Times::new(&store.table(), request.now);
-    let side = Side::new(shard, &store, request.range, times, stop.control.clone());
+    let mut side = Side::new(shard, &store, request.range, times, stop.control.clone());
     side.check_whole()?;
+    let losses = shard.log.losses();
+    let mut marking = None;
+    if let Some(is_full) = marks {
+        side.prepare_to_mark(is_full);
+        let replicas = replicas_of(Run::hosts(shard.host_id(), &request.others));
+        let begun = Marking::begin(&side, is_full, replicas).await?;
+        let is_usable = |record: &RepairRecord| {
+            record.replicas == replicas && record.since >= request.marks.map_or(0, |marks| marks.full_before)
+        };
+        if !is_full && !begun.before.as_ref().is_some_and(is_usable) {
+            return Ok(None);
+        }
+        marking = Some(begun);
+    }
     let nobody = (Uuid::nil(), shard.id().0);
     let replicas = request.others.iter().map(|other| (other.peer.host_id, other.shard));
     let differed = std::iter::once(nobody)
@@ -197,48 +260,81 @@ async fn run(
         sent_bytes: 0,
         received_bytes: 0,
         rested: Duration::ZERO,
+        is_incremental: marks == Some(false),
+        read_bytes: 0,
+        skipped_bytes: marking.as_ref().map_or(0, |marking| marking.skipped_bytes),
+        marked_sstables: 0,
     };
-    let losses = shard.log.losses();
     let run = Rc::new(Run {
         id: RepairId(u128::from(runtime::random_u64()) << 64 | u128::from(runtime::random_u64())),
         request,
         side,
         asking: Asking {
-            rpc,
+            rpc: rpc.clone(),
             repairs: repairs.clone(),
             stop: stop.clone(),
         },
         repaired: RefCell::new(repaired),
+        last_mark: Cell::new(0),
+        is_over: Cell::new(false),
         done: Cell::new(0),
     });
-    let done = run.all(truncated_at, losses).await;
-    stop.end();
-    if done.is_err() {
+    let done = run.all(times, (truncated_at, losses), marking.as_ref()).await;
+    run.is_over.set(true);
+    if !matches!(done, Ok(Ended::Repaired)) {
         run.give_up();
     }
-    done?;
-    Ok(run.repaired.borrow().clone())
+    if done? == Ended::RecordsDiffer {
+        return Ok(None);
+    }
+    stop.end();
+    let repaired = run.repaired.borrow().clone();
+    repairs.count(|metrics| {
+        metrics.skipped_bytes += repaired.skipped_bytes;
+        metrics.marked_sstables += repaired.marked_sstables;
+    });
+    Ok(Some(repaired))
 }
 
 impl Run {
-    async fn all(self: &Rc<Self>, truncated_at: u64, losses: u64) -> Result<(), RepairError> {
+    async fn all(
+        self: &Rc<Self>,
+        times: Times,
+        (truncated_at, losses): (u64, u64),
+        marking: Option<&Marking>,
+    ) -> Result<Ended, RepairError> {
         let open = Open {
             id: self.id,
             table: self.request.table,
             range: self.request.range,
             truncated_at,
-            now: self.side.times.now,
-            gc_before: self.side.times.gc_before,
+            now: times.now,
+            gc_before: times.gc_before,
             columns: self.side.columns,
         };
-        self.ask_all(message::OPEN, &open.encode()).await?;
+        match marking {
+            None => drop(self.ask_all(message::OPEN, &open.encode()).await?),
+            Some(marking) if self.open_marking(open, marking).await? => {}
+            Some(_) => return Ok(Ended::RecordsDiffer),
+        }
         drop(runtime::spawn_in(Group::BACKGROUND, self.clone().keep_open()));
-        self.walk().await?;
+        let walked = self.walk().await;
+        if let Some(marking) = marking
+            && walked.is_err()
+            && planted::is_planted(Bug::MarkedUnrepaired)
+        {
+            self.mark_all_the_same(marking).await;
+        }
+        walked?;
         self.side.check_whole()?;
         self.side.persist(losses).await?;
         self.side.sync().await?;
-        self.ask_all(message::CLOSE, &self.id.encode()).await?;
-        Ok(self.side.check_whole()?)
+        match marking {
+            None => drop(self.ask_all(message::CLOSE, &self.id.encode()).await?),
+            Some(marking) => self.settle_and_mark(marking).await?,
+        }
+        self.side.check_whole()?;
+        Ok(Ended::Repaired)
     }
 
     /// Asks every participant the same, at once. The contents of their answers.
@@ -272,7 +368,7 @@ impl Run {
     /// Lets participants know that the repair goes on, while it does.
     async fn keep_open(self: Rc<Self>) {
         let nothing = Compare::encode(self.id, &Place::Token(self.request.range.after), &[]);
-        while self.asking.stop.or(runtime::sleep(KEEP_OPEN_PERIOD)).await.is_ok() {
+        while self.asking.stop.or(runtime::sleep(KEEP_OPEN_PERIOD)).await.is_ok() && !self.is_over.get() {
             for other in &self.request.others {
                 let call = self.asking.call(other, message::COMPARE, &nothing);
                 // What is wrong shows where the repair asks.
@@ -385,6 +481,7 @@ impl Run {
         let mut repaired = self.repaired.borrow_mut();
         repaired.partitions += hashing.partitions;
         repaired.rows += hashing.all_units;
+        repaired.read_bytes += hashing.all_bytes as u64;
         let compared = hashing.all_units;
         self.asking.repairs.count(|metrics| metrics.compared_rows += compared);
         Ok(Hashed {

@@ -19,8 +19,10 @@ use uuid::Uuid;
 
 use crate::error::{Refusal, Trouble};
 use crate::kinds;
+use crate::marking::{Marking, is_usable};
 use crate::message::{
-    self, Apply, Compare, Exchange, Given, Malformed, Open, RepairId, Stretch, begin_answer, decode_equal,
+    self, Apply, Compare, Exchange, Given, Malformed, MarkOpen, MarkStep, Open, Opened, RepairId, Stretch, begin_answer,
+    decode_equal,
 };
 use crate::part::Part;
 use crate::repairs::Repairs;
@@ -47,6 +49,8 @@ pub(crate) struct Session {
     id: RepairId,
     caller: (Uuid, u32),
     side: Side,
+    /// What it marks, if it does.
+    marking: Option<Marking>,
     log_losses: u64,
     asked_at: Cell<Instant>,
     requests: Cell<usize>,
@@ -72,7 +76,8 @@ impl Handler for ParticipantHandler {
         let repairs = Repairs::local();
         repairs.count(|metrics| metrics.received_bytes += request.body.len() as u64);
         let handled = match request.verb {
-            message::OPEN => Open::decode(request.body).map(|open| open_session(open, request.peer)),
+            message::OPEN => Open::decode(request.body).map(|open| open_session(&open, request.peer)),
+            message::MARK => MarkStep::decode(request.body).map(|step| mark(step, request.peer)),
             message::COMPARE => Compare::decode(request.body).map(|compare| {
                 if compare.buckets.is_empty() {
                     return keep_open(compare.id, request.peer);
@@ -111,18 +116,37 @@ fn refused(refusal: &Refusal) -> Reply {
 }
 
 /// Begins a session, or says that it has begun.
-fn open_session(open: Open, caller: &Caller) -> Reply {
-    let repairs = Repairs::local();
+fn open_session(open: &Open, caller: &Caller) -> Reply {
     let caller = (caller.host_id, caller.shard);
-    if let Some(session) = repairs.session_of(open.id, caller) {
+    if let Some(session) = Repairs::local().session_of(open.id, caller) {
         session.asked_at.set(runtime::now());
         return Reply::Now(begin_answer());
     }
+    match prepare(open) {
+        Ok(prepared) => {
+            prepared.begin(open.id, caller, None);
+            Reply::Now(begin_answer())
+        }
+        Err(reply) => reply,
+    }
+}
+
+/// A session that can begin.
+struct Prepared {
+    side: Side,
+    task: Task,
+    log_losses: u64,
+}
+
+/// What a session works with, where nothing speaks against it; else the answer that says so.
+fn prepare(open: &Open) -> Result<Prepared, Reply> {
+    let repairs = Repairs::local();
+    let refused = |refusal: &Refusal| Err(refused(refusal));
     let Some(shard) = runtime::local::<Shard>() else {
-        return Reply::Err(RemoteError {
+        return Err(Reply::Err(RemoteError {
             kind: RemoteErrorKind::Refused,
             message: "the node is starting".to_owned(),
-        });
+        }));
     };
     let Some(store) = shard.store(open.table) else {
         return refused(&Refusal::UnknownTable);
@@ -155,20 +179,111 @@ fn open_session(open: Open, caller: &Caller) -> Reply {
         task.failed(&refusal.to_string());
         return refused(&refusal);
     }
-    let session = Rc::new(Session {
-        id: open.id,
-        caller,
-        log_losses: shard.log.losses(),
+    Ok(Prepared {
         side,
-        asked_at: Cell::new(runtime::now()),
-        requests: Cell::new(0),
-        ended: RefCell::default(),
-        changed: Notify::new(),
-    });
-    repairs.sessions.borrow_mut().insert(open.id, session.clone());
-    repairs.count(|metrics| metrics.serving += 1);
-    drop(runtime::spawn_in(Group::BACKGROUND, session.live(repairs, task)));
-    Reply::Now(begin_answer())
+        task,
+        log_losses: shard.log.losses(),
+    })
+}
+
+impl Prepared {
+    fn begin(self, id: RepairId, caller: (Uuid, u32), marking: Option<Marking>) {
+        let repairs = Repairs::local();
+        let session = Rc::new(Session {
+            id,
+            caller,
+            log_losses: self.log_losses,
+            side: self.side,
+            marking,
+            asked_at: Cell::new(runtime::now()),
+            requests: Cell::new(0),
+            ended: RefCell::default(),
+            changed: Notify::new(),
+        });
+        repairs.sessions.borrow_mut().insert(id, session.clone());
+        repairs.count(|metrics| metrics.serving += 1);
+        drop(runtime::spawn_in(Group::BACKGROUND, session.live(repairs, self.task)));
+    }
+}
+
+/// A step of a repair that marks sstables.
+fn mark(step: MarkStep, caller: &Caller) -> Reply {
+    match step {
+        MarkStep::Open(open) => open_marking(open, caller),
+        MarkStep::Settle(id) => serve(id, caller, async move |session: &Session| {
+            session.settle().await?;
+            session.marking()?.settle();
+            Ok(begin_answer())
+        }),
+        // The answer was lost.
+        MarkStep::Mark(mark) if Repairs::local().is_closed(mark.id) => Reply::Now(begin_answer()),
+        MarkStep::Mark(mark) => serve(mark.id, caller, async move |session: &Session| {
+            let range = (session.side.range.after, session.side.range.to);
+            let marking = session.marking()?;
+            session.side.check_whole()?;
+            let marked = marking.mark(mark.id.0, range, mark.since, mark.at).await?;
+            let repairs = Repairs::local();
+            repairs.count(|metrics| metrics.marked_sstables += marked);
+            repairs.note_closed(mark.id);
+            session.end(Refusal::Ended);
+            Ok(begin_answer())
+        }),
+    }
+}
+
+/// Begins a session that marks, unless the record here is another one.
+fn open_marking(open: MarkOpen, caller: &Caller) -> Reply {
+    let (id, caller) = (open.open.id, (caller.host_id, caller.shard));
+    let answer = |is_open: bool, last_mark: i64| {
+        let mut answer = begin_answer();
+        Opened { is_open, last_mark }.put(&mut answer);
+        answer
+    };
+    let of_session = move || {
+        let session = Repairs::local().session_of(id, caller)?;
+        session.asked_at.set(runtime::now());
+        let before = session.marking.as_ref()?.before;
+        Some(answer(true, before.map_or(0, |record| record.at)))
+    };
+    if let Some(answer) = of_session() {
+        return Reply::Now(answer);
+    }
+    let mut prepared = match prepare(&open.open) {
+        Ok(prepared) => prepared,
+        Err(reply) => return reply,
+    };
+    let beginning = async move {
+        prepared.side.prepare_to_mark(open.is_full);
+        let marking = match Marking::begin(&prepared.side, open.is_full, open.replicas).await {
+            Ok(marking) => marking,
+            Err(trouble) => {
+                let refusal = Refusal::from(trouble);
+                prepared.task.failed(&refusal.to_string());
+                return Ok(refusal.encode());
+            }
+        };
+        // The same request may have come twice.
+        if let Some(answer) = of_session() {
+            prepared.task.done();
+            return Ok(answer);
+        }
+        let before = marking.before;
+        let last_mark = before.map_or(0, |record| record.at);
+        if !open.is_full && !is_usable(before.as_ref(), open.session, open.replicas) {
+            prepared.task.done();
+            return Ok(answer(false, last_mark));
+        }
+        if let Err(trouble) = prepared.side.check_whole() {
+            let refusal = Refusal::from(trouble);
+            prepared.task.failed(&refusal.to_string());
+            return Ok(refusal.encode());
+        }
+        let skipped = marking.skipped_bytes;
+        Repairs::local().count(|metrics| metrics.skipped_bytes += skipped);
+        prepared.begin(id, caller, Some(marking));
+        Ok(answer(true, last_mark))
+    };
+    Reply::Later(Box::pin(runtime::spawn_in(Group::BACKGROUND, beginning)))
 }
 
 /// The repair goes on, whatever else waits here.
@@ -189,10 +304,7 @@ fn close(id: RepairId, caller: &Caller) -> Reply {
         return Reply::Now(begin_answer());
     }
     serve(id, caller, async move |session: &Session| {
-        session.side.check_whole()?;
-        session.side.persist(session.log_losses).await?;
-        session.side.sync().await?;
-        session.side.check_whole()?;
+        session.settle().await?;
         Repairs::local().note_closed(id);
         session.end(Refusal::Ended);
         Ok(begin_answer())
@@ -292,6 +404,20 @@ impl Session {
     fn end(&self, refusal: Refusal) {
         self.ended.borrow_mut().get_or_insert(refusal);
         self.changed.notify_all();
+    }
+
+    /// Makes everything durable that was written here, when all that the repair relies on is still so.
+    async fn settle(&self) -> Result<(), Trouble> {
+        self.side.check_whole()?;
+        self.side.persist(self.log_losses).await?;
+        self.side.sync().await?;
+        self.side.check_whole()
+    }
+
+    /// What it marks.
+    fn marking(&self) -> Result<&Marking, Trouble> {
+        let marking = self.marking.as_ref();
+        marking.ok_or_else(|| Trouble::Unmarked("the repair did not begin as one that marks".to_owned()))
     }
 
     fn is_idle(&self) -> bool {

@@ -8,6 +8,7 @@ use mutation::{Bound, Mutation, PartitionBlock};
 use replica::{Baseline, PurgeHold, Shard, TableStore, TokenRange, WriteError, split_block};
 use runtime::Instant;
 use schema::Table;
+use stdx::planted::{self, Bug};
 use tasks::JobControl;
 use types::Token;
 use types::token::token_of;
@@ -16,6 +17,7 @@ use crate::error::Trouble;
 use crate::message::{Bucket, Malformed, columns_of};
 use crate::part::{Part, append};
 use crate::place::Place;
+use crate::repairs::Repairs;
 use crate::units::{Hash, Hasher, Times};
 use crate::walk::{Piece, Walk, give_way};
 
@@ -43,6 +45,10 @@ pub(crate) struct Side {
     pub(crate) control: JobControl,
     /// Whether bytes that are read are the progress of the task.
     pub(crate) counts_bytes: bool,
+    /// Whether marked sstables are left out.
+    pub(crate) reads_unrepaired: bool,
+    /// Whether what is here already is not written again.
+    leaves_out_known: bool,
     baseline: Baseline,
     /// What this replica is about to get may be older than a deletion that comes meanwhile.
     _hold: PurgeHold,
@@ -122,6 +128,7 @@ impl Unpaid<'_> {
     /// Accounts for what was put off.
     pub(crate) async fn settle(&mut self) -> Result<(), Trouble> {
         let bytes = std::mem::take(&mut self.bytes) as u64;
+        Repairs::local().count(|metrics| metrics.read_bytes += bytes);
         let control = &self.side.control;
         control.spend_on_shard(bytes).await;
         if self.side.counts_bytes {
@@ -154,8 +161,19 @@ impl Side {
             times,
             control,
             counts_bytes: false,
+            reads_unrepaired: false,
+            leaves_out_known: false,
             _hold: store.hold_purges(range, times.now.saturating_sub(LATE_SECONDS)),
         }
+    }
+
+    /// Compares elements as they were written, for a repair that marks sstables; with `reads_all` also those of marked sstables.
+    pub(crate) fn prepare_to_mark(&mut self, reads_all: bool) {
+        if !planted::is_planted(Bug::InexactElements) {
+            self.times = Times::EXACT;
+        }
+        self.reads_unrepaired = !reads_all;
+        self.leaves_out_known = true;
     }
 
     /// Whether what was found out since the beginning still holds.
@@ -209,7 +227,7 @@ impl Side {
 
     pub(crate) fn walk(&self, from: &Place, to: &Place) -> Result<Walk, Trouble> {
         self.check()?;
-        Walk::new(&self.shard, &self.store, &self.table, (from, to))
+        Walk::new(&self.shard, &self.store, &self.table, (from, to), self.reads_unrepaired)
     }
 
     /// What is here of stretches that lie one behind the other: of as many as have about so many bytes together, of the first at least.
@@ -360,6 +378,15 @@ impl Side {
         for bytes in mutations {
             let mutation = Mutation::new(bytes).expect("it was packed or checked just now");
             let token = token_of(mutation.key);
+            let lacking = match self.leaves_out_known {
+                true => self.lacking(token, &mutation).await?,
+                false => None,
+            };
+            let mutation = match &lacking {
+                Some(lacking) => Mutation::new(lacking).expect("it was packed just now"),
+                None if self.leaves_out_known => continue,
+                None => mutation,
+            };
             if !self.shard.takes_growth() && mutation.adds_data(&self.table.layout) {
                 return Err(Trouble::DiskFull);
             }

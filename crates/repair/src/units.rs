@@ -9,6 +9,8 @@
 //! Cells of dropped columns do not count. This is the rule by which replicas agree on a read (docs/dev/replication.md), so a replica that has purged what another
 //! has not is equal to it, and so is one that was compacted.
 //!
+//! A repair that marks sstables compares everything as it was written ([`Times::EXACT`]): what lives, what expired, and when deletions were made.
+//!
 //! A range tombstone is one unit from where it begins to where it ends, however blocks cut it. The hash of several units is the sum of their hashes, so it does
 //! not depend on blocks either.
 
@@ -35,6 +37,18 @@ impl Times {
             now,
             gc_before: table.options.compared_from(now),
         }
+    }
+
+    /// Of a repair that marks sstables: everything counts as it was written.
+    pub(crate) const EXACT: Self = Self { now: 0, gc_before: 0 };
+
+    /// Whether deletions differ that were made at other times and delete the same.
+    fn is_exact(self) -> bool {
+        self == Self::EXACT
+    }
+
+    fn are_same(self, a: Tombstone, b: Tombstone) -> bool {
+        a.timestamp == b.timestamp && (!self.is_exact() || a.deletion_time == b.deletion_time)
     }
 
     fn counts(self, tombstone: Tombstone) -> bool {
@@ -80,7 +94,7 @@ const EXPIRED_MARKER: u8 = 11;
 struct OpenRange {
     start: Bound,
     end: Bound,
-    timestamp: i64,
+    tombstone: Tombstone,
     numbers: Range<usize>,
 }
 
@@ -161,7 +175,7 @@ impl Hasher {
         }
         let order = self.table.clustering_order.clone();
         if let Some(open) = &mut self.range
-            && open.timestamp == range.tombstone.timestamp
+            && self.times.are_same(open.tombstone, range.tombstone)
             && range.start.compare(&order, &open.end).is_le()
         {
             open.end = range.end.clone();
@@ -172,7 +186,7 @@ impl Hasher {
         self.range = Some(OpenRange {
             start: range.start.clone(),
             end: range.end.clone(),
-            timestamp: range.tombstone.timestamp,
+            tombstone: range.tombstone,
             numbers: number..number + 1,
         });
     }
@@ -185,7 +199,7 @@ impl Hasher {
             self.material.push(bound.kind as u8);
             self.sized(&bound.prefix);
         }
-        self.material.extend_from_slice(&range.timestamp.to_le_bytes());
+        self.tombstone(range.tombstone);
         unit(Unit::Range(range.numbers), self.hash());
     }
 
@@ -218,9 +232,16 @@ impl Hasher {
         self.is_partly_hidden |= !counts;
         if counts {
             self.material.push(DELETED);
-            self.material.extend_from_slice(&tombstone.timestamp.to_le_bytes());
+            self.tombstone(tombstone);
         }
         counts
+    }
+
+    fn tombstone(&mut self, tombstone: Tombstone) {
+        self.material.extend_from_slice(&tombstone.timestamp.to_le_bytes());
+        if self.times.is_exact() {
+            self.material.extend_from_slice(&tombstone.deletion_time.to_le_bytes());
+        }
     }
 
     /// Adds what counts of a row under the deletions that cover it. Whether anything does.

@@ -36,12 +36,13 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// Reads by this form of the table, whose tablets are here.
+    /// Reads by this form of the table, whose tablets are here; with `reads_unrepaired` without the sstables that a repair has marked.
     pub(crate) fn new(
         shard: &Shard,
         store: &TableStore,
         table: &Arc<Table>,
         (from, to): (&Place, &Place),
+        reads_unrepaired: bool,
     ) -> Result<Self, Trouble> {
         let lowest = TokenRange::ALL.after;
         let (after, first, inside) = match from {
@@ -71,13 +72,18 @@ impl Walk {
                     reversed: false,
                     limits: BLOCK,
                 };
-                let reader = PartitionReader::new(table.clone(), tablet.version(), shard.cache.clone(), read);
+                let version = match reads_unrepaired {
+                    true => tablet.unrepaired(),
+                    false => tablet.version(),
+                };
+                let reader = PartitionReader::new(table.clone(), version, shard.cache.clone(), read);
                 Some(reader)
             }
             _ => None,
         };
+        let scan = TabletScan::new(table.clone(), store, shard.cache.clone(), range, first, BLOCK);
         Ok(Self {
-            scan: TabletScan::new(table.clone(), store, shard.cache.clone(), range, first, BLOCK),
+            scan: if reads_unrepaired { scan.of_unrepaired() } else { scan },
             is_over: from.compare(to, &table.clustering_order).is_ge(),
             table: table.clone(),
             to: to.clone(),

@@ -539,6 +539,7 @@ fn progress_goes_by_tokens_to_the_end() {
             now: support::now(),
             mode: Mode::Preview,
             rest: 0,
+            marks: None,
         };
         let repaired = repair::repair(&local.rpc, &local.shard, &request, &task).await;
         repaired.expect("nothing fails");

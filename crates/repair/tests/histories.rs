@@ -20,6 +20,7 @@ fn differing(seed: u64, table: &Table) -> Sea {
         now,
         keys: 1 + chance.below(40),
         rows: 1 + chance.below(12),
+        has_short_lives: false,
     };
     let (count, misses) = (1 + chance.below(120), 2 + chance.below(20));
     let steps = 1 + chance.below(3);
@@ -101,6 +102,7 @@ fn long_partitions_are_repaired_across_buckets() {
             now,
             keys: 2,
             rows: 900,
+            has_short_lives: false,
         };
         let misses = [0, 3, 200][usize::try_from(seed % 3).expect("few")];
         for _ in 0..2 {

@@ -159,6 +159,11 @@ impl Shard {
         self.options.shard
     }
 
+    /// The node's host id.
+    pub fn host_id(&self) -> uuid::Uuid {
+        self.options.host_id
+    }
+
     /// Whether the node's disks have room for data of users. What asks it decides what follows: this crate writes what it is given.
     #[inline]
     pub fn takes_growth(&self) -> bool {

@@ -21,7 +21,7 @@ use commitlog::{Commitlog, SyncMode};
 use mutation::compact::{Purge, compact_block};
 use mutation::merge::merge_blocks;
 use mutation::{Cell, Column, Mutation, PartitionBlock, RowView, Tombstone};
-use repair::{Mode, Participant, RepairError, Repaired, Request};
+use repair::{Marks, Mode, Participant, RepairError, Repaired, Request};
 use replica::{
     BlockLimits, NotedBatches, Shard, ShardOptions, TableCuts, TableStore, TabletScan, TokenRange, TruncationMark,
 };
@@ -181,6 +181,16 @@ impl Local {
         others: Vec<Participant>,
         mode: Mode,
     ) -> Result<Repaired, RepairError> {
+        self.repair_with((range, others), mode, None).await
+    }
+
+    /// The same, marking what it makes equal.
+    pub async fn repair_with(
+        &self,
+        (range, others): (TokenRange, Vec<Participant>),
+        mode: Mode,
+        marks: Option<Marks>,
+    ) -> Result<Repaired, RepairError> {
         let Some(store) = self.shard.store(self.id) else {
             return Err(RepairError::UnknownTable);
         };
@@ -191,6 +201,7 @@ impl Local {
             now: now(),
             mode,
             rest: 0,
+            marks,
         };
         let task = repair::kinds::repair_range(&self.shard, &store, range, &Origin::Node);
         let repaired = repair::repair(&self.rpc, &self.shard, &request, &task).await;
@@ -476,6 +487,64 @@ impl Sea {
         )
     }
 
+    /// Begins a repair that marks; with `reads_all` a full one.
+    pub fn begin_marking(&mut self, number: usize, reads_all: bool) -> Repairing {
+        let others = self.others(number);
+        let marks = Some(Marks {
+            reads_all,
+            full_before: 0,
+        });
+        self.spawn(number, move |local| async move {
+            local.repair_with((WHOLE, others), Mode::Repair, marks).await
+        })
+    }
+
+    pub fn repair_marking(&mut self, number: usize, reads_all: bool) -> Result<Repaired, RepairError> {
+        let repairing = self.begin_marking(number, reads_all);
+        assert!(self.simulation.run_until(HOUR, || repairing.borrow().is_some()), "it ends");
+        repairing.take().expect("it has ended")
+    }
+
+    /// The marks of a node's sstables: those that count, and those in the files.
+    pub fn marks(&mut self, number: usize) -> Vec<(i64, i64)> {
+        self.on(number, |local| async move {
+            let mut marks = Vec::new();
+            for tablet in local.store().tablets().iter() {
+                let version = tablet.version();
+                for reader in &version.sstables {
+                    let table = local.store().table();
+                    let again = sstable::Reader::open_descriptor(reader.descriptor(), &table).expect("a sound file");
+                    marks.push((reader.repaired_at(), again.meta().statistics.repaired_at));
+                }
+            }
+            marks
+        })
+    }
+
+    /// Whether all nodes show the same; else what differs.
+    pub fn difference(&mut self) -> Option<String> {
+        self.difference_of(|_| true)
+    }
+
+    /// The same of what lives: when a deletion is forgotten may differ.
+    pub fn living_difference(&mut self) -> Option<String> {
+        self.difference_of(|line| !line.contains(" deleted ") && !line.contains(" was inserted "))
+    }
+
+    fn difference_of(&mut self, is_meant: impl Fn(&str) -> bool) -> Option<String> {
+        let (now, table) = (self.now(), self.table.clone());
+        let all: Vec<Shown> = (0..self.nodes())
+            .map(|number| shown(&table, &self.content(number), now))
+            .map(|lines| lines.into_iter().filter(|line| is_meant(line)).collect())
+            .collect();
+        (1..all.len()).find_map(|number| {
+            let only = |a: &Shown, b: &Shown| a.iter().filter(|line| !b.contains(line)).cloned().collect::<Vec<_>>();
+            let (here, there) = (only(&all[0], &all[number]), only(&all[number], &all[0]));
+            let is_same = here.is_empty() && there.is_empty();
+            (!is_same).then(|| format!("only node 0 shows {here:#?}, only node {number} shows {there:#?}"))
+        })
+    }
+
     /// Compares what the nodes show with what content shows.
     pub fn assert_shows(&mut self, expected: &Content, what: &str) {
         let (now, table) = (self.now(), self.table.clone());
@@ -616,6 +685,7 @@ pub fn name_of<T>(result: &Result<T, RepairError>) -> &'static str {
         Err(RepairError::Refused { .. }) => "refused",
         Err(RepairError::Unreachable { .. }) => "unreachable",
         Err(RepairError::Malformed { .. }) => "malformed",
+        Err(RepairError::Unmarked(_)) => "unmarked",
         Err(RepairError::DiskFull) => "disk full",
         Err(RepairError::Aborted) => "aborted",
     }

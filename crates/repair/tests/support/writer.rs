@@ -13,6 +13,8 @@ pub struct Writer<'t> {
     pub now: u32,
     pub keys: u64,
     pub rows: u64,
+    /// Whether some lives end soon.
+    pub has_short_lives: bool,
 }
 
 /// The insert of one row of `(k, c, v)`.
@@ -77,6 +79,7 @@ impl Writer<'_> {
         match self.chance.below(6) {
             0 => (100, self.deletion_time() + 100),
             1 => (100_000, self.now + 50_000),
+            2 if self.has_short_lives => (100, self.now + 100),
             _ => (0, 0),
         }
     }

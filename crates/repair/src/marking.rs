@@ -1,0 +1,263 @@
+//! Repairs that mark sstables, so that the next one need not read them. See docs/dev/incremental-repair.md.
+//!
+//! Such a repair is of the whole of one tablet on all its replicas. On each of them it fixes a set of sstables when it opens. It marks them when every replica has, durably, what any of them had: each replica settles first, then each marks.
+//! It compares elements as they were written, not what lives: equal parts of replicas must stay equal whatever is merged with them later.
+
+use std::cell::{Cell, RefCell};
+
+use mutation::merge::merge_blocks;
+use mutation::{ClusteringSlice, Mutation, PartitionBlock};
+use replica::{BlockLimits, MarkError, PartitionRead, PartitionReader, RepairSet};
+use sstable::RepairRecord;
+use stdx::planted::{self, Bug};
+use types::Token;
+use types::token::murmur3_x64_128;
+use uuid::Uuid;
+
+use crate::asking::Participant;
+use crate::error::{RepairError, Trouble};
+use crate::message::{self, MarkOpen, MarkSet, MarkStep, Opened};
+use crate::part::{append, missing_beside};
+use crate::run::Run;
+use crate::side::Side;
+
+/// How much is read of what a replica has before something is written to it. Beyond that it is written, whatever the replica has.
+const HAVE_BYTES_MAX: usize = 1 << 20;
+
+/// What an operator asks for, by ScyllaDB's names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IncrementalMode {
+    /// Read what no repair has marked, and mark it.
+    Incremental,
+    /// Read everything, and mark it.
+    Full,
+    /// Read everything, and mark nothing.
+    Disabled,
+}
+
+impl IncrementalMode {
+    /// By its name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            "incremental" => Some(Self::Incremental),
+            "full" => Some(Self::Full),
+            "disabled" => Some(Self::Disabled),
+            _ => None,
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Incremental => "incremental",
+            Self::Full => "full",
+            Self::Disabled => "disabled",
+        }
+    }
+}
+
+/// What a repair does with marks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Marks {
+    /// Whether it reads marked sstables too, and marks them again.
+    pub reads_all: bool,
+    /// It does so as well where the last repair that did has a mark below this, in milliseconds.
+    pub full_before: i64,
+}
+
+/// A hash of the hosts of a tablet's replicas.
+pub(crate) fn replicas_of(hosts: impl Iterator<Item = Uuid>) -> u128 {
+    let mut hosts: Vec<[u8; 16]> = hosts.map(Uuid::into_bytes).collect();
+    hosts.sort_unstable();
+    hosts.dedup();
+    let (low, high) = murmur3_x64_128(&hosts.concat(), 0);
+    u128::from(high) << 64 | u128::from(low)
+}
+
+/// One replica's part of a repair that marks.
+pub(crate) struct Marking {
+    set: RefCell<Option<RepairSet>>,
+    pub(crate) is_full: bool,
+    pub(crate) replicas: u128,
+    /// The record that was here when it began.
+    pub(crate) before: Option<RepairRecord>,
+    /// Everything is durable here, and was as it should be.
+    is_settled: Cell<bool>,
+    pub(crate) skipped_bytes: u64,
+}
+
+impl From<MarkError> for Trouble {
+    fn from(error: MarkError) -> Self {
+        match error {
+            MarkError::NotOneTablet => Self::NotHere,
+            MarkError::Changed | MarkError::Failed(_) => Self::Unmarked(error.to_string()),
+        }
+    }
+}
+
+impl Marking {
+    /// Flushes a side's tablet and fixes what is to be marked of it.
+    pub(crate) async fn begin(side: &Side, is_full: bool, replicas: u128) -> Result<Self, Trouble> {
+        let set = side.shard.begin_repair_set(&side.store, side.range, is_full).await?;
+        let before = side.shard.repair_record(&side.store, side.range).await;
+        Ok(Self {
+            skipped_bytes: set.skipped_bytes,
+            set: RefCell::new(Some(set)),
+            is_full,
+            replicas,
+            before: before.map_err(Trouble::Unmarked)?,
+            is_settled: Cell::new(false),
+        })
+    }
+
+    pub(crate) fn settle(&self) {
+        self.is_settled.set(true);
+    }
+
+    /// Marks the set, once.
+    pub(crate) async fn mark(&self, session: u128, range: (Token, Token), since: i64, at: i64) -> Result<u64, Trouble> {
+        if !self.is_settled.get() && !planted::is_planted(Bug::MarkedUnrepaired) {
+            return Err(Trouble::Unmarked("it has not settled".to_owned()));
+        }
+        let Some(set) = self.set.take() else {
+            return Err(Trouble::Unmarked("it is being marked".to_owned()));
+        };
+        let record = RepairRecord {
+            after: range.0,
+            to: range.1,
+            session,
+            replicas: self.replicas,
+            since,
+            at,
+        };
+        Ok(set.mark(record).await? as u64)
+    }
+}
+
+impl Run {
+    /// Opens a session on each participant, with the sets to mark. False: replicas have records of different sessions, so a repair must read everything.
+    pub(crate) async fn open_marking(&self, open: message::Open, marking: &Marking) -> Result<bool, RepairError> {
+        self.last_mark.set(marking.before.map_or(0, |record| record.at));
+        let open = MarkOpen {
+            open,
+            is_full: marking.is_full,
+            replicas: marking.replicas,
+            session: marking.before.filter(|_| !marking.is_full).map_or(0, |record| record.session),
+        };
+        let body = MarkStep::Open(open).encode();
+        let mut do_agree = true;
+        for (other, content) in self.request.others.iter().zip(self.ask_all(message::MARK, &body).await?) {
+            let opened = Opened::decode(&content).map_err(|malformed| other.malformed(malformed))?;
+            do_agree &= opened.is_open;
+            self.last_mark.set(self.last_mark.get().max(opened.last_mark));
+        }
+        Ok(do_agree)
+    }
+
+    /// Has every replica settle, then mark.
+    pub(crate) async fn settle_and_mark(&self, marking: &Marking) -> Result<(), RepairError> {
+        self.ask_all(message::MARK, &MarkStep::Settle(self.id).encode()).await?;
+        self.side.check_whole()?;
+        marking.settle();
+        let mark = self.mark_of(marking);
+        let body = MarkStep::Mark(mark).encode();
+        let range = (self.request.range.after, self.request.range.to);
+        // Participants first: whoever repairs next is likely this node, and finds out from its own record that one of them has not marked.
+        self.ask_all(message::MARK, &body).await?;
+        let marked = marking.mark(self.id.0, range, mark.since, mark.at).await?;
+        self.repaired.borrow_mut().marked_sstables = marked;
+        Ok(())
+    }
+
+    fn mark_of(&self, marking: &Marking) -> MarkSet {
+        let before = marking.before.filter(|_| !marking.is_full);
+        let at = (runtime::wall_clock_us() / 1_000).max(self.last_mark.get().saturating_add(1));
+        MarkSet {
+            id: self.id,
+            since: before.map_or(at, |record| record.since),
+            at,
+        }
+    }
+
+    /// The planted bug: marks whatever has failed.
+    pub(crate) async fn mark_all_the_same(&self, marking: &Marking) {
+        let mark = self.mark_of(marking);
+        let body = MarkStep::Mark(mark).encode();
+        for other in &self.request.others {
+            let _ = self.asking.call(other, message::MARK, &body).await;
+        }
+        let range = (self.request.range.after, self.request.range.to);
+        let _ = marking.mark(self.id.0, range, mark.since, mark.at).await;
+    }
+
+    /// The hosts of all replicas, this one's first.
+    pub(crate) fn hosts(here: Uuid, others: &[Participant]) -> impl Iterator<Item = Uuid> {
+        std::iter::once(here).chain(others.iter().map(|other| other.peer.host_id))
+    }
+}
+
+impl Side {
+    /// What this replica lacks of a mutation, in marked sstables or elsewhere; None when it has all of it. What it has already would be unrepaired again, and be sent back and forth for ever.
+    pub(crate) async fn lacking(&self, token: Token, mutation: &Mutation<'_>) -> Result<Option<Vec<u8>>, Trouble> {
+        let order = &self.table.clustering_order;
+        let wanted = PartitionBlock::of_mutation(&self.table.layout, order, token, mutation);
+        let have = self.have(&wanted).await?;
+        let Some(have) = have else {
+            return Ok(Some(mutation.bytes().to_vec()));
+        };
+        let blocks = [&wanted, &have];
+        let merged = merge_blocks(&self.table.layout, order, &blocks).expect("two blocks");
+        Ok(missing_beside(&self.table, &merged, &have))
+    }
+
+    /// What this replica has of the rows and ranges of a block; None when that is nothing or much.
+    async fn have(&self, wanted: &PartitionBlock) -> Result<Option<PartitionBlock>, Trouble> {
+        let order = &self.table.clustering_order;
+        let tablet = self.store.tablet(wanted.token).ok_or(Trouble::NotHere)?;
+        let rows = wanted.rows().map(|(clustering, _)| ClusteringSlice::exactly(clustering));
+        let ranges = wanted.range_tombstones.iter().map(|range| ClusteringSlice {
+            start: range.start.clone(),
+            end: range.end.clone(),
+        });
+        let mut slices = ClusteringSlice::joined(rows.chain(ranges).collect(), order);
+        let is_of_partition = slices.is_empty();
+        if is_of_partition {
+            slices.push(ClusteringSlice::all());
+        }
+        let read = PartitionRead {
+            token: wanted.token,
+            key: wanted.key().to_vec(),
+            slices,
+            reversed: false,
+            limits: BlockLimits {
+                rows: if is_of_partition { 1 } else { 128 },
+                bytes: 64 << 10,
+            },
+        };
+        let mut reader = PartitionReader::new(self.table.clone(), tablet.version(), self.shard.cache.clone(), read);
+        let (mut have, mut bytes): (Option<PartitionBlock>, usize) = (None, 0);
+        while let Some(block) = reader.next_block().await? {
+            let read = crate::side::bytes_of(&block);
+            bytes += read;
+            self.control.spend_on_shard(read as u64).await;
+            match &mut have {
+                Some(whole) => append(order, whole, &block),
+                none => *none = Some(block),
+            }
+            if is_of_partition {
+                break;
+            }
+            if bytes > HAVE_BYTES_MAX {
+                return Ok(None);
+            }
+        }
+        Ok(have)
+    }
+}
+
+/// Whether two records let an incremental repair go by marks.
+pub(crate) fn is_usable(before: Option<&RepairRecord>, session: u128, replicas: u128) -> bool {
+    before.is_some_and(|record| record.session == session && record.replicas == replicas)
+}
