@@ -58,6 +58,14 @@ fn live(sea: &mut Sea, writer: &mut Writer<'_>, chance: &mut SplitMix64) {
     }
 }
 
+/// An operator ends the repairs of a node.
+fn abort(sea: &mut Sea, node: usize) {
+    sea.on(node, async |local| {
+        let of_repairs = |status: &tasks::Status| status.kind.module == tasks::Module::Repair;
+        local.shard.tasks().abort_all(of_repairs)
+    });
+}
+
 /// A repair in the middle of which something may fail.
 fn repair(sea: &mut Sea, chance: &mut SplitMix64, seen: &mut Seen) {
     let node = usize::try_from(chance.below(3)).expect("small");
@@ -66,7 +74,7 @@ fn repair(sea: &mut Sea, chance: &mut SplitMix64, seen: &mut Seen) {
     let kind = if chance.one_in(2) { CrashKind::Kill } else { CrashKind::PowerLoss };
     let delay = MOMENT * u32::try_from(chance.below(120)).expect("small");
     let is_done = || repairing.borrow().is_some();
-    match chance.below(6) {
+    match chance.below(7) {
         0 => {
             sea.simulation.run_until(delay, is_done);
             sea.restart(other, kind);
@@ -87,6 +95,10 @@ fn repair(sea: &mut Sea, chance: &mut SplitMix64, seen: &mut Seen) {
         3 => {
             sea.simulation.run_until(delay, is_done);
             sea.compact(other);
+        }
+        4 => {
+            sea.simulation.run_until(delay, is_done);
+            abort(sea, node);
         }
         _ => {}
     }
@@ -145,11 +157,11 @@ fn play(seed: u64, table: &Table, seen: &mut Seen) -> Option<String> {
 fn replicas_of_any_history_are_equal_behind_an_incremental_repair() {
     let mut seen = Seen::default();
     let table = kept_for_ever();
-    for seed in 0..150 {
+    for seed in 0..400 {
         let difference = play(seed, &table, &mut seen);
         assert_eq!(difference, None, "seed {seed}");
     }
-    for outcome in ["repaired", "the node that repairs was killed", "unreachable", "refused"] {
+    for outcome in ["repaired", "the node that repairs was killed", "unreachable", "refused", "aborted"] {
         assert!(seen.outcomes.has(outcome), "{outcome}: {seen:?}");
     }
     assert!(seen.incremental > 100 && seen.skipped_bytes > 10_000, "{seen:?}");
