@@ -52,7 +52,7 @@ pub trait Operator: Handoff + Control + Operations {
     /// Makes replicas equal; resolves when they are. The work goes on without.
     fn repair(&self, wanted: Repairs) -> Local<'_, Result<Vec<RepairedTable>, String>>;
     /// Has every node repair its ranges of these tables, all of users if none are named; resolves when none is left, with how many there were.
-    fn repair_cluster(&self, what: Selection) -> Local<'_, Result<u64, String>>;
+    fn repair_cluster(&self, what: Selection, incremental_mode: Option<String>) -> Local<'_, Result<u64, String>>;
     /// Waits until the node has all metadata that was agreed on anywhere before.
     fn barrier(&self) -> Local<'_, Result<(), String>>;
 }
@@ -72,6 +72,8 @@ pub struct Repairs {
     pub hosts: Vec<String>,
     /// Differences are counted and stay.
     pub is_preview: bool,
+    /// `incremental`, `full` or `disabled`; None: incremental where that is possible.
+    pub incremental_mode: Option<String>,
 }
 
 /// What a repair found of a table.
@@ -91,6 +93,12 @@ pub struct RepairedTable {
     pub sent_bytes: u64,
     /// Bytes that they sent.
     pub received_bytes: u64,
+    /// Bytes of rows that this node read to compare them.
+    pub read_bytes: u64,
+    /// Bytes of sstables that this node left unread, because an earlier repair has marked them.
+    pub skipped_bytes: u64,
+    /// Ranges of which marked sstables were left out.
+    pub incremental_ranges: u64,
 }
 
 /// Where tablets stand with balance.

@@ -52,10 +52,16 @@ pub const DISK_LEVELS: &str = "disk_levels";
 /// The command, and the request to the leader, are such as earlier releases do not know.
 pub const EXCLUDE_TOGETHER: &str = "exclude_together";
 
+/// Repairs mark sstables, and leave out what is marked.
+///
+/// Marks are set by a call that earlier releases do not know.
+pub const INCREMENTAL_REPAIR: &str = "incremental_repair";
+
 /// All features of this release.
 pub const FEATURES: &[&str] = &[
     DISK_LEVELS,
     EXCLUDE_TOGETHER,
+    INCREMENTAL_REPAIR,
     METADATA_HISTORY,
     NODE_HEALTH,
     ORDERLY_START,

@@ -6,6 +6,8 @@
 //!
 //! An operator may want tables repaired now, on all nodes (`ceto nodetool cluster repair`): each node is asked, again and again, until none has a range left that was not repaired since.
 //!
+//! Repairs are incremental (docs/dev/incremental-repair.md): once in thirty days everything of a range is read.
+//!
 //! When the replicas of a range are equal, all of them note up to which second ([`replica::RepairedRange`]); docs/dev/tombstones.md has what follows from it.
 
 use std::cell::RefCell;
@@ -15,7 +17,7 @@ use std::time::Duration;
 
 use coordinator::ClusterView;
 use query::Engine;
-use repair::{Left, Mode, Wanted};
+use repair::{IncrementalMode, Left, Mode, Wanted};
 use replica::TokenRange;
 use runtime::{Group, Instant, Notify, ShardId};
 use schema::TableId;
@@ -23,7 +25,7 @@ use schema::record::TOMBSTONE_GC;
 use tasks::Origin;
 use types::Token;
 
-use crate::repairs::{Part, parts, repair_part, tables_of_users};
+use crate::repairs::{How, Part, parts, repair_part, tables_of_users};
 
 /// A repair rests for so many times as long as it works.
 const REST: u32 = 120;
@@ -35,6 +37,8 @@ const LOOK_PERIOD: Duration = Duration::from_secs(15);
 const RETRY_PAUSE: Duration = Duration::from_mins(5);
 /// The same where an operator waits for it.
 const WANTED_RETRY_PAUSE: Duration = Duration::from_secs(5);
+/// How long ago everything of a range was read last, at most; between, repairs read what was written since.
+const FULL_PERIOD: Duration = Duration::from_hours(30 * 24);
 /// Most ranges that are begun at one look.
 const RANGES_AT_ONCE: usize = 64;
 
@@ -43,6 +47,8 @@ const RANGES_AT_ONCE: usize = 64;
 struct Wants {
     /// Repairs of a table count that began at this second or later.
     since: RefCell<BTreeMap<TableId, u32>>,
+    /// How.
+    modes: RefCell<BTreeMap<TableId, IncrementalMode>>,
     /// Why the last repair of a range of a table failed.
     failures: RefCell<BTreeMap<TableId, String>>,
     changed: Notify,
@@ -82,7 +88,19 @@ pub(crate) async fn run(engine: Rc<Engine>, threshold: Option<Duration>) {
             }
             let key = key(&due.part);
             let rest = if due.is_wanted { 0 } else { REST };
-            let repairing = async move { repair_part(&due.part, Mode::Repair, rest, &Origin::Node).await };
+            let wanted = wants
+                .modes
+                .borrow()
+                .get(&due.part.table)
+                .copied()
+                .filter(|_| due.is_wanted);
+            let how = How {
+                mode: Mode::Repair,
+                incremental: wanted.unwrap_or(IncrementalMode::Incremental),
+                full_after: Some(FULL_PERIOD),
+                rest,
+            };
+            let repairing = async move { repair_part(&due.part, how, &Origin::Node).await };
             let began = runtime::now();
             let repaired = runtime::spawn_in(Group::BACKGROUND, repairing).await;
             let elapsed = runtime::now().saturating_duration_since(began);
@@ -212,6 +230,8 @@ fn want_here(wanted: &Wanted) -> Left {
         let before = wants.since.borrow().get(table).copied().unwrap_or(0);
         if before < wanted.since {
             wants.since.borrow_mut().insert(*table, wanted.since);
+            let mode = wanted.mode.unwrap_or(IncrementalMode::Incremental);
+            wants.modes.borrow_mut().insert(*table, mode);
             wants.failures.borrow_mut().remove(table);
         }
         let (oldest, _) = oldest_allowed(&engine, *table, None);

@@ -477,11 +477,11 @@ impl Operator for NodeOperator {
         Box::pin(done)
     }
 
-    fn repair_cluster(&self, what: Selection) -> Local<'_, Result<u64, String>> {
+    fn repair_cluster(&self, what: Selection, incremental_mode: Option<String>) -> Local<'_, Result<u64, String>> {
         let (engine, cluster, tasks) = (self.engine.clone(), self.cluster().cloned(), self.shared.tasks.clone());
         let done = runtime::spawn(async move {
             let cluster = cluster?;
-            repairs::run_everywhere(&engine, &tasks, |host| cluster.is_live(host), what).await
+            repairs::run_everywhere(&engine, &tasks, |host| cluster.is_live(host), (what, incremental_mode)).await
         });
         Box::pin(done)
     }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use ::cluster::INCREMENTAL_REPAIR;
 use coordinator::ClusterView;
 use query::Engine;
-use repair::{Mode, Participant, RepairError, Repaired, Request};
+use repair::{IncrementalMode, Marks, Mode, Participant, RepairError, Repaired, Request};
 use replica::{RepairedRange, TokenRange};
 use rpc::Rpc;
 use schema::TableId;
@@ -133,14 +134,69 @@ fn within((after, to): (Token, Token), bounds: Option<(i64, i64)>) -> Option<Tok
     (range.after < range.to).then_some(range)
 }
 
+/// How a range is repaired.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct How {
+    /// Whether differences are only counted.
+    pub(crate) mode: Mode,
+    /// What is done with marks of sstables, where there can be any.
+    pub(crate) incremental: IncrementalMode,
+    /// Marked sstables are read as well where they were read so long ago.
+    pub(crate) full_after: Option<Duration>,
+    /// It rests for so many times as long as it works.
+    pub(crate) rest: u32,
+}
+
+impl How {
+    /// What a repair of a part does with marks: only the whole of a tablet on all its replicas is marked, in a cluster whose nodes all know marks.
+    fn marks(&self, part: &Part, engine: &Engine) -> Option<Marks> {
+        let is_here = || {
+            engine
+                .shard
+                .store(part.table)
+                .is_some_and(|store| store.is_one_tablet(part.range))
+        };
+        let can = self.mode == Mode::Repair
+            && self.incremental != IncrementalMode::Disabled
+            && part.is_whole()
+            && has_tablets(engine, part.table)
+            && is_here()
+            && runtime::is_clock_trusted()
+            && knows_marks(engine);
+        let full_before = self.full_after.map_or(0, |after| {
+            let after = i64::try_from(after.as_millis()).unwrap_or(i64::MAX);
+            (runtime::wall_clock_us() / 1_000).saturating_sub(after)
+        });
+        can.then_some(Marks {
+            reads_all: self.incremental == IncrementalMode::Full,
+            full_before,
+        })
+    }
+}
+
+/// Whether all nodes know marks of sstables.
+pub(crate) fn knows_marks(engine: &Engine) -> bool {
+    let is_enabled = |view: &ClusterView| view.topology.enabled_features().contains(INCREMENTAL_REPAIR);
+    engine.coordinator.with_view(is_enabled)
+}
+
+/// Whether a table has tablets of its own: of ranges of the token ring nothing is marked.
+pub(crate) fn has_tablets(engine: &Engine, table: TableId) -> bool {
+    let schema = engine.schema();
+    let keyspace = schema
+        .table_by_id(table)
+        .and_then(|table| schema.keyspaces.get(&table.keyspace));
+    keyspace.is_some_and(|keyspace| keyspace.has_tablets())
+}
+
 /// Repairs a range on the shard that has it. Where all replicas are equal then, all of them know it.
 ///
 /// # Errors
 /// A sentence.
-pub(crate) async fn repair_part(part: &Part, mode: Mode, rest: u32, origin: &Origin) -> Result<Repaired, String> {
+pub(crate) async fn repair_part(part: &Part, how: How, origin: &Origin) -> Result<Repaired, String> {
     let mut attempt = 1;
     loop {
-        match attempt_part(part, mode, rest, origin).await {
+        match attempt_part(part, how, origin).await {
             Err(Failure::Repair(error)) if error.is_passing() && attempt < ATTEMPTS => {
                 attempt += 1;
                 runtime::sleep(ATTEMPT_PAUSE).await;
@@ -158,7 +214,7 @@ enum Failure {
     Repair(RepairError),
 }
 
-async fn attempt_part(part: &Part, mode: Mode, rest: u32, origin: &Origin) -> Result<Repaired, Failure> {
+async fn attempt_part(part: &Part, how: How, origin: &Origin) -> Result<Repaired, Failure> {
     let engine = Engine::local();
     let rpc = runtime::local::<Rpc>();
     let rpc = rpc.ok_or(Failure::Here("this node has no connections to others"))?;
@@ -170,14 +226,15 @@ async fn attempt_part(part: &Part, mode: Mode, rest: u32, origin: &Origin) -> Re
         range: part.range,
         others,
         now: second(runtime::wall_clock_us()),
-        mode,
-        rest,
+        mode: how.mode,
+        rest: how.rest,
+        marks: how.marks(part, &engine),
     };
     let task = repair::kinds::repair_range(&engine.shard, &store, part.range, origin);
     let repaired = repair::repair(&rpc, &engine.shard, &request, &task).await;
     task.end(&repaired);
     let repaired = repaired.map_err(Failure::Repair)?;
-    let is_equal = mode == Mode::Repair && engine.coordinator.with_view(|view| part.has_the_same_replicas(view));
+    let is_equal = how.mode == Mode::Repair && engine.coordinator.with_view(|view| part.has_the_same_replicas(view));
     if is_equal && runtime::is_clock_trusted() {
         let equal = RepairedRange {
             table: part.table,

@@ -369,6 +369,10 @@ fn prepare_as(mut config: Config, embedded: Option<Embedded>, announces: bool) -
     let lock = identity::lock(&config.workdir)?;
     let host_id = identity::host_id(&config.workdir)?;
     let lost = directories::check(&config, host_id)?;
+    if lost.writes {
+        // What other replicas hold as repaired may have been in the lost log alone.
+        replica::forget_all_records(&config.data_dir)?;
+    }
     let promises = Promises::open(&config.workdir)?;
     identity::note_encryption(&config.workdir, config.encryption.is_some())?;
     let metadata_dir = config.workdir.join(crate::recover::METADATA_DIR);

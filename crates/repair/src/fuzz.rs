@@ -7,9 +7,10 @@ use types::Token;
 use uuid::Uuid;
 
 use crate::error::Refusal;
+use crate::marking::IncrementalMode;
 use crate::message::{
-    Apply, Bucket, Compare, Exchange, Given, MarkOpen, MarkSet, MarkStep, Open, Opened, RepairId, Stretch, decode_answer, decode_compared, decode_equal,
-    decode_exchanged, encode_equal,
+    Apply, Bucket, Compare, Exchange, Given, MarkOpen, MarkSet, MarkStep, Open, Opened, RepairId, Stretch,
+    decode_answer, decode_compared, decode_equal, decode_exchanged, encode_equal,
 };
 use crate::place::Place;
 use crate::wanted::{Left, Wanted};
@@ -74,6 +75,11 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let wanted = Wanted {
         since: 800,
         tables: vec![open.table],
+        mode: None,
+    };
+    let wanted_fully = Wanted {
+        mode: Some(IncrementalMode::Full),
+        ..wanted.clone()
     };
     let left = Left {
         ranges: 3,
@@ -105,6 +111,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         MarkStep::Mark(mark).encode(),
         opened,
         wanted.encode(),
+        wanted_fully.encode(),
         of_left,
         encode_equal(&equal),
         ID.encode(),

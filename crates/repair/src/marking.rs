@@ -47,6 +47,21 @@ impl IncrementalMode {
         }
     }
 
+    /// Its number in messages.
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::Incremental => 1,
+            Self::Full => 2,
+            Self::Disabled => 3,
+        }
+    }
+
+    pub(crate) fn of_number(number: u8) -> Option<Self> {
+        [Self::Incremental, Self::Full, Self::Disabled]
+            .into_iter()
+            .find(|mode| mode.number() == number)
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -144,11 +159,19 @@ impl Run {
             open,
             is_full: marking.is_full,
             replicas: marking.replicas,
-            session: marking.before.filter(|_| !marking.is_full).map_or(0, |record| record.session),
+            session: marking
+                .before
+                .filter(|_| !marking.is_full)
+                .map_or(0, |record| record.session),
         };
         let body = MarkStep::Open(open).encode();
         let mut do_agree = true;
-        for (other, content) in self.request.others.iter().zip(self.ask_all(message::MARK, &body).await?) {
+        for (other, content) in self
+            .request
+            .others
+            .iter()
+            .zip(self.ask_all(message::MARK, &body).await?)
+        {
             let opened = Opened::decode(&content).map_err(|malformed| other.malformed(malformed))?;
             do_agree &= opened.is_open;
             self.last_mark.set(self.last_mark.get().max(opened.last_mark));
@@ -216,7 +239,9 @@ impl Side {
     async fn have(&self, wanted: &PartitionBlock) -> Result<Option<PartitionBlock>, Trouble> {
         let order = &self.table.clustering_order;
         let tablet = self.store.tablet(wanted.token).ok_or(Trouble::NotHere)?;
-        let rows = wanted.rows().map(|(clustering, _)| ClusteringSlice::exactly(clustering));
+        let rows = wanted
+            .rows()
+            .map(|(clustering, _)| ClusteringSlice::exactly(clustering));
         let ranges = wanted.range_tombstones.iter().map(|range| ClusteringSlice {
             start: range.start.clone(),
             end: range.end.clone(),

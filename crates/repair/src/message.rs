@@ -7,7 +7,7 @@
 //! | 72 exchange | repair, `u8` 1 when there are other participants, vint stretches: each two places, vint hashes, `u128` each | stretches, as many as fit, at least one |
 //! | 73 apply | repair, sized mutations | empty |
 //! | 74 close | repair | empty |
-//! | 76 want | `u32` second since which repairs count, vint tables, `u8[16]` each | `u64` ranges that are left, sized text: why the last repair failed |
+//! | 76 want | `u32` second since which repairs count, vint tables, `u8[16]` each, none or `u8` mode: 1 incremental, 2 full, 3 disabled | `u64` ranges that are left, sized text: why the last repair failed |
 //! | 77 mark, open | `u8` 1, as open, `u8` 1 to read marked sstables too, `u128` hash of the hosts, `u128` session of the record | `u8` 1 when it is open, 0 when the record here is another; `i64` the last mark here |
 //! | 77 mark, settle | `u8` 2, repair | empty |
 //! | 77 mark, mark | `u8` 3, repair, `i64` the mark of the last full session, `i64` the mark | vint sstables that were marked |

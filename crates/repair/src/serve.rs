@@ -21,8 +21,8 @@ use crate::error::{Refusal, Trouble};
 use crate::kinds;
 use crate::marking::{Marking, is_usable};
 use crate::message::{
-    self, Apply, Compare, Exchange, Given, Malformed, MarkOpen, MarkStep, Open, Opened, RepairId, Stretch, begin_answer,
-    decode_equal,
+    self, Apply, Compare, Exchange, Given, Malformed, MarkOpen, MarkStep, Open, Opened, RepairId, Stretch,
+    begin_answer, decode_equal,
 };
 use crate::part::Part;
 use crate::repairs::Repairs;

@@ -10,6 +10,7 @@ use stdx::bytes::Reader;
 use stdx::vint;
 use uuid::Uuid;
 
+use crate::marking::IncrementalMode;
 use crate::message::{self, Malformed, begin_answer, decode_answer, ended, get_count, put_sized};
 use crate::repairs::Repairs;
 
@@ -23,6 +24,8 @@ pub struct Wanted {
     pub since: u32,
     /// The tables.
     pub tables: Vec<TableId>,
+    /// How they are repaired; None is what the node does by itself, and what earlier releases understand.
+    pub mode: Option<IncrementalMode>,
 }
 
 /// What is left on a node.
@@ -44,6 +47,7 @@ impl Wanted {
         self.tables
             .iter()
             .for_each(|table| out.extend_from_slice(table.0.as_bytes()));
+        out.extend(self.mode.map(IncrementalMode::number));
         out
     }
 
@@ -54,7 +58,11 @@ impl Wanted {
         for _ in 0..get_count(&mut reader)? {
             tables.push(TableId(Uuid::from_bytes(reader.get_array()?)));
         }
-        ended(&reader, Self { since, tables })
+        let mode = match reader.is_empty() {
+            true => None,
+            false => Some(IncrementalMode::of_number(reader.get_u8()?).ok_or(Malformed("a mode of repairs, 1 to 3"))?),
+        };
+        ended(&reader, Self { since, tables, mode })
     }
 }
 

@@ -71,7 +71,11 @@ fn repair(sea: &mut Sea, chance: &mut SplitMix64, seen: &mut Seen) {
     let node = usize::try_from(chance.below(3)).expect("small");
     let other = (node + 1 + usize::try_from(chance.below(2)).expect("small")) % 3;
     let repairing = sea.begin_marking(node, chance.one_in(6));
-    let kind = if chance.one_in(2) { CrashKind::Kill } else { CrashKind::PowerLoss };
+    let kind = if chance.one_in(2) {
+        CrashKind::Kill
+    } else {
+        CrashKind::PowerLoss
+    };
     let delay = MOMENT * u32::try_from(chance.below(120)).expect("small");
     let is_done = || repairing.borrow().is_some();
     match chance.below(7) {
@@ -161,7 +165,13 @@ fn replicas_of_any_history_are_equal_behind_an_incremental_repair() {
         let difference = play(seed, &table, &mut seen);
         assert_eq!(difference, None, "seed {seed}");
     }
-    for outcome in ["repaired", "the node that repairs was killed", "unreachable", "refused", "aborted"] {
+    for outcome in [
+        "repaired",
+        "the node that repairs was killed",
+        "unreachable",
+        "refused",
+        "aborted",
+    ] {
         assert!(seen.outcomes.has(outcome), "{outcome}: {seen:?}");
     }
     assert!(seen.incremental > 100 && seen.skipped_bytes > 10_000, "{seen:?}");
@@ -237,7 +247,10 @@ fn an_incremental_repair_reads_what_was_written_since_the_last_one() {
     assert_eq!((first.rows, differed(&first), first.marked_sstables), (100, 0, 1));
     for node in 0..3 {
         let marks = sea.marks(node);
-        assert!(marks.len() == 1 && marks[0].0 > 0 && marks[0].0 == marks[0].1, "{marks:?}");
+        assert!(
+            marks.len() == 1 && marks[0].0 > 0 && marks[0].0 == marks[0].1,
+            "{marks:?}"
+        );
     }
     let second = repair_at_last(&mut sea, 1, false);
     assert!(second.is_incremental && second.skipped_bytes > 100 * 100, "{second:?}");
@@ -285,26 +298,40 @@ fn what_was_sent_once_is_marked_by_the_next_repair_and_not_written_again() {
 fn a_crash_at_any_step_of_the_marking_marks_nothing_wrongly() {
     let table = plain();
     let (mut full, mut incremental) = (0, 0);
-    for (victim, operations) in (0..2).flat_map(|victim| (0..180).step_by(3).map(move |operations| (victim, operations))) {
+    for (victim, operations) in
+        (0..2).flat_map(|victim| (0..180).step_by(3).map(move |operations| (victim, operations)))
+    {
         let mut sea = Sea::new(operations, 3, &table);
         for node in 0..3u32 {
             rows(&mut sea, node as usize, node * 3..node * 3 + 12);
         }
-        let kind = if operations % 2 == 0 { CrashKind::Kill } else { CrashKind::PowerLoss };
+        let kind = if operations % 2 == 0 {
+            CrashKind::Kill
+        } else {
+            CrashKind::PowerLoss
+        };
         let repairing = sea.begin_marking(0, false);
         let id = sea.id(victim);
         sea.simulation.crash_after_file_ops(id, operations, kind);
         sea.simulation.run_until(SECOND * 30, || repairing.borrow().is_some());
         sea.restart(victim, kind);
-        sea.simulation.run_until(LIMIT, || repairing.borrow().is_some() || victim == 0);
+        sea.simulation
+            .run_until(LIMIT, || repairing.borrow().is_some() || victim == 0);
         let next = repair_at_last(&mut sea, 1, false);
         match next.is_incremental {
             true => incremental += 1,
             false => full += 1,
         }
-        assert_eq!(sea.difference(), None, "node {victim} crashed after {operations} operations");
+        assert_eq!(
+            sea.difference(),
+            None,
+            "node {victim} crashed after {operations} operations"
+        );
     }
-    assert!(full > 20 && incremental > 5, "{full} full repairs, {incremental} incremental ones");
+    assert!(
+        full > 20 && incremental > 5,
+        "{full} full repairs, {incremental} incremental ones"
+    );
 }
 
 /// Whatever makes a replica lose data makes the next repair a full one.
@@ -318,7 +345,12 @@ fn a_replica_that_lost_data_gets_it_back_from_marked_sstables() {
         repair_at_last(&mut sea, 0, false);
         sea.on(1, move |local| async move {
             let store = local.store();
-            let descriptors: Vec<_> = store.tablets()[0].version().sstables.iter().map(|r| r.descriptor().clone()).collect();
+            let descriptors: Vec<_> = store.tablets()[0]
+                .version()
+                .sstables
+                .iter()
+                .map(|r| r.descriptor().clone())
+                .collect();
             let data = descriptors[0].path(sstable::Component::Statistics);
             match loss {
                 "quarantine" => {
@@ -344,7 +376,10 @@ fn a_replica_that_lost_data_gets_it_back_from_marked_sstables() {
         let next = repair_at_last(&mut sea, 0, false);
         assert!(!next.is_incremental, "{loss}");
         assert_eq!(sea.difference(), None, "{loss}");
-        assert!(repair_at_last(&mut sea, 2, false).is_incremental, "{loss}: replicas agree again");
+        assert!(
+            repair_at_last(&mut sea, 2, false).is_incremental,
+            "{loss}: replicas agree again"
+        );
     }
 }
 
@@ -373,7 +408,10 @@ fn a_truncation_and_other_replicas_make_the_next_repair_a_full_one() {
         local.repair_with(request, repair::Mode::Repair, Some(marks)).await
     });
     assert!(!fewer.expect("nothing fails").is_incremental);
-    assert!(!repair_at_last(&mut sea, 0, false).is_incremental, "the third has another record");
+    assert!(
+        !repair_at_last(&mut sea, 0, false).is_incremental,
+        "the third has another record"
+    );
     // Too long ago.
     let others = sea.others(0);
     let marks = repair::Marks {
@@ -381,13 +419,17 @@ fn a_truncation_and_other_replicas_make_the_next_repair_a_full_one() {
         full_before: i64::MAX,
     };
     let late = sea.on(0, move |local| async move {
-        local.repair_with((support::WHOLE, others), repair::Mode::Repair, Some(marks)).await
+        local
+            .repair_with((support::WHOLE, others), repair::Mode::Repair, Some(marks))
+            .await
     });
     assert!(!late.expect("nothing fails").is_incremental);
     // A part of a tablet.
     let others = sea.others(0);
     let part = sea.on(0, move |local| async move {
-        local.repair_with((support::LOW, others), repair::Mode::Repair, Some(marks)).await
+        local
+            .repair_with((support::LOW, others), repair::Mode::Repair, Some(marks))
+            .await
     });
     assert_eq!(name_of(&part), "not here");
 }

@@ -216,7 +216,14 @@ impl Shard {
                     .chain(version.missing.iter().map(|_| i64::MIN))
                     .min();
                 let is_repaired = reader.repaired_at() != 0;
-                SstableInfo::of(i as u64, reader.meta(), before, reader.open_seconds(), overlap, is_repaired)
+                SstableInfo::of(
+                    i as u64,
+                    reader.meta(),
+                    before,
+                    reader.open_seconds(),
+                    overlap,
+                    is_repaired,
+                )
             })
             .collect()
     }

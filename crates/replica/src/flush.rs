@@ -379,10 +379,7 @@ impl Shard {
                 v.sstables.clear();
             });
             self.dirty.release(bytes);
-            if let Err(e) = self
-                .forget_for_good(store, tablet, position, &old.sstables)
-                .await
-            {
+            if let Err(e) = self.forget_for_good(store, tablet, position, &old.sstables).await {
                 // It is all still there, for a read and for the next attempt.
                 tablet.update(|v| {
                     v.frozen.splice(0..0, old.frozen.iter().cloned());

@@ -57,7 +57,10 @@ pub struct RepairSet {
 
 impl Drop for RepairSet {
     fn drop(&mut self) {
-        self.tablet.held.borrow_mut().retain(|(number, _)| *number != self.number);
+        self.tablet
+            .held
+            .borrow_mut()
+            .retain(|(number, _)| *number != self.number);
         self.shard.compact_soon(&self.store, &self.tablet);
     }
 }
@@ -76,7 +79,8 @@ impl Tablet {
         }
         self.with_version(|version| {
             let reader = usize::try_from(at).ok().and_then(|at| version.sstables.get(at));
-            let has = |held: &[Arc<Reader>]| reader.is_some_and(|reader| held.iter().any(|one| Arc::ptr_eq(one, reader)));
+            let has =
+                |held: &[Arc<Reader>]| reader.is_some_and(|reader| held.iter().any(|one| Arc::ptr_eq(one, reader)));
             held.iter().any(|(_, held)| has(held))
         })
     }
@@ -204,7 +208,10 @@ impl RepairSet {
         let written = written.await;
         if let Err(changed) = self.check() {
             // What was removed when the tablet changed may be there again.
-            self.shard.forget_records(&self.store, self.tablet.range).await.map_err(MarkError::Failed)?;
+            self.shard
+                .forget_records(&self.store, self.tablet.range)
+                .await
+                .map_err(MarkError::Failed)?;
             return Err(changed);
         }
         written.map_err(|e| MarkError::Failed(e.to_string()))?;
@@ -263,7 +270,11 @@ pub(crate) fn recall(dir: &Path, cuts: &TableCuts, sstables: &[Arc<Reader>], hos
             let mark = statistics.repaired_at;
             mark != 0 && mark >= record.since && statistics.host_id == Some(host_id)
         };
-        let mark = if record.is_some_and(is_valid) { statistics.repaired_at } else { 0 };
+        let mark = if record.is_some_and(is_valid) {
+            statistics.repaired_at
+        } else {
+            0
+        };
         reader.set_repaired_at(mark);
     }
     Ok(())
@@ -277,7 +288,11 @@ pub fn forget_all_records(data_dir: &Path) -> Result<(), String> {
     let failed = |path: &Path, e: std::io::Error| format!("{}: {e}", path.display());
     let dirs = |dir: &Path| -> Result<Vec<std::path::PathBuf>, String> {
         let entries = runtime::fs::read_dir(dir).map_err(|e| failed(dir, e))?;
-        Ok(entries.iter().filter(|entry| entry.is_dir).map(|entry| dir.join(&entry.name)).collect())
+        Ok(entries
+            .iter()
+            .filter(|entry| entry.is_dir)
+            .map(|entry| dir.join(&entry.name))
+            .collect())
     };
     if !runtime::fs::exists(data_dir) {
         return Ok(());

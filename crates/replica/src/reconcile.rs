@@ -334,7 +334,9 @@ impl Shard {
     /// # Errors
     /// When the disk refuses; they are still there then.
     pub async fn delete_left(&self, sstables: &[Arc<Reader>]) -> Result<(), String> {
-        let tokens = sstables.iter().map(|reader| (reader.descriptor().dir.clone(), reader.tokens()));
+        let tokens = sstables
+            .iter()
+            .map(|reader| (reader.descriptor().dir.clone(), reader.tokens()));
         let tokens: Vec<_> = tokens.collect();
         let forget = move || {
             let mut tokens = tokens.iter();

@@ -178,7 +178,8 @@ impl Checksums {
             return Ok(());
         };
         // While a component is replaced, both its old and its new form count.
-        let is_other = |(_, len, crc): &(Component, u64, u32)| *len == bytes.len() as u64 && *crc == crc32fast::hash(bytes);
+        let is_other =
+            |(_, len, crc): &(Component, u64, u32)| *len == bytes.len() as u64 && *crc == crc32fast::hash(bytes);
         if of_component.any(is_other) {
             return Ok(());
         }

@@ -165,7 +165,9 @@ pub fn remove_record(dir: &Path, record: &RepairRecord) -> Result<(), Error> {
 
 fn ranges(dir: &Path) -> Result<Vec<(String, (Token, Token))>, Error> {
     let names = io::list_names(dir)?.into_iter();
-    Ok(names.filter_map(|name| range_of(&name).map(|range| (name, range))).collect())
+    Ok(names
+        .filter_map(|name| range_of(&name).map(|range| (name, range)))
+        .collect())
 }
 
 /// Sets the mark of a sealed sstable, milliseconds, 0 for none. Nothing else of it changes, and it can be opened after a crash at any moment, with the old mark or the new one. Nobody links its files
@@ -270,7 +272,13 @@ mod tests {
                 assert_eq!(RepairRecord::decode(range, changed), None, "{changed:?}");
             }
         }
-        for name in ["repaired-.txt", "repaired-1.txt", "repaired--.txt", "repaired-1-x.txt", "repaired-1-2.tmp"] {
+        for name in [
+            "repaired-.txt",
+            "repaired-1.txt",
+            "repaired--.txt",
+            "repaired-1-x.txt",
+            "repaired-1-2.tmp",
+        ] {
             assert_eq!(range_of(name), None, "{name}");
         }
     }

@@ -62,7 +62,11 @@ fn a_mark_changes_eight_bytes_of_the_statistics_and_their_checksum() {
             }
         }
         sstable::mark_repaired(&descriptor, 0).expect("the disk works");
-        assert_eq!(bytes_of(&descriptor), before, "a mark that is taken back leaves no trace");
+        assert_eq!(
+            bytes_of(&descriptor),
+            before,
+            "a mark that is taken back leaves no trace"
+        );
     }
 }
 
@@ -162,7 +166,12 @@ fn a_record_replaces_those_inside_it_and_goes_with_any_of_its_tokens() {
         all
     };
     assert_eq!(sstable::records(&dir.0.join("none")).expect("none"), []);
-    for one in [record(i64::MIN, 0, 1), record(0, 10, 2), record(10, 20, 3), record(0, 5, 4)] {
+    for one in [
+        record(i64::MIN, 0, 1),
+        record(0, 10, 2),
+        record(10, 20, 3),
+        record(0, 5, 4),
+    ] {
         sstable::write_record(&dir.0, &one).expect("the disk works");
     }
     let names: Vec<u128> = found().iter().map(|record| record.session).collect();

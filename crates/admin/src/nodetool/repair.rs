@@ -5,8 +5,7 @@ use super::layout::columns;
 use crate::http::escape;
 
 /// What `repair` takes.
-pub(super) const USAGE: &str =
-    "[-pr] [--preview] [-dc NAME,…] [-hosts NODE,…] [-st TOKEN] [-et TOKEN] [KEYSPACE [TABLE…]]";
+pub(super) const USAGE: &str = "[-pr] [-full] [--incremental-mode incremental|full|disabled] [--preview] [-dc NAME,…] [-hosts NODE,…] [-st TOKEN] [-et TOKEN] [KEYSPACE [TABLE…]]";
 
 /// Has the replicas of the node's ranges be equal, waits for it, and prints what differed.
 pub(super) async fn repair(client: &mut Client, words: &[&str]) -> Result<String, String> {
@@ -27,11 +26,19 @@ pub(super) async fn repair(client: &mut Client, words: &[&str]) -> Result<String
         "Differing",
         "Bytes sent",
         "Bytes received",
+        "Bytes skipped",
     ];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     rows.extend(repaired.iter().map(|table| {
         let names = ["keyspace", "table"].map(|name| string(&table[name]).to_owned());
-        let counts = ["ranges", "rows", "differing", "sent_bytes", "received_bytes"];
+        let counts = [
+            "ranges",
+            "rows",
+            "differing",
+            "sent_bytes",
+            "received_bytes",
+            "skipped_bytes",
+        ];
         let counts = counts.map(|name| table[name].to_string());
         names.into_iter().chain(counts).collect()
     }));
@@ -39,7 +46,7 @@ pub(super) async fn repair(client: &mut Client, words: &[&str]) -> Result<String
 }
 
 /// What `cluster` takes.
-pub(super) const CLUSTER_USAGE: &str = "repair [KEYSPACE [TABLE…]]";
+pub(super) const CLUSTER_USAGE: &str = "repair [--incremental-mode incremental|full|disabled] [KEYSPACE [TABLE…]]";
 
 /// Has every node repair its ranges, and waits until none is left.
 pub(super) async fn repair_cluster(client: &mut Client, words: &[&str]) -> Result<String, String> {
@@ -49,7 +56,8 @@ pub(super) async fn repair_cluster(client: &mut Client, words: &[&str]) -> Resul
     else {
         return Err(format!("cluster: expected {CLUSTER_USAGE}"));
     };
-    if let Some(option) = names.iter().find(|name| name.starts_with('-')) {
+    let is_mode = |name: &str| name == "--incremental-mode" || name.starts_with("--incremental-mode=");
+    if let Some(option) = names.iter().find(|name| name.starts_with('-') && !is_mode(name)) {
         return Err(format!(
             "cluster repair: unknown option {option}; expected {CLUSTER_USAGE}"
         ));
@@ -72,8 +80,14 @@ fn query(words: &[&str]) -> Result<String, String> {
         let parameter = match *word {
             "-pr" | "--partitioner-range" => ("primary", "true".to_owned()),
             "--preview" | "-prv" => ("preview", "true".to_owned()),
-            // Every repair compares everything, and several ranges at a time.
-            "-full" | "--full" | "-par" | "--parallel" => continue,
+            "-full" | "--full" => ("incremental_mode", "full".to_owned()),
+            "--incremental-mode" => ("incremental_mode", value(word, words.next())?),
+            given if given.starts_with("--incremental-mode=") => {
+                let (_, mode) = given.split_once('=').expect("it was just seen");
+                ("incremental_mode", mode.to_owned())
+            }
+            // Every repair compares several ranges at a time.
+            "-par" | "--parallel" => continue,
             "-dc" | "--in-dc" => ("datacenters", value(word, words.next())?),
             "-hosts" | "--in-hosts" => ("hosts", value(word, words.next())?),
             "-st" | "--start-token" => ("start_token", value(word, words.next())?),
@@ -110,13 +124,16 @@ mod tests {
 
     #[test]
     fn words_become_parameters_and_what_is_unknown_is_refused() {
-        let stories: [(&[&str], Result<&str, &str>); 5] = [
+        let stories: [(&[&str], Result<&str, &str>); 8] = [
             (&[], Ok("")),
             (&["-pr", "ks", "t", "u"], Ok("primary=true&kn=ks&cf=t%2Cu")),
             (
                 &["--preview", "-dc", "a,b", "-st", "-5", "ks"],
                 Ok("preview=true&datacenters=a%2Cb&start_token=-5&kn=ks"),
             ),
+            (&["-full", "ks"], Ok("incremental_mode=full&kn=ks")),
+            (&["--incremental-mode", "disabled"], Ok("incremental_mode=disabled")),
+            (&["--incremental-mode=full", "ks"], Ok("incremental_mode=full&kn=ks")),
             (&["-hosts"], Err("option -hosts needs a value")),
             (&["-seq", "ks"], Err("unknown option -seq")),
         ];

@@ -7,6 +7,8 @@ use super::tasks::is_set;
 use super::{Answer, Call, Route, failed};
 use crate::operator::{RepairedTable, Repairs};
 
+const INCREMENTAL_MODE: &str = "incremental: leave out what earlier repairs have marked; full: read everything; disabled: and mark nothing. Incremental where possible without it";
+
 pub(super) const ROUTES: &[Route] = &[
     Route::post(
         "/ceto/cluster/repair",
@@ -16,6 +18,7 @@ pub(super) const ROUTES: &[Route] = &[
     .takes(&[
         ("kn", "keyspaces, separated by commas; all of users without it"),
         ("cf", "tables of the keyspace, separated by commas; all without it"),
+        ("incremental_mode", INCREMENTAL_MODE),
     ]),
     Route::post(
         "/ceto/repair",
@@ -37,11 +40,16 @@ pub(super) const ROUTES: &[Route] = &[
             "only with these nodes, by host id or address, separated by commas",
         ),
         ("preview", "true: count what differs, and change nothing"),
+        ("incremental_mode", INCREMENTAL_MODE),
     ]),
 ];
 
 async fn repair_cluster(call: &Call) -> Answer {
-    let ranges = call.operator.repair_cluster(call.selection()?).await.map_err(failed)?;
+    let ranges = call
+        .operator
+        .repair_cluster(call.selection()?, incremental_mode(call)?)
+        .await
+        .map_err(failed)?;
     Ok(json!({ "ranges": ranges }))
 }
 
@@ -53,6 +61,7 @@ async fn repair(call: &Call) -> Answer {
         datacenters: list(call, "datacenters"),
         hosts: list(call, "hosts"),
         is_preview: is_set(call, "preview")?,
+        incremental_mode: incremental_mode(call)?,
     };
     let repaired = call.operator.repair(wanted).await.map_err(failed)?;
     let table = |table: &RepairedTable| {
@@ -64,9 +73,25 @@ async fn repair(call: &Call) -> Answer {
             "differing": table.differing,
             "sent_bytes": table.sent_bytes,
             "received_bytes": table.received_bytes,
+            "read_bytes": table.read_bytes,
+            "skipped_bytes": table.skipped_bytes,
+            "incremental_ranges": table.incremental_ranges,
         })
     };
     Ok(repaired.iter().map(table).collect())
+}
+
+fn incremental_mode(call: &Call) -> Result<Option<String>, (u16, String)> {
+    let Some(given) = call.parameter("incremental_mode") else {
+        return Ok(None);
+    };
+    match given {
+        "incremental" | "full" | "disabled" => Ok(Some(given.to_owned())),
+        _ => Err((
+            400,
+            format!("parameter incremental_mode: expected incremental, full or disabled, got '{given}'"),
+        )),
+    }
 }
 
 fn list(call: &Call, name: &str) -> Vec<String> {

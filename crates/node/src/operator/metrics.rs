@@ -139,6 +139,21 @@ fn repairs(shard: &mut Shard, metrics: &repair::RepairMetrics) {
             metrics.differing_rows,
         ),
         (
+            "repair_read_bytes_total",
+            "Bytes of rows that this shard read to compare them, for its repairs and those of others.",
+            metrics.read_bytes,
+        ),
+        (
+            "repair_skipped_bytes_total",
+            "Bytes of sstables that incremental repairs left unread, because earlier ones have marked them.",
+            metrics.skipped_bytes,
+        ),
+        (
+            "repair_marked_sstables_total",
+            "Sstables that repairs have marked.",
+            metrics.marked_sstables,
+        ),
+        (
             "repair_sent_bytes_total",
             "Bytes of hashes and rows sent to other nodes by repairs.",
             metrics.sent_bytes,

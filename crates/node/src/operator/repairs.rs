@@ -8,7 +8,7 @@ use std::time::Duration;
 use admin::operator::{RepairedTable, Repairs, Selection};
 use coordinator::ClusterView;
 use query::Engine;
-use repair::{Left, Mode, Repaired, Wanted};
+use repair::{IncrementalMode, Left, Mode, Repaired, Wanted};
 use rpc::{Peer, Rpc};
 use runtime::ShardId;
 use schema::{Table, TableId};
@@ -18,7 +18,7 @@ use topology::{NodeState, Replica};
 use super::HostId;
 use super::operations::tables_of;
 use crate::continuous_repair;
-use crate::repairs::{Part, parts, repair_part};
+use crate::repairs::{How, Part, has_tablets, knows_marks, parts, repair_part};
 
 /// A repair of tables, as an operator asks for it. It takes no worker: its ranges do.
 const REPAIR: Kind = Kind {
@@ -70,17 +70,23 @@ async fn run_as(
     task: &Task,
 ) -> Result<Vec<RepairedTable>, String> {
     let tables = tables_of(engine, &wanted.what)?;
+    let incremental = mode_of(engine, &tables, wanted.incremental_mode.as_deref())?;
     // The view is not held while repairs run: the next version of the cluster waits for it.
     let (by_shard, mut failures) = parts_of(&engine.coordinator.view(), &tables, wanted, is_live);
     let total: usize = by_shard.values().map(Vec::len).sum();
     task.set_total(total as u64);
-    let mode = if wanted.is_preview { Mode::Preview } else { Mode::Repair };
+    let how = How {
+        mode: if wanted.is_preview { Mode::Preview } else { Mode::Repair },
+        incremental: incremental.unwrap_or(IncrementalMode::Incremental),
+        full_after: None,
+        rest: 0,
+    };
     let running: Vec<_> = by_shard
         .into_iter()
         .map(|(shard, parts)| {
             let origin = task.as_origin();
             let shard = ShardId(u32::from(shard));
-            runtime::submit_async_to(shard, move || async move { on_shard(parts, mode, &origin).await })
+            runtime::submit_async_to(shard, move || async move { on_shard(parts, how, &origin).await })
         })
         .collect();
     let mut found: BTreeMap<TableId, RepairedTable> = BTreeMap::new();
@@ -112,7 +118,7 @@ pub(super) async fn run_everywhere(
     engine: &Rc<Engine>,
     tasks: &Arc<Tasks>,
     is_live: impl Fn(HostId) -> bool,
-    what: Selection,
+    (what, mode): (Selection, Option<String>),
 ) -> Result<u64, String> {
     let spec = Spec {
         scope: "cluster",
@@ -122,7 +128,7 @@ pub(super) async fn run_everywhere(
     };
     let task = tasks.start(spec, &Origin::Operator);
     task.begin();
-    let done = everywhere(engine, is_live, &what, &task).await;
+    let done = everywhere(engine, is_live, (&what, mode.as_deref()), &task).await;
     task.end(&done);
     done
 }
@@ -130,13 +136,16 @@ pub(super) async fn run_everywhere(
 async fn everywhere(
     engine: &Rc<Engine>,
     is_live: impl Fn(HostId) -> bool,
-    what: &Selection,
+    (what, mode): (&Selection, Option<&str>),
     task: &Task,
 ) -> Result<u64, String> {
+    let tables = tables_of(engine, what)?;
+    let mode = mode_of(engine, &tables, mode)?.filter(|_| knows_marks(engine));
     let seconds = runtime::wall_clock_us() / 1_000_000;
     let wanted = Wanted {
         since: u32::try_from(seconds).unwrap_or(0),
-        tables: tables_of(engine, what)?.iter().map(|table| table.id).collect(),
+        tables: tables.iter().map(|table| table.id).collect(),
+        mode,
     };
     let rpc = runtime::local::<Rpc>().ok_or("this node has no connections to others")?;
     let control = task.control();
@@ -244,10 +253,10 @@ fn parts_of(
 }
 
 /// Repairs ranges one after another on the shard that has them.
-async fn on_shard(parts: Vec<Part>, mode: Mode, origin: &Origin) -> Vec<(Part, Result<Repaired, String>)> {
+async fn on_shard(parts: Vec<Part>, how: How, origin: &Origin) -> Vec<(Part, Result<Repaired, String>)> {
     let mut done = Vec::with_capacity(parts.len());
     for part in parts {
-        let outcome = repair_part(&part, mode, 0, origin).await;
+        let outcome = repair_part(&part, how, origin).await;
         done.push((part, outcome));
     }
     done
@@ -267,4 +276,30 @@ fn add(sum: &mut RepairedTable, repaired: &Repaired) {
     sum.differing += repaired.differed.iter().map(|differed| differed.rows).sum::<u64>();
     sum.sent_bytes += repaired.sent_bytes;
     sum.received_bytes += repaired.received_bytes;
+    sum.read_bytes += repaired.read_bytes;
+    sum.skipped_bytes += repaired.skipped_bytes;
+    sum.incremental_ranges += u64::from(repaired.is_incremental);
+}
+
+/// The mode that an operator names; None: what is possible.
+///
+/// # Errors
+/// A sentence, where a table cannot be repaired in that mode.
+fn mode_of(engine: &Engine, tables: &[Arc<Table>], name: Option<&str>) -> Result<Option<IncrementalMode>, String> {
+    let Some(name) = name else { return Ok(None) };
+    let unknown = || format!("expected incremental mode 'incremental', 'full' or 'disabled', got '{name}'");
+    let mode = IncrementalMode::parse(name).ok_or_else(unknown)?;
+    if mode != IncrementalMode::Incremental {
+        return Ok(Some(mode));
+    }
+    if let Some(table) = tables.iter().find(|table| !has_tablets(engine, table.id)) {
+        return Err(format!(
+            "{}.{} is on the token ring, where repairs cannot be incremental; use mode 'full' or 'disabled', or a keyspace with tablets",
+            table.keyspace, table.name
+        ));
+    }
+    if !knows_marks(engine) {
+        return Err("not all nodes are of a release that repairs incrementally; use mode 'disabled'".to_owned());
+    }
+    Ok(Some(mode))
 }

@@ -501,7 +501,10 @@ impl Sea {
 
     pub fn repair_marking(&mut self, number: usize, reads_all: bool) -> Result<Repaired, RepairError> {
         let repairing = self.begin_marking(number, reads_all);
-        assert!(self.simulation.run_until(HOUR, || repairing.borrow().is_some()), "it ends");
+        assert!(
+            self.simulation.run_until(HOUR, || repairing.borrow().is_some()),
+            "it ends"
+        );
         repairing.take().expect("it has ended")
     }
 
