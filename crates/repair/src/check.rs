@@ -241,10 +241,10 @@ impl Run {
 
     /// Writes to each replica what it lacked, and counts it.
     async fn write_all(&self, outbound: Vec<Outbound>) -> Result<(), RepairError> {
-        let units = outbound.iter().map(|outbound| outbound.units).sum::<u64>();
-        self.asking.repairs.count(|metrics| metrics.differing_rows += units);
-        for (replica, outbound) in outbound.iter().enumerate() {
-            self.repaired.borrow_mut().differed[replica].rows += outbound.units;
+        let is_marking = self.side.leaves_out_known;
+        // A repair that marks counts what replicas did not have in marked sstables either: they say so.
+        for (replica, outbound) in outbound.iter().enumerate().filter(|_| !is_marking) {
+            self.count_differing(replica, outbound.units);
         }
         let is_preview = self.request.mode == Mode::Preview;
         let mut outbound = outbound.into_iter();
@@ -252,24 +252,37 @@ impl Run {
         if !is_preview {
             let own: Vec<&[u8]> = own.mutations.iter().map(|mutation| &mutation[..]).collect();
             if !own.is_empty() {
-                self.side.write(&own).await?;
+                let units = self.side.write(&own).await?;
+                if is_marking {
+                    self.count_differing(0, units);
+                }
             }
         }
         let mut calls = Vec::new();
-        for (other, outbound) in self.request.others.iter().zip(outbound) {
+        for ((number, other), outbound) in self.request.others.iter().enumerate().zip(outbound) {
             for body in bodies(self.id, &outbound.mutations) {
                 self.count_bytes(body.len(), 0);
                 if !is_preview {
                     let call = self.asking.call(other, message::APPLY, &body);
-                    calls.push((other, body, call));
+                    calls.push((number, body, call));
                 }
             }
         }
-        for (other, body, call) in calls {
+        for (number, body, call) in calls {
+            let other = &self.request.others[number];
             let answer = self.asking.answer(other, (message::APPLY, &body), call).await?;
-            other.content(&answer)?;
+            let content = other.content(&answer)?;
+            if is_marking {
+                let units = message::decode_applied(content).map_err(|malformed| other.malformed(malformed))?;
+                self.count_differing(number + 1, units);
+            }
         }
         Ok(())
+    }
+
+    fn count_differing(&self, replica: usize, units: u64) {
+        self.asking.repairs.count(|metrics| metrics.differing_rows += units);
+        self.repaired.borrow_mut().differed[replica].rows += units;
     }
 }
 

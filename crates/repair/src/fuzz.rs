@@ -10,7 +10,7 @@ use crate::error::Refusal;
 use crate::marking::IncrementalMode;
 use crate::message::{
     Apply, Bucket, Compare, Exchange, Given, MarkOpen, MarkSet, MarkStep, Open, Opened, RepairId, Stretch,
-    decode_answer, decode_compared, decode_equal, decode_exchanged, encode_equal,
+    decode_answer, decode_applied, decode_compared, decode_equal, decode_exchanged, encode_equal,
 };
 use crate::place::Place;
 use crate::wanted::{Left, Wanted};
@@ -149,6 +149,7 @@ pub fn read(bytes: &[u8]) {
         assert_eq!(again, bytes);
     }
     let _ = Left::decode(bytes);
+    let _ = decode_applied(bytes);
     let _ = decode_compared(bytes);
     let _ = decode_answer(bytes);
 }

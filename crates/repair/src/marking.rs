@@ -17,7 +17,7 @@ use uuid::Uuid;
 use crate::asking::Participant;
 use crate::error::{RepairError, Trouble};
 use crate::message::{self, MarkOpen, MarkSet, MarkStep, Opened};
-use crate::part::{append, missing_beside};
+use crate::part::{Missing, append, missing_beside};
 use crate::run::Run;
 use crate::side::Side;
 
@@ -223,16 +223,13 @@ impl Run {
 
 impl Side {
     /// What this replica lacks of a mutation, in marked sstables or elsewhere; None when it has all of it. What it has already would be unrepaired again, and be sent back and forth for ever.
-    pub(crate) async fn lacking(&self, token: Token, mutation: &Mutation<'_>) -> Result<Option<Vec<u8>>, Trouble> {
+    pub(crate) async fn lacking(&self, token: Token, mutation: &Mutation<'_>) -> Result<Option<Missing>, Trouble> {
         let order = &self.table.clustering_order;
         let wanted = PartitionBlock::of_mutation(&self.table.layout, order, token, mutation);
         let have = self.have(&wanted).await?;
-        let Some(have) = have else {
-            return Ok(Some(mutation.bytes().to_vec()));
-        };
-        let blocks = [&wanted, &have];
-        let merged = merge_blocks(&self.table.layout, order, &blocks).expect("two blocks");
-        Ok(missing_beside(&self.table, &merged, &have))
+        let blocks: Vec<&PartitionBlock> = std::iter::once(&wanted).chain(&have).collect();
+        let merged = merge_blocks(&self.table.layout, order, &blocks).expect("at least one block");
+        Ok(missing_beside(&self.table, &merged, have.as_ref()))
     }
 
     /// What this replica has of the rows and ranges of a block; None when that is nothing or much.

@@ -5,7 +5,7 @@
 //! | 70 open | repair, `u8[16]` table, `i64` after, `i64` to, `u64` truncation, `u32` now, `u32` grace begin, `u128` fingerprint of the columns | empty |
 //! | 71 compare | repair, place, buckets: each its end as a place, `u128` hash | `u8` for each bucket: 0 equal, 1 different; it may end early |
 //! | 72 exchange | repair, `u8` 1 when there are other participants, vint stretches: each two places, vint hashes, `u128` each | stretches, as many as fit, at least one |
-//! | 73 apply | repair, sized mutations | empty |
+//! | 73 apply | repair, sized mutations | empty; in a repair that marks a vint of units that were not there |
 //! | 74 close | repair | empty |
 //! | 76 want | `u32` second since which repairs count, vint tables, `u8[16]` each, none or `u8` mode: 1 incremental, 2 full, 3 disabled | `u64` ranges that are left, sized text: why the last repair failed |
 //! | 77 mark, open | `u8` 1, as open, `u8` 1 to read marked sstables too, `u128` hash of the hosts, `u128` session of the record | `u8` 1 when it is open, 0 when the record here is another; `i64` the last mark here |
@@ -540,6 +540,13 @@ pub(crate) fn decode_compared(content: &[u8]) -> Result<Vec<bool>, Malformed> {
         _ => Err(Malformed("whether a bucket differs, 0 or 1")),
     };
     content.iter().map(one).collect()
+}
+
+/// How many units were not there: the content of an answer to [`Apply`] in a repair that marks.
+pub(crate) fn decode_applied(content: &[u8]) -> Result<u64, Malformed> {
+    let mut reader = Reader::new(content);
+    let units = reader.get_vint()?;
+    ended(&reader, units)
 }
 
 /// The content of an answer to [`Exchange`].

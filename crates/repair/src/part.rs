@@ -264,9 +264,9 @@ fn difference(
 }
 
 /// What a block that has all that another one has, merged with more, has beyond that.
-pub(crate) fn missing_beside(table: &Table, merged: &PartitionBlock, have: &PartitionBlock) -> Option<Vec<u8>> {
+pub(crate) fn missing_beside(table: &Table, merged: &PartitionBlock, have: Option<&PartitionBlock>) -> Option<Missing> {
     let merged = compact_block(&table.layout, &table.clustering_order, merged, &KEEP_ALL);
-    difference(table, (&merged, true), Some(have)).map(|missing| missing.mutation)
+    difference(table, (&merged, true), have)
 }
 
 /// Whether range tombstones, in order, delete as strongly everything that one deletes.

@@ -326,8 +326,12 @@ fn apply(body: &[u8], caller: &Caller) -> Result<Reply, Malformed> {
     let mutations: Vec<Vec<u8>> = apply.mutations.iter().map(|bytes| bytes.to_vec()).collect();
     Ok(serve(apply.id, caller, async move |session: &Session| {
         let mutations: Vec<&[u8]> = mutations.iter().map(|bytes| &bytes[..]).collect();
-        session.side.write(&mutations).await?;
-        Ok(begin_answer())
+        let units = session.side.write(&mutations).await?;
+        let mut answer = begin_answer();
+        if session.marking.is_some() {
+            stdx::vint::put_unsigned(&mut answer, units);
+        }
+        Ok(answer)
     }))
 }
 

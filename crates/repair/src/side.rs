@@ -48,7 +48,7 @@ pub(crate) struct Side {
     /// Whether marked sstables are left out.
     pub(crate) reads_unrepaired: bool,
     /// Whether what is here already is not written again.
-    leaves_out_known: bool,
+    pub(crate) leaves_out_known: bool,
     baseline: Baseline,
     /// What this replica is about to get may be older than a deletion that comes meanwhile.
     _hold: PurgeHold,
@@ -372,8 +372,9 @@ impl Side {
         }
     }
 
-    /// Writes mutations of the range, as durably as what is acknowledged.
-    pub(crate) async fn write(&self, mutations: &[&[u8]]) -> Result<(), Trouble> {
+    /// Writes mutations of the range, as durably as what is acknowledged. In a repair that marks: how many units were not here.
+    pub(crate) async fn write(&self, mutations: &[&[u8]]) -> Result<u64, Trouble> {
+        let mut units = 0;
         let losses = self.shard.log.losses();
         for bytes in mutations {
             let mutation = Mutation::new(bytes).expect("it was packed or checked just now");
@@ -383,7 +384,10 @@ impl Side {
                 false => None,
             };
             let mutation = match &lacking {
-                Some(lacking) => Mutation::new(lacking).expect("it was packed just now"),
+                Some(lacking) => {
+                    units += lacking.units;
+                    Mutation::new(&lacking.mutation).expect("it was packed just now")
+                }
                 None if self.leaves_out_known => continue,
                 None => mutation,
             };
@@ -405,7 +409,8 @@ impl Side {
             }
             give_way().await;
         }
-        self.persist(losses).await
+        self.persist(losses).await?;
+        Ok(units)
     }
 
     /// Makes what was applied here so far durable, whatever acknowledgements ask for: once all replicas are known to have a deletion, they forget it.

@@ -279,7 +279,8 @@ fn what_was_sent_once_is_marked_by_the_next_repair_and_not_written_again() {
     let first = repair_at_last(&mut sea, 0, false);
     assert!(differed(&first) > 0);
     assert_eq!(sea.difference(), None);
-    repair_at_last(&mut sea, 1, false);
+    let again = repair_at_last(&mut sea, 1, false);
+    assert_eq!(differed(&again), 0, "what is in marked sstables is no difference");
     let is_empty = |local: support::Local| async move {
         let tablets = local.store().tablets();
         tablets.iter().all(|tablet| tablet.version().active.borrow().is_empty())

@@ -1,0 +1,121 @@
+"""A repair reads what was written since the last one, and marks it on all replicas."""
+
+import pytest
+from cassandra import ConsistencyLevel
+from cassandra.query import SimpleStatement
+
+from harness import Cluster, cql
+from harness.cluster import eventually
+from harness.node import run_ceto
+
+ROWS = 200
+
+
+@pytest.fixture(scope="module")
+def cluster(request):
+    """Three nodes that keep no hints, and repair nothing by themselves."""
+    options = ["--hinted-handoff-enabled", "false"]
+    cluster = Cluster(3, smp=2, runtime=request.config.getoption("--runtime"), options=options)
+    try:
+        yield cluster.form().known_to_clients()
+    finally:
+        cluster.remove()
+
+
+@pytest.fixture
+def session(cluster):
+    with cluster.driver(only=1) as driver:
+        yield driver.connect()
+
+
+def make(session, tablets="true"):
+    name = cql.unique("ks")
+    session.execute(
+        f"CREATE KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': 3}}"
+        f" AND tablets = {{'enabled': {tablets}}}"
+    )
+    session.execute(f"CREATE TABLE {name}.t (k int PRIMARY KEY, v int)")
+    return name
+
+
+def insert(session, keyspace, keys, level=ConsistencyLevel.ALL):
+    for k in keys:
+        session.execute(SimpleStatement(f"INSERT INTO {keyspace}.t (k, v) VALUES ({k}, {k})", consistency_level=level))
+
+
+def repaired(cluster, number, *words):
+    """What a repair of one table says of it."""
+    printed = cluster.node(number).nodetool("repair", *words).strip().splitlines()
+    assert len(printed) == 2, printed
+    names = ["ranges", "rows", "differing", "sent", "received", "skipped"]
+    return dict(zip(names, (int(word) for word in printed[1].split()[2:]), strict=True))
+
+
+def marks(cluster, keyspace):
+    """The marks in the sstables of all nodes, as the tool reads them from the files."""
+    found = []
+    for node in cluster:
+        for file in (node.workdir / "data" / keyspace).glob("t-*/*-Data.db"):
+            [line] = [line for line in run_ceto("sstable", "metadata", str(file)).splitlines() if line.startswith("Repaired at")]
+            found.append(int(line.split()[-1]))
+    return found
+
+
+def read(cluster, number, name):
+    """What the node counts of a metric on all its shards."""
+    return sum(value for key, value in cluster.node(number).metrics().items() if key.startswith(f"ceto_{name}"))
+
+
+def test_a_repair_reads_what_was_written_since_the_last_one(cluster, session):
+    keyspace = make(session)
+    insert(session, keyspace, range(ROWS))
+    first = repaired(cluster, 1, keyspace)
+    assert (first["rows"], first["differing"], first["skipped"]) == (ROWS, 0, 0)
+    found = marks(cluster, keyspace)
+    assert found and all(mark > 0 for mark in found), found
+
+    before = [read(cluster, number, "repair_read_bytes_total") for number in (1, 2, 3)]
+    second = repaired(cluster, 2, keyspace)
+    assert (second["rows"], second["differing"]) == (0, 0) and second["skipped"] > 0
+    assert [read(cluster, number, "repair_read_bytes_total") for number in (1, 2, 3)] == before, "somebody has read marked sstables"
+
+    insert(session, keyspace, range(ROWS, ROWS + 10))
+    third = repaired(cluster, 3, keyspace)
+    assert (third["rows"], third["differing"]) == (10, 0)
+
+    for words in (["-full"], ["--incremental-mode", "disabled"]):
+        every = repaired(cluster, 1, *words, keyspace)
+        assert (every["rows"], every["differing"], every["skipped"]) == (ROWS + 10, 0, 0), words
+    assert repaired(cluster, 1, "--incremental-mode=incremental", keyspace)["rows"] == 0
+    cluster.node(2).nodetool("cluster", "repair", "--incremental-mode", "full", keyspace)
+
+
+def test_what_a_replica_missed_is_found_among_what_is_not_marked(cluster, session):
+    keyspace = make(session)
+    insert(session, keyspace, range(ROWS))
+    repaired(cluster, 1, keyspace)
+    third = cluster.node(3)
+    third.kill9()
+    eventually("the others miss it", lambda: f"DN  {third.host}" in cluster.node(1).nodetool("status"))
+    insert(session, keyspace, range(ROWS, ROWS + 20), ConsistencyLevel.QUORUM)
+    third.start()
+    cluster.sees_itself_whole()
+    cluster.known_to_clients()
+    once = repaired(cluster, 3, keyspace)
+    assert once["differing"] == 20 and once["skipped"] > 0
+    with cluster.driver(only=3, consistency="ONE") as driver:
+        assert len(cql.rows(driver.connect(), f"SELECT k FROM {keyspace}.t")) == ROWS + 20
+    assert repaired(cluster, 2, keyspace)["differing"] == 0
+    last = repaired(cluster, 1, keyspace)
+    assert (last["rows"], last["differing"]) == (0, 0)
+
+
+def test_modes_that_cannot_be_are_refused(cluster, session):
+    ring, tablets = make(session, "false"), make(session)
+    insert(session, ring, range(10))
+    status, said = cluster.node(1).api(f"/ceto/repair?kn={ring}&incremental_mode=incremental", method="POST")
+    assert status >= 400 and "token ring" in str(said), said
+    assert repaired(cluster, 1, "-full", ring)["rows"] == 10
+    assert all(mark == 0 for mark in marks(cluster, ring))
+    status, said = cluster.node(1).api(f"/ceto/repair?kn={tablets}&incremental_mode=some", method="POST")
+    assert status == 400 and "incremental_mode" in str(said), said
