@@ -240,6 +240,7 @@ def test_replicas_are_repaired_as_the_page_says(form):
     cluster = form(3, "--hinted-handoff-enabled", "false")
     with cluster.driver(only=1) as driver, Page("repair") as page:
         page.tried_in("cluster/test_repair.py", {"ceto nodetool cluster repair [KEYSPACE [TABLE…]]": '"cluster", "repair"'})
+        page.tried_in("cluster/test_incremental_repair.py", {"ceto sstable metadata FILE": '"sstable", "metadata"'})
         session = driver.connect()
         third = cluster.node(3)
         name = table(session, 3)
@@ -267,6 +268,8 @@ def test_replicas_are_repaired_as_the_page_says(form):
         assert differing(*page.option("-dc NAME,…", {"NAME,…": "datacenter1"})) == 0
         page.nodetool(node, "repair")
         assert differing() == 0
+        assert differing(*page.option("-full")) == 0
+        assert differing(*page.option("--incremental-mode MODE", {"MODE": "disabled"})) == 0
         assert name in page.nodetool(node, "tasks list repair")
         page.nodetool(node, "tasks limits repair --throughput 64")
         with cluster.driver(only=3, consistency="ONE") as third_alone:
