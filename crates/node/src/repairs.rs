@@ -10,7 +10,7 @@ use replica::{RepairedRange, TokenRange};
 use rpc::Rpc;
 use schema::TableId;
 use tasks::Origin;
-use topology::{NodeNumber, Replica, ReplicaList, TabletMap};
+use topology::{Boundaries, NodeNumber, Replica, ReplicaList, TabletMap};
 use types::Token;
 
 /// How often a range is repaired again that something in passing got in the way of.
@@ -44,6 +44,7 @@ pub(crate) fn parts(
     is_meant: impl Fn(&Replica) -> bool,
 ) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
+    let is_ring = matches!(map.boundaries(), Boundaries::LastTokens(_));
     let is_ring_changing = view.topology.has_ring_change();
     for tablet in map.tablets() {
         let replicas = tablet.read_replicas();
@@ -82,8 +83,8 @@ pub(crate) fn parts(
             whole: is_whole.then(|| replicas.iter().copied().collect()),
         };
         match parts.last_mut() {
-            // Ranges of the token ring with the same owners are one.
-            Some(last) if last.continues_in(&part) => last.range.to = part.range.to,
+            // Ranges of the token ring with the same owners are one. Tablets are repaired one by one, so that each can be marked.
+            Some(last) if is_ring && last.continues_in(&part) => last.range.to = part.range.to,
             _ => parts.push(part),
         }
     }
