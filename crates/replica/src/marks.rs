@@ -41,7 +41,7 @@ impl fmt::Display for MarkError {
 
 impl std::error::Error for MarkError {}
 
-/// The sstables of a tablet that a repair marks if it succeeds. While it lives, compactions that begin by themselves leave them.
+/// The sstables of a tablet that a repair marks if it succeeds. While it lives, compactions that begin by themselves leave them; those after it begin with the next flush, or when it is marked.
 pub struct RepairSet {
     shard: Rc<Shard>,
     store: Rc<TableStore>,
@@ -61,7 +61,6 @@ impl Drop for RepairSet {
             .held
             .borrow_mut()
             .retain(|(number, _)| *number != self.number);
-        self.shard.compact_soon(&self.store, &self.tablet);
     }
 }
 
@@ -177,7 +176,16 @@ impl RepairSet {
     ///
     /// # Errors
     /// When something was lost meanwhile or the disk refuses. Some are marked then, and the record is that of before or none.
-    pub async fn mark(&self, record: RepairRecord) -> Result<usize, MarkError> {
+    pub async fn mark(self, record: RepairRecord) -> Result<usize, MarkError> {
+        let (shard, store, tablet) = (self.shard.clone(), self.store.clone(), self.tablet.clone());
+        let marked = self.mark_in_turn(record).await;
+        // What was held, and what is in another set now.
+        drop(self);
+        shard.compact_soon(&store, &tablet);
+        marked
+    }
+
+    async fn mark_in_turn(&self, record: RepairRecord) -> Result<usize, MarkError> {
         // Nobody links, checks or replaces the files meanwhile.
         let _turn = self.tablet.compaction_turn.acquire(1).await;
         let _moving = self.tablet.quarantine_turn.acquire(1).await;
