@@ -163,7 +163,10 @@ pub fn remove_record(dir: &Path, record: &RepairRecord) -> Result<(), Error> {
     io::sync_dir(dir)
 }
 
-fn ranges(dir: &Path) -> Result<Vec<(String, (Token, Token))>, Error> {
+/// Names of records, and their ranges.
+type Ranges = Vec<(String, (Token, Token))>;
+
+fn ranges(dir: &Path) -> Result<Ranges, Error> {
     let names = io::list_names(dir)?.into_iter();
     Ok(names
         .filter_map(|name| range_of(&name).map(|range| (name, range)))
