@@ -104,7 +104,11 @@ fn halves_of_a_marked_sstable_are_marked() {
         assert_eq!(marks(shard), [7, 7]);
         for range in [LOW, HIGH] {
             let found = shard.repair_record(&store(shard), range).await.expect("the disk works");
-            assert_eq!(found.map(|record| record.at), Some(7), "the record of the whole covers its halves");
+            assert_eq!(
+                found.map(|record| record.at),
+                Some(7),
+                "the record of the whole covers its halves"
+            );
         }
     });
 }
