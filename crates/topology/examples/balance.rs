@@ -82,6 +82,7 @@ fn measure(nodes: u16, table_count: usize, tablets: u32) -> Result<(), Box<dyn E
             load: &rates,
             tablet_count_min: 0,
             may_resize: true,
+            conversion: None,
         })
         .collect();
     let mut inputs: Vec<NodeInput> = topology.numbered_nodes().map(|(number, _)| holder(number)).collect();

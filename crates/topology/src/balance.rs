@@ -9,7 +9,7 @@
 //! 1. copies on lost nodes are rebuilt elsewhere ([`Step::Replace`]);
 //! 2. tables get the copies that their replication wants ([`Step::Add`], [`Step::Remove`]), one per tablet and plan;
 //! 3. draining nodes give their copies away ([`Step::Move`]);
-//! 4. copies that share a rack without need are spread;
+//! 4. copies that share a rack without need are spread; then tables in conversion move ([`Conversion`]);
 //! 5. nodes, then shards, get their fair share of bytes, then of load;
 //! 6. tables are split or merged ([`Step::Resize`]).
 //!
@@ -23,6 +23,7 @@
 //! anything one pass over the tablets of the first. docs/dev/balancing.md has the figures.
 
 mod cluster;
+mod convert;
 mod copies;
 mod goal;
 mod level;
@@ -35,7 +36,7 @@ mod unmet;
 
 use crate::node::{NodeNumber, Topology};
 use crate::replication::Replication;
-use crate::tablet_map::{Replica, TabletId, TabletMap};
+use crate::tablet_map::{Replica, ReplicaList, TabletId, TabletMap};
 use planner::Planner;
 pub use unmet::{Unmet, UnmetReason};
 
@@ -54,6 +55,19 @@ pub struct TableInput<'a> {
     pub tablet_count_min: u32,
     /// Whether the table may be split or merged: its figures are those of its tablets as they are, and all nodes know how.
     pub may_resize: bool,
+    /// The table goes from the token ring to tablets, or back.
+    pub conversion: Option<Conversion<'a>>,
+}
+
+/// Where a table's tablets go that are pieces: cut at arbitrary tokens.
+#[derive(Clone, Copy, Debug)]
+pub enum Conversion<'a> {
+    /// Those of each group come to have the same replicas; see [`TabletMap::aligned`].
+    Align,
+    /// To where this map of the token ring has their tokens, or will have them when its transitions have ended.
+    ToRing(&'a TabletMap),
+    /// Nowhere: nothing begins to move, because the map is about to be cut.
+    Rest,
 }
 
 /// What a node may hold.
@@ -189,6 +203,17 @@ pub enum Step {
     Resize { table: usize, tablet_count: u32 },
 }
 
+/// A piece of a table in conversion gets other replicas, all at once: others on the same nodes are on other shards of them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Relocation {
+    /// The table, by its place in the slice of tables.
+    pub table: usize,
+    /// The piece.
+    pub tablet: TabletId,
+    /// Its replicas afterwards.
+    pub next: ReplicaList,
+}
+
 /// The largest relative distance from the fair share; 0.05 is 5 % too much or too little.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 pub struct Deviation {
@@ -205,6 +230,8 @@ pub struct Deviation {
 pub struct Plan {
     /// In order of importance. Each tablet has one at most.
     pub steps: Vec<Step>,
+    /// The moves of tables in conversion. A tablet has one of these or a step.
+    pub relocations: Vec<Relocation>,
     /// The tables that should have another number of tablets, and that number. One without a step waits for moves.
     pub wanted: Vec<(usize, u32)>,
     /// What is wanted and cannot be done, with the number of tablets.
@@ -237,8 +264,10 @@ pub fn plan(
     planner.set_shares();
     let (bytes_before, load_before) = planner.deviations();
     planner.copies(&work);
+    planner.pin_conversions();
+    planner.convert();
     let resizes = planner.choose_resizes();
-    let is_settled = planner.steps.is_empty() && planner.deferred == 0 && !work.has_unfinished;
+    let is_settled = planner.steps.is_empty() && planner.relocations.is_empty() && planner.deferred == 0 && !work.has_unfinished;
     if is_settled {
         planner.scale_shares();
         planner.level_nodes();
@@ -250,6 +279,7 @@ pub fn plan(
     Plan {
         wanted: resizes.iter().map(|resize| planner.wanted(*resize)).collect(),
         steps: planner.steps,
+        relocations: planner.relocations,
         unmet: planner.unmet.into_list(),
         deferred: planner.deferred,
         copied_bytes: planner.copied_bytes,

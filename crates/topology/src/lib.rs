@@ -6,7 +6,8 @@
 //!
 //! - [`Topology`]: the nodes of the cluster; changed by [`TopologyCommand`]s, in the order of the metadata's Raft group.
 //! - [`TabletMap`]: token → replicas, for keyspaces with tablets and (computed by [`ring_map`]) for those on the token ring.
-//! - [`MoveStep`], [`fills`]: how a tablet gets other replicas. [`TabletMap::resized`]: how a table gets another number of tablets.
+//! - [`MoveStep`], [`fills`]: how a tablet gets other replicas. [`TabletMap::resized`]: how a table gets another number of tablets; [`TabletMap::cut`]: how it leaves the token ring and
+//!   comes back.
 //! - [`Replication`], [`place_tablets`], [`ring_map`]: from a keyspace's options to a map.
 //! - [`Locality`], [`Factors`], [`Requirement`], [`Acks`], [`ReadTargets`], [`WriteTargets`]: what a coordinator asks on each
 //!   request. They are precomputed per topology version; nothing of it allocates per request in usual clusters.
@@ -20,6 +21,7 @@ mod clock;
 mod codec;
 mod command;
 mod consistency;
+mod convert;
 mod disk;
 mod failure_detector;
 #[doc(hidden)]
@@ -37,11 +39,14 @@ mod tablet_map;
 mod targets;
 
 pub use admission::{Admission, CLOCK_OFFSET_MAX, JoinFacts, JoinRequest, Refusal, Replaced, admit};
-pub use balance::{Deviation, Limits, NodeInput, Options, Plan, Role, Step, TableInput, Unmet, UnmetReason, plan};
+pub use balance::{
+    Conversion, Deviation, Limits, NodeInput, Options, Plan, Relocation, Role, Step, TableInput, Unmet, UnmetReason, plan,
+};
 pub use clock::{ClockDoubt, ClockJudge, ClockLimits, ClockSample, ClockState, ClockVerdict};
 pub use codec::DecodeError;
 pub use command::{CommandError, TopologyCommand};
 pub use consistency::{Acks, Consistency, Counts, Factors, ReplicaCounts, Requirement, Unavailable};
+pub use convert::REPLICATION_KINDS;
 pub use disk::{DiskLevel, DiskLimits, RECOVERY, Utilization};
 pub use failure_detector::{FailureDetector, FailureDetectorConfig, Message, Output, Status};
 pub use movement::{Fill, MoveStep, PARALLEL_COPIES, TABLET_MOVES, TooFewSources, fills, targets};
@@ -50,7 +55,7 @@ pub use node::{
     TOKENS_PER_NODE_MAX, Topology,
 };
 pub use place::{
-    Load, check_racks, even_tablet_count, first_tablets, initial_tablet_count, place_tablets, place_tablets_beside,
+    Load, check_racks, even_tablet_count, first_tablet_count, first_tablets, initial_tablet_count, place_tablets, place_tablets_beside,
 };
 pub use record::TOPOLOGY_OPERATIONS;
 pub use replication::{Copies, PlacementError, Replication, ReplicationError};

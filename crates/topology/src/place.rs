@@ -111,16 +111,27 @@ pub fn first_tablets(
     initial: Option<u32>,
     load: &Load,
 ) -> Result<TabletMap, PlacementError> {
-    let possible = possible(topology, replication);
-    let count = match initial {
+    let count = first_tablet_count(topology, replication, initial)?;
+    place_tablets_beside(topology, &possible(topology, replication), count, load)
+}
+
+/// How many tablets [`first_tablets`] gives a table.
+///
+/// # Errors
+/// As [`first_tablets`].
+pub fn first_tablet_count(
+    topology: &Topology,
+    replication: &Replication,
+    initial: Option<u32>,
+) -> Result<u32, PlacementError> {
+    match initial {
         Some(wanted) => wanted
             .max(1)
             .checked_next_power_of_two()
             .filter(|count| *count <= TABLETS_MAX)
-            .ok_or(PlacementError::TabletCount(wanted))?,
-        None => even_tablet_count(topology, &possible)?,
-    };
-    place_tablets_beside(topology, &possible, count, load)
+            .ok_or(PlacementError::TabletCount(wanted)),
+        None => even_tablet_count(topology, &possible(topology, replication)),
+    }
 }
 
 /// The replication as far as there are nodes for it.

@@ -97,6 +97,7 @@ impl TabletMap {
     }
 }
 
-fn have_same_replicas(one: &Tablet<'_>, other: &Tablet<'_>) -> bool {
+/// Whether two tablets have the same replicas, shards included, in whatever order.
+pub(crate) fn have_same_replicas(one: &Tablet<'_>, other: &Tablet<'_>) -> bool {
     one.replicas.len() == other.replicas.len() && one.replicas.iter().all(|replica| other.replicas.contains(replica))
 }

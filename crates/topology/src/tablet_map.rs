@@ -73,6 +73,31 @@ impl Boundaries {
         }
     }
 
+    /// The last token of a tablet that is there.
+    pub(crate) fn last_token(&self, id: u32) -> Token {
+        match self {
+            Self::PowerOfTwo(log2) => {
+                let next = u128::from(id + 1) << (64 - u32::from(*log2));
+                let last = u64::try_from(next - 1).expect("within the ring");
+                Token((last ^ (1 << 63)).cast_signed())
+            }
+            Self::LastTokens(tokens) => tokens[id as usize],
+        }
+    }
+
+    /// The last tokens of all tablets, in order.
+    pub(crate) fn last_tokens(&self) -> impl Iterator<Item = Token> {
+        (0..self.tablet_count()).map(|id| self.last_token(id))
+    }
+
+    /// Whether a tablet ends with this token.
+    pub(crate) fn has_end(&self, last: Token) -> bool {
+        match self {
+            Self::PowerOfTwo(log2) => self.last_token(equal_part(last, *log2).0) == last,
+            Self::LastTokens(tokens) => tokens.binary_search(&last).is_ok(),
+        }
+    }
+
     fn check(&self) -> Result<(), MapError> {
         match self {
             Self::PowerOfTwo(log2) if *log2 <= LOG2_MAX => Ok(()),
@@ -87,6 +112,15 @@ impl Boundaries {
             _ => Err(MapError::Boundaries),
         }
     }
+}
+
+/// The tablet of a token among 2^log2 tablets of equal size.
+#[inline]
+pub(crate) fn equal_part(token: Token, log2: u8) -> TabletId {
+    let place = token.0.cast_unsigned() ^ (1 << 63);
+    // Two shifts: one by 64 bits is none.
+    let id = (place >> 1) >> (63 - u32::from(log2));
+    TabletId(u32::try_from(id).expect("no more bits than a map has tablets"))
 }
 
 /// A step of a tablet's move from its replicas to others.
@@ -305,12 +339,7 @@ impl TabletMap {
     #[must_use]
     pub fn tablet_id(&self, token: Token) -> TabletId {
         match &self.boundaries {
-            Boundaries::PowerOfTwo(log2) => {
-                let place = token.0.cast_unsigned() ^ (1 << 63);
-                // Two shifts: one by 64 bits is none.
-                let id = (place >> 1) >> (63 - u32::from(*log2));
-                TabletId(u32::try_from(id).expect("no more bits than a map has tablets"))
-            }
+            Boundaries::PowerOfTwo(log2) => equal_part(token, *log2),
             Boundaries::LastTokens(tokens) => {
                 let at = tokens.partition_point(|last| *last < token);
                 TabletId(u32::try_from(at).expect("at most TABLETS_MAX"))
@@ -368,14 +397,7 @@ impl TabletMap {
     }
 
     fn last_token(&self, id: u32) -> Token {
-        match &self.boundaries {
-            Boundaries::PowerOfTwo(log2) => {
-                let next = u128::from(id + 1) << (64 - u32::from(*log2));
-                let last = u64::try_from(next - 1).expect("within the ring");
-                Token((last ^ (1 << 63)).cast_signed())
-            }
-            Boundaries::LastTokens(tokens) => tokens[id as usize],
-        }
+        self.boundaries.last_token(id)
     }
 
     /// The map on nodes that have fewer shards than when it was made: what stood on a shard that a node has no more stands on those that it

@@ -378,6 +378,7 @@ fn check_balance(seen: &Seen, all: &BTreeMap<Place, Seen>) -> Result<(), String>
             sizes,
             load: &[],
             may_resize: false,
+            conversion: None,
             tablet_count_min: table.map.tablet_count(),
         })
         .collect();

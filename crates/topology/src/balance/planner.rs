@@ -8,7 +8,7 @@ use super::cluster::Cluster;
 use super::goal::Goal;
 use super::survey::{BASE_BYTES, Tablets};
 use super::unmet::UnmetCounts;
-use super::{Deviation, Limits, NodeInput, Options, Step, TableInput};
+use super::{Deviation, Limits, NodeInput, Options, Relocation, Step, TableInput};
 use crate::node::Topology;
 use crate::replication::Replication;
 use crate::tablet_map::Replica;
@@ -21,6 +21,7 @@ pub(super) struct Planner<'a> {
     /// The goal of each table.
     pub(super) goal_of: Vec<usize>,
     pub(super) steps: Vec<Step>,
+    pub(super) relocations: Vec<Relocation>,
     pub(super) unmet: UnmetCounts,
     pub(super) deferred: u64,
     pub(super) copied_bytes: u64,
@@ -63,6 +64,7 @@ impl<'a> Planner<'a> {
             goals,
             goal_of,
             steps: Vec::new(),
+            relocations: Vec::new(),
             unmet: UnmetCounts::default(),
             deferred: 0,
             copied_bytes: 0,

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::goal::{Goal, Pool, stays};
 use super::planner::Planner;
-use super::{Role, TableInput};
+use super::{Conversion, Role, TableInput};
 use crate::tablet_map::{Boundaries, Replica, Selector, Stage, TabletId};
 
 /// What a tablet weighs besides its bytes, so that empty tablets are distributed too: they are about to grow.
@@ -36,7 +36,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.lost.is_empty() && self.replication.is_empty() && self.drain.is_empty() && self.spread.is_empty()
     }
 }
@@ -141,6 +141,11 @@ impl<'a> Tablets<'a> {
         !self.is_touched(tablet) && !self.pinned[self.table(tablet)]
     }
 
+    /// Whether the copies of a table's tablets are chosen without regard to what its replication says: the token ring says it.
+    pub(super) fn has_own_goal(&self, table: usize) -> bool {
+        matches!(self.tables[table].conversion, Some(Conversion::ToRing(_) | Conversion::Rest))
+    }
+
     pub(super) fn is_resizable(&self, table: usize) -> bool {
         matches!(self.tables[table].map.boundaries(), Boundaries::PowerOfTwo(_))
     }
@@ -159,6 +164,9 @@ impl Planner<'_> {
                 self.count_transition(tablet, transition.stage);
             }
             self.count_tablet(tablet);
+            if self.tablets.has_own_goal(table) {
+                continue;
+            }
             if moving.is_none() {
                 self.sort_into(tablet, &mut work);
             } else if !work.has_unfinished {
@@ -229,7 +237,7 @@ impl Planner<'_> {
     }
 
     /// Finds what a tablet lacks most.
-    fn sort_into(&self, tablet: u32, work: &mut Work) {
+    pub(super) fn sort_into(&self, tablet: u32, work: &mut Work) {
         let Some(goal) = self.goal(tablet) else { return };
         let replicas = self.tablets.replicas(tablet);
         let (mut lost, mut drains, mut idle) = (false, false, false);

@@ -58,6 +58,7 @@ impl World {
                 load: &table.load,
                 tablet_count_min: table.tablet_count_min,
                 may_resize: table.may_resize,
+                conversion: None,
             })
             .collect();
         let made = plan(&self.topology, &self.nodes, &inputs, &self.limits, &self.options);
