@@ -10,6 +10,7 @@
 use crate::balance_report::TableBalance;
 use crate::command::Command;
 use crate::config::Splits;
+use crate::convert::Conversion;
 use crate::error::ChangeError;
 use crate::metadata::Metadata;
 use crate::planning::{Planned, Situation};
@@ -112,7 +113,8 @@ impl Cluster {
         let is_settled = |(index, nodes, at, life): &(u64, BTreeSet<HostId>, Instant, Duration)| {
             *index == metadata.index && *nodes == live && at.elapsed() < *life
         };
-        if metadata.tablets.is_empty() || past.settled.as_ref().is_some_and(is_settled) {
+        let has_nothing = metadata.tablets.is_empty() && !metadata.has_conversions();
+        if has_nothing || past.settled.as_ref().is_some_and(is_settled) {
             return Outcome::Settled;
         }
         let survey = self.fresh_survey(&metadata, &live, past).await;
@@ -159,12 +161,12 @@ impl Cluster {
     async fn propose_all(&self, metadata: &Metadata, commands: Vec<Command>) -> Outcome {
         let mut outcome = Outcome::Failed;
         for command in commands {
-            let resized = resized(metadata, &command);
+            let told = resized(metadata, &command).or_else(|| converted(metadata, &command));
             match self.propose(command.clone()).await {
                 Ok(_) => {
                     outcome = Outcome::Changed;
                     self.balance_report.borrow_mut().done.count(metadata, &command);
-                    if let Some(what) = resized {
+                    if let Some(what) = told {
                         log::info!("{what}");
                     }
                 }
@@ -281,6 +283,22 @@ fn resized(metadata: &Metadata, command: &Command) -> Option<String> {
     Some(format!(
         "table {name} has {tablet_count} tablets now, before it had {before}"
     ))
+}
+
+/// What a step from the token ring to tablets, or back, changes, in words.
+fn converted(metadata: &Metadata, command: &Command) -> Option<String> {
+    let Command::Convert { table, step } = command else {
+        return None;
+    };
+    let name = metadata.table_name(*table);
+    Some(match step {
+        Conversion::Begin { tablet_count } => {
+            format!("table {name} leaves the token ring and is to have {tablet_count} tablets")
+        }
+        Conversion::Align { .. } => format!("table {name} has left the token ring"),
+        Conversion::Cut { .. } => format!("tablets of table {name} move to where the token ring has them"),
+        Conversion::End { .. } => format!("table {name} is on the token ring"),
+    })
 }
 
 /// What became of a plan.

@@ -1,6 +1,7 @@
 //! What changes the metadata, and its bytes in the log.
 
 use crate::bytes::{Decoder, Encoder, Form, Malformed};
+use crate::convert::Conversion;
 use crate::features::{PARALLEL_COPIES, SHARD_MOVES};
 use crate::record::CommandRecord;
 use crate::ring::RingStep;
@@ -92,6 +93,13 @@ pub enum Command {
         from_version: u64,
         /// How many tablets it has then.
         tablet_count: u32,
+    },
+    /// A table goes a step from the token ring to tablets, or back.
+    Convert {
+        /// The table.
+        table: TableId,
+        /// The step.
+        step: Conversion,
     },
     /// A table has no tablets any more. Those of a table that is dropped vanish with it.
     RemoveTablets {

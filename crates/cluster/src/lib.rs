@@ -23,6 +23,7 @@ mod bytes;
 mod claims;
 mod command;
 mod config;
+mod convert;
 mod drain;
 mod error;
 mod excluding;
@@ -68,10 +69,11 @@ pub use config::{
     TabletBytes, TabletReport, VOTE_AFTER,
 };
 pub use consensus::Epoch;
+pub use convert::Conversion;
 pub use error::{ChangeError, ClusterError, LoadError};
 pub use features::{
     DISK_LEVELS, EXCLUDE_TOGETHER, FEATURES, INCREMENTAL_REPAIR, METADATA_HISTORY, NODE_HEALTH, ORDERLY_START,
-    ORDERLY_STOP, PARALLEL_COPIES, PER_PARTITION_RATE_LIMIT, SHARD_MOVES, TABLET_MOVES, TABLET_RESIZES,
+    ORDERLY_STOP, PARALLEL_COPIES, PER_PARTITION_RATE_LIMIT, REPLICATION_KINDS, SHARD_MOVES, TABLET_MOVES, TABLET_RESIZES,
     TOPOLOGY_OPERATIONS, UNWRITTEN_PROMISES,
 };
 pub use file::{Written, load};

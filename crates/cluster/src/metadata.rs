@@ -207,6 +207,7 @@ impl Metadata {
                 from_version,
                 tablet_count,
             } => next.resize(index, *table, (*from_version, *tablet_count))?,
+            Command::Convert { table, step } => next.convert(index, *table, *step)?,
             Command::Balance { is_balanced } => next.is_balanced = *is_balanced,
             Command::RemoveTablets { table } => {
                 if next.tablets.remove(table).is_none() {

@@ -1,12 +1,14 @@
 //! What goes on with the members and their data, told from the metadata alone: any node can say it, and says the same.
 //!
-//! An *operation* is what an operator began and the cluster goes on with: a node joins, leaves, is removed or replaced, a keyspace gets another replication. What is left of it is counted
+//! An *operation* is what an operator began and the cluster goes on with: a node joins, leaves, is removed or replaced, a keyspace gets another replication, or goes from the token ring to
+//! tablets or back. What is left of it is counted
 //! in *parts*: tablets that stand on a node that goes, ranges of the token ring that a next owner has not copied, tablets with another number of copies than they are to have. Moves that only
 //! make nodes even are one operation more.
 //!
 //! Operations go on together as far as they can. The token ring changes once at a time: what comes while its next owners are read waits, and says for what.
 
 use crate::command::Command;
+use crate::convert::{Left as ConversionLeft, WantedKind};
 use crate::error::ChangeError;
 use crate::metadata::Metadata;
 use crate::ring::parsed_replication;
@@ -91,8 +93,10 @@ impl Metadata {
                 NodeState::Normal | NodeState::Leaving => {}
             }
         }
-        all.extend(self.replications(&copies, ring_waits.as_deref()));
-        let moving = self.moving().filter(|(_, tablet)| self.is_for_balance(tablet)).count() as u64;
+        all.extend(self.replications(&copies, (live, ring_waits.as_deref())));
+        let converted = self.tables_in_conversion();
+        let of_others = self.moving().filter(|(table, _)| !converted.contains(table));
+        let moving = of_others.filter(|(_, tablet)| self.is_for_balance(tablet)).count() as u64;
         if moving > 0 {
             all.push(Operation {
                 kind: OperationKind::Balance,
@@ -264,7 +268,11 @@ impl Metadata {
         }
     }
 
-    fn replications(&self, copies: &RingCopies, ring_waits: Option<&str>) -> Vec<Operation> {
+    fn replications(
+        &self,
+        copies: &RingCopies,
+        (live, ring_waits): (&BTreeSet<HostId>, Option<&str>),
+    ) -> Vec<Operation> {
         let mut all = Vec::new();
         for keyspace in self.schema.keyspaces.values() {
             let tablets = self.tablets_with_other_copies(keyspace);
@@ -274,6 +282,11 @@ impl Metadata {
             } else {
                 0
             };
+            let conversion = self.conversion_left(keyspace);
+            if conversion != ConversionLeft::default() {
+                all.push(self.conversion(keyspace, conversion, tablets + ranges, (live, ring_waits)));
+                continue;
+            }
             if tablets == 0 && former.is_none() {
                 continue;
             }
@@ -297,6 +310,57 @@ impl Metadata {
             });
         }
         all
+    }
+
+    /// Tables of a keyspace go from the token ring to tablets, or back; besides, their replication may change.
+    fn conversion(
+        &self,
+        keyspace: &schema::Keyspace,
+        left: ConversionLeft,
+        copies: u64,
+        (live, ring_waits): (&BTreeSet<HostId>, Option<&str>),
+    ) -> Operation {
+        let (from, to) = match WantedKind::of(keyspace) {
+            WantedKind::Ring => ("tablets", "the token ring"),
+            WantedKind::Tablets | WantedKind::Any => ("the token ring", "tablets"),
+        };
+        let waits_for_ring = || {
+            let waits = self.ring.as_ref().map(|_| {
+                "the token ring goes to other owners at the moment: tables leave it, and come back to it, when it is at rest"
+                    .to_owned()
+            });
+            ring_waits.map(str::to_owned).or(waits)
+        };
+        let waits_for_node = || {
+            let mut maps = keyspace.tables.values().filter_map(|table| self.tablets.get(&table.id));
+            let number = maps.find_map(|map| {
+                let mut replicas = map.tablets().flat_map(|tablet| tablet.replicas);
+                let is_down = |number: NodeNumber| {
+                    let node = self.topology.numbered(number)?;
+                    (!live.contains(&node.host_id) && !self.topology.is_lost(node)).then_some(node.host_id)
+                };
+                replicas.find_map(|replica| is_down(replica.node))
+            });
+            number.map(|host| {
+                format!(
+                    "node {} is down, and tablets with a copy on it wait: start it, or say that it is gone for ever (nodetool excludenode {host})",
+                    self.name_of(host)
+                )
+            })
+        };
+        Operation {
+            kind: OperationKind::Replication,
+            host: None,
+            keyspace: Some(keyspace.name.clone()),
+            stage: format!(
+                "tables go from {from} to {to}: {} wait, {} are on their way, of which {} tablets are not in their place yet",
+                left.waiting, left.begun, left.tablets
+            ),
+            left: left.waiting + left.begun + left.tablets + copies,
+            waits: waits_for_ring().or_else(waits_for_node),
+            // ALTER KEYSPACE names another goal at any time.
+            is_abortable: false,
+        }
     }
 
     /// How many tablets of a keyspace have another number of copies than it wants and the nodes allow.

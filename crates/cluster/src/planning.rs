@@ -64,6 +64,7 @@ impl Metadata {
             matches!(role, Some(Role::Drains | Role::Lost))
         };
         let (ids, replications) = self.tables_with_replication();
+        let conversions = self.conversions();
         let may_resize = self.is_balanced && self.topology.enabled_features().contains(TABLET_RESIZES);
         let tables: Vec<TableInput<'_>> = ids
             .iter()
@@ -78,6 +79,7 @@ impl Metadata {
                     load: figures.map_or(&[][..], |figures| &figures.load),
                     tablet_count_min: self.tablet_count_min(*table),
                     may_resize: may_resize && figures.is_some_and(Figures::are_complete),
+                    conversion: conversions.goal(*table),
                 }
             })
             .collect();
@@ -133,8 +135,13 @@ impl Metadata {
             };
             steps.begin(self, ids[table], tablet, from, to);
         }
+        for moved in &plan.relocations {
+            steps.relocate(self, ids[moved.table], moved.tablet, &moved.next);
+        }
+        let mut commands = conversions.commands;
+        commands.extend(steps.commands(self));
         let mut planned = Planned {
-            commands: steps.commands(self),
+            commands,
             unmet: BTreeMap::new(),
             lacks: Vec::new(),
             wanted: plan.wanted.iter().map(|(table, count)| (ids[*table], *count)).collect(),
@@ -291,6 +298,27 @@ impl Steps {
             replicas: now.replicas.iter().copied().collect(),
             next,
         });
+    }
+
+    /// A piece gets other replicas, or is on other shards of the same nodes.
+    fn relocate(&mut self, metadata: &Metadata, table: TableId, tablet: TabletId, next: &ReplicaList) {
+        let Some(now) = metadata.tablets.get(&table).and_then(|map| map.tablet(tablet)) else {
+            return;
+        };
+        let is_here = |replica: &Replica| now.replicas.iter().any(|here| here.node == replica.node);
+        if next.len() == now.replicas.len() && next.iter().all(is_here) {
+            self.between_shards.entry(table).or_default().push(TabletEdit {
+                tablet,
+                replicas: next.clone(),
+                transition: None,
+            });
+        } else {
+            self.between_nodes.entry(table).or_default().push(MoveStep::Begin {
+                tablet,
+                replicas: now.replicas.iter().copied().collect(),
+                next: next.clone(),
+            });
+        }
     }
 
     fn move_between_shards(&mut self, metadata: &Metadata, table: TableId, tablet: TabletId, to: Replica) {

@@ -4,6 +4,7 @@
 //! those that kinds of commands had before they were records.
 
 use crate::command::{Command, SchemaChange, TableMoves, TabletsChange};
+use crate::convert::Conversion;
 use crate::features::{EXCLUDE_TOGETHER, METADATA_HISTORY};
 use crate::history::History;
 use crate::metadata::{Metadata, Rejected, Run};
@@ -14,7 +15,7 @@ use schema::record::{ChangeRecord, SchemaRecord, uuid};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use topology::record::{TopologyCommandRecord, TopologyRecord};
-use topology::{HostId, MoveStep, NodeNumber, Stage, TABLET_MOVES, TABLET_RESIZES, TabletChange, TabletMap};
+use topology::{HostId, MoveStep, NodeNumber, REPLICATION_KINDS, Stage, TABLET_MOVES, TABLET_RESIZES, TabletChange, TabletMap};
 
 /// A table and bytes about it.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -102,6 +103,23 @@ pub(crate) struct ResizeRecord {
     tablet_count: u32,
 }
 
+/// A step of a table's conversion: one of the last four.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ConvertRecord {
+    #[prost(bytes = "vec", tag = "1")]
+    table: Vec<u8>,
+    /// The number of tablets of equal size.
+    #[prost(uint32, optional, tag = "2")]
+    begin: Option<u32>,
+    /// The version of the map, here and below.
+    #[prost(uint64, optional, tag = "3")]
+    align: Option<u64>,
+    #[prost(uint64, optional, tag = "4")]
+    cut: Option<u64>,
+    #[prost(uint64, optional, tag = "5")]
+    end: Option<u64>,
+}
+
 /// A step of the token ring: one of the last three.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct RingStepRecord {
@@ -182,6 +200,8 @@ pub(crate) struct CommandRecord {
     resize: Option<ResizeRecord>,
     #[prost(message, optional, tag = "15")]
     exclude: Option<NodesRecord>,
+    #[prost(message, optional, tag = "16")]
+    convert: Option<ConvertRecord>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -290,6 +310,16 @@ static RESIZE: Message = Message::new(
         Field::new(3, "tablet_count", Of::U32),
     ],
 );
+static CONVERT: Message = Message::new(
+    "convert",
+    &[
+        Field::new(1, "table", Of::Bytes),
+        Field::new(2, "begin", Of::U32),
+        Field::new(3, "align", Of::U64),
+        Field::new(4, "cut", Of::U64),
+        Field::new(5, "end", Of::U64),
+    ],
+);
 static RING_STEP: Message = Message::new(
     "ring step",
     &[
@@ -339,6 +369,7 @@ static COMMAND: Message = Message::new(
         Field::new(13, "ring", Of::Record(&RING_STEP)).since(RING_MOVES),
         Field::new(14, "resize", Of::Record(&RESIZE)).since(TABLET_RESIZES),
         Field::new(15, "exclude", Of::Record(&NODES)).since(EXCLUDE_TOGETHER),
+        Field::new(16, "convert", Of::Record(&CONVERT)).since(REPLICATION_KINDS),
     ],
 );
 static REJECTED: Message = Message::new(
@@ -465,6 +496,7 @@ impl CommandRecord {
                     tablet_count: *tablet_count,
                 });
             }
+            Command::Convert { table, step } => record.convert = Some(ConvertRecord::of(*table, *step)),
             Command::Moves(tables) => {
                 let table = |moves: &TableMoves| TabletsRecord {
                     table: table_bytes(moves.table),
@@ -558,6 +590,9 @@ impl CommandRecord {
                 tablet_count: record.tablet_count,
             });
         }
+        if let Some(record) = self.convert {
+            kinds.push(record.command()?);
+        }
         if let Some(record) = self.moves {
             let moves = record.tables.iter().map(|record| {
                 let steps = MoveStep::decode(&record.tablets);
@@ -569,6 +604,34 @@ impl CommandRecord {
             kinds.push(Command::Moves(moves.collect::<Result<_, RecordError>>()?));
         }
         Ok(kinds)
+    }
+}
+
+impl ConvertRecord {
+    fn of(table: TableId, step: Conversion) -> Self {
+        let mut record = Self {
+            table: table_bytes(table),
+            ..Self::default()
+        };
+        match step {
+            Conversion::Begin { tablet_count } => record.begin = Some(tablet_count),
+            Conversion::Align { from_version } => record.align = Some(from_version),
+            Conversion::Cut { from_version } => record.cut = Some(from_version),
+            Conversion::End { from_version } => record.end = Some(from_version),
+        }
+        record
+    }
+
+    fn command(self) -> Result<Command, RecordError> {
+        let table = table(&self.table, "convert, table")?;
+        let step = match (self.begin, self.align, self.cut, self.end) {
+            (Some(tablet_count), None, None, None) => Conversion::Begin { tablet_count },
+            (None, Some(from_version), None, None) => Conversion::Align { from_version },
+            (None, None, Some(from_version), None) => Conversion::Cut { from_version },
+            (None, None, None, Some(from_version)) => Conversion::End { from_version },
+            _ => return Err(RecordError::damaged("convert", "it does not have exactly one step")),
+        };
+        Ok(Command::Convert { table, step })
     }
 }
 

@@ -3,7 +3,7 @@
 //! `testdata/records.txt` has them. A line may be added, for a field with a feature of its own; none may change or go.
 //! `CETO_REWRITE=1 cargo test -p cluster --test records` writes the file.
 
-use cluster::{Command, METADATA_HISTORY, Metadata, RingState, RingStep, SchemaChange, TabletsChange};
+use cluster::{Command, Conversion, METADATA_HISTORY, Metadata, RingState, RingStep, SchemaChange, TabletsChange};
 use record::Known;
 use schema::{Keyspace, Schema, TableId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -144,6 +144,13 @@ fn commands() -> Vec<Command> {
             tablet_count: 64,
         },
     ];
+    let steps = [
+        Conversion::Begin { tablet_count: 64 },
+        Conversion::Align { from_version: 300 },
+        Conversion::Cut { from_version: 301 },
+        Conversion::End { from_version: 302 },
+    ];
+    commands.extend(steps.map(|step| Command::Convert { table: TABLE, step }));
     let ring = [
         RingStep::Advance {
             stage: topology::Stage::WriteBothReadNew,

@@ -371,6 +371,15 @@ impl Sea {
         self.change_schema(next, BTreeMap::new());
     }
 
+    /// Has a keyspace want tablets for its tables, or the token ring.
+    pub fn set_tablets(&mut self, keyspace: &str, is_enabled: bool) {
+        let mut next = (*self.cluster(0).metadata().schema).clone();
+        let changed = next.keyspaces.get_mut(keyspace).expect("it is there");
+        Arc::make_mut(changed).tablets = Some(BTreeMap::from([("enabled".to_owned(), is_enabled.to_string())]));
+        next.version = Uuid::from_u128(next.version.as_u128() + 1);
+        self.change_schema(next, BTreeMap::new());
+    }
+
     fn change_schema(&mut self, next: Schema, tablets: BTreeMap<TableId, Arc<TabletMap>>) {
         let metadata = self.cluster(0).metadata();
         let change = SchemaChange {
