@@ -10,7 +10,7 @@
 use crate::balance_report::TableBalance;
 use crate::command::Command;
 use crate::config::Splits;
-use crate::convert::Conversion;
+use crate::convert::{Conversion, RING_CUT};
 use crate::error::ChangeError;
 use crate::metadata::Metadata;
 use crate::planning::{Planned, Situation};
@@ -58,7 +58,7 @@ struct Past {
     survey: Option<(Arc<Survey>, BTreeSet<HostId>, Instant)>,
     /// How it was balanced.
     balancing: Option<Balancing>,
-    /// Tables that are to be split, for which members cut their sstables first.
+    /// Tables that are to be split or to be cut otherwise, for which members cut their sstables first.
     splits: Splits,
     /// What cannot be done, as it was logged last.
     lacks: Vec<String>,
@@ -75,7 +75,10 @@ impl Past {
         }
         for (table, tablet_count) in splits.iter().filter(|split| !self.splits.contains(split)) {
             let name = metadata.table_name(*table);
-            log::info!("table {name} is to have {tablet_count} tablets: nodes cut its sstables first");
+            match *tablet_count {
+                RING_CUT => log::info!("table {name} is to be on the token ring: nodes cut its sstables first"),
+                count => log::info!("table {name} is to have {count} tablets: nodes cut its sstables first"),
+            }
         }
     }
 }
@@ -138,6 +141,7 @@ impl Cluster {
             Command::Resize {
                 table, tablet_count, ..
             } if splits.contains(&(*table, *tablet_count)) => survey.is_cut(*table, *tablet_count),
+            Command::Convert { table, step } => metadata.is_due(*table, *step, &survey),
             _ => true,
         };
         let (due, waiting): (Vec<Command>, Vec<Command>) = planned.commands.into_iter().partition(is_due);
@@ -259,12 +263,20 @@ impl Cluster {
     }
 }
 
-/// The tables that are to be split.
+/// The tables whose sstables are to be cut, because they are to be split, or go from the token ring to tablets or back.
 fn splits_of(metadata: &Metadata, planned: &Planned) -> Splits {
     let split = |command: &Command| match command {
         Command::Resize {
             table, tablet_count, ..
         } if metadata.tablets.get(table)?.tablet_count() < *tablet_count => Some((*table, *tablet_count)),
+        Command::Convert {
+            table,
+            step: Conversion::Begin { tablet_count },
+        } => Some((*table, *tablet_count)),
+        Command::Convert {
+            table,
+            step: Conversion::Cut { .. },
+        } => Some((*table, RING_CUT)),
         _ => None,
     };
     planned.commands.iter().filter_map(split).collect()

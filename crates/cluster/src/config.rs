@@ -255,7 +255,7 @@ pub struct TabletReport {
     pub uncut: Vec<(TableId, u64)>,
 }
 
-/// Tables that are about to be split, and how many tablets they have then.
+/// Tables that are about to be split, or to leave the token ring, and how many tablets of equal size they have then. With 0, a table is about to be cut where the ring is.
 pub type Splits = Vec<(TableId, u32)>;
 
 /// Who is told what happens. Lives on shard 0, as [`crate::Cluster`] does.

@@ -7,15 +7,19 @@ use std::sync::Arc;
 
 use schema::{Keyspace, TableId};
 use topology::{
-    Boundaries, Conversion as Goal, PARALLEL_COPIES, REPLICATION_KINDS, TABLET_MOVES, TABLETS_MAX, TabletMap, first_tablet_count,
+    Boundaries, Conversion as Goal, PARALLEL_COPIES, REPLICATION_KINDS, TABLET_MOVES, TABLETS_MAX, TabletMap,
+    first_tablet_count,
 };
 
 use crate::command::Command;
 use crate::metadata::{Metadata, Rejected};
 use crate::ring::{RING_MOVES, is_of_system, parsed_replication};
+use crate::survey::Survey;
 
 /// How many tables are in conversion at once: each has as many tablets as the token ring has ranges.
 const TABLES_AT_ONCE: usize = 4;
+/// Where nodes are told to cut sstables before a table's map is cut: no number of tablets, but the ring.
+pub(crate) const RING_CUT: u32 = 0;
 
 /// A step of a table from the token ring to tablets, or back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,13 +118,36 @@ impl Metadata {
     /// Whether all members know of conversions, and of the moves that they consist of.
     fn knows_conversions(&self) -> bool {
         let enabled = self.topology.enabled_features();
-        [REPLICATION_KINDS, RING_MOVES, TABLET_MOVES, PARALLEL_COPIES].iter().all(|feature| enabled.contains(*feature))
+        [REPLICATION_KINDS, RING_MOVES, TABLET_MOVES, PARALLEL_COPIES]
+            .iter()
+            .all(|feature| enabled.contains(*feature))
     }
 
     /// Whether a table's tablets are pieces.
     pub(crate) fn is_in_conversion(&self, wanted: WantedKind, table: TableId) -> bool {
         let map = self.tablets.get(&table);
         wanted != WantedKind::Any && map.is_some_and(|map| matches!(map.boundaries(), Boundaries::LastTokens(_)))
+    }
+
+    /// Whether a step of a table's conversion may be proposed: nodes have cut what they have where the map is to be cut, and nothing moves.
+    pub(crate) fn is_due(&self, table: TableId, step: Conversion, survey: &Survey) -> bool {
+        match step {
+            Conversion::Begin { tablet_count } => survey.is_cut(table, tablet_count),
+            Conversion::Cut { .. } => {
+                let map = self.tablets.get(&table);
+                survey.is_cut(table, RING_CUT) && map.is_some_and(|map| map.moving().next().is_none())
+            }
+            Conversion::Align { .. } | Conversion::End { .. } => true,
+        }
+    }
+
+    /// Whether a table may get another number of tablets: not where it is to be of the ring.
+    pub(crate) fn may_be_resized(&self, table: TableId) -> bool {
+        let keyspace = self
+            .schema
+            .table_by_id(table)
+            .and_then(|table| self.schema.keyspaces.get(&table.keyspace));
+        keyspace.is_none_or(|keyspace| WantedKind::of(keyspace) != WantedKind::Ring)
     }
 
     /// Whether a table is all of the kind that its keyspace does not want.
@@ -133,7 +160,7 @@ impl Metadata {
     }
 
     /// What is next for tables that go from the ring to tablets or back.
-    pub(crate) fn conversions(&self) -> Conversions {
+    pub(crate) fn conversions(&self, survey: &Survey) -> Conversions {
         let mut all = Conversions::default();
         if !self.has_conversions() {
             return all;
@@ -145,7 +172,9 @@ impl Metadata {
                 keyspace.tables.values().map(move |table| (keyspace, wanted, table.id))
             })
         };
-        let begun: Vec<_> = of_users().filter(|(_, wanted, id)| self.is_in_conversion(*wanted, *id)).collect();
+        let begun: Vec<_> = of_users()
+            .filter(|(_, wanted, id)| self.is_in_conversion(*wanted, *id))
+            .collect();
         let free = TABLES_AT_ONCE.saturating_sub(begun.len());
         // A table leaves the ring only while it is at rest, and nothing is gained by keeping others from coming back meanwhile.
         let may_begin = |wanted: WantedKind| wanted == WantedKind::Ring || self.ring.is_none();
@@ -159,12 +188,18 @@ impl Metadata {
                     .clone(),
                 WantedKind::Tablets | WantedKind::Any => None,
             };
-            self.convert_next(keyspace, table, ring, &mut all);
+            self.convert_next(keyspace, table, (ring, survey), &mut all);
         }
         all
     }
 
-    fn convert_next(&self, keyspace: &Keyspace, table: TableId, ring: Option<Arc<TabletMap>>, all: &mut Conversions) {
+    fn convert_next(
+        &self,
+        keyspace: &Keyspace,
+        table: TableId,
+        (ring, survey): (Option<Arc<TabletMap>>, &Survey),
+        all: &mut Conversions,
+    ) {
         let convert = |step| Command::Convert { table, step };
         let Some(map) = self.tablets.get(&table) else {
             if let Some(tablet_count) = self.first_tablet_count(keyspace) {
@@ -183,8 +218,10 @@ impl Metadata {
         }
         let goal = match ring {
             Some(ring) if !map.is_cut_at(ring.boundaries()) => {
-                if is_at_rest {
-                    all.commands.push(convert(Conversion::Cut { from_version }));
+                // Nodes cut their sstables first, which takes a while for large tables. Only then it is kept still.
+                all.commands.push(convert(Conversion::Cut { from_version }));
+                if !survey.is_cut(table, RING_CUT) {
+                    return;
                 }
                 OwnedGoal::Rest
             }
@@ -204,8 +241,18 @@ impl Metadata {
     fn first_tablet_count(&self, keyspace: &Keyspace) -> Option<u32> {
         let replication = parsed_replication(&self.topology, &keyspace.replication)?;
         let initial = keyspace.tablets.as_ref().and_then(|tablets| tablets.get("initial"));
-        let initial = initial.and_then(|initial| initial.parse().ok()).filter(|initial| *initial > 0);
+        let initial = initial
+            .and_then(|initial| initial.parse().ok())
+            .filter(|initial| *initial > 0);
         first_tablet_count(&self.topology, &replication, initial).ok()
+    }
+
+    /// Whether tables of a keyspace have a place where it wants them: nodes that may hold tablets, or owners of the ring.
+    pub(crate) fn has_place_for(&self, keyspace: &Keyspace) -> bool {
+        match WantedKind::of(keyspace) {
+            WantedKind::Ring => self.ring_map_of(keyspace).is_some(),
+            WantedKind::Tablets | WantedKind::Any => self.first_tablet_count(keyspace).is_some(),
+        }
     }
 
     /// The value after a step of a table's conversion.
@@ -246,9 +293,7 @@ impl Metadata {
                 Some(ring_map()?.cut(index, &Boundaries::PowerOfTwo(log2)).map_err(invalid)?)
             }
             (Conversion::Align { .. }, Some(map)) => Some(map.aligned(index).map_err(invalid)?),
-            (Conversion::Cut { .. }, Some(map)) => {
-                Some(map.cut(index, ring_map()?.boundaries()).map_err(invalid)?)
-            }
+            (Conversion::Cut { .. }, Some(map)) => Some(map.cut(index, ring_map()?.boundaries()).map_err(invalid)?),
             (Conversion::End { .. }, Some(map)) => {
                 if self.ring.is_some() || !ring_map()?.says_the_same(map) {
                     return Err(of_ring());
@@ -274,7 +319,11 @@ impl Metadata {
         let mut ring = None;
         for table in keyspace.tables.values() {
             left.waiting += u64::from(self.waits_to_begin(wanted, table.id));
-            let Some(map) = self.tablets.get(&table.id).filter(|_| self.is_in_conversion(wanted, table.id)) else {
+            let Some(map) = self
+                .tablets
+                .get(&table.id)
+                .filter(|_| self.is_in_conversion(wanted, table.id))
+            else {
                 continue;
             };
             left.begun += 1;
@@ -309,7 +358,8 @@ fn unlike(map: &TabletMap, ring: &TabletMap) -> u64 {
         };
         let goal = ring.tablet_of(last);
         let goal = goal.transition.map_or(goal.replicas, |transition| &transition.next);
-        let is_there = piece.replicas.len() == goal.len() && goal.iter().all(|replica| piece.replicas.contains(replica));
+        let is_there =
+            piece.replicas.len() == goal.len() && goal.iter().all(|replica| piece.replicas.contains(replica));
         piece.transition.is_some() || !is_there
     };
     map.tablets().filter(is_other).count() as u64

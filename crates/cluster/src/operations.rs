@@ -348,6 +348,10 @@ impl Metadata {
                 )
             })
         };
+        let lacks_nodes = || {
+            let has_none = left.waiting + left.begun > 0 && !self.has_place_for(keyspace);
+            has_none.then(|| format!("the nodes that are there have no place for its replication on {to}: add nodes, or alter the keyspace"))
+        };
         Operation {
             kind: OperationKind::Replication,
             host: None,
@@ -357,7 +361,7 @@ impl Metadata {
                 left.waiting, left.begun, left.tablets
             ),
             left: left.waiting + left.begun + left.tablets + copies,
-            waits: waits_for_ring().or_else(waits_for_node),
+            waits: waits_for_ring().or_else(lacks_nodes).or_else(waits_for_node),
             // ALTER KEYSPACE names another goal at any time.
             is_abortable: false,
         }

@@ -64,7 +64,7 @@ impl Metadata {
             matches!(role, Some(Role::Drains | Role::Lost))
         };
         let (ids, replications) = self.tables_with_replication();
-        let conversions = self.conversions();
+        let conversions = self.conversions(&situation.survey);
         let may_resize = self.is_balanced && self.topology.enabled_features().contains(TABLET_RESIZES);
         let tables: Vec<TableInput<'_>> = ids
             .iter()
@@ -78,7 +78,7 @@ impl Metadata {
                     sizes: figures.map_or(&[][..], |figures| &figures.bytes),
                     load: figures.map_or(&[][..], |figures| &figures.load),
                     tablet_count_min: self.tablet_count_min(*table),
-                    may_resize: may_resize && figures.is_some_and(Figures::are_complete),
+                    may_resize: may_resize && self.may_be_resized(*table) && figures.is_some_and(Figures::are_complete),
                     conversion: conversions.goal(*table),
                 }
             })

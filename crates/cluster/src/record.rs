@@ -15,7 +15,9 @@ use schema::record::{ChangeRecord, SchemaRecord, uuid};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use topology::record::{TopologyCommandRecord, TopologyRecord};
-use topology::{HostId, MoveStep, NodeNumber, REPLICATION_KINDS, Stage, TABLET_MOVES, TABLET_RESIZES, TabletChange, TabletMap};
+use topology::{
+    HostId, MoveStep, NodeNumber, REPLICATION_KINDS, Stage, TABLET_MOVES, TABLET_RESIZES, TabletChange, TabletMap,
+};
 
 /// A table and bytes about it.
 #[derive(Clone, PartialEq, prost::Message)]

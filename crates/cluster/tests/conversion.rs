@@ -47,7 +47,10 @@ fn is_of_ring(view: &Rc<Cluster>) -> bool {
 
 /// The present map of the table, whatever kind it has.
 fn map_of(metadata: &Metadata) -> TabletMap {
-    metadata.tablets.get(&TABLE).map_or_else(|| ring_of(metadata), |map| (**map).clone())
+    metadata
+        .tablets
+        .get(&TABLE)
+        .map_or_else(|| ring_of(metadata), |map| (**map).clone())
 }
 
 /// The hosts that have a replica of a token, and are read.
@@ -59,8 +62,11 @@ fn owners(metadata: &Metadata, token: Token) -> BTreeSet<HostId> {
 
 /// Tokens at and after each place where one of the maps is cut.
 fn tokens(maps: &[&TabletMap]) -> Vec<Token> {
-    let ids = maps.iter().flat_map(|map| map.tablets().filter_map(|tablet| map.token_range(tablet.id)));
-    ids.flat_map(|(_, last)| [last, Token(last.0.saturating_add(1))]).collect()
+    let ids = maps
+        .iter()
+        .flat_map(|map| map.tablets().filter_map(|tablet| map.token_range(tablet.id)));
+    ids.flat_map(|(_, last)| [last, Token(last.0.saturating_add(1))])
+        .collect()
 }
 
 /// Each node that has a replica now, and had none before, has copied it.
@@ -68,7 +74,9 @@ fn expect_copied(sea: &Sea, before: &Metadata) {
     let after = sea.cluster(0).metadata();
     for token in tokens(&[&map_of(before), &map_of(&after)]) {
         for gained in owners(&after, token).difference(&owners(before, token)) {
-            let number = (0..sea.nodes.len()).find(|number| host(*number) == *gained).expect("one of these");
+            let number = (0..sea.nodes.len())
+                .find(|number| host(*number) == *gained)
+                .expect("one of these");
             let copied = sea.nodes[number].seen.copied.borrow();
             let has_token = |copy: &cluster::Copy| {
                 (copy.after < token || copy.after == Token::MIN) && copy.to >= token && !copy.sources.is_empty()
@@ -86,7 +94,10 @@ fn expect(sea: &mut Sea, story: &str, copies: usize, holds: impl Fn(&Rc<Cluster>
             let metadata = view.metadata();
             let map = metadata.tablets.get(&TABLE).filter(|_| metadata.index > seen);
             for tablet in map.into_iter().flat_map(|map| map.tablets()) {
-                assert!(tablet.read_replicas().len() >= copies, "{tablet:?} has too few replicas");
+                assert!(
+                    tablet.read_replicas().len() >= copies,
+                    "{tablet:?} has too few replicas"
+                );
             }
             seen = seen.max(metadata.index);
         }
@@ -108,7 +119,11 @@ fn a_table_goes_from_the_ring_to_tablets_and_back() {
         expect_copied(&sea, &between);
         let metadata = sea.cluster(1).metadata();
         for token in tokens(&[&map_of(&before), &map_of(&metadata)]) {
-            assert_eq!(owners(&before, token), owners(&metadata, token), "the ring is as before");
+            assert_eq!(
+                owners(&before, token),
+                owners(&metadata, token),
+                "the ring is as before"
+            );
         }
     }
 }
@@ -167,7 +182,9 @@ fn a_node_joins_while_a_table_goes_either_way() {
             true => expect(&mut sea, "it has tablets", 2, has_tablets),
             false => expect(&mut sea, "it is of the ring", 2, is_of_ring),
         }
-        sea.expect("the ring is at rest", |views| views.iter().all(|view| view.metadata().ring.is_none()));
+        sea.expect("the ring is at rest", |views| {
+            views.iter().all(|view| view.metadata().ring.is_none())
+        });
         expect_copied(&sea, &before);
     }
 }
@@ -187,7 +204,10 @@ fn a_node_leaves_while_a_table_goes_either_way() {
         sea.spawn(3, |cluster| async move { cluster.decommission().await });
         let has_left = |view: &Rc<Cluster>| {
             let metadata = view.metadata();
-            metadata.topology.node(host(3)).is_none_or(|node| node.state == NodeState::Left)
+            metadata
+                .topology
+                .node(host(3))
+                .is_none_or(|node| node.state == NodeState::Left)
         };
         sea.expect(&format!("it has left (seed {seed})"), |views| {
             views.iter().take(3).all(has_left)
@@ -256,11 +276,15 @@ fn a_table_does_not_leave_the_ring_while_it_changes_and_operators_see_why() {
         table: TABLE,
         step: Conversion::Begin { tablet_count: 4 },
     };
-    let refused = metadata.apply(metadata.index + 1, &begin).expect_err("the ring changes");
+    let refused = metadata
+        .apply(metadata.index + 1, &begin)
+        .expect_err("the ring changes");
     assert!(matches!(refused, Rejected::Conflict { .. }), "{refused}");
     let live = (0..4).map(host).collect();
     let shown = metadata.operations(host(0), &live).into_iter();
-    let shown: Vec<_> = shown.filter(|operation| operation.kind == OperationKind::Replication).collect();
+    let shown: Vec<_> = shown
+        .filter(|operation| operation.kind == OperationKind::Replication)
+        .collect();
     assert_eq!(shown.len(), 1);
     assert_eq!(shown[0].left, 1);
     let waits = shown[0].waits.clone().expect("it waits");
@@ -269,7 +293,12 @@ fn a_table_does_not_leave_the_ring_while_it_changes_and_operators_see_why() {
     sea.expect("it has tablets", |views| views.iter().all(has_tablets));
     let metadata = sea.cluster(0).metadata();
     let shown = metadata.operations(host(0), &live).into_iter();
-    assert_eq!(shown.filter(|operation| operation.kind == OperationKind::Replication).count(), 0);
+    assert_eq!(
+        shown
+            .filter(|operation| operation.kind == OperationKind::Replication)
+            .count(),
+        0
+    );
 }
 
 #[test]
@@ -285,7 +314,9 @@ fn pieces_wait_for_a_node_that_is_down_and_operators_see_for_which() {
     assert!(metadata.tablets.contains_key(&TABLE), "node 3 cannot say what it has");
     let live = (0..3).map(host).collect();
     let operations = metadata.operations(host(0), &live);
-    let shown = operations.iter().find(|operation| operation.kind == OperationKind::Replication);
+    let shown = operations
+        .iter()
+        .find(|operation| operation.kind == OperationKind::Replication);
     let waits = shown.and_then(|operation| operation.waits.clone()).expect("it waits");
     assert!(waits.contains(&host(3).to_string()), "{waits}");
     sea.restart(3);
@@ -309,7 +340,9 @@ fn nothing_begins_before_all_nodes_know_how() {
         table: TABLE,
         step: Conversion::Begin { tablet_count: 4 },
     };
-    let refused = metadata.apply(metadata.index + 1, &begin).expect_err("it needs a feature");
+    let refused = metadata
+        .apply(metadata.index + 1, &begin)
+        .expect_err("it needs a feature");
     assert!(refused.to_string().contains(REPLICATION_KINDS), "{refused}");
 }
 
@@ -325,7 +358,9 @@ fn steps_that_were_decided_by_an_older_state_change_nothing() {
     let tried = |step| metadata.apply(metadata.index + 1, &Command::Convert { table: TABLE, step });
     for step in [
         Conversion::Begin { tablet_count: 4 },
-        Conversion::Align { from_version: version - 1 },
+        Conversion::Align {
+            from_version: version - 1,
+        },
         Conversion::Cut { from_version: version },
         Conversion::End { from_version: version },
     ] {
@@ -336,17 +371,26 @@ fn steps_that_were_decided_by_an_older_state_change_nothing() {
         table: TableId(Uuid::from_u128(1)),
         step: Conversion::Begin { tablet_count: 4 },
     };
-    assert!(matches!(metadata.apply(metadata.index + 1, &unknown), Err(Rejected::Invalid { .. })));
+    assert!(matches!(
+        metadata.apply(metadata.index + 1, &unknown),
+        Err(Rejected::Invalid { .. })
+    ));
     // On the way to the ring, a map that does not say what the ring says is kept.
     sea.set_tablets("ks", false);
     let mut late = (*sea.cluster(0).metadata()).clone();
     late.tablets.insert(TABLE, metadata.tablets[&TABLE].clone());
-    assert!(!ring_of(&late).says_the_same(&late.tablets[&TABLE]), "the test needs another map");
+    assert!(
+        !ring_of(&late).says_the_same(&late.tablets[&TABLE]),
+        "the test needs another map"
+    );
     let end = Command::Convert {
         table: TABLE,
         step: Conversion::End { from_version: version },
     };
-    assert!(matches!(late.apply(late.index + 1, &end), Err(Rejected::Conflict { .. })));
+    assert!(matches!(
+        late.apply(late.index + 1, &end),
+        Err(Rejected::Conflict { .. })
+    ));
     let cut = Command::Convert {
         table: TABLE,
         step: Conversion::Cut { from_version: version },

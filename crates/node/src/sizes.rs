@@ -5,13 +5,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::cluster::{Disk, Splits, TabletBytes, TabletReport};
+use coordinator::ClusterView;
 use query::Engine;
 use replica::{TableStore, TokenRange};
-use schema::TableId;
+use schema::{Keyspace, TableId};
+use topology::{Boundaries, Replication, ring_map};
 
 use crate::config::Config;
 use crate::directories::Directory;
 use crate::follow::on_all_shards;
+use crate::view;
 
 /// Whether any table of users has anything on this node.
 pub(crate) async fn has_data() -> bool {
@@ -65,20 +68,46 @@ fn cuts_of(engine: &Engine, splits: &Splits) -> BTreeMap<TableId, (TableId, Arc<
     let (view, schema) = (engine.coordinator.view(), engine.schema());
     let mut cuts = BTreeMap::new();
     for (id, tablet_count) in splits {
-        let is_split = |count: u32| count.checked_mul(2) == Some(*tablet_count);
-        let route = view.route(*id).filter(|route| route.has_own_tablets);
-        let route = route.filter(|route| is_split(route.map.tablet_count()));
-        let after = route.and_then(|route| route.map.resized(0, *tablet_count).ok());
-        let (Some(after), Some(table)) = (after, schema.table_by_id(*id)) else {
+        let Some(table) = schema.table_by_id(*id) else {
             continue;
         };
-        let ranges = after.tablets().filter_map(|tablet| after.token_range(tablet.id));
+        let Some(after) = ends_after(&view, schema.keyspaces.get(&table.keyspace), (*id, *tablet_count)) else {
+            continue;
+        };
+        let ranges = after.token_ranges();
         let ranges: Arc<[TokenRange]> = ranges.map(|(after, to)| TokenRange { after, to }).collect();
         for kept in engine.node.system_tables.kept_tables(table) {
             cuts.insert(kept.id, (*id, ranges.clone()));
         }
     }
     cuts
+}
+
+/// Where the tablets of a table end when it is split into so many, when it leaves the token ring, or, with 0 tablets, when it is cut to come back to the ring. None where
+/// this node does not have the map yet that this is said of.
+fn ends_after(
+    view: &ClusterView,
+    keyspace: Option<&Arc<Keyspace>>,
+    (table, tablet_count): (TableId, u32),
+) -> Option<Boundaries> {
+    let route = view.route(table)?;
+    if !route.has_own_tablets {
+        let log2 = tablet_count.is_power_of_two().then(|| tablet_count.ilog2())?;
+        let ends = Boundaries::PowerOfTwo(u8::try_from(log2).ok()?);
+        return Some(route.map.boundaries().joined(&ends));
+    }
+    if tablet_count == 0 {
+        let mut replication = view::replication(keyspace?, &view.topology)?;
+        if let Replication::NetworkTopology(factors) = &mut replication {
+            let known = view.topology.datacenters();
+            factors.retain(|name, _| known.contains(name.as_str()));
+        }
+        let ring = ring_map(&view.topology, &replication).ok()?;
+        return Some(route.map.boundaries().joined(ring.boundaries()));
+    }
+    let is_split = route.map.tablet_count().checked_mul(2) == Some(tablet_count);
+    let after = is_split.then(|| route.map.resized(0, tablet_count).ok()).flatten()?;
+    Some(after.boundaries().clone())
 }
 
 /// The file system of the data.

@@ -7,10 +7,6 @@
 //! - [`TabletMap::aligned`] makes one tablet of each group, when the pieces of each have the same replicas.
 //! - [`TabletMap::says_the_same`] tells whether two maps have the same replicas for every token: then a table may go from one to the other.
 
-use std::collections::BTreeSet;
-
-use types::Token;
-
 use crate::resize::{ResizeError, have_same_replicas};
 use crate::tablet_map::{Boundaries, Builder, TabletId, TabletMap};
 
@@ -25,12 +21,10 @@ impl TabletMap {
     /// When a tablet is in transition, or the map would have too many tablets.
     pub fn cut(&self, index: u64, boundaries: &Boundaries) -> Result<Self, ResizeError> {
         self.check_at_rest()?;
-        let own = self.boundaries().last_tokens();
-        let ends: BTreeSet<Token> = own.chain(boundaries.last_tokens()).collect();
-        let ends: Vec<Token> = ends.into_iter().collect();
+        let ends = self.boundaries().joined(boundaries);
         let version = index.max(self.version().saturating_add(1));
-        let mut builder = Builder::new(version, Boundaries::LastTokens(ends.clone().into()))?;
-        for last in ends {
+        let mut builder = Builder::new(version, ends.clone())?;
+        for last in ends.last_tokens() {
             builder.push(self.tablet_of(last).replicas, None)?;
         }
         Ok(builder.finish()?)
@@ -51,7 +45,11 @@ impl TabletMap {
             ends @ Boundaries::LastTokens(_) => {
                 let most = self.tablet_count().ilog2();
                 let all = (1..=most).filter_map(|log2| u8::try_from(log2).ok());
-                let fits = |log2: &u8| Boundaries::PowerOfTwo(*log2).last_tokens().all(|last| ends.has_end(last));
+                let fits = |log2: &u8| {
+                    Boundaries::PowerOfTwo(*log2)
+                        .last_tokens()
+                        .all(|last| ends.has_end(last))
+                };
                 all.take_while(fits).last().unwrap_or(0)
             }
         }
@@ -108,7 +106,10 @@ impl TabletMap {
             if !have_same_replicas(a, b) {
                 return false;
             }
-            let (end_a, end_b) = (self.boundaries().last_token(a.id.0), other.boundaries().last_token(b.id.0));
+            let (end_a, end_b) = (
+                self.boundaries().last_token(a.id.0),
+                other.boundaries().last_token(b.id.0),
+            );
             if end_a <= end_b {
                 one.next();
             }
@@ -120,13 +121,18 @@ impl TabletMap {
     }
 
     fn check_at_rest(&self) -> Result<(), ResizeError> {
-        self.moving().next().map_or(Ok(()), |moving| Err(ResizeError::Moving(moving.id)))
+        self.moving()
+            .next()
+            .map_or(Ok(()), |moving| Err(ResizeError::Moving(moving.id)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+    use types::Token;
+
     use crate::node::NodeNumber;
     use crate::tablet_map::{Replica, ReplicaList, Stage};
     use crate::{MoveStep, Transition};
@@ -181,7 +187,11 @@ mod tests {
             assert!(cut.whole_tablets() >= log2);
             assert!(cut.says_the_same(&map) && map.says_the_same(&cut));
             for token in tokens(&cut) {
-                assert_eq!(cut.tablet_of(token).replicas, map.tablet_of(token).replicas, "{token:?}");
+                assert_eq!(
+                    cut.tablet_of(token).replicas,
+                    map.tablet_of(token).replicas,
+                    "{token:?}"
+                );
             }
             let again = random_map(random, 10);
             let twice = cut.cut(10, again.boundaries()).expect("nothing moves");
@@ -225,7 +235,10 @@ mod tests {
                     aligned += 1;
                 }
                 Err(error) => {
-                    assert!(!fits && cut.apart() > 0 && matches!(error, ResizeError::Apart(_)), "{error}");
+                    assert!(
+                        !fits && cut.apart() > 0 && matches!(error, ResizeError::Apart(_)),
+                        "{error}"
+                    );
                 }
             }
         }

@@ -14,6 +14,7 @@
 //! and who is written. Every map has a version, and every transition the version in which its stage began: a request that carries an
 //! older one comes from a coordinator that does not know of the stage.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -88,6 +89,19 @@ impl Boundaries {
     /// The last tokens of all tablets, in order.
     pub(crate) fn last_tokens(&self) -> impl Iterator<Item = Token> {
         (0..self.tablet_count()).map(|id| self.last_token(id))
+    }
+
+    /// The same with the ends of other tablets besides.
+    #[must_use]
+    pub fn joined(&self, other: &Self) -> Self {
+        let ends: BTreeSet<Token> = self.last_tokens().chain(other.last_tokens()).collect();
+        Self::LastTokens(ends.into_iter().collect())
+    }
+
+    /// The tokens of each tablet: above the first of these, up to and including the second.
+    pub fn token_ranges(&self) -> impl Iterator<Item = (Token, Token)> {
+        let after = std::iter::once(Token::MIN).chain(self.last_tokens());
+        after.zip(self.last_tokens())
     }
 
     /// Whether a tablet ends with this token.

@@ -8,7 +8,7 @@ use common::{address, host};
 use stdx::random::SplitMix64;
 use topology::{
     Boundaries, Conversion, Copies, HostId, Limits, Location, Node, NodeInput, NodeNumber, NodeState, Options, Plan,
-    Replica, ReplicaList, Replication, Role, Step, TableInput, TabletChange, TabletEdit, TabletMap, Topology,
+    Replica, ReplicaList, Replication, Role, TableInput, TabletChange, TabletEdit, TabletMap, Topology,
     TopologyCommand, UnmetReason, plan, ring_map,
 };
 use types::Token;
@@ -167,20 +167,6 @@ impl World {
             });
         }
         assert!(received.values().all(|count| *count <= self.limits.per_node_in));
-        // The ring may have more copies in one rack, and fewer in another, than tablets have.
-        for step in &plan.steps {
-            let Step::Move { tablet, from, to, .. } = step else {
-                panic!("{step:?} of a table in conversion");
-            };
-            assert!(touched.insert(*tablet), "a piece moves twice");
-            let before = self.map.tablet(*tablet).expect("a piece").replicas;
-            let moved = |replica: &Replica| if replica == from { *to } else { *replica };
-            edits.push(TabletEdit {
-                tablet: *tablet,
-                replicas: before.iter().map(moved).collect(),
-                transition: None,
-            });
-        }
         edits.sort_by_key(|edit| edit.tablet);
         let change = TabletChange {
             from_version: self.map.version(),
@@ -202,11 +188,11 @@ impl World {
             };
             let plan = self.plan(conversion);
             assert!(plan.unmet.is_empty(), "{:?}", plan.unmet);
-            if plan.relocations.is_empty() && plan.steps.is_empty() {
+            assert!(plan.steps.is_empty(), "{:?}", plan.steps);
+            if plan.relocations.is_empty() {
                 assert_eq!(plan.deferred, 0);
                 return round;
             }
-            assert!(!to_ring || plan.steps.is_empty(), "the ring says it: {:?}", plan.steps);
             self.apply(&plan);
         }
         panic!("it does not end after {most} plans");
@@ -238,20 +224,29 @@ fn a_table_of_the_ring_comes_to_tablets_of_equal_size_and_back() {
 fn a_group_goes_to_where_most_of_its_bytes_are() {
     let random = &mut SplitMix64::new(7);
     let mut seen = 0;
-    for _ in 0..100 {
+    for _ in 0..200 {
         let mut world = World::random(random);
         world.limits = Limits::NONE;
-        if world.sizes.is_empty() {
+        // Where racks differ, a set that is better spread may cost more.
+        let racks: BTreeSet<&str> = world.topology.members().map(|node| &*node.location.rack).collect();
+        if world.sizes.is_empty() || racks.len() > 1 {
             continue;
         }
         // What each replica set would cost, group by group, if all pieces went there.
         let groups = Boundaries::PowerOfTwo(world.map.whole_tablets());
-        let equal = TabletMap::new(1, groups.clone(), &vec![ReplicaList::new(); groups.tablet_count() as usize]);
+        let equal = TabletMap::new(
+            1,
+            groups.clone(),
+            &vec![ReplicaList::new(); groups.tablet_count() as usize],
+        );
         let equal = equal.expect("a map");
         let mut least = 0;
         for group in 0..groups.tablet_count() {
             let range = |id| world.map.token_range(id).expect("a piece").1;
-            let pieces = world.map.tablets().filter(|piece| equal.tablet_id(range(piece.id)).0 == group);
+            let pieces = world
+                .map
+                .tablets()
+                .filter(|piece| equal.tablet_id(range(piece.id)).0 == group);
             let pieces: Vec<_> = pieces.collect();
             let cost = |goal: &[Replica]| -> u64 {
                 let of = pieces.iter().map(|piece| {
@@ -264,9 +259,6 @@ fn a_group_goes_to_where_most_of_its_bytes_are() {
             least += pieces.iter().map(|piece| cost(piece.replicas)).min().unwrap_or(0);
         }
         let plan = world.plan(Conversion::Align);
-        if !plan.steps.is_empty() {
-            continue;
-        }
         seen += 1;
         let weights = plan.relocations.iter().map(|moved| {
             let before = world.map.tablet(moved.tablet).expect("a piece").replicas;

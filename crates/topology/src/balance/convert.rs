@@ -3,8 +3,9 @@
 //! A piece moves to all of its next replicas at once. Replicas that stay keep their shards meanwhile; when the nodes are right, shards follow.
 //!
 //! **Why it ends.** On the way to the ring the goal of a piece depends on the ring alone, and each move brings a piece to its goal. On the way to tablets the goal of a
-//! group is the one of its pieces' replica sets with the lowest *cost*: the bytes that go to other nodes, then those that go to other shards. Each move lowers the cost of
-//! the goal, so the lowest cost falls with each move, and a group has finitely many sets of replicas.
+//! group is the one of its pieces' replica sets with the lowest *cost*: the bytes that go to other nodes, then those that go to other shards. Sets with as many copies in each
+//! rack as there should be come first; where no piece has one, the tablet is spread when it is one. Each move lowers the cost of the goal, so the lowest cost falls with each
+//! move, and a group has finitely many sets of replicas.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -113,11 +114,14 @@ impl Planner<'_> {
             of.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
         };
         let candidates = sets.iter().filter(|(replicas, (piece, _))| may_stay(replicas, *piece));
-        let by_cost = |(one, _): &((f64, f64), &ReplicaList), (other, _): &((f64, f64), &ReplicaList)| -> Ordering {
-            one.0.total_cmp(&other.0).then(one.1.total_cmp(&other.1))
+        let ranked = candidates.map(|(replicas, (piece, _))| (!self.is_well_spread(*piece), cost(replicas), replicas));
+        type Ranked<'r> = (bool, (f64, f64), &'r ReplicaList);
+        let by_rank = |one: &Ranked<'_>, other: &Ranked<'_>| -> Ordering {
+            let by_nodes = one.1.0.total_cmp(&other.1.0);
+            one.0.cmp(&other.0).then(by_nodes).then(one.1.1.total_cmp(&other.1.1))
         };
-        let cheapest = candidates.map(|(replicas, _)| (cost(replicas), replicas)).min_by(by_cost);
-        cheapest.map(|(_, replicas)| replicas.clone())
+        let best = ranked.min_by(by_rank);
+        best.map(|(_, _, replicas)| replicas.clone())
     }
 
     /// Moves a piece to these replicas, unless it is there or moves.

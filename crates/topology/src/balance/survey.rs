@@ -143,7 +143,15 @@ impl<'a> Tablets<'a> {
 
     /// Whether the copies of a table's tablets are chosen without regard to what its replication says: the token ring says it.
     pub(super) fn has_own_goal(&self, table: usize) -> bool {
-        matches!(self.tables[table].conversion, Some(Conversion::ToRing(_) | Conversion::Rest))
+        matches!(
+            self.tables[table].conversion,
+            Some(Conversion::ToRing(_) | Conversion::Rest)
+        )
+    }
+
+    /// Whether a table's tablets are pieces that come together: racks are chosen for all of a group.
+    pub(super) fn aligns(&self, table: usize) -> bool {
+        matches!(self.tables[table].conversion, Some(Conversion::Align))
     }
 
     pub(super) fn is_resizable(&self, table: usize) -> bool {
@@ -260,7 +268,7 @@ impl Planner<'_> {
             work.replication.push(tablet);
         } else if drains {
             work.drain.push(tablet);
-        } else if !self.is_spread(goal, replicas, idle) {
+        } else if !self.is_spread(goal, replicas, idle) && !self.tablets.aligns(self.tablets.table(tablet)) {
             work.spread.push(tablet);
         }
     }
@@ -291,6 +299,14 @@ impl Planner<'_> {
             }
         }
         counts
+    }
+
+    /// Whether racks have neither fewer nor more copies of a tablet than they should.
+    pub(super) fn is_well_spread(&self, tablet: u32) -> bool {
+        let replicas = self.tablets.replicas(tablet);
+        let has_idle = !self.idle_racks(replicas).is_empty();
+        self.goal(tablet)
+            .is_none_or(|goal| self.is_spread(goal, replicas, has_idle))
     }
 
     /// Whether racks have neither fewer nor more copies than they should.
