@@ -1,12 +1,12 @@
 //! The tablets of new tables, and what may become of the replication of a keyspace that has tablets.
 //!
 //! A table of a keyspace with tablets gets its map with the change of the schema that makes it, so nobody ever sees it without. The map
-//! then only changes by moving tablets. Another replication of the keyspace is a goal: the leader of the metadata group moves tablets until they have it.
+//! then only changes by moving tablets. Another kind of the keyspace, tablets or the token ring, is a goal as well, to which the leader brings the tables that are there. Another replication of the keyspace is a goal: the leader of the metadata group moves tablets until they have it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ::cluster::{Metadata, RING_MOVES};
+use ::cluster::{Metadata, REPLICATION_KINDS, RING_MOVES};
 use schema::{Keyspace, Schema, Table, TableId};
 use topology::{Load, TABLET_MOVES, TabletMap, first_tablets};
 
@@ -27,6 +27,7 @@ pub(crate) fn for_schema(metadata: &Metadata, next: &Schema) -> Result<BTreeMap<
     let mut maps = BTreeMap::new();
     for keyspace in next.keyspaces.values() {
         if let Some(former) = metadata.schema.keyspaces.get(&keyspace.name) {
+            check_kind(metadata, former, keyspace)?;
             check_replication(metadata, former, keyspace)?;
         }
     }
@@ -58,6 +59,19 @@ pub(crate) fn for_schema(metadata: &Metadata, next: &Schema) -> Result<BTreeMap<
         }
     }
     Ok(maps)
+}
+
+/// Refuses that a keyspace with tables goes from the token ring to tablets, or back, while some member does not know how.
+fn check_kind(metadata: &Metadata, former: &Keyspace, next: &Keyspace) -> Result<(), String> {
+    let enabled = metadata.topology.enabled_features();
+    if former.has_tablets() == next.has_tablets() || former.tables.is_empty() || enabled.contains(REPLICATION_KINDS) {
+        return Ok(());
+    }
+    Err(format!(
+        "The tables of keyspace {} cannot go from the token ring to tablets, or back: not all nodes know how (feature {REPLICATION_KINDS}). Upgrade all nodes first. \
+         Nothing was changed.",
+        next.name
+    ))
 }
 
 /// Refuses another replication for tables whose data cannot move.

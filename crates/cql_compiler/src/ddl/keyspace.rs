@@ -95,12 +95,11 @@ pub(super) fn alter(
         keyspace.durable_writes = durable_writes;
     }
     if let Some(new) = tablets(&properties)? {
-        // What a table's tablets are made of is decided when the keyspace is created; only their first count may change.
-        let enabled = |t: &BTreeMap<String, String>| t.get("enabled").is_none_or(|e| e == "true");
-        if enabled(&new) != keyspace.tablets.as_ref().is_none_or(enabled) {
-            return Err(CompileError::invalid(
-                "Cannot alter replication strategy from tablets to vnodes, or from vnodes to tablets",
-            ));
+        // Other options of tablets mean that there are some; so a keyspace on the token ring goes to tablets only where it is said.
+        if !new.contains_key("enabled") && !keyspace.has_tablets() {
+            return Err(CompileError::Invalid(format!(
+                "Keyspace '{name}' is on the token ring: add 'enabled': true to move its tables to tablets"
+            )));
         }
         keyspace.tablets.get_or_insert_default().extend(new);
     }
