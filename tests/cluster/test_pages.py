@@ -198,6 +198,22 @@ def test_a_replication_is_changed_as_the_page_says(form):
         assert any(tablets in listed for listed in copied), copied
         has_all(session, tablets, ring)
 
+        # Each becomes what the other was.
+        page.tried_in("cluster/test_topology_operations.py", {"ceto nodetool excludenode HOST_ID": "excludenode"})
+        page.statement(session, "ALTER KEYSPACE ks WITH tablets = {'enabled': true}", {"KEYSPACE ks": f"KEYSPACE {ring}"})
+        page.statement(session, "ALTER KEYSPACE ks WITH tablets = {'enabled': false}", {"KEYSPACE ks": f"KEYSPACE {tablets}"})
+
+        def have_tablets():
+            return {keyspace for (keyspace,) in cql.rows(session, "SELECT keyspace_name FROM system.tablets")}
+
+        def are_as_wanted():
+            status = cluster.node(2).nodetool("status")
+            is_done = not any(f"replication of {name}" in status for name in (tablets, ring))
+            return is_done and ring in have_tablets() and tablets not in have_tablets()
+
+        eventually("each is of the other kind", are_as_wanted)
+        has_all(session, tablets, ring)
+
 
 def test_tablets_are_moved_as_the_page_says(form):
     cluster = form(3)

@@ -1,0 +1,159 @@
+"""A keyspace goes from the token ring to tablets and back, while applications write, read and count in it at QUORUM. No request fails, and nothing is lost."""
+
+import threading
+
+import pytest
+from cassandra import ConsistencyLevel
+from cassandra.concurrent import execute_concurrent_with_args
+from cassandra.query import SimpleStatement
+
+from harness import Cluster, cql
+from harness.cluster import eventually
+
+NODES = 4
+ROWS = 2000
+# Where the keys of the load begin.
+LOAD = 1_000_000
+# Nodes take maps over while they are asked: on a machine that does much else a request may wait longer than it usually does.
+PATIENT = [
+    option
+    for name in ("write-request-timeout", "read-request-timeout", "cas-contention-timeout")
+    for option in (f"--{name}", "20s")
+]
+OPTIONS = [*PATIENT, "--num-tokens", "4", "--tablet-load-stats-refresh-interval-in-seconds", "1"]
+
+
+@pytest.fixture
+def cluster(request):
+    cluster = Cluster(NODES, smp=2, runtime=request.config.getoption("--runtime"), options=OPTIONS)
+    try:
+        yield cluster.form().known_to_clients()
+    finally:
+        cluster.remove()
+
+
+class Load:
+    """A client that writes rows, reads them back, and counts by conditional statements and by a counter, until it is told to end."""
+
+    def __init__(self, cluster, name):
+        self.name, self.driver = name, cluster.driver()
+        self.done, self.written, self.failures, self.counted = threading.Event(), set(), [], 0
+        self.thread = threading.Thread(target=self.run)
+
+    def __enter__(self):
+        self.session = self.driver.__enter__().connect()
+        self.session.execute(f"INSERT INTO {self.name}.t (k, n) VALUES (-1, 0)")
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.done.set()
+        self.thread.join()
+        self.driver.__exit__(None, None, None)
+        assert not self.failures, self.failures[:3]
+
+    def run(self):
+        insert = self.session.prepare(f"INSERT INTO {self.name}.t (k, n) VALUES (?, ?)")
+        select = self.session.prepare(f"SELECT n FROM {self.name}.t WHERE k = ?")
+        count = self.session.prepare(f"UPDATE {self.name}.t SET n = ? WHERE k = -1 IF n = ?")
+        add = self.session.prepare(f"UPDATE {self.name}.c SET n = n + 1 WHERE k = ?")
+        for statement in (insert, select, add):
+            statement.consistency_level = ConsistencyLevel.QUORUM
+        k = LOAD
+        while not self.done.is_set():
+            k += 1
+            try:
+                self.session.execute(insert, (k, k))
+                self.written.add(k)
+                if cql.rows(self.session, select, (k,)) != [(k,)]:
+                    self.failures.append(f"{k} was written and is not there")
+                applied = self.session.execute(count, (self.counted + 1, self.counted)).one()
+                if not applied[0]:
+                    self.failures.append(f"addition {self.counted + 1} was not applied: {applied}")
+                self.session.execute(add, (k % 50,))
+                self.counted += 1
+            except Exception as error:
+                self.failures.append(repr(error))
+
+    def wait_for_more(self, additions):
+        wanted = self.counted + additions
+        eventually("the load goes on", lambda: self.counted >= wanted or self.failures)
+        assert not self.failures, self.failures[:3]
+
+
+def tablets(session, name):
+    """By table: the last token and the number of replicas of each tablet; none for tables of the ring."""
+    rows = cql.rows(session, "SELECT keyspace_name, table_name, last_token, replicas, new_replicas FROM system.tablets")
+    found = {}
+    for keyspace, table, last, replicas, new in rows:
+        if keyspace == name:
+            assert len(replicas) == 3, rows
+            found.setdefault(table, []).append((last, bool(new)))
+    return found
+
+
+def is_even(of_table):
+    """Tablets of equal size, of which none moves."""
+    size = (1 << 64) // len(of_table)
+    ends = [-(1 << 63) + size * (at + 1) - 1 for at in range(len(of_table))]
+    return len(of_table).bit_count() == 1 and sorted(of_table) == [(last, False) for last in ends]
+
+
+def goes_on(node, name):
+    return f"Operation replication of {name}" in node.nodetool("status")
+
+
+def check(session, name, load):
+    scan = SimpleStatement(f"SELECT k FROM {name}.t", consistency_level=ConsistencyLevel.ALL)
+    found = [k for (k,) in cql.rows(session, scan)]
+    assert len(found) == len(set(found)), "no row is there twice"
+    assert set(found) == set(range(ROWS)) | load.written | {-1}
+    counted = SimpleStatement(f"SELECT n FROM {name}.t WHERE k = -1", consistency_level=ConsistencyLevel.SERIAL)
+    assert cql.rows(session, counted) == [(load.counted,)]
+    added = SimpleStatement(f"SELECT sum(n) FROM {name}.c", consistency_level=ConsistencyLevel.ALL)
+    assert cql.rows(session, added) == [(load.counted,)]
+
+
+def test_a_keyspace_goes_to_tablets_and_back_under_load(cluster):
+    name = cql.unique("ks")
+    with cluster.driver() as driver:
+        session = driver.connect()
+        session.execute(
+            f"CREATE KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': 3}}"
+            " AND tablets = {'enabled': false}"
+        )
+        session.execute(f"CREATE TABLE {name}.t (k int PRIMARY KEY, v blob, n int)")
+        session.execute(f"CREATE TABLE {name}.c (k int PRIMARY KEY, n counter)")
+        insert = session.prepare(f"INSERT INTO {name}.t (k, v) VALUES (?, ?)")
+        for outcome in execute_concurrent_with_args(session, insert, [(k, bytes(500)) for k in range(ROWS)]):
+            assert outcome.success, outcome
+        for node in cluster:
+            node.nodetool("flush", name)
+        with Load(cluster, name) as load:
+            load.wait_for_more(20)
+            assert tablets(session, name) == {}
+            session.execute(f"ALTER KEYSPACE {name} WITH tablets = {{'enabled': true}}")
+            # New tables have tablets at once.
+            session.execute(f"CREATE TABLE {name}.new (k int PRIMARY KEY)")
+            assert is_even(tablets(session, name)["new"])
+
+            def has_tablets():
+                found = tablets(session, name)
+                return set(found) == {"t", "c", "new"} and all(is_even(of) for of in found.values())
+
+            eventually("all tables have tablets of equal size", has_tablets)
+            eventually("nothing is left to do", lambda: not any(goes_on(node, name) for node in cluster))
+            load.wait_for_more(20)
+            session.execute(f"ALTER KEYSPACE {name} WITH tablets = {{'enabled': false}}")
+            session.execute(f"CREATE TABLE {name}.newer (k int PRIMARY KEY)")
+            assert "newer" not in tablets(session, name)
+            eventually("all tables are on the ring", lambda: tablets(session, name) == {})
+            eventually("nothing is left to do", lambda: not any(goes_on(node, name) for node in cluster))
+            load.wait_for_more(20)
+        check(session, name, load)
+    # What a restart finds is what the nodes had.
+    for number in range(1, NODES + 1):
+        cluster.restart(number)
+    cluster.known_to_clients()
+    with cluster.driver() as driver:
+        check(driver.connect(), name, load)
