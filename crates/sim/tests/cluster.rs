@@ -362,6 +362,27 @@ fn nodes_that_join_while_something_strikes_are_members_in_the_end() {
     }
 }
 
+#[test]
+fn tables_go_from_the_token_ring_to_tablets_and_back_whatever_strikes() {
+    let scenario = ClusterScenario {
+        faults: ClusterFaults {
+            kinds: true,
+            leaves: true,
+            kills: true,
+            power_losses: true,
+            splits: true,
+            bad_links: true,
+            stop_points: true,
+            ..ClusterFaults::NONE
+        },
+        rounds: 3,
+        ..ClusterScenario::new(4)
+    };
+    for seed in 195..198 {
+        play(&scenario, seed);
+    }
+}
+
 /// Writes wait for memory until their time is over: an error says whether the request ran, and nothing acknowledged is lost.
 #[test]
 fn nodes_with_too_little_memory_lose_nothing() {

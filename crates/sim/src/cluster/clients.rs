@@ -180,6 +180,8 @@ pub(crate) struct Promises {
     pub(crate) whole_hints: bool,
     /// The keyspaces get other numbers of copies.
     pub(crate) changes_replication: bool,
+    /// They go from the token ring to tablets, or back.
+    pub(crate) changes_kinds: bool,
     /// By how much the clocks of nodes may differ.
     pub(crate) clock_error: Duration,
 }
@@ -304,39 +306,11 @@ impl Clients {
             let clients = self.clone();
             drop(runtime::spawn(async move { clients.truncate_with_traffic().await }));
         }
-        if self.promises.changes_replication {
+        if self.promises.changes_replication || self.promises.changes_kinds {
             let clients = self.clone();
             drop(runtime::spawn(async move { clients.alter_keyspaces().await }));
         }
         self.direct().await;
-    }
-
-    /// Gives the keyspaces the replication that they are to have, again and again until it is acknowledged. Ends never.
-    async fn alter_keyspaces(self: Rc<Self>) {
-        loop {
-            runtime::sleep(Duration::from_millis(200)).await;
-            if self.is_altered.get() {
-                continue;
-            }
-            let node = self.any_member();
-            let Some(mut client) = self.connect(node).await else {
-                continue;
-            };
-            let replication = Layout::replication(self.layout.wanted.get());
-            let mut is_altered = true;
-            for keyspace in ["k", "d"] {
-                let text = format!("ALTER KEYSPACE {keyspace} WITH {replication}");
-                match runtime::timeout(CHANGE_WAIT_MAX, client.ask(&text)).await {
-                    Ok(Ok(Answer::Done)) => {}
-                    other => {
-                        is_altered = false;
-                        log::info!("simulation: {text} by node {node}: {other:?}");
-                        break;
-                    }
-                }
-            }
-            self.is_altered.set(is_altered);
-        }
     }
 
     /// What is done once: the tables, the truncations, the look at everything.
@@ -386,8 +360,8 @@ impl Clients {
             "k.u (p int PRIMARY KEY, v int)",
         ];
         let mut statements = vec![
-            self.create_keyspace("k", self.layout.tablets[0]),
-            self.create_keyspace("d", self.layout.tablets[1]),
+            self.create_keyspace("k", self.layout.tablets(0)),
+            self.create_keyspace("d", self.layout.tablets(1)),
             "CREATE TABLE d.shared (p int PRIMARY KEY, v int)".to_owned(),
         ];
         let grace = self.workload.grace;

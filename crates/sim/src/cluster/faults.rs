@@ -55,6 +55,8 @@ pub struct ClusterFaults {
     pub replacements: bool,
     /// The keyspaces get another number of copies.
     pub replications: bool,
+    /// The keyspaces go from the token ring to tablets, or back. That explains no error.
+    pub kinds: bool,
     /// A keyspace is repaired.
     pub repairs: bool,
 }
@@ -88,6 +90,7 @@ impl ClusterFaults {
         leaves: false,
         replacements: false,
         replications: false,
+        kinds: false,
         repairs: false,
     };
 
@@ -96,6 +99,7 @@ impl ClusterFaults {
         leaves: true,
         replacements: true,
         replications: true,
+        kinds: true,
         repairs: true,
         ..Self::NONE
     };
@@ -128,6 +132,7 @@ impl ClusterFaults {
         leaves: false,
         replacements: false,
         replications: false,
+        kinds: false,
         repairs: false,
     };
 
@@ -138,6 +143,7 @@ impl ClusterFaults {
             leaves: true,
             replacements: true,
             replications: true,
+            kinds: true,
             repairs: true,
             ..self
         }
@@ -146,7 +152,7 @@ impl ClusterFaults {
     /// Whether an operator changes who is a member or who has copies, or repairs.
     #[must_use]
     pub fn is_elastic(self) -> bool {
-        self.leaves || self.replacements || self.replications || self.repairs
+        self.leaves || self.replacements || self.replications || self.kinds || self.repairs
     }
 
     /// Whether they may lose what a node kept for another: a hint is noted when a replica does not answer, and is not synced.
@@ -194,6 +200,7 @@ impl ClusterFaults {
             (self.replacements, Fault::Replacement),
             (self.replications, Fault::Replication),
             (self.repairs, Fault::Repair),
+            (self.kinds, Fault::Kind),
         ];
         all.iter()
             .filter(|(is_on, _)| *is_on)
@@ -231,10 +238,11 @@ pub(crate) enum Fault {
     Replacement,
     Replication,
     Repair,
+    Kind,
 }
 
 /// The names of the faults, in the order in which a report counts them.
-pub const FAULTS: [&str; 26] = [
+pub const FAULTS: [&str; 27] = [
     "kill",
     "power loss",
     "blackout",
@@ -261,4 +269,5 @@ pub const FAULTS: [&str; 26] = [
     "replacement",
     "replication",
     "repair",
+    "kind",
 ];

@@ -29,7 +29,9 @@ pub(crate) struct Layout {
     /// Between which numbers of copies their tablets are, while the number changes.
     pub(crate) possible: RefCell<(Copies, Copies)>,
     /// How tables are cut: of keyspace `k`, and of keyspace `d`.
-    pub(crate) tablets: [&'static str; 2],
+    tablets: [&'static str; 2],
+    /// Each keyspace is cut as the other one was.
+    pub(crate) is_swapped: Cell<bool>,
     /// For each node the numbers of its datacenter and rack.
     places: Vec<(usize, usize)>,
 }
@@ -71,8 +73,14 @@ impl Layout {
             wanted: Cell::new(copies),
             possible: RefCell::new((copies, copies)),
             tablets: [kind, other],
+            is_swapped: Cell::new(false),
             places,
         }
+    }
+
+    /// How the tables of keyspace `k` are to be cut, 0, or of keyspace `d`, 1.
+    pub(crate) fn tablets(&self, keyspace: usize) -> &'static str {
+        self.tablets[keyspace ^ usize::from(self.is_swapped.get())]
     }
 
     /// The replication of a number of copies.

@@ -1,4 +1,4 @@
-//! What operators do to the cluster while it works: nodes leave, are replaced and join, keyspaces get other replications and are repaired.
+//! What operators do to the cluster while it works: nodes leave, are replaced and join, keyspaces get other replications, go from the token ring to tablets and back, and are repaired.
 //!
 //! An [`Operation`] is begun by a fault of its kind and driven a step further now and then, whatever strikes meanwhile. What fails, is refused or gets no answer is asked for again.
 //! When all faults are healed, every operation ends within [`SETTLE_WAIT_MAX`].
@@ -43,6 +43,8 @@ enum Work {
     Remove { host: HostId },
     /// The keyspaces of the clients get another number of copies.
     Replicate { from: Copies },
+    /// One of the keyspaces of the clients goes from the token ring to tablets, the other one back.
+    Convert,
     /// A node makes what it has equal to what the other replicas have; then the others that are named do.
     Repair { left: Vec<usize> },
 }
@@ -102,6 +104,7 @@ impl Run<'_> {
             Fault::Leave => self.begin_leave(node),
             Fault::Replacement => self.begin_replacement(node),
             Fault::Replication => self.begin_replication(node),
+            Fault::Kind => self.begin_conversion(),
             Fault::Repair => self.begin_repair(node),
             _ => false,
         }
@@ -270,6 +273,18 @@ impl Run<'_> {
         true
     }
 
+    fn begin_conversion(&mut self) -> bool {
+        let is_conversion = |operation: &Operation| operation.work == Work::Convert;
+        if self.operator.operations.iter().any(is_conversion) {
+            return false;
+        }
+        let is_swapped = &self.clients.layout.is_swapped;
+        is_swapped.set(!is_swapped.get());
+        self.clients.is_altered.set(false);
+        self.add(Work::Convert, Duration::ZERO);
+        true
+    }
+
     fn begin_repair(&mut self, node: usize) -> bool {
         let is_repair = |operation: &Operation| matches!(operation.work, Work::Repair { .. });
         if self.operator.operations.iter().any(is_repair) {
@@ -352,6 +367,11 @@ impl Run<'_> {
                     self.end_weak();
                     return true;
                 }
+            }
+            Work::Convert => {
+                let has_tablets = |keyspace: usize| self.clients.layout.tablets(keyspace).contains("true");
+                let wanted = [("k.", has_tablets(0)), ("d.", has_tablets(1))];
+                return self.clients.is_altered.get() && self.clients.inventory.has_kinds(&wanted);
             }
             Work::Repair { left } => return self.repair(operation, left),
         }

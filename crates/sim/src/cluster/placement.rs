@@ -18,8 +18,8 @@ use coordinator::Coordinator;
 use query::Engine;
 use schema::TableId;
 use topology::{
-    HostId, Limits, NodeInput, NodeNumber, NodeState, Options, Replication, Role, Step, TableInput, TabletMap,
-    Topology, plan, ring_map,
+    Boundaries, HostId, Limits, NodeInput, NodeNumber, NodeState, Options, Replication, Role, Step, TableInput,
+    TabletMap, Topology, plan, ring_map,
 };
 use types::Token;
 
@@ -129,6 +129,18 @@ impl Inventory {
     pub(super) fn is_full_member(&self, node: IpAddr) -> bool {
         let is_it = |member: &topology::Node| member.internode.ip() == node && member.state == NodeState::Normal;
         self.newest(|seen| seen.topology.members().any(is_it)) == Some(true)
+    }
+
+    /// Whether all tables of these keyspaces, given by the beginning of their tables' names, have tablets of equal size, or are of the token ring, by the newest metadata.
+    pub(super) fn has_kinds(&self, wanted: &[(&str, bool)]) -> bool {
+        let is_it = |seen: &Seen| {
+            seen.tables.values().all(|table| {
+                let of = wanted.iter().find(|(keyspace, _)| table.name.starts_with(keyspace));
+                let is_even = || matches!(table.map.boundaries(), Boundaries::PowerOfTwo(_));
+                of.is_none_or(|(_, has_tablets)| *has_tablets == table.has_own_tablets && (!has_tablets || is_even()))
+            })
+        };
+        self.newest(is_it) == Some(true)
     }
 
     /// Whether every table has so many copies, where its replication wants them, and nothing moves, by the newest metadata.

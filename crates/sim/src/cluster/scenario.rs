@@ -220,6 +220,8 @@ impl ClusterScenario {
             replacements: on(2),
             replications: on(2),
             repairs: on(2),
+            // Drawn apart: the other faults of a seed are what they were before there was this one.
+            kinds: Chance::new(seed ^ 0x00c0_4e27).once_in(3),
             kills,
             power_losses,
             restarts: on(4),
@@ -371,7 +373,8 @@ impl ClusterScenario {
 
     fn promises(&self) -> Promises {
         let faults = self.faults;
-        let has_same_replicas = self.joiners == 0 && !faults.leaves && !faults.replacements && !faults.replications;
+        let has_same_replicas =
+            self.joiners == 0 && !faults.leaves && !faults.replacements && !faults.replications && !faults.kinds;
         Promises {
             // What is noted is lost with the machines that note it, and what ONE promised with that one.
             whole_batches: self.whole_batches && !faults.replacements,
@@ -380,6 +383,7 @@ impl ClusterScenario {
             may_refuse: self.shard_bytes < SHARD_BYTES || self.few_slots.is_some(),
             whole_hints: self.hints && !faults.may_lose_hints() && has_same_replicas,
             changes_replication: faults.replications,
+            changes_kinds: faults.kinds,
             clock_error: if faults.clock_jumps {
                 CLOCK_JUMP_MAX + CLOCK_ERROR_MAX
             } else if faults.wrong_clocks {

@@ -1,4 +1,4 @@
-//! Schema changes by all nodes at once, in keyspace `d`: tables of each node's own, and columns of a table that all share.
+//! Schema changes by all nodes at once, in keyspace `d`: tables of each node's own, and columns of a table that all share. And what operators make of both keyspaces.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::clients::{CHANGE_WAIT_MAX, Clients, Phase};
+use super::layout::Layout;
 use crate::client::{Answer, Client};
 use crate::model::Value;
 
@@ -28,6 +29,38 @@ pub(crate) struct SchemaChanges {
 }
 
 impl Clients {
+    /// Gives the keyspaces the replication and the kind that they are to have, again and again until it is acknowledged. Ends never.
+    pub(super) async fn alter_keyspaces(self: Rc<Self>) {
+        loop {
+            runtime::sleep(Duration::from_millis(200)).await;
+            if self.is_altered.get() {
+                continue;
+            }
+            let node = self.any_member();
+            let Some(mut client) = self.connect(node).await else {
+                continue;
+            };
+            let replication = Layout::replication(self.layout.wanted.get());
+            let mut is_altered = true;
+            for (number, keyspace) in ["k", "d"].into_iter().enumerate() {
+                let mut text = format!("ALTER KEYSPACE {keyspace} WITH {replication}");
+                if self.promises.changes_kinds {
+                    let tablets = self.layout.tablets(number);
+                    text.push_str(&format!(" AND tablets = {{{tablets}}}"));
+                }
+                match runtime::timeout(CHANGE_WAIT_MAX, client.ask(&text)).await {
+                    Ok(Ok(Answer::Done)) => {}
+                    other => {
+                        is_altered = false;
+                        log::info!("simulation: {text} by node {node}: {other:?}");
+                        break;
+                    }
+                }
+            }
+            self.is_altered.set(is_altered);
+        }
+    }
+
     /// A client of a node that changes the schema now and then. Ends never.
     pub(crate) async fn change_schema(self: Rc<Self>, node: usize) {
         let mut number = 0;

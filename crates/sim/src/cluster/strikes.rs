@@ -134,7 +134,7 @@ impl Run<'_> {
             | Fault::ClockJump
             | Fault::StopPoint => self.strike_deeper(fault, node, machine),
             Fault::Move => self.move_tablets(node),
-            Fault::Leave | Fault::Replacement | Fault::Replication | Fault::Repair => {
+            Fault::Leave | Fault::Replacement | Fault::Replication | Fault::Kind | Fault::Repair => {
                 return self.begin_operation(fault, node);
             }
         }
