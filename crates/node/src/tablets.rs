@@ -95,3 +95,55 @@ fn check_replication(metadata: &Metadata, former: &Keyspace, next: &Keyspace) ->
         )),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schema::{Column, ColumnKind, TableOptions};
+    use topology::{Topology, TopologyCommand};
+    use types::CqlType;
+    use uuid::Uuid;
+
+    /// A schema with one keyspace on the token ring, or with tablets, which has a table or none.
+    fn schema(is_enabled: bool, has_table: bool) -> Schema {
+        let columns = vec![Column::new("k", CqlType::Int, ColumnKind::PartitionKey)];
+        let table = Table::new("ks", "t", TableId(Uuid::from_u128(7)), columns, TableOptions::default());
+        let tables = has_table.then(|| (table.name.clone(), Arc::new(table)));
+        let keyspace = Keyspace {
+            name: "ks".to_owned(),
+            replication: BTreeMap::new(),
+            durable_writes: true,
+            tablets: Some([("enabled".to_owned(), is_enabled.to_string())].into()),
+            tables: tables.into_iter().collect(),
+        };
+        Schema {
+            version: Uuid::from_u128(u128::from(is_enabled)),
+            keyspaces: [(keyspace.name.clone(), Arc::new(keyspace))].into(),
+        }
+    }
+
+    #[test]
+    fn the_kind_of_a_keyspace_with_tables_changes_only_when_all_nodes_know_how() {
+        let mut topology = Topology::new("sea", Uuid::from_u128(9));
+        let answer = |topology: &Topology, from: bool, to: bool, has_table: bool| {
+            let metadata = Metadata::new(Arc::new(schema(from, has_table)), topology.clone());
+            for_schema(&metadata, &schema(to, has_table)).map(|maps| maps.len())
+        };
+        for (from, to) in [(true, false), (false, true)] {
+            let refused = answer(&topology, from, to, true).expect_err("nobody knows how");
+            assert!(
+                refused.contains(REPLICATION_KINDS) && refused.contains("Upgrade"),
+                "{refused}"
+            );
+            assert_eq!(answer(&topology, from, to, false), Ok(0), "there is no table");
+            assert_eq!(answer(&topology, from, from, true), Ok(0), "nothing changes");
+        }
+        let features = [REPLICATION_KINDS.to_owned()].into();
+        topology
+            .apply(&TopologyCommand::EnableFeatures(features))
+            .expect("it is enabled");
+        // The maps of tables that are there come later, by commands of their own.
+        assert_eq!(answer(&topology, false, true, true), Ok(0));
+        assert_eq!(answer(&topology, true, false, true), Ok(0));
+    }
+}
