@@ -14,6 +14,7 @@ use crate::metadata::Metadata;
 use crate::ring::parsed_replication;
 use crate::service::Cluster;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use topology::{HostId, Locality, Node, NodeNumber, NodeState, Replication, Stage, Tablet};
 
 /// What an operation does.
@@ -332,18 +333,24 @@ impl Metadata {
             ring_waits.map(str::to_owned).or(waits)
         };
         let waits_for_node = || {
-            let mut maps = keyspace.tables.values().filter_map(|table| self.tablets.get(&table.id));
-            let number = maps.find_map(|map| {
+            let own = keyspace
+                .tables
+                .values()
+                .filter_map(|table| self.tablets.get(&table.id).map(Arc::clone));
+            let goal = self.ring_map_of(keyspace).map(Arc::new);
+            let goal = goal.filter(|_| WantedKind::of(keyspace) == WantedKind::Ring);
+            let is_down = |number: NodeNumber| {
+                let node = self.topology.numbered(number)?;
+                (!live.contains(&node.host_id) && !self.topology.is_lost(node)).then_some(node.host_id)
+            };
+            let mut maps = own.chain(goal);
+            let host = maps.find_map(|map| {
                 let mut replicas = map.tablets().flat_map(|tablet| tablet.replicas);
-                let is_down = |number: NodeNumber| {
-                    let node = self.topology.numbered(number)?;
-                    (!live.contains(&node.host_id) && !self.topology.is_lost(node)).then_some(node.host_id)
-                };
                 replicas.find_map(|replica| is_down(replica.node))
             });
-            number.map(|host| {
+            host.map(|host| {
                 format!(
-                    "node {} is down, and tablets with a copy on it wait: start it, or say that it is gone for ever (nodetool excludenode {host})",
+                    "node {} is down, and tablets that have a copy on it, or get one, wait: start it, or say that it is gone for ever (nodetool excludenode {host})",
                     self.name_of(host)
                 )
             })

@@ -22,7 +22,7 @@ fn with_table(seed: u64, count: usize, copies: usize) -> Sea {
     (0..count).for_each(|number| sea.start(number));
     sea.expect_normal(0..count);
     sea.make_ring_table(TABLE, copies);
-    sea.expect_voters(count.min(3));
+    sea.expect_voters(if count < 5 { 3 } else { 5 });
     sea
 }
 
@@ -217,6 +217,39 @@ fn a_node_leaves_while_a_table_goes_either_way() {
             views.iter().take(3).all(holds)
         });
         expect_copied(&sea, &before);
+    }
+}
+
+#[test]
+fn a_node_that_is_lost_for_good_is_removed_while_a_table_goes_either_way() {
+    for seed in 0..8_u64 {
+        let to_tablets = seed % 2 == 0;
+        let mut sea = with_table(3240 + seed, 5, 3);
+        if !to_tablets {
+            sea.set_tablets("ks", true);
+            expect(&mut sea, "it has tablets", 3, has_tablets);
+        }
+        sea.set_tablets("ks", to_tablets);
+        sea.sim.run_for(Duration::from_millis(seed / 2 * 60));
+        sea.crash(4, CrashKind::PowerLoss);
+        sea.sim.run_for(10 * SECOND);
+        sea.spawn(1, |cluster| async move { cluster.remove_node(host(4)).await });
+        let has_left = |view: &Rc<Cluster>| {
+            let metadata = view.metadata();
+            let node = metadata.topology.node(host(4));
+            node.is_none_or(|node| node.state == NodeState::Left)
+        };
+        sea.expect(&format!("it is gone (seed {seed})"), |views| {
+            views.len() == 4 && views.iter().all(has_left)
+        });
+        let holds = if to_tablets { has_tablets } else { is_of_ring };
+        sea.expect(&format!("it goes on (seed {seed})"), |views| views.iter().all(holds));
+        let metadata = sea.cluster(0).metadata();
+        let lost = metadata.topology.number(host(4));
+        for tablet in map_of(&metadata).tablets() {
+            assert_eq!(tablet.replicas.len(), 3, "seed {seed}");
+            assert!(tablet.replicas.iter().all(|replica| Some(replica.node) != lost));
+        }
     }
 }
 

@@ -43,12 +43,12 @@ impl Planner<'_> {
             match self.tablets.tables[table].conversion {
                 None | Some(Conversion::Rest) => {}
                 Some(Conversion::Align) => self.align(table),
-                Some(Conversion::ToRing(ring)) => self.to_ring(table, ring),
+                Some(Conversion::ToRing(ring)) => self.bring_to_ring(table, ring),
             }
         }
     }
 
-    fn to_ring(&mut self, table: usize, ring: &TabletMap) {
+    fn bring_to_ring(&mut self, table: usize, ring: &TabletMap) {
         let map = self.tablets.tables[table].map;
         for (piece, last) in self.tablets.of_table(table).zip(map.boundaries().last_tokens()) {
             let goal = ring.tablet_of(last);
