@@ -9,7 +9,9 @@ use crate::ring::RING_MOVES;
 use crate::service::Cluster;
 use runtime::Instant;
 pub use schema::record::{PER_PARTITION_RATE_LIMIT, TOMBSTONE_GC};
-pub use topology::{PARALLEL_COPIES, REPLICATION_KINDS, TABLET_MOVES, TABLET_RESIZES, TOPOLOGY_OPERATIONS, TRACED_REQUESTS};
+pub use topology::{
+    PARALLEL_COPIES, REPLICATION_KINDS, TABLET_MOVES, TABLET_RESIZES, TOPOLOGY_OPERATIONS, TRACED_REQUESTS,
+};
 
 /// A node that stops hands the leadership of the metadata group over, and says goodbye to the others, who then do not wait for it.
 ///

@@ -267,7 +267,8 @@ pub fn plan(
     planner.pin_conversions();
     planner.convert();
     let resizes = planner.choose_resizes();
-    let is_settled = planner.steps.is_empty() && planner.relocations.is_empty() && planner.deferred == 0 && !work.has_unfinished;
+    let is_settled =
+        planner.steps.is_empty() && planner.relocations.is_empty() && planner.deferred == 0 && !work.has_unfinished;
     if is_settled {
         planner.scale_shares();
         planner.level_nodes();

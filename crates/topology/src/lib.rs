@@ -40,7 +40,8 @@ mod targets;
 
 pub use admission::{Admission, CLOCK_OFFSET_MAX, JoinFacts, JoinRequest, Refusal, Replaced, admit};
 pub use balance::{
-    Conversion, Deviation, Limits, NodeInput, Options, Plan, Relocation, Role, Step, TableInput, Unmet, UnmetReason, plan,
+    Conversion, Deviation, Limits, NodeInput, Options, Plan, Relocation, Role, Step, TableInput, Unmet, UnmetReason,
+    plan,
 };
 pub use clock::{ClockDoubt, ClockJudge, ClockLimits, ClockSample, ClockState, ClockVerdict};
 pub use codec::DecodeError;
@@ -55,7 +56,8 @@ pub use node::{
     TOKENS_PER_NODE_MAX, Topology,
 };
 pub use place::{
-    Load, check_racks, even_tablet_count, first_tablet_count, first_tablets, initial_tablet_count, place_tablets, place_tablets_beside,
+    Load, check_racks, even_tablet_count, first_tablet_count, first_tablets, initial_tablet_count, place_tablets,
+    place_tablets_beside,
 };
 pub use record::TOPOLOGY_OPERATIONS;
 pub use replication::{Copies, PlacementError, Replication, ReplicationError};
