@@ -183,11 +183,8 @@ pub(crate) fn knows_marks(engine: &Engine) -> bool {
 
 /// Whether a table has tablets of its own: of ranges of the token ring nothing is marked.
 pub(crate) fn has_tablets(engine: &Engine, table: TableId) -> bool {
-    let schema = engine.schema();
-    let keyspace = schema
-        .table_by_id(table)
-        .and_then(|table| schema.keyspaces.get(&table.keyspace));
-    keyspace.is_some_and(|keyspace| keyspace.has_tablets())
+    let has_own = |view: &ClusterView| view.route(table).is_some_and(|route| route.has_own_tablets);
+    engine.coordinator.with_view(has_own)
 }
 
 /// Repairs a range on the shard that has it. Where all replicas are equal then, all of them know it.
