@@ -432,11 +432,7 @@ fn prepare_as(mut config: Config, embedded: Option<Embedded>, announces: bool) -
         .at(version, fence)
         .truncated(truncations);
     let view = Arc::new(view.reached_by(|node| crate::cluster::peer(&config, node)));
-    let tasks = Tasks::new(config.smp, host_id);
-    tasks.set_bytes_per_second(Class::Compaction, config.compaction_throughput.unwrap_or(0));
-    tasks.set_bytes_per_second(Class::Streaming, config.stream_throughput.unwrap_or(0));
-    tasks.set_ttl(config.task_ttl);
-    tasks.set_user_ttl(config.user_task_ttl);
+    let tasks = tasks_of(&config, host_id);
     let node = Arc::new(NodeState {
         system_tables: system_tables.clone(),
         described: {
@@ -488,6 +484,15 @@ fn prepare_as(mut config: Config, embedded: Option<Embedded>, announces: bool) -
         config,
     });
     Ok(Prepared(shared))
+}
+
+fn tasks_of(config: &Config, host_id: Uuid) -> Arc<Tasks> {
+    let tasks = Tasks::new(config.smp, host_id);
+    tasks.set_bytes_per_second(Class::Compaction, config.compaction_throughput.unwrap_or(0));
+    tasks.set_bytes_per_second(Class::Streaming, config.stream_throughput.unwrap_or(0));
+    tasks.set_ttl(config.task_ttl);
+    tasks.set_user_ttl(config.user_task_ttl);
+    tasks
 }
 
 /// Refuses a node whose metadata is lost before it touches its data: without the schema, writes in the log would be taken for those of dropped tables. Refuses
