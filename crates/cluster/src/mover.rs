@@ -517,13 +517,21 @@ impl Cluster {
         metadata: &Metadata,
         version: u64,
         has_discarded: &mut bool,
-        copied: &mut BTreeSet<(TableId, Token)>,
+        copied: &mut BTreeSet<(TableId, Token, Token)>,
     ) -> Result<bool, String> {
         let me = metadata.topology.number(self.config.host_id);
         let locality = Locality::new(&metadata.topology, self.config.host_id);
         let (Some(me), Some(locality)) = (me, locality) else {
             return Ok(false);
         };
+        // The ring is cut by the shards that the topology knows, and the tables here by those that the node has.
+        let known = metadata.topology.node(self.config.host_id).map(|node| node.shards);
+        if known != Some(self.config.shards) {
+            return Err(format!(
+                "the group does not know yet that this node has {} shards",
+                self.config.shards
+            ));
+        }
         let mut fills = metadata
             .ring_fills(&locality, |host| self.is_live(host))
             .map_err(|e| e.to_string())?;
@@ -533,13 +541,11 @@ impl Cluster {
         }
         // What an owner has of a range that it shares already is not older than what others have.
         let is_new = |fill: &&ring::RingFill| fill.is_new;
-        // The ring is cut by the shards that the topology knows: a node that has started with fewer has not said so yet.
-        let on_shard = |fill: &ring::RingFill| fill.fill.target.shard % self.config.shards.max(1);
         if !*has_discarded {
             let mut discards: BTreeMap<(TableId, u16), Vec<(Token, Token)>> = BTreeMap::new();
             for fill in fills.iter().filter(is_new) {
                 for table in &*fill.tables {
-                    let ranges = discards.entry((*table, on_shard(fill))).or_default();
+                    let ranges = discards.entry((*table, fill.fill.target.shard)).or_default();
                     ranges.push((fill.after, fill.to));
                 }
             }
@@ -558,7 +564,7 @@ impl Cluster {
                 table: *table,
                 after: fill.after,
                 to: fill.to,
-                shard: on_shard(fill),
+                shard: fill.fill.target.shard,
                 is_replica: !fill.is_new,
                 sources: sources.clone(),
                 version,
@@ -566,7 +572,9 @@ impl Cluster {
             fill.tables.iter().map(copy).collect()
         };
         let mut wanted: Vec<Copy> = fills.iter().flat_map(of_fill).collect();
-        wanted.retain(|copy| !copied.contains(&(copy.table, copy.to)) && !planted::is_planted(Bug::UncopiedRange));
+        wanted.retain(|copy| {
+            !copied.contains(&(copy.table, copy.after, copy.to)) && !planted::is_planted(Bug::UncopiedRange)
+        });
         for together in wanted.chunks(RANGES_AT_ONCE) {
             let copies: Vec<_> = together
                 .iter()
@@ -584,7 +592,7 @@ impl Cluster {
             let mut failure = None;
             for (copy, done) in together.iter().zip(copies) {
                 match done.await {
-                    Ok(()) => drop(copied.insert((copy.table, copy.to))),
+                    Ok(()) => drop(copied.insert((copy.table, copy.after, copy.to))),
                     Err(why) => failure = Some(why),
                 }
             }
