@@ -22,6 +22,24 @@ def cluster(request):
         cluster.remove()
 
 
+@pytest.fixture(scope="module")
+def forgetful_cluster(request):
+    """Three nodes that keep no hints, and repair nothing by themselves: what a replica misses it never gets."""
+    options = ["--hinted-handoff-enabled", "false"]
+    cluster = Cluster(3, smp=2, runtime=request.config.getoption("--runtime"), options=options)
+    try:
+        yield cluster.form().known_to_clients()
+    finally:
+        cluster.remove()
+
+
+@pytest.fixture
+def session(cluster):
+    """A session that asks the first node alone."""
+    with cluster.driver(only=1) as driver:
+        yield driver.connect()
+
+
 @pytest.fixture
 def sessions(cluster):
     """By node, a session that asks it alone."""

@@ -25,12 +25,6 @@ def cluster(request):
         cluster.remove()
 
 
-@pytest.fixture
-def session(cluster):
-    with cluster.driver(only=1) as driver:
-        yield driver.connect()
-
-
 def make(session, tablets, options=""):
     keyspace = cql.unique("ks")
     session.execute(

@@ -1,7 +1,5 @@
 """A keyspace goes from the token ring to tablets and back, while applications write, read and count in it at QUORUM. No request fails, and nothing is lost."""
 
-import threading
-
 import pytest
 from cassandra import ConsistencyLevel, InvalidRequest
 from cassandra.concurrent import execute_concurrent_with_args
@@ -9,17 +7,10 @@ from cassandra.query import SimpleStatement
 
 from harness import Cluster, cql
 from harness.cluster import eventually
+from harness.counted import PATIENT, CountedLoad
 
 NODES = 4
 ROWS = 2000
-# Where the keys of the load begin.
-LOAD = 1_000_000
-# Nodes take maps over while they are asked: on a machine that does much else a request may wait longer than it usually does.
-PATIENT = [
-    option
-    for name in ("write-request-timeout", "read-request-timeout", "cas-contention-timeout")
-    for option in (f"--{name}", "20s")
-]
 OPTIONS = [*PATIENT, "--num-tokens", "4", "--tablet-load-stats-refresh-interval-in-seconds", "1"]
 
 
@@ -30,55 +21,6 @@ def cluster(request):
         yield cluster.form().known_to_clients()
     finally:
         cluster.remove()
-
-
-class Load:
-    """A client that writes rows, reads them back, and counts by conditional statements and by a counter, until it is told to end."""
-
-    def __init__(self, cluster, name):
-        self.name, self.driver = name, cluster.driver()
-        self.done, self.written, self.failures, self.counted = threading.Event(), set(), [], 0
-        self.thread = threading.Thread(target=self.run)
-
-    def __enter__(self):
-        self.session = self.driver.__enter__().connect()
-        self.session.execute(f"INSERT INTO {self.name}.t (k, n) VALUES (-1, 0)")
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.done.set()
-        self.thread.join()
-        self.driver.__exit__(None, None, None)
-        assert not self.failures, self.failures[:3]
-
-    def run(self):
-        insert = self.session.prepare(f"INSERT INTO {self.name}.t (k, n) VALUES (?, ?)")
-        select = self.session.prepare(f"SELECT n FROM {self.name}.t WHERE k = ?")
-        count = self.session.prepare(f"UPDATE {self.name}.t SET n = ? WHERE k = -1 IF n = ?")
-        add = self.session.prepare(f"UPDATE {self.name}.c SET n = n + 1 WHERE k = ?")
-        for statement in (insert, select, add):
-            statement.consistency_level = ConsistencyLevel.QUORUM
-        k = LOAD
-        while not self.done.is_set():
-            k += 1
-            try:
-                self.session.execute(insert, (k, k))
-                self.written.add(k)
-                if cql.rows(self.session, select, (k,)) != [(k,)]:
-                    self.failures.append(f"{k} was written and is not there")
-                applied = self.session.execute(count, (self.counted + 1, self.counted)).one()
-                if not applied[0]:
-                    self.failures.append(f"addition {self.counted + 1} was not applied: {applied}")
-                self.session.execute(add, (k % 50,))
-                self.counted += 1
-            except Exception as error:
-                self.failures.append(repr(error))
-
-    def wait_for_more(self, additions):
-        wanted = self.counted + additions
-        eventually("the load goes on", lambda: self.counted >= wanted or self.failures)
-        assert not self.failures, self.failures[:3]
 
 
 def tablets(session, name, copies=3):
@@ -168,7 +110,7 @@ def test_a_keyspace_goes_to_tablets_and_back_under_load(cluster):
             assert outcome.success, outcome
         for node in cluster:
             node.nodetool("flush", name)
-        with Load(cluster, name) as load:
+        with CountedLoad(cluster, name, counters=True) as load:
             load.wait_for_more(20)
             assert tablets(session, name) == {}
             session.execute(f"ALTER KEYSPACE {name} WITH tablets = {{'enabled': true}}")

@@ -4,27 +4,15 @@ import pytest
 from cassandra import ConsistencyLevel
 from cassandra.query import SimpleStatement
 
-from harness import Cluster, cql
+from harness import cql
 from harness.cluster import eventually
 
 ROWS = 200
 
 
 @pytest.fixture(scope="module")
-def cluster(request):
-    """Three nodes that keep no hints, and repair nothing by themselves: they would begin fifteen seconds after a start."""
-    options = ["--hinted-handoff-enabled", "false"]
-    cluster = Cluster(3, smp=2, runtime=request.config.getoption("--runtime"), options=options)
-    try:
-        yield cluster.form().known_to_clients()
-    finally:
-        cluster.remove()
-
-
-@pytest.fixture
-def session(cluster):
-    with cluster.driver(only=1) as driver:
-        yield driver.connect()
+def cluster(forgetful_cluster):
+    return forgetful_cluster
 
 
 @pytest.fixture(params=["true", "false"], ids=["tablets", "ring"])

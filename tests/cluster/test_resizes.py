@@ -1,7 +1,6 @@
 """A table is split as it grows and merged as it shrinks, while applications write, read and count in it at QUORUM. No request fails, and nothing is lost."""
 
 import os
-import threading
 
 import pytest
 from cassandra import ConsistencyLevel
@@ -10,19 +9,12 @@ from cassandra.query import SimpleStatement
 
 from harness import Cluster, cql
 from harness.cluster import eventually
+from harness.counted import PATIENT, CountedLoad
 
 GOAL = 64 << 10
 ROW_BYTES = 1000
 # A table of 16 tablets is split when it has more than 32 times the goal.
 ROWS = 3000
-# Where the keys of the load begin.
-LOAD = 1_000_000
-# Nodes take splits over while they are asked: on a machine that does much else a request may wait longer than it usually does.
-PATIENT = [
-    option
-    for name in ("write-request-timeout", "read-request-timeout", "cas-contention-timeout")
-    for option in (f"--{name}", "20s")
-]
 OPTIONS = [
     *PATIENT,
     "--target-tablet-size-in-bytes",
@@ -39,48 +31,6 @@ def cluster(request):
         yield cluster.form().known_to_clients()
     finally:
         cluster.remove()
-
-
-class Load:
-    """A client that writes rows, reads them back, and counts by conditional statements, until it is told to end."""
-
-    def __init__(self, cluster, name):
-        self.name, self.driver = name, cluster.driver()
-        self.done, self.written, self.failures, self.counted = threading.Event(), set(), [], 0
-        self.thread = threading.Thread(target=self.run)
-
-    def __enter__(self):
-        self.session = self.driver.__enter__().connect()
-        self.session.execute(f"INSERT INTO {self.name}.t (k, n) VALUES (-1, 0)")
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.done.set()
-        self.thread.join()
-        self.driver.__exit__(None, None, None)
-        assert not self.failures, self.failures[:3]
-
-    def run(self):
-        insert = self.session.prepare(f"INSERT INTO {self.name}.t (k, n) VALUES (?, ?)")
-        select = self.session.prepare(f"SELECT n FROM {self.name}.t WHERE k = ?")
-        count = self.session.prepare(f"UPDATE {self.name}.t SET n = ? WHERE k = -1 IF n = ?")
-        for statement in (insert, select):
-            statement.consistency_level = ConsistencyLevel.QUORUM
-        k = LOAD
-        while not self.done.is_set():
-            k += 1
-            try:
-                self.session.execute(insert, (k, k))
-                self.written.add(k)
-                if cql.rows(self.session, select, (k,)) != [(k,)]:
-                    self.failures.append(f"{k} was written and is not there")
-                applied = self.session.execute(count, (self.counted + 1, self.counted)).one()
-                if not applied[0]:
-                    self.failures.append(f"addition {self.counted + 1} was not applied: {applied}")
-                self.counted += 1
-            except Exception as error:
-                self.failures.append(repr(error))
 
 
 def tablets(session, name):
@@ -112,7 +62,7 @@ def test_a_table_is_split_as_it_grows_and_merged_as_it_shrinks_while_it_is_writt
         )
         session.execute(f"CREATE TABLE {name}.t (k int PRIMARY KEY, v blob, n int) WITH gc_grace_seconds = 0")
         assert tablets(session, name) == 1
-        with Load(cluster, name) as load:
+        with CountedLoad(cluster, name) as load:
             insert = session.prepare(f"INSERT INTO {name}.t (k, v) VALUES (?, ?)")
             step = ROWS // 5
             for first in range(0, ROWS, step):
