@@ -128,40 +128,47 @@ fn a_table_goes_from_the_ring_to_tablets_and_back() {
     }
 }
 
-#[test]
-fn the_way_to_tablets_goes_on_after_any_node_was_killed_at_any_moment_of_it() {
+/// Kills each of four nodes at four moments while a table goes one way.
+fn goes_on_after_a_kill(first_seed: u64, to_tablets: bool) {
     for seed in 0..16_u64 {
-        let mut sea = with_table(3010 + seed, 4, 2);
+        let mut sea = with_table(first_seed + seed, 4, 2);
+        go_before(&mut sea, to_tablets);
         let before = sea.cluster(0).metadata();
-        sea.set_tablets("ks", true);
+        sea.set_tablets("ks", to_tablets);
         sea.sim.run_for(Duration::from_millis(20 + seed / 4 * 150));
         let killed = usize::try_from(seed % 4).expect("four nodes");
         sea.crash(killed, CrashKind::Kill);
         sea.sim.run_for(SECOND);
         sea.restart(killed);
-        expect(&mut sea, &format!("it has tablets (seed {seed})"), 2, has_tablets);
+        arrives(&mut sea, to_tablets);
         sea.expect_normal(0..4);
         expect_copied(&sea, &before);
     }
 }
 
+/// A table with two copies is where it begins to go to the tablets, or to the ring.
+fn go_before(sea: &mut Sea, to_tablets: bool) {
+    if !to_tablets {
+        sea.set_tablets("ks", true);
+        expect(sea, "it has tablets", 2, has_tablets);
+    }
+}
+
+fn arrives(sea: &mut Sea, to_tablets: bool) {
+    match to_tablets {
+        true => expect(sea, "it has tablets", 2, has_tablets),
+        false => expect(sea, "it is of the ring", 2, is_of_ring),
+    }
+}
+
+#[test]
+fn the_way_to_tablets_goes_on_after_any_node_was_killed_at_any_moment_of_it() {
+    goes_on_after_a_kill(3010, true);
+}
+
 #[test]
 fn the_way_to_the_ring_goes_on_after_any_node_was_killed_at_any_moment_of_it() {
-    for seed in 0..16_u64 {
-        let mut sea = with_table(3050 + seed, 4, 2);
-        sea.set_tablets("ks", true);
-        expect(&mut sea, "it has tablets", 2, has_tablets);
-        let before = sea.cluster(0).metadata();
-        sea.set_tablets("ks", false);
-        sea.sim.run_for(Duration::from_millis(20 + seed / 4 * 150));
-        let killed = usize::try_from(seed % 4).expect("four nodes");
-        sea.crash(killed, CrashKind::Kill);
-        sea.sim.run_for(SECOND);
-        sea.restart(killed);
-        expect(&mut sea, &format!("it is of the ring (seed {seed})"), 2, is_of_ring);
-        sea.expect_normal(0..4);
-        expect_copied(&sea, &before);
-    }
+    goes_on_after_a_kill(3050, false);
 }
 
 #[test]
@@ -169,19 +176,13 @@ fn a_node_joins_while_a_table_goes_either_way() {
     for seed in 0..8_u64 {
         let to_tablets = seed % 2 == 0;
         let mut sea = with_table(3100 + seed, 3, 2);
-        if !to_tablets {
-            sea.set_tablets("ks", true);
-            expect(&mut sea, "it has tablets", 2, has_tablets);
-        }
+        go_before(&mut sea, to_tablets);
         let before = sea.cluster(0).metadata();
         sea.set_tablets("ks", to_tablets);
         sea.sim.run_for(Duration::from_millis(seed / 2 * 50));
         sea.start(3);
         sea.expect_normal(0..4);
-        match to_tablets {
-            true => expect(&mut sea, "it has tablets", 2, has_tablets),
-            false => expect(&mut sea, "it is of the ring", 2, is_of_ring),
-        }
+        arrives(&mut sea, to_tablets);
         sea.expect("the ring is at rest", |views| {
             views.iter().all(|view| view.metadata().ring.is_none())
         });
@@ -194,10 +195,7 @@ fn a_node_leaves_while_a_table_goes_either_way() {
     for seed in 0..8_u64 {
         let to_tablets = seed % 2 == 0;
         let mut sea = with_table(3120 + seed, 4, 2);
-        if !to_tablets {
-            sea.set_tablets("ks", true);
-            expect(&mut sea, "it has tablets", 2, has_tablets);
-        }
+        go_before(&mut sea, to_tablets);
         let before = sea.cluster(0).metadata();
         sea.set_tablets("ks", to_tablets);
         sea.sim.run_for(Duration::from_millis(seed / 2 * 50));

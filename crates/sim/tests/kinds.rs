@@ -1,8 +1,12 @@
 //! A keyspace that goes from the token ring to tablets and back on whole nodes, with everything that is known of its rows: conditional statements, counters,
 //! deletions, hints.
 
+#[path = "support/rounds.rs"]
+mod rounds;
+
 use std::time::Duration;
 
+use rounds::{ROWS, check, write};
 use runtime::StopPoint;
 use runtime::sim::{CrashKind, Stop};
 use sim::client::Answer;
@@ -10,8 +14,6 @@ use sim::cluster::ClusterSetup;
 use sim::story::{ALL, ONE, QUORUM, Story};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Rows of each table.
-const ROWS: i32 = 24;
 const TABLES: [&str; 3] = ["t", "l", "c"];
 /// How many tablets tables get: a half and a quarter of the ring end where shards do.
 const TABLETS: usize = 4;
@@ -48,46 +50,6 @@ fn alter(story: &mut Story, node: usize, is_enabled: bool) {
         &format!("ALTER KEYSPACE sea WITH tablets = {{'enabled': {is_enabled}}}"),
         ALL,
     );
-}
-
-/// One more round on every row: a plain write, a conditional one and an addition, by one node after the other of those that serve.
-fn write(story: &mut Story, round: i32, nodes: &[usize]) {
-    for k in 0..ROWS {
-        let node = nodes[k as usize % nodes.len()];
-        let plain = format!("INSERT INTO sea.t (k, n) VALUES ({k}, {round})");
-        story.must(node, &plain, QUORUM);
-        let conditional = match round {
-            1 => format!("INSERT INTO sea.l (k, n) VALUES ({k}, 1) IF NOT EXISTS"),
-            _ => format!("UPDATE sea.l SET n = {round} WHERE k = {k} IF n = {}", round - 1),
-        };
-        story.must(node, &conditional, QUORUM);
-        story.must(node, &format!("UPDATE sea.c SET n = n + 1 WHERE k = {k}"), QUORUM);
-    }
-}
-
-/// Every row is as of a round, wherever it is read.
-#[track_caller]
-fn check(story: &mut Story, round: i32, nodes: &[usize], levels: &[u16]) {
-    for level in levels {
-        for k in 0..ROWS {
-            for node in nodes {
-                let read = |table: &str| format!("SELECT n FROM sea.{table} WHERE k = {k}");
-                let plain = story.must(*node, &read("t"), *level);
-                assert_eq!(plain, Some(round), "row {k} by node {node} at {level}");
-                let conditional = story.must(*node, &read("l"), *level);
-                assert_eq!(
-                    conditional,
-                    Some(round),
-                    "conditional row {k} by node {node} at {level}"
-                );
-                let count = format!("SELECT CAST(n AS int) AS n FROM sea.c WHERE k = {k}");
-                let counted = story.must(*node, &count, *level);
-                assert_eq!(counted, Some(round), "counter {k} by node {node} at {level}");
-            }
-        }
-    }
-    let whole = story.must(1, "SELECT CAST(COUNT(*) AS int) AS n FROM sea.t", QUORUM);
-    assert_eq!(whole, Some(ROWS), "a scan finds each row once");
 }
 
 /// How many tablets a node says that a table has.

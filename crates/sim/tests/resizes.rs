@@ -1,7 +1,11 @@
 //! Tables that are split and merged on whole nodes, with everything that is known of their rows: conditional statements, counters, truncations, batches and hints.
 
+#[path = "support/rounds.rs"]
+mod rounds;
+
 use std::time::Duration;
 
+use rounds::{ROWS, check, write};
 use runtime::StopPoint;
 use runtime::sim::{CrashKind, Stop};
 use sim::client::Answer;
@@ -9,8 +13,6 @@ use sim::cluster::ClusterSetup;
 use sim::story::{ALL, ONE, QUORUM, Story};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Rows of each table.
-const ROWS: i32 = 24;
 
 /// Three nodes of two shards, with tables of two tablets and three copies each.
 fn begin(seed: u64) -> Story {
@@ -26,51 +28,6 @@ fn begin(seed: u64) -> Story {
     story.must(0, "CREATE TABLE sea.l (k int PRIMARY KEY, n int)", ALL);
     story.must(0, "CREATE TABLE sea.c (k int PRIMARY KEY, n counter)", ALL);
     story
-}
-
-/// One more round on every row: a plain write, a conditional one and an addition, by one node after the other of those that serve.
-fn write(story: &mut Story, round: i32, nodes: &[usize]) {
-    for k in 0..ROWS {
-        let node = nodes[k as usize % nodes.len()];
-        let plain = format!("INSERT INTO sea.t (k, n) VALUES ({k}, {round})");
-        story.must(node, &plain, QUORUM);
-        let conditional = match round {
-            1 => format!("INSERT INTO sea.l (k, n) VALUES ({k}, 1) IF NOT EXISTS"),
-            _ => format!("UPDATE sea.l SET n = {round} WHERE k = {k} IF n = {}", round - 1),
-        };
-        story.must(node, &conditional, QUORUM);
-        story.must(node, &format!("UPDATE sea.c SET n = n + 1 WHERE k = {k}"), QUORUM);
-    }
-}
-
-/// Every row is as of a round, wherever it is read.
-#[track_caller]
-fn check(story: &mut Story, round: i32, levels: &[u16]) {
-    for level in levels {
-        for k in 0..ROWS {
-            for node in 0..3 {
-                let read = |table: &str| format!("SELECT n FROM sea.{table} WHERE k = {k}");
-                assert_eq!(
-                    story.must(node, &read("t"), *level),
-                    Some(round),
-                    "row {k} by node {node} at {level}"
-                );
-                assert_eq!(
-                    story.must(node, &read("l"), *level),
-                    Some(round),
-                    "conditional row {k} by node {node} at {level}"
-                );
-                let count = format!("SELECT CAST(n AS int) AS n FROM sea.c WHERE k = {k}");
-                assert_eq!(
-                    story.must(node, &count, *level),
-                    Some(round),
-                    "counter {k} by node {node} at {level}"
-                );
-            }
-        }
-    }
-    let whole = story.must(1, "SELECT CAST(COUNT(*) AS int) AS n FROM sea.t", QUORUM);
-    assert_eq!(whole, Some(ROWS), "a scan finds each row once");
 }
 
 /// Has a table of the keyspace resized, by an operator of a node. The task is not waited for.
@@ -122,9 +79,9 @@ fn rows_proposals_and_counters_survive_splits_and_merges() {
                 story.operate(node, "POST /storage_service/flush");
             }
         }
-        check(&mut story, round, &[QUORUM]);
+        check(&mut story, round, &[0, 1, 2], &[QUORUM]);
     }
-    check(&mut story, round, &[ALL, ONE]);
+    check(&mut story, round, &[0, 1, 2], &[ALL, ONE]);
 }
 
 #[test]
@@ -151,7 +108,7 @@ fn a_split_while_a_node_is_down_loses_no_hint_and_no_truncation() {
     resize(&mut story, 2, "gone", 2);
     expect_tablets(&mut story, "gone", 2);
     story.cluster.sim.run_for(60 * SECOND);
-    check(&mut story, 2, &[ONE, QUORUM]);
+    check(&mut story, 2, &[0, 1, 2], &[ONE, QUORUM]);
     for node in 0..3 {
         for k in 0..ROWS {
             let read = format!("SELECT n FROM sea.gone WHERE k = {k}");
@@ -193,6 +150,6 @@ fn no_crash_at_any_step_of_a_split_loses_or_doubles_anything() {
             expect_tablets(&mut story, table, 4);
         }
         story.cluster.sim.run_for(60 * SECOND);
-        check(&mut story, 2, &[QUORUM, ALL]);
+        check(&mut story, 2, &[0, 1, 2], &[QUORUM, ALL]);
     }
 }

@@ -4,56 +4,17 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use common::holders;
 use common::world::{Table, World};
-use common::{address, host};
 use stdx::random::SplitMix64;
-use topology::{
-    Copies, HostId, Limits, Location, Node, NodeInput, NodeNumber, NodeState, Plan, Replica, ReplicaList, Replication,
-    Role, Topology, TopologyCommand, place_tablets,
-};
+use topology::{Copies, Limits, NodeNumber, Plan, Replica, ReplicaList, Replication, Role, Topology, place_tablets};
 
 const GIB: u64 = 1 << 30;
 
 /// A cluster of nodes given by datacenter, rack and shards.
 fn topology(nodes: &[(String, String, u16)]) -> Topology {
-    let mut topology = Topology::new("Test Cluster", common::CLUSTER_ID);
-    for ((datacenter, rack, shards), n) in nodes.iter().zip(1..) {
-        let host_id: HostId = host(n);
-        let node = Node {
-            host_id,
-            internode: address(n, 7000),
-            native: address(n, 9042),
-            native_shard_aware_port: None,
-            location: Location {
-                datacenter: datacenter.clone(),
-                rack: rack.clone(),
-            },
-            shards: *shards,
-            tokens: Vec::new(),
-            state: NodeState::Joining,
-            features: BTreeSet::new(),
-            release: "1".to_owned(),
-            loss: None,
-        };
-        let add = TopologyCommand::AddNode(Box::new(node));
-        topology.apply(&add).expect("a new node");
-        let state = NodeState::Normal;
-        topology
-            .apply(&TopologyCommand::SetState { host_id, state })
-            .expect("it joins");
-    }
-    topology
-}
-
-fn holders(topology: &Topology) -> Vec<NodeInput> {
-    let input = |(number, _)| NodeInput {
-        number,
-        role: Role::Holds,
-        capacity_bytes: 0,
-        used_bytes: 0,
-        replaces: None,
-    };
-    topology.numbered_nodes().map(input).collect()
+    let line = |(datacenter, rack, shards): &(String, String, u16)| format!("n {datacenter} {rack} shards={shards}\n");
+    common::cluster(&nodes.iter().map(line).collect::<String>()).topology
 }
 
 /// A random cluster with random copies: nothing is as it should be.

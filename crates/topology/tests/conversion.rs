@@ -4,14 +4,12 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{address, host};
+use common::holders;
 use stdx::random::SplitMix64;
 use topology::{
-    Boundaries, Conversion, Copies, HostId, Limits, Location, Node, NodeInput, NodeNumber, NodeState, Options, Plan,
-    Replica, ReplicaList, Replication, Role, TableInput, TabletChange, TabletEdit, TabletMap, Topology,
-    TopologyCommand, UnmetReason, plan, ring_map,
+    Boundaries, Conversion, Copies, Limits, NodeInput, NodeNumber, Options, Plan, Replica, ReplicaList, Replication,
+    Role, TableInput, TabletChange, TabletEdit, TabletMap, Topology, UnmetReason, plan, ring_map,
 };
-use types::Token;
 
 struct World {
     topology: Topology,
@@ -24,46 +22,15 @@ struct World {
 
 /// A cluster of one datacenter whose nodes have random racks, shards and tokens.
 fn random_topology(random: &mut SplitMix64) -> Topology {
-    let mut topology = Topology::new("Test Cluster", common::CLUSTER_ID);
     let racks = 1 + random.below(4);
-    for n in 1..=2 + random.below(6) as u16 {
-        let host_id: HostId = host(n);
+    let mut text = String::new();
+    for _ in 0..2 + random.below(6) {
         let tokens: BTreeSet<i64> = (0..1 + random.below(8)).map(|_| random.draw().cast_signed()).collect();
-        let node = Node {
-            host_id,
-            internode: address(n, 7000),
-            native: address(n, 9042),
-            native_shard_aware_port: None,
-            location: Location {
-                datacenter: "dc".to_owned(),
-                rack: format!("r{}", random.below(racks)),
-            },
-            shards: 1 + random.below(4) as u16,
-            tokens: tokens.into_iter().map(Token).collect(),
-            state: NodeState::Joining,
-            features: BTreeSet::new(),
-            release: "1".to_owned(),
-            loss: None,
-        };
-        let add = TopologyCommand::AddNode(Box::new(node));
-        topology.apply(&add).expect("a new node");
-        let state = NodeState::Normal;
-        topology
-            .apply(&TopologyCommand::SetState { host_id, state })
-            .expect("it joins");
+        let tokens: Vec<String> = tokens.iter().map(ToString::to_string).collect();
+        let (rack, shards) = (random.below(racks), 1 + random.below(4));
+        text += &format!("n dc r{rack} shards={shards} tokens={}\n", tokens.join(","));
     }
-    topology
-}
-
-fn nodes(topology: &Topology) -> Vec<NodeInput> {
-    let input = |(number, _)| NodeInput {
-        number,
-        role: Role::Holds,
-        capacity_bytes: 0,
-        used_bytes: 0,
-        replaces: None,
-    };
-    topology.numbered_nodes().map(input).collect()
+    common::cluster(&text).topology
 }
 
 fn racks_of(topology: &Topology, replicas: &[Replica]) -> usize {
@@ -96,7 +63,7 @@ impl World {
         let map = ring.cut(1000, &Boundaries::PowerOfTwo(log2)).expect("nothing moves");
         let limits = random_limits(random);
         let mut world = Self {
-            nodes: nodes(&topology),
+            nodes: holders(&topology),
             topology,
             replication,
             map,

@@ -104,3 +104,16 @@ impl Cluster {
 }
 
 pub mod world;
+
+/// All nodes of a topology, as the balancer is told of nodes that hold what they have.
+#[allow(dead_code, reason = "some test files plan nothing")]
+pub fn holders(topology: &Topology) -> Vec<topology::NodeInput> {
+    let input = |(number, _)| topology::NodeInput {
+        number,
+        role: topology::Role::Holds,
+        capacity_bytes: 0,
+        used_bytes: 0,
+        replaces: None,
+    };
+    topology.numbered_nodes().map(input).collect()
+}
