@@ -181,7 +181,10 @@ impl Cluster {
     }
 
     /// Waits until a node that joined has its place, or goes on without it: copying may take long.
-    pub(crate) async fn take_place(&self) {
+    ///
+    /// It meets its peers before it asks for tokens: requests need the answer of a node that is to own a range, and a coordinator that does not
+    /// take it for up yet would refuse them.
+    pub(crate) async fn take_place(self: &Rc<Self>) {
         let is_joining = |node: &topology::Node| node.state == NodeState::Joining;
         if !self
             .metadata()
@@ -191,6 +194,7 @@ impl Cluster {
         {
             return;
         }
+        self.meet_peers().await;
         let begun = runtime::now();
         while !self.is_stopping.get() {
             match self.settle().await {

@@ -7,6 +7,7 @@ use runtime::sim::CrashKind;
 use std::rc::Rc;
 use std::time::Duration;
 use support::{SECOND, Sea, host};
+use topology::NodeState;
 
 /// How long a node that starts waits for peers of whom it knows nothing.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -164,4 +165,37 @@ fn a_node_that_comes_back_elsewhere_is_up_when_all_know_where() {
     }
     assert_eq!(meeting.take(), Some(true), "it serves before the others reach it");
     sea.expect_normal(0..3);
+}
+
+#[test]
+fn a_node_that_joins_is_given_nothing_before_all_members_reach_it() {
+    let mut sea = Sea::new(9, 4);
+    for number in 0..3 {
+        sea.start(number);
+    }
+    sea.expect_normal(0..3);
+    sea.nodes[3].config.borrow_mut().seeds = sea.seeds(0..1);
+    let (near, far) = ([sea.nodes[1].id], [sea.nodes[3].id]);
+    sea.sim.partition(&near, &far);
+    sea.start(3);
+    let joined = |sea: &Sea| sea.cluster(0).metadata().topology.node(host(3)).cloned();
+    let (mut has_joined, mut waited) = (false, Duration::ZERO);
+    while waited < SECOND {
+        let step = Duration::from_millis(5);
+        sea.sim.run_for(step);
+        if let Some(node) = joined(&sea) {
+            has_joined = true;
+            assert_eq!((node.state, node.tokens.len()), (NodeState::Joining, 0), "node 1 cannot reach it");
+            waited += step;
+        }
+    }
+    assert!(has_joined);
+    sea.sim.heal(&near, &far);
+    while joined(&sea).is_some_and(|node| node.tokens.is_empty()) {
+        sea.sim.run_for(Duration::from_millis(1));
+    }
+    for number in 0..3 {
+        assert!(sea.cluster(number).is_live(host(3)), "node {number} does not reach an owner of the ring");
+    }
+    sea.expect_normal(0..4);
 }
