@@ -529,7 +529,9 @@ impl Run<'_> {
             self.heal();
             self.clients.begin_fault();
             self.clients.history.borrow_mut().forget_repair();
-            self.cluster.start(node);
+            // Everybody's seeds may have left by now.
+            let members = self.clients.members();
+            self.cluster.start_late(node, &members, None);
             self.clients.members.borrow_mut().insert(node);
             if self.scenario.joins_under_faults {
                 self.may_end[node] = true;
