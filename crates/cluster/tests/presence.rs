@@ -185,7 +185,11 @@ fn a_node_that_joins_is_given_nothing_before_all_members_reach_it() {
         sea.sim.run_for(step);
         if let Some(node) = joined(&sea) {
             has_joined = true;
-            assert_eq!((node.state, node.tokens.len()), (NodeState::Joining, 0), "node 1 cannot reach it");
+            assert_eq!(
+                (node.state, node.tokens.len()),
+                (NodeState::Joining, 0),
+                "node 1 cannot reach it"
+            );
             waited += step;
         }
     }
@@ -195,7 +199,10 @@ fn a_node_that_joins_is_given_nothing_before_all_members_reach_it() {
         sea.sim.run_for(Duration::from_millis(1));
     }
     for number in 0..3 {
-        assert!(sea.cluster(number).is_live(host(3)), "node {number} does not reach an owner of the ring");
+        assert!(
+            sea.cluster(number).is_live(host(3)),
+            "node {number} does not reach an owner of the ring"
+        );
     }
     sea.expect_normal(0..4);
 }

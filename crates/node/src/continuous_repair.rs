@@ -111,7 +111,7 @@ pub(crate) async fn run(engine: Rc<Engine>, threshold: Option<Duration>) {
             };
             if let Err(why) = repaired {
                 log::debug!("a range is not repaired yet: {why}");
-                wants.failures.borrow_mut().insert(key.0, why);
+                wants.failures.borrow_mut().insert(key.0, why.to_string());
                 let pause = if due.is_wanted { WANTED_RETRY_PAUSE } else { RETRY_PAUSE };
                 waits.insert(key, runtime::now() + pause);
             }

@@ -471,8 +471,8 @@ impl Operator for NodeOperator {
         // A task of its own: it goes on whether somebody waits for it or not.
         let (engine, cluster, tasks) = (self.engine.clone(), self.cluster().cloned(), self.shared.tasks.clone());
         let done = runtime::spawn(async move {
-            let cluster = cluster?;
-            repairs::run(&engine, &tasks, |host| cluster.is_live(host), wanted).await
+            cluster?;
+            repairs::run(&engine, &tasks, wanted).await
         });
         Box::pin(done)
     }

@@ -1,5 +1,6 @@
 //! Which ranges of tables this node repairs, and how one is repaired: by an operator's word (`operator/repairs.rs`) or continuously.
 
+use std::fmt;
 use std::time::Duration;
 
 use ::cluster::INCREMENTAL_REPAIR;
@@ -101,6 +102,34 @@ impl Part {
             && self.others == next.others
     }
 
+    /// Whether this shard and the other participants still have all of the range.
+    fn is_current(&self, view: &ClusterView) -> bool {
+        // Of a table that is gone the repair itself says so.
+        let Some(route) = view.route(self.table) else {
+            return true;
+        };
+        let here = Replica {
+            node: view.me,
+            shard: self.shard,
+        };
+        let others = self.others.iter().map(|(node, other)| (*node, other.shard));
+        let participants: Vec<(NodeNumber, u32)> = std::iter::once((here.node, u32::from(here.shard)))
+            .chain(others)
+            .collect();
+        let bounds = (self.range.after.0, self.range.to.0);
+        route.map.tablets().all(|tablet| {
+            let range = route.map.token_range(tablet.id);
+            let is_outside = range.and_then(|range| within(range, Some(bounds))).is_none();
+            let replicas = tablet.read_replicas();
+            let has = |(node, shard): &(NodeNumber, u32)| {
+                replicas
+                    .iter()
+                    .any(|replica| replica.node == *node && u32::from(replica.shard) == *shard)
+            };
+            is_outside || participants.iter().all(has)
+        })
+    }
+
     /// Whether all replicas are meant, and none comes or goes.
     pub(crate) fn is_whole(&self) -> bool {
         self.whole.is_some()
@@ -187,20 +216,40 @@ pub(crate) fn has_tablets(engine: &Engine, table: TableId) -> bool {
     engine.coordinator.with_view(has_own)
 }
 
+/// Why a range is not repaired.
+pub(crate) enum NotRepaired {
+    /// It went to other replicas meanwhile: what [`parts`] says of it now can be repaired.
+    Moved,
+    /// A sentence.
+    Failed(String),
+}
+
+impl fmt::Display for NotRepaired {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Moved => f.write_str("the range went to other replicas while it was repaired"),
+            Self::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
 /// Repairs a range on the shard that has it. Where all replicas are equal then, all of them know it.
 ///
 /// # Errors
-/// A sentence.
-pub(crate) async fn repair_part(part: &Part, how: How, origin: &Origin) -> Result<Repaired, String> {
+/// [`NotRepaired`].
+pub(crate) async fn repair_part(part: &Part, how: How, origin: &Origin) -> Result<Repaired, NotRepaired> {
     let mut attempt = 1;
     loop {
         match attempt_part(part, how, origin).await {
+            Err(Failure::Repair(_)) if !Engine::local().coordinator.with_view(|view| part.is_current(view)) => {
+                return Err(NotRepaired::Moved);
+            }
             Err(Failure::Repair(error)) if error.is_passing() && attempt < ATTEMPTS => {
                 attempt += 1;
                 runtime::sleep(ATTEMPT_PAUSE).await;
             }
-            Err(Failure::Repair(error)) => return Err(error.to_string()),
-            Err(Failure::Here(why)) => return Err(why.to_owned()),
+            Err(Failure::Repair(error)) => return Err(NotRepaired::Failed(error.to_string())),
+            Err(Failure::Here(why)) => return Err(NotRepaired::Failed(why.to_owned())),
             Ok(repaired) => return Ok(repaired),
         }
     }

@@ -8,17 +8,18 @@ use std::time::Duration;
 use admin::operator::{RepairedTable, Repairs, Selection};
 use coordinator::ClusterView;
 use query::Engine;
-use repair::{IncrementalMode, Left, Mode, Repaired, Wanted};
+use repair::{IncrementalMode, Left, Mode, Participant, Repaired, Wanted};
+use replica::TokenRange;
 use rpc::{Peer, Rpc};
 use runtime::ShardId;
 use schema::{Table, TableId};
-use tasks::{Class, Kind, Module, Origin, Spec, Task, Tasks};
-use topology::{NodeState, Replica};
+use tasks::{Class, JobControl, Kind, Module, Origin, Spec, Task, Tasks};
+use topology::{NodeNumber, NodeState, Replica};
 
 use super::HostId;
 use super::operations::tables_of;
 use crate::continuous_repair;
-use crate::repairs::{How, Part, has_tablets, knows_marks, parts, repair_part};
+use crate::repairs::{How, NotRepaired, Part, has_tablets, knows_marks, parts, repair_part};
 
 /// A repair of tables, as an operator asks for it. It takes no worker: its ranges do.
 const REPAIR: Kind = Kind {
@@ -39,6 +40,8 @@ const REPAIR_CLUSTER: Kind = Kind {
 const LOOK_PERIOD: Duration = Duration::from_millis(500);
 /// How long nothing may be done before a failure counts as lasting.
 const STANDSTILL_MAX: Duration = Duration::from_mins(2);
+/// How often a range is planned that goes to other replicas again and again.
+const PLANS_MAX: u32 = 5;
 
 /// Repairs, and says of each table what differed.
 ///
@@ -47,7 +50,6 @@ const STANDSTILL_MAX: Duration = Duration::from_mins(2);
 pub(super) async fn run(
     engine: &Rc<Engine>,
     tasks: &Arc<Tasks>,
-    is_live: impl Fn(HostId) -> bool,
     wanted: Repairs,
 ) -> Result<Vec<RepairedTable>, String> {
     let spec = Spec {
@@ -58,48 +60,60 @@ pub(super) async fn run(
     };
     let task = tasks.start(spec, &Origin::Operator);
     task.begin();
-    let done = run_as(engine, is_live, &wanted, &task).await;
+    let done = run_as(engine, wanted, &task).await;
     task.end(&done);
     done
 }
 
-async fn run_as(
-    engine: &Rc<Engine>,
-    is_live: impl Fn(HostId) -> bool,
-    wanted: &Repairs,
-    task: &Task,
-) -> Result<Vec<RepairedTable>, String> {
+async fn run_as(engine: &Rc<Engine>, wanted: Repairs, task: &Task) -> Result<Vec<RepairedTable>, String> {
     let tables = tables_of(engine, &wanted.what)?;
     let incremental = mode_of(engine, &tables, wanted.incremental_mode.as_deref())?;
-    // The view is not held while repairs run: the next version of the cluster waits for it.
-    let (by_shard, mut failures) = parts_of(&engine.coordinator.view(), &tables, wanted, is_live);
-    let total: usize = by_shard.values().map(Vec::len).sum();
-    task.set_total(total as u64);
     let how = How {
         mode: if wanted.is_preview { Mode::Preview } else { Mode::Repair },
         incremental: incremental.unwrap_or(IncrementalMode::Incremental),
         full_after: None,
         rest: 0,
     };
-    let running: Vec<_> = by_shard
-        .into_iter()
-        .map(|(shard, parts)| {
-            let origin = task.as_origin();
-            let shard = ShardId(u32::from(shard));
-            runtime::submit_async_to(shard, move || async move { on_shard(parts, how, &origin).await })
-        })
-        .collect();
-    let mut found: BTreeMap<TableId, RepairedTable> = BTreeMap::new();
+    let (by_shard, failures) = {
+        let view = engine.coordinator.view();
+        let all = tables.iter().map(|table| (table.id, wanted.range));
+        parts_of(engine, &view, &wanted, all)
+    };
+    let total: usize = by_shard.values().map(Vec::len).sum();
+    task.set_total(total as u64);
+    let plan = Rc::new(Plan {
+        engine: engine.clone(),
+        wanted,
+        how,
+        origin: task.as_origin(),
+        control: task.control(),
+    });
+    let one_by_one = |parts: Vec<Part>| {
+        let plan = plan.clone();
+        runtime::spawn(async move { plan.repair_all(parts).await })
+    };
+    let running: Vec<_> = by_shard.into_values().map(one_by_one).collect();
+    let mut outcomes: Vec<Outcome> = failures.into_iter().map(|(id, why)| (id, Err(why))).collect();
     for on_shard in running {
-        for (part, outcome) in on_shard.await {
-            task.advance(1);
-            let Some(table) = tables.iter().find(|table| table.id == part.table) else {
-                continue;
-            };
-            match outcome {
-                Ok(repaired) => add(found.entry(table.id).or_insert_with(|| of(table)), &repaired),
-                Err(why) => failures.push(format!("{}.{}: {why}", table.keyspace, table.name)),
-            }
+        outcomes.extend(on_shard.await);
+    }
+    told(&tables, outcomes)
+}
+
+/// What is told of the tables.
+///
+/// # Errors
+/// A sentence with what is not repaired.
+fn told(tables: &[Arc<Table>], outcomes: Vec<Outcome>) -> Result<Vec<RepairedTable>, String> {
+    let mut found: BTreeMap<TableId, RepairedTable> = BTreeMap::new();
+    let mut failures = Vec::new();
+    for (id, outcome) in outcomes {
+        let Some(table) = tables.iter().find(|table| table.id == id) else {
+            continue;
+        };
+        match outcome {
+            Ok(repaired) => add(found.entry(table.id).or_insert_with(|| of(table)), &repaired),
+            Err(why) => failures.push(format!("{}.{}: {why}", table.keyspace, table.name)),
         }
     }
     failures.sort_unstable();
@@ -211,13 +225,80 @@ async fn left_everywhere(
     Ok(all)
 }
 
-/// The parts of these tables that are meant, by the shard that repairs them; where a replica cannot be asked, a sentence that says so instead.
+/// Why a range of a table is not repaired.
+type Unrepaired = (TableId, String);
+
+/// How the repair of a range of a table ended, or why it did not begin.
+type Outcome = (TableId, Result<Repaired, String>);
+
+/// What an operator wants, while it is done.
+struct Plan {
+    engine: Rc<Engine>,
+    wanted: Repairs,
+    how: How,
+    origin: Origin,
+    control: JobControl,
+}
+
+impl Plan {
+    /// Repairs ranges one after another, each with the replicas that it has when its turn comes.
+    async fn repair_all(&self, parts: Vec<Part>) -> Vec<Outcome> {
+        let mut done = Vec::with_capacity(parts.len());
+        for planned in parts {
+            let table = planned.table;
+            let mut left = vec![planned.range];
+            let mut plans = 0;
+            while let Some(range) = left.pop() {
+                plans += 1;
+                let (now, failures) = self.parts_now(table, range, planned.is_here_first);
+                done.extend(failures.into_iter().map(|(id, why)| (id, Err(why))));
+                for part in now {
+                    match self.repair(part.clone()).await {
+                        Err(NotRepaired::Moved) if plans < PLANS_MAX => left.push(part.range),
+                        outcome => done.push((table, outcome.map_err(|why| why.to_string()))),
+                    }
+                }
+            }
+            self.control.advance(1);
+        }
+        done
+    }
+
+    async fn repair(&self, part: Part) -> Result<Repaired, NotRepaired> {
+        let (how, origin) = (self.how, self.origin.clone());
+        let shard = ShardId(u32::from(part.shard));
+        runtime::submit_async_to(shard, move || async move { repair_part(&part, how, &origin).await }).await
+    }
+
+    /// The parts that a range has now, and why some cannot be repaired. `was_here_first`: no other node repairs it, where nodes repair only what they
+    /// are the first replica of.
+    fn parts_now(&self, table: TableId, range: TokenRange, was_here_first: bool) -> (Vec<Part>, Vec<Unrepaired>) {
+        // The view is not held while repairs run: the next version of the cluster waits for it.
+        let view = self.engine.coordinator.view();
+        if view.route(table).is_none() {
+            return (Vec::new(), vec![(table, "the table was dropped".to_owned())]);
+        }
+        let wanted = Repairs {
+            is_primary: self.wanted.is_primary && !was_here_first,
+            ..self.wanted.clone()
+        };
+        let range = [(table, Some((range.after.0, range.to.0)))];
+        let (by_shard, mut failures) = parts_of(&self.engine, &view, &wanted, range);
+        if by_shard.is_empty() && failures.is_empty() && self.wanted.is_primary {
+            let why = "a range went to other nodes before its turn came: repair again";
+            failures.push((table, why.to_owned()));
+        }
+        (by_shard.into_values().flatten().collect(), failures)
+    }
+}
+
+/// The parts of these ranges of tables that are meant, by the shard that repairs them; where a replica cannot be asked, a sentence that says so instead.
 fn parts_of(
+    engine: &Engine,
     view: &ClusterView,
-    tables: &[Arc<Table>],
     wanted: &Repairs,
-    is_live: impl Fn(HostId) -> bool,
-) -> (BTreeMap<u16, Vec<Part>>, Vec<String>) {
+    ranges: impl IntoIterator<Item = (TableId, Option<(i64, i64)>)>,
+) -> (BTreeMap<u16, Vec<Part>>, Vec<Unrepaired>) {
     let is_meant = |replica: &Replica| {
         let node = view.topology.numbered(replica.node);
         let in_datacenter = |name: &String| node.is_some_and(|node| node.location.datacenter == *name);
@@ -228,38 +309,23 @@ fn parts_of(
             && (wanted.hosts.is_empty() || wanted.hosts.iter().any(is_host))
     };
     let (mut by_shard, mut failures) = (BTreeMap::<u16, Vec<Part>>::new(), Vec::new());
-    for table in tables {
-        let Some(route) = view.route(table.id) else { continue };
-        for part in parts(view, &route.map, table.id, wanted.range, is_meant) {
+    for (table, range) in ranges {
+        let Some(route) = view.route(table) else { continue };
+        for part in parts(view, &route.map, table, range, is_meant) {
             if wanted.is_primary && !part.is_here_first {
                 continue;
             }
-            let hosts = part.others.iter().map(|(_, other)| HostId(other.peer.host_id));
-            let down = hosts
-                .filter(|host| !is_live(*host))
-                .map(|host| host.0.to_string())
-                .next();
+            let is_down = |(node, _): &&(NodeNumber, Participant)| !engine.coordinator.is_live(*node);
+            let down = part.others.iter().find(is_down);
+            let down = down.map(|(_, other)| other.peer.host_id.to_string());
             let unknown = part.unknown.map(|node| format!("number {}", node.0));
             match down.or(unknown) {
-                Some(node) => failures.push(format!(
-                    "{}.{}: node {node} has a copy and is down",
-                    table.keyspace, table.name
-                )),
+                Some(node) => failures.push((table, format!("node {node} has a copy and is down"))),
                 None => by_shard.entry(part.shard).or_default().push(part),
             }
         }
     }
     (by_shard, failures)
-}
-
-/// Repairs ranges one after another on the shard that has them.
-async fn on_shard(parts: Vec<Part>, how: How, origin: &Origin) -> Vec<(Part, Result<Repaired, String>)> {
-    let mut done = Vec::with_capacity(parts.len());
-    for part in parts {
-        let outcome = repair_part(&part, how, origin).await;
-        done.push((part, outcome));
-    }
-    done
 }
 
 fn of(table: &Table) -> RepairedTable {
