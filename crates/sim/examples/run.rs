@@ -130,7 +130,10 @@ impl Sum {
                     *sum += struck;
                 }
             }
-            Err(failure) => self.failed("cluster", &format!("{scenario:?}"), &failure),
+            Err(failure) => {
+                let kind = if is_elastic { "cluster --elastic" } else { "cluster" };
+                self.failed(kind, &format!("{scenario:?}"), &failure);
+            }
         }
     }
 
