@@ -236,12 +236,15 @@ def repairs():
     with new_cluster(2, "--hinted-handoff-enabled", "false") as cluster:
         fill(cluster, REPAIRED_BYTES, copies=2)
         what = f"two replicas of {data_bytes(cluster.node(1)) / 1e9:.2f} GB"
-        equal = [repair(cluster) for _ in range(REPAIRS)]
+        equal = [repair(cluster, "-full") for _ in range(REPAIRS)]
         differed = sum(differing for _, differing, _, _ in equal)
         figure(f"repair of {what} finds them equal", differed, "rows", most=0)
         seconds = statistics.median(seconds for seconds, *_ in equal)
         figure(f"repair of {what}, equal, median of {REPAIRS}", seconds, "s", most=REPAIR_SECONDS_MAX)
         figure("bytes sent and received for it", sum(equal[-1][2:]) / 1e6, "MB")
+        repair(cluster)
+        seconds, *_ = repair(cluster)
+        figure(f"incremental repair of {what}, nothing is new", seconds, "s")
 
         rows = REPAIRED_BYTES // ROW_BYTES // DIFFERING_PART
         cluster.kill(2)
@@ -250,23 +253,23 @@ def repairs():
         cluster.start(2)
         cluster.sees_itself_whole()
         settle(cluster)
-        seconds, differing, sent, got = repair(cluster)
+        seconds, differing, sent, got = repair(cluster, "-full")
         figure(f"repair of {what}, one row in {DIFFERING_PART} newer on one", seconds, "s")
         figure("rows that it finds differing", differing, "rows", most=rows, least=rows)
         difference = rows * ROW_BYTES
         figure("bytes sent for it, against the difference", sent / difference, "times", most=SENT_OF_DIFFERENCE_MAX)
         both = (sent + got) / difference
         figure("bytes sent and received for it, against the difference", both, "times", most=SENT_OF_DIFFERENCE_MAX)
-        _, differing, _, _ = repair(cluster)
+        _, differing, _, _ = repair(cluster, "-full")
         figure("rows that differ afterwards", differing, "rows", most=0)
 
 
-def repair(cluster):
+def repair(cluster, *options):
     """Seconds, rows that differed, bytes sent and received."""
     began = time.monotonic()
-    printed = cluster.node(1).nodetool("repair", *TABLE.split("."))
+    printed = cluster.node(1).nodetool("repair", *options, *TABLE.split("."))
     seconds = time.monotonic() - began
-    _, _, differing, sent, got = map(int, printed.strip().splitlines()[-1].split()[2:])
+    _, _, differing, sent, got, _ = map(int, printed.strip().splitlines()[-1].split()[2:])
     return seconds, differing, sent, got
 
 
