@@ -14,6 +14,8 @@ from harness.witness import Witness
 PRELOADED = os.environ.get("CETO_TEST_GROWTH", "16M")
 UNITS = {"M": 10**6, "G": 10**9}
 REQUESTS = 300
+# Of each node when it fails: the story is long.
+LINES_SHOWN = 2_000
 # Stages flush and sync: on a machine that does much else that may take longer than a request usually waits.
 TIMEOUTS = ("write-request-timeout", "read-request-timeout", "cas-contention-timeout")
 PATIENT = [option for name in TIMEOUTS for option in (f"--{name}", "20s")]
@@ -43,7 +45,7 @@ def test_three_nodes_grow_to_six_and_shrink_to_three_while_they_are_written_and_
             rings = [witnesses[1].keyspace, counters[1].keyspace]
             Growth(cluster, loads, rings, int(PRELOADED[:-1]) * UNITS[PRELOADED[-1]]).play()
     except BaseException:
-        print(cluster.log())
+        print(cluster.log(LINES_SHOWN))
         raise
     finally:
         cluster.remove()

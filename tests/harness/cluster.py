@@ -13,7 +13,7 @@ import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from harness.node import Node, ceto_binary, free_ports
+from harness.node import LOG_LINES_SHOWN, Node, ceto_binary, free_ports
 
 # As in the metadata group.
 VOTERS_MAX = 5
@@ -170,8 +170,8 @@ class Cluster:
         options.setdefault("control_connection_timeout", REQUEST_SECONDS)
         return Driver(contact, port=self.ports[0], execution_profiles={EXEC_PROFILE_DEFAULT: profile}, **options)
 
-    def log(self):
-        return "\n".join(f"--- {node.host}\n{node.log()}" for node in self.nodes)
+    def log(self, lines=LOG_LINES_SHOWN):
+        return "\n".join(f"--- {node.host}\n{node.log(lines)}" for node in self.nodes)
 
     # --- what they use ---
 

@@ -2,7 +2,7 @@
 
 import threading
 
-from cassandra import OperationTimedOut, ReadTimeout, Unavailable, WriteTimeout
+from cassandra import ConsistencyLevel, OperationTimedOut, ReadTimeout, Unavailable, WriteTimeout
 from cassandra.cluster import NoHostAvailable
 
 from harness import cql
@@ -11,13 +11,18 @@ from harness.cluster import eventually
 # What an application may see of a node that ends; none of it acknowledges anything.
 OF_AN_END = (NoHostAvailable, OperationTimedOut, ReadTimeout, Unavailable, WriteTimeout)
 MORE = 5
+REPLICATION = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 3}"
 
 
 class Counter:
-    """`ring`: its table is on the token ring and has no tablets."""
+    """`ring`: its table is on the token ring and has no tablets. `local`: it agrees with the replicas of its datacenter alone.
+    `replication`: that of its keyspace.
+    """
 
-    def __init__(self, cluster, ring=False):
-        self.driver = cluster.driver()
+    def __init__(self, cluster, ring=False, local=False, replication=REPLICATION):
+        self.driver = cluster.driver(consistency="LOCAL_QUORUM" if local else "QUORUM")
+        self.serial = ConsistencyLevel.LOCAL_SERIAL if local else ConsistencyLevel.SERIAL
+        self.replication = replication
         self.tablets = " AND tablets = {'enabled': false}" if ring else ""
         self.done, self.thread = threading.Event(), threading.Thread(target=self._run)
         self.acknowledged, self.tried, self.wrong = 0, 0, []
@@ -26,11 +31,11 @@ class Counter:
     def __enter__(self):
         self.keyspace = cql.unique("counter")
         self.session = self.driver.__enter__().connect()
-        replication = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 3}"
-        self.session.execute(f"CREATE KEYSPACE {self.keyspace} WITH replication = {replication}{self.tablets}")
+        self.session.execute(f"CREATE KEYSPACE {self.keyspace} WITH replication = {self.replication}{self.tablets}")
         self.session.execute(f"CREATE TABLE {self.keyspace}.c (k int PRIMARY KEY, n int)")
         self.session.execute(f"INSERT INTO {self.keyspace}.c (k, n) VALUES (0, 0)")
         self.add = self.session.prepare(f"UPDATE {self.keyspace}.c SET n = ? WHERE k = 0 IF n = ?")
+        self.add.serial_consistency_level = self.serial
         self.thread.start()
         return self
 

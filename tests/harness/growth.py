@@ -5,6 +5,8 @@ afterwards. A load has `keyspace`, `phase(name)`, `more()` and `check(allowed)`;
 errors that no phase allows.
 """
 
+import time
+
 from cassandra import ConsistencyLevel
 from cassandra.cluster import NoHostAvailable
 from cassandra.query import SimpleStatement
@@ -37,10 +39,12 @@ class Growth:
         self.keyspace = cql.unique("preloaded")
         self.seconds = SECONDS + SECONDS_FOR_GB * preloaded_bytes // 10**9
         self.allowed = {}
+        self.begun = []
 
     def play(self):
         with self.cluster.driver(only=1) as driver:
             self.session = driver.connect()
+            self._phase("rows are written before")
             self._preload()
             self._copies(2)
             self._grow()
@@ -48,6 +52,7 @@ class Growth:
             self._replace()
             self._copies(2)
             self._shrink()
+            self._phase("the end")
             for load in self.loads:
                 load.check(self.allowed)
             self._count()
@@ -143,6 +148,11 @@ class Growth:
 
     def _phase(self, name, ends=False):
         """`ends`: a node ends in it, and clients may see that."""
+        now = time.monotonic()
+        if self.begun:
+            last, begin = self.begun[-1]
+            print(f"{now - begin:.0f} s: {last}", flush=True)
+        self.begun.append((name, now))
         if ends:
             self.allowed[name] = OF_A_DYING_NODE
         for load in self.loads:

@@ -41,6 +41,7 @@ REFUSED_SECONDS = 0.02
 ANSWER_SECONDS = 120
 READ_BACK_SECONDS = 60
 EXAMPLES = 3
+REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 3}"
 
 # Answers that a cluster may give at QUORUM while too few replicas can be reached, and the silence of a node that died with a request.
 UNAVAILABLE, TIMEOUTS, NO_ANSWER = {"Unavailable"}, {"WriteTimeout", "ReadTimeout"}, {"OperationTimedOut"}
@@ -50,16 +51,30 @@ _numbers = itertools.count(1)
 
 class Witness:
     """The test's end of it. `only`: the numbers of the nodes that it asks, or `hosts`: their addresses. `ring`: its table is on the
-    token ring and has no tablets. `wrapper`: a command that runs the rest of its line.
+    token ring and has no tablets. `wrapper`: a command that runs the rest of its line. `consistency`: the level of its reads and writes.
+    `replication`: that of its keyspace.
     """
 
-    def __init__(self, cluster, *, only=None, hosts=None, chains=CHAINS, padding=0, ring=False, wrapper=()):
+    def __init__(
+        self,
+        cluster,
+        *,
+        only=None,
+        hosts=None,
+        chains=CHAINS,
+        padding=0,
+        ring=False,
+        wrapper=(),
+        consistency="QUORUM",
+        replication=REPLICATION,
+    ):
         nodes = list(cluster) if only is None else [cluster.node(number) for number in only]
         self._hosts = hosts or [node.host for node in nodes]
         self._wrapper = list(wrapper)
         self.keyspace = f"witness_{os.getpid():x}_{next(_numbers)}"
         self._options = ["--port", str(cluster.ports[0]), "--keyspace", self.keyspace]
         self._options += ["--chains", str(chains), "--padding", str(padding)]
+        self._options += ["--consistency", consistency, "--replication", replication]
         self._options += ["--only"] if only or hosts else []
         self._options += ["--ring"] if ring else []
         self._process = None
@@ -242,7 +257,7 @@ class _Load:
             if kind == "write":
                 self.newest[key] = number
             else:
-                self._compare(f"read at QUORUM in phase {phase!r}", key, rows[0].n if rows else 0, number)
+                self._compare(f"read in phase {phase!r}", key, rows[0].n if rows else 0, number)
             self.changed.notify_all()
         self._next(chain)
 
@@ -331,7 +346,7 @@ def _kind(failure):
     return "+".join(sorted({type(error).__name__ for error in said})) or type(failure).__name__
 
 
-def _connect(hosts, port, keyspace, only, ring):
+def _connect(asked):
     from cassandra import ConsistencyLevel
     from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
     from cassandra.policies import (
@@ -342,16 +357,18 @@ def _connect(hosts, port, keyspace, only, ring):
     )
 
     policy = (
-        WhiteListRoundRobinPolicy(hosts)
-        if only
+        WhiteListRoundRobinPolicy(asked.hosts)
+        if asked.only
         else TokenAwarePolicy(DCAwareRoundRobinPolicy(local_dc="datacenter1"))
     )
     profile = ExecutionProfile(
-        load_balancing_policy=policy, consistency_level=ConsistencyLevel.QUORUM, request_timeout=REQUEST_SECONDS
+        load_balancing_policy=policy,
+        consistency_level=ConsistencyLevel.name_to_value[asked.consistency],
+        request_timeout=REQUEST_SECONDS,
     )
     cluster = Cluster(
-        hosts,
-        port=port,
+        asked.hosts,
+        port=asked.port,
         protocol_version=4,
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         reconnection_policy=ConstantReconnectionPolicy(0.2, max_attempts=None),
@@ -363,12 +380,11 @@ def _connect(hosts, port, keyspace, only, ring):
     )
     session = cluster.connect()
     session.execute(
-        f"CREATE KEYSPACE IF NOT EXISTS {keyspace}"
-        " WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}"
-        + (" AND tablets = {'enabled': false}" if ring else "")
+        f"CREATE KEYSPACE IF NOT EXISTS {asked.keyspace} WITH replication = {asked.replication}"
+        + (" AND tablets = {'enabled': false}" if asked.ring else "")
     )
-    session.execute(f"CREATE TABLE IF NOT EXISTS {keyspace}.t (k int PRIMARY KEY, n int, padding blob)")
-    session.set_keyspace(keyspace)
+    session.execute(f"CREATE TABLE IF NOT EXISTS {asked.keyspace}.t (k int PRIMARY KEY, n int, padding blob)")
+    session.set_keyspace(asked.keyspace)
     return session
 
 
@@ -403,9 +419,11 @@ def main():
     parser.add_argument("--padding", type=int, required=True, help="bytes added to each row")
     parser.add_argument("--only", action="store_true", help="ask no nodes but these")
     parser.add_argument("--ring", action="store_true", help="a table without tablets")
+    parser.add_argument("--consistency", required=True)
+    parser.add_argument("--replication", required=True)
     parser.add_argument("hosts", nargs="+")
     arguments = parser.parse_args()
-    session = _connect(arguments.hosts, arguments.port, arguments.keyspace, arguments.only, arguments.ring)
+    session = _connect(arguments)
     load = _Load(session, arguments.chains, arguments.padding)
     load.start()
     _say(answer=None)
