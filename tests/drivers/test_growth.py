@@ -1,4 +1,6 @@
-"""A cluster grows from three nodes to six and shrinks to three while the Go and the Java driver write and read: harness/growth.py has the story."""
+"""A cluster grows from three nodes to six and shrinks to three while the Go and the Java driver write, read and count by conditional statements, in
+tables with tablets and on the token ring: harness/growth.py has the story.
+"""
 
 import contextlib
 import subprocess
@@ -7,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness import Cluster, cql
+from harness.counted import PATIENT
 from harness.growth import Growth
 from harness.loader import Loader
 
@@ -14,8 +17,6 @@ HERE = Path(__file__).parent
 PRELOADED_BYTES = 16 * 10**6
 REQUESTS = 100
 BUILD_SECONDS = 1200
-# Stages flush and sync: on a machine that does much else that may take longer than a request usually waits.
-PATIENT = [option for name in ("write-request-timeout", "read-request-timeout") for option in (f"--{name}", "20s")]
 # How each is built and run.
 DRIVERS = {
     "go": (["go", "build", "-o", "driver-test", "."], ["./driver-test"], ["load"]),
@@ -42,9 +43,11 @@ def test_drivers_write_and_read_while_a_cluster_grows_and_shrinks(cluster):
         assert built.returncode == 0, f"{driver}: {built.stdout[-3000:]}\n{built.stderr[-3000:]}"
     node = cluster.node(1)
     with contextlib.ExitStack() as running:
-        loads = []
+        loads, rings = [], []
         for driver, (_, run, arguments) in DRIVERS.items():
-            keyspace = cql.unique(driver)
-            command = [*run, node.host, str(node.port), keyspace, *arguments]
-            loads.append(running.enter_context(Loader(command, HERE / driver, keyspace, REQUESTS)))
-        Growth(cluster, loads, (), PRELOADED_BYTES).play()
+            for kind in ([], ["ring"]):
+                keyspace = cql.unique(driver)
+                command = [*run, node.host, str(node.port), keyspace, *arguments, *kind]
+                loads.append(running.enter_context(Loader(command, HERE / driver, keyspace, REQUESTS)))
+                rings += [keyspace] if kind else []
+        Growth(cluster, loads, rings, PRELOADED_BYTES).play()

@@ -1,4 +1,4 @@
-// The Go driver, gocql, against a node: main HOST PORT KEYSPACE; against several: main HOST PORT KEYSPACE cluster (or load).
+// The Go driver, gocql, against a node: main HOST PORT KEYSPACE; against several: main HOST PORT KEYSPACE cluster (or load [ring]).
 package main
 
 import (
@@ -21,7 +21,7 @@ func main() {
 	port, err := strconv.Atoi(os.Args[2])
 	must(err)
 	if len(os.Args) > 4 && os.Args[4] == "load" {
-		driveLoad(host, port, keyspace)
+		driveLoad(host, port, keyspace, len(os.Args) > 5)
 		return
 	}
 	if len(os.Args) > 4 {
