@@ -1,10 +1,14 @@
-"""A repair reads what was written since the last one, and marks it on all replicas."""
+"""A repair reads what was written since the last one, and marks it on all replicas. Cassandra's tools read the marks, and its nodes the files."""
+
+import re
+import shutil
+import time
 
 import pytest
 from cassandra import ConsistencyLevel
 from cassandra.query import SimpleStatement
 
-from harness import cql
+from harness import cassandra, cql
 from harness.cluster import eventually
 from harness.node import run_ceto
 
@@ -39,13 +43,17 @@ def repaired(cluster, number, *words):
     return dict(zip(names, (int(word) for word in printed[1].split()[2:]), strict=True))
 
 
+def files(cluster, keyspace):
+    """The sstables of all nodes."""
+    return [file for node in cluster for file in (node.workdir / "data" / keyspace).glob("t-*/*-Data.db")]
+
+
 def marks(cluster, keyspace):
     """The marks in the sstables of all nodes, as the tool reads them from the files."""
     found = []
-    for node in cluster:
-        for file in (node.workdir / "data" / keyspace).glob("t-*/*-Data.db"):
-            [line] = [line for line in run_ceto("sstable", "metadata", str(file)).splitlines() if line.startswith("Repaired at")]
-            found.append(int(line.split()[-1]))
+    for file in files(cluster, keyspace):
+        [line] = [line for line in run_ceto("sstable", "metadata", str(file)).splitlines() if line.startswith("Repaired at")]
+        found.append(int(line.split()[-1]))
     return found
 
 
@@ -107,3 +115,45 @@ def test_modes_that_cannot_be_are_refused(cluster, session):
     assert all(mark == 0 for mark in marks(cluster, ring))
     status, said = cluster.node(1).api(f"/ceto/repair?kn={tablets}&incremental_mode=some", method="POST")
     assert status == 400 and "incremental_mode" in str(said), said
+
+
+@pytest.mark.skipif(cassandra.jars() is None, reason="Cassandra's jars are not there: ./dev setup")
+def test_cassandra_reads_the_marks_and_takes_the_files(cluster, session, tmp_path):
+    keyspace = make(session)
+    insert(session, keyspace, range(ROWS))
+    begin_ms = int(time.time() * 1000)
+    repaired(cluster, 1, keyspace)
+    end_ms = int(time.time() * 1000)
+    insert(session, keyspace, range(ROWS, ROWS + 10))
+    for node in cluster:
+        node.nodetool("flush", keyspace)
+    with cassandra.Offline() as tools:
+        told, keys = [], set()
+        # The tables of one node, which has everything.
+        of_one = files([cluster.node(2)], keyspace)
+        for file in of_one:
+            [line] = [line for line in tools.metadata(file).splitlines() if line.startswith("Repaired at")]
+            told.append(int(re.search(r"-?\d+", line)[0]))
+            keys |= {int(partition["partition"]["key"][0]) for partition in tools.dump(file)}
+    marked = [mark for mark in told if mark != 0]
+    assert sorted(told) == sorted(marks([cluster.node(2)], keyspace))
+    assert marked and all(begin_ms <= mark <= end_ms for mark in marked), (begin_ms, marked, end_ms)
+    assert 0 in told, "what was written after the repair is not marked"
+    assert keys == set(range(ROWS + 10))
+
+    copies = tmp_path / "files"
+    copies.mkdir()
+    for file in of_one:
+        for part in file.parent.glob(file.name.removesuffix("Data.db") + "*"):
+            shutil.copy(part, copies / part.name)
+    # It verifies each file from its begin to its end before it takes it, and keeps the marks.
+    with cassandra.Cassandra() as node, cql.cluster(node.server) as driver:
+        other = driver.connect()
+        other.execute(f"CREATE KEYSPACE {keyspace} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}")
+        other.execute(f"CREATE TABLE {keyspace}.t (k int PRIMARY KEY, v int)")
+        node.nodetool("import", "--extended-verify", "--keep-repaired", keyspace, "t", str(copies))
+        assert sorted(cql.rows(other, f"SELECT k, v FROM {keyspace}.t")) == [(k, k) for k in range(ROWS + 10)]
+        taken = list((node.directory / "data" / keyspace).glob("t-*/*-Data.db"))
+        with cassandra.Offline() as tools:
+            shown = "".join(tools.metadata(file) for file in taken)
+        assert all(f"Repaired at: {mark}" in shown for mark in marked), shown
