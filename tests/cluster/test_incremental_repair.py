@@ -10,7 +10,7 @@ from cassandra.query import SimpleStatement
 
 from harness import cassandra, cql
 from harness.cluster import eventually
-from harness.node import run_ceto
+from harness.repairs import files, marks, repaired
 
 ROWS = 200
 
@@ -33,28 +33,6 @@ def make(session, tablets="true"):
 def insert(session, keyspace, keys, level=ConsistencyLevel.ALL):
     for k in keys:
         session.execute(SimpleStatement(f"INSERT INTO {keyspace}.t (k, v) VALUES ({k}, {k})", consistency_level=level))
-
-
-def repaired(cluster, number, *words):
-    """What a repair of one table says of it."""
-    printed = cluster.node(number).nodetool("repair", *words).strip().splitlines()
-    assert len(printed) == 2, printed
-    names = ["ranges", "rows", "differing", "sent", "received", "skipped"]
-    return dict(zip(names, (int(word) for word in printed[1].split()[2:]), strict=True))
-
-
-def files(cluster, keyspace):
-    """The sstables of all nodes."""
-    return [file for node in cluster for file in (node.workdir / "data" / keyspace).glob("t-*/*-Data.db")]
-
-
-def marks(cluster, keyspace):
-    """The marks in the sstables of all nodes, as the tool reads them from the files."""
-    found = []
-    for file in files(cluster, keyspace):
-        [line] = [line for line in run_ceto("sstable", "metadata", str(file)).splitlines() if line.startswith("Repaired at")]
-        found.append(int(line.split()[-1]))
-    return found
 
 
 def read(cluster, number, name):

@@ -11,11 +11,12 @@ from harness.counter import Counter
 from harness.members import host_of
 from harness.node import NodeFailed, ceto_binary
 from harness.older import NoOlderRelease, older_binary
+from harness.repairs import marks, repaired
 from harness.witness import NO_ANSWER, TIMEOUTS, UNAVAILABLE, Witness
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operating" / "upgrade.md"
 # Features that the older release lacks.
-NEW_FEATURES = ("disk_levels", "tablet_moves")
+NEW_FEATURES = ("disk_levels", "incremental_repair", "tablet_moves")
 HOLD = ["--enable-new-features", "false"]
 REQUESTS = 400
 ROWS = 50
@@ -84,6 +85,27 @@ def move(cluster, name):
     return target
 
 
+def repaired_table(session):
+    """A table whose tablets all nodes have, with rows; its keyspace."""
+    name = cql.unique("repaired")
+    session.execute(f"CREATE KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': 3}}")
+    session.execute(f"CREATE TABLE {name}.t (k int PRIMARY KEY, v int)")
+    for k in range(ROWS):
+        session.execute(f"INSERT INTO {name}.t (k, v) VALUES (%s, %s)", (k, k))
+    return name
+
+
+def is_repaired_without_marks(cluster, name):
+    """A repair reads everything each time, as before there were marks, and one that should mark is refused."""
+    for number in (1, 2):
+        told = repaired(cluster, number, name)
+        assert (told["rows"], told["differing"], told["skipped"]) == (ROWS, 0, 0), told
+    with pytest.raises(NodeFailed, match="not all nodes are of a release that repairs incrementally"):
+        cluster.node(1).nodetool("repair", "--incremental-mode", "incremental", name)
+    found = marks(cluster, name)
+    assert found and all(mark == 0 for mark in found), found
+
+
 class Upgrade:
     """Nodes that get another binary while a witness and a counter ask them."""
 
@@ -109,7 +131,8 @@ class Upgrade:
 
 def test_nodes_are_upgraded_one_after_another_and_can_go_back_until_features_are_enabled(cluster, older):
     with cluster.driver() as driver:
-        name = moving_table(driver.connect())
+        session = driver.connect()
+        name, repairable = moving_table(session), repaired_table(session)
     with Witness(cluster) as witness, Counter(cluster) as counter:
         witness.more(REQUESTS)
         counter.more()
@@ -117,11 +140,16 @@ def test_nodes_are_upgraded_one_after_another_and_can_go_back_until_features_are
 
         # One goes back in the middle, and forward again.
         upgrade.to("held", 1, 2)
+        # The older release knows no repairs: the command says which replica cannot.
+        with pytest.raises(NodeFailed, match=f"{host_of(cluster.node(3))}.* is not known here"):
+            cluster.node(1).nodetool("repair", repairable)
+        assert all(mark == 0 for mark in marks(cluster, repairable))
         upgrade.to("old", 2)
         upgrade.to("held", 2, 3)
         for command in page_commands():
             cluster.node(2).nodetool(*command)
         assert not any(is_enabled(node, feature) for node in cluster for feature in NEW_FEATURES)
+        is_repaired_without_marks(cluster, repairable)
         with pytest.raises(NodeFailed, match="tablet_moves"):
             move(cluster, name)
 
@@ -134,6 +162,11 @@ def test_nodes_are_upgraded_one_after_another_and_can_go_back_until_features_are
             eventually("features are enabled", lambda node=node: all(is_enabled(node, feature) for feature in NEW_FEATURES))
         target = move(cluster, name)
         eventually("the tablet has moved", lambda: target in replicas_of(cluster, name))
+
+        # Now repairs mark, and the next one skips what they have marked.
+        repaired(cluster, 1, repairable)
+        assert any(mark > 0 for mark in marks(cluster, repairable))
+        assert repaired(cluster, 2, repairable)["skipped"] > 0
 
         # From now on the cluster has no place for the older release.
         witness.phase("1 is too old")
