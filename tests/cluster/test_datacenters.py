@@ -203,9 +203,9 @@ def test_a_datacenter_is_added_and_removed_while_the_other_is_written_and_read(f
 def test_datacenters_come_go_and_are_lost_as_the_page_says(form):
     cluster = form(2)
     seeds = {SEEDS: f"{cluster.node(1).host},{cluster.node(2).host}"}
-    with cluster.driver(only=1) as driver, Page("datacenters") as page:
-        session = driver.connect()
-        names = fill(session, f"{{'class': 'NetworkTopologyStrategy', '{FIRST}': 2}}")
+    with Page("datacenters") as page:
+        with cluster.driver(only=1) as driver:
+            names = fill(driver.connect(), f"{{'class': 'NetworkTopologyStrategy', '{FIRST}': 2}}")
 
         def start(command, values):
             cluster.nodes.append(page.start(cluster, len(cluster.nodes) + 1, command, seeds | values))
@@ -218,10 +218,13 @@ def test_datacenters_come_go_and_are_lost_as_the_page_says(form):
         assert f"Datacenter: {SECOND}" in page.nodetool(cluster.node(1), "status")
 
         def replicate(statement, copies_each):
-            for name in names:
-                values = {"KEYSPACE ks": f"KEYSPACE {name}", "'dc1': 3": f"'{FIRST}': 2"}
-                page.statement(session, statement, values)
-                eventually("it has its copies", lambda name=name: copies(session, cluster, name) == {copies_each})
+            # With a session of its own: the node is killed in between.
+            with cluster.driver(only=1) as driver:
+                session = driver.connect()
+                for name in names:
+                    values = {"KEYSPACE ks": f"KEYSPACE {name}", "'dc1': 3": f"'{FIRST}': 2"}
+                    page.statement(session, statement, values)
+                    eventually("it has its copies", lambda name=name: copies(session, cluster, name) == {copies_each})
             eventually("nothing goes on", lambda: is_done(cluster, *names))
 
         replicate("ALTER KEYSPACE ks WITH replication = {'class': 'NetworkTopologyStrategy', 'dc1': 3, 'dc2': 2}", 4)
