@@ -116,6 +116,8 @@ class Growth:
         lost = self.cluster.node(KILLED)
         host = host_of(lost)
         self._phase("a node dies", ends=True)
+        # What was asked in the phase before has its answer when the node dies.
+        self._more()
         lost.kill9()
         eventually("the others miss it", lambda: state_of(self.cluster, lost) == "DN")
         self._more()
