@@ -196,6 +196,7 @@ impl Cluster {
         }
         self.meet_peers().await;
         let begun = runtime::now();
+        let mut said = String::new();
         while !self.is_stopping.get() {
             match self.settle().await {
                 Settlement::Taken => {
@@ -210,7 +211,10 @@ impl Cluster {
                     return;
                 }
                 Settlement::Waiting(reason) => {
-                    log::info!("this node waits for its place in the cluster: {reason}");
+                    if said != reason {
+                        log::info!("this node waits for its place in the cluster: {reason}");
+                        said = reason;
+                    }
                     self.rest(PLACE_INTERVAL).await;
                 }
             }

@@ -22,9 +22,18 @@ use crate::fence::Stamp;
 use crate::observe;
 use crate::service::{ReplicaError, store_of};
 use crate::trace;
+use crate::{Coordinator, Timeouts};
 
-/// How long a request waits for what its coordinator knows and this shard is not done with: a truncation, a tablet that moves.
-const CHANGE_WAIT_MAX: Duration = Duration::from_secs(2);
+/// How long a request waits for a truncation that its coordinator knows and this shard is not done with. The truncation waits for requests in its turn, which may wait for
+/// this one at another node, so this one gives way before they time out.
+const TRUNCATION_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// How long a request waits for a tablet that moves or is split. As long as the most patient request of one partition: this shard is not told which timeout the request
+/// has, and its coordinator stops waiting by itself.
+fn move_wait_max() -> Duration {
+    let timeouts = runtime::local::<Coordinator>().map_or_else(Timeouts::default, |coordinator| coordinator.timeouts());
+    timeouts.read.max(timeouts.write).max(timeouts.counter)
+}
 
 impl From<WriteError> for ReplicaError {
     fn from(error: WriteError) -> Self {
@@ -267,7 +276,7 @@ pub(crate) async fn ready<'s>(
             .clone()
             .find(|(store, token)| stamp.check_at(store, *token) == Ok(false));
         let Some((store, token)) = waits else { continue };
-        until(store, &mut deadline, || stamp.check_at(store, token)).await?;
+        until(store, &mut deadline, stamp, || stamp.check_at(store, token)).await?;
     }
 }
 
@@ -280,13 +289,14 @@ pub(crate) async fn range_ready(
     (after, to): (Token, Token),
     stamp: Stamp,
 ) -> Result<(), ReplicaError> {
-    until(store, &mut None, || stamp.check_range(store, after, to)).await
+    until(store, &mut None, stamp, || stamp.check_range(store, after, to)).await
 }
 
 /// Waits until `is_ready` of a table; `deadline` is that of the request's first wait.
 async fn until(
     store: &TableStore,
     deadline: &mut Option<Instant>,
+    stamp: Stamp,
     is_ready: impl Fn() -> Result<bool, ReplicaError>,
 ) -> Result<(), ReplicaError> {
     loop {
@@ -294,7 +304,11 @@ async fn until(
         if is_ready()? {
             return Ok(());
         }
-        let deadline = *deadline.get_or_insert_with(|| runtime::now() + CHANGE_WAIT_MAX);
+        let wait_max = || match stamp.check(store) {
+            Ok(false) => TRUNCATION_WAIT_MAX,
+            _ => move_wait_max(),
+        };
+        let deadline = *deadline.get_or_insert_with(|| runtime::now() + wait_max());
         if runtime::timeout_at(deadline, changed).await.is_err() {
             return Err(ReplicaError::Overloaded(
                 "the table is being truncated, or the tablet is moving".to_owned(),

@@ -15,15 +15,16 @@ use cql_server::{Server, TopologyChange};
 use query::Engine;
 use query::engine::{KeepError, SchemaKeeper};
 use rpc::{Handler, Peer, RemoteError, RemoteErrorKind, Reply, Request, Rpc};
-use runtime::{ShardId, SharedNotify};
+use runtime::{Notify, ShardId, SharedNotify};
 use schema::{Schema, TableId};
-use topology::{DiskLevel, HostId, Node, Topology};
+use topology::{DiskLevel, HostId, Node, NodeNumber, Topology};
 use types::Token;
 use uuid::Uuid;
 
 use crate::config::{Between, Config};
 use crate::disk_space;
 use crate::disks;
+use crate::early_words::EarlyWords;
 use crate::recover::METADATA_DIR;
 use crate::shard_main::{CLIENTS_WAIT_MAX, follower};
 use crate::start::{Shared, Stage};
@@ -33,9 +34,8 @@ use crate::virtual_tables::PeerInfo;
 
 /// How long a change of the cluster waits for requests that began before it.
 const OLD_REQUESTS_WAIT_MAX: Duration = Duration::from_secs(10);
-/// How often it is looked whether a node that has spoken is a member by now, and the pause between two looks.
-const NEW_MEMBER_LOOKS: u32 = 50;
-const NEW_MEMBER_PAUSE: Duration = Duration::from_millis(200);
+/// How long somebody who waits until the shards know a new member waits for the version of the cluster that has it.
+const NEW_MEMBER_WAIT: Duration = Duration::from_secs(2);
 /// How long a node that comes back looks for newer metadata before it serves with what it has.
 const CATCH_UP_MAX: Duration = Duration::from_secs(3);
 /// The release of Cassandra that every node is to be taken for.
@@ -242,6 +242,8 @@ pub(crate) async fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>, rpc: &Rc<Rp
     let listener = Rc::new(NodeListener {
         shared: shared.clone(),
         engine: engine.clone(),
+        early_words: EarlyWords::default(),
+        taken: Notify::new(),
     });
     shared.forget_first_view();
     let initial = shared.metadata.clone();
@@ -314,18 +316,42 @@ impl SchemaKeeper for Keeper {
 struct NodeListener {
     shared: Arc<Shared>,
     engine: Rc<Engine>,
+    early_words: EarlyWords,
+    /// The shards have taken a version of the cluster over.
+    taken: Notify,
 }
 
-/// Has all shards know how full a member's disks are; false when the node is no member yet.
-fn tell_disk_level(engine: &Engine, host: HostId, level: DiskLevel) -> bool {
-    let number = engine.coordinator.with_view(|view| view.topology.number(host));
-    let Some(number) = number else { return false };
-    for shard in 0..runtime::shard_count() {
-        drop(runtime::submit_to(ShardId(shard), move || {
-            Coordinator::local().set_disk_level(number, level);
-        }));
+impl NodeListener {
+    /// Has the coordinator of each shard note something of a member; false when the shards do not know the node yet.
+    fn tell(&self, host: HostId, note: impl Fn(&Coordinator, NodeNumber) + Clone + Send + 'static) -> bool {
+        let number = self.engine.coordinator.with_view(|view| view.topology.number(host));
+        let Some(number) = number else { return false };
+        for shard in 0..runtime::shard_count() {
+            let note = note.clone();
+            drop(runtime::submit_to(ShardId(shard), move || {
+                note(&Coordinator::local(), number)
+            }));
+        }
+        true
     }
-    true
+
+    /// Tells the shards what was heard of new members before they knew them.
+    fn tell_early_words(&self) {
+        for (host, word) in self.early_words.take() {
+            if let Some(is_live) = word.is_live {
+                self.liveness(host, is_live);
+            }
+            if let Some(takes) = word.takes_writes {
+                self.takes_writes(host, takes);
+            }
+            if let Some(level) = word.disk {
+                self.disk_level(host, level);
+            }
+        }
+        // Those that are unknown still have left.
+        self.early_words.take();
+        self.taken.notify_all();
+    }
 }
 
 /// The members that clients are told to ask, and where. Nobody is told of zero-token nodes: drivers would send them what others have.
@@ -498,6 +524,7 @@ impl Listener for NodeListener {
             let (old, at_end) = (Arc::downgrade(&former), former.at_end());
             drop(former);
             follower().follow(&next.schema, view).await;
+            self.tell_early_words();
             Drain(Box::pin(requests_end(old, at_end)))
         })
     }
@@ -511,22 +538,25 @@ impl Listener for NodeListener {
     }
 
     fn liveness(&self, host: HostId, is_live: bool) {
-        let view: Arc<ClusterView> = self.engine.coordinator.view();
-        let Some(number) = view.topology.number(host) else {
-            return;
-        };
-        for shard in 0..runtime::shard_count() {
-            drop(runtime::submit_to(ShardId(shard), move || {
-                if let Some(rpc) = runtime::local::<Rpc>().filter(|_| is_live) {
-                    rpc.retry_now(host.0);
-                }
-                Coordinator::local().set_live(number, is_live);
-            }));
+        let is_known = self.tell(host, move |coordinator, number| {
+            if let Some(rpc) = runtime::local::<Rpc>().filter(|_| is_live) {
+                rpc.retry_now(host.0);
+            }
+            coordinator.set_live(number, is_live);
+        });
+        if !is_known {
+            self.early_words.note(host, |word| word.is_live = Some(is_live));
         }
     }
 
     fn liveness_taken(&self) -> Local<'_, ()> {
         Box::pin(async {
+            let _ = runtime::timeout(NEW_MEMBER_WAIT, async {
+                while !self.early_words.is_empty() {
+                    self.taken.notified().await;
+                }
+            })
+            .await;
             // Messages between two shards arrive in order.
             for shard in 0..runtime::shard_count() {
                 runtime::submit_to(ShardId(shard), || ()).await;
@@ -550,29 +580,18 @@ impl Listener for NodeListener {
     }
 
     fn takes_writes(&self, host: HostId, takes: bool) {
-        let view: Arc<ClusterView> = self.engine.coordinator.view();
-        let Some(number) = view.topology.number(host) else {
-            return;
-        };
-        for shard in 0..runtime::shard_count() {
-            drop(runtime::submit_to(ShardId(shard), move || {
-                Coordinator::local().set_takes_writes(number, takes);
-            }));
+        if !self.tell(host, move |coordinator, number| {
+            coordinator.set_takes_writes(number, takes)
+        }) {
+            self.early_words.note(host, |word| word.takes_writes = Some(takes));
         }
     }
 
     fn disk_level(&self, host: HostId, level: DiskLevel) {
-        let engine = Rc::clone(&self.engine);
-        if !tell_disk_level(&engine, host, level) {
-            // A new member speaks before its addition has arrived here.
-            drop(runtime::spawn(async move {
-                for _ in 0..NEW_MEMBER_LOOKS {
-                    runtime::sleep(NEW_MEMBER_PAUSE).await;
-                    if tell_disk_level(&engine, host, level) {
-                        return;
-                    }
-                }
-            }));
+        if !self.tell(host, move |coordinator, number| {
+            coordinator.set_disk_level(number, level)
+        }) {
+            self.early_words.note(host, |word| word.disk = Some(level));
         }
     }
 

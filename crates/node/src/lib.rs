@@ -12,6 +12,7 @@ mod copy;
 mod directories;
 mod disk_space;
 mod disks;
+mod early_words;
 mod follow;
 #[doc(hidden)]
 pub mod fuzz;

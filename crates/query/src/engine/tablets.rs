@@ -1,16 +1,11 @@
 //! Which shard of this node has which tokens of a table.
 
-use std::time::Duration;
-
 use replica::{TokenRange, shard_range};
 use schema::TableId;
 use types::Token;
 
 use super::Engine;
 use crate::QueryError;
-
-/// How long a read waits for tablets that move to its shard.
-const MOVE_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Where the tokens of a part of a read are.
 pub(super) enum TokenOwners {
@@ -28,7 +23,7 @@ impl Engine {
         by_tablet.unwrap_or_else(|| types::token::shard_of(token, self.shards, 0))
     }
 
-    /// Where tokens are that whoever asked took for this shard's, by a version of the cluster: tablets move. Waits for those that are on their way here.
+    /// Where tokens are that whoever asked took for this shard's, by a version of the cluster: tablets move. Waits for those that are on their way here, as long as a read may take.
     ///
     /// # Errors
     /// When that takes too long.
@@ -42,7 +37,7 @@ impl Engine {
             return Ok(TokenOwners::Here);
         };
         let after = Token(first.0.saturating_sub(1));
-        let deadline = runtime::now() + MOVE_WAIT_MAX;
+        let deadline = runtime::now() + self.coordinator.timeouts().read;
         loop {
             let changed = store.admission_changed.notified();
             if store.covers(after, last) {
