@@ -16,6 +16,7 @@ use topology::{
     Boundaries, Consistency, HostId, NodeNumber, Replica, ReplicaList, Replication, Stage, TabletChange, TabletEdit,
     TabletId, TabletMap, Transition,
 };
+use types::Token;
 use types::token::token_of;
 use uuid::Uuid;
 
@@ -143,6 +144,10 @@ fn view(cluster: &Cluster, replicas: &[u16], next: Option<&[u16]>) -> ClusterVie
         map.apply(&change).expect("a change");
     }
     let factor = u16::try_from(replicas.len()).expect("few");
+    with_factor(cluster, map, factor)
+}
+
+fn with_factor(cluster: &Cluster, map: TabletMap, factor: u16) -> ClusterView {
     let keyspaces = [("sea", Replication::Simple { factor }, vec![table().id])];
     let tablets = BTreeMap::from([(table().id, Arc::new(map))]);
     let host = HostId(Uuid::from_u128(1));
@@ -167,6 +172,19 @@ fn a_node_answers_alone_only_where_nobody_else_has_a_copy_or_will_have_one() {
     assert_eq!(writes, Levels::NONE, "the others need it too");
     assert_eq!(here(&[0], Some(&[1])), (Levels::NONE, Levels::NONE), "it moves away");
     assert_eq!(here(&[1], None), (Levels::NONE, Levels::NONE));
+}
+
+/// What a quorum acknowledged may be on the two others.
+#[test]
+fn a_node_reads_a_quorum_of_the_copies_that_a_tablet_has_until_it_has_as_few_as_are_wanted() {
+    let cluster = Cluster::new(7, Shape::default());
+    let all: ReplicaList = (0..3).map(replica).collect();
+    let map = TabletMap::new(1, Boundaries::PowerOfTwo(0), &[all]).expect("a map");
+    let view = with_factor(&cluster, map, 1);
+    let route = view.route(table().id).expect("a table of the view");
+    assert!(route.read_here.contains(ONE) && !route.read_here.contains(QUORUM));
+    assert!(route.reads_alone(replica(0), Token(7), ONE));
+    assert!(!route.reads_alone(replica(0), Token(7), QUORUM));
 }
 
 #[test]
