@@ -6,6 +6,7 @@
 
 use crate::command::Command;
 use crate::config::NEWCOMERS_MAX;
+use crate::error::ChangeError;
 use crate::features::ORDERLY_STOP;
 use crate::peers::{node_number, raft_id};
 use crate::ring::RING_MOVES;
@@ -116,6 +117,27 @@ impl Cluster {
             && let Err(why) = self.why_not_replaced(&metadata, host).await
         {
             return JoinAnswer::Refused(why);
+        }
+        // Together, and not one by one: they may not come back.
+        let mut ignored: Vec<HostId> = Vec::new();
+        let commands: Vec<TopologyCommand> = commands
+            .into_iter()
+            .filter(|command| match command {
+                TopologyCommand::Exclude { host_id } => {
+                    ignored.push(*host_id);
+                    false
+                }
+                _ => true,
+            })
+            .collect();
+        match self.exclude(&metadata, &ignored).await {
+            Ok(()) => {}
+            Err(ChangeError::Refused(why)) => {
+                return JoinAnswer::Refused(format!(
+                    "The nodes of ignore_dead_nodes_for_replace are not excluded: {why}."
+                ));
+            }
+            Err(error) => return JoinAnswer::Later(error.to_string()),
         }
         for command in commands {
             let command = match command {
