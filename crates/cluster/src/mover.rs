@@ -126,11 +126,8 @@ impl Metadata {
         is_live: impl Fn(HostId) -> bool,
     ) -> Result<Vec<Fill>, TooFewSources> {
         let datacenter = |node: NodeNumber| -> DatacenterNumber { locality.datacenter(node) };
-        let is_readable = |node: NodeNumber| {
-            let node = self.topology.numbered(node);
-            node.is_some_and(|node| node.state.serves_reads() && !self.topology.is_lost(node) && is_live(node.host_id))
-        };
-        fills(tablet.replicas, &transition.next, datacenter, is_readable)
+        let source = |node: NodeNumber| self.source(node, &is_live);
+        fills(tablet.replicas, &transition.next, datacenter, source)
     }
 
     /// The replicas that must copy before the next replicas of a tablet are read.
@@ -539,6 +536,18 @@ impl Cluster {
         if fills.is_empty() {
             return Ok(false);
         }
+        let (filled, empty): (Vec<_>, Vec<_>) = fills.iter().partition(|fill| !fill.fill.sources.is_empty());
+        if !empty.is_empty() && !*has_discarded {
+            let tables: BTreeSet<String> = empty
+                .iter()
+                .flat_map(|fill| fill.tables.iter().map(|table| metadata.table_name(*table)))
+                .collect();
+            log::warn!(
+                "all nodes that had {} ranges of the token ring were given up: what tables {} had there is lost, and this node owns these ranges empty",
+                empty.len(),
+                tables.into_iter().collect::<Vec<_>>().join(", ")
+            );
+        }
         // What an owner has of a range that it shares already is not older than what others have.
         let is_new = |fill: &&ring::RingFill| fill.is_new;
         if !*has_discarded {
@@ -558,7 +567,7 @@ impl Cluster {
             let host = metadata.topology.numbered(replica.node)?.host_id;
             Some((self.peers.peer(host)?, replica.shard))
         };
-        let of_fill = |fill: &ring::RingFill| -> Vec<Copy> {
+        let of_fill = |fill: &&ring::RingFill| -> Vec<Copy> {
             let sources: Vec<(Peer, u16)> = fill.fill.sources.iter().filter_map(source).collect();
             let copy = |table: &TableId| Copy {
                 table: *table,
@@ -571,7 +580,7 @@ impl Cluster {
             };
             fill.tables.iter().map(copy).collect()
         };
-        let mut wanted: Vec<Copy> = fills.iter().flat_map(of_fill).collect();
+        let mut wanted: Vec<Copy> = filled.iter().flat_map(of_fill).collect();
         wanted.retain(|copy| {
             !copied.contains(&(copy.table, copy.after, copy.to)) && !planted::is_planted(Bug::UncopiedRange)
         });
@@ -627,6 +636,13 @@ impl Cluster {
     }
 
     async fn copy_once(&self, copy: Copy) -> Result<(), String> {
+        if copy.sources.is_empty() {
+            let table = self.metadata().table_name(copy.table);
+            log::warn!(
+                "all nodes that had a tablet of table {table} were given up: what it had is lost, and this node has it empty"
+            );
+            return Ok(());
+        }
         match planted::is_planted(Bug::UncopiedRange) {
             true => Ok(()),
             false => self.listener.copy(copy).await,
@@ -661,13 +677,17 @@ impl Cluster {
             let node = metadata.topology.numbered(replica.node)?;
             Some((self.peers.peer(node.host_id)?, replica.shard % node.shards.max(1)))
         };
+        let sources: Vec<(Peer, u16)> = fill.sources.iter().filter_map(source).collect();
+        if sources.len() < fill.sources.len() {
+            return Wanted::NotYet("a replica to copy from cannot be reached yet".to_owned());
+        }
         Wanted::Copy(Copy {
             table,
             after,
             to,
             shard: fill.target.shard % self.config.shards.max(1),
             is_replica: tablet.replicas.iter().any(|replica| replica.node == me),
-            sources: fill.sources.iter().filter_map(source).collect(),
+            sources,
             version,
         })
     }

@@ -68,7 +68,10 @@ fn check_tablets(metadata: &Metadata, number: NodeNumber, host_id: HostId) -> Re
 pub(crate) fn check_alone(metadata: &Metadata, host_id: HostId) -> Result<(), String> {
     let number = metadata.topology.number(host_id);
     let number = number.ok_or_else(|| format!("host id {host_id} is not a member of this cluster"))?;
-    let is_alone = |tablet: topology::Tablet<'_>| tablet.replicas.iter().all(|replica| replica.node == number);
+    let is_alone = |tablet: topology::Tablet<'_>| {
+        let mut replicas = tablet.read_replicas().iter();
+        replicas.all(|replica| has_nothing_left(metadata, replica.node, number))
+    };
     for (table, map) in &metadata.tablets {
         if map.tablets().any(is_alone) {
             return Err(format!(
@@ -111,12 +114,13 @@ fn check_owners(metadata: &Metadata, host_id: HostId, heirs: Heirs) -> Result<()
     without.apply(&command).map_err(|e| e.to_string())?;
     for (keyspace, _) in metadata.ring_keyspaces() {
         let name = &keyspace.name;
-        let Some(replication) = replication_of(topology, &keyspace.replication) else {
+        if replication_of(topology, &keyspace.replication).is_none() {
             return Err(format!(
                 "the replication of keyspace {name} cannot be understood, so nobody knows who owns its data"
             ));
-        };
-        let Ok(before) = ring_map(topology, &replication) else {
+        }
+        // Whoever is read now has the data, whatever replication is wanted.
+        let Some(before) = metadata.ring_map_of(keyspace) else {
             // Nobody can write to it.
             continue;
         };
@@ -126,7 +130,12 @@ fn check_owners(metadata: &Metadata, host_id: HostId, heirs: Heirs) -> Result<()
         let nowhere = "would have no place for its data: change its replication, or drop it";
         let after = replication_of(&without, &keyspace.replication).and_then(|next| ring_map(&without, &next).ok());
         let after = after.ok_or_else(|| format!("keyspace {name} {nowhere}"))?;
-        check_ranges((&before, &after), number, heirs).map_err(|wrong| wrong.told(&without, name))?;
+        let has_nothing = |node| match heirs {
+            // As earlier releases decide.
+            Heirs::CannotCopy => node == number,
+            Heirs::Copy | Heirs::CopyFromOthers => has_nothing_left(metadata, node, number),
+        };
+        check_ranges((&before, &after), has_nothing, heirs).map_err(|wrong| wrong.told(&without, name))?;
     }
     Ok(())
 }
@@ -157,8 +166,18 @@ impl Wrong {
     }
 }
 
-/// Whether every range has an owner afterwards that has its data or gets it.
-fn check_ranges((before, after): (&TabletMap, &TabletMap), number: NodeNumber, heirs: Heirs) -> Result<(), Wrong> {
+/// Whether a replica gives others nothing when a lost node is gone: it is that one, or is lost as well.
+fn has_nothing_left(metadata: &Metadata, replica: NodeNumber, lost: NodeNumber) -> bool {
+    let node = metadata.topology.numbered(replica);
+    replica == lost || node.is_none_or(|node| metadata.topology.is_lost(node))
+}
+
+/// Whether every range has an owner afterwards that has its data or gets it. `has_nothing` tells of an owner whether others cannot copy from it.
+fn check_ranges(
+    (before, after): (&TabletMap, &TabletMap),
+    has_nothing: impl Fn(NodeNumber) -> bool,
+    heirs: Heirs,
+) -> Result<(), Wrong> {
     let nodes = |replicas: &[topology::Replica]| -> BTreeSet<NodeNumber> {
         replicas.iter().map(|replica| replica.node).collect()
     };
@@ -166,8 +185,8 @@ fn check_ranges((before, after): (&TabletMap, &TabletMap), number: NodeNumber, h
         let Some((_, last)) = before.token_range(range.id) else {
             continue;
         };
-        let (owners, next) = (nodes(range.replicas), nodes(after.tablet_of(last).replicas));
-        let is_alone = owners.iter().all(|owner| *owner == number);
+        let (owners, next) = (nodes(range.read_replicas()), nodes(after.tablet_of(last).replicas));
+        let is_alone = owners.iter().all(|owner| has_nothing(*owner));
         if next.is_empty() || (is_alone && heirs != Heirs::Copy) {
             return Err(Wrong::Alone);
         }

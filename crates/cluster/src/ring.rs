@@ -22,7 +22,7 @@ use schema::{Keyspace, TableId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use topology::{
-    DatacenterNumber, Fill, HostId, Locality, NodeNumber, NodeState, Replication, RingChange, Stage, TabletMap,
+    DatacenterNumber, Fill, HostId, Locality, NodeNumber, NodeState, Replication, RingChange, Source, Stage, TabletMap,
     TooFewSources, Topology, changing_ring_map, fills,
 };
 use types::Token;
@@ -124,10 +124,7 @@ impl Metadata {
         is_live: impl Fn(HostId) -> bool,
     ) -> Result<Vec<RingFill>, TooFewSources> {
         let datacenter = |node: NodeNumber| -> DatacenterNumber { locality.datacenter(node) };
-        let is_readable = |node: NodeNumber| {
-            let node = self.topology.numbered(node);
-            node.is_some_and(|node| node.state.serves_reads() && !self.topology.is_lost(node) && is_live(node.host_id))
-        };
+        let source = |node: NodeNumber| self.source(node, &is_live);
         let mut all: Vec<RingFill> = Vec::new();
         for (keyspace, tables) in self.ring_keyspaces() {
             let Some(map) = self.ring_map_of(keyspace) else {
@@ -137,7 +134,7 @@ impl Metadata {
                 let (Some(transition), Some((after, to))) = (tablet.transition, map.token_range(tablet.id)) else {
                     continue;
                 };
-                for fill in fills(tablet.replicas, &transition.next, datacenter, is_readable)? {
+                for fill in fills(tablet.replicas, &transition.next, datacenter, source)? {
                     let is_new = tablet.replicas.iter().all(|replica| replica.node != fill.target.node);
                     let goes_on = |last: &&mut RingFill| last.to == after && last.fill == fill && last.tables == tables;
                     let mut latest = all.iter_mut().rev().take(transition.next.len());
@@ -155,6 +152,17 @@ impl Metadata {
             }
         }
         Ok(all)
+    }
+
+    /// What a replica is worth to others that copy, when these nodes answer. One that is excluded may be removed or replaced later, and is waited for until then.
+    pub(crate) fn source(&self, node: NodeNumber, is_live: impl Fn(HostId) -> bool) -> Source {
+        match self.topology.numbered(node) {
+            None => Source::Gone,
+            Some(node) if node.loss.is_some() || node.state == NodeState::Left => Source::Gone,
+            Some(node) if self.topology.is_excluded(node.host_id) || !is_live(node.host_id) => Source::Down,
+            Some(node) if !node.state.serves_reads() => Source::Down,
+            Some(_) => Source::Readable,
+        }
     }
 
     /// Whether a node that is to take the place of a lost one has not taken its tokens yet.

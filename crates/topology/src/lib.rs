@@ -50,7 +50,7 @@ pub use consistency::{Acks, Consistency, Counts, Factors, ReplicaCounts, Require
 pub use convert::REPLICATION_KINDS;
 pub use disk::{DiskLevel, DiskLimits, RECOVERY, Utilization};
 pub use failure_detector::{FailureDetector, FailureDetectorConfig, Message, Output, Status};
-pub use movement::{Fill, MoveStep, PARALLEL_COPIES, TABLET_MOVES, TooFewSources, fills, targets};
+pub use movement::{Fill, MoveStep, PARALLEL_COPIES, Source, TABLET_MOVES, TooFewSources, fills, targets};
 pub use node::{
     DatacenterNumber, HostId, Liveness, Locality, Location, Loss, NODES_MAX, Node, NodeNumber, NodeState, Proximity,
     TOKENS_PER_NODE_MAX, Topology,

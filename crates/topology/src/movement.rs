@@ -17,6 +17,7 @@
 //!
 //! - A replica that takes the place of one that leaves copies that one. It then has what the other had, so as many have a write as before.
 //! - Any other new replica copies n - q(n) + 1 of the old replicas. One of them has the write, so it has everything: it is *complete*.
+//! - Of a replica that an operator has given up, what it alone had is gone. Where fewer than n - q(n) + 1 old replicas are left, a replica copies all that are left.
 //! - So a write is on q(n) + m - n of the next replicas, or more. Where that is less than q(m), which is when an odd number of replicas becomes a smaller even
 //!   one (or loses more), q(m) of the next replicas become complete: the new ones, and as many of those that stay as are needed.
 //!
@@ -206,6 +207,17 @@ pub struct Fill {
     pub sources: ReplicaList,
 }
 
+/// What an old replica is worth to those that copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// It can be read.
+    Readable,
+    /// It is down, and what it has is waited for.
+    Down,
+    /// An operator has given it up: what it alone had is gone.
+    Gone,
+}
+
 /// A tablet cannot be copied: too few of its replicas can be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooFewSources {
@@ -229,7 +241,8 @@ impl std::error::Error for TooFewSources {}
 
 /// What must be copied, and from whom, before the next replicas of a tablet are read; nothing for replicas that need no copy. See the module for why.
 ///
-/// `datacenter` tells where a node stands, `is_readable` whether its data can be read: a node that is lost for good, or down, cannot be.
+/// `datacenter` tells where a node stands, `source` whether its data can be read. Where so many old replicas are gone that those which are left are fewer than must be read, those
+/// which are left are enough: nobody else has anything. A fill without sources is of a tablet of which nothing is left, in this datacenter and in the others.
 ///
 /// # Errors
 /// When too few old replicas can be read: what a quorum acknowledged might be missing.
@@ -237,18 +250,18 @@ pub fn fills(
     old: &[Replica],
     next: &[Replica],
     datacenter: impl Fn(NodeNumber) -> DatacenterNumber,
-    is_readable: impl Fn(NodeNumber) -> bool,
+    source: impl Fn(NodeNumber) -> Source,
 ) -> Result<Vec<Fill>, TooFewSources> {
     let complete = completed(old, next, &datacenter);
     let mut leaving: ReplicaList = old.iter().filter(|r| !is_in(next, r.node)).copied().collect();
-    leaving.retain(|replica| is_readable(replica.node));
+    leaving.retain(|replica| source(replica.node) == Source::Readable);
     let mut all = Vec::new();
     for target in targets(old, next, &datacenter) {
         let place = datacenter(target.node);
         let replaced = leaving.iter().position(|replica| datacenter(replica.node) == place);
         let sources = match replaced.filter(|_| complete.is_empty()) {
             Some(at) => SmallVec::from_slice(&[leaving.remove(at)]),
-            None => enough_of(old, target, &datacenter, &is_readable)?,
+            None => enough_of(old, target, &datacenter, &source)?,
         };
         all.push(Fill { target, sources });
     }
@@ -309,20 +322,24 @@ fn quorum(n: usize) -> usize {
 }
 
 /// So many old replicas that each write is among them which a quorum acknowledged: of all replicas, or of those in the target's datacenter. What the target has
-/// itself counts.
+/// itself counts. Of replicas that are gone nothing is waited for: all others are enough then.
 fn enough_of(
     old: &[Replica],
     target: Replica,
     datacenter: &impl Fn(NodeNumber) -> DatacenterNumber,
-    is_readable: &impl Fn(NodeNumber) -> bool,
+    source: &impl Fn(NodeNumber) -> Source,
 ) -> Result<ReplicaList, TooFewSources> {
     let here = datacenter(target.node);
     let is_local = |replica: &&Replica| datacenter(replica.node) == here;
     let has_own = usize::from(old.iter().any(|replica| replica.node == target.node));
     let local_count = old.iter().filter(is_local).count();
-    let needed_local = if local_count == 0 { 0 } else { readers_of(local_count) }.saturating_sub(has_own);
-    let needed = readers_of(old.len()).saturating_sub(has_own);
-    let readable = |replica: &&Replica| replica.node != target.node && is_readable(replica.node);
+    let is_left = |replica: &&Replica| replica.node != target.node && source(replica.node) != Source::Gone;
+    let left_local = old.iter().filter(is_left).filter(is_local).count();
+    let needed_local = if local_count == 0 { 0 } else { readers_of(local_count) };
+    let needed_local = needed_local.saturating_sub(has_own).min(left_local);
+    let left = old.iter().filter(is_left).count();
+    let needed = readers_of(old.len()).saturating_sub(has_own).min(left);
+    let readable = |replica: &&Replica| replica.node != target.node && source(replica.node) == Source::Readable;
     let mut sources: ReplicaList = old.iter().filter(readable).filter(is_local).copied().collect();
     if sources.len() < needed_local {
         return Err(TooFewSources {
@@ -362,9 +379,18 @@ mod tests {
     }
 
     fn filled(old: &[u16], next: &[u16], lost: &[u16]) -> Result<Vec<(u16, Vec<u16>)>, TooFewSources> {
-        let fills = fills(&replicas(old), &replicas(next), datacenter, |node| {
-            !lost.contains(&node.0)
-        })?;
+        filled_when(old, next, |node| match lost.contains(&node) {
+            true => Source::Down,
+            false => Source::Readable,
+        })
+    }
+
+    fn filled_when(
+        old: &[u16],
+        next: &[u16],
+        source: impl Fn(u16) -> Source,
+    ) -> Result<Vec<(u16, Vec<u16>)>, TooFewSources> {
+        let fills = fills(&replicas(old), &replicas(next), datacenter, |node| source(node.0))?;
         let numbers = |fill: &Fill| {
             let sources = fill.sources.iter().map(|replica| replica.node.0).collect();
             (fill.target.node.0, sources)
@@ -384,6 +410,38 @@ mod tests {
         let too_few = TooFewSources { needed: 2, readable: 1 };
         assert_eq!(filled(&[1, 2, 3], &[1, 2, 4], &[2, 3]), Err(too_few));
         assert_eq!(filled(&[1], &[2], &[1]), Err(TooFewSources { needed: 1, readable: 0 }));
+    }
+
+    #[test]
+    fn of_replicas_that_are_gone_for_ever_nothing_is_waited_for() {
+        let gone = |gone: &'static [u16], down: &'static [u16]| {
+            move |node: u16| match (gone.contains(&node), down.contains(&node)) {
+                (true, _) => Source::Gone,
+                (false, true) => Source::Down,
+                (false, false) => Source::Readable,
+            }
+        };
+        // As many as a quorum may have missed are left.
+        assert_eq!(
+            filled_when(&[1, 2, 3], &[1, 2, 4], gone(&[3], &[])),
+            Ok(vec![(4, vec![1, 2])])
+        );
+        // Only one is left: it has what there is.
+        assert_eq!(
+            filled_when(&[1, 2, 3], &[1, 4, 5], gone(&[2, 3], &[])),
+            Ok(vec![(4, vec![1]), (5, vec![1])])
+        );
+        let too_few = TooFewSources { needed: 1, readable: 0 };
+        assert_eq!(filled_when(&[1, 2, 3], &[1, 4, 5], gone(&[2, 3], &[1])), Err(too_few));
+        // The only copy of a datacenter is gone, and another datacenter has one.
+        assert_eq!(
+            filled_when(&[1, 11], &[2, 11], gone(&[1], &[])),
+            Ok(vec![(2, vec![11])])
+        );
+        assert_eq!(filled_when(&[1, 11], &[2, 11], gone(&[], &[1])), Err(too_few));
+        assert_eq!(filled_when(&[1, 11], &[2, 11], gone(&[1], &[11])), Err(too_few));
+        // Nothing is left anywhere.
+        assert_eq!(filled_when(&[1], &[2], gone(&[1], &[])), Ok(vec![(2, vec![])]));
     }
 
     #[test]

@@ -362,6 +362,21 @@ impl Sea {
         self.change_schema(next, BTreeMap::new());
     }
 
+    /// Gives a keyspace so many copies in each of these datacenters.
+    pub fn replicate_in(&mut self, keyspace: &str, factors: &[(&str, usize)]) {
+        let mut next = (*self.cluster(0).metadata().schema).clone();
+        let changed = next.keyspaces.get_mut(keyspace).expect("it is there");
+        let mut options = BTreeMap::from([("class".to_owned(), "NetworkTopologyStrategy".to_owned())]);
+        options.extend(
+            factors
+                .iter()
+                .map(|(name, factor)| ((*name).to_owned(), factor.to_string())),
+        );
+        Arc::make_mut(changed).replication = options;
+        next.version = Uuid::from_u128(next.version.as_u128() + 1);
+        self.change_schema(next, BTreeMap::new());
+    }
+
     /// Has the keyspace of the table say how many tablets its tables have at least.
     pub fn set_initial(&mut self, keyspace: &str, initial: u32) {
         let mut next = (*self.cluster(0).metadata().schema).clone();
