@@ -70,17 +70,18 @@ impl Cluster {
         let has_given_all = format!(
             "the ranges of the token ring that node {host_id} had belong to others already: let it leave, and let it join again on an empty data directory"
         );
-        let mut tokens = Vec::new();
-        if node.tokens.is_empty() && !topology.is_zero_token(host_id) {
-            if metadata.has_ring_data() {
-                return refused(has_given_all);
-            }
+        // It keeps the tokens that it has. Where the change of the ring ends in this moment, it takes them back, or is refused: it never stays without.
+        let mut tokens = node.tokens.clone();
+        if tokens.is_empty() && !topology.is_zero_token(host_id) {
             if host_id != self.config.host_id {
                 return refused(format!(
-                    "node {host_id} takes its tokens back: ask that node itself (ceto nodetool decommission --abort there)"
+                    "node {host_id} has no tokens, and knows itself whether it had any and may take them back: ask that node (ceto nodetool decommission --abort there)"
                 ));
             }
             if self.config.auto_bootstrap {
+                if metadata.has_ring_data() {
+                    return refused(has_given_all);
+                }
                 tokens = wanted_tokens(&self.config);
             }
         }
@@ -94,6 +95,16 @@ impl Cluster {
             }
             // The next owners are read already.
             Err(ChangeError::Conflict) => refused(has_given_all),
+            // It has left, was given up or stays already: what has become of it meanwhile tells why.
+            Err(ChangeError::Rejected(why)) => {
+                let now = self.metadata();
+                let node = now.topology.node(host_id);
+                match node.map(|node| (node.state, now.topology.is_lost(node))) {
+                    Some((NodeState::Left, _)) => refused(format!("node {host_id} has left meanwhile")),
+                    Some((NodeState::Normal, false)) => Ok(()),
+                    _ => refused(why),
+                }
+            }
             Err(error) => Err(error),
         }
     }
