@@ -302,7 +302,7 @@ def test_a_decommission_that_only_its_node_can_abandon_is_refused_at_another_in_
 
         seen = eventually("it leaves", operation)
         for _ in range(2):
-            with pytest.raises(NodeFailed, match="ask that node itself"):
+            with pytest.raises(NodeFailed, match="ask that node"):
                 cluster.node(1).nodetool("tasks", "abort", seen["task_id"])
         assert state_of(cluster, leaving) == "UL"
         assert operation()["task_id"] == seen["task_id"], "its task has ended"
@@ -312,3 +312,75 @@ def test_a_decommission_that_only_its_node_can_abandon_is_refused_at_another_in_
         cluster.resume(2)
         thread.join()
     cluster.sees_itself_whole()
+
+
+def test_a_replication_that_changes_is_taken_back_by_its_task(form):
+    cluster = form(3)
+    with cluster.driver(only=1) as driver:
+        session = driver.connect()
+        names = fill(session, "ks", 2, rows=200)
+        eventually("nothing goes on", lambda: cluster.node(1).api("/ceto/operations") == (200, []))
+        # A next owner that stands still holds the change up.
+        cluster.pause(2)
+        try:
+            for name in names:
+                session.execute(f"ALTER KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'datacenter1': 3}}")
+
+            def operation(name, by=1):
+                found = cluster.node(by).api("/ceto/operations")[1]
+                return next((each for each in found if each["keyspace"] == name and each["is_abortable"]), None)
+
+            seen = {name: eventually("it goes on", lambda name=name: operation(name, by=3)) for name in names}
+            # Any node has a task of it.
+            cluster.node(3).nodetool("tasks", "abort", seen[names[0]]["task_id"])
+            status, answer = cluster.node(3).api(f"/task_manager/abort_task/{seen[names[1]]['task_id']}", method="POST")
+            assert status == 200, answer
+        finally:
+            cluster.resume(2)
+        cluster.sees_itself_whole()
+        eventually("nothing goes on", lambda: cluster.node(1).api("/ceto/operations") == (200, []))
+        for name in names:
+            [(replication,)] = cql.rows(session, f"SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = '{name}'")
+            assert replication["datacenter1"] == "2", replication
+            ended = cluster.node(3).api(f"/task_manager/task_status/{seen[name]['task_id']}")[1]
+            assert ended["state"] == "failed" and "took the change back" in ended["error"], ended
+            assert len(cql.rows(session, f"SELECT k FROM {name}.t")) == 200
+        # What has ended is not taken back.
+        session.execute(f"ALTER KEYSPACE {names[1]} WITH replication = {{'class': 'NetworkTopologyStrategy', 'datacenter1': 1}}")
+        eventually("it has ended", lambda: cluster.node(1).api("/ceto/operations") == (200, []))
+        assert len(cql.rows(session, f"SELECT k FROM {names[1]}.t")) == 200
+
+
+def test_two_nodes_leave_at_once_while_a_keyspace_is_altered(form):
+    cluster = form(4)
+    told = []
+
+    def decommission(node):
+        try:
+            told.append(node.nodetool("decommission"))
+        except NodeFailed as error:
+            told.append(error)
+
+    with cluster.driver(only=1) as driver:
+        session = driver.connect()
+        names = fill(session, "ks", 1, rows=300)
+        eventually("nothing goes on", lambda: cluster.node(1).api("/ceto/operations") == (200, []))
+        leaving = [cluster.node(3), cluster.node(4)]
+        threads = [threading.Thread(target=decommission, args=(node,)) for node in leaving]
+        for thread in threads:
+            thread.start()
+        # Nothing is refused, in whatever stage the token ring is.
+        for count in (2, 1, 2):
+            for name in names:
+                session.execute(f"ALTER KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'datacenter1': {count}}}")
+        for thread in threads:
+            thread.join()
+        assert not [each for each in told if isinstance(each, NodeFailed)], told
+        for node in leaving:
+            assert state_of(cluster, node) is None
+            eventually("it has stopped by itself", lambda node=node: not node.alive)
+            cluster.nodes.remove(node)
+            node.remove()
+        eventually("nothing goes on", lambda: cluster.node(1).api("/ceto/operations") == (200, []))
+        for name in names:
+            assert len(cql.rows(session, f"SELECT k FROM {name}.t")) == 300

@@ -107,6 +107,7 @@ impl Cluster {
 
     async fn balance(&self, past: &mut Past) -> Outcome {
         self.remove_those_that_left().await;
+        self.forget_reached_goals().await;
         let metadata = self.metadata();
         let live = self.live();
         let balancing = self.balancing.get();
@@ -221,6 +222,15 @@ impl Cluster {
                 && let Err(error) = self.propose(Command::RemoveNode { host_id }).await
             {
                 log::debug!("node {host_id} has given everything away and is not removed yet: {error}");
+            }
+        }
+    }
+
+    /// Has the group forget what keyspaces said before, where they have what they want now.
+    async fn forget_reached_goals(&self) {
+        for command in self.metadata().reached() {
+            if let Err(error) = self.propose(command).await {
+                log::debug!("what a keyspace was before it was altered is not forgotten yet: {error}");
             }
         }
     }

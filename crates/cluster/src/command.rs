@@ -101,6 +101,13 @@ pub enum Command {
         /// The step.
         step: Conversion,
     },
+    /// A keyspace has what it wants since it was altered; what it said before is forgotten. It needs the feature `replication_goals`.
+    Reached {
+        /// The keyspace.
+        keyspace: String,
+        /// The index of the command that altered it last.
+        version: u64,
+    },
     /// A table has no tablets any more. Those of a table that is dropped vanish with it.
     RemoveTablets {
         /// The table.

@@ -59,6 +59,12 @@ pub const EXCLUDE_TOGETHER: &str = "exclude_together";
 /// Marks are set by a call that earlier releases do not know.
 pub const INCREMENTAL_REPAIR: &str = "incremental_repair";
 
+/// What changes a replication or has a node leave while the next owners of the token ring are read waits in the metadata; and the metadata say what a replication was before it was
+/// altered, so that the change can be taken back.
+///
+/// Both are fields of the metadata that earlier releases do not know.
+pub const REPLICATION_GOALS: &str = "replication_goals";
+
 /// All features of this release.
 pub const FEATURES: &[&str] = &[
     DISK_LEVELS,
@@ -70,6 +76,7 @@ pub const FEATURES: &[&str] = &[
     ORDERLY_STOP,
     PARALLEL_COPIES,
     PER_PARTITION_RATE_LIMIT,
+    REPLICATION_GOALS,
     REPLICATION_KINDS,
     RING_MOVES,
     SHARD_MOVES,

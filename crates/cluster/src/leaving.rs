@@ -25,7 +25,12 @@ impl Cluster {
         let metadata = self.barrier().await?;
         let host_id = self.config.host_id;
         let refused = |why: String| Err(ChangeError::Refused(why));
+        let waits = metadata
+            .topology
+            .number(host_id)
+            .is_some_and(|number| metadata.waits_to_leave(number));
         match metadata.topology.node(host_id).map(|node| node.state) {
+            Some(NodeState::Normal) if waits => return self.has_left(host_id).await,
             Some(NodeState::Normal) => {}
             Some(NodeState::Leaving) => return self.has_left(host_id).await,
             Some(state) => return refused(format!("this node is {state}, and not a full member of the cluster")),
@@ -45,6 +50,17 @@ impl Cluster {
         let state = NodeState::Leaving;
         self.propose_to_ring(TopologyCommand::SetState { host_id, state })
             .await?;
+        // Another may have begun to leave at the same moment, so that too few nodes are left for both. What cannot be taken back any more goes on, and waits for nodes.
+        let now = self.metadata();
+        let why = match is_empty {
+            true => None,
+            false => self.why_it_cannot_leave(&now, host_id, Role::Drains),
+        };
+        if let Some(why) = why
+            && self.stay(host_id).await.is_ok()
+        {
+            return refused(why);
+        }
         log::info!("this node gives its tablets to others and leaves the cluster");
         self.has_left(host_id).await
     }
@@ -57,8 +73,11 @@ impl Cluster {
         let metadata = self.barrier().await?;
         let refused = |why: String| Err(ChangeError::Refused(why));
         let topology = &metadata.topology;
+        let waits = topology
+            .number(host_id)
+            .is_some_and(|number| metadata.waits_to_leave(number));
         let node = match topology.node(host_id) {
-            Some(node) if node.state == NodeState::Leaving => node,
+            Some(node) if node.state == NodeState::Leaving || waits => node,
             Some(node) => return refused(format!("node {host_id} does not leave: it is {}", node.state)),
             None => return refused(format!("host id {host_id} is not a member of this cluster")),
         };
@@ -144,6 +163,11 @@ impl Cluster {
                 Some(NodeState::Leaving) => {}
                 // It leaves when the token ring has come to rest.
                 Some(NodeState::Normal) if node.is_some_and(|node| node.loss.is_some()) => {}
+                Some(NodeState::Normal)
+                    if metadata
+                        .topology
+                        .number(host)
+                        .is_some_and(|it| metadata.waits_to_leave(it)) => {}
                 Some(NodeState::Left) | None => return Ok(()),
                 Some(_) => return Err(ChangeError::Refused(format!("an operator had node {host} stay"))),
             }

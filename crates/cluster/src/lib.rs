@@ -24,6 +24,7 @@ mod claims;
 mod command;
 mod config;
 mod convert;
+mod copies;
 mod drain;
 mod error;
 mod excluding;
@@ -31,6 +32,7 @@ mod features;
 mod file;
 #[doc(hidden)]
 pub mod fuzz;
+mod goals;
 mod health;
 mod history;
 mod leaving;
@@ -73,10 +75,11 @@ pub use convert::Conversion;
 pub use error::{ChangeError, ClusterError, LoadError};
 pub use features::{
     DISK_LEVELS, EXCLUDE_TOGETHER, FEATURES, INCREMENTAL_REPAIR, METADATA_HISTORY, NODE_HEALTH, ORDERLY_START,
-    ORDERLY_STOP, PARALLEL_COPIES, PER_PARTITION_RATE_LIMIT, REPLICATION_KINDS, SHARD_MOVES, TABLET_MOVES,
-    TABLET_RESIZES, TOPOLOGY_OPERATIONS, UNWRITTEN_PROMISES,
+    ORDERLY_STOP, PARALLEL_COPIES, PER_PARTITION_RATE_LIMIT, REPLICATION_GOALS, REPLICATION_KINDS, SHARD_MOVES,
+    TABLET_MOVES, TABLET_RESIZES, TOPOLOGY_OPERATIONS, UNWRITTEN_PROMISES,
 };
 pub use file::{Written, load};
+pub use goals::Altered;
 pub use history::History;
 pub use metadata::{Metadata, REJECTED_MAX, Rejected, Run};
 pub use mover::{Copy, Discard, NodeMove};
@@ -84,7 +87,7 @@ pub use moves::ShardMove;
 pub use operations::{Operation, OperationKind};
 pub use recover::{Lost, Prospect, RecoverError, answering, follow, prospect, recover};
 pub use rejoin::{RejoinError, rejoin, rejoin_confirmation};
-pub use ring::{RING_MOVES, RingState, RingStep};
+pub use ring::{RING_MOVES, Replications, RingState, RingStep};
 pub use seeds::Seed;
 pub use service::Cluster;
 pub use standalone::{Standalone, load_standalone};

@@ -10,6 +10,8 @@
 
 use crate::bytes::{Decoder, Encoder, Form, Malformed};
 use crate::command::{Command, SchemaChange, TableMoves, TabletsChange};
+use crate::features::REPLICATION_GOALS;
+use crate::goals::Altered;
 use crate::history::History;
 use crate::record::MetadataRecord;
 use crate::removal;
@@ -64,6 +66,8 @@ pub struct Metadata {
     pub is_balanced: bool,
     /// The change of the token ring that is under way.
     pub ring: Option<RingState>,
+    /// Of keyspaces that were altered and do not have yet what they want: what they said before.
+    pub altered: BTreeMap<String, Altered>,
     /// The last start of each node that said one.
     pub runs: Arc<BTreeMap<NodeNumber, Run>>,
 }
@@ -118,6 +122,7 @@ impl Metadata {
             history: None,
             is_balanced: true,
             ring: None,
+            altered: BTreeMap::new(),
             runs: Arc::default(),
         }
     }
@@ -156,6 +161,7 @@ impl Metadata {
             Command::Schema(change) => {
                 next.change_schema(change)?;
                 next.take_replications(index, &self.schema)?;
+                next.note_altered(index, self);
             }
             Command::Topology(command) => next.change_topology(index, command)?,
             Command::Tablets { table, change } => next.change_tablets(*table, change)?,
@@ -208,6 +214,7 @@ impl Metadata {
                 tablet_count,
             } => next.resize(index, *table, (*from_version, *tablet_count))?,
             Command::Convert { table, step } => next.convert(index, *table, *step)?,
+            Command::Reached { keyspace, version } => next.reach(keyspace, *version)?,
             Command::Balance { is_balanced } => next.is_balanced = *is_balanced,
             Command::RemoveTablets { table } => {
                 if next.tablets.remove(table).is_none() {
@@ -284,6 +291,10 @@ impl Metadata {
         if let TopologyCommand::Stay { host_id, tokens } = command {
             self.check_stay(*host_id, tokens)?;
         }
+        self.check_leave(command)?;
+        if self.takes_later(command) {
+            return Ok(());
+        }
         let mut topology = Topology::clone(&self.topology);
         let applied = match command {
             TopologyCommand::GiveUp { host_id, replaced_by } if self.reads_next_owners() => {
@@ -293,6 +304,57 @@ impl Metadata {
         };
         applied.map_err(invalid)?;
         self.take_topology(index, topology)
+    }
+
+    /// Of the owners of the token ring, one stays: two that are told to leave at the same moment are checked here, one after the other.
+    fn check_leave(&self, command: &TopologyCommand) -> Result<(), Rejected> {
+        let TopologyCommand::SetState {
+            host_id,
+            state: NodeState::Leaving,
+        } = command
+        else {
+            return Ok(());
+        };
+        let has_tokens = self.topology.node(*host_id).is_some_and(|node| !node.tokens.is_empty());
+        let is_checked = has_tokens && self.topology.enabled_features().contains(REPLICATION_GOALS);
+        match is_checked && !self.has_other_owner(*host_id) {
+            true => Err(invalid(
+                "no other full member has tokens: nobody would own the token ring",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether another full member has tokens and is to keep them.
+    pub(crate) fn has_other_owner(&self, host_id: HostId) -> bool {
+        let mut nodes = self.topology.numbered_nodes();
+        nodes.any(|(number, node)| {
+            let is_owner = node.state == NodeState::Normal && !node.tokens.is_empty() && node.loss.is_none();
+            is_owner && node.host_id != host_id && !self.waits_to_leave(number)
+        })
+    }
+
+    /// Takes what a node that leaves has to wait with until a change of the ring has ended, or has it stay; false for all else.
+    fn takes_later(&mut self, command: &TopologyCommand) -> bool {
+        let (host_id, leaves) = match command {
+            TopologyCommand::SetState {
+                host_id,
+                state: NodeState::Leaving,
+            } => (*host_id, self.leaves_later(*host_id)),
+            TopologyCommand::Stay { host_id, .. } => (*host_id, false),
+            _ => return false,
+        };
+        let Some(number) = self.topology.number(host_id) else {
+            return false;
+        };
+        match &mut self.ring {
+            Some(ring) if leaves => {
+                ring.leaving.insert(number);
+                true
+            }
+            Some(ring) => ring.leaving.remove(&number),
+            None => false,
+        }
     }
 
     /// A node that leaves may take tokens back only where nobody has data on the ring: it would own what it has not copied.

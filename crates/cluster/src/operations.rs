@@ -11,11 +11,11 @@ use crate::command::Command;
 use crate::convert::{Left as ConversionLeft, WantedKind};
 use crate::error::ChangeError;
 use crate::metadata::Metadata;
-use crate::ring::parsed_replication;
+use crate::ring::replication_of;
 use crate::service::Cluster;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use topology::{HostId, Locality, Node, NodeNumber, NodeState, Replication, Stage, Tablet};
+use topology::{HostId, Locality, Node, NodeNumber, NodeState, Stage, Tablet, TabletMap, changing_ring_map};
 
 /// What an operation does.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -84,7 +84,7 @@ impl Metadata {
         let ring_waits = self.what_the_ring_waits_for(&copies, live);
         let mut all = Vec::new();
         for (number, node) in self.topology.numbered_nodes() {
-            let is_going = node.state == NodeState::Leaving || node.loss.is_some();
+            let is_going = node.state == NodeState::Leaving || node.loss.is_some() || self.waits_to_leave(number);
             match node.state {
                 NodeState::Left => {}
                 NodeState::Joining => all.push(self.join(node, number, &copies, (live, ring_waits.as_deref()))),
@@ -265,7 +265,9 @@ impl Metadata {
             stage: format!("{tablets} tablets are on it{}", ring.unwrap_or_default()),
             left: tablets + ranges,
             waits,
-            is_abortable: !self.topology.is_lost(node) && !self.reads_next_owners() && !has_given_ring,
+            is_abortable: !self.topology.is_lost(node)
+                && (!self.reads_next_owners() || self.waits_to_leave(number))
+                && !has_given_ring,
         }
     }
 
@@ -276,41 +278,63 @@ impl Metadata {
     ) -> Vec<Operation> {
         let mut all = Vec::new();
         for keyspace in self.schema.keyspaces.values() {
-            let tablets = self.tablets_with_other_copies(keyspace);
+            let tablets = self.tablets_with_other_copies(keyspace, |host| live.contains(&host));
             let former = self.ring.as_ref().and_then(|ring| ring.former.get(&keyspace.name));
-            let ranges: u64 = if former.is_some() {
+            let towards = self.ring.as_ref().and_then(|ring| ring.towards.get(&keyspace.name));
+            let mut ranges: u64 = if former.is_some() {
                 copies.left.values().sum()
             } else {
                 0
             };
+            ranges += towards.map_or(0, |towards| self.ranges_of_next_change(keyspace, towards));
             let conversion = self.conversion_left(keyspace);
             if conversion != ConversionLeft::default() {
                 all.push(self.conversion(keyspace, conversion, tablets + ranges, (live, ring_waits)));
                 continue;
             }
-            if tablets == 0 && former.is_none() {
+            if tablets == 0 && former.is_none() && towards.is_none() {
                 continue;
             }
-            let stage = match former {
-                None => format!("{tablets} tablets do not have the copies yet that the keyspace wants"),
-                Some(former) => format!(
+            let stage = match (towards, former) {
+                (Some(towards), _) => format!(
+                    "the next change of the token ring begins with it; until then the replication is {}",
+                    shown(towards)
+                ),
+                (None, None) => format!("{tablets} tablets do not have the copies yet that the keyspace wants"),
+                (None, Some(former)) => format!(
                     "{}; before, the replication was {}",
                     self.stage_of_ring(),
                     shown(former)
                 ),
             };
+            let is_queued = towards.map(|_| {
+                "it begins when the token ring, which goes to other owners at the moment, is at rest".to_owned()
+            });
+            let waits = ring_waits.filter(|_| former.is_some() || towards.is_some());
             all.push(Operation {
                 kind: OperationKind::Replication,
                 host: None,
                 keyspace: Some(keyspace.name.clone()),
                 stage,
                 left: tablets + ranges,
-                waits: ring_waits.filter(|_| former.is_some()).map(str::to_owned),
-                // ALTER KEYSPACE names another goal at any time.
-                is_abortable: false,
+                waits: waits
+                    .map(str::to_owned)
+                    .or(is_queued)
+                    .or_else(|| self.down_replica(keyspace, None, live).filter(|_| tablets > 0)),
+                is_abortable: self.altered.contains_key(&keyspace.name),
             });
         }
         all
+    }
+
+    /// How many ranges of a keyspace go to other owners when the change of the token ring has ended that is under way, by which it has a replication.
+    fn ranges_of_next_change(&self, keyspace: &schema::Keyspace, towards: &BTreeMap<String, String>) -> u64 {
+        let now = replication_of(&self.topology, towards);
+        let next = replication_of(&self.topology, &keyspace.replication);
+        let map = now
+            .zip(next)
+            .and_then(|(now, next)| changing_ring_map(&self.topology, (&now, &next), self.ring_change()).ok());
+        map.map_or(0, |map| map.moving().count() as u64)
     }
 
     /// Tables of a keyspace go from the token ring to tablets, or back; besides, their replication may change.
@@ -333,27 +357,12 @@ impl Metadata {
             ring_waits.map(str::to_owned).or(waits)
         };
         let waits_for_node = || {
-            let own = keyspace
-                .tables
-                .values()
-                .filter_map(|table| self.tablets.get(&table.id).map(Arc::clone));
             let goal = self.ring_map_of(keyspace).map(Arc::new);
-            let goal = goal.filter(|_| WantedKind::of(keyspace) == WantedKind::Ring);
-            let is_down = |number: NodeNumber| {
-                let node = self.topology.numbered(number)?;
-                (!live.contains(&node.host_id) && !self.topology.is_lost(node)).then_some(node.host_id)
-            };
-            let mut maps = own.chain(goal);
-            let host = maps.find_map(|map| {
-                let mut replicas = map.tablets().flat_map(|tablet| tablet.replicas);
-                replicas.find_map(|replica| is_down(replica.node))
-            });
-            host.map(|host| {
-                format!(
-                    "node {} is down, and tablets that have a copy on it, or get one, wait: start it, or say that it is gone for ever (nodetool excludenode {host})",
-                    self.name_of(host)
-                )
-            })
+            self.down_replica(
+                keyspace,
+                goal.filter(|_| WantedKind::of(keyspace) == WantedKind::Ring),
+                live,
+            )
         };
         let lacks_nodes = || {
             let has_none = left.waiting + left.begun > 0 && !self.has_place_for(keyspace);
@@ -369,67 +378,34 @@ impl Metadata {
             ),
             left: left.waiting + left.begun + left.tablets + copies,
             waits: waits_for_ring().or_else(lacks_nodes).or_else(waits_for_node),
-            // ALTER KEYSPACE names another goal at any time.
-            is_abortable: false,
+            is_abortable: self.altered.contains_key(&keyspace.name),
         }
     }
 
-    /// How many tablets of a keyspace have another number of copies than it wants and the nodes allow.
-    fn tablets_with_other_copies(&self, keyspace: &schema::Keyspace) -> u64 {
-        let maps = keyspace.tables.values().filter_map(|table| self.tablets.get(&table.id));
-        let mut maps = maps.peekable();
-        if maps.peek().is_none() {
-            return 0;
-        }
-        let Some(replication) = parsed_replication(&self.topology, &keyspace.replication) else {
-            return 0;
+    /// For which node tablets of a keyspace wait: one that is down and has a copy of one, or gets one by the map of a goal.
+    fn down_replica(
+        &self,
+        keyspace: &schema::Keyspace,
+        goal: Option<Arc<TabletMap>>,
+        live: &BTreeSet<HostId>,
+    ) -> Option<String> {
+        let own = keyspace.tables.values();
+        let own = own.filter_map(|table| self.tablets.get(&table.id).map(Arc::clone));
+        let is_down = |number: NodeNumber| {
+            let node = self.topology.numbered(number)?;
+            (!live.contains(&node.host_id) && !self.topology.is_lost(node)).then_some(node.host_id)
         };
-        // By place: a datacenter, or the cluster where datacenters do not count.
-        let mut places: BTreeMap<&str, (u16, u16)> = BTreeMap::new();
-        let by_datacenter = match &replication {
-            Replication::NetworkTopology(factors) => {
-                for (name, copies) in factors {
-                    places.entry(name).or_default().0 = copies.number();
-                }
-                true
-            }
-            Replication::Simple { factor } => {
-                places.entry("").or_default().0 = *factor;
-                false
-            }
-            Replication::Local | Replication::Everywhere => return 0,
-        };
-        let place = |node: &'_ Node| {
-            if by_datacenter {
-                node.location.datacenter.clone()
-            } else {
-                String::new()
-            }
-        };
-        let mut holders: BTreeMap<String, u16> = BTreeMap::new();
-        for node in self.topology.members().filter(|node| self.topology.may_hold(node)) {
-            *holders.entry(place(node)).or_default() += 1;
-        }
-        for (name, (wanted, _)) in &mut places {
-            *wanted = (*wanted).min(holders.get(*name).copied().unwrap_or(0));
-        }
-        let of_node: Vec<String> = self.topology.numbered_nodes().map(|(_, node)| place(node)).collect();
-        let mut last: (&[topology::Replica], bool) = (&[], false);
-        let mut count = 0;
-        for tablet in maps.flat_map(|map| map.tablets()) {
-            // Neighbours often have the same replicas.
-            if tablet.replicas != last.0 || last.0.is_empty() {
-                let mut has: BTreeMap<&str, u16> = places.keys().map(|name| (*name, 0)).collect();
-                for replica in tablet.replicas {
-                    let name = of_node.get(replica.node.index()).map_or("", String::as_str);
-                    *has.entry(name).or_default() += 1;
-                }
-                let is_other = |(name, has): (&&str, &u16)| places.get(*name).map_or(0, |(wanted, _)| *wanted) != *has;
-                last = (tablet.replicas, has.iter().any(is_other));
-            }
-            count += u64::from(last.1);
-        }
-        count
+        let host = own.chain(goal).find_map(|map| {
+            let mut replicas = map.tablets().flat_map(|tablet| {
+                let next = tablet.transition.map_or(&[][..], |transition| &transition.next);
+                tablet.replicas.iter().chain(next)
+            });
+            replicas.find_map(|replica| is_down(replica.node))
+        })?;
+        Some(format!(
+            "node {} is down, and tablets that have a copy on it, or get one, wait: start it, or say that it is gone for ever (nodetool excludenode {host})",
+            self.name_of(host)
+        ))
     }
 
     /// Whether a tablet moves only for balance: as many copies before and after, and none leaves a node that goes.
@@ -460,13 +436,18 @@ impl Cluster {
         runtime::offload(move || metadata.operations(me, &live)).await
     }
 
-    /// Stops an operation: a node that joins is removed, one that leaves stays.
+    /// Stops an operation: a node that joins is removed, one that leaves stays, a keyspace that was altered goes back to what it was.
     ///
     /// # Errors
     /// When it cannot be stopped, with the reason.
-    pub async fn abort_operation(&self, kind: OperationKind, host_id: Option<HostId>) -> Result<(), ChangeError> {
-        match (kind, host_id) {
-            (OperationKind::Join, Some(host_id)) => {
+    pub async fn abort_operation(
+        &self,
+        kind: OperationKind,
+        host_id: Option<HostId>,
+        keyspace: Option<&str>,
+    ) -> Result<(), ChangeError> {
+        match (kind, host_id, keyspace) {
+            (OperationKind::Join, Some(host_id), _) => {
                 let metadata = self.barrier().await?;
                 let joins = |node: &Node| node.state == NodeState::Joining;
                 if !metadata.topology.node(host_id).is_some_and(joins) {
@@ -476,9 +457,10 @@ impl Cluster {
                 log::info!("node {host_id} was joining and is removed, as an operator wants it");
                 Ok(())
             }
-            (OperationKind::Leave, Some(host_id)) => self.stay(host_id).await,
+            (OperationKind::Leave, Some(host_id), _) => self.stay(host_id).await,
+            (OperationKind::Replication, _, Some(keyspace)) => self.take_back(keyspace).await,
             _ => Err(ChangeError::Refused(format!(
-                "operation {} cannot be stopped: what it does is agreed on. ALTER KEYSPACE names another goal for a replication",
+                "operation {} cannot be stopped: what it does is agreed on",
                 kind.name()
             ))),
         }

@@ -157,7 +157,8 @@ impl Metadata {
             let table = self.table_name(ids[missing.table]);
             let why = format!("{} tablets of table {table}: {}", missing.tablets, missing.reason);
             for node in nodes.iter().map(|node| node.number).filter(|number| leaves(*number)) {
-                if node_concerns(&missing.reason, node) {
+                let datacenter = self.topology.numbered(node).map(|node| &*node.location.datacenter);
+                if node_concerns(&missing.reason, node, datacenter.unwrap_or_default()) {
                     planned.unmet.entry(node).or_insert_with(|| why.clone());
                 }
             }
@@ -179,21 +180,9 @@ impl Metadata {
     }
 
     fn node_inputs(&self, situation: &Situation) -> Vec<NodeInput> {
-        // One that takes the place of another gets its copies when it is a full member.
-        let waits_for_heir = |node: &topology::Node| {
-            let heir = node.loss.and_then(|loss| loss.replaced_by);
-            let is_coming = |heir: &topology::Node| heir.state == NodeState::Joining;
-            heir.is_some_and(|heir| self.topology.node(heir).is_none_or(is_coming))
-        };
-        let role = |node: &topology::Node| match (situation.would_leave, node.state) {
-            (Some((host, role)), _) if host == node.host_id => role,
-            _ if waits_for_heir(node) => Role::Down,
-            _ if node.loss.is_some() => Role::Lost,
-            (_, NodeState::Joining | NodeState::Left) => Role::Idle,
-            _ if self.topology.is_zero_token(node.host_id) => Role::Idle,
-            _ if !situation.live.contains(&node.host_id) => Role::Down,
-            (_, NodeState::Leaving) => Role::Drains,
-            (_, NodeState::Normal) => Role::Holds,
+        let role = |node: &topology::Node| match situation.would_leave {
+            Some((host, role)) if host == node.host_id => role,
+            _ => self.role_of(node, |host| situation.live.contains(&host)),
         };
         let heir_of = |host: HostId| {
             let is_heir = |node: &topology::Node| node.loss.is_some_and(|loss| loss.replaced_by == Some(host));
@@ -370,11 +359,13 @@ impl Steps {
     }
 }
 
-/// Whether a reason keeps a replica on a node that leaves.
-fn node_concerns(reason: &UnmetReason, node: NodeNumber) -> bool {
+/// Whether a reason keeps a replica on a node that leaves, of this datacenter. What another datacenter lacks does not: one of zero-token nodes only lacks nodes for ever.
+fn node_concerns(reason: &UnmetReason, node: NodeNumber, here: &str) -> bool {
     match reason {
         UnmetReason::NoNodeToDrainTo { node: of } | UnmetReason::NoLiveCopy { node: of } => *of == node,
-        UnmetReason::TooFewNodes { .. } | UnmetReason::EmptyRack { .. } | UnmetReason::NoRoom => true,
+        UnmetReason::TooFewNodes { datacenter, .. } => datacenter.as_ref().is_none_or(|of| of == here),
+        UnmetReason::EmptyRack { datacenter, .. } => datacenter == here,
+        UnmetReason::NoRoom => true,
         UnmetReason::UnknownDatacenter { .. } | UnmetReason::NodeDown { .. } => false,
     }
 }

@@ -5,10 +5,10 @@
 
 use crate::command::{Command, SchemaChange, TableMoves, TabletsChange};
 use crate::convert::Conversion;
-use crate::features::{EXCLUDE_TOGETHER, METADATA_HISTORY};
+use crate::features::{EXCLUDE_TOGETHER, METADATA_HISTORY, REPLICATION_GOALS};
 use crate::history::History;
 use crate::metadata::{Metadata, Rejected, Run};
-use crate::ring::{RING_MOVES, RingState, RingStep};
+use crate::ring::RING_MOVES;
 use record::{Field, Message, Of, Record, RecordError};
 use schema::TableId;
 use schema::record::{ChangeRecord, SchemaRecord, uuid};
@@ -16,8 +16,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use topology::record::{TopologyCommandRecord, TopologyRecord};
 use topology::{
-    HostId, MoveStep, NodeNumber, REPLICATION_KINDS, Stage, TABLET_MOVES, TABLET_RESIZES, TabletChange, TabletMap,
+    HostId, MoveStep, NodeNumber, REPLICATION_KINDS, TABLET_MOVES, TABLET_RESIZES, TabletChange, TabletMap,
 };
+
+mod ring;
+
+use ring::{ALTERED, AlteredRecord, REACHED, RING, RING_STEP, ReachedRecord, RingRecord, RingStepRecord};
 
 /// A table and bytes about it.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -122,53 +126,6 @@ pub(crate) struct ConvertRecord {
     end: Option<u64>,
 }
 
-/// A step of the token ring: one of the last three.
-#[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct RingStepRecord {
-    #[prost(uint64, tag = "1")]
-    version: u64,
-    /// The stage that it enters.
-    #[prost(uint32, optional, tag = "2")]
-    advance: Option<u32>,
-    /// The node that has copied.
-    #[prost(bytes = "vec", optional, tag = "3")]
-    copied: Option<Vec<u8>>,
-    #[prost(bool, optional, tag = "4")]
-    end: Option<bool>,
-}
-
-/// An option of a keyspace's replication.
-#[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct OptionRecord {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(string, tag = "2")]
-    value: String,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct FormerRecord {
-    #[prost(string, tag = "1")]
-    keyspace: String,
-    /// By name.
-    #[prost(message, repeated, tag = "2")]
-    options: Vec<OptionRecord>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct RingRecord {
-    #[prost(uint64, tag = "1")]
-    version: u64,
-    #[prost(uint32, tag = "2")]
-    stage: u32,
-    /// The numbers of the nodes.
-    #[prost(uint32, repeated, packed = "false", tag = "3")]
-    copied: Vec<u32>,
-    /// By keyspace.
-    #[prost(message, repeated, tag = "4")]
-    former: Vec<FormerRecord>,
-}
-
 /// One of these.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct CommandRecord {
@@ -204,6 +161,8 @@ pub(crate) struct CommandRecord {
     exclude: Option<NodesRecord>,
     #[prost(message, optional, tag = "16")]
     convert: Option<ConvertRecord>,
+    #[prost(message, optional, tag = "17")]
+    reached: Option<ReachedRecord>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -271,6 +230,9 @@ pub(crate) struct MetadataRecord {
     is_unbalanced: Option<bool>,
     #[prost(message, optional, tag = "10")]
     ring: Option<RingRecord>,
+    /// By keyspace.
+    #[prost(message, repeated, tag = "11")]
+    altered: Vec<AlteredRecord>,
 }
 
 static TABLETS: Message = Message::new(
@@ -322,35 +284,6 @@ static CONVERT: Message = Message::new(
         Field::new(5, "end", Of::U64),
     ],
 );
-static RING_STEP: Message = Message::new(
-    "ring step",
-    &[
-        Field::new(1, "version", Of::U64),
-        Field::new(2, "advance", Of::U32),
-        Field::new(3, "copied", Of::Bytes),
-        Field::new(4, "end", Of::Bool),
-    ],
-);
-static OPTION: Message = Message::new(
-    "option",
-    &[Field::new(1, "name", Of::Text), Field::new(2, "value", Of::Text)],
-);
-static FORMER: Message = Message::new(
-    "former",
-    &[
-        Field::new(1, "keyspace", Of::Text),
-        Field::list(2, "options", Of::Record(&OPTION)),
-    ],
-);
-static RING: Message = Message::new(
-    "ring",
-    &[
-        Field::new(1, "version", Of::U64),
-        Field::new(2, "stage", Of::U32),
-        Field::list(3, "copied", Of::U32),
-        Field::list(4, "former", Of::Record(&FORMER)),
-    ],
-);
 static NODE: Message = Message::new("remove_node", &[Field::new(1, "host_id", Of::Bytes)]);
 static NODES: Message = Message::new("exclude", &[Field::list(1, "host_ids", Of::Bytes)]);
 static COMMAND: Message = Message::new(
@@ -372,6 +305,7 @@ static COMMAND: Message = Message::new(
         Field::new(14, "resize", Of::Record(&RESIZE)).since(TABLET_RESIZES),
         Field::new(15, "exclude", Of::Record(&NODES)).since(EXCLUDE_TOGETHER),
         Field::new(16, "convert", Of::Record(&CONVERT)).since(REPLICATION_KINDS),
+        Field::new(17, "reached", Of::Record(&REACHED)).since(REPLICATION_GOALS),
     ],
 );
 static REJECTED: Message = Message::new(
@@ -414,6 +348,7 @@ static METADATA: Message = Message::new(
         Field::new(8, "history", Of::Record(&HISTORY)).since(METADATA_HISTORY),
         Field::new(9, "is_unbalanced", Of::Bool).since(TABLET_MOVES),
         Field::new(10, "ring", Of::Record(&RING)).since(RING_MOVES),
+        Field::list(11, "altered", Of::Record(&ALTERED)).since(REPLICATION_GOALS),
     ],
 );
 
@@ -499,6 +434,7 @@ impl CommandRecord {
                 });
             }
             Command::Convert { table, step } => record.convert = Some(ConvertRecord::of(*table, *step)),
+            Command::Reached { keyspace, version } => record.reached = Some(ReachedRecord::of(keyspace, *version)),
             Command::Moves(tables) => {
                 let table = |moves: &TableMoves| TabletsRecord {
                     table: table_bytes(moves.table),
@@ -592,6 +528,9 @@ impl CommandRecord {
                 tablet_count: record.tablet_count,
             });
         }
+        if let Some(record) = self.reached {
+            kinds.push(record.command());
+        }
         if let Some(record) = self.convert {
             kinds.push(record.command()?);
         }
@@ -637,80 +576,6 @@ impl ConvertRecord {
     }
 }
 
-impl RingStepRecord {
-    fn of(version: u64, step: RingStep) -> Self {
-        let mut record = Self {
-            version,
-            ..Self::default()
-        };
-        match step {
-            RingStep::Advance { stage } => record.advance = Some(u32::from(stage.number())),
-            RingStep::Copied { host_id } => record.copied = Some(host_bytes(host_id)),
-            RingStep::End => record.end = Some(true),
-        }
-        record
-    }
-
-    fn command(self) -> Result<Command, RecordError> {
-        let step = match (self.advance, self.copied, self.end) {
-            (Some(number), None, None) => RingStep::Advance {
-                stage: stage(number, "ring, advance")?,
-            },
-            (None, Some(bytes), None) => RingStep::Copied {
-                host_id: host(&bytes, "ring, copied")?,
-            },
-            (None, None, Some(true)) => RingStep::End,
-            _ => return Err(RecordError::damaged("ring", "expected one step")),
-        };
-        let version = self.version;
-        Ok(Command::Ring { version, step })
-    }
-}
-
-impl RingRecord {
-    fn of(ring: &RingState) -> Self {
-        let option = |(name, value): (&String, &String)| OptionRecord {
-            name: name.clone(),
-            value: value.clone(),
-        };
-        let former = ring.former.iter().map(|(keyspace, options)| FormerRecord {
-            keyspace: keyspace.clone(),
-            options: options.iter().map(option).collect(),
-        });
-        Self {
-            version: ring.version,
-            stage: u32::from(ring.stage.number()),
-            copied: ring.copied.iter().map(|number| u32::from(number.0)).collect(),
-            former: former.collect(),
-        }
-    }
-
-    fn state(self) -> Result<RingState, RecordError> {
-        let copied = self.copied.iter().map(|number| {
-            let number = u16::try_from(*number).map_err(|_| {
-                let why = format!("there is no node number {number}");
-                RecordError::damaged("metadata, ring, copied", why)
-            })?;
-            Ok(NodeNumber(number))
-        });
-        let former = self.former.into_iter().map(|former| {
-            let options = former.options.into_iter().map(|option| (option.name, option.value));
-            (former.keyspace, options.collect())
-        });
-        Ok(RingState {
-            version: self.version,
-            stage: stage(self.stage, "metadata, ring, stage")?,
-            copied: copied.collect::<Result<_, RecordError>>()?,
-            former: former.collect(),
-        })
-    }
-}
-
-fn stage(number: u32, place: &str) -> Result<Stage, RecordError> {
-    let stage = u8::try_from(number).ok().and_then(Stage::of_number);
-    stage.ok_or_else(|| RecordError::damaged(place.to_owned(), format!("there is no stage {number}")))
-}
-
 impl MetadataRecord {
     pub(crate) fn of(metadata: &Metadata) -> Self {
         let rejected = metadata.rejected.iter().map(|(index, rejected)| {
@@ -751,6 +616,9 @@ impl MetadataRecord {
             }),
             is_unbalanced: (!metadata.is_balanced).then_some(true),
             ring: metadata.ring.as_ref().map(RingRecord::of),
+            altered: (metadata.altered.iter())
+                .map(|(keyspace, altered)| AlteredRecord::of(keyspace, altered))
+                .collect(),
         }
     }
 
@@ -779,6 +647,7 @@ impl MetadataRecord {
             history,
             is_balanced: self.is_unbalanced != Some(true),
             ring: self.ring.map(RingRecord::state).transpose()?,
+            altered: self.altered.into_iter().map(AlteredRecord::altered).collect(),
             runs: Arc::new(runs),
         };
         Ok(metadata)

@@ -103,10 +103,8 @@ fn check_owners(metadata: &Metadata, host_id: HostId, heirs: Heirs) -> Result<()
     let topology = &metadata.topology;
     let number = topology.number(host_id);
     let number = number.ok_or_else(|| format!("host id {host_id} is not a member of this cluster"))?;
-    let owns =
-        |node: &topology::Node| node.host_id != host_id && node.state == NodeState::Normal && !node.tokens.is_empty();
     let has_tokens = topology.node(host_id).is_some_and(|node| !node.tokens.is_empty());
-    if has_tokens && heirs != Heirs::CannotCopy && !topology.members().any(owns) {
+    if has_tokens && heirs != Heirs::CannotCopy && !metadata.has_other_owner(host_id) {
         return Err("no other full member has tokens: nobody would own the token ring".to_owned());
     }
     let mut without = Topology::clone(topology);

@@ -12,11 +12,14 @@
 //! Behind the last stage nodes that joined are full members, those that leave have no tokens, and the former replications are forgotten.
 //!
 //! While the former owners are read, the change can become another: one more node joins, one gives up joining, an operator gives up a third. It begins again from the
-//! first stage then, for all of it together. Afterwards it cannot; what would change it is refused until it has ended.
+//! first stage then, for all of it together. Afterwards it cannot. What comes then waits in the metadata, and the command that ends the change begins the next one with all of it:
+//! another replication of a keyspace ([`RingState::towards`]), a node that leaves ([`RingState::leaving`]), a node that is given up (its loss is noted). A node that joins has no
+//! tokens until it takes them, and tries until it can.
 //!
 //! Where no keyspace without tablets has tables, nobody owns anything of the ring, and a change ends in the command that begins it. Keyspaces of the system
 //! do not count: they follow at once, and what was traced may be missed.
 
+use crate::features::REPLICATION_GOALS;
 use crate::metadata::{Metadata, Rejected};
 use schema::{Keyspace, TableId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,8 +43,15 @@ pub struct RingState {
     /// The nodes that have copied what they lacked. Only in `Streaming`.
     pub copied: BTreeSet<NodeNumber>,
     /// Of keyspaces whose replication changes: the one before.
-    pub former: BTreeMap<String, BTreeMap<String, String>>,
+    pub former: Replications,
+    /// Of keyspaces whose replication was altered while the next owners were read already: the one with which this change ends. What the schema says is for the next change.
+    pub towards: Replications,
+    /// Full members that begin to leave when this change has ended.
+    pub leaving: BTreeSet<NodeNumber>,
 }
+
+/// The options of replications, by keyspace.
+pub type Replications = BTreeMap<String, BTreeMap<String, String>>;
 
 /// One step of a change of the ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,9 +113,15 @@ impl Metadata {
         })
     }
 
+    /// The replication with which a keyspace stands on the ring when the change has ended that is under way; its own while none is.
+    pub(crate) fn ring_replication_of<'k>(&'k self, keyspace: &'k Keyspace) -> &'k BTreeMap<String, String> {
+        let towards = self.ring.as_ref().and_then(|ring| ring.towards.get(&keyspace.name));
+        towards.unwrap_or(&keyspace.replication)
+    }
+
     /// The owners of a keyspace on the ring, and its next ones; None when its replication cannot be understood, or gives it no place.
     pub(crate) fn ring_map_of(&self, keyspace: &Keyspace) -> Option<TabletMap> {
-        let next = replication_of(&self.topology, &keyspace.replication)?;
+        let next = replication_of(&self.topology, self.ring_replication_of(keyspace))?;
         let former = self.ring.as_ref().and_then(|ring| ring.former.get(&keyspace.name));
         let former = match former {
             Some(options) => replication_of(&self.topology, options)?,
@@ -202,7 +218,13 @@ impl Metadata {
             return Ok(());
         }
         match is_other || is_new {
-            true => self.begin_ring_change(index),
+            true if self.reads_next_owners() => Err(Rejected::Conflict {
+                what: "The token ring goes to other owners at the moment; it".to_owned(),
+            }),
+            true => {
+                let former = self.ring.take().map(|ring| ring.former).unwrap_or_default();
+                self.begin_ring_change(index, former)
+            }
             false => Ok(()),
         }
     }
@@ -212,52 +234,42 @@ impl Metadata {
         if !self.topology.enabled_features().contains(RING_MOVES) {
             return Ok(());
         }
-        let mut changed = BTreeMap::new();
-        for (keyspace, _) in self.ring_keyspaces() {
-            let under_way = self.ring.as_ref().and_then(|ring| ring.former.get(&keyspace.name));
-            let before = under_way.or_else(|| Some(&former.keyspaces.get(&keyspace.name)?.replication));
-            if let Some(before) = before.filter(|before| **before != keyspace.replication) {
-                changed.insert(keyspace.name.clone(), before.clone());
-            }
-        }
-        let on_ring: BTreeSet<String> = self
-            .ring_keyspaces()
-            .map(|(keyspace, _)| keyspace.name.clone())
+        let on_ring = self.ring_keyspaces();
+        let wanted: Replications = on_ring
+            .map(|(keyspace, _)| (keyspace.name.clone(), keyspace.replication.clone()))
             .collect();
-        match &mut self.ring {
-            None if changed.is_empty() => return Ok(()),
-            None => {
-                self.ring = Some(RingState {
-                    version: index,
-                    stage: Stage::WriteBothReadOld,
-                    copied: BTreeSet::new(),
-                    former: changed,
+        let before = |name: &str| Some(&former.keyspaces.get(name)?.replication);
+        let Some(ring) = &mut self.ring else {
+            let changed = unlike(&wanted, before);
+            return match changed.is_empty() {
+                true => Ok(()),
+                false => self.begin_ring_change(index, changed),
+            };
+        };
+        // Of those that are dropped nothing is left to do.
+        ring.former.retain(|name, _| wanted.contains_key(name));
+        if ring.stage.reads_new() {
+            let towards = unlike(&wanted, |name| ring.towards.get(name).or_else(|| before(name)));
+            let is_new = |name: &String| !ring.towards.contains_key(name);
+            if towards.keys().any(is_new) && !self.topology.enabled_features().contains(REPLICATION_GOALS) {
+                // In the words of earlier releases: all members reject it alike.
+                return Err(Rejected::Invalid {
+                    why: "the token ring goes to other owners: change the replication of keyspaces without tablets when that has ended".to_owned(),
                 });
             }
-            Some(ring) => {
-                // Of those that are dropped nothing is left to do.
-                ring.former.retain(|name, _| on_ring.contains(name));
-                if ring.former == changed {
-                    return Ok(());
-                }
-                if ring.stage.reads_new() {
-                    return Err(Rejected::Invalid {
-                        why: "the token ring goes to other owners: change the replication of keyspaces without tablets when that has ended".to_owned(),
-                    });
-                }
-                ring.former = changed;
-            }
+            ring.towards = towards;
+            return Ok(());
         }
-        self.begin_ring_change(index)
+        let changed = unlike(&wanted, |name| ring.former.get(name).or_else(|| before(name)));
+        match ring.former == changed {
+            true => Ok(()),
+            false => self.begin_ring_change(index, changed),
+        }
     }
 
-    fn begin_ring_change(&mut self, index: u64) -> Result<(), Rejected> {
-        if self.reads_next_owners() {
-            return Err(Rejected::Conflict {
-                what: "The token ring goes to other owners at the moment; it".to_owned(),
-            });
-        }
-        let former = self.ring.take().map(|ring| ring.former).unwrap_or_default();
+    /// Begins a change of the ring, in the place of one that is under way. `former` has the replications before.
+    fn begin_ring_change(&mut self, index: u64, former: Replications) -> Result<(), Rejected> {
+        self.ring = None;
         if !self.topology.has_ring_change() && former.is_empty() {
             return Ok(());
         }
@@ -266,6 +278,8 @@ impl Metadata {
             stage: Stage::WriteBothReadOld,
             copied: BTreeSet::new(),
             former,
+            towards: BTreeMap::new(),
+            leaving: BTreeSet::new(),
         });
         match self.has_ring_data() {
             true => Ok(()),
@@ -278,14 +292,41 @@ impl Metadata {
         self.ring.as_ref().is_some_and(|ring| ring.stage.reads_new())
     }
 
-    /// A node that was given up meanwhile makes the next change begin.
+    /// Whether a node that is told to leave begins that when the change of the ring has ended that is under way.
+    pub(crate) fn leaves_later(&self, host_id: HostId) -> bool {
+        let is_owner = |node: &topology::Node| node.state == NodeState::Normal && !node.tokens.is_empty();
+        self.reads_next_owners()
+            && self.topology.node(host_id).is_some_and(is_owner)
+            && self.topology.enabled_features().contains(REPLICATION_GOALS)
+    }
+
+    /// Whether a node waits for the end of a change of the ring to begin to leave.
+    pub(crate) fn waits_to_leave(&self, number: NodeNumber) -> bool {
+        self.ring.as_ref().is_some_and(|ring| ring.leaving.contains(&number))
+    }
+
+    /// What has waited for the end makes the next change begin: nodes that leave or were given up, and replications.
     fn end_ring_change(&mut self, index: u64) -> Result<(), Rejected> {
-        self.ring = None;
-        Arc::make_mut(&mut self.topology).end_ring_change();
-        match self.topology.has_ring_change() {
-            true => self.begin_ring_change(index),
-            false => Ok(()),
+        let ended = self.ring.take();
+        let topology = Arc::make_mut(&mut self.topology);
+        topology.end_ring_change();
+        let (towards, leaving) = ended.map(|ring| (ring.towards, ring.leaving)).unwrap_or_default();
+        for number in leaving {
+            let node = topology.numbered(number).filter(|node| node.state == NodeState::Normal);
+            if let Some(host_id) = node.map(|node| node.host_id) {
+                let state = NodeState::Leaving;
+                let leave = topology::TopologyCommand::SetState { host_id, state };
+                topology
+                    .apply(&leave)
+                    .map_err(|e| Rejected::Invalid { why: e.to_string() })?;
+            }
         }
+        let wanted = self.ring_keyspaces();
+        let wanted = wanted
+            .map(|(keyspace, _)| (keyspace.name.clone(), keyspace.replication.clone()))
+            .collect();
+        let former = unlike(&wanted, |name| towards.get(name));
+        self.begin_ring_change(index, former)
     }
 
     /// The value after a step of the change whose stage began with the command `version`.
@@ -326,6 +367,15 @@ pub(crate) fn skips_stages(topology: &Topology, command: &topology::TopologyComm
     let node = topology.node(*host_id);
     let joins = node.is_some_and(|node| node.state == NodeState::Joining && !node.tokens.is_empty());
     joins && *state == NodeState::Normal && topology.enabled_features().contains(RING_MOVES)
+}
+
+/// Of the keyspaces that want another replication than the one before: that one.
+fn unlike<'r>(wanted: &Replications, before: impl Fn(&str) -> Option<&'r BTreeMap<String, String>>) -> Replications {
+    let others = wanted.iter().filter_map(|(name, wanted)| {
+        let before = before(name).filter(|before| *before != wanted)?;
+        Some((name.clone(), before.clone()))
+    });
+    others.collect()
 }
 
 pub(crate) fn is_of_system(keyspace: &str) -> bool {

@@ -446,3 +446,52 @@ fn a_begin_with_an_impossible_count_is_refused() {
         assert!(matches!(refused, Rejected::Invalid { .. }), "{refused}");
     }
 }
+
+fn take_back(sea: &mut Sea) -> Result<(), cluster::ChangeError> {
+    sea.on(1, |cluster| async move {
+        cluster
+            .abort_operation(OperationKind::Replication, None, Some("ks"))
+            .await
+    })
+}
+
+#[test]
+fn a_conversion_that_an_operator_aborts_goes_back() {
+    let mut sea = with_table(3060, 4, 2);
+    // Nothing said before where its tables are.
+    sea.nodes
+        .iter()
+        .for_each(|node| node.seen.copies_that_fail.set(u32::MAX));
+    sea.set_tablets("ks", true);
+    sea.expect("it is on its way", |views| views.iter().all(|view| !is_of_ring(view)));
+    let why = take_back(&mut sea).expect_err("nobody knows where to").to_string();
+    assert!(
+        why.contains("did not say before whether its tables have tablets"),
+        "{why}"
+    );
+    sea.nodes.iter().for_each(|node| node.seen.copies_that_fail.set(0));
+    sea.set_tablets("ks", false);
+    sea.expect("it is of the ring", |views| {
+        views
+            .iter()
+            .all(|view| is_of_ring(view) && view.metadata().altered.is_empty())
+    });
+    let before = sea.cluster(0).metadata();
+    sea.nodes
+        .iter()
+        .for_each(|node| node.seen.copies_that_fail.set(u32::MAX));
+    sea.set_tablets("ks", true);
+    sea.expect("it is on its way again", |views| {
+        views.iter().all(|view| !is_of_ring(view))
+    });
+    sea.sim.run_for(2 * SECOND);
+    take_back(&mut sea).expect("it is to be of the ring");
+    sea.nodes.iter().for_each(|node| node.seen.copies_that_fail.set(0));
+    expect(&mut sea, "it is of the ring as before", 2, |view| {
+        is_of_ring(view) && view.metadata().schema.keyspaces["ks"].tablets == before.schema.keyspaces["ks"].tablets
+    });
+    let metadata = sea.cluster(1).metadata();
+    for token in tokens(&[&map_of(&before), &map_of(&metadata)]) {
+        assert_eq!(owners(&before, token), owners(&metadata, token));
+    }
+}

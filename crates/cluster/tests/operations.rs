@@ -311,7 +311,7 @@ fn a_node_whose_ranges_others_have_does_not_stay() {
         elsewhere
             .expect_err("it takes tokens")
             .to_string()
-            .contains("ask that node itself")
+            .contains("ask that node")
     );
     // No keyspace has data on the ring, so it may have them back.
     let stays = sea.on(2, |cluster| async move { cluster.stay(host(2)).await });
@@ -392,7 +392,7 @@ fn each_node_tells_of_a_join_what_is_left_and_what_it_waits_for() {
 
     // An operator has it stop: nothing is left of it.
     let aborted = sea.on(0, |cluster| async move {
-        cluster.abort_operation(OperationKind::Join, Some(host(3))).await
+        cluster.abort_operation(OperationKind::Join, Some(host(3)), None).await
     });
     aborted.expect("nobody reads it yet");
     sea.expect("nothing goes on", |views| {
@@ -400,7 +400,7 @@ fn each_node_tells_of_a_join_what_is_left_and_what_it_waits_for() {
     });
     assert_eq!(state(&sea, 0, 3), Some(NodeState::Left));
     let again = sea.on(0, |cluster| async move {
-        cluster.abort_operation(OperationKind::Join, Some(host(3))).await
+        cluster.abort_operation(OperationKind::Join, Some(host(3)), None).await
     });
     assert!(again.is_err(), "it is gone");
 }
@@ -471,7 +471,9 @@ fn a_departure_tells_what_is_left_and_what_holds_it_up() {
     let remove = operation(&sea, 1, OperationKind::Remove);
     assert!(remove.left > 0 && !remove.is_abortable, "{remove:?}");
     let refused = sea.on(0, |cluster| async move {
-        cluster.abort_operation(OperationKind::Remove, Some(host(3))).await
+        cluster
+            .abort_operation(OperationKind::Remove, Some(host(3)), None)
+            .await
     });
     assert!(
         refused
@@ -505,4 +507,187 @@ fn what_excluded_nodes_alone_had_is_told_to_hold_the_ring_up() {
         .waits
         .expect("nobody has the data");
     assert!(waits.contains("drop the keyspaces without tablets"), "{waits}");
+}
+
+/// What a keyspace says.
+fn factor(view: &Cluster, keyspace: &str) -> String {
+    view.metadata().schema.keyspaces[keyspace].replication["replication_factor"].clone()
+}
+
+fn abort(sea: &mut Sea, by: usize, keyspace: &'static str) -> Result<(), cluster::ChangeError> {
+    sea.on(by, move |cluster| async move {
+        cluster
+            .abort_operation(OperationKind::Replication, None, Some(keyspace))
+            .await
+    })
+}
+
+#[test]
+fn a_replication_that_is_not_reached_goes_back_to_what_it_was_before_all_changes_of_it() {
+    let mut sea = Sea::new(1240, 4);
+    (0..4).for_each(|number| sea.start(number));
+    sea.expect_normal(0..4);
+    sea.make_table(TableId(Uuid::from_u128(9)), &[0], TABLETS);
+    sea.make_ring_table(TABLE, 1);
+    sea.expect("all is at rest", |views| views.iter().all(at_rest));
+    for keyspace in ["ks", "system"] {
+        let refused = abort(&mut sea, 1, keyspace).expect_err("nothing goes on").to_string();
+        assert!(refused.contains("has what it wants"), "{refused}");
+        copies_fail(&sea, u32::MAX);
+        sea.replicate(keyspace, 2);
+        sea.replicate(keyspace, 3);
+        sea.sim.run_for(5 * SECOND);
+        let told = operation(&sea, 2, OperationKind::Replication);
+        assert!(
+            told.is_abortable && told.keyspace.as_deref() == Some(keyspace),
+            "{told:?}"
+        );
+        // A leader that is lost takes nothing of it along.
+        sea.crash(0, CrashKind::Kill);
+        sea.sim.run_for(SECOND);
+        sea.restart(0);
+        sea.expect("it is back", |views| {
+            views.len() == 4 && views.iter().all(|v| v.is_live(host(0)))
+        });
+        abort(&mut sea, 1, keyspace).expect("it goes back");
+        copies_fail(&sea, 0);
+        sea.expect("it is where it was", |views| {
+            let is_back = |view: &Rc<Cluster>| factor(view, keyspace) == "1" && kinds(view).is_empty() && at_rest(view);
+            views.iter().all(is_back)
+        });
+        let again = abort(&mut sea, 1, keyspace).expect_err("it has gone back").to_string();
+        assert!(again.contains("has what it wants"), "{again}");
+    }
+}
+
+#[test]
+fn a_replication_that_was_reached_is_not_taken_back_when_nodes_change_its_copies_later() {
+    let mut sea = Sea::new(1241, 3);
+    (0..2).for_each(|number| sea.start(number));
+    sea.expect_normal(0..2);
+    sea.make_table(TABLE, &[0], TABLETS);
+    sea.expect("all is at rest", |views| views.iter().all(at_rest));
+    sea.replicate("system", 3);
+    sea.expect("both nodes have all, and what was before is forgotten", |views| {
+        let has_all =
+            |view: &Rc<Cluster>| replicas(view, 3) == [8, 8, 0] && at_rest(view) && view.metadata().altered.is_empty();
+        views.iter().all(has_all)
+    });
+    copies_fail(&sea, u32::MAX);
+    sea.start(2);
+    sea.expect("a third node is to have copies", |views| {
+        views.len() == 3
+            && views
+                .iter()
+                .all(|view| kinds(view).contains(&OperationKind::Replication))
+    });
+    assert!(!operation(&sea, 0, OperationKind::Replication).is_abortable);
+    assert!(abort(&mut sea, 0, "system").is_err());
+    assert_eq!(factor(&sea.cluster(0), "system"), "3");
+}
+
+/// Whatever moment the answer comes in, it is true, and nobody stays without the tokens that it had.
+#[test]
+fn a_node_that_is_told_to_stay_while_its_ring_change_ends_stays_whole_or_leaves() {
+    let (mut stayed, mut refused) = (0, 0);
+    for moment in 0..12 {
+        for has_ring_data in [true, false] {
+            let mut sea = Sea::new(1250 + moment, 3);
+            (0..3).for_each(|number| sea.start(number));
+            sea.expect_normal(0..3);
+            sea.make_table(TABLE, &[2], TABLETS);
+            if has_ring_data {
+                sea.make_ring_table(TableId(Uuid::from_u128(9)), 2);
+            }
+            sea.expect("all is at rest", |views| views.iter().all(at_rest));
+            drop(sea.spawn(2, |cluster| async move { cluster.decommission().await }));
+            sea.sim.run_for(std::time::Duration::from_millis(10 + 25 * moment));
+            // The node knows its own tokens, others know them while it has them.
+            let by = usize::from(moment % 2 == 0) * 2;
+            let told = sea.on(by, |cluster| async move { cluster.stay(host(2)).await });
+            sea.sim.run_for(5 * SECOND);
+            let metadata = sea.cluster(0).metadata();
+            let node = metadata.topology.node(host(2)).expect("it stays known");
+            match told {
+                Ok(()) => {
+                    stayed += 1;
+                    assert_eq!(
+                        (node.state, node.tokens.len()),
+                        (NodeState::Normal, 4),
+                        "moment {moment}"
+                    );
+                }
+                Err(why) => {
+                    refused += 1;
+                    let is_left = matches!(node.state, NodeState::Leaving | NodeState::Left);
+                    assert!(
+                        is_left || why.to_string().contains("does not leave"),
+                        "moment {moment}: {why}"
+                    );
+                }
+            }
+        }
+    }
+    assert!(stayed > 0 && refused > 0, "{stayed} stayed, {refused} were refused");
+}
+
+#[test]
+fn a_node_that_never_had_tokens_stays_although_others_have_data_on_the_ring() {
+    let mut sea = Sea::new(1290, 3);
+    sea.nodes[2].config.borrow_mut().auto_bootstrap = false;
+    (0..3).for_each(|number| sea.start(number));
+    sea.expect_normal(0..2);
+    sea.expect("the third is a full member", |views| {
+        let is_full = |view: &Rc<Cluster>| {
+            let metadata = view.metadata();
+            metadata.topology.node(host(2)).map(|node| node.state) == Some(NodeState::Normal)
+        };
+        views.len() == 3 && views.iter().all(is_full)
+    });
+    sea.make_table(TABLE, &[2], TABLETS);
+    sea.make_ring_table(TableId(Uuid::from_u128(9)), 2);
+    copies_fail(&sea, u32::MAX);
+    drop(sea.spawn(2, |cluster| async move { cluster.decommission().await }));
+    sea.expect("it leaves", |views| {
+        let leaves = |view: &Rc<Cluster>| {
+            let metadata = view.metadata();
+            metadata.topology.node(host(2)).map(|node| node.state) == Some(NodeState::Leaving)
+        };
+        views.iter().all(leaves)
+    });
+    let elsewhere = sea.on(0, |cluster| async move { cluster.stay(host(2)).await });
+    let why = elsewhere.expect_err("it knows itself").to_string();
+    assert!(why.contains("ask that node"), "{why}");
+    let stays = sea.on(2, |cluster| async move { cluster.stay(host(2)).await });
+    stays.expect("it gives nothing of the ring away");
+    assert_eq!(state(&sea, 0, 2), Some(NodeState::Normal));
+}
+
+#[test]
+fn a_datacenter_of_zero_token_nodes_takes_no_copies_and_keeps_nobody_from_leaving() {
+    let mut sea = Sea::new(1291, 4);
+    for node in &sea.nodes {
+        node.config.borrow_mut().location.rack = "rack".to_owned();
+    }
+    {
+        let mut arbiter = sea.nodes[3].config.borrow_mut();
+        arbiter.joins_ring = false;
+        arbiter.location.datacenter = "arbiter".to_owned();
+    }
+    (0..4).for_each(|number| sea.start(number));
+    sea.expect_normal(0..3);
+    sea.expect("the fourth is an arbiter", |views| {
+        views.len() == 4 && views.iter().all(|view| view.metadata().topology.is_zero_token(host(3)))
+    });
+    sea.make_table(TABLE, &[0, 1], TABLETS);
+    let here = sea.nodes[0].config.borrow().location.datacenter.clone();
+    sea.replicate_in("system", &[(here.as_str(), 2), ("arbiter", 1)]);
+    sea.expect("nothing is left to do", |views| {
+        views
+            .iter()
+            .all(|view| kinds(view).is_empty() && at_rest(view) && view.metadata().altered.is_empty())
+    });
+    assert_eq!(replicas(&sea.cluster(0), 4)[3], 0);
+    let left = sea.on(2, |cluster| async move { cluster.decommission().await });
+    left.expect("two nodes are left for two copies");
 }

@@ -3,7 +3,9 @@
 //! `testdata/records.txt` has them. A line may be added, for a field with a feature of its own; none may change or go.
 //! `CETO_REWRITE=1 cargo test -p cluster --test records` writes the file.
 
-use cluster::{Command, Conversion, METADATA_HISTORY, Metadata, RingState, RingStep, SchemaChange, TabletsChange};
+use cluster::{
+    Altered, Command, Conversion, METADATA_HISTORY, Metadata, RingState, RingStep, SchemaChange, TabletsChange,
+};
 use record::Known;
 use schema::{Keyspace, Schema, TableId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -159,6 +161,10 @@ fn commands() -> Vec<Command> {
         RingStep::End,
     ];
     commands.extend(ring.map(|step| Command::Ring { version: 300, step }));
+    commands.push(Command::Reached {
+        keyspace: "ks".to_owned(),
+        version: 300,
+    });
     commands.extend(topology_commands().into_iter().map(Command::Topology));
     commands
 }
@@ -232,6 +238,11 @@ fn with_operations() -> Metadata {
     metadata
 }
 
+fn replications(class: &str) -> cluster::Replications {
+    let options = BTreeMap::from([("class".to_owned(), class.to_owned())]);
+    BTreeMap::from([("ks".to_owned(), options)])
+}
+
 fn line(out: &mut String, name: &str, bytes: &[u8]) {
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let _ = writeln!(out, "{name}\n----\n{hex}\n");
@@ -258,13 +269,37 @@ fn commands_and_metadata_have_the_bytes_that_stand_on_disks() {
             version: 9,
             stage: topology::Stage::Streaming,
             copied: BTreeSet::from([NodeNumber(0), NodeNumber(300)]),
-            former: BTreeMap::from([("ks".to_owned(), BTreeMap::from([("class".to_owned(), "x".to_owned())]))]),
+            former: replications("x"),
+            towards: BTreeMap::new(),
+            leaving: BTreeSet::new(),
         }),
         ..metadata()
     };
     let bytes = moving.encode();
-    assert_eq!(Metadata::decode(&bytes, &Known::everything()), Ok(moving));
+    assert_eq!(Metadata::decode(&bytes, &Known::everything()).as_ref(), Ok(&moving));
     line(&mut found, "metadata while the ring moves and tablets do not", &bytes);
+    let altered = Altered {
+        version: 300,
+        replication: replications("y")["ks"].clone(),
+        tablets: Some(BTreeMap::from([("enabled".to_owned(), "true".to_owned())])),
+    };
+    let waiting = Metadata {
+        ring: moving.ring.clone().map(|ring| RingState {
+            stage: topology::Stage::UseNew,
+            towards: replications("y"),
+            leaving: BTreeSet::from([NodeNumber(1), NodeNumber(301)]),
+            ..ring
+        }),
+        altered: BTreeMap::from([("ks".to_owned(), altered)]),
+        ..moving
+    };
+    let bytes = waiting.encode();
+    assert_eq!(Metadata::decode(&bytes, &Known::everything()), Ok(waiting));
+    line(
+        &mut found,
+        "metadata with what waits for the ring and a keyspace that was altered",
+        &bytes,
+    );
     let bytes = with_operations().encode();
     assert_eq!(Metadata::decode(&bytes, &Known::everything()), Ok(with_operations()));
     line(&mut found, "metadata with a zero-token node that is excluded", &bytes);

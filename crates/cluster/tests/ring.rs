@@ -387,3 +387,227 @@ fn a_node_that_dies_when_the_next_owners_are_read_already_can_be_given_up() {
         "it does not answer"
     );
 }
+
+/// A replication changes on the ring, the next owners are read, and a request that goes on holds the end up for a while.
+fn with_next_owners_read(seed: u64) -> Sea {
+    let mut sea = with_table(seed, 4, 1);
+    sea.expect_voters(3);
+    sea.nodes
+        .iter()
+        .for_each(|node| node.seen.copies_that_fail.set(u32::MAX));
+    sea.replicate("ks", 2);
+    let is_in = |view: &Rc<Cluster>, stage| view.metadata().ring.as_ref().is_some_and(|ring| ring.stage == stage);
+    sea.expect("they copy", |views| {
+        views.iter().all(|view| is_in(view, Stage::Streaming))
+    });
+    sea.nodes[1].seen.in_flight.set(1);
+    sea.nodes.iter().for_each(|node| node.seen.copies_that_fail.set(0));
+    sea.expect("the next owners are read", |views| {
+        views.iter().all(|view| is_in(view, Stage::WriteBothReadNew))
+    });
+    sea
+}
+
+fn copies_of(sea: &Sea) -> BTreeSet<usize> {
+    owners(sea, 0).iter().map(|(_, owners)| owners.len()).collect()
+}
+
+#[test]
+fn another_replication_waits_until_the_next_owners_are_the_only_ones_and_then_begins() {
+    let mut sea = with_next_owners_read(1130);
+    sea.replicate("ks", 3);
+    let metadata = sea.cluster(0).metadata();
+    let ring = metadata.ring.as_ref().expect("a change is under way").clone();
+    assert!(ring.stage.reads_new());
+    assert_eq!(ring.former["ks"]["replication_factor"], "1");
+    assert_eq!(
+        ring.towards["ks"]["replication_factor"], "2",
+        "the change that is under way is another"
+    );
+    // A third goal takes the place of the second one; the first one back leaves nothing to wait for.
+    sea.replicate("ks", 2);
+    assert!(
+        sea.cluster(0)
+            .metadata()
+            .ring
+            .as_ref()
+            .is_some_and(|ring| ring.towards.is_empty())
+    );
+    sea.replicate("ks", 4);
+    for node in &sea.nodes {
+        node.seen.copied.borrow_mut().clear();
+        node.seen.copies_that_fail.set(u32::MAX);
+    }
+    sea.nodes[1].seen.in_flight.set(0);
+    sea.expect("the next change begins", |views| {
+        let is_next = |view: &Rc<Cluster>| {
+            let metadata = view.metadata();
+            let ring = metadata.ring.as_ref();
+            ring.is_some_and(|ring| ring.stage == Stage::Streaming && ring.former["ks"]["replication_factor"] == "2")
+        };
+        views.iter().all(is_next)
+    });
+    sea.nodes.iter().for_each(|node| node.seen.copies_that_fail.set(0));
+    expect_rest(&mut sea);
+    assert_eq!(copies_of(&sea), BTreeSet::from([4]));
+    let copied: usize = sea.nodes[..4].iter().map(|node| node.seen.copied.borrow().len()).sum();
+    assert!(copied > 0, "owners are read that have copied nothing");
+}
+
+#[test]
+fn what_waits_for_the_ring_survives_the_loss_of_any_node() {
+    for killed in 0..4 {
+        let mut sea = with_next_owners_read(1140 + killed as u64);
+        sea.replicate("ks", 4);
+        let leaves = sea.spawn(3, |cluster| async move { cluster.decommission().await });
+        sea.expect("it waits to leave", |views| {
+            let waits = |view: &Rc<Cluster>| {
+                let metadata = view.metadata();
+                let number = metadata.topology.number(host(3)).expect("a member");
+                metadata
+                    .ring
+                    .as_ref()
+                    .is_some_and(|ring| ring.leaving.contains(&number))
+            };
+            views.iter().all(waits)
+        });
+        assert_eq!(state(&sea, 0, 3), Some(NodeState::Normal), "it begins later");
+        drop(leaves);
+        sea.crash(killed, CrashKind::Kill);
+        sea.nodes[1].seen.in_flight.set(0);
+        sea.sim.run_for(SECOND);
+        sea.restart(killed);
+        sea.expect(&format!("it has left (node {killed} was killed)"), |views| {
+            let has_left = |view: &Rc<Cluster>| {
+                let metadata = view.metadata();
+                let state = metadata.topology.node(host(3)).map(|node| node.state);
+                state == Some(NodeState::Left) && metadata.ring.is_none()
+            };
+            views.iter().take(3).all(has_left)
+        });
+        assert_eq!(copies_of(&sea), BTreeSet::from([3]), "three nodes have all");
+    }
+}
+
+#[test]
+fn a_node_that_waits_to_leave_may_stay() {
+    let mut sea = with_next_owners_read(1150);
+    let left = sea.spawn(3, |cluster| async move { cluster.decommission().await });
+    let waits = |view: &Rc<Cluster>| {
+        view.metadata()
+            .ring
+            .as_ref()
+            .is_some_and(|ring| !ring.leaving.is_empty())
+    };
+    sea.expect("it waits to leave", |views| views.iter().all(waits));
+    let stays = sea.on(0, |cluster| async move { cluster.stay(host(3)).await });
+    stays.expect("nothing of it has begun");
+    sea.nodes[1].seen.in_flight.set(0);
+    expect_rest(&mut sea);
+    assert_eq!(state(&sea, 0, 3), Some(NodeState::Normal));
+    let told = left.borrow_mut().take().expect("the command has ended");
+    let why = told.expect_err("it did not leave").to_string();
+    assert!(why.contains("an operator had node"), "{why}");
+}
+
+#[test]
+fn two_nodes_that_leave_at_once_both_leave() {
+    let mut sea = with_table(1151, 4, 2);
+    sea.start(4);
+    sea.expect_normal(0..5);
+    expect_rest(&mut sea);
+    let leaving = [3, 4].map(|number| sea.spawn(number, |cluster| async move { cluster.decommission().await }));
+    sea.expect("both have left", |views| {
+        let has_left = |view: &Rc<Cluster>, number| {
+            let metadata = view.metadata();
+            metadata.topology.node(host(number)).map(|node| node.state) == Some(NodeState::Left)
+        };
+        views.iter().take(3).all(|view| has_left(view, 3) && has_left(view, 4))
+    });
+    for left in leaving {
+        assert!(left.borrow_mut().take().is_none_or(|left| left.is_ok()));
+    }
+    expect_rest(&mut sea);
+    assert_eq!(copies_of(&sea), BTreeSet::from([2]));
+}
+
+#[test]
+fn of_two_owners_that_leave_at_once_one_is_refused() {
+    let mut sea = with_table(1152, 2, 1);
+    let leaving = [0, 1].map(|number| sea.spawn(number, |cluster| async move { cluster.decommission().await }));
+    sea.sim.run_for(30 * SECOND);
+    let refused = leaving.iter().filter(|left| {
+        let left = left.borrow();
+        let why = left.as_ref().and_then(|left| left.as_ref().err());
+        why.is_some_and(|why| why.to_string().contains("nobody would own the token ring"))
+    });
+    assert_eq!(refused.count(), 1);
+}
+
+/// Two datacenters, of which one has a single node, and another one to take its place.
+fn with_datacenters(seed: u64) -> Sea {
+    let mut sea = Sea::new(seed, 4);
+    for (number, datacenter) in ["a", "a", "b", "b"].into_iter().enumerate() {
+        sea.nodes[number].config.borrow_mut().location.datacenter = datacenter.to_owned();
+    }
+    (0..3).for_each(|number| sea.start(number));
+    sea.expect_normal(0..3);
+    sea
+}
+
+#[test]
+fn the_only_copy_of_a_datacenter_is_rebuilt_from_another_one_when_its_node_is_replaced() {
+    let mut sea = with_datacenters(1160);
+    let with_tablets = TableId(Uuid::from_u128(0x7ab1e7));
+    sea.make_table(with_tablets, &[0, 2], 4);
+    sea.replicate_in("system", &[("a", 1), ("b", 1)]);
+    sea.make_ring_table(TABLE, 1);
+    sea.replicate_in("ks", &[("a", 1), ("b", 1)]);
+    expect_rest(&mut sea);
+    sea.expect_voters(3);
+    replace(&mut sea, 2, 3);
+    sea.expect("the other has its place", |views| {
+        let is_done = |view: &Rc<Cluster>| {
+            let metadata = view.metadata();
+            let state = |number| metadata.topology.node(host(number)).map(|node| node.state);
+            let moves = metadata.ring.is_some() || metadata.moving().next().is_some();
+            !moves && state(2) == Some(NodeState::Left) && state(3) == Some(NodeState::Normal)
+        };
+        views.len() == 3 && views.iter().all(is_done)
+    });
+    let copied = sea.nodes[3].seen.copied.borrow();
+    for table in [TABLE, with_tablets] {
+        let mut copies = copied.iter().filter(|copy| copy.table == table).peekable();
+        assert!(copies.peek().is_some(), "it has copied nothing of {table:?}");
+        let is_elsewhere = |peer: &rpc::Peer| [host(0), host(1)].contains(&HostId(peer.host_id));
+        assert!(copies.all(|copy| !copy.sources.is_empty() && copy.sources.iter().all(|(peer, _)| is_elsewhere(peer))));
+    }
+}
+
+/// Of two nodes that had all copies, the first is given up and not rebuilt yet when the second is lost.
+#[test]
+fn a_node_is_not_given_up_that_has_the_only_copies_besides_lost_ones() {
+    let mut sea = with_table(1161, 4, 2);
+    sea.start(4);
+    sea.expect_normal(0..5);
+    expect_rest(&mut sea);
+    sea.expect_voters(5);
+    for node in &sea.nodes {
+        node.seen.copies_that_fail.set(u32::MAX);
+    }
+    sea.crash(4, CrashKind::PowerLoss);
+    sea.sim.run_for(10 * SECOND);
+    drop(sea.spawn(0, |cluster| async move { cluster.remove_node(host(4)).await }));
+    sea.expect("it is given up", |views| {
+        let is_leaving = |view: &Rc<Cluster>| {
+            let metadata = view.metadata();
+            metadata.topology.node(host(4)).map(|node| node.state) == Some(NodeState::Leaving)
+        };
+        views.iter().all(is_leaving)
+    });
+    sea.crash(3, CrashKind::PowerLoss);
+    sea.sim.run_for(10 * SECOND);
+    let refused = sea.on(0, |cluster| async move { cluster.remove_node(host(3)).await });
+    let why = refused.expect_err("some rows are nowhere else").to_string();
+    assert!(why.contains("the node alone owns a part of keyspace ks"), "{why}");
+}

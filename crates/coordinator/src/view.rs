@@ -81,6 +81,8 @@ pub struct Ring {
     pub stage: RingChange,
     /// Of keyspaces whose replication changes: the one before.
     pub former: BTreeMap<String, Replication>,
+    /// Of keyspaces whose replication changes once more when the next owners are those that are read: the one that they have on the ring until then.
+    pub towards: BTreeMap<String, Replication>,
 }
 
 impl Ring {
@@ -93,6 +95,7 @@ impl Ring {
                 stage: Stage::WriteBothReadOld,
             },
             former: BTreeMap::new(),
+            towards: BTreeMap::new(),
         }
     }
 }
@@ -153,6 +156,11 @@ impl ClusterView {
             }
             let factors = Arc::new(Factors::of(&replication, &locality));
             let former = change.former.get(name);
+            let on_ring = change.towards.get(name).unwrap_or(&replication);
+            let ring_factors = match change.towards.contains_key(name) {
+                true => Arc::new(Factors::of(on_ring, &locality)),
+                false => Arc::clone(&factors),
+            };
             let mut ring = None;
             for table in tables {
                 let own = tablets.get(&table);
@@ -163,7 +171,7 @@ impl ClusterView {
                     }
                     (None, Some(map)) => Arc::clone(map),
                     (None, None) => {
-                        let next = within(&replication, &topology);
+                        let next = within(on_ring, &topology);
                         let former = former.map_or_else(|| next.clone(), |former| within(former, &topology));
                         let map = changing_ring_map(&topology, (&former, &next), change.stage);
                         let map = map.unwrap_or_else(|reason| {
@@ -179,7 +187,8 @@ impl ClusterView {
                     has_own_tablets: own.is_some(),
                     may_change,
                 };
-                let route = Route::new(map, kind, Arc::clone(&factors), &locality, me);
+                let factors = if own.is_some() { &factors } else { &ring_factors };
+                let route = Route::new(map, kind, Arc::clone(factors), &locality, me);
                 routes.insert(table, Arc::new(route));
             }
         }

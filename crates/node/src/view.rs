@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ::cluster::Metadata;
+use ::cluster::{Metadata, Replications};
 use coordinator::{ClusterView, NotAMember, Ring};
 use replica::{TableCuts, TokenRange, shard_range};
 use schema::{Keyspace, Schema, Table, TableId};
@@ -54,14 +54,22 @@ pub(crate) fn cluster_view(
 
 /// How the token ring is on its way to other owners.
 pub(crate) fn ring_of(metadata: &Metadata, topology: &Topology) -> Ring {
-    let former = metadata.ring.iter().flat_map(|ring| &ring.former);
-    let former = former.filter_map(|(keyspace, options)| {
-        let replication = parsed(keyspace, options, topology)?;
-        Some((keyspace.clone(), replication))
-    });
+    let replications = |options: &Replications| -> BTreeMap<String, Replication> {
+        let replications = options.iter().filter_map(|(keyspace, options)| {
+            let replication = parsed(keyspace, options, topology)?;
+            Some((keyspace.clone(), replication))
+        });
+        replications.collect()
+    };
+    let none = Replications::new();
+    let (former, towards) = match &metadata.ring {
+        Some(ring) => (&ring.former, &ring.towards),
+        None => (&none, &none),
+    };
     Ring {
         stage: metadata.ring_change(),
-        former: former.collect(),
+        former: replications(former),
+        towards: replications(towards),
     }
 }
 

@@ -37,7 +37,7 @@ kinds! {
     LEAVE: "leave", true;
     REMOVE: "remove", false;
     REPLACE: "replace", false;
-    REPLICATION: "replication", false;
+    REPLICATION: "replication", true;
     BALANCE: "balance", false;
 }
 
@@ -55,6 +55,12 @@ fn kind(kind: OperationKind) -> &'static Kind {
 /// What tells an operation apart.
 type Name = (OperationKind, Option<HostId>, Option<String>);
 
+/// What a keyspace says of its replication and of tablets.
+type Goal = (BTreeMap<String, String>, Option<BTreeMap<String, String>>);
+
+/// Why the task of a change ends that another ALTER KEYSPACE has taken the goal from.
+const TAKEN_BACK: &str = "the keyspace was altered back, or an operator took the change back, before it was reached";
+
 /// An operation that goes on, as this node has seen it.
 struct Seen {
     operation: Operation,
@@ -63,6 +69,8 @@ struct Seen {
     meter: Meter,
     /// An abort was passed on.
     is_aborting: bool,
+    /// Of a keyspace that is altered: what it wants.
+    goal: Option<Goal>,
 }
 
 /// How far something is of which only the rest is known.
@@ -131,13 +139,25 @@ impl Watch {
     }
 
     async fn look(&self) {
+        // What is wanted is at most as new as what goes on, so a change that is taken back is found at the next look at the latest.
+        let wanted = self.cluster.metadata();
         let operations = self.cluster.operations().await;
         let metadata = self.cluster.metadata();
         let mut seen = self.seen.borrow_mut();
         let mut before = std::mem::take(&mut *seen);
         for operation in operations {
             let name = (operation.kind, operation.host, operation.keyspace.clone());
-            let mut now = before.remove(&name).unwrap_or_else(|| self.begin(&operation));
+            let goal = goal_of(&wanted, &name);
+            let mut now = match before.remove(&name) {
+                Some(seen) if operation.is_abortable || seen.goal == goal => seen,
+                // The way back is an operation of its own.
+                Some(seen) => {
+                    seen.task.end(&Err::<(), _>(TAKEN_BACK));
+                    self.begin(&operation)
+                }
+                None => self.begin(&operation),
+            };
+            now.goal = goal;
             let done = now.meter.done;
             now.meter.set_left(operation.left);
             now.task.set_total(now.meter.total);
@@ -150,7 +170,13 @@ impl Watch {
             seen.insert(name, now);
         }
         for (name, ended) in before {
-            ended.task.end(&outcome(&metadata, &name));
+            // Of a keyspace that was dropped nothing is left to do.
+            let is_reached = goal_of(&metadata, &name).is_none_or(|goal| ended.goal == Some(goal));
+            let outcome = outcome(&metadata, &name);
+            ended.task.end(&match is_reached {
+                true => outcome,
+                false => Err(TAKEN_BACK.to_owned()),
+            });
         }
     }
 
@@ -169,6 +195,7 @@ impl Watch {
             begun: runtime::now(),
             meter: Meter::default(),
             is_aborting: false,
+            goal: None,
         }
     }
 
@@ -184,7 +211,7 @@ impl Watch {
         found.is_aborting = true;
         let (name, kind, host) = (name.clone(), found.operation.kind, found.operation.host);
         Some(Box::pin(async move {
-            let stopped = self.cluster.abort_operation(kind, host).await;
+            let stopped = self.cluster.abort_operation(kind, host, name.2.as_deref()).await;
             if stopped.is_err()
                 && let Some(goes_on) = self.seen.borrow_mut().get_mut(&name)
             {
@@ -196,8 +223,9 @@ impl Watch {
 
     fn abort(&self, operation: &Operation) {
         let (cluster, kind, host) = (self.cluster.clone(), operation.kind, operation.host);
+        let keyspace = operation.keyspace.clone();
         drop(runtime::spawn(async move {
-            if let Err(error) = cluster.abort_operation(kind, host).await {
+            if let Err(error) = cluster.abort_operation(kind, host, keyspace.as_deref()).await {
                 log::warn!("operation {} is not aborted: {error}", kind.name());
             }
         }));
@@ -224,6 +252,12 @@ impl Seen {
             is_abortable: operation.is_abortable,
         }
     }
+}
+
+/// What the keyspace of an operation wants; None where the operation is of none, or the keyspace is not there.
+fn goal_of(metadata: &Metadata, (_, _, keyspace): &Name) -> Option<Goal> {
+    let keyspace = metadata.schema.keyspaces.get(keyspace.as_ref()?)?;
+    Some((keyspace.replication.clone(), keyspace.tablets.clone()))
 }
 
 /// How an operation has ended that goes on no more.
