@@ -193,7 +193,8 @@ pub struct Workload {
     pub is_hot: bool,
     /// Tables are truncated again and again while others write and read them, and half of all plain requests are to one of these.
     pub truncates_with_traffic: bool,
-    /// The grace of tombstones in seconds; a fault is healed before it can be over.
+    /// How long tombstones are kept, seconds: the grace period, or the propagation delay where repairs decide; some tables never forget them. Only an outage lasts longer
+    /// ([`super::ClusterFaults::outages`]).
     pub grace: Option<u32>,
     /// What most requests are.
     pub mix: Mix,
@@ -365,15 +366,16 @@ impl Clients {
             "CREATE TABLE d.shared (p int PRIMARY KEY, v int)".to_owned(),
         ];
         let grace = self.workload.grace;
-        // Every other table forgets its deletions when all replicas are known to have them.
-        let options = |number: usize| match grace {
-            Some(seconds) if number.is_multiple_of(2) => {
+        // Every third table forgets its deletions when all replicas are known to have them, and every third one never.
+        let options = |number: usize| match (grace, number % 3) {
+            (None, _) => String::new(),
+            (Some(seconds), 0) => {
                 format!(" WITH gc_grace_seconds = {seconds} AND tombstone_gc = {{'mode': 'timeout'}}")
             }
-            Some(seconds) => {
+            (Some(seconds), 1) => {
                 format!(" WITH tombstone_gc = {{'mode': 'repair', 'propagation_delay_in_seconds': '{seconds}'}}")
             }
-            None => String::new(),
+            (Some(_), _) => " WITH tombstone_gc = {'mode': 'disabled'}".to_owned(),
         };
         let all = tables.iter().chain(&more).enumerate();
         statements.extend(all.map(|(number, t)| format!("CREATE TABLE {t}{}", options(number))));

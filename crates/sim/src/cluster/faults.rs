@@ -59,6 +59,8 @@ pub struct ClusterFaults {
     pub kinds: bool,
     /// A keyspace is repaired.
     pub repairs: bool,
+    /// A node is down for longer than the tables' grace, which the workload must say ([`super::Workload::grace`]). Hints for it expire meanwhile.
+    pub outages: bool,
 }
 
 impl ClusterFaults {
@@ -92,6 +94,7 @@ impl ClusterFaults {
         replications: false,
         kinds: false,
         repairs: false,
+        outages: false,
     };
 
     /// Everything that an operator does while the cluster works.
@@ -104,7 +107,8 @@ impl ClusterFaults {
         ..Self::NONE
     };
 
-    /// All that a node in batch mode must survive. Not bit rot, which no node heals by itself, and not what operators do, see [`Self::ELASTIC`].
+    /// All that a node in batch mode must survive. Not bit rot, which no node heals by itself, not what operators do, see [`Self::ELASTIC`], and not outages, which need
+    /// tables with a short grace.
     pub const ALL: Self = Self {
         kills: true,
         power_losses: true,
@@ -134,6 +138,7 @@ impl ClusterFaults {
         replications: false,
         kinds: false,
         repairs: false,
+        outages: false,
     };
 
     /// The same, with everything that an operator does.
@@ -170,6 +175,7 @@ impl ClusterFaults {
             || self.damaged_reads
             || self.bit_rot
             || self.stop_points
+            || self.outages
     }
 
     pub(crate) fn list(self) -> Vec<Fault> {
@@ -201,6 +207,7 @@ impl ClusterFaults {
             (self.replications, Fault::Replication),
             (self.repairs, Fault::Repair),
             (self.kinds, Fault::Kind),
+            (self.outages, Fault::Outage),
         ];
         all.iter()
             .filter(|(is_on, _)| *is_on)
@@ -239,10 +246,11 @@ pub(crate) enum Fault {
     Replication,
     Repair,
     Kind,
+    Outage,
 }
 
 /// The names of the faults, in the order in which a report counts them.
-pub const FAULTS: [&str; 27] = [
+pub const FAULTS: [&str; 28] = [
     "kill",
     "power loss",
     "blackout",
@@ -270,4 +278,5 @@ pub const FAULTS: [&str; 27] = [
     "replication",
     "repair",
     "kind",
+    "outage",
 ];

@@ -42,6 +42,12 @@ const DISTURBED_PER_MILLION: u64 = 30_000;
 const SPARES: usize = 3;
 /// When everything is healed and all clients rest, until tablets are where they should be and even: moves go a few at a time, and sizes are asked for now and then.
 const BALANCE_WAIT_MAX: Duration = Duration::from_mins(4);
+/// For how much longer than the grace a node is down: compactions run meanwhile.
+const OUTAGE_BEYOND_GRACE: Duration = Duration::from_secs(15);
+/// How long until every member has reported that it is complete beyond what it did before: reports are made every twenty seconds, and stay behind by twice the longest timeout and ten seconds.
+const REPORTS_WAIT: Duration = Duration::from_secs(60);
+/// The grace of tables in scenarios with outages, seconds.
+const OUTAGE_GRACE: u32 = 20;
 /// Between two looks at it.
 const BALANCE_LOOK: Duration = Duration::from_secs(1);
 pub(super) const SLICE: Duration = Duration::from_millis(10);
@@ -147,6 +153,8 @@ pub(super) struct Run<'a> {
     pub(super) operator: Operator,
     /// The node whose sstables are damaged.
     pub(super) rotten: Option<usize>,
+    /// The node that is down until the tables' grace is over.
+    pub(super) outage: Option<usize>,
 }
 
 impl ClusterScenario {
@@ -222,6 +230,7 @@ impl ClusterScenario {
             repairs: on(2),
             // Drawn apart: the other faults of a seed are what they were before there was this one.
             kinds: Chance::new(seed ^ 0x00c0_4e27).once_in(3),
+            outages: Chance::new(seed ^ 0x0074_a6e5).once_in(6),
             kills,
             power_losses,
             restarts: on(4),
@@ -274,6 +283,7 @@ impl ClusterScenario {
             datacenters: Self::datacenters(shape, &mut chance),
             workload: Workload {
                 truncates_with_traffic,
+                grace: faults.outages.then_some(OUTAGE_GRACE),
                 ..Workload::default()
             },
             ..Self::new(3)
@@ -448,6 +458,7 @@ impl ClusterScenario {
             clock_us: vec![0; size],
             operator: Operator::new(size, elastic.spares),
             rotten: None,
+            outage: None,
         };
         let failed = |life, text| Failure { seed, life, text };
         match catch_unwind(AssertUnwindSafe(|| run.play())) {
@@ -489,7 +500,10 @@ impl Run<'_> {
             self.strike();
             let time = Duration::from_millis(500) + self.chance.millis(9000);
             self.run_for(time)?;
-            if self.chance.once_in(2) {
+            if self.outage.is_some() {
+                self.outlast()?;
+                self.must_be_well()?;
+            } else if self.chance.once_in(2) {
                 self.heal();
                 self.must_be_well()?;
             } else if self.chance.once_in(2) || self.scenario.workload.grace.is_some() {
@@ -499,6 +513,32 @@ impl Run<'_> {
         self.heal();
         self.must_be_well()?;
         self.end()
+    }
+
+    /// A node stays down until the tables' grace is over and the others have compacted what was deleted meanwhile; then all is healed. Half of the times nobody reads, and
+    /// so repairs, before all members have reported that they are complete, when the others may forget what the node has missed unless they know that it did.
+    fn outlast(&mut self) -> Result<(), String> {
+        let grace = self.scenario.workload.grace.unwrap_or_default();
+        let beyond = Duration::from_secs(u64::from(grace)) + OUTAGE_BEYOND_GRACE;
+        self.clients.phase.set(Phase::Rest);
+        self.run_for(beyond)?;
+        self.clients.phase.set(Phase::Work);
+        let time = self.chance.millis(3000);
+        self.run_for(time)?;
+        let is_quiet = self.chance.once_in(2);
+        if is_quiet {
+            self.clients.phase.set(Phase::Rest);
+        }
+        self.heal();
+        if is_quiet {
+            let end = self.cluster.sim.now() + REPORTS_WAIT + beyond;
+            while self.cluster.sim.now() < end {
+                self.start_what_ended();
+                self.run_for(Duration::from_secs(1))?;
+            }
+            self.clients.phase.set(Phase::Work);
+        }
+        Ok(())
     }
 
     /// Nodes start in any order, the clients make the tables.

@@ -134,10 +134,25 @@ impl Run<'_> {
             | Fault::ClockJump
             | Fault::StopPoint => self.strike_deeper(fault, node, machine),
             Fault::Move => self.move_tablets(node),
+            Fault::Outage => return self.begin_outage(node),
             Fault::Leave | Fault::Replacement | Fault::Replication | Fault::Kind | Fault::Repair => {
                 return self.begin_operation(fault, node);
             }
         }
+        true
+    }
+
+    /// A node falls, and stays down until the round is over. One at a time: of two that miss the same deletion no majority has it.
+    fn begin_outage(&mut self, node: usize) -> bool {
+        if self.outage.is_some() {
+            return false;
+        }
+        let kind = match self.scenario.faults.power_losses && self.chance.once_in(2) {
+            true => CrashKind::PowerLoss,
+            false => CrashKind::Kill,
+        };
+        self.cluster.crash(node, kind);
+        self.outage = Some(node);
         true
     }
 
@@ -244,6 +259,7 @@ impl Run<'_> {
 
     /// Ends all faults, and starts what has stopped.
     pub(super) fn heal(&mut self) {
+        self.outage = None;
         for node in self.clients.members() {
             let machine = self.cluster.machine(node);
             self.cluster.set_links(node, true, true);
