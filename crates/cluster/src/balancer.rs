@@ -187,6 +187,7 @@ impl Cluster {
 
     /// Notes for operators how tablets stand.
     fn note_balance(&self, metadata: &Metadata, survey: &Survey, planned: &Planned) {
+        let bytes_goal = self.balancing.get().tablet_bytes_goal;
         let table = |(id, map): (&TableId, &Arc<TabletMap>)| {
             let figures = survey.of(*id, map);
             let bytes = figures.map_or(&[][..], |figures| &figures.bytes);
@@ -196,7 +197,7 @@ impl Cluster {
                 table: *id,
                 tablets: map.tablet_count(),
                 wanted: wanted.unwrap_or(map.tablet_count()),
-                least: metadata.tablet_count_min(*id),
+                least: metadata.tablet_counts(*id, bytes_goal).least,
                 average_bytes: bytes.iter().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes))
                     / u64::from(map.tablet_count()),
                 largest_bytes: bytes.iter().max().copied().unwrap_or(0),
@@ -207,7 +208,7 @@ impl Cluster {
         let mut report = self.balance_report.borrow_mut();
         report.tables = metadata.tablets.iter().map(table).collect();
         report.lacks.clone_from(&planned.lacks);
-        report.tablet_bytes_goal = self.balancing.get().tablet_bytes_goal;
+        report.tablet_bytes_goal = bytes_goal;
         [report.bytes, report.load] = planned.deviations;
     }
 
@@ -255,6 +256,12 @@ impl Cluster {
         let survey = Arc::new(self.survey(metadata, live, splits, former).await);
         past.survey = Some((survey.clone(), live.clone(), runtime::now()));
         survey
+    }
+
+    /// How large tablets should be, bytes, as this node is told.
+    #[must_use]
+    pub fn tablet_bytes_goal(&self) -> u64 {
+        self.balancing.get().tablet_bytes_goal
     }
 
     /// Takes over how the leader balances; it counts while this node leads.

@@ -202,7 +202,9 @@ impl Metadata {
     ) {
         let convert = |step| Command::Convert { table, step };
         let Some(map) = self.tablets.get(&table) else {
-            if let Some(tablet_count) = self.first_tablet_count(keyspace) {
+            let replication = parsed_replication(&self.topology, &keyspace.replication);
+            let counts = self.tablet_counts(table, 0);
+            if let Some(tablet_count) = replication.and_then(|of| counts.first(&self.topology, &of)) {
                 all.commands.push(convert(Conversion::Begin { tablet_count }));
             }
             return;
@@ -237,7 +239,7 @@ impl Metadata {
         all.goals.insert(table, goal);
     }
 
-    /// How many tablets a table of a keyspace gets that leaves the ring; None where none can be placed.
+    /// How many tablets a table of a keyspace gets that leaves the ring and has no options of its own; None where none can be placed.
     fn first_tablet_count(&self, keyspace: &Keyspace) -> Option<u32> {
         let replication = parsed_replication(&self.topology, &keyspace.replication)?;
         let initial = keyspace.tablets.as_ref().and_then(|tablets| tablets.get("initial"));

@@ -8,7 +8,7 @@ use crate::error::ChangeError;
 use crate::ring::RING_MOVES;
 use crate::service::Cluster;
 use runtime::Instant;
-pub use schema::record::{PER_PARTITION_RATE_LIMIT, TOMBSTONE_GC};
+pub use schema::record::{PER_PARTITION_RATE_LIMIT, TABLET_OPTIONS, TOMBSTONE_GC};
 pub use topology::{
     PARALLEL_COPIES, REPLICATION_KINDS, TABLET_MOVES, TABLET_RESIZES, TOPOLOGY_OPERATIONS, TRACED_REQUESTS,
 };
@@ -83,6 +83,7 @@ pub const FEATURES: &[&str] = &[
     TABLET_MOVES,
     TABLET_RESIZES,
     TOMBSTONE_GC,
+    TABLET_OPTIONS,
     TOPOLOGY_OPERATIONS,
     TRACED_REQUESTS,
     UNWRITTEN_PROMISES,

@@ -58,6 +58,7 @@ mod start;
 mod status;
 mod survey;
 mod tend;
+mod tablet_counts;
 mod tokens;
 mod verbs;
 mod wire;
@@ -76,7 +77,7 @@ pub use error::{ChangeError, ClusterError, LoadError};
 pub use features::{
     DISK_LEVELS, EXCLUDE_TOGETHER, FEATURES, INCREMENTAL_REPAIR, METADATA_HISTORY, NODE_HEALTH, ORDERLY_START,
     ORDERLY_STOP, PARALLEL_COPIES, PER_PARTITION_RATE_LIMIT, REPLICATION_GOALS, REPLICATION_KINDS, SHARD_MOVES,
-    TABLET_MOVES, TABLET_RESIZES, TOPOLOGY_OPERATIONS, UNWRITTEN_PROMISES,
+    TABLET_MOVES, TABLET_OPTIONS, TABLET_RESIZES, TOPOLOGY_OPERATIONS, UNWRITTEN_PROMISES,
 };
 pub use file::{Written, load};
 pub use goals::Altered;
@@ -93,3 +94,4 @@ pub use service::Cluster;
 pub use standalone::{Standalone, load_standalone};
 pub use status::{MemberStatus, Role, Status};
 pub use verbs::{FIRST_VERB, LAST_VERB, handler};
+pub use tablet_counts::TabletCounts;

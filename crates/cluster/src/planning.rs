@@ -7,14 +7,15 @@ use crate::config::Disk;
 use crate::metadata::Metadata;
 use crate::ring::parsed_replication;
 use crate::survey::{Figures, Survey};
+use crate::tablet_counts::TabletCounts;
 use schema::TableId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stdx::planted::{self, Bug};
 use topology::{
     Deviation, HostId, Limits, Locality, MoveStep, NodeInput, NodeNumber, NodeState, Options, PARALLEL_COPIES, Replica,
-    ReplicaList, Replication, Role, Step, TABLET_RESIZES, TABLETS_MAX, TableInput, TabletChange, TabletEdit, TabletId,
-    UnmetReason, plan, targets,
+    ReplicaList, Replication, Role, Step, TABLET_RESIZES, TableInput, TabletChange, TabletEdit, TabletId, UnmetReason,
+    plan, targets,
 };
 
 /// The part of its disk that a node may fill by receiving tablets: a little less than where nodes refuse data unless they are told otherwise.
@@ -72,12 +73,15 @@ impl Metadata {
             .map(|(table, replication)| {
                 let map = &self.tablets[table];
                 let figures = situation.survey.of(*table, map);
+                let counts = self.tablet_counts(*table, situation.tablet_bytes_goal);
                 TableInput {
                     map,
                     replication,
                     sizes: figures.map_or(&[][..], |figures| &figures.bytes),
                     load: figures.map_or(&[][..], |figures| &figures.load),
-                    tablet_count_min: self.tablet_count_min(*table),
+                    tablet_count_min: counts.least,
+                    tablet_count_wanted: counts.wanted,
+                    tablet_count_max: counts.most,
                     may_resize: may_resize && self.may_be_resized(*table) && figures.is_some_and(Figures::are_complete),
                     conversion: conversions.goal(*table),
                 }
@@ -234,13 +238,19 @@ impl Metadata {
         (ids, replications)
     }
 
-    /// How many tablets a table has at least: as many as its keyspace said it begins with.
-    pub(crate) fn tablet_count_min(&self, table: TableId) -> u32 {
+    /// How many tablets a table may have, where tablets of `bytes_goal` are usual.
+    pub(crate) fn tablet_counts(&self, table: TableId, bytes_goal: u64) -> TabletCounts {
         let table = self.schema.table_by_id(table);
         let keyspace = table.and_then(|table| self.schema.keyspaces.get(&table.keyspace));
-        let initial = keyspace.and_then(|keyspace| keyspace.tablets.as_ref()?.get("initial"));
-        let initial: u32 = initial.and_then(|initial| initial.parse().ok()).unwrap_or(0);
-        initial.min(TABLETS_MAX).next_power_of_two()
+        let replication = keyspace.and_then(|keyspace| parsed_replication(&self.topology, &keyspace.replication));
+        let options = table.and_then(|table| table.options.tablets.as_ref());
+        TabletCounts::of(
+            &self.topology,
+            replication.as_ref(),
+            keyspace.map(|keyspace| &**keyspace),
+            options,
+            bytes_goal,
+        )
     }
 
     pub(crate) fn table_name(&self, table: TableId) -> String {

@@ -5,7 +5,7 @@ mod support;
 
 use cluster::{Balancing, Cluster, Command, NodeMove, TABLET_RESIZES};
 use runtime::sim::CrashKind;
-use schema::TableId;
+use schema::{TableId, TabletOptions};
 use std::rc::Rc;
 #[cfg(debug_assertions)]
 use stdx::planted::{Bug, Planted};
@@ -109,6 +109,44 @@ fn a_keyspace_says_how_many_tablets_its_tables_have_at_least() {
     expect_count(&mut sea, "25 rounded up to a power of two", 32);
     sea.sim.run_for(40 * SECOND);
     expect_count(&mut sea, "it stays", 32);
+}
+
+/// An option of a table brings it to other counts whatever its size is, and keeps it from leaving them.
+#[test]
+fn a_table_says_how_many_tablets_it_has_at_least_and_at_most() {
+    let mut sea = with_table(1008, 3, 2, 1);
+    let none = TabletOptions::default();
+    let least = TabletOptions {
+        min_tablet_count: Some(5),
+        ..none
+    };
+    sea.set_tablet_options("system", TABLE, least);
+    expect_count(&mut sea, "5 rounded up to a power of two", 8);
+    // One shard in each of three nodes, three copies: as many tablets as each shard is to have.
+    let per_shard = TabletOptions {
+        min_per_shard_tablet_count: Some(12.5),
+        ..none
+    };
+    sea.set_tablet_options("system", TABLE, per_shard);
+    expect_count(&mut sea, "13 rounded up to a power of two", 16);
+    let expected = TabletOptions {
+        expected_data_size_in_gb: Some(5 * 32),
+        min_tablet_count: Some(3),
+        ..none
+    };
+    sea.set_tablet_options("system", TABLE, expected);
+    expect_count(&mut sea, "160 GiB in tablets of 5", 32);
+    let most = TabletOptions {
+        max_tablet_count: Some(7),
+        ..none
+    };
+    sea.set_tablet_options("system", TABLE, most);
+    expect_count(&mut sea, "7 rounded down to a power of two", 4);
+    fill(&sea, 80 * GIB);
+    sea.sim.run_for(60 * SECOND);
+    assert_eq!(count(&sea.cluster(0)), 4, "it is not split beyond, however large it is");
+    sea.set_tablet_options("system", TABLE, none);
+    expect_count(&mut sea, "80 GiB in tablets of 10", 8);
 }
 
 #[test]

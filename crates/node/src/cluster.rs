@@ -284,7 +284,8 @@ struct Keeper {
 impl SchemaKeeper for Keeper {
     fn change(&self, base: Uuid, next: Arc<Schema>) -> Pin<Box<dyn Future<Output = Result<(), KeepError>> + '_>> {
         Box::pin(async move {
-            let tablets = tablets::for_schema(&self.cluster.metadata(), &next).map_err(KeepError::Refused)?;
+            let tablets = tablets::for_schema(&self.cluster.metadata(), &next, self.cluster.tablet_bytes_goal())
+                .map_err(KeepError::Refused)?;
             match self.cluster.propose_schema_with_tablets(base, next, tablets).await {
                 Ok(()) => Ok(()),
                 Err(ChangeError::Conflict) => {

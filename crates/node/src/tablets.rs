@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ::cluster::{Metadata, REPLICATION_KINDS, RING_MOVES};
+use ::cluster::{Metadata, REPLICATION_KINDS, RING_MOVES, TabletCounts};
 use schema::{Keyspace, Schema, Table, TableId};
 use topology::{Load, TABLET_MOVES, TabletMap, first_tablets};
 
@@ -17,11 +17,15 @@ pub(crate) fn has_tablets(keyspace: &Keyspace) -> bool {
     system_tables::kind(&keyspace.name).is_none() && keyspace.has_tablets()
 }
 
-/// The maps of the tables that a schema has and the present one has not.
+/// The maps of the tables that a schema has and the present one has not. `bytes_goal` is the usual size of a tablet.
 ///
 /// # Errors
 /// A sentence, when the schema changes the replication of tables whose tablets cannot move.
-pub(crate) fn for_schema(metadata: &Metadata, next: &Schema) -> Result<BTreeMap<TableId, Arc<TabletMap>>, String> {
+pub(crate) fn for_schema(
+    metadata: &Metadata,
+    next: &Schema,
+    bytes_goal: u64,
+) -> Result<BTreeMap<TableId, Arc<TabletMap>>, String> {
     let topology = &metadata.topology;
     let mut load = None;
     let mut maps = BTreeMap::new();
@@ -39,8 +43,6 @@ pub(crate) fn for_schema(metadata: &Metadata, next: &Schema) -> Result<BTreeMap<
         let Some(replication) = view::replication(keyspace, topology) else {
             continue;
         };
-        let initial = keyspace.tablets.as_ref().and_then(|tablets| tablets.get("initial"));
-        let initial = initial.and_then(|count| count.parse().ok()).filter(|count| *count > 0);
         let is_new = |id: TableId| former.is_none_or(|former| former.tables.values().all(|table| table.id != id));
         for table in keyspace.tables.values().filter(|table| is_new(table.id)) {
             let load = load.get_or_insert_with(|| {
@@ -48,7 +50,10 @@ pub(crate) fn for_schema(metadata: &Metadata, next: &Schema) -> Result<BTreeMap<
                 metadata.tablets.values().for_each(|map| load.add(map));
                 load
             });
-            match first_tablets(topology, &replication, initial, load) {
+            let options = table.options.tablets.as_ref();
+            let counts = TabletCounts::of(topology, Some(&replication), Some(keyspace), options, bytes_goal);
+            let count = counts.first(topology, &replication);
+            match first_tablets(topology, &replication, count, load) {
                 Ok(map) => {
                     load.add(&map);
                     maps.insert(table.id, Arc::new(map));
@@ -127,7 +132,7 @@ mod tests {
         let mut topology = Topology::new("sea", Uuid::from_u128(9));
         let answer = |topology: &Topology, from: bool, to: bool, has_table: bool| {
             let metadata = Metadata::new(Arc::new(schema(from, has_table)), topology.clone());
-            for_schema(&metadata, &schema(to, has_table)).map(|maps| maps.len())
+            for_schema(&metadata, &schema(to, has_table), 5 << 30).map(|maps| maps.len())
         };
         for (from, to) in [(true, false), (false, true)] {
             let refused = answer(&topology, from, to, true).expect_err("nobody knows how");

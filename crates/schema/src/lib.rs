@@ -10,6 +10,7 @@ mod layout;
 mod object;
 pub mod record;
 mod table;
+mod tablet_options;
 mod text;
 mod tombstone_gc;
 
@@ -18,5 +19,6 @@ pub use object::{Change, KeyspaceObject, Object, ObjectKind, ObjectName};
 pub use table::{
     Column, ColumnId, ColumnKind, DroppedColumn, Keyspace, RateLimits, Schema, Table, TableId, TableOptions,
 };
+pub use tablet_options::TabletOptions;
 pub use text::{describe_keyspace, describe_table, is_virtual_keyspace, java_double, quote_identifier};
 pub use tombstone_gc::{TombstoneGc, TombstoneGcMode};

@@ -1,5 +1,6 @@
 //! The schema's values: what DDL changes and everyone else reads.
 
+use crate::tablet_options::TabletOptions;
 use crate::tombstone_gc::TombstoneGc;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -113,6 +114,8 @@ pub struct TableOptions {
     pub rate_limits: RateLimits,
     /// When compactions may forget a deletion; None: `gc_grace_seconds` after it was made.
     pub tombstone_gc: Option<TombstoneGc>,
+    /// How many tablets the table is to have; None: nothing is said.
+    pub tablets: Option<TabletOptions>,
     /// Opaque extensions, text of a blob literal by name.
     pub extensions: BTreeMap<String, String>,
 }
@@ -171,6 +174,7 @@ impl Default for TableOptions {
             cdc: false,
             rate_limits: RateLimits::default(),
             tombstone_gc: None,
+            tablets: None,
             extensions: BTreeMap::new(),
         }
     }

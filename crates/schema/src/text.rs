@@ -214,6 +214,9 @@ pub fn describe_table(table: &Table, internals: bool) -> String {
         {
             options.push(format!("tombstone_gc = {gc}"));
         }
+        if let Some(tablets) = table.options.tablets {
+            options.push(format!("tablets = {tablets}"));
+        }
     }
     text.push_str(&options.join("\n    AND "));
     text.push(';');

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use record::{Known, Problem, Record, RecordError, text};
 use schema::record::{
-    ChangeRecord, ObjectRecord, PER_PARTITION_RATE_LIMIT, SchemaRecord, TOMBSTONE_GC, object_from_record,
-    object_record, open_objects, seal_objects,
+    ChangeRecord, ObjectRecord, PER_PARTITION_RATE_LIMIT, SchemaRecord, TABLET_OPTIONS, TOMBSTONE_GC,
+    object_from_record, object_record, open_objects, seal_objects,
 };
 use schema::{
     Change, Column, ColumnKind, KeyspaceObject, Object, ObjectKind, ObjectName, RateLimits, Schema, Table, TableId,
-    TableOptions, TombstoneGc, TombstoneGcMode,
+    TableOptions, TabletOptions, TombstoneGc, TombstoneGcMode,
 };
 use types::{CqlType, UdtType};
 use uuid::Uuid;
@@ -100,6 +100,13 @@ fn full_table() -> Table {
         tombstone_gc: Some(TombstoneGc {
             mode: TombstoneGcMode::Repair,
             propagation_delay_seconds: 6,
+        }),
+        tablets: Some(TabletOptions {
+            min_tablet_count: Some(2),
+            max_tablet_count: Some(64),
+            min_per_shard_tablet_count: Some(0.5),
+            expected_data_size_in_gb: Some(300),
+            pow2_count: Some(true),
         }),
         extensions: options(&[("e", "0x00")]),
     };
@@ -329,11 +336,12 @@ fn a_node_from_before_rate_limits_refuses_a_table_that_has_some_and_reads_one_th
         ("table ks.t, options", &expected)
     );
     let needs: Vec<&str> = record::needs(&limited).iter().map(|need| need.feature).collect();
-    assert_eq!(needs, [PER_PARTITION_RATE_LIMIT, TOMBSTONE_GC]);
+    assert_eq!(needs, [PER_PARTITION_RATE_LIMIT, TOMBSTONE_GC, TABLET_OPTIONS]);
 
     let mut table = full_table();
     table.options.rate_limits = RateLimits::default();
     table.options.tombstone_gc = None;
+    table.options.tablets = None;
     let free = object_record(&Object::Table(Arc::new(table)));
     assert_eq!(record::needs(&free), []);
     assert_eq!(record::decode(&record::encode(&free), &before), Ok(free));
@@ -424,29 +432,43 @@ fn any_table_options() -> impl Strategy<Value = TableOptions> {
     let maps = (any_options(), any_options(), any_options(), any_options());
     let limits = (any::<Option<u32>>(), any::<Option<u32>>());
     let gc = prop::option::of((prop::sample::select(&TombstoneGcMode::ALL[..]), any::<u32>()));
-    (numbers, texts, maps, limits, gc).prop_map(|((n, fp, crc, cdc), texts, maps, (reads, writes), gc)| TableOptions {
-        comment: texts.0,
-        bloom_filter_fp_chance: fp,
-        caching: maps.0,
-        compaction: maps.1,
-        compression: maps.2,
-        crc_check_chance: crc,
-        default_time_to_live: n[0],
-        gc_grace_seconds: n[1],
-        min_index_interval: n[2],
-        max_index_interval: n[3],
-        memtable_flush_period_in_ms: n[4],
-        read_repair: texts.1,
-        speculative_retry: texts.2,
-        additional_write_policy: texts.3,
-        cdc,
-        rate_limits: RateLimits { reads, writes },
-        tombstone_gc: gc.map(|(mode, propagation_delay_seconds)| TombstoneGc {
-            mode,
-            propagation_delay_seconds,
-        }),
-        extensions: maps.3,
-    })
+    let tablets = prop::option::of((
+        any::<[Option<u32>; 3]>(),
+        prop::option::of(0.0..9.0),
+        any::<Option<bool>>(),
+    ));
+    (numbers, texts, maps, limits, (gc, tablets)).prop_map(
+        |((n, fp, crc, cdc), texts, maps, (reads, writes), (gc, tablets))| TableOptions {
+            comment: texts.0,
+            bloom_filter_fp_chance: fp,
+            caching: maps.0,
+            compaction: maps.1,
+            compression: maps.2,
+            crc_check_chance: crc,
+            default_time_to_live: n[0],
+            gc_grace_seconds: n[1],
+            min_index_interval: n[2],
+            max_index_interval: n[3],
+            memtable_flush_period_in_ms: n[4],
+            read_repair: texts.1,
+            speculative_retry: texts.2,
+            additional_write_policy: texts.3,
+            cdc,
+            rate_limits: RateLimits { reads, writes },
+            tombstone_gc: gc.map(|(mode, propagation_delay_seconds)| TombstoneGc {
+                mode,
+                propagation_delay_seconds,
+            }),
+            tablets: tablets.map(|([least, most, size], per_shard, pow2_count)| TabletOptions {
+                min_tablet_count: least,
+                max_tablet_count: most,
+                min_per_shard_tablet_count: per_shard,
+                expected_data_size_in_gb: size,
+                pow2_count,
+            }),
+            extensions: maps.3,
+        },
+    )
 }
 
 fn any_table() -> impl Strategy<Value = Table> {

@@ -81,6 +81,8 @@ fn measure(nodes: u16, table_count: usize, tablets: u32) -> Result<(), Box<dyn E
             sizes: &sizes,
             load: &rates,
             tablet_count_min: 0,
+            tablet_count_wanted: 0,
+            tablet_count_max: u32::MAX,
             may_resize: true,
             conversion: None,
         })

@@ -53,6 +53,10 @@ pub struct TableInput<'a> {
     pub load: &'a [f32],
     /// The table is not merged into fewer tablets.
     pub tablet_count_min: u32,
+    /// The table is split until it has so many tablets; 0: nobody asks for that.
+    pub tablet_count_wanted: u32,
+    /// The table is not split into more tablets, and merged until it has no more.
+    pub tablet_count_max: u32,
     /// Whether the table may be split or merged: its figures are those of its tablets as they are, and all nodes know how.
     pub may_resize: bool,
     /// The table goes from the token ring to tablets, or back.

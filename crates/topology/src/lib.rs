@@ -57,7 +57,7 @@ pub use node::{
 };
 pub use place::{
     Load, check_racks, even_tablet_count, first_tablet_count, first_tablets, initial_tablet_count, place_tablets,
-    place_tablets_beside,
+    place_tablets_beside, tablets_per_shard,
 };
 pub use record::TOPOLOGY_OPERATIONS;
 pub use replication::{Copies, PlacementError, Replication, ReplicationError};

@@ -100,6 +100,27 @@ pub fn initial_tablet_count(
     Ok(u32::try_from(wanted).expect("at most TABLETS_MAX").next_power_of_two())
 }
 
+/// The least power of two that gives every shard `goal` replicas of tablets on average, in each datacenter that has copies, as far as there are nodes for them.
+///
+/// # Errors
+/// When no node can hold any.
+pub fn tablets_per_shard(topology: &Topology, replication: &Replication, goal: f64) -> Result<u32, PlacementError> {
+    let pools = pools(topology, &possible(topology, replication), &Load::default())?;
+    let wanted = pools.iter().map(|pool| {
+        #[expect(clippy::cast_precision_loss, reason = "shards of a cluster are few")]
+        let replicas = pool.shards() as f64 * goal.max(0.0);
+        replicas / pool.factor.max(1) as f64
+    });
+    let wanted = wanted.fold(0.0, f64::max).ceil().min(f64::from(TABLETS_MAX));
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "from 0 to TABLETS_MAX"
+    )]
+    let wanted = wanted as u32;
+    Ok(wanted.max(1).next_power_of_two())
+}
+
 /// The tablets of a new table: `initial` of them, rounded up to a power of two, or as few as [`even_tablet_count`] says. Where there
 /// are fewer nodes than copies wanted, each has one.
 ///

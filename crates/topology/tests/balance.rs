@@ -90,6 +90,8 @@ fn random_table(random: &mut SplitMix64, topology: &Topology, nodes: usize) -> T
         sizes,
         load,
         tablet_count_min: 0,
+        tablet_count_wanted: 0,
+        tablet_count_max: u32::MAX,
         may_resize: true,
     }
 }
@@ -238,6 +240,8 @@ fn even_world(random: &mut SplitMix64) -> World {
         sizes: (0..count).map(size).collect(),
         load: Vec::new(),
         tablet_count_min: 0,
+        tablet_count_wanted: 0,
+        tablet_count_max: u32::MAX,
         may_resize: true,
     };
     let inputs = holders(&topology);

@@ -83,6 +83,8 @@ fn table(cluster: &Cluster, words: &[&str]) -> Table {
         sizes: Vec::new(),
         load: Vec::new(),
         tablet_count_min: value(words, "min").map_or(0, |n| n.parse().expect("a count")),
+        tablet_count_wanted: value(words, "wanted").map_or(0, |n| n.parse().expect("a count")),
+        tablet_count_max: value(words, "max").map_or(u32::MAX, |n| n.parse().expect("a count")),
         may_resize: value(words, "resize") != Some("no"),
     }
 }

@@ -91,6 +91,8 @@ impl World {
             sizes: &self.sizes,
             load: &[],
             tablet_count_min: 1,
+            tablet_count_wanted: 0,
+            tablet_count_max: u32::MAX,
             may_resize: true,
             conversion: Some(conversion),
         };

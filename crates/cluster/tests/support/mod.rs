@@ -9,7 +9,7 @@ use cluster::{
 use rpc::Rpc;
 use runtime::ShardId;
 use runtime::sim::{CrashKind, DirectoryCopy, NodeId, Simulation, TaskQueue};
-use schema::{Column, ColumnKind, Keyspace, Schema, Table, TableId, TableOptions};
+use schema::{Column, ColumnKind, Keyspace, Schema, Table, TableId, TableOptions, TabletOptions};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -382,6 +382,17 @@ impl Sea {
         let mut next = (*self.cluster(0).metadata().schema).clone();
         let changed = next.keyspaces.get_mut(keyspace).expect("it is there");
         Arc::make_mut(changed).tablets = Some(BTreeMap::from([("initial".to_owned(), initial.to_string())]));
+        next.version = Uuid::from_u128(next.version.as_u128() + 1);
+        self.change_schema(next, BTreeMap::new());
+    }
+
+    /// Has the table say how many tablets it is to have.
+    pub fn set_tablet_options(&mut self, keyspace: &str, id: TableId, options: TabletOptions) {
+        let mut next = (*self.cluster(0).metadata().schema).clone();
+        let changed = next.keyspaces.get_mut(keyspace).expect("it is there");
+        let mut tables = Arc::make_mut(changed).tables.values_mut();
+        let table = tables.find(|table| table.id == id).expect("it is there");
+        Arc::make_mut(table).options.tablets = Some(options);
         next.version = Uuid::from_u128(next.version.as_u128() + 1);
         self.change_schema(next, BTreeMap::new());
     }

@@ -37,6 +37,7 @@ pub(super) fn alter(schema: &Schema, s: &AlterTable, ctx: &DdlContext<'_>) -> Re
         }
         TableChange::Properties(properties) => {
             table.options = options::alter(&old.options, properties)?;
+            options::check_tablets(keyspace, properties, &table.options)?;
             warnings = options::warnings(&table.options, properties);
             if old.is_counter() {
                 options::check_counter_ttl(&table.options)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cql::ast::{LiteralKind, MapValue, Property, PropertyValue};
-use schema::{RateLimits, TableOptions, TombstoneGc, TombstoneGcMode, java_double};
+use schema::{Keyspace, RateLimits, TableOptions, TabletOptions, TombstoneGc, TombstoneGcMode, java_double};
 use uuid::Uuid;
 
 use super::properties::Properties;
@@ -14,11 +14,15 @@ use crate::error::CompileError;
 const TIME_TO_LIVE_MAX: i32 = 20 * 365 * 24 * 60 * 60;
 /// The smallest share of false positives that bloom filters are built for.
 const BLOOM_FILTER_FP_CHANCE_MIN: f64 = 6.71e-5;
+/// The greatest number in an option of `tablets`: as many tablets as a table may have.
+const TABLET_OPTION_MAX: u32 = 1 << 22;
+/// The greatest `min_per_shard_tablet_count`.
+const PER_SHARD_MAX: f64 = 1000.0;
 /// The greatest limit of operations on a partition in a second.
 const RATE_LIMIT_MAX: u32 = i32::MAX as u32;
 
 /// The names of all options.
-pub(super) const KNOWN: [&str; 20] = [
+pub(super) const KNOWN: [&str; 21] = [
     "additional_write_policy",
     "bloom_filter_fp_chance",
     "caching",
@@ -38,6 +42,7 @@ pub(super) const KNOWN: [&str; 20] = [
     "per_partition_rate_limit",
     "read_repair",
     "speculative_retry",
+    "tablets",
     "tombstone_gc",
 ];
 
@@ -159,6 +164,9 @@ fn set(mut o: TableOptions, p: &Properties<'_>, properties: &[Property]) -> Resu
     if let Some(v) = p.map("tombstone_gc")? {
         o.tombstone_gc = Some(tombstone_gc(&v)?);
     }
+    if let Some(v) = p.map("tablets")? {
+        o.tablets = Some(tablets(&v)?).filter(|tablets| !tablets.is_empty());
+    }
     if p.map("extensions")?.is_some() {
         o.extensions = extensions(properties)?;
     }
@@ -261,6 +269,70 @@ fn tombstone_gc(given: &BTreeMap<String, String>) -> Result<TombstoneGc, Compile
         mode,
         propagation_delay_seconds: delay,
     })
+}
+
+/// The options of `tablets`; an empty map takes back what was said before.
+fn tablets(given: &BTreeMap<String, String>) -> Result<TabletOptions, CompileError> {
+    let mut tablets = TabletOptions::default();
+    for (name, text) in given {
+        let refused = |expected: &str| {
+            CompileError::Config(format!(
+                "Invalid value '{text}' for '{name}' of tablets: {expected} is expected"
+            ))
+        };
+        let number = || match text.parse::<u32>() {
+            Ok(n) if n <= TABLET_OPTION_MAX => Ok(n),
+            _ => Err(refused(&format!("a number from 0 to {TABLET_OPTION_MAX}"))),
+        };
+        match name.as_str() {
+            "min_tablet_count" => tablets.min_tablet_count = Some(number()?),
+            "max_tablet_count" => match number()? {
+                0 => return Err(refused(&format!("a number from 1 to {TABLET_OPTION_MAX}"))),
+                most => tablets.max_tablet_count = Some(most),
+            },
+            "expected_data_size_in_gb" => tablets.expected_data_size_in_gb = Some(number()?),
+            "min_per_shard_tablet_count" => {
+                let goal = text.parse::<f64>().ok();
+                let goal = goal.filter(|goal| (0.0..=PER_SHARD_MAX).contains(goal));
+                let expected = format!("a number from 0 to {PER_SHARD_MAX}");
+                tablets.min_per_shard_tablet_count = Some(goal.ok_or_else(|| refused(&expected))?);
+            }
+            "pow2_count" => match text.to_ascii_lowercase().as_str() {
+                "true" => tablets.pow2_count = Some(true),
+                _ => {
+                    return Err(refused(
+                        "'true', because the number of tablets is always a power of two,",
+                    ));
+                }
+            },
+            _ => {
+                return Err(CompileError::Config(format!(
+                    "Unknown sub-option '{name}' of tablets: only '{}' are allowed",
+                    TabletOptions::NAMES.join("', '")
+                )));
+            }
+        }
+    }
+    if let Some((least, most)) = tablets.min_tablet_count.zip(tablets.max_tablet_count)
+        && least > most
+    {
+        return Err(CompileError::Config(format!(
+            "min_tablet_count of tablets must not be above max_tablet_count (got {least} and {most})"
+        )));
+    }
+    Ok(tablets)
+}
+
+/// Tables of the token ring have no tablets of their own to count.
+pub(super) fn check_tablets(of: &Keyspace, properties: &[Property], o: &TableOptions) -> Result<(), CompileError> {
+    let is_named = properties.iter().any(|p| p.name == "tablets");
+    if is_named && o.tablets.is_some() && !of.has_tablets() {
+        return Err(CompileError::Config(format!(
+            "Option tablets is for tables with tablets; keyspace {} has tablets = {{'enabled': false}}",
+            of.name
+        )));
+    }
+    Ok(())
 }
 
 fn read_repair(text: &str) -> Result<String, CompileError> {

@@ -96,6 +96,7 @@ fn build(of: &Keyspace, s: &CreateTable, key: &PrimaryKey, ctx: &DdlContext<'_>)
         return Err(CompileError::invalid("COMPACT STORAGE tables are not supported"));
     }
     let (table_options, id) = options::create(&s.options.properties, ctx.has_tombstone_gc && of.has_tablets())?;
+    options::check_tablets(of, &s.options.properties, &table_options)?;
     let mut types: BTreeMap<&str, (CqlType, bool)> = BTreeMap::new();
     for c in &s.columns {
         if c.mask.is_some() {

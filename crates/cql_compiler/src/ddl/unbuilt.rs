@@ -135,6 +135,7 @@ mod tests {
         ("per_partition_rate_limit", "{'max_reads_per_second': 5}", Done),
         ("read_repair", "'NONE'", Done),
         ("speculative_retry", "'50p'", Done),
+        ("tablets", "{'min_tablet_count': 4}", Done),
         ("tombstone_gc", "{'mode': 'disabled'}", Done),
     ];
 

@@ -98,6 +98,9 @@ fn digest_options(text: &mut String, o: &TableOptions) {
     if let Some(gc) = o.tombstone_gc {
         let _ = writeln!(text, "tombstone_gc {gc}");
     }
+    if let Some(tablets) = o.tablets {
+        let _ = writeln!(text, "tablets {tablets}");
+    }
     for (name, map) in [
         ("caching", &o.caching),
         ("compaction", &o.compaction),

@@ -23,13 +23,13 @@ mod table;
 pub use change::{CHANGE, ChangeRecord, SCHEMA, SchemaRecord};
 pub use object::{ObjectRecord, object_from_record, object_record};
 pub use sealed::{open_objects, seal_objects};
-pub use table::{PER_PARTITION_RATE_LIMIT, TOMBSTONE_GC};
+pub use table::{PER_PARTITION_RATE_LIMIT, TABLET_OPTIONS, TOMBSTONE_GC};
 
 use record::RecordError;
 use uuid::Uuid;
 
 /// The fields of the base format that later fields of this crate came with: what a node must be able to read.
-pub const FEATURES: &[&str] = &[PER_PARTITION_RATE_LIMIT, TOMBSTONE_GC];
+pub const FEATURES: &[&str] = &[PER_PARTITION_RATE_LIMIT, TABLET_OPTIONS, TOMBSTONE_GC];
 
 /// An id that stands in a record as its 16 bytes.
 ///

@@ -8,6 +8,7 @@ use record::{Field, Message, OPTION, Of, Record, RecordError};
 use super::column::{self, COLUMN, ColumnRecord, DROPPED_COLUMN, DroppedColumnRecord};
 use super::{small, there, uuid};
 use crate::table::{ColumnId, ColumnKind, RateLimits, Table, TableId, TableOptions};
+use crate::tablet_options::TabletOptions;
 use crate::tombstone_gc::{TombstoneGc, TombstoneGcMode};
 
 /// Tables may limit how often one partition is read and written in a second (`per_partition_rate_limit`).
@@ -19,6 +20,11 @@ pub const PER_PARTITION_RATE_LIMIT: &str = "per_partition_rate_limit";
 ///
 /// A release without it would forget deletions at another time, and compare replicas by another rule.
 pub const TOMBSTONE_GC: &str = "tombstone_gc";
+
+/// Tables may say how many tablets they are to have (`tablets`).
+///
+/// A leader of a release without it would split and merge them by other rules.
+pub const TABLET_OPTIONS: &str = "tablet_options";
 
 /// A table.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -87,6 +93,24 @@ pub struct TableOptionsRecord {
     /// Absent where the grace period decides.
     #[prost(message, optional, tag = "18")]
     pub tombstone_gc: Option<TombstoneGcRecord>,
+    /// Absent where nothing is said.
+    #[prost(message, optional, tag = "19")]
+    pub tablets: Option<TabletOptionsRecord>,
+}
+
+/// `tablets` of a table: those of [`TabletOptions`], under the same names.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct TabletOptionsRecord {
+    #[prost(uint32, optional, tag = "1")]
+    pub min_tablet_count: Option<u32>,
+    #[prost(uint32, optional, tag = "2")]
+    pub max_tablet_count: Option<u32>,
+    #[prost(double, optional, tag = "3")]
+    pub min_per_shard_tablet_count: Option<f64>,
+    #[prost(uint32, optional, tag = "4")]
+    pub expected_data_size_in_gb: Option<u32>,
+    #[prost(bool, optional, tag = "5")]
+    pub pow2_count: Option<bool>,
 }
 
 /// `tombstone_gc` of a table.
@@ -146,6 +170,18 @@ static OPTIONS: Message = Message::new(
         Field::list(16, "extensions", Of::Record(&OPTION)),
         Field::new(17, "per_partition_rate_limit", Of::Record(&RATE_LIMITS)).since(PER_PARTITION_RATE_LIMIT),
         Field::new(18, "tombstone_gc", Of::Record(&GC)).since(TOMBSTONE_GC),
+        Field::new(19, "tablets", Of::Record(&TABLETS)).since(TABLET_OPTIONS),
+    ],
+);
+
+static TABLETS: Message = Message::new(
+    "tablets",
+    &[
+        Field::new(1, "min_tablet_count", Of::U32),
+        Field::new(2, "max_tablet_count", Of::U32),
+        Field::new(3, "min_per_shard_tablet_count", Of::Double),
+        Field::new(4, "expected_data_size_in_gb", Of::U32),
+        Field::new(5, "pow2_count", Of::Bool),
     ],
 );
 
@@ -258,6 +294,13 @@ fn options_to_record(options: &TableOptions) -> TableOptionsRecord {
             mode: gc.mode.name().to_owned(),
             propagation_delay_seconds: gc.propagation_delay_seconds,
         }),
+        tablets: options.tablets.map(|tablets| TabletOptionsRecord {
+            min_tablet_count: tablets.min_tablet_count,
+            max_tablet_count: tablets.max_tablet_count,
+            min_per_shard_tablet_count: tablets.min_per_shard_tablet_count,
+            expected_data_size_in_gb: tablets.expected_data_size_in_gb,
+            pow2_count: tablets.pow2_count,
+        }),
     }
 }
 
@@ -275,6 +318,13 @@ fn options_from_record(record: TableOptionsRecord, place: &str) -> Result<TableO
     let gc = gc.map(|gc| gc_from_record(gc, &format!("{place}, tombstone_gc")));
     Ok(TableOptions {
         tombstone_gc: gc.transpose()?,
+        tablets: record.tablets.map(|tablets| TabletOptions {
+            min_tablet_count: tablets.min_tablet_count,
+            max_tablet_count: tablets.max_tablet_count,
+            min_per_shard_tablet_count: tablets.min_per_shard_tablet_count,
+            expected_data_size_in_gb: tablets.expected_data_size_in_gb,
+            pow2_count: tablets.pow2_count,
+        }),
         comment: record.comment,
         bloom_filter_fp_chance: record.bloom_filter_fp_chance,
         caching: record.caching,

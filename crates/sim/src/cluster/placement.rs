@@ -392,6 +392,8 @@ fn check_balance(seen: &Seen, all: &BTreeMap<Place, Seen>) -> Result<(), String>
             may_resize: false,
             conversion: None,
             tablet_count_min: table.map.tablet_count(),
+            tablet_count_wanted: 0,
+            tablet_count_max: u32::MAX,
         })
         .collect();
     let planned = plan(&seen.topology, &nodes, &inputs, &Limits::default(), &Options::default());

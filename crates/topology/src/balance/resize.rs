@@ -1,4 +1,4 @@
-//! Splits tables whose tablets are large or hot, and merges those whose tablets are small.
+//! Splits tables whose tablets are large or hot, or fewer than the table's options ask for, and merges those whose tablets are small, or more.
 //!
 //! A table that is to be split or merged takes part in no levelling, so that its transitions end. A merge needs each pair of tablets on the same
 //! nodes and shards: the second tablet of a pair follows the first, one copy per plan, and when all pairs are together the tables is merged.
@@ -42,6 +42,14 @@ impl Planner<'_> {
         if !input.may_resize || !self.tablets.is_resizable(table) || tablets.is_empty() || shards == 0.0 {
             return None;
         }
+        // What the table's options ask for comes before what its tablets are like.
+        if count > input.tablet_count_max {
+            return (count > 1).then_some(Resize::Merge(table));
+        }
+        let may_split = count <= TABLETS_MAX / 2 && count.saturating_mul(2) <= input.tablet_count_max;
+        if count < input.tablet_count_wanted && may_split {
+            return Some(Resize::Split(table));
+        }
         let copies: usize = tablets.clone().map(|t| self.tablets.replicas(t).len()).sum();
         let per_shard = copies as f64 / shards;
         // A tablet hotter than the fair load of a shard makes that shard hot wherever it is. Where each shard has one tablet, none is hot.
@@ -53,7 +61,7 @@ impl Planner<'_> {
         let is_large = knows_bytes && average > 2.0 * goal;
         let is_hot = hottest > hot && per_shard * 2.0 <= f64::from(self.options.split_per_shard_max);
         if is_large || is_hot {
-            return (count <= TABLETS_MAX / 2).then_some(Resize::Split(table));
+            return may_split.then_some(Resize::Split(table));
         }
         let is_small = knows_bytes && average < goal / 2.0;
         let may_merge = count > 1 && count / 2 >= input.tablet_count_min && per_shard / 2.0 >= MERGED_PER_SHARD_MIN;

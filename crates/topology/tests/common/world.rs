@@ -16,6 +16,8 @@ pub struct Table {
     pub sizes: Vec<u64>,
     pub load: Vec<f32>,
     pub tablet_count_min: u32,
+    pub tablet_count_wanted: u32,
+    pub tablet_count_max: u32,
     pub may_resize: bool,
 }
 
@@ -57,6 +59,8 @@ impl World {
                 sizes: &table.sizes,
                 load: &table.load,
                 tablet_count_min: table.tablet_count_min,
+                tablet_count_wanted: table.tablet_count_wanted,
+                tablet_count_max: table.tablet_count_max,
                 may_resize: table.may_resize,
                 conversion: None,
             })
