@@ -67,6 +67,9 @@ fn count_error(code: ErrorCode) {
 /// What a frame of rows has besides cells and metadata, mostly.
 const ROWS_FRAME_BYTES: usize = 64;
 
+/// The protocol's reason of a failed read that met too many tombstones.
+const READ_TOO_MANY_TOMBSTONES: u16 = 1;
+
 /// What clients that write are warned of while the disks of some node are nearly full.
 const NEARLY_FULL: &str = "Replica disk usage exceeds warn threshold: disks of at least one node are nearly full (nodetool status). When they are full, \
                            writes that add data fail";
@@ -135,6 +138,16 @@ impl Reply {
                 block_for: 1,
                 failures: &[(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0)],
                 write_type: self.write_type,
+            },
+            QueryError::TooManyTombstones(_) => ErrorBody::ReadFailure {
+                consistency,
+                received: 0,
+                block_for: 1,
+                failures: &[(
+                    std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
+                    READ_TOO_MANY_TOMBSTONES,
+                )],
+                data_present: false,
             },
             QueryError::ReadFailure(_) => ErrorBody::ReadFailure {
                 consistency,
@@ -295,12 +308,17 @@ impl Reply {
     ) {
         let payload = route.map(|route| (TABLETS_ROUTING_PAYLOAD, route));
         let own = self.extras();
+        let of_page = match outcome {
+            Outcome::Rows(page) => page.warning.as_ref(),
+            _ => None,
+        };
         let warnings: Vec<&str> = match outcome {
             Outcome::Schema(_, warnings) => warnings,
             _ => &prepared.warnings,
         }
         .iter()
         .map(String::as_str)
+        .chain(of_page.map(String::as_str))
         .chain(own.warnings.iter().copied())
         .collect();
         let extras = Extras {
@@ -336,5 +354,6 @@ fn whole((rows, cells): (u32, Vec<u8>)) -> Page<Cells> {
         rows,
         sink: Cells(cells),
         paging_state: None,
+        warning: None,
     }
 }

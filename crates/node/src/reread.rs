@@ -51,9 +51,11 @@ async fn take_over(shared: &Shared, config: &Config) {
     shared.node.slow_request.set(config.slow_request);
     let timeouts = config.timeouts;
     let batch_bytes_max = config.batch_size_fail_threshold;
+    let tombstone_limits = config.tombstone_limits;
     on_all_shards(async move |engine: Rc<Engine>| {
         engine.coordinator.set_timeouts(timeouts);
         engine.set_batch_bytes_max(batch_bytes_max);
+        engine.set_tombstone_limits(tombstone_limits);
     })
     .await;
     reread_certificates(shared, config).await;

@@ -110,6 +110,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         shared.schema.clone(),
     );
     engine.set_batch_bytes_max(config.batch_size_fail_threshold);
+    engine.set_tombstone_limits(config.tombstone_limits);
     runtime::set_local(engine.clone());
     crate::compaction_history::keep(&engine);
     crate::repair_history::keep(&engine);

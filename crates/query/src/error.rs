@@ -42,6 +42,8 @@ pub enum QueryError {
     WriteFailure(String),
     /// The read failed on the replica.
     ReadFailure(String),
+    /// The read met more tombstones than it may.
+    TooManyTombstones(String),
     /// A function raised.
     Function(String),
     /// A bug or a broken part of this node.
@@ -66,6 +68,7 @@ impl QueryError {
             | Self::Truncate(m)
             | Self::WriteFailure(m)
             | Self::ReadFailure(m)
+            | Self::TooManyTombstones(m)
             | Self::Function(m)
             | Self::Server(m) => m.clone(),
             Self::Replicas(CoordinatorError::Unavailable(unavailable)) => {

@@ -35,6 +35,7 @@ use std::time::Duration;
 
 use coordinator::Timeouts;
 use log::LevelFilter;
+use query::engine::TombstoneLimits;
 use rpc::Compression;
 use runtime::{Backend, fs};
 use topology::{ClockLimits, DiskLimits, Location, Replaced, Utilization};
@@ -175,6 +176,8 @@ pub struct Config {
     pub stream_throughput: Option<u64>,
     /// The most bytes of a batch over several partitions.
     pub batch_size_fail_threshold: usize,
+    /// How many tombstones a page of a read may meet.
+    pub tombstone_limits: TombstoneLimits,
     /// What is kept of tables that are dropped or truncated.
     pub auto_snapshot: AutoSnapshot,
     /// Whether new sstables are named by UUIDs.
@@ -392,6 +395,7 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
         disk_limits: disk_limits(options),
         balancing: cluster.balancing,
         task_ttl: seconds(options, "task_ttl_in_seconds", tasks::TTL_DEFAULT),
+        tombstone_limits: tombstone_limits(options),
         user_task_ttl: seconds(options, "user_task_ttl_in_seconds", tasks::USER_TTL_DEFAULT),
         backend: backend(options),
         log_level: log_level(options),
@@ -527,6 +531,25 @@ fn backend(options: &mut Options<'_>) -> Backend {
         ("io_uring", Backend::IoUring),
         ("epoll", Backend::Epoll),
     ];
+fn tombstone_limits(options: &mut Options<'_>) -> TombstoneLimits {
+    let usual = TombstoneLimits::default();
+    let mut limit = |option: &'static str, usual: u64| {
+        let count = |text: &str| match text {
+            "-1" | "0" => Some(u64::MAX),
+            text => text.parse().ok(),
+        };
+        let limit = options.get(option, "a number of tombstones; 0 for no limit", count);
+        let limit = limit.unwrap_or(usual);
+        options.note(option, if limit == u64::MAX { 0 } else { limit });
+        limit
+    };
+    TombstoneLimits {
+        warn: limit("tombstone_warn_threshold", usual.warn),
+        failure: limit("tombstone_failure_threshold", usual.failure),
+        page: limit("query_tombstone_page_limit", usual.page),
+    }
+}
+
     let named = |text: &str| BACKENDS.into_iter().find(|(name, _)| *name == text);
     let (name, backend) = options
         .get("backend", "auto, io_uring or epoll", named)

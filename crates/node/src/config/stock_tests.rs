@@ -15,7 +15,7 @@ fn warnings(yaml: &str) -> Vec<String> {
 
 #[test]
 fn a_node_starts_with_the_file_of_each_release_and_names_what_it_does_not_do() {
-    let cassandra = ["tombstone_failure_threshold", "commit_failure_policy"];
+    let cassandra = ["commit_failure_policy"];
     let scylla = [
         "large_partition_fail_threshold_mb",
         "large_row_fail_threshold_mb",

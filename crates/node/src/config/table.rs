@@ -328,6 +328,12 @@ pub(super) const TABLE: &[Row] = &[
         "Whether new sstables are named by UUIDs, which no file copied into the table's directory has; Cassandra before 4.1 reads numbers only", &[]),
     row("batch_size_fail_threshold", Storage, Size, Is("1MiB"), Hangup,
         "Size of a batch over several partitions above which it is refused, at least 1KiB", &[("batch_size_fail_threshold_in_kb", Kibibytes)]),
+    row("tombstone_warn_threshold", Storage, Number, Is("1000"), Hangup,
+        "Tombstones that one page of a read may meet before its client is warned; 0: any number", &[]),
+    row("tombstone_failure_threshold", Storage, Number, Is("100000"), Hangup,
+        "Tombstones that one page of a read may meet before the read fails; 0: any number", &[]),
+    row("query_tombstone_page_limit", Storage, Number, Is("10000"), Hangup,
+        "Tombstones behind which a page ends, even if it has no row; 0: any number", &[]),
 
     row("auto_snapshot", Storage, Switch, Is("true"), Hangup,
         "Whether a table is kept in a snapshot before it is dropped or truncated", &[]),

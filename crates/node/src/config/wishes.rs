@@ -135,7 +135,6 @@ pub(super) const NOT_DONE: &[Wish] = &[
     ("strict_allow_filtering", "false|warn", "a statement that needs ALLOW FILTERING is refused without it in any case"),
     ("table_properties_ignored", "", "no property of a table is ignored"),
     ("tablets_mode_for_new_keyspaces", "enabled|disabled", "a keyspace may still say tablets = {'enabled': false}"),
-    ("tombstone_failure_threshold", "", "reads of many tombstones are answered"),
     ("uncompressed_tables_enabled", "true", "tables without compression are taken"),
     ("use_statements_enabled", "true", "USE is taken"),
     ("user_timestamps_enabled", "true", "timestamps of clients are taken"),

@@ -414,6 +414,11 @@ fn storage(shard: &mut Shard, engine: &Engine) {
     let help = "Tombstones that SELECT statements read: range tombstones, deleted partitions, and rows without live cells; statements \
                 on one row by its full primary key are not counted.";
     shard.count("tombstones_read_total", help, engine.tombstones_read());
+    let (warned, failed) = engine.tombstone_excesses();
+    let help = "Pages of SELECT statements that met more tombstones than tombstone_warn_threshold.";
+    shard.count("tombstone_warnings_total", help, warned);
+    let help = "SELECT statements that failed because a page met more tombstones than tombstone_failure_threshold.";
+    shard.count("tombstone_failures_total", help, failed);
     shard.gauge(
         "compactions",
         "Running compactions, at most one for each tablet.",

@@ -181,6 +181,7 @@ impl Engine {
             rows: consumer.rows,
             sink: consumer.out,
             paging_state: None,
+            warning: None,
         })
     }
 

@@ -22,6 +22,7 @@ mod read;
 mod replicated;
 mod schema_change;
 mod tablets;
+mod tombstones;
 pub mod traces;
 mod truncate;
 mod virtual_tables;
@@ -51,6 +52,7 @@ pub use point::PointOutcome;
 pub use prepared::{Prepared, PreparedId, SharedStatements, UNPREPARED};
 pub use read::Page;
 pub use schema_change::{KeepError, SchemaKeeper};
+pub use tombstones::{TombstoneLimits, TombstoneWarning};
 pub use write::Written;
 
 /// What the shards of a node share.
@@ -193,6 +195,10 @@ pub struct Engine {
     keeper: RefCell<Option<Rc<dyn SchemaKeeper>>>,
     /// The most bytes of a batch over several partitions.
     batch_bytes_max: Cell<usize>,
+    tombstone_limits: Cell<TombstoneLimits>,
+    /// Pages whose clients were warned, and reads that failed, for their tombstones.
+    tombstone_excesses: Cell<(u64, u64)>,
+    tombstone_log: tombstones::WarningLog,
 }
 
 impl Engine {
@@ -221,6 +227,9 @@ impl Engine {
             schema_lock: runtime::Semaphore::new(1),
             keeper: RefCell::default(),
             batch_bytes_max: Cell::new(BATCH_BYTES_MAX),
+            tombstone_limits: Cell::default(),
+            tombstone_excesses: Cell::default(),
+            tombstone_log: tombstones::WarningLog::default(),
         });
         engine.coordinator.begin_alone();
         engine.coordinator.on_aggregate(Box::new(|body| {
@@ -273,6 +282,16 @@ impl Engine {
     /// Sets the most bytes that a batch over several partitions may have, [`BATCH_BYTES_MAX`] at first.
     pub fn set_batch_bytes_max(&self, bytes: usize) {
         self.batch_bytes_max.set(bytes);
+    }
+
+    /// Sets how many tombstones a page may meet, those of [`TombstoneLimits::default`] at first.
+    pub fn set_tombstone_limits(&self, limits: TombstoneLimits) {
+        self.tombstone_limits.set(limits);
+    }
+
+    /// How many pages of this shard's clients met more tombstones than `tombstone_warn_threshold`, and how many reads failed at `tombstone_failure_threshold`.
+    pub fn tombstone_excesses(&self) -> (u64, u64) {
+        self.tombstone_excesses.get()
     }
 
     /// Who is told of schema changes on this shard.

@@ -23,6 +23,7 @@ use types::Comparator;
 
 use super::Engine;
 use super::patience::Patience;
+use super::tombstones::{TombstoneCount, TombstoneLimits, TombstoneWarning};
 use crate::QueryError;
 
 /// A page ends when its sink holds this much, whatever its number of rows.
@@ -188,6 +189,8 @@ pub struct Consumer<S> {
     blocks: u8,
     /// Living rows that it was given, and tombstones: dead rows and range tombstones.
     met: (u64, u64),
+    /// The tombstones of the whole page.
+    tombstones: TombstoneCount,
 }
 
 /// Result rows that are kept until their order is known.
@@ -275,6 +278,7 @@ impl<S: RowSink> Consumer<S> {
             patience: None,
             blocks: 0,
             met: (0, 0),
+            tombstones: TombstoneCount::UNLIMITED,
         };
         let would_page = page.rows.is_some() && u64::from(consumer.rows_max) < consumer.limit_left;
         if plan.sorted.is_some() && would_page && names_any(plan, ctx)? {
@@ -301,6 +305,16 @@ impl<S: RowSink> Consumer<S> {
         let slices = || clustering.slices(&plan.table, ctx);
         self.row_slices = (!clustering.is_empty()).then(slices).transpose()?;
         Ok(())
+    }
+
+    /// Has tombstones limited.
+    pub(super) fn limit_tombstones(&mut self, plan: &SelectPlan, limits: TombstoneLimits) {
+        self.tombstones = TombstoneCount::new(limits.for_select(plan, self.paged));
+    }
+
+    /// What the client should know of the tombstones of the page, at its end.
+    pub(super) fn take_tombstone_warning(&mut self) -> Option<TombstoneWarning> {
+        std::mem::replace(&mut self.tombstones, TombstoneCount::UNLIMITED).warning(self.rows)
     }
 
     /// Has the read end when this says so.
@@ -394,7 +408,11 @@ impl<S: RowSink> Consumer<S> {
     ) -> Result<Flow, QueryError> {
         let is_deleted = self.begin_partition() && !block.tombstone.is_none();
         let before = self.met.1;
-        self.met.1 += block.range_tombstones.len() as u64 + u64::from(is_deleted);
+        let of_block = block.range_tombstones.len() as u64 + u64::from(is_deleted);
+        if of_block > 0 {
+            self.met.1 += of_block;
+            self.tombstones.add(of_block, &plan.table, block.key())?;
+        }
         let flow = self.live_rows(plan, ctx, block);
         let tombstones = self.met.1 - before;
         if tombstones > 0 {
@@ -431,6 +449,14 @@ impl<S: RowSink> Consumer<S> {
             let live = LiveRow::new(view, &plan.table.layout, deletion, now(ctx));
             if !live.is_live() {
                 self.met.1 += 1;
+                self.tombstones.add(1, &plan.table, block.key())?;
+                if self.tombstones.is_page_full() && !self.owes_static_row(plan, ctx, block) {
+                    self.position = Position::BehindRow {
+                        key: block.key().to_vec(),
+                        clustering: clustering.to_vec(),
+                    };
+                    return Ok(Flow::PageFull);
+                }
                 continue;
             }
             self.met.0 += 1;
@@ -472,14 +498,13 @@ impl<S: RowSink> Consumer<S> {
     ) -> Result<Flow, QueryError> {
         self.begin_partition();
         self.in_partition = false;
-        if self.partition_has_rows || !plan.restrictions.clustering.is_empty() || plan.table.clustering_order.is_empty()
-        {
-            return Ok(Flow::Continue);
-        }
-        let live = block
-            .static_row()
-            .is_some_and(|v| LiveRow::new(v, &plan.table.layout, block.tombstone, now(ctx)).is_live());
-        if !live {
+        if !self.owes_static_row(plan, ctx, block) {
+            if self.tombstones.is_page_full() {
+                self.position = Position::BehindPartition {
+                    key: block.key().to_vec(),
+                };
+                return Ok(Flow::PageFull);
+            }
             return Ok(Flow::Continue);
         }
         self.set_partition_columns(plan, ctx, block);
@@ -494,6 +519,16 @@ impl<S: RowSink> Consumer<S> {
         } else {
             flow
         })
+    }
+
+    /// Whether the static row of the partition is a row of the result unless another row comes. A page that ends inside the partition would forget that.
+    fn owes_static_row(&self, plan: &SelectPlan, ctx: &BindContext<'_>, block: &PartitionBlock) -> bool {
+        if self.partition_has_rows || !plan.restrictions.clustering.is_empty() || plan.table.clustering_order.is_empty()
+        {
+            return false;
+        }
+        let row = block.static_row();
+        row.is_some_and(|v| LiveRow::new(v, &plan.table.layout, block.tombstone, now(ctx)).is_live())
     }
 
     /// Takes the row that stands in `self.row`, of that partition key and clustering key.

@@ -36,6 +36,8 @@ pub struct Page<S> {
     pub sink: S,
     /// Present when there may be more: how to ask for it.
     pub paging_state: Option<Vec<u8>>,
+    /// What the client should know.
+    pub warning: Option<String>,
 }
 
 /// The part of a read that one shard does.
@@ -195,6 +197,10 @@ impl Engine {
             Err(QueryError::ReadFailure(_)) if !params.serial && has_replicas() => {
                 self.read_page(select, run, params, (false, false)).await
             }
+            Err(QueryError::TooManyTombstones(reason)) => {
+                self.note_too_many_tombstones(&reason);
+                Err(QueryError::TooManyTombstones(reason))
+            }
             page => page,
         }
     }
@@ -230,6 +236,9 @@ impl Engine {
             state: params.paging_state.clone(),
         };
         let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &request, S::default()))?;
+        if system_tables::kind(&select.table.keyspace).is_none() {
+            consumer.limit_tombstones(select, self.tombstone_limits.get());
+        }
         let partitions = run.with(|ctx| select.restrictions.partition.partitions(&select.table, ctx))?;
         let waiting = self.patience(select, run, level)?;
         let _waiting = waiting.map(|(patience, waiting)| {
@@ -289,7 +298,10 @@ impl Engine {
             }
         }
         drop(view);
-        end_page(select, run, consumer, flow)
+        let warning = consumer.take_tombstone_warning();
+        let mut page = end_page(select, run, consumer, flow)?;
+        page.warning = warning.map(|warning| self.warn_of_tombstones(&select.table, &warning));
+        Ok(page)
     }
 
     /// How long a statement goes on that reads many partitions, or all of one; None when its page ends it soon.
@@ -682,6 +694,7 @@ pub(super) fn end_page<S: PageSink>(
         rows: consumer.rows,
         sink: consumer.out,
         paging_state,
+        warning: None,
     })
 }
 
@@ -700,6 +713,7 @@ const fn page_of<S>(rows: u32, sink: S) -> Page<S> {
         rows,
         sink,
         paging_state: None,
+        warning: None,
     }
 }
 

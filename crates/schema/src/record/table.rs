@@ -175,7 +175,7 @@ static OPTIONS: Message = Message::new(
 );
 
 static TABLETS: Message = Message::new(
-    "tablets",
+    "tablet_options",
     &[
         Field::new(1, "min_tablet_count", Of::U32),
         Field::new(2, "max_tablet_count", Of::U32),

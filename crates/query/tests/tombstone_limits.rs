@@ -1,0 +1,244 @@
+//! Limits of the tombstones that a page of a read may meet: where pages are cut, nothing is lost and nothing comes twice, and reads of too many fail.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use plan::ValueRows;
+use query::ddl::{self, DdlContext};
+use query::engine::TombstoneLimits;
+use query::{Engine, Execution, Outcome, Params, QueryError};
+use runtime::sim::Simulation;
+use schema::Schema;
+use uuid::Uuid;
+
+/// More pages than any read here has.
+const PAGES_MAX: usize = 500;
+const NONE: TombstoneLimits = TombstoneLimits {
+    warn: u64::MAX,
+    failure: u64::MAX,
+    page: u64::MAX,
+};
+
+fn schema() -> Schema {
+    let mut schema = support::system_tables().build().with_system_keyspaces(&Schema {
+        version: Uuid::nil(),
+        keyspaces: BTreeMap::new(),
+    });
+    for text in [
+        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "CREATE TABLE ks.t (k int, c int, s int static, v int, PRIMARY KEY (k, c))",
+    ] {
+        let statement = cql::parse(text).expect("the test's statements are CQL").statement;
+        let ctx = DdlContext {
+            keyspace: None,
+            now_us: 1,
+            new_id: Uuid::from_u128(1),
+            nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
+            has_tombstone_gc: false,
+        };
+        let changed = ddl::apply(&schema, &statement, &ctx).expect(text);
+        schema = changed.expect("it changes something").schema;
+    }
+    schema
+}
+
+async fn ask(engine: &Rc<Engine>, text: &str, params: &Params) -> Result<Outcome<ValueRows>, QueryError> {
+    let statement = engine.compile(text, Some("ks")).expect(text).statement;
+    let run = Execution {
+        values: Vec::new(),
+        now_us: runtime::wall_clock_us(),
+        random: 0,
+    };
+    engine.execute(&statement, &run, params).await
+}
+
+async fn write(engine: &Rc<Engine>, text: &str) {
+    ask(engine, text, &Params::default()).await.expect(text);
+}
+
+/// The rows of each page, and how many warnings came.
+type Pages = (Vec<Vec<Vec<Option<Vec<u8>>>>>, usize);
+
+async fn pages(engine: &Rc<Engine>, text: &str, rows: u32) -> Result<Pages, QueryError> {
+    let (mut all, mut warnings, mut state) = (Vec::new(), 0, None);
+    for _ in 0..PAGES_MAX {
+        let params = Params {
+            page_rows: Some(rows),
+            paging_state: state,
+            ..Params::default()
+        };
+        let Outcome::Rows(page) = ask(engine, text, &params).await? else {
+            panic!("a SELECT returns rows");
+        };
+        all.push(page.sink.rows);
+        warnings += usize::from(page.warning.is_some());
+        state = page.paging_state;
+        if state.is_none() {
+            return Ok((all, warnings));
+        }
+    }
+    panic!("{text}: no end after {PAGES_MAX} pages of {rows} rows");
+}
+
+/// Partition 1: 40 dead rows before, among and behind ten living ones. Partition 2: dead rows and a static row alone. Partitions 10 to 29: deleted, but for the last. Partition
+/// 40: ranges that are deleted.
+async fn fill(engine: &Rc<Engine>) {
+    for c in 0..50 {
+        write(engine, &format!("INSERT INTO t (k, c, v) VALUES (1, {c}, {c})")).await;
+        write(engine, &format!("INSERT INTO t (k, c, v) VALUES (2, {c}, {c})")).await;
+    }
+    for c in (0..50).filter(|c| c % 5 != 3) {
+        write(engine, &format!("DELETE FROM t WHERE k = 1 AND c = {c}")).await;
+    }
+    write(engine, "UPDATE t SET s = 7 WHERE k = 1").await;
+    write(engine, "UPDATE t SET s = 8 WHERE k = 2").await;
+    for c in 0..50 {
+        write(engine, &format!("DELETE FROM t WHERE k = 2 AND c = {c}")).await;
+    }
+    for k in 10..30 {
+        write(engine, &format!("INSERT INTO t (k, c, v) VALUES ({k}, 0, 0)")).await;
+    }
+    for k in 10..29 {
+        write(engine, &format!("DELETE FROM t WHERE k = {k}")).await;
+    }
+    for c in 0..20 {
+        write(engine, &format!("INSERT INTO t (k, c, v) VALUES (40, {c}, {c})")).await;
+    }
+    for c in [2, 6, 10, 14] {
+        write(
+            engine,
+            &format!("DELETE FROM t WHERE k = 40 AND c >= {c} AND c < {}", c + 3),
+        )
+        .await;
+    }
+}
+
+const READS: [&str; 13] = [
+    "SELECT * FROM t WHERE k = 1",
+    "SELECT * FROM t WHERE k = 1 ORDER BY c DESC",
+    "SELECT * FROM t WHERE k = 1 AND c > 11 AND c < 42",
+    "SELECT * FROM t WHERE k = 1 LIMIT 7",
+    "SELECT * FROM t WHERE k = 2",
+    "SELECT * FROM t WHERE k IN (1, 2, 12, 29, 40)",
+    "SELECT * FROM t WHERE k IN (1, 2, 29, 40) PER PARTITION LIMIT 3",
+    "SELECT DISTINCT k, s FROM t",
+    "SELECT * FROM t",
+    "SELECT * FROM t LIMIT 12",
+    "SELECT * FROM t PER PARTITION LIMIT 2",
+    "SELECT * FROM t WHERE v > 10 ALLOW FILTERING",
+    "SELECT k, count(c) FROM t GROUP BY k",
+];
+
+/// Runs a test on the engine of a shard.
+fn on_shard(test: impl AsyncFn(Rc<Engine>) + Copy + 'static) {
+    let mut sim = Simulation::new(3);
+    let node = sim.add_node(1);
+    sim.start(node, move |_| {
+        Box::pin(async move {
+            let engine = support::engine(1, schema(), support::system_tables().build()).await;
+            fill(&engine).await;
+            test(engine.clone()).await;
+        })
+    });
+    assert!(sim.run_until_ended(node, Duration::from_secs(3600)), "it did not end");
+}
+
+#[test]
+fn pages_that_end_behind_tombstones_have_the_rows_of_a_read_without_limits() {
+    on_shard(async |engine: Rc<Engine>| {
+        for is_flushed in [false, true] {
+            if is_flushed {
+                engine.shard.flush_all().await.expect("it flushes");
+            }
+            for text in READS {
+                engine.set_tombstone_limits(NONE);
+                let (whole, warnings) = pages(&engine, text, u32::MAX).await.expect(text);
+                assert_eq!((whole.len(), warnings), (1, 0), "{text}");
+                for page in [1, 2, 3, 7, 15, 39, 40, 41] {
+                    for rows in [1, 4, 5000] {
+                        engine.set_tombstone_limits(TombstoneLimits { page, ..NONE });
+                        let (cut, _) = pages(&engine, text, rows).await.expect(text);
+                        let cut: Vec<_> = cut.concat();
+                        assert_eq!(cut, whole.concat(), "{text}, behind {page} tombstones or {rows} rows");
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_page_of_tombstones_alone_is_empty_and_a_read_without_pages_is_whole() {
+    on_shard(async |engine: Rc<Engine>| {
+        engine.set_tombstone_limits(TombstoneLimits { page: 3, ..NONE });
+        let text = "SELECT c FROM t WHERE k = 1";
+        let (cut, _) = pages(&engine, text, 100).await.expect(text);
+        assert!(cut.len() >= 13, "40 tombstones in {} pages", cut.len());
+        let (cut, _) = pages(&engine, "SELECT c FROM t WHERE k = 1 AND c < 3", 100)
+            .await
+            .expect(text);
+        assert_eq!(cut.concat().len(), 0);
+        assert!(cut.len() >= 2, "{cut:?}");
+        let Outcome::Rows(page) = ask(&engine, text, &Params::default()).await.expect(text) else {
+            panic!("a SELECT returns rows");
+        };
+        assert_eq!((page.rows, page.paging_state), (10, None));
+    });
+}
+
+#[test]
+fn a_read_warns_of_more_tombstones_than_the_threshold_and_names_the_partition() {
+    on_shard(async |engine: Rc<Engine>| {
+        let text = "SELECT c FROM t WHERE k = 1";
+        for (warn, warned) in [(39, true), (40, false), (u64::MAX, false)] {
+            engine.set_tombstone_limits(TombstoneLimits { warn, ..NONE });
+            let Outcome::Rows(page) = ask(&engine, text, &Params::default()).await.expect(text) else {
+                panic!("a SELECT returns rows");
+            };
+            assert_eq!(page.warning.is_some(), warned, "{warn}: {:?}", page.warning);
+            if let Some(warning) = page.warning {
+                assert_eq!(
+                    warning,
+                    "Read 10 rows and 40 tombstones of ks.t, many of them in the partition k = 1 (see tombstone_warn_threshold)"
+                );
+            }
+        }
+        assert_eq!(engine.tombstone_excesses(), (1, 0));
+        // What each page met counts, not what came before it.
+        engine.set_tombstone_limits(TombstoneLimits {
+            warn: 10,
+            page: 10,
+            ..NONE
+        });
+        let (_, warnings) = pages(&engine, text, 100).await.expect(text);
+        assert_eq!(warnings, 0);
+    });
+}
+
+#[test]
+fn a_read_of_more_tombstones_than_the_limit_fails_unless_its_pages_end_before() {
+    on_shard(async |engine: Rc<Engine>| {
+        let text = "SELECT c FROM t WHERE k = 1";
+        engine.set_tombstone_limits(TombstoneLimits { failure: 39, ..NONE });
+        let failed = ask(&engine, text, &Params::default()).await;
+        let expected = "Scanned over 40 tombstones of ks.t, at last in the partition k = 1; the read was aborted (see tombstone_failure_threshold)";
+        assert_eq!(failed, Err(QueryError::TooManyTombstones(expected.to_owned())));
+        let failed = pages(&engine, text, 100).await;
+        assert!(matches!(failed, Err(QueryError::TooManyTombstones(_))), "{failed:?}");
+        assert_eq!(engine.tombstone_excesses(), (0, 2));
+        engine.set_tombstone_limits(TombstoneLimits {
+            failure: 39,
+            page: 39,
+            ..NONE
+        });
+        let (cut, _) = pages(&engine, text, 100).await.expect(text);
+        assert_eq!(cut.concat().len(), 10);
+        // An aggregate reads on: it has one page however much it reads.
+        ask(&engine, "SELECT count(*) FROM t WHERE k = 1", &Params::default())
+            .await
+            .expect("it counts");
+    });
+}
