@@ -40,14 +40,33 @@ impl Change {
 }
 
 /// The voters among `members`: an odd number, at most [`VOTERS_MAX`], spread over data centres first and racks second, so that
-/// the loss of one of them costs as few votes as can be. Among equals those who vote already, then those who answer, then lower ids. The order of
+/// the loss of one of them costs as few votes as can be. Where there are three data centres or more, none has most of the votes: fewer members vote rather, at least three. Among equals those who vote already, then those who answer, then lower ids. The order of
 /// `members` does not matter.
 #[must_use]
 pub fn choose_voters(members: &[Member], current: &BTreeSet<u64>) -> BTreeSet<u64> {
-    let wanted = match members.len().min(VOTERS_MAX) {
+    let mut wanted = match members.len().min(VOTERS_MAX) {
         0 => 0,
         count => count - (count + 1) % 2,
     };
+    let datacenters: BTreeSet<&str> = members.iter().map(|member| member.datacenter.as_str()).collect();
+    loop {
+        let voters = spread(members, current, wanted);
+        let votes = |datacenter: &str| {
+            let voting = members.iter().filter(|member| voters.contains(&member.id));
+            voting.filter(|member| member.datacenter == datacenter).count()
+        };
+        let is_dominated = datacenters
+            .iter()
+            .any(|datacenter| 2 * votes(datacenter) > voters.len());
+        if datacenters.len() < 3 || wanted <= 3 || !is_dominated {
+            return voters;
+        }
+        wanted -= 2;
+    }
+}
+
+/// So many voters, spread as far as can be.
+fn spread(members: &[Member], current: &BTreeSet<u64>, wanted: usize) -> BTreeSet<u64> {
     let mut in_datacenter: BTreeMap<&str, usize> = BTreeMap::new();
     let mut in_rack: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     let mut voters = BTreeSet::new();
@@ -132,9 +151,27 @@ mod tests {
             ("racks", "1:a/r 2:a/r 3:a/r 4:a/s 5:a/s 6:a/t", &[], &[1, 2, 4, 5, 6]),
             (
                 "data centres",
-                "1:a/r 2:a/s 3:a/t 4:a/u 5:a/v 6:b/r 7:c/r",
+                "1:a/r 2:a/s 3:a/t 4:b/r 5:b/s 6:b/t 7:c/r 8:c/s 9:c/t",
                 &[],
+                &[1, 2, 4, 5, 7],
+            ),
+            (
+                "two data centres and an arbiter: any of the three may go",
+                "1:a/r 2:a/s 3:a/t 4:b/r 5:b/s 6:b/t 7:c/r",
+                &[],
+                &[1, 2, 4, 5, 7],
+            ),
+            (
+                "one data centre is large: fewer vote, so that it has not most of the votes",
+                "1:a/r 2:a/s 3:a/t 4:a/u 5:a/v 6:b/r 7:c/r",
                 &[1, 2, 3, 6, 7],
+                &[1, 6, 7],
+            ),
+            (
+                "of two data centres one has most of the votes in any case",
+                "1:a/r 2:a/s 3:a/t 4:a/u 5:b/r",
+                &[],
+                &[1, 2, 3, 4, 5],
             ),
             (
                 "spread is worth a move",
@@ -168,6 +205,26 @@ mod tests {
             assert_eq!(choose_voters(&nodes, &current), expected, "{story}");
             nodes.reverse();
             assert_eq!(choose_voters(&nodes, &current), expected, "{story}, in another order");
+        }
+    }
+
+    /// With three data centres or more, a majority of the voters is left when any one of them is lost, however many nodes each has.
+    #[test]
+    fn any_data_centre_may_go_where_there_are_three() {
+        for sizes in (1..=6).flat_map(|a| (1..=6).flat_map(move |b| (1..=6).map(move |c| [a, b, c]))) {
+            let places = ["a", "b", "c"].into_iter().zip(sizes);
+            let places = places.flat_map(|(datacenter, size)| (0..size).map(move |rack| (datacenter, rack)));
+            let words = (1..)
+                .zip(places)
+                .map(|(id, (datacenter, rack))| format!("{id}:{datacenter}/{rack}"));
+            let nodes = members(&words.collect::<Vec<_>>().join(" "));
+            let voters = choose_voters(&nodes, &BTreeSet::new());
+            for lost in ["a", "b", "c"] {
+                let left = nodes
+                    .iter()
+                    .filter(|node| node.datacenter != lost && voters.contains(&node.id));
+                assert!(2 * left.count() > voters.len(), "{sizes:?} without {lost}: {voters:?}");
+            }
         }
     }
 
