@@ -108,6 +108,8 @@ pub enum Command {
         /// The index of the command that altered it last.
         version: u64,
     },
+    /// The command, unless it makes a keyspace unfit for the racks; see `rack_rules.rs`. It is none of this kind itself.
+    RackValid(Box<Command>),
     /// A table has no tablets any more. Those of a table that is dropped vanish with it.
     RemoveTablets {
         /// The table.

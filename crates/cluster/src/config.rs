@@ -128,6 +128,8 @@ pub struct Config {
     pub auto_bootstrap: bool,
     /// Whether it may own anything: tokens, tablets, copies. A zero-token node does not.
     pub joins_ring: bool,
+    /// Whether what it proposes must leave keyspaces that fit the racks.
+    pub rack_rules: bool,
     /// The member whose place this node takes when it joins.
     pub replaces: Option<Replaced>,
     /// Other dead members, which are excluded when this node joins.
@@ -194,6 +196,7 @@ impl Config {
             },
             auto_bootstrap: true,
             joins_ring: true,
+            rack_rules: false,
             replaces: None,
             ignores: Vec::new(),
             features: BTreeSet::new(),

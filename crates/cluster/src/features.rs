@@ -5,6 +5,7 @@
 
 use crate::command::Command;
 use crate::error::ChangeError;
+pub use crate::rack_rules::RACK_RULES;
 use crate::ring::RING_MOVES;
 use crate::service::Cluster;
 use runtime::Instant;
@@ -76,14 +77,15 @@ pub const FEATURES: &[&str] = &[
     ORDERLY_STOP,
     PARALLEL_COPIES,
     PER_PARTITION_RATE_LIMIT,
+    RACK_RULES,
     REPLICATION_GOALS,
     REPLICATION_KINDS,
     RING_MOVES,
     SHARD_MOVES,
     TABLET_MOVES,
+    TABLET_OPTIONS,
     TABLET_RESIZES,
     TOMBSTONE_GC,
-    TABLET_OPTIONS,
     TOPOLOGY_OPERATIONS,
     TRACED_REQUESTS,
     UNWRITTEN_PROMISES,

@@ -158,6 +158,10 @@ impl Metadata {
         }
         let mut next = self.clone();
         match command {
+            Command::RackValid(command) => {
+                next = self.apply(index, command)?;
+                next.check_racks(self).map_err(invalid)?;
+            }
             Command::Schema(change) => {
                 next.change_schema(change)?;
                 next.take_replications(index, &self.schema)?;

@@ -8,6 +8,7 @@ use crate::convert::Conversion;
 use crate::features::{EXCLUDE_TOGETHER, METADATA_HISTORY, REPLICATION_GOALS};
 use crate::history::History;
 use crate::metadata::{Metadata, Rejected, Run};
+use crate::rack_rules::RACK_RULES;
 use crate::ring::RING_MOVES;
 use record::{Field, Message, Of, Record, RecordError};
 use schema::TableId;
@@ -163,6 +164,9 @@ pub(crate) struct CommandRecord {
     convert: Option<ConvertRecord>,
     #[prost(message, optional, tag = "17")]
     reached: Option<ReachedRecord>,
+    /// Whether keyspaces must fit the racks afterwards.
+    #[prost(bool, optional, tag = "18")]
+    is_rack_valid: Option<bool>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -306,6 +310,7 @@ static COMMAND: Message = Message::new(
         Field::new(15, "exclude", Of::Record(&NODES)).since(EXCLUDE_TOGETHER),
         Field::new(16, "convert", Of::Record(&CONVERT)).since(REPLICATION_KINDS),
         Field::new(17, "reached", Of::Record(&REACHED)).since(REPLICATION_GOALS),
+        Field::new(18, "is_rack_valid", Of::Bool).since(RACK_RULES),
     ],
 );
 static REJECTED: Message = Message::new(
@@ -364,6 +369,10 @@ impl CommandRecord {
     pub(crate) fn of(command: &Command) -> Self {
         let mut record = Self::default();
         match command {
+            Command::RackValid(command) => {
+                record = Self::of(command);
+                record.is_rack_valid = Some(true);
+            }
             Command::Schema(change) => {
                 record.schema = Some(SchemaChangeRecord {
                     change: Some(ChangeRecord::of(&change.change)),
@@ -449,8 +458,10 @@ impl CommandRecord {
     }
 
     pub(crate) fn command(self) -> Result<Command, RecordError> {
+        let is_rack_valid = self.is_rack_valid == Some(true);
         let mut kinds = self.kinds()?;
         match (kinds.pop(), kinds.is_empty()) {
+            (Some(command), true) if is_rack_valid => Ok(Command::RackValid(Box::new(command))),
             (Some(command), true) => Ok(command),
             (None, _) => Err(RecordError::damaged("command", "it has no kind")),
             (Some(_), false) => Err(RecordError::damaged("command", "it has two kinds")),

@@ -169,6 +169,11 @@ impl Cluster {
 
     async fn propose_within(&self, command: Command, timeout: Duration) -> Result<Arc<Metadata>, ChangeError> {
         let until = runtime::now() + timeout;
+        let command = if command.concerns_racks() {
+            self.rack_valid(command)
+        } else {
+            command
+        };
         self.wait_for_features(&command, until).await?;
         let left = until.saturating_duration_since(runtime::now());
         let index = self.consensus.propose(command.encode(), left).await?;

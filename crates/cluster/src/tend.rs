@@ -9,6 +9,7 @@ use crate::config::NEWCOMERS_MAX;
 use crate::error::ChangeError;
 use crate::features::ORDERLY_STOP;
 use crate::peers::{node_number, raft_id};
+use crate::rack_rules::RACK_OPTION;
 use crate::ring::RING_MOVES;
 use crate::service::{Cluster, HAND_OVER_WAIT};
 use crate::start::{facts, has_identity_elsewhere, restart_commands, wanted_tokens};
@@ -148,8 +149,14 @@ impl Cluster {
                 }
                 other => other,
             };
-            if let Err(error) = self.propose(Command::Topology(command)).await {
-                return JoinAnswer::Later(error.to_string());
+            let command = Command::Topology(command);
+            // One that never holds anything adds no rack.
+            let adds_rack = request.joins_ring && matches!(command, Command::Topology(TopologyCommand::AddNode(_)));
+            let command = if adds_rack { self.rack_valid(command) } else { command };
+            match self.propose(command).await {
+                Ok(_) => {}
+                Err(ChangeError::Rejected(why)) if why.contains(RACK_OPTION) => return JoinAnswer::Refused(why),
+                Err(error) => return JoinAnswer::Later(error.to_string()),
             }
         }
         JoinAnswer::Welcome(self.metadata().encode())

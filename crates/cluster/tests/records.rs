@@ -137,6 +137,7 @@ fn commands() -> Vec<Command> {
         },
         Command::RemoveNode { host_id: HOST },
         Command::Exclude { hosts: vec![HOST] },
+        Command::RackValid(Box::new(Command::RemoveNode { host_id: HOST })),
         moves(),
         Command::Balance { is_balanced: false },
         Command::Balance { is_balanced: true },

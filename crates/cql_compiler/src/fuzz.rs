@@ -104,6 +104,7 @@ fn changed(schema: &Schema, text: &str, number: u128) -> Option<Schema> {
         new_id: Uuid::from_u128(number),
         nodes: &node_counts(),
         has_tombstone_gc: true,
+        racks: None,
     };
     Some(ddl::apply(schema, &statement, &ctx).ok()??.schema)
 }

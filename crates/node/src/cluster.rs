@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use ::cluster::{ChangeError, Cluster, Drain, Listener, Local, Metadata, Reach};
+use ::cluster::{ChangeError, Cluster, Drain, Listener, Local, Metadata, RACK_OPTION, Reach};
 use coordinator::{ClusterView, Coordinator, ReplicaHandler};
 use cql_server::{Server, TopologyChange};
 use query::Engine;
@@ -224,6 +224,7 @@ fn cluster_config(shared: &Shared) -> ::cluster::Config {
         seeds: config.seeds.clone(),
         auto_bootstrap: config.auto_bootstrap,
         joins_ring: config.joins_ring,
+        rack_rules: config.checks_racks(),
         replaces: config.replaces,
         ignores: config.ignores.clone(),
         reach: reach(config),
@@ -247,6 +248,15 @@ pub(crate) async fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>, rpc: &Rc<Rp
     });
     shared.forget_first_view();
     let initial = shared.metadata.clone();
+    if shared.config.checks_racks()
+        && let Some(why) = initial
+            .as_ref()
+            .and_then(|metadata| metadata.rack_violations().into_iter().next())
+    {
+        return Err(format!(
+            "{why}. With {RACK_OPTION} a node does not start while a keyspace does not fit the racks: start it without the option, and alter the keyspace or the racks"
+        ));
+    }
     let cluster = Cluster::start(cluster_config(shared), rpc.clone(), listener, initial)
         .await
         .map_err(|e| e.to_string())?;
@@ -295,6 +305,7 @@ impl SchemaKeeper for Keeper {
                     Err(KeepError::Conflict)
                 }
                 Err(ChangeError::NeedsFeature(why)) => Err(KeepError::Refused(why)),
+                Err(ChangeError::Rejected(why)) if why.contains(RACK_OPTION) => Err(KeepError::Refused(why)),
                 Err(e) => Err(KeepError::Failed(format!("The schema change failed: {e}"))),
             }
         })

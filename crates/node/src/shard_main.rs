@@ -109,8 +109,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         config.smp,
         shared.schema.clone(),
     );
-    engine.set_batch_bytes_max(config.batch_size_fail_threshold);
-    engine.set_tombstone_limits(config.tombstone_limits);
+    set_limits(&engine, config);
     runtime::set_local(engine.clone());
     crate::compaction_history::keep(&engine);
     crate::repair_history::keep(&engine);
@@ -174,6 +173,13 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         log::info!("drained; the node ends");
     }
     drained
+}
+
+/// What the options say of statements.
+fn set_limits(engine: &Engine, config: &Config) {
+    engine.set_batch_bytes_max(config.batch_size_fail_threshold);
+    engine.set_tombstone_limits(config.tombstone_limits);
+    engine.set_lists_racks(config.enforce_rack_list);
 }
 
 /// Begins what a shard does beside requests until the node ends.

@@ -34,6 +34,7 @@ fn schema() -> Schema {
             new_id: Uuid::from_u128(1),
             nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
             has_tombstone_gc: false,
+            racks: None,
         };
         let changed = ddl::apply(&schema, &statement, &ctx).expect(text);
         schema = changed.expect("it changes something").schema;

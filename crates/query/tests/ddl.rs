@@ -118,6 +118,7 @@ impl Session {
                     new_id: Uuid::from_u128(u128::from(self.statements)),
                     nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
                     has_tombstone_gc: false,
+                    racks: None,
                 };
                 let Some(outcome) = ddl::apply(&self.schema, other, &ctx)? else {
                     return Ok("ok\n".to_owned());

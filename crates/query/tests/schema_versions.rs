@@ -24,6 +24,7 @@ fn run(schema: &Schema, text: &str) -> DdlOutcome {
         new_id: Uuid::from_u128(1),
         nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
         has_tombstone_gc: false,
+        racks: None,
     };
     ddl::apply(schema, &statement, &ctx)
         .expect(text)
@@ -139,6 +140,7 @@ fn refused(schema: &Schema, text: &str) -> String {
         new_id: Uuid::from_u128(2),
         nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
         has_tombstone_gc: false,
+        racks: None,
     };
     ddl::apply(schema, &statement, &ctx).expect_err(text).message()
 }

@@ -7,7 +7,7 @@ use schema::{Keyspace, Schema};
 use topology::Copies;
 
 use super::properties::Properties;
-use super::{ChangeKind, DdlContext, DdlOutcome, SchemaChange, check_modifiable, outcome, unbuilt};
+use super::{ChangeKind, DdlContext, DdlOutcome, SchemaChange, check_modifiable, outcome, rack_lists, unbuilt};
 use crate::error::CompileError;
 use system_tables::KeyspaceKind;
 
@@ -54,13 +54,14 @@ pub(super) fn create(
     }
     let (replication, mut warnings) = prepare_replication(name, replication, &BTreeMap::new(), ctx.nodes)?;
     warn_of_durability(&properties, durable_writes, &mut warnings);
-    let keyspace = Keyspace {
+    let mut keyspace = Keyspace {
         name: name.clone(),
         replication,
         durable_writes,
         tablets,
         tables: BTreeMap::new(),
     };
+    list_racks(&mut keyspace, &BTreeMap::new(), ctx)?;
     let change = SchemaChange::Keyspace {
         change: ChangeKind::Created,
         keyspace: name.clone(),
@@ -69,6 +70,18 @@ pub(super) fn create(
         warnings,
         ..outcome(schema, name, Some(keyspace), change)
     }))
+}
+
+fn list_racks(
+    keyspace: &mut Keyspace,
+    before: &BTreeMap<String, String>,
+    ctx: &DdlContext<'_>,
+) -> Result<(), CompileError> {
+    let is_of_users = system_tables::kind(&keyspace.name).is_none();
+    match ctx.racks.filter(|_| is_of_users && keyspace.has_tablets()) {
+        Some(racks) => rack_lists::expand(&keyspace.name, &mut keyspace.replication, before, racks),
+        None => Ok(()),
+    }
 }
 
 fn warn_of_durability(properties: &Properties<'_>, durable_writes: bool, warnings: &mut Vec<String>) {
@@ -109,6 +122,7 @@ pub(super) fn alter(
     };
     let (replication, mut warnings) = prepare_replication(name, replication, &old.replication, ctx.nodes)?;
     keyspace.replication = replication;
+    list_racks(&mut keyspace, &old.replication, ctx)?;
     warn_of_durability(&properties, keyspace.durable_writes, &mut warnings);
     if keyspace == **old {
         return Ok(None);

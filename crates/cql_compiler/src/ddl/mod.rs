@@ -11,13 +11,14 @@ mod difference;
 mod keyspace;
 mod options;
 mod properties;
+mod rack_lists;
 mod retry;
 mod table;
 mod types;
 mod unbuilt;
 mod version;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cql::ast::{QualifiedName, Statement};
@@ -45,6 +46,8 @@ pub struct DdlContext<'a> {
     pub nodes: &'a BTreeMap<String, u32>,
     /// Whether all nodes know `tombstone_gc`.
     pub has_tombstone_gc: bool,
+    /// The racks of each datacenter that have nodes which hold data, where keyspaces with tablets list the racks of their copies (`enforce_rack_list`).
+    pub racks: Option<&'a BTreeMap<String, BTreeSet<String>>>,
 }
 
 /// What happened to a part of the schema.

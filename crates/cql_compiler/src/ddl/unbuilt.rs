@@ -115,7 +115,7 @@ mod tests {
     const TIERED: &str = "'class': 'SizeTieredCompactionStrategy', ";
 
     /// Every option of a table and an unusual value for it.
-    const TABLE: [(&str, &str, Fate); 20] = [
+    const TABLE: [(&str, &str, Fate); 21] = [
         ("additional_write_policy", "'50p'", Warned),
         ("bloom_filter_fp_chance", "0.2", Done),
         ("caching", "{'keys': 'NONE', 'rows_per_partition': 'ALL'}", Warned),
@@ -186,6 +186,7 @@ mod tests {
             new_id: Uuid::from_u128(7),
             nodes: &nodes,
             has_tombstone_gc: true,
+            racks: None,
         };
         let mut schema = Schema {
             version: Uuid::nil(),

@@ -176,6 +176,10 @@ pub struct Config {
     pub stream_throughput: Option<u64>,
     /// The most bytes of a batch over several partitions.
     pub batch_size_fail_threshold: usize,
+    /// Whether keyspaces with tablets must fit the racks.
+    pub rf_rack_valid_keyspaces: bool,
+    /// Whether statements write the copies of keyspaces with tablets as lists of racks.
+    pub enforce_rack_list: bool,
     /// How many tombstones a page of a read may meet.
     pub tombstone_limits: TombstoneLimits,
     /// What is kept of tables that are dropped or truncated.
@@ -205,6 +209,12 @@ pub struct Config {
 }
 
 impl Config {
+    /// Whether keyspaces with tablets must fit the racks.
+    #[must_use]
+    pub fn checks_racks(&self) -> bool {
+        self.rf_rack_valid_keyspaces || self.enforce_rack_list
+    }
+
     /// A node that is told nothing.
     #[must_use]
     pub fn defaults(machine: &Machine) -> Self {
@@ -389,13 +399,15 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
         compaction_throughput: throughput(options, "compaction_throughput"),
         stream_throughput: throughput(options, "stream_throughput_outbound"),
         batch_size_fail_threshold: batch_size(options),
+        rf_rack_valid_keyspaces: cluster::switch(options, ::cluster::RACK_OPTION, false),
+        enforce_rack_list: cluster::switch(options, "enforce_rack_list", false),
+        tombstone_limits: tombstone_limits(options),
         auto_snapshot: auto_snapshot(options),
         uuid_generations: cluster::switch(options, "uuid_sstable_identifiers_enabled", true),
         disk_failure_policy: disk_failure_policy(options),
         disk_limits: disk_limits(options),
         balancing: cluster.balancing,
         task_ttl: seconds(options, "task_ttl_in_seconds", tasks::TTL_DEFAULT),
-        tombstone_limits: tombstone_limits(options),
         user_task_ttl: seconds(options, "user_task_ttl_in_seconds", tasks::USER_TTL_DEFAULT),
         backend: backend(options),
         log_level: log_level(options),
@@ -525,12 +537,6 @@ fn batch_size(options: &mut Options<'_>) -> usize {
     size
 }
 
-fn backend(options: &mut Options<'_>) -> Backend {
-    const BACKENDS: [(&str, Backend); 3] = [
-        ("auto", Backend::Auto),
-        ("io_uring", Backend::IoUring),
-        ("epoll", Backend::Epoll),
-    ];
 fn tombstone_limits(options: &mut Options<'_>) -> TombstoneLimits {
     let usual = TombstoneLimits::default();
     let mut limit = |option: &'static str, usual: u64| {
@@ -550,6 +556,12 @@ fn tombstone_limits(options: &mut Options<'_>) -> TombstoneLimits {
     }
 }
 
+fn backend(options: &mut Options<'_>) -> Backend {
+    const BACKENDS: [(&str, Backend); 3] = [
+        ("auto", Backend::Auto),
+        ("io_uring", Backend::IoUring),
+        ("epoll", Backend::Epoll),
+    ];
     let named = |text: &str| BACKENDS.into_iter().find(|(name, _)| *name == text);
     let (name, backend) = options
         .get("backend", "auto, io_uring or epoll", named)

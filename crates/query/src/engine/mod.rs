@@ -196,6 +196,8 @@ pub struct Engine {
     /// The most bytes of a batch over several partitions.
     batch_bytes_max: Cell<usize>,
     tombstone_limits: Cell<TombstoneLimits>,
+    /// Whether keyspaces with tablets list the racks of their copies.
+    lists_racks: Cell<bool>,
     /// Pages whose clients were warned, and reads that failed, for their tombstones.
     tombstone_excesses: Cell<(u64, u64)>,
     tombstone_log: tombstones::WarningLog,
@@ -228,6 +230,7 @@ impl Engine {
             keeper: RefCell::default(),
             batch_bytes_max: Cell::new(BATCH_BYTES_MAX),
             tombstone_limits: Cell::default(),
+            lists_racks: Cell::new(false),
             tombstone_excesses: Cell::default(),
             tombstone_log: tombstones::WarningLog::default(),
         });
@@ -287,6 +290,11 @@ impl Engine {
     /// Sets how many tombstones a page may meet, those of [`TombstoneLimits::default`] at first.
     pub fn set_tombstone_limits(&self, limits: TombstoneLimits) {
         self.tombstone_limits.set(limits);
+    }
+
+    /// Has statements write the copies of keyspaces with tablets as lists of racks, or not, as at first. On shard 0.
+    pub fn set_lists_racks(&self, lists_racks: bool) {
+        self.lists_racks.set(lists_racks);
     }
 
     /// How many pages of this shard's clients met more tombstones than `tombstone_warn_threshold`, and how many reads failed at `tombstone_failure_threshold`.

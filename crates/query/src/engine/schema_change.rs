@@ -4,7 +4,7 @@
 //! durable and has every shard take it over. Only then the client is answered. So a client that saw its DDL succeed finds the table on any connection, and
 //! after any crash.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -81,6 +81,7 @@ impl Engine {
         for _ in 0..CONFLICTS_MAX {
             let base = self.schema();
             let nodes = self.nodes_by_datacenter();
+            let racks = self.lists_racks.get().then(|| self.racks_by_datacenter());
             let ctx = DdlContext {
                 keyspace,
                 now_us,
@@ -89,6 +90,7 @@ impl Engine {
                 has_tombstone_gc: self
                     .coordinator
                     .with_view(|view| view.topology.enabled_features().contains(TOMBSTONE_GC)),
+                racks: racks.as_ref(),
             };
             let Some(outcome) = ddl::apply(&base, statement, &ctx)? else {
                 return Ok(None);
@@ -110,6 +112,18 @@ impl Engine {
         Err(QueryError::Server(
             "The schema changes faster than this statement can be made to fit it. It was not executed.".to_owned(),
         ))
+    }
+
+    /// The racks that have nodes which hold data, and stay.
+    fn racks_by_datacenter(&self) -> BTreeMap<String, BTreeSet<String>> {
+        let mut racks: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        self.coordinator.with_view(|view| {
+            for node in view.topology.members().filter(|node| view.topology.may_hold(node)) {
+                let here = racks.entry(node.location.datacenter.clone()).or_default();
+                here.insert(node.location.rack.clone());
+            }
+        });
+        racks
     }
 
     fn nodes_by_datacenter(&self) -> BTreeMap<String, u32> {
