@@ -71,6 +71,13 @@ pub enum Command {
         /// The nodes.
         hosts: Vec<HostId>,
     },
+    /// What a member holds for others, hints and notes of batches, is forgotten: it is down for long. It needs the feature `forgotten_hints`.
+    Forget {
+        /// The member.
+        host_id: HostId,
+        /// What was made before this second since the epoch.
+        before: u32,
+    },
     /// Tablets take steps of their moves between nodes. Steps that do not fit any more are passed over; a command of which none fits changes nothing.
     Moves(Vec<TableMoves>),
     /// The change of the token ring whose stage began with this command takes a step.

@@ -25,6 +25,8 @@ pub const SCHEMA_TIMEOUT: Duration = Duration::from_millis(4500);
 pub const VOTE_AFTER: Duration = Duration::from_secs(5);
 /// How long a member that never served and owns nothing may be away before it is removed.
 pub const FORGET_JOINING_AFTER: Duration = Duration::from_secs(600);
+/// How long a member must be down before what it holds for others is forgotten, unless a node is told otherwise: as long as hints are kept for it.
+pub const FORGET_HINTS_AFTER: Duration = Duration::from_hours(3);
 /// Members that have joined and have not served yet; others are asked to wait.
 pub const NEWCOMERS_MAX: usize = 16;
 
@@ -160,6 +162,8 @@ pub struct Config {
     pub vote_after: Duration,
     /// See [`FORGET_JOINING_AFTER`].
     pub forget_joining_after: Duration,
+    /// How long a member must be down before what it holds for others is forgotten.
+    pub forget_hints_after: Duration,
     /// How liveness is judged.
     pub failure_detector: FailureDetectorConfig,
 }
@@ -212,6 +216,7 @@ impl Config {
             clock_limits: ClockLimits::default(),
             vote_after: VOTE_AFTER,
             forget_joining_after: FORGET_JOINING_AFTER,
+            forget_hints_after: FORGET_HINTS_AFTER,
             failure_detector: FailureDetectorConfig::default(),
         }
     }

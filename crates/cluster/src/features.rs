@@ -11,7 +11,8 @@ use crate::service::Cluster;
 use runtime::Instant;
 pub use schema::record::{PER_PARTITION_RATE_LIMIT, TABLET_OPTIONS, TOMBSTONE_GC};
 pub use topology::{
-    PARALLEL_COPIES, REPLICATION_KINDS, TABLET_MOVES, TABLET_RESIZES, TOPOLOGY_OPERATIONS, TRACED_REQUESTS,
+    FORGOTTEN_HINTS, PARALLEL_COPIES, REPLICATION_KINDS, TABLET_MOVES, TABLET_RESIZES, TOPOLOGY_OPERATIONS,
+    TRACED_REQUESTS,
 };
 
 /// A node that stops hands the leadership of the metadata group over, and says goodbye to the others, who then do not wait for it.
@@ -70,6 +71,7 @@ pub const REPLICATION_GOALS: &str = "replication_goals";
 pub const FEATURES: &[&str] = &[
     DISK_LEVELS,
     EXCLUDE_TOGETHER,
+    FORGOTTEN_HINTS,
     INCREMENTAL_REPAIR,
     METADATA_HISTORY,
     NODE_HEALTH,

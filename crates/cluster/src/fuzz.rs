@@ -136,6 +136,11 @@ pub fn seeds() -> Vec<Vec<u8>> {
         wire::encode_splits(&vec![(tablet.table, 8)]),
         wire::encode_hosts(&[host]),
         Command::Exclude { hosts: vec![host] }.encode(),
+        Command::Forget {
+            host_id: host,
+            before: 7,
+        }
+        .encode(),
         Greeting { is_open: true }.encode(),
         greeted.encode(),
         wire::encode_run(Run { generation: 3, name: 5 }),

@@ -30,6 +30,7 @@ mod error;
 mod excluding;
 mod features;
 mod file;
+mod forgetting;
 #[doc(hidden)]
 pub mod fuzz;
 mod goals;
@@ -76,11 +77,12 @@ pub use consensus::Epoch;
 pub use convert::Conversion;
 pub use error::{ChangeError, ClusterError, LoadError};
 pub use features::{
-    DISK_LEVELS, EXCLUDE_TOGETHER, FEATURES, INCREMENTAL_REPAIR, METADATA_HISTORY, NODE_HEALTH, ORDERLY_START,
-    ORDERLY_STOP, PARALLEL_COPIES, PER_PARTITION_RATE_LIMIT, REPLICATION_GOALS, REPLICATION_KINDS, SHARD_MOVES,
-    TABLET_MOVES, TABLET_OPTIONS, TABLET_RESIZES, TOPOLOGY_OPERATIONS, UNWRITTEN_PROMISES,
+    DISK_LEVELS, EXCLUDE_TOGETHER, FEATURES, FORGOTTEN_HINTS, INCREMENTAL_REPAIR, METADATA_HISTORY, NODE_HEALTH,
+    ORDERLY_START, ORDERLY_STOP, PARALLEL_COPIES, PER_PARTITION_RATE_LIMIT, REPLICATION_GOALS, REPLICATION_KINDS,
+    SHARD_MOVES, TABLET_MOVES, TABLET_OPTIONS, TABLET_RESIZES, TOPOLOGY_OPERATIONS, UNWRITTEN_PROMISES,
 };
 pub use file::{Written, load};
+pub use forgetting::Forgotten;
 pub use goals::Altered;
 pub use history::History;
 pub use metadata::{Metadata, REJECTED_MAX, Rejected, Run};

@@ -12,6 +12,7 @@ use crate::bytes::{Decoder, Encoder, Form, Malformed};
 use crate::command::{Command, SchemaChange, TableMoves, TabletsChange};
 use crate::features::REPLICATION_GOALS;
 use crate::goals::Altered;
+use crate::forgetting::Forgotten;
 use crate::history::History;
 use crate::record::MetadataRecord;
 use crate::removal;
@@ -70,6 +71,8 @@ pub struct Metadata {
     pub altered: BTreeMap<String, Altered>,
     /// The last start of each node that said one.
     pub runs: Arc<BTreeMap<NodeNumber, Run>>,
+    /// What members hold for others that is forgotten.
+    pub forgotten: BTreeMap<HostId, Forgotten>,
 }
 
 /// Why a command was not applied.
@@ -124,6 +127,7 @@ impl Metadata {
             ring: None,
             altered: BTreeMap::new(),
             runs: Arc::default(),
+            forgotten: BTreeMap::new(),
         }
     }
 
@@ -210,6 +214,7 @@ impl Metadata {
                     next.change_topology(index, &TopologyCommand::Exclude { host_id })?;
                 }
             }
+            Command::Forget { host_id, before } => next.forget(index, *host_id, *before)?,
             Command::Ring { version, step } => next.step_ring(index, *version, *step)?,
             Command::Moves(tables) => next.take_steps(index, tables)?,
             Command::Resize {
@@ -256,7 +261,7 @@ impl Metadata {
         next
     }
 
-    fn member(&self, host_id: HostId) -> Result<NodeNumber, Rejected> {
+    pub(crate) fn member(&self, host_id: HostId) -> Result<NodeNumber, Rejected> {
         let node = self.topology.node(host_id);
         node.filter(|node| node.state != NodeState::Left)
             .and_then(|_| self.topology.number(host_id))

@@ -108,7 +108,7 @@ pub struct NodeMove {
 
 /// What the members' word makes of a stage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Passed {
+pub(crate) enum Passed {
     Yes,
     /// Somebody has not answered yet, or a replica that leaves is down.
     NotYet,
@@ -390,7 +390,7 @@ impl Cluster {
     }
 
     /// Whether no request from before a version goes on. `leaving` must have passed themselves.
-    fn passed(&self, metadata: &Metadata, version: u64, leaving: &[NodeNumber]) -> Passed {
+    pub(crate) fn passed(&self, metadata: &Metadata, version: u64, leaving: &[NodeNumber]) -> Passed {
         if planted::is_planted(Bug::StagePassedEarly) {
             return Passed::Yes;
         }

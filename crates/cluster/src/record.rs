@@ -6,6 +6,7 @@
 use crate::command::{Command, SchemaChange, TableMoves, TabletsChange};
 use crate::convert::Conversion;
 use crate::features::{EXCLUDE_TOGETHER, METADATA_HISTORY, REPLICATION_GOALS};
+use crate::forgetting::{FORGOTTEN, ForgottenRecord};
 use crate::history::History;
 use crate::metadata::{Metadata, Rejected, Run};
 use crate::rack_rules::RACK_RULES;
@@ -17,7 +18,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use topology::record::{TopologyCommandRecord, TopologyRecord};
 use topology::{
-    HostId, MoveStep, NodeNumber, REPLICATION_KINDS, TABLET_MOVES, TABLET_RESIZES, TabletChange, TabletMap,
+    FORGOTTEN_HINTS, HostId, MoveStep, NodeNumber, REPLICATION_KINDS, TABLET_MOVES, TABLET_RESIZES, TabletChange,
+    TabletMap,
 };
 
 mod ring;
@@ -167,6 +169,8 @@ pub(crate) struct CommandRecord {
     /// Whether keyspaces must fit the racks afterwards.
     #[prost(bool, optional, tag = "18")]
     is_rack_valid: Option<bool>,
+    #[prost(message, optional, tag = "19")]
+    forget: Option<ForgottenRecord>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -237,6 +241,8 @@ pub(crate) struct MetadataRecord {
     /// By keyspace.
     #[prost(message, repeated, tag = "11")]
     altered: Vec<AlteredRecord>,
+    #[prost(message, repeated, tag = "12")]
+    forgotten: Vec<ForgottenRecord>,
 }
 
 static TABLETS: Message = Message::new(
@@ -311,6 +317,7 @@ static COMMAND: Message = Message::new(
         Field::new(16, "convert", Of::Record(&CONVERT)).since(REPLICATION_KINDS),
         Field::new(17, "reached", Of::Record(&REACHED)).since(REPLICATION_GOALS),
         Field::new(18, "is_rack_valid", Of::Bool).since(RACK_RULES),
+        Field::new(19, "forget", Of::Record(&FORGOTTEN)).since(FORGOTTEN_HINTS),
     ],
 );
 static REJECTED: Message = Message::new(
@@ -354,6 +361,7 @@ static METADATA: Message = Message::new(
         Field::new(9, "is_unbalanced", Of::Bool).since(TABLET_MOVES),
         Field::new(10, "ring", Of::Record(&RING)).since(RING_MOVES),
         Field::list(11, "altered", Of::Record(&ALTERED)).since(REPLICATION_GOALS),
+        Field::list(12, "forgotten", Of::Record(&FORGOTTEN)).since(FORGOTTEN_HINTS),
     ],
 );
 
@@ -423,6 +431,13 @@ impl CommandRecord {
             Command::Exclude { hosts } => {
                 record.exclude = Some(NodesRecord {
                     host_ids: hosts.iter().map(|host| host_bytes(*host)).collect(),
+                });
+            }
+            Command::Forget { host_id, before } => {
+                record.forget = Some(ForgottenRecord {
+                    host_id: host_bytes(*host_id),
+                    before: *before,
+                    index: None,
                 });
             }
             Command::Ring { version, step } => record.ring = Some(RingStepRecord::of(*version, *step)),
@@ -524,6 +539,10 @@ impl CommandRecord {
             let hosts = hosts.collect::<Result<_, _>>()?;
             kinds.push(Command::Exclude { hosts });
         }
+        if let Some(record) = self.forget {
+            let (host_id, before) = (host(&record.host_id, "forget, host_id")?, record.before);
+            kinds.push(Command::Forget { host_id, before });
+        }
         if let Some(record) = self.ring {
             kinds.push(record.command()?);
         }
@@ -609,6 +628,11 @@ impl MetadataRecord {
             generation: run.generation,
             name: run.name,
         });
+        let forgotten = metadata.forgotten.iter().map(|(host_id, forgotten)| ForgottenRecord {
+            host_id: host_bytes(*host_id),
+            before: forgotten.before,
+            index: Some(forgotten.index),
+        });
         Self {
             index: metadata.index,
             fence: metadata.fence,
@@ -630,6 +654,7 @@ impl MetadataRecord {
             altered: (metadata.altered.iter())
                 .map(|(keyspace, altered)| AlteredRecord::of(keyspace, altered))
                 .collect(),
+            forgotten: forgotten.collect(),
         }
     }
 
@@ -647,6 +672,13 @@ impl MetadataRecord {
             let table = table(&record.table, "metadata, truncations, table")?;
             truncations.insert(table, record.index);
         }
+        let mut forgotten = BTreeMap::new();
+        for record in &self.forgotten {
+            forgotten.insert(
+                host(&record.host_id, "metadata, forgotten, host_id")?,
+                record.forgotten()?,
+            );
+        }
         let metadata = Metadata {
             index: self.index,
             fence: self.fence,
@@ -660,6 +692,7 @@ impl MetadataRecord {
             ring: self.ring.map(RingRecord::state).transpose()?,
             altered: self.altered.into_iter().map(AlteredRecord::altered).collect(),
             runs: Arc::new(runs),
+            forgotten,
         };
         Ok(metadata)
     }

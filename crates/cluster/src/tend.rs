@@ -62,6 +62,7 @@ impl Cluster {
         drop(runtime::spawn(self.clone().run_leader()));
         drop(runtime::spawn(self.clone().run_mover()));
         drop(runtime::spawn(self.clone().run_balancer()));
+        drop(runtime::spawn(self.clone().run_forgetting()));
     }
 
     /// What runs once the node is in.

@@ -4,7 +4,8 @@
 //! `CETO_REWRITE=1 cargo test -p cluster --test records` writes the file.
 
 use cluster::{
-    Altered, Command, Conversion, METADATA_HISTORY, Metadata, RingState, RingStep, SchemaChange, TabletsChange,
+    Altered, Command, Conversion, Forgotten, METADATA_HISTORY, Metadata, RingState, RingStep, SchemaChange,
+    TabletsChange,
 };
 use record::Known;
 use schema::{Keyspace, Schema, TableId};
@@ -167,6 +168,10 @@ fn commands() -> Vec<Command> {
         version: 300,
     });
     commands.extend(topology_commands().into_iter().map(Command::Topology));
+    commands.push(Command::Forget {
+        host_id: HOST,
+        before: 1_700_000_000,
+    });
     commands
 }
 
@@ -304,6 +309,19 @@ fn commands_and_metadata_have_the_bytes_that_stand_on_disks() {
     let bytes = with_operations().encode();
     assert_eq!(Metadata::decode(&bytes, &Known::everything()), Ok(with_operations()));
     line(&mut found, "metadata with a zero-token node that is excluded", &bytes);
+    let forgetting = Metadata {
+        forgotten: BTreeMap::from([(
+            HOST,
+            Forgotten {
+                before: 1_700_000_000,
+                index: 300,
+            },
+        )]),
+        ..metadata()
+    };
+    let bytes = forgetting.encode();
+    assert_eq!(Metadata::decode(&bytes, &Known::everything()), Ok(forgetting));
+    line(&mut found, "metadata while a node is down for long", &bytes);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/records.txt");
     if std::env::var_os("CETO_REWRITE").is_some() {
         std::fs::write(&path, found).expect("the source tree is writable");

@@ -627,8 +627,8 @@ impl Coordinator {
         }
     }
 
-    /// A table that was dropped or truncated takes its part of a batch with it, and so does the end of its grace period, behind which the tombstones
-    /// that would hide it may be forgotten.
+    /// A table that was dropped or truncated takes its part of a batch with it. So does the end of its grace period, and what the cluster does when this node is
+    /// down for long: the tombstones that would hide the part may be forgotten then.
     fn is_wanted(&self, note: &Note, part: &Addressed, is_of_this_node: bool) -> bool {
         let mutation = part.mutation();
         let Some(store) = self.shard.store(mutation.table) else {
@@ -636,7 +636,10 @@ impl Coordinator {
         };
         let table = store.table();
         let age_us = runtime::wall_clock_us().saturating_sub(note.noted_us);
-        let is_in_time = is_of_this_node || age_us <= i64::from(table.options.late_write_seconds()) * 1_000_000;
+        let forgotten = self.with_view(ClusterView::own_forgotten);
+        let is_given_up = forgotten.is_some_and(|forgotten| note.noted_us < i64::from(forgotten.before) * 1_000_000);
+        let is_young = age_us <= i64::from(table.options.late_write_seconds()) * 1_000_000;
+        let is_in_time = is_of_this_node || is_young && !is_given_up;
         let is_there = self.with_view(|view| {
             let is_truncated = view.truncated_at(mutation.table) > note.version;
             view.route(mutation.table).is_some() && (!is_truncated || planted::is_planted(Bug::BatchOutlivesTruncation))

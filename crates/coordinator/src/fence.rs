@@ -184,13 +184,17 @@ impl Coordinator {
         view.fence.max(self.fenced_off.get())
     }
 
-    /// Waits until there is a newer view than this one; None when there is none in time.
+    /// Waits until there is a newer view than this one; None when there is none in time, or when the cluster has given up what this node had begun by then:
+    /// replicas may have purged deletions that hide it.
     pub(crate) async fn newer_view(&self, than: &ClusterView, until: Instant) -> Option<Arc<ClusterView>> {
         loop {
             let changed = self.view_changed.notified();
             let view = self.view();
             if view.version > than.version {
-                return Some(view);
+                let is_given_up = view
+                    .own_forgotten()
+                    .is_some_and(|forgotten| than.version < forgotten.version);
+                return (!is_given_up).then_some(view);
             }
             runtime::timeout_at(until, changed).await.ok()?;
         }

@@ -61,7 +61,15 @@ impl Coordinator {
             }
         }
         *self.hints.borrow_mut() = Some(hints);
+        self.forget_own_hints(&view);
         self.hold_tombstones();
+    }
+
+    /// Hands over nothing that the cluster has given up. To be called before requests see the view that says so.
+    pub(crate) fn forget_own_hints(&self, view: &ClusterView) {
+        if let (Some(hints), Some(forgotten)) = (self.hints(), view.own_forgotten()) {
+            hints.forget_before(i64::from(forgotten.before) * 1_000_000);
+        }
     }
 
     /// This shard's hints.
@@ -83,7 +91,10 @@ impl Coordinator {
         let (Some(hints), Some(node)) = (self.hints(), view.topology.numbered(replica.node)) else {
             return false;
         };
-        let is_kept = hints.keeps_for(&node.location.datacenter);
+        // What was begun before this node was given up is given up, however late its end is seen.
+        let own_forgotten = self.with_view(ClusterView::own_forgotten);
+        let is_given_up = own_forgotten.is_some_and(|forgotten| view.version < forgotten.version);
+        let is_kept = hints.keeps_for(&node.location.datacenter) && !is_given_up;
         let mut is_noted = is_kept;
         for mutation in mutations {
             let is_truncated = |table| self.with_view(|now| now.truncated_at(table) > view.truncated_at(table));

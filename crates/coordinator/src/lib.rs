@@ -96,7 +96,7 @@ pub use spread::{Share, Spread};
 pub use tombstones::{AcceptedLoss, HeldTombstones};
 pub use turns::{Ended, PartitionTurns, Turn};
 pub use verbs::{ReplicaHandler, Verb};
-pub use view::{ClusterView, Levels, NotAMember, Ring, Route};
+pub use view::{ClusterView, Forgotten, Levels, NotAMember, Ring, Route};
 pub use virtual_tables::register_system_tables;
 pub use write::{Goal, Mutations, WriteDone};
 
@@ -372,6 +372,7 @@ impl Coordinator {
             .borrow_mut()
             .retain(|table, _| view.route(*table).is_some());
         self.forget_disks_of_strangers(&view);
+        self.forget_own_hints(&view);
         *self.view.borrow_mut() = view;
         self.view_changed.notify_all();
     }

@@ -14,6 +14,9 @@
 //! - A node that has lost its data or its log with a directory, as its operator accepted, reports that it missed all writes until its start; one that has
 //!   lost its hints and the ledger reports the same of all nodes.
 //! - When a node is removed, the others take over what it reported, and add a span for all nodes since its last report.
+//! - When a node is down for longer than hints are kept, the cluster agrees that what it holds for others is forgotten: it hands over nothing of it when it comes
+//!   back, and replicas take nothing that it began before. It counts as missed, from the node's last report to a second a minute before the agreement. So for a
+//!   tablet whose replicas all say that they have the fence, the node does not hold tombstones any more that a repair covers.
 //! - Apart from that a span ends when an operator says that its node has everything, or when that node is removed as lost. When a node leaves that gave its data to others, its
 //!   spans become those of all nodes.
 //!
@@ -29,11 +32,11 @@ use std::time::Duration;
 use hints::{Hints, HintsError, Ledger, Missed, Report, Spans};
 use replica::{TokenRange, TombstoneHold};
 use schema::TableId;
-use topology::{HostId, NodeNumber, NodeState, Replica, Tablet, WriteTargets};
+use topology::{FORGOTTEN_HINTS, HostId, NodeNumber, NodeState, Replica, Tablet, WriteTargets};
 
 use crate::handoff::on_all_shards;
 use crate::message::Malformed;
-use crate::{ClusterView, Coordinator, Verb, spawn};
+use crate::{ClusterView, Coordinator, Forgotten, Verb, spawn};
 
 /// How often a node makes its report durable and sends it.
 const REPORT_PERIOD: Duration = Duration::from_secs(20);
@@ -51,11 +54,26 @@ const REPORT_AGE_MAX: u32 = 300;
 /// What follows from all reports.
 #[derive(Default)]
 struct Holds {
-    /// Every member has reported what was written before this second.
+    /// Every member but those below has reported what was written before this second.
     until: u32,
     missed: Missed,
     /// What nodes miss for a while: hints or parts of batches wait for them.
     waiting: Missed,
+    /// Members whose hints are forgotten, and that have not reported since they know it.
+    forgotten: Vec<ForgottenHolds>,
+    /// The fence of each member that has said it.
+    fences: BTreeMap<HostId, u64>,
+}
+
+/// A member whose hints are forgotten.
+#[derive(Clone, Copy)]
+struct ForgottenHolds {
+    host: HostId,
+    /// It has reported what was written before this second.
+    until: u32,
+    /// Since when something waited there for others; `until` if nothing did.
+    since: u32,
+    forgotten: Forgotten,
 }
 
 /// One shard's part; the ledger is on shard 0.
@@ -153,28 +171,53 @@ fn tablets_of(view: &ClusterView, table: TableId, range: TokenRange) -> Vec<(Tab
 }
 
 impl Holds {
-    /// What the replicas of a tablet are known to have, as a node sees it; a repair has made them equal up to the second `repaired`.
+    /// What the replicas of a tablet are known to have, as a node sees it; a repair has made them equal up to the second `repaired`, and all of them have
+    /// `fence`.
     ///
     /// Which replicas does not matter: a tablet moves, and its new replica lacks what the one lacked that it was copied from. What was missed for good, a repair
     /// that began later has brought. What waits may come behind the repair.
-    fn of(&self, me: HostId, repaired: u32) -> TombstoneHold {
-        let of_others = |missed: &Missed| -> Vec<RangeInclusive<u32>> {
-            let others = missed.iter().filter(|(host, _)| **host != me);
-            others.flat_map(|(_, spans)| spans.iter().cloned()).collect()
+    fn of(&self, me: HostId, repaired: u32, fence: u64) -> TombstoneHold {
+        let mut of_others = Spans::default();
+        let mut from = self.until;
+        let mut watermark = u32::MAX;
+        let mut miss = |host: &HostId, span: &RangeInclusive<u32>| {
+            // What was written before `repaired` all replicas have.
+            let first = (*span.start()).max(repaired);
+            if *span.end() >= repaired {
+                watermark = watermark.min(first);
+                if *host != me {
+                    of_others.add(first, *span.end());
+                }
+            }
         };
-        let is_not_repaired = |span: &RangeInclusive<u32>| *span.end() >= repaired;
-        let mut spans = Spans::default();
-        let missed = of_others(&self.missed).into_iter().filter(is_not_repaired);
-        for span in missed.chain(of_others(&self.waiting)) {
-            spans.add(*span.start(), *span.end());
+        for (host, spans) in &self.missed {
+            spans.iter().for_each(|span| miss(host, span));
         }
-        let all_missed = self.missed.values().flat_map(Spans::iter);
-        let all_waiting = self.waiting.values().flat_map(Spans::iter);
-        let all = all_missed.filter(|span| is_not_repaired(span)).chain(all_waiting);
+        let mut still_waiting = Vec::new();
+        for holds in &self.forgotten {
+            let before = holds.forgotten.before;
+            if fence >= holds.forgotten.version {
+                from = from.min(before);
+                // Any node may have missed what is forgotten.
+                miss(&holds.host, &(holds.since..=before));
+            } else {
+                from = from.min(holds.until);
+                still_waiting.push(holds.since);
+            }
+        }
+        for (host, spans) in &self.waiting {
+            for span in spans.iter() {
+                watermark = watermark.min(*span.start());
+                if *host != me {
+                    of_others.add(*span.start(), *span.end());
+                }
+            }
+        }
+        let from = still_waiting.into_iter().fold(from, u32::min);
         TombstoneHold {
-            from: self.until,
-            spans: spans.iter().cloned().collect(),
-            watermark: all.map(|span| *span.start()).fold(self.until, u32::min),
+            from,
+            spans: of_others.iter().cloned().collect(),
+            watermark: watermark.min(from),
             repaired,
         }
     }
@@ -196,10 +239,18 @@ impl Coordinator {
         let Some(store) = self.shard.store(table) else {
             return TombstoneHold::UNKNOWN;
         };
+        let holds = Arc::clone(&self.tombstones.holds.borrow());
+        let fence_of = |node: NodeNumber| {
+            let host = view.topology.numbered(node).map(|node| node.host_id);
+            host.and_then(|host| holds.fences.get(&host).copied()).unwrap_or(0)
+        };
         let mut is_alone = true;
-        let mut repaired = u32::MAX;
+        let (mut repaired, mut fence) = (u32::MAX, u64::MAX);
         for (tablet, tokens) in tablets_of(&view, table, range) {
-            is_alone &= WriteTargets::new(&tablet).all().all(|replica| replica.node == view.me);
+            for replica in WriteTargets::new(&tablet).all() {
+                is_alone &= replica.node == view.me;
+                fence = fence.min(fence_of(replica.node));
+            }
             if tablet.read_replicas().iter().any(|replica| replica.node == view.me) {
                 repaired = repaired.min(store.repaired_until(tokens));
             }
@@ -207,8 +258,7 @@ impl Coordinator {
         if is_alone {
             return TombstoneHold::ALONE;
         }
-        let holds = Arc::clone(&self.tombstones.holds.borrow());
-        holds.of(view.with(|_, me| me), repaired)
+        holds.of(view.with(|_, me| me), repaired, fence)
     }
 
     /// Begins a run: what an earlier one that did not stop in order may have lost, and what is lost with a directory, is counted as missed. Once this returns
@@ -287,19 +337,22 @@ impl Coordinator {
             let synced = hints.sync(None).await;
             let under_way = coordinator.tombstones.under_way.get();
             let of_batches = coordinator.oldest_batch_us();
+            let fence = coordinator.with_view(|view| coordinator.fence(view));
             Some((
                 synced,
                 hints.take_missed(),
                 (hints.waiting_since(), of_batches),
-                under_way,
+                (under_way, fence),
             ))
         });
         let (mut waiting, mut result, mut under_way) = (BTreeMap::new(), Ok(()), 0);
+        let mut fence = u64::MAX;
         let parts = of_shards.await;
         let mut ledger = self.tombstones.ledger.borrow().clone().unwrap_or_default();
-        for (synced, missed, (since, of_batches), count) in parts.into_iter().flatten() {
+        for (synced, missed, (since, of_batches), (count, fence_there)) in parts.into_iter().flatten() {
             result = result.and(synced);
             under_way += count;
+            fence = fence.min(fence_there);
             for (host, spans) in missed {
                 ledger.own.missed.entry(host).or_default().extend(&spans);
             }
@@ -314,6 +367,9 @@ impl Coordinator {
             }
         }
         inherit(&mut ledger, &view, now);
+        if view.topology.enabled_features().contains(FORGOTTEN_HINTS) {
+            count_forgotten(&mut ledger.own, &view, (fence, &waiting));
+        }
         if result.is_ok() {
             ledger.own.is_final = is_last && under_way == 0;
             let until = if ledger.own.is_final { now } else { until };
@@ -442,6 +498,25 @@ fn count_lost(ledger: &mut Ledger, view: &ClusterView, lost: AcceptedLoss, now: 
     }
 }
 
+/// Says that all shards have a fence. Where the cluster has forgotten what this node held for others, that counts as missed from here on: since its last report
+/// that did not know it, or since the oldest of what waited then.
+fn count_forgotten(own: &mut Report, view: &ClusterView, (fence, waiting): (u64, &BTreeMap<HostId, u32>)) {
+    if let Some(forgotten) = view.own_forgotten()
+        && own.fence < forgotten.version
+        && fence >= forgotten.version
+    {
+        let since = waiting
+            .values()
+            .copied()
+            .fold(own.until, u32::min)
+            .min(forgotten.before);
+        for node in view.topology.members() {
+            own.missed.entry(node.host_id).or_default().add(since, forgotten.before);
+        }
+    }
+    own.fence = own.fence.max(fence);
+}
+
 /// Takes over what nodes have reported that are members no more, and forgets what these have missed: unless others copied it, who lack it then.
 fn inherit(ledger: &mut Ledger, view: &ClusterView, now: u32) {
     let is_member = |host: &HostId| {
@@ -482,11 +557,27 @@ fn holds_of(ledger: &Ledger, view: &ClusterView) -> Holds {
     };
     for host in coordinators(view) {
         let report = ledger.others.get(&host);
-        holds.until = holds.until.min(report.map_or(0, |report| report.until));
+        let until = report.map_or(0, |report| report.until);
         if let Some(report) = report {
+            holds.fences.insert(host, report.fence);
             for (target, spans) in &report.missed {
                 holds.missed.entry(*target).or_default().extend(spans);
             }
+        }
+        let is_behind = |forgotten: &Forgotten| report.is_none_or(|report| report.fence < forgotten.version);
+        if let Some(forgotten) = view.forgotten_of(host).filter(is_behind) {
+            let waiting = report.into_iter().flat_map(|report| report.waiting.values());
+            let since = waiting.copied().fold(until, u32::min).max(FIRST_SECOND);
+            holds.forgotten.push(ForgottenHolds {
+                host,
+                until,
+                since: since.min(forgotten.before),
+                forgotten,
+            });
+            continue;
+        }
+        holds.until = holds.until.min(until);
+        if let Some(report) = report {
             for (target, since) in &report.waiting {
                 holds.waiting.entry(*target).or_default().add(*since, report.until);
             }
@@ -594,16 +685,21 @@ mod tests {
         holds.missed.entry(host(2)).or_default().add(100, 200);
         holds.missed.entry(host(3)).or_default().add(500, 600);
         let hold = |holds: &Holds, repaired| {
-            let hold = holds.of(host(1), repaired);
+            let hold = holds.of(host(1), repaired, 0);
             (hold.watermark, hold.spans.len(), hold.from)
         };
         assert_eq!(hold(&holds, 0), (100, 2, 1_000), "no repair");
         assert_eq!(
             hold(&holds, 200),
-            (100, 2, 1_000),
-            "the span ends with the repair's second: it may not cover it"
+            (200, 2, 1_000),
+            "the span ends with the repair's second: it may not cover that one"
         );
         assert_eq!(hold(&holds, 201), (500, 1, 1_000));
+        assert_eq!(
+            hold(&holds, 550),
+            (550, 1, 1_000),
+            "what was missed before the repair's second it has brought"
+        );
         assert_eq!(hold(&holds, 601), (1_000, 0, 1_000));
         holds.waiting.entry(host(1)).or_default().add(300, 1_000);
         assert_eq!(
@@ -619,6 +715,86 @@ mod tests {
             (120, 1, 120),
             "a member that does not report may have hints"
         );
+    }
+
+    #[test]
+    fn what_a_member_held_that_is_forgotten_was_missed_where_all_replicas_refuse_it() {
+        let forgotten = Forgotten {
+            before: 5_000,
+            version: 7,
+        };
+        let view = view(false).forgetting(BTreeMap::from([(host(3), forgotten)]));
+        let mut ledger = Ledger::default();
+        for number in [1, 2] {
+            ledger.others.insert(host(number), report(9_000));
+        }
+        let mut last = report(150);
+        last.waiting.insert(host(2), 120);
+        ledger.others.insert(host(3), last.clone());
+        let hold = |ledger: &Ledger, repaired, fence| {
+            let hold = holds_of(ledger, &view).of(host(1), repaired, fence);
+            (hold.from, hold.spans, hold.watermark)
+        };
+        for repaired in [0, 6_000] {
+            assert_eq!(
+                hold(&ledger, repaired, 6),
+                (120, vec![], 120),
+                "a replica takes what it sends still"
+            );
+        }
+        assert_eq!(
+            hold(&ledger, 0, 7),
+            (5_000, vec![120..=5_000], 120),
+            "nothing is repaired"
+        );
+        assert_eq!(hold(&ledger, 4_000, 7), (5_000, vec![4_000..=5_000], 4_000));
+        assert_eq!(
+            hold(&ledger, 6_000, 7),
+            (5_000, vec![], 5_000),
+            "it may have made something since"
+        );
+        // It is back, and says what it knows.
+        last.fence = 7;
+        last.until = 8_000;
+        ledger.others.insert(host(3), last.clone());
+        assert_eq!(
+            hold(&ledger, 6_000, 7),
+            (8_000, vec![120..=8_000], 120),
+            "it has not dropped its hints yet"
+        );
+        last.waiting.clear();
+        ledger.others.insert(host(3), last);
+        assert_eq!(hold(&ledger, 6_000, 7), (8_000, vec![], 8_000));
+        ledger.others.remove(&host(3));
+        assert_eq!(
+            hold(&ledger, 0, 7),
+            (5_000, vec![FIRST_SECOND..=5_000], FIRST_SECOND),
+            "nobody knows what it held"
+        );
+    }
+
+    #[test]
+    fn a_member_that_hears_what_is_forgotten_counts_it_as_missed_once() {
+        let forgotten = Forgotten {
+            before: 5_000,
+            version: 7,
+        };
+        let view = view(false).forgetting(BTreeMap::from([(host(1), forgotten)]));
+        let mut own = report(150);
+        let waiting = BTreeMap::from([(host(2), 120)]);
+        count_forgotten(&mut own, &view, (6, &waiting));
+        assert_eq!(
+            (own.fence, own.missed.len()),
+            (6, 0),
+            "one of its shards has not heard of it"
+        );
+        count_forgotten(&mut own, &view, (7, &waiting));
+        for number in 1..=3 {
+            assert_eq!(spans(&own.missed, host(number)), [(120, 5_000)]);
+        }
+        own.missed.clear();
+        count_forgotten(&mut own, &view, (9, &waiting));
+        assert_eq!((own.fence, own.missed.len()), (9, 0));
     }
 
     #[test]

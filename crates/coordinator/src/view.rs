@@ -100,6 +100,15 @@ impl Ring {
     }
 }
 
+/// What a member that was down for long holds for others, hints and notes of batches, is given up: it hands nothing of it over when it comes back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Forgotten {
+    /// What was made before this second.
+    pub before: u32,
+    /// The version of the cluster that says so. A replica whose fence is there takes nothing of a coordinator that has not seen it.
+    pub version: u64,
+}
+
 /// One version of the cluster. See the module.
 #[derive(Clone, Debug)]
 pub struct ClusterView {
@@ -117,6 +126,8 @@ pub struct ClusterView {
     peers: Vec<Option<Peer>>,
     /// The version of the last truncation of each table that was ever truncated.
     truncations: BTreeMap<TableId, u64>,
+    /// What members hold for others that the cluster has given up.
+    forgotten: BTreeMap<HostId, Forgotten>,
     /// Notifies when the last request with this view has ended.
     end: Arc<EndNotify>,
 }
@@ -208,6 +219,7 @@ impl ClusterView {
             routes,
             peers,
             truncations: BTreeMap::new(),
+            forgotten: BTreeMap::new(),
             end: Arc::default(),
         })
     }
@@ -228,6 +240,27 @@ impl ClusterView {
     #[must_use]
     pub fn truncated(self, truncations: BTreeMap<TableId, u64>) -> Self {
         Self { truncations, ..self }
+    }
+
+    /// The same view, in which members have lost what they held for others.
+    #[must_use]
+    pub fn forgetting(self, forgotten: BTreeMap<HostId, Forgotten>) -> Self {
+        Self { forgotten, ..self }
+    }
+
+    /// What a member holds for others that the cluster has given up.
+    #[must_use]
+    pub fn forgotten_of(&self, host: HostId) -> Option<Forgotten> {
+        self.forgotten.get(&host).copied()
+    }
+
+    /// The same of this node.
+    #[must_use]
+    pub fn own_forgotten(&self) -> Option<Forgotten> {
+        if self.forgotten.is_empty() {
+            return None;
+        }
+        self.forgotten_of(self.topology.numbered(self.me)?.host_id)
     }
 
     /// The version of the last truncation of a table; 0 when there was none.

@@ -38,6 +38,7 @@ fn report() -> Report {
         is_final: false,
         missed,
         waiting: BTreeMap::from([(host(3), 44)]),
+        fence: 5,
     }
 }
 

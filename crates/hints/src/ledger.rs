@@ -1,14 +1,14 @@
 //! What a node knows of writes that nodes have missed, as a file and as a message.
 //!
 //! ```text
-//! report   u8 format version (1), u8 1 when the node has stopped in order, u32 until, u32 count, then for each node: [16] host id, u32 count, then for
+//! report   u8 format version (1 or 2), u8 1 when the node has stopped in order, u32 until, u32 count, then for each node: [16] host id, u32 count, then for
 //!          each span u32 first second, u32 last second; then u32 count, and for each node that hints wait for: [16] host id, u32 second
-//!          since which they wait
+//!          since which they wait; of format 2 then u64 the fence of the node's metadata
 //! file     "CETOMIS1", u32 length and the node's own report, then for each other node: [16] host id, u32 length and its report; u32 crc of
 //!          all that
 //! ```
 //!
-//! Little endian. Format version 1 is the first. The file is replaced as a whole, durably.
+//! Little endian. Format version 1 is the first; format 2 is written where the node has a fence to tell of (feature `forgotten_hints`). The file is replaced as a whole, durably.
 
 use std::collections::BTreeMap;
 
@@ -23,6 +23,8 @@ use crate::{Hints, HintsError};
 const FILE_NAME: &str = "missed";
 const MAGIC: &[u8; 8] = b"CETOMIS1";
 const FORMAT_VERSION: u8 = 1;
+/// With the fence.
+const FENCED_VERSION: u8 = 2;
 /// Most nodes in a report; a cluster has fewer.
 const NODES_MAX: u32 = 4096;
 
@@ -37,6 +39,8 @@ pub struct Report {
     pub missed: Missed,
     /// Since which second hints wait for nodes: these miss, for a while, what was written since.
     pub waiting: BTreeMap<HostId, u32>,
+    /// The node takes nothing of a coordinator that has not seen the command of this index, on any of its shards; 0 where it does not say.
+    pub fence: u64,
 }
 
 /// See the module.
@@ -52,7 +56,12 @@ impl Report {
     /// As bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![FORMAT_VERSION, u8::from(self.is_final)];
+        let version = if self.fence == 0 {
+            FORMAT_VERSION
+        } else {
+            FENCED_VERSION
+        };
+        let mut out = vec![version, u8::from(self.is_final)];
         let put = |out: &mut Vec<u8>, number: u32| out.extend_from_slice(&number.to_le_bytes());
         let count = |count: usize| u32::try_from(count).expect("counts have limits below that");
         put(&mut out, self.until);
@@ -69,6 +78,9 @@ impl Report {
         for (host, since) in &self.waiting {
             out.extend_from_slice(host.0.as_bytes());
             put(&mut out, *since);
+        }
+        if version == FENCED_VERSION {
+            out.extend_from_slice(&self.fence.to_le_bytes());
         }
         out
     }
@@ -87,7 +99,8 @@ impl Report {
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(bytes);
-        if reader.get_u8().ok()? != FORMAT_VERSION {
+        let version = reader.get_u8().ok()?;
+        if version != FORMAT_VERSION && version != FENCED_VERSION {
             return None;
         }
         let is_final = reader.get_u8().ok()? == 1;
@@ -107,11 +120,16 @@ impl Report {
             let host = host_of(&mut reader)?;
             waiting.insert(host, u32_of(&mut reader)?);
         }
+        let fence = match version {
+            FENCED_VERSION => u64::from_le_bytes(reader.get_array().ok()?),
+            _ => 0,
+        };
         reader.rest().is_empty().then_some(Self {
             until,
             is_final,
             missed,
             waiting,
+            fence,
         })
     }
 }
@@ -217,10 +235,15 @@ mod tests {
             is_final: true,
             missed: Missed::from([(host(3), spans), (host(4), Spans::default())]),
             waiting: BTreeMap::from([(host(3), 50)]),
+            fence: 0,
+        };
+        let fenced = Report {
+            fence: 0x1234_5678_9abc,
+            ..report.clone()
         };
         Ledger {
             own: Report::default(),
-            others: BTreeMap::from([(host(9), report.clone()), (host(10), report)]),
+            others: BTreeMap::from([(host(9), report), (host(10), fenced)]),
         }
     }
 
@@ -240,14 +263,16 @@ mod tests {
 
     #[test]
     fn a_report_of_a_peer_is_read_or_refused_whatever_its_bytes_are() {
-        let report = ledger().others.into_values().next().expect("there is one");
-        let bytes = report.encode();
-        assert_eq!(Report::decode(&bytes), Some(report));
-        for at in 0..bytes.len() {
-            assert_eq!(Report::decode(&bytes[..at]), None, "cut at {at}");
-            let mut other = bytes.clone();
-            other[at] = 0xff;
-            let _ = Report::decode(&other);
+        for report in ledger().others.into_values() {
+            let bytes = report.encode();
+            assert_eq!(bytes[0], if report.fence > 0 { 2 } else { 1 });
+            assert_eq!(Report::decode(&bytes), Some(report));
+            for at in 0..bytes.len() {
+                assert_eq!(Report::decode(&bytes[..at]), None, "cut at {at}");
+                let mut other = bytes.clone();
+                other[at] = 0xff;
+                let _ = Report::decode(&other);
+            }
         }
     }
 }

@@ -210,6 +210,8 @@ pub struct Hints {
     /// Nothing is handed over.
     is_paused: Cell<bool>,
     metrics: Cell<Metrics>,
+    /// What was made before this microsecond is not handed over: the cluster counts it as missed.
+    forgotten_before_us: Cell<i64>,
     /// What nodes have missed for good since somebody asked.
     missed: RefCell<Missed>,
     rejected: RefCell<BTreeMap<HostId, Rejected>>,
@@ -271,6 +273,7 @@ impl Hints {
             allowed: RefCell::new(options.allowed.clone()),
             window: Cell::new(options.window),
             is_paused: Cell::new(false),
+            forgotten_before_us: Cell::new(0),
             options,
             targets: RefCell::new(targets),
             truncations: RefCell::new(truncations),
@@ -504,6 +507,12 @@ impl Hints {
     #[must_use]
     pub fn window(&self) -> Duration {
         self.window.get()
+    }
+
+    /// Hands over nothing that was made before this microsecond: the cluster has given it up, and each such hint counts as missed when a replay comes to it.
+    pub fn forget_before(&self, made_us: i64) {
+        self.forgotten_before_us
+            .set(made_us.max(self.forgotten_before_us.get()));
     }
 
     /// Whether nothing is handed over.

@@ -334,16 +334,30 @@ impl Hints {
         if self.is_forgotten(id, &mutation) {
             return false;
         }
-        if age_us >= grace_us {
+        let is_in_time = age_us < grace_us && !self.was_given_up(record);
+        if !is_in_time {
             self.miss(id.target, record.noted_us, record.noted_us);
         }
-        age_us < grace_us
+        is_in_time
     }
 
-    /// Whether neither the table was dropped or truncated nor the node's hints were forgotten since the record was read.
+    /// Whether neither the table was dropped or truncated nor the hint was forgotten since the record was read.
     fn is_still_wanted(&self, id: &SegmentId, record: &Record<'_>, grace_of: GraceOf<'_>) -> bool {
         let mutation = Mutation::new(record.mutation);
-        mutation.is_some_and(|m| !self.is_forgotten(id, &m) && grace_of(&m).is_some())
+        if !mutation.is_some_and(|m| !self.is_forgotten(id, &m) && grace_of(&m).is_some()) {
+            return false;
+        }
+        let is_in_time = !self.was_given_up(record);
+        if !is_in_time {
+            self.miss(id.target, record.noted_us, record.noted_us);
+            self.count(|m| m.expired += 1);
+        }
+        is_in_time
+    }
+
+    /// Whether the cluster has given this node's hints of that time up.
+    fn was_given_up(&self, record: &Record<'_>) -> bool {
+        record.noted_us < self.forgotten_before_us.get() && !planted::is_planted(Bug::ForgottenHintReplayed)
     }
 
     fn is_forgotten(&self, id: &SegmentId, mutation: &Mutation<'_>) -> bool {

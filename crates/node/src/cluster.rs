@@ -42,6 +42,8 @@ const CATCH_UP_MAX: Duration = Duration::from_secs(3);
 const RELEASE_VERSION: &str = "4.1.7";
 /// How long a commitlog that takes no writes rests before it tries again.
 const LOG_RETRY_DELAY: Duration = Duration::from_millis(500);
+/// A member is down for so long at least before what it holds for others is forgotten, however short the window of hints is.
+const FORGET_HINTS_AFTER_MIN: Duration = Duration::from_mins(1);
 /// Between two attempts to listen for clients again.
 const REOPEN_PAUSE: Duration = Duration::from_secs(1);
 
@@ -233,6 +235,7 @@ fn cluster_config(shared: &Shared) -> ::cluster::Config {
         clock_limits: config.clock_limits,
         propose_timeout: config.request_timeout,
         schema_timeout: config.schema_timeout,
+        forget_hints_after: config.hints.window.max(FORGET_HINTS_AFTER_MIN),
         ..base
     }
 }

@@ -34,7 +34,7 @@ use crate::disks::Disks;
 use crate::identity::{self, WorkdirLock};
 use crate::maintenance;
 use crate::shard_main;
-use crate::view::{cluster_view, ring_of, stored_tables};
+use crate::view::{cluster_view, forgotten, ring_of, stored_tables};
 use crate::virtual_tables::{About, NodeInfo, PeerInfo, registry};
 
 /// What each shard of an embedded node runs.
@@ -365,6 +365,30 @@ impl Prepared {
     }
 }
 
+/// The cluster's metadata as they stand on the disk; None before a node's first start in a cluster. An embedded node is a cluster of its own.
+fn load_metadata(
+    config: &mut Config,
+    host_id: Uuid,
+    system_tables: &Registry,
+    is_embedded: bool,
+) -> Result<Option<Metadata>, String> {
+    let dir = config.workdir.join(crate::recover::METADATA_DIR);
+    if is_embedded {
+        let node = first_node(config, host_id);
+        let schema = Arc::new(initial_schema(system_tables));
+        return ::cluster::load_standalone(&dir, &config.cluster_name, node, schema).map(Some);
+    }
+    let known = Known::features(crate::cluster::features(config));
+    let metadata = ::cluster::load(&dir, &known).map_err(|e| e.to_string())?;
+    check_member(config, metadata.as_ref())?;
+    if let Some(metadata) = metadata.as_ref().filter(|_| !config.enable_new_features) {
+        let enabled = metadata.topology.enabled_features();
+        let held_back = crate::cluster::hold_back_all_but(enabled, config);
+        log::info!("this node holds back the features that its cluster has not enabled: {held_back}");
+    }
+    Ok(metadata)
+}
+
 fn prepare_as(mut config: Config, embedded: Option<Embedded>, announces: bool) -> Result<Prepared, String> {
     let lock = identity::lock(&config.workdir)?;
     let host_id = identity::host_id(&config.workdir)?;
@@ -375,30 +399,10 @@ fn prepare_as(mut config: Config, embedded: Option<Embedded>, announces: bool) -
     }
     let promises = Promises::open(&config.workdir)?;
     identity::note_encryption(&config.workdir, config.encryption.is_some())?;
-    let metadata_dir = config.workdir.join(crate::recover::METADATA_DIR);
     let about = Arc::new(About::new(NodeInfo::of(&config, host_id)));
     let clients = Arc::new(Clients::new(config.smp));
     let system_tables = Arc::new(registry(&about, &clients));
-    let metadata = if embedded.is_some() {
-        let node = first_node(&config, host_id);
-        let schema = Arc::new(initial_schema(&system_tables));
-        Some(::cluster::load_standalone(
-            &metadata_dir,
-            &config.cluster_name,
-            node,
-            schema,
-        )?)
-    } else {
-        let known = Known::features(crate::cluster::features(&config));
-        let metadata = ::cluster::load(&metadata_dir, &known).map_err(|e| e.to_string())?;
-        check_member(&config, metadata.as_ref())?;
-        if let Some(metadata) = metadata.as_ref().filter(|_| !config.enable_new_features) {
-            let enabled = metadata.topology.enabled_features();
-            let held_back = crate::cluster::hold_back_all_but(enabled, &mut config);
-            log::info!("this node holds back the features that its cluster has not enabled: {held_back}");
-        }
-        metadata
-    };
+    let metadata = load_metadata(&mut config, host_id, &system_tables, embedded.is_some())?;
     let schema = Arc::new(match &metadata {
         Some(metadata) => system_tables.with_system_keyspaces(&metadata.schema),
         None => initial_schema(&system_tables),
@@ -430,7 +434,8 @@ fn prepare_as(mut config: Config, embedded: Option<Embedded>, announces: bool) -
     let view = view
         .map_err(|e| e.to_string())?
         .at(version, fence)
-        .truncated(truncations);
+        .truncated(truncations)
+        .forgetting(metadata.as_ref().map(forgotten).unwrap_or_default());
     let view = Arc::new(view.reached_by(|node| crate::cluster::peer(&config, node)));
     let tasks = tasks_of(&config, host_id);
     let node = Arc::new(NodeState {

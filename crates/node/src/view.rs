@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ::cluster::{Metadata, Replications};
-use coordinator::{ClusterView, NotAMember, Ring};
+use coordinator::{ClusterView, Forgotten, NotAMember, Ring};
 use replica::{TableCuts, TokenRange, shard_range};
 use schema::{Keyspace, Schema, Table, TableId};
 use system_tables::{KeyspaceKind, Registry};
@@ -27,8 +27,18 @@ pub(crate) fn view_of(shared: &Shared, metadata: &Metadata) -> Result<ClusterVie
     let view = view.map_err(|e| e.to_string())?;
     let view = view
         .at(metadata.index, metadata.fence)
-        .truncated(metadata.truncations.clone());
+        .truncated(metadata.truncations.clone())
+        .forgetting(forgotten(metadata));
     Ok(view.reached_by(|node| peer(&shared.config, node)))
+}
+
+/// What members hold for others that is forgotten.
+pub(crate) fn forgotten(metadata: &Metadata) -> BTreeMap<HostId, Forgotten> {
+    let of = |(host, known): (&HostId, &::cluster::Forgotten)| {
+        let (before, version) = (known.before, known.index);
+        (*host, Forgotten { before, version })
+    };
+    metadata.forgotten.iter().map(of).collect()
 }
 
 /// The cluster as the node `host_id` sees it.

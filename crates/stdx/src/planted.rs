@@ -85,6 +85,8 @@ pub enum Bug {
     UnsyncedHint,
     /// The watermark up to which all replicas are known to be equal is too high.
     EarlyWatermark,
+    /// A node that was down hands over hints that the cluster has given up.
+    ForgottenHintReplayed,
     /// Tombstones of a tablet are purged while older data of it is on its way from another node.
     PurgedBeforeArrival,
     /// A repair does not compare range tombstones.
@@ -115,7 +117,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 52] = [
+    pub const ALL: [Self; 53] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedAcceptance,
@@ -155,6 +157,7 @@ impl Bug {
         Self::UnflushedMove,
         Self::UnsyncedHint,
         Self::EarlyWatermark,
+        Self::ForgottenHintReplayed,
         Self::PurgedBeforeArrival,
         Self::UncomparedRanges,
         Self::MarkedUnrepaired,

@@ -70,5 +70,9 @@ pub use tablet_map::{
 };
 pub use targets::{ReadTargets, WriteTargets};
 
+/// The feature of a cluster whose nodes all obey that what a member holds for others is forgotten when it is down for long.
+///
+/// The command is one that earlier releases do not know, and a node of such a release would hand its hints over all the same.
+pub const FORGOTTEN_HINTS: &str = "forgotten_hints";
 /// The feature of a cluster whose nodes all understand a request that carries the id of a trace.
 pub const TRACED_REQUESTS: &str = "traced_requests";

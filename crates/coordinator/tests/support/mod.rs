@@ -15,7 +15,7 @@ pub mod linearizable;
 mod process;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -68,6 +68,8 @@ pub struct Shape {
     pub read_repair: &'static str,
     /// Whether acceptors write each promise to its row.
     pub promises_in_rows: bool,
+    /// Features that all nodes have.
+    pub features: BTreeSet<String>,
 }
 
 impl Default for Shape {
@@ -87,6 +89,7 @@ impl Default for Shape {
             tombstone_gc: None,
             read_repair: "BLOCKING",
             promises_in_rows: false,
+            features: BTreeSet::new(),
         }
     }
 }
@@ -539,7 +542,7 @@ impl Cluster {
                 shards: u16::try_from(shape.shards).expect("a node has few shards"),
                 tokens: vec![Token(i64::MIN / 2 + i64::MAX / count * number)],
                 state,
-                features: Default::default(),
+                features: shape.features.clone(),
                 release: "1".to_owned(),
                 loss: None,
             };
@@ -550,6 +553,8 @@ impl Cluster {
                 apply(TopologyCommand::SetState { host_id, state });
             }
         }
+        let enabled = TopologyCommand::EnableFeatures(shape.features.clone());
+        topology.apply(&enabled).expect("all nodes have them");
         let table = table_of_shape(&shape);
         let topology = Arc::new(topology);
         let mut cluster = Self {
