@@ -17,14 +17,17 @@ impl RepairedRanges {
         if range.to <= range.after {
             return;
         }
-        let mut next: Vec<(TokenRange, u32)> = Vec::with_capacity(self.0.len() + 2);
+        // Those that meet the range or touch it; the others stay.
+        let first = self.0.partition_point(|(known, _)| known.to < range.after);
+        let end = self.0.partition_point(|(known, _)| known.after <= range.to).max(first);
+        let mut next: Vec<(TokenRange, u32)> = Vec::with_capacity(end - first + 2);
         let mut after = range.after;
         let mut put = |range: TokenRange, second: u32| match next.last_mut() {
             Some((last, same)) if last.to == range.after && *same == second => last.to = range.to,
             _ if range.after < range.to => next.push((range, second)),
             _ => {}
         };
-        for (known, before) in &self.0 {
+        for (known, before) in &self.0[first..end] {
             let cut = |token: types::Token| token.max(known.after).min(known.to);
             let (first, last) = (cut(range.after), cut(range.to));
             let part = |after, to| TokenRange { after, to };
@@ -49,14 +52,15 @@ impl RepairedRanges {
             },
             second,
         );
-        self.0 = next;
+        self.0.splice(first..end, next);
     }
 
     /// Up to which second all tokens of a range are known to be equal.
     pub(crate) fn until(&self, range: TokenRange) -> u32 {
         let mut after = range.after;
         let mut until = u32::MAX;
-        for (known, second) in self.0.iter().filter(|(known, _)| known.intersects(range)) {
+        let first = self.0.partition_point(|(known, _)| known.to <= range.after);
+        for (known, second) in self.0[first..].iter().take_while(|(known, _)| known.after < range.to) {
             if known.after > after {
                 return 0;
             }
@@ -179,6 +183,25 @@ mod tests {
         ranges.note(range(50, 60), 1);
         ranges.note(range(41, 45), 2);
         assert_eq!(shown(&ranges), [(-10, 40, 9), (41, 45, 2), (50, 60, 1)]);
+    }
+
+    /// A walk over all ranges for each would take minutes.
+    #[test]
+    fn each_of_131_072_tablets_is_noted_and_found_without_a_walk_over_all() {
+        let mut ranges = RepairedRanges::default();
+        let tablet = |number: i64| range(number * 10, number * 10 + 10);
+        // No two neighbours have the same second.
+        let second = |number: i64| 5 + (number % 2) as u32;
+        for number in 0..131_072 {
+            ranges.note(tablet(number), second(number));
+        }
+        assert_eq!(ranges.0.len(), 131_072);
+        for number in 0..131_072 {
+            ranges.note(tablet(number), second(number) + 10);
+            assert_eq!(ranges.until(tablet(number)), second(number) + 10);
+        }
+        assert_eq!(ranges.until(range(0, 1_310_720)), 15);
+        assert_eq!(ranges.until(range(-1, 10)), 0);
     }
 
     #[test]
