@@ -17,6 +17,7 @@ mod follow;
 #[doc(hidden)]
 pub mod fuzz;
 mod identity;
+mod local_rows;
 mod maintenance;
 mod open;
 mod operator;

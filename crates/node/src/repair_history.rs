@@ -6,16 +6,15 @@
 
 use std::rc::Rc;
 
-use mutation::row::Shared;
-use mutation::{Liveness, Mutation, MutationBuilder, RowBuilder, Tombstone};
-use query::{Engine, Outcome, Params, ValueRows};
+use query::Engine;
 use replica::{RepairedRange, TokenRange};
 use runtime::ShardId;
-use schema::{Table, TableId};
+use schema::TableId;
 use system_tables::{Builder, Definition, Options};
 use types::Token;
-use types::token::token_of;
 use uuid::Uuid;
+
+use crate::local_rows::{self, LocalRow};
 
 /// How long a repair is remembered, in seconds.
 const SECONDS_KEPT: i32 = 30 * 24 * 60 * 60;
@@ -56,32 +55,6 @@ async fn remember(engine: Rc<Engine>, equal: RepairedRange) {
         return;
     };
     let id = Uuid::from_u64_pair(runtime::random_u64(), runtime::random_u64());
-    let packed = pack(&history, &of, id, &equal);
-    let token = token_of(equal.table.0.as_bytes());
-    let shard = ShardId(engine.owner(history.id, token));
-    let written = runtime::submit_to(shard, move || {
-        let Some(engine) = runtime::local::<Engine>() else {
-            return Err("the shard that keeps it has not started yet".to_owned());
-        };
-        let Some(store) = engine.shard.store(history.id) else {
-            return Err("this node does not have the table".to_owned());
-        };
-        let mutation = Mutation::new(&packed).expect("it was packed just now");
-        let written = engine.shard.write(&store, token, &mutation);
-        written.map_err(|e| e.to_string())?;
-        engine.shard.commit().map_err(|e| e.to_string()).map(drop)
-    });
-    if let Err(e) = written.await {
-        log::warn!("a repair of {}.{} is not in system.{NAME}: {e}", of.keyspace, of.name);
-    }
-}
-
-/// The row of a repaired range, as a mutation.
-fn pack(history: &Table, of: &Table, id: Uuid, equal: &RepairedRange) -> Vec<u8> {
-    let now_us = runtime::wall_clock_us();
-    let ttl = SECONDS_KEPT.unsigned_abs();
-    let now = u32::try_from(now_us / 1_000_000).unwrap_or(0);
-    let (timestamp, expiry) = (now_us, now.saturating_add(ttl));
     let mut clustering = Vec::new();
     for part in [
         &(i64::from(equal.until) * 1_000).to_be_bytes()[..],
@@ -91,27 +64,20 @@ fn pack(history: &Table, of: &Table, id: Uuid, equal: &RepairedRange) -> Vec<u8>
     ] {
         schema::push_component(&mut clustering, part);
     }
-    let mut cells: Vec<(usize, &[u8])> = [("keyspace_name", &of.keyspace), ("table_name", &of.name)]
-        .into_iter()
-        .filter_map(|(name, value)| {
-            let column = history.columns.iter().find(|column| column.name == name)?;
-            Some((usize::from(column.id.0), value.as_bytes()))
-        })
-        .collect();
-    cells.sort_unstable();
-    let mut packed = Vec::new();
-    let mut builder = MutationBuilder::begin(&mut packed, history.id, equal.table.0.as_bytes());
-    builder.row(&clustering, |out| {
-        let shared = Shared { timestamp, ttl, expiry };
-        let marker = Liveness { timestamp, ttl, expiry };
-        let columns = history.layout.len();
-        let layout = &history.layout;
-        let mut row = RowBuilder::begin(out, layout, shared, Some(marker), Tombstone::NONE, false, columns);
-        for (id, value) in &cells {
-            row.value(*id, value);
-        }
-    });
-    packed
+    let row = LocalRow {
+        table: history,
+        key: equal.table.0.as_bytes().to_vec(),
+        clustering,
+        values: vec![
+            ("keyspace_name", of.keyspace.as_bytes().to_vec()),
+            ("table_name", of.name.as_bytes().to_vec()),
+        ],
+        now_us: runtime::wall_clock_us(),
+        ttl: SECONDS_KEPT.unsigned_abs(),
+    };
+    if let Err(e) = row.write(&engine).await {
+        log::warn!("a repair of {}.{} is not in system.{NAME}: {e}", of.keyspace, of.name);
+    }
 }
 
 /// Has every shard of this node know what an earlier run did. To be called once, when all shards serve.
@@ -132,18 +98,8 @@ pub(crate) async fn recall(engine: Rc<Engine>) {
 }
 
 async fn read(engine: &Rc<Engine>) -> Result<Vec<RepairedRange>, String> {
-    let prepared = engine.prepare(READ, None).map_err(|e| e.message())?;
-    let run = query::Execution {
-        values: Vec::new(),
-        now_us: runtime::wall_clock_us(),
-        random: runtime::random_u64(),
-    };
-    let params = Params::default();
-    let read = engine.execute::<ValueRows>(&prepared.statement, &run, &params);
-    let Outcome::Rows(page) = read.await.map_err(|e| e.message())? else {
-        return Err("a SELECT gave no rows".to_owned());
-    };
-    Ok(page.sink.rows.iter().filter_map(|row| range_of(row)).collect())
+    let rows = local_rows::read(engine, READ).await?;
+    Ok(rows.iter().filter_map(|row| range_of(row)).collect())
 }
 
 fn range_of(row: &[Option<Vec<u8>>]) -> Option<RepairedRange> {
