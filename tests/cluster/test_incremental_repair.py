@@ -135,3 +135,43 @@ def test_cassandra_reads_the_marks_and_takes_the_files(cluster, session, tmp_pat
         with cassandra.Offline() as tools:
             shown = "".join(tools.metadata(file) for file in taken)
         assert all(f"Repaired at: {mark}" in shown for mark in marked), shown
+def test_tablets_are_repaired_by_request_on_any_node(cluster, session):
+    keyspace = make(session)
+    insert(session, keyspace, range(ROWS))
+    third = cluster.node(3)
+    ids = [cluster.node(number).api("/storage_service/hostid/local")[1] for number in (1, 2)]
+    third.kill9()
+    eventually("the others miss it", lambda: f"DN  {third.host}" in cluster.node(1).nodetool("status"))
+    insert(session, keyspace, range(ROWS, ROWS + 20), ConsistencyLevel.QUORUM)
+    where = f"/storage_service/tablets/repair?ks={keyspace}&table=t"
+    # The replicas that are meant are up.
+    status, said = cluster.node(1).api(f"{where}&hosts_filter={ids[0]},{ids[1]}", method="POST")
+    assert status == 200, said
+    status, said = cluster.node(1).api(where, method="POST")
+    assert status >= 400 and "is down" in str(said), said
+    third.start()
+    cluster.sees_itself_whole()
+    cluster.known_to_clients()
+
+    def seen_by_the_third():
+        with cluster.driver(only=3, consistency="ONE") as driver:
+            return len(cql.rows(driver.connect(), f"SELECT k FROM {keyspace}.t"))
+
+    status, said = cluster.node(1).api(f"{where}&hosts_filter={ids[0]},{ids[1]}", method="POST")
+    assert status == 200 and seen_by_the_third() == ROWS, said
+    wrong = ("tokens=1,x", "hosts_filter=here", "dcs_filter=nowhere", "incremental_mode=some", "await_completion=7", "depth=2")
+    for refused in wrong:
+        status, said = cluster.node(2).api(f"{where}&{refused}", method="POST")
+        assert status >= 400 and refused.partition("=")[0] in str(said), (refused, said)
+    with cluster.driver(only=1, consistency="ONE") as driver:
+        [token] = {row[0] for row in cql.rows(driver.connect(), f"SELECT token(k) FROM {keyspace}.t WHERE k = {ROWS}")}
+    # One tablet, then all; each by another node.
+    status, said = cluster.node(2).api(f"{where}&tokens={token}&incremental_mode=full", method="POST")
+    assert status == 200 and seen_by_the_third() > ROWS, said
+    status, said = cluster.node(3).api(f"{where}&tokens=all&await_completion=false", method="POST")
+    assert status == 200, said
+    [task] = said.values()
+    assert list(said) == ["tablet_task_id"], said
+    status, ended = cluster.node(3).api(f"/task_manager/wait_task/{task}")
+    assert status == 200 and (ended["state"], ended["keyspace"], ended["table"]) == ("done", keyspace, "t"), ended
+    assert seen_by_the_third() == ROWS + 20

@@ -53,6 +53,8 @@ pub trait Operator: Handoff + Control + Operations {
     fn repair(&self, wanted: Repairs) -> Local<'_, Result<Vec<RepairedTable>, String>>;
     /// Has every node repair its ranges of these tables, all of users if none are named; resolves when none is left, with how many there were.
     fn repair_cluster(&self, what: Selection, incremental_mode: Option<String>) -> Local<'_, Result<u64, String>>;
+    /// Has some tablets of a table repaired, by a task; resolves with its id, once it has begun or has ended. It goes on without.
+    fn repair_tablets(&self, wanted: TabletRepair) -> Local<'_, Result<Uuid, String>>;
     /// Waits until the node has all metadata that was agreed on anywhere before.
     fn barrier(&self) -> Local<'_, Result<(), String>>;
 }
@@ -72,6 +74,25 @@ pub struct Repairs {
     pub hosts: Vec<String>,
     /// Differences are counted and stay.
     pub is_preview: bool,
+    /// `incremental`, `full` or `disabled`; None: incremental where that is possible.
+    pub incremental_mode: Option<String>,
+}
+
+/// Which tablets of a table to repair.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct TabletRepair {
+    /// Its keyspace.
+    pub keyspace: String,
+    /// Its name.
+    pub table: String,
+    /// Those that have one of these tokens; none: all.
+    pub tokens: Vec<i64>,
+    /// Only with replicas on these nodes, by host id; none: all.
+    pub hosts: Vec<Uuid>,
+    /// Only with replicas in these datacenters; none: all.
+    pub datacenters: Vec<String>,
+    /// Whether to wait for the end.
+    pub is_awaited: bool,
     /// `incremental`, `full` or `disabled`; None: incremental where that is possible.
     pub incremental_mode: Option<String>,
 }

@@ -212,8 +212,20 @@ mod tests {
             ("joins", vec![add], true, Role::Idle, false),
             ("full member", with(&[]), true, Role::Holds, true),
             ("down", with(&[]), false, Role::Down, true),
-            ("excluded", with(&[excluded.clone()]), false, Role::Down, true),
-            ("leaves", with(&[leaving.clone()]), true, Role::Drains, false),
+            (
+                "excluded",
+                with(std::slice::from_ref(&excluded)),
+                false,
+                Role::Down,
+                true,
+            ),
+            (
+                "leaves",
+                with(std::slice::from_ref(&leaving)),
+                true,
+                Role::Drains,
+                false,
+            ),
             ("leaves and is down", with(&[leaving]), false, Role::Down, true),
             ("given up", with(&[give_up(None)]), false, Role::Lost, false),
             (

@@ -67,6 +67,11 @@ pub const INCREMENTAL_REPAIR: &str = "incremental_repair";
 /// Both are fields of the metadata that earlier releases do not know.
 pub const REPLICATION_GOALS: &str = "replication_goals";
 
+/// Some tablets of a table, or some of their replicas, are repaired by the nodes that have them.
+///
+/// The request has a part that earlier releases refuse.
+pub const SELECTED_REPAIRS: &str = "selected_repairs";
+
 /// All features of this release.
 pub const FEATURES: &[&str] = &[
     DISK_LEVELS,
@@ -83,6 +88,7 @@ pub const FEATURES: &[&str] = &[
     REPLICATION_GOALS,
     REPLICATION_KINDS,
     RING_MOVES,
+    SELECTED_REPAIRS,
     SHARD_MOVES,
     TABLET_MOVES,
     TABLET_OPTIONS,

@@ -11,8 +11,8 @@
 use crate::bytes::{Decoder, Encoder, Form, Malformed};
 use crate::command::{Command, SchemaChange, TableMoves, TabletsChange};
 use crate::features::REPLICATION_GOALS;
-use crate::goals::Altered;
 use crate::forgetting::Forgotten;
+use crate::goals::Altered;
 use crate::history::History;
 use crate::record::MetadataRecord;
 use crate::removal;

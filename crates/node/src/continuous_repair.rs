@@ -26,6 +26,7 @@ use tasks::Origin;
 use types::Token;
 
 use crate::repairs::{How, Part, parts, repair_part, tables_of_users};
+use crate::selected_repairs;
 
 /// A repair rests for so many times as long as it works.
 const REST: u32 = 120;
@@ -225,6 +226,9 @@ pub(crate) async fn want(wanted: Wanted) -> Left {
 fn want_here(wanted: &Wanted) -> Left {
     let (engine, wants) = (Engine::local(), Wants::local());
     let view = engine.coordinator.view();
+    if let Some(selected) = &wanted.selected {
+        return selected_repairs::want_here(&engine, &view, wanted, selected);
+    }
     let mut left = Left::default();
     for table in &wanted.tables {
         let before = wants.since.borrow().get(table).copied().unwrap_or(0);

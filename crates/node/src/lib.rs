@@ -25,6 +25,7 @@ mod recover;
 mod repair_history;
 mod repairs;
 mod reread;
+mod selected_repairs;
 mod shard_main;
 mod sizes;
 mod standalone;

@@ -13,6 +13,7 @@ mod operations;
 mod rebuild;
 mod repairs;
 pub(crate) mod snapshots;
+mod tablet_repairs;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -24,13 +25,14 @@ use ::cluster::Cluster;
 use admin::Handoff;
 use admin::operator::{
     Balance, Keyspace, Local, Metric, Node, Operator, Quarantined, Raft, Range, RepairedTable, Repairs, Selection,
-    Snapshot, Started, State, Table, Work,
+    Snapshot, Started, State, Table, TabletRepair, Work,
 };
 use query::Engine;
 use replica::TableStore;
 use runtime::net::TcpListener;
 use tasks::Tasks;
 use topology::{HostId, NodeNumber, TabletMap};
+use uuid::Uuid;
 
 use crate::follow::on_all_shards;
 use crate::maintenance;
@@ -484,6 +486,11 @@ impl Operator for NodeOperator {
             repairs::run_everywhere(&engine, &tasks, |host| cluster.is_live(host), (what, incremental_mode)).await
         });
         Box::pin(done)
+    }
+
+    fn repair_tablets(&self, wanted: TabletRepair) -> Local<'_, Result<Uuid, String>> {
+        let (engine, cluster, tasks) = (self.engine.clone(), self.cluster().cloned(), self.shared.tasks.clone());
+        Box::pin(async move { tablet_repairs::start(&engine, &tasks, cluster?, wanted).await })
     }
 
     fn barrier(&self) -> Local<'_, Result<(), String>> {

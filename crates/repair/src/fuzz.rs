@@ -13,7 +13,7 @@ use crate::message::{
     decode_answer, decode_applied, decode_compared, decode_equal, decode_exchanged, encode_equal,
 };
 use crate::place::Place;
-use crate::wanted::{Left, Wanted};
+use crate::wanted::{Left, Selected, Wanted};
 
 const ID: RepairId = RepairId(0x1234_5678_9abc_def0);
 
@@ -76,9 +76,19 @@ pub fn seeds() -> Vec<Vec<u8>> {
         since: 800,
         tables: vec![open.table],
         mode: None,
+        selected: None,
     };
     let wanted_fully = Wanted {
         mode: Some(IncrementalMode::Full),
+        ..wanted.clone()
+    };
+    let wanted_in_part = Wanted {
+        selected: Some(Selected {
+            id: 9,
+            tokens: vec![-1, 1],
+            hosts: vec![Uuid::from_u128(2)],
+            is_over: false,
+        }),
         ..wanted.clone()
     };
     let left = Left {
@@ -112,6 +122,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         opened,
         wanted.encode(),
         wanted_fully.encode(),
+        wanted_in_part.encode(),
         of_left,
         encode_equal(&equal),
         ID.encode(),

@@ -38,7 +38,7 @@ pub use marking::{IncrementalMode, Marks};
 pub use repairs::{OnEqual, RepairMetrics, metrics, on_equal, on_wanted};
 pub use run::{Differed, Mode, Repaired, Request, repair, tell_equal};
 pub use serve::{SESSION_IDLE, SESSIONS_MAX, handler};
-pub use wanted::{Left, OnWanted, Wanted, want};
+pub use wanted::{Left, OnWanted, SELECTED_MAX, Selected, Wanted, want};
 
 /// The first verb of this crate.
 pub const FIRST_VERB: u16 = 70;

@@ -26,7 +26,25 @@ pub struct Wanted {
     pub tables: Vec<TableId>,
     /// How they are repaired; None is what the node does by itself, and what earlier releases understand.
     pub mode: Option<IncrementalMode>,
+    /// Only some tablets, or with some replicas, now. Earlier releases refuse it.
+    pub selected: Option<Selected>,
 }
+
+/// Some tablets of tables, or some of their replicas.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Selected {
+    /// Tells one request from others: a node that knows the id has begun, and says what is left.
+    pub id: u128,
+    /// Tablets that have one of these tokens; none: all.
+    pub tokens: Vec<i64>,
+    /// Replicas on these nodes; none: on all.
+    pub hosts: Vec<Uuid>,
+    /// The node is to stop behind the range that it is at.
+    pub is_over: bool,
+}
+
+/// Most tokens of a request, and most hosts.
+pub const SELECTED_MAX: usize = 4_096;
 
 /// What is left on a node.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -47,7 +65,22 @@ impl Wanted {
         self.tables
             .iter()
             .for_each(|table| out.extend_from_slice(table.0.as_bytes()));
-        out.extend(self.mode.map(IncrementalMode::number));
+        match &self.selected {
+            None => out.extend(self.mode.map(IncrementalMode::number)),
+            Some(selected) => {
+                out.push(self.mode.map_or(0, IncrementalMode::number));
+                out.extend_from_slice(&selected.id.to_be_bytes());
+                vint::put_unsigned(&mut out, selected.tokens.len() as u64);
+                for token in &selected.tokens {
+                    out.extend_from_slice(&token.to_be_bytes());
+                }
+                vint::put_unsigned(&mut out, selected.hosts.len() as u64);
+                for host in &selected.hosts {
+                    out.extend_from_slice(host.as_bytes());
+                }
+                out.push(u8::from(selected.is_over));
+            }
+        }
         out
     }
 
@@ -58,11 +91,55 @@ impl Wanted {
         for _ in 0..get_count(&mut reader)? {
             tables.push(TableId(Uuid::from_bytes(reader.get_array()?)));
         }
-        let mode = match reader.is_empty() {
+        let number = match reader.is_empty() {
             true => None,
-            false => Some(IncrementalMode::of_number(reader.get_u8()?).ok_or(Malformed("a mode of repairs, 1 to 3"))?),
+            false => Some(reader.get_u8()?),
         };
-        ended(&reader, Self { since, tables, mode })
+        let selected = match reader.is_empty() {
+            true => None,
+            false => Some(Selected::get(&mut reader)?),
+        };
+        let mode = match number {
+            None => None,
+            Some(0) if selected.is_some() => None,
+            Some(number) => Some(IncrementalMode::of_number(number).ok_or(Malformed("a mode of repairs, 1 to 3"))?),
+        };
+        let wanted = Self {
+            since,
+            tables,
+            mode,
+            selected,
+        };
+        ended(&reader, wanted)
+    }
+}
+
+impl Selected {
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let id = u128::from_be_bytes(reader.get_array()?);
+        let count = |reader: &mut Reader<'_>| match get_count(reader)? {
+            count if count <= SELECTED_MAX => Ok(count),
+            _ => Err(Malformed("at most 4096 tokens and hosts")),
+        };
+        let mut tokens = Vec::new();
+        for _ in 0..count(reader)? {
+            tokens.push(i64::from_be_bytes(reader.get_array()?));
+        }
+        let mut hosts = Vec::new();
+        for _ in 0..count(reader)? {
+            hosts.push(Uuid::from_bytes(reader.get_array()?));
+        }
+        let is_over = match reader.get_u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err(Malformed("whether a repair is over, 0 or 1")),
+        };
+        Ok(Self {
+            id,
+            tokens,
+            hosts,
+            is_over,
+        })
     }
 }
 
@@ -108,4 +185,59 @@ pub(crate) fn serve(wanted: Wanted) -> Reply {
         Ok(answer)
     });
     Reply::Later(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wanted_is_read_as_written_and_earlier_forms_keep_their_bytes() {
+        let plain = Wanted {
+            since: 7,
+            tables: vec![TableId(Uuid::from_u128(9))],
+            mode: None,
+            selected: None,
+        };
+        let with_mode = Wanted {
+            mode: Some(IncrementalMode::Full),
+            ..plain.clone()
+        };
+        assert_eq!(plain.encode().len(), 4 + 1 + 16);
+        assert_eq!(with_mode.encode(), [&plain.encode()[..], &[2]].concat());
+        let mut all = vec![plain.clone(), with_mode.clone()];
+        for (before, is_over) in [(&plain, false), (&with_mode, true)] {
+            all.push(Wanted {
+                selected: Some(Selected {
+                    id: 5 << 100,
+                    tokens: vec![-3, 3],
+                    hosts: vec![Uuid::from_u128(1)],
+                    is_over,
+                }),
+                ..before.clone()
+            });
+        }
+        for wanted in all {
+            let bytes = wanted.encode();
+            assert_eq!(Wanted::decode(&bytes), Ok(wanted));
+            assert!(Wanted::decode(&[&bytes[..], &[0]].concat()).is_err());
+        }
+    }
+
+    #[test]
+    fn more_tokens_than_there_may_be_are_refused() {
+        let tokens = |count: usize| Wanted {
+            since: 7,
+            tables: Vec::new(),
+            mode: None,
+            selected: Some(Selected {
+                id: 1,
+                tokens: vec![0; count],
+                hosts: Vec::new(),
+                is_over: false,
+            }),
+        };
+        assert!(Wanted::decode(&tokens(SELECTED_MAX).encode()).is_ok());
+        assert!(Wanted::decode(&tokens(SELECTED_MAX + 1).encode()).is_err());
+    }
 }

@@ -1,11 +1,12 @@
 //! Repairs.
 
 use serde_json::json;
+use uuid::Uuid;
 
 use super::Handler::Later;
 use super::tasks::is_set;
 use super::{Answer, Call, Route, failed};
-use crate::operator::{RepairedTable, Repairs};
+use crate::operator::{RepairedTable, Repairs, TabletRepair};
 
 const INCREMENTAL_MODE: &str = "incremental: leave out what earlier repairs have marked; full: read everything; disabled: and mark nothing. Incremental where possible without it";
 
@@ -18,6 +19,32 @@ pub(super) const ROUTES: &[Route] = &[
     .takes(&[
         ("kn", "keyspaces, separated by commas; all of users without it"),
         ("cf", "tables of the keyspace, separated by commas; all without it"),
+        ("incremental_mode", INCREMENTAL_MODE),
+    ]),
+    Route::post(
+        "/storage_service/tablets/repair",
+        "Have the nodes repair tablets of a table, as a task",
+        Later(|c| Box::pin(repair_tablets(c))),
+    )
+    .takes(&[
+        ("ks", "the keyspace, with tablets"),
+        ("table", "the table"),
+        (
+            "tokens",
+            "all, or tokens separated by commas: the tablets that have them; all without it",
+        ),
+        (
+            "hosts_filter",
+            "only with replicas on these nodes, by host id, separated by commas",
+        ),
+        (
+            "dcs_filter",
+            "only with replicas in these datacenters, separated by commas",
+        ),
+        (
+            "await_completion",
+            "true: answer when the repair has ended; false: when it has begun. true without it",
+        ),
         ("incremental_mode", INCREMENTAL_MODE),
     ]),
     Route::post(
@@ -51,6 +78,47 @@ async fn repair_cluster(call: &Call) -> Answer {
         .await
         .map_err(failed)?;
     Ok(json!({ "ranges": ranges }))
+}
+
+async fn repair_tablets(call: &Call) -> Answer {
+    let mandatory = |name: &str| {
+        let given = call.parameter(name);
+        let given = given.ok_or_else(|| (400, format!("Missing mandatory parameter '{name}'")))?;
+        Ok::<_, (u16, String)>(given.to_owned())
+    };
+    let (keyspace, table) = (mandatory("ks")?, mandatory("table")?);
+    if !call.keyspace_named(&keyspace)?.tables.contains(&table) {
+        return Err((400, format!("Can't find a table {table} in keyspace {keyspace}")));
+    }
+    let wrong = |name: &str, item: &str| (400_u16, format!("parameter {name}: expected {item}"));
+    let tokens = list(call, "tokens");
+    let tokens: Vec<i64> = match &tokens[..] {
+        [word] if word == "all" => Vec::new(),
+        given => {
+            let parsed = given.iter().map(|token| {
+                let token = token.trim();
+                let parsed = token.parse();
+                parsed.map_err(|_| wrong("tokens", &format!("'all' or tokens separated by commas, got '{token}'")))
+            });
+            parsed.collect::<Result<_, _>>()?
+        }
+    };
+    let hosts = list(call, "hosts_filter");
+    let hosts = hosts.iter().map(|host| {
+        let parsed = host.trim().parse::<Uuid>();
+        parsed.map_err(|_| wrong("hosts_filter", &format!("host ids separated by commas, got '{host}'")))
+    });
+    let wanted = TabletRepair {
+        keyspace,
+        table,
+        tokens,
+        hosts: hosts.collect::<Result<_, _>>()?,
+        datacenters: list(call, "dcs_filter"),
+        is_awaited: call.parameter("await_completion").is_none() || is_set(call, "await_completion")?,
+        incremental_mode: incremental_mode(call)?,
+    };
+    let id = call.operator.repair_tablets(wanted).await.map_err(failed)?;
+    Ok(json!({ "tablet_task_id": id.to_string() }))
 }
 
 async fn repair(call: &Call) -> Answer {

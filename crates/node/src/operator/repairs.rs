@@ -37,7 +37,7 @@ const REPAIR_CLUSTER: Kind = Kind {
 };
 
 /// How often nodes are asked what is left.
-const LOOK_PERIOD: Duration = Duration::from_millis(500);
+pub(super) const LOOK_PERIOD: Duration = Duration::from_millis(500);
 /// How long nothing may be done before a failure counts as lasting.
 const STANDSTILL_MAX: Duration = Duration::from_mins(2);
 /// How often a range is planned that goes to other replicas again and again.
@@ -160,6 +160,7 @@ async fn everywhere(
         since: u32::try_from(seconds).unwrap_or(0),
         tables: tables.iter().map(|table| table.id).collect(),
         mode,
+        selected: None,
     };
     let rpc = runtime::local::<Rpc>().ok_or("this node has no connections to others")?;
     let control = task.control();
@@ -190,18 +191,23 @@ async fn everywhere(
 }
 
 /// What is left on all nodes.
-async fn left_everywhere(
+pub(super) async fn left_everywhere(
     engine: &Rc<Engine>,
     rpc: &Rc<Rpc>,
     is_live: impl Fn(HostId) -> bool,
     wanted: &Wanted,
 ) -> Result<Left, String> {
     let mut all = continuous_repair::want(wanted.clone()).await;
+    // Nodes that are not meant need not be up.
+    let is_meant = |host: HostId| {
+        let hosts = wanted.selected.as_ref().map(|selected| &selected.hosts);
+        hosts.is_none_or(|hosts| hosts.is_empty() || hosts.contains(&host.0))
+    };
     let peers: Vec<(HostId, Option<Peer>)> = engine.coordinator.with_view(|view| {
         let members = view.topology.numbered_nodes();
         let others = members.filter(|(number, node)| *number != view.me && node.state != NodeState::Left);
         others
-            .filter(|(_, node)| node.loss.is_none() && node.state != NodeState::Joining)
+            .filter(|(_, node)| node.loss.is_none() && node.state != NodeState::Joining && is_meant(node.host_id))
             .map(|(number, node)| (node.host_id, view.peer(number)))
             .collect()
     });
@@ -351,7 +357,11 @@ fn add(sum: &mut RepairedTable, repaired: &Repaired) {
 ///
 /// # Errors
 /// A sentence, where a table cannot be repaired in that mode.
-fn mode_of(engine: &Engine, tables: &[Arc<Table>], name: Option<&str>) -> Result<Option<IncrementalMode>, String> {
+pub(super) fn mode_of(
+    engine: &Engine,
+    tables: &[Arc<Table>],
+    name: Option<&str>,
+) -> Result<Option<IncrementalMode>, String> {
     let Some(name) = name else { return Ok(None) };
     let unknown = || format!("expected incremental mode 'incremental', 'full' or 'disabled', got '{name}'");
     let mode = IncrementalMode::parse(name).ok_or_else(unknown)?;

@@ -1,0 +1,170 @@
+//! Repairs of tablets of one table, as ScyllaDB's `POST /storage_service/tablets/repair` asks for them: any node takes the request and has those repair that have the tablets.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ::cluster::{Cluster, SELECTED_REPAIRS};
+use admin::operator::{Selection, TabletRepair};
+use query::Engine;
+use repair::{Selected, Wanted};
+use rpc::Rpc;
+use tasks::{Class, Kind, Module, Origin, Spec, Task, Tasks};
+use topology::NodeState;
+use uuid::Uuid;
+
+use super::operations::tables_of;
+use super::repairs::{LOOK_PERIOD, left_everywhere, mode_of};
+use crate::repairs::has_tablets;
+
+/// It takes no worker: its ranges do.
+const REPAIR_TABLETS: Kind = Kind {
+    name: "repair tablets",
+    module: Module::Repair,
+    class: Class::Repair,
+    units: "ranges",
+    is_abortable: true,
+};
+
+/// Begins a repair of tablets as a task. The task's id, when it has begun, or when it has ended if that is awaited.
+///
+/// # Errors
+/// A sentence: nothing was begun, or, if the end is awaited, what is not repaired.
+pub(super) async fn start(
+    engine: &Rc<Engine>,
+    tasks: &Arc<Tasks>,
+    cluster: Rc<Cluster>,
+    asked: TabletRepair,
+) -> Result<Uuid, String> {
+    let wanted = wanted(engine, &asked)?;
+    let spec = Spec {
+        scope: "table",
+        keyspace: asked.keyspace.clone(),
+        table: asked.table.clone(),
+        entity: asked.incremental_mode.clone().unwrap_or_default(),
+        ..Spec::of(&REPAIR_TABLETS)
+    };
+    let task = tasks.start(spec, &Origin::Operator);
+    task.begin();
+    let (id, engine) = (task.id(), Rc::clone(engine));
+    let running = runtime::spawn(async move {
+        let done = run(&engine, &cluster, wanted, &task).await;
+        task.end(&done);
+        done
+    });
+    match asked.is_awaited {
+        true => running.await.map(|()| id),
+        false => {
+            drop(running);
+            Ok(id)
+        }
+    }
+}
+
+/// What all nodes are asked for.
+fn wanted(engine: &Rc<Engine>, asked: &TabletRepair) -> Result<Wanted, String> {
+    let selection = Selection {
+        keyspaces: vec![asked.keyspace.clone()],
+        tables: vec![asked.table.clone()],
+    };
+    let tables = tables_of(engine, &selection)?;
+    let [table] = &tables[..] else {
+        return Err(format!("{}.{} is no table of users", asked.keyspace, asked.table));
+    };
+    if !has_tablets(engine, table.id) {
+        return Err(format!(
+            "{}.{} has no tablets: its keyspace is on the token ring; use nodetool repair",
+            asked.keyspace, asked.table
+        ));
+    }
+    let view = engine.coordinator.view();
+    if !view.topology.enabled_features().contains(SELECTED_REPAIRS) {
+        return Err("not all nodes are of a release that repairs tablets by request".to_owned());
+    }
+    let members = || view.topology.members().filter(|node| node.state != NodeState::Left);
+    if let Some(host) = asked
+        .hosts
+        .iter()
+        .find(|host| members().all(|node| node.host_id.0 != **host))
+    {
+        return Err(format!("hosts_filter: node {host} is no member of the cluster"));
+    }
+    if let Some(name) = asked
+        .datacenters
+        .iter()
+        .find(|name| members().all(|node| node.location.datacenter != **name))
+    {
+        return Err(format!("dcs_filter: the cluster has no datacenter '{name}'"));
+    }
+    let is_meant = |node: &&topology::Node| {
+        (asked.hosts.is_empty() || asked.hosts.contains(&node.host_id.0))
+            && (asked.datacenters.is_empty() || asked.datacenters.contains(&node.location.datacenter))
+    };
+    let hosts: Vec<Uuid> = match asked.hosts.is_empty() && asked.datacenters.is_empty() {
+        true => Vec::new(),
+        false => members().filter(is_meant).map(|node| node.host_id.0).collect(),
+    };
+    if hosts.is_empty() && !(asked.hosts.is_empty() && asked.datacenters.is_empty()) {
+        return Err("no node is in both hosts_filter and dcs_filter".to_owned());
+    }
+    if asked.tokens.len().max(hosts.len()) > repair::SELECTED_MAX {
+        return Err(format!("at most {} tokens and hosts", repair::SELECTED_MAX));
+    }
+    let mode = mode_of(engine, &tables, asked.incremental_mode.as_deref())?;
+    Ok(Wanted {
+        since: u32::try_from(runtime::wall_clock_us() / 1_000_000).unwrap_or(0),
+        tables: vec![table.id],
+        mode,
+        selected: Some(Selected {
+            id: u128::from(runtime::random_u64()) << 64 | u128::from(runtime::random_u64()),
+            tokens: asked.tokens.clone(),
+            hosts,
+            is_over: false,
+        }),
+    })
+}
+
+async fn run(engine: &Rc<Engine>, cluster: &Rc<Cluster>, wanted: Wanted, task: &Task) -> Result<(), String> {
+    let done = ask_until_done(engine, cluster, &wanted, task).await;
+    if done.is_err() {
+        // A node that does not hear of it ends by itself when nobody asks any more.
+        let over = wanted.selected.map(|selected| Selected {
+            is_over: true,
+            ..selected
+        });
+        let over = Wanted {
+            selected: over,
+            ..wanted
+        };
+        if let Some(rpc) = runtime::local::<Rpc>() {
+            let _ = left_everywhere(engine, &rpc, |host| cluster.is_live(host), &over).await;
+        }
+    }
+    done
+}
+
+async fn ask_until_done(
+    engine: &Rc<Engine>,
+    cluster: &Rc<Cluster>,
+    wanted: &Wanted,
+    task: &Task,
+) -> Result<(), String> {
+    let rpc = runtime::local::<Rpc>().ok_or("this node has no connections to others")?;
+    let control = task.control();
+    let (mut total, mut told) = (0, 0);
+    loop {
+        if control.is_aborted() {
+            return Err("aborted; nodes end behind the ranges that they are at".to_owned());
+        }
+        let left = left_everywhere(engine, &rpc, |host| cluster.is_live(host), wanted).await?;
+        total = total.max(left.ranges);
+        task.set_total(total);
+        let done = total - left.ranges;
+        task.advance(done.saturating_sub(told));
+        told = told.max(done);
+        match (left.ranges, left.failure.is_empty()) {
+            (0, true) => return Ok(()),
+            (0, false) => return Err(format!("not everything is repaired: {}", left.failure)),
+            _ => runtime::sleep(LOOK_PERIOD).await,
+        }
+    }
+}

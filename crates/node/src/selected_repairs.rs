@@ -1,0 +1,145 @@
+//! Repairs of some tablets, or with some replicas, that an operator asks a node of the cluster for.
+//!
+//! The node that is asked tells all nodes (`operator/tablet_repairs.rs`), again and again, and each shard says how many ranges it has left. A shard repairs a range when its node is the first
+//! of the replicas that are meant. What a shard has begun it knows by the id of the request, in memory: a node that restarts begins again.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use coordinator::ClusterView;
+use query::Engine;
+use repair::{IncrementalMode, Left, Mode, Selected, Wanted};
+use runtime::{Group, Instant};
+use schema::TableId;
+use tasks::Origin;
+use topology::Replica;
+
+use crate::repairs::{How, Part, parts, repair_part};
+
+/// How long a request is remembered that nobody asks for any more. It ends by itself then.
+const FORGET_AFTER: Duration = Duration::from_mins(10);
+
+/// One request on one shard.
+struct Job {
+    left: Cell<u64>,
+    failure: RefCell<String>,
+    is_over: Cell<bool>,
+    asked_at: Cell<Instant>,
+}
+
+/// The requests that a shard knows, by their ids.
+#[derive(Default)]
+struct Jobs(RefCell<BTreeMap<u128, Rc<Job>>>);
+
+impl Jobs {
+    fn local() -> Rc<Self> {
+        runtime::local().unwrap_or_else(|| {
+            let jobs = Rc::new(Self::default());
+            runtime::set_local(Rc::clone(&jobs));
+            jobs
+        })
+    }
+}
+
+/// Begins what is wanted of this shard, if it has not; what is left of it.
+pub(crate) fn want_here(engine: &Rc<Engine>, view: &ClusterView, wanted: &Wanted, selected: &Selected) -> Left {
+    let (jobs, now) = (Jobs::local(), runtime::now());
+    let mut jobs = jobs.0.borrow_mut();
+    jobs.retain(|_, job| {
+        let is_asked_for = now.saturating_duration_since(job.asked_at.get()) < FORGET_AFTER;
+        job.is_over.set(job.is_over.get() || !is_asked_for);
+        is_asked_for
+    });
+    if selected.is_over {
+        if let Some(job) = jobs.get(&selected.id) {
+            job.is_over.set(true);
+        }
+        return Left::default();
+    }
+    let job = jobs
+        .entry(selected.id)
+        .or_insert_with(|| begin(engine, view, wanted, selected));
+    job.asked_at.set(now);
+    Left {
+        ranges: job.left.get(),
+        failure: job.failure.borrow().clone(),
+    }
+}
+
+fn begin(engine: &Rc<Engine>, view: &ClusterView, wanted: &Wanted, selected: &Selected) -> Rc<Job> {
+    let own: Vec<Part> = wanted
+        .tables
+        .iter()
+        .flat_map(|table| own_parts(view, *table, selected, engine.shard.id().0))
+        .collect();
+    let job = Rc::new(Job {
+        left: Cell::new(own.len() as u64),
+        failure: RefCell::default(),
+        is_over: Cell::new(false),
+        asked_at: Cell::new(runtime::now()),
+    });
+    let how = How {
+        mode: Mode::Repair,
+        incremental: wanted.mode.unwrap_or(IncrementalMode::Incremental),
+        full_after: None,
+        rest: 0,
+    };
+    if !own.is_empty() {
+        let (engine, job) = (Rc::clone(engine), Rc::clone(&job));
+        drop(runtime::spawn_in(Group::BACKGROUND, async move {
+            run(&engine, &job, own, how).await
+        }));
+    }
+    job
+}
+
+/// Repairs ranges one after another.
+async fn run(engine: &Rc<Engine>, job: &Job, parts: Vec<Part>, how: How) {
+    for part in parts {
+        if job.is_over.get() {
+            return;
+        }
+        let is_down = |node: &topology::NodeNumber| !engine.coordinator.is_live(*node);
+        let down = part.others.iter().find(|(node, _)| is_down(node));
+        let down = down.map(|(_, other)| other.peer.host_id.to_string());
+        let unknown = part.unknown.map(|node| format!("number {}", node.0));
+        let repaired = match down.or(unknown) {
+            Some(node) => Err(format!("node {node} has a copy and is down")),
+            None => match repair_part(&part, how, &Origin::Node).await {
+                Ok(_) => Ok(()),
+                Err(why) => Err(why.to_string()),
+            },
+        };
+        if let Err(why) = repaired {
+            *job.failure.borrow_mut() = why;
+        }
+        job.left.set(job.left.get().saturating_sub(1));
+    }
+}
+
+/// The selected ranges of a table that a shard of this node repairs.
+fn own_parts(view: &ClusterView, table: TableId, selected: &Selected, shard: u32) -> Vec<Part> {
+    let Some(route) = view.route(table) else {
+        return Vec::new();
+    };
+    let is_meant = |replica: &Replica| {
+        let node = view.topology.numbered(replica.node);
+        selected.hosts.is_empty() || node.is_some_and(|node| selected.hosts.contains(&node.host_id.0))
+    };
+    let is_selected = |part: &Part| {
+        let has = |token: &i64| part.range.after.0 < *token && *token <= part.range.to.0;
+        selected.tokens.is_empty() || selected.tokens.iter().any(has)
+    };
+    let is_own = |part: &Part| {
+        let tablet = route.map.tablet_of(part.range.to);
+        let first = tablet.read_replicas().iter().find(|replica| is_meant(replica));
+        u32::from(part.shard) == shard && first.is_some_and(|first| first.node == view.me)
+    };
+    let parts = parts(view, &route.map, table, None, is_meant);
+    parts
+        .into_iter()
+        .filter(|part| is_selected(part) && is_own(part))
+        .collect()
+}
