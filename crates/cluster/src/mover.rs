@@ -567,8 +567,12 @@ impl Cluster {
             let host = metadata.topology.numbered(replica.node)?.host_id;
             Some((self.peers.peer(host)?, replica.shard))
         };
+        let mut are_all_known = true;
         let of_fill = |fill: &&ring::RingFill| -> Vec<Copy> {
             let sources: Vec<(Peer, u16)> = fill.fill.sources.iter().filter_map(source).collect();
+            if sources.len() < fill.fill.sources.len() {
+                are_all_known = false;
+            }
             let copy = |table: &TableId| Copy {
                 table: *table,
                 after: fill.after,
@@ -581,6 +585,10 @@ impl Cluster {
             fill.tables.iter().map(copy).collect()
         };
         let mut wanted: Vec<Copy> = filled.iter().flat_map(of_fill).collect();
+        // What a source has that cannot be asked yet is not there to be copied from the others.
+        if !are_all_known {
+            return Err("the address of a node to copy from is not known yet".to_owned());
+        }
         wanted.retain(|copy| {
             !copied.contains(&(copy.table, copy.after, copy.to)) && !planted::is_planted(Bug::UncopiedRange)
         });
