@@ -70,7 +70,7 @@ impl std::fmt::Display for ReplicaError {
             Self::NotHere(token) => write!(f, "token {} is not of this shard", token.0),
             Self::Malformed(reason) => write!(f, "malformed request: {reason}"),
             Self::TooLarge(reason) | Self::Stale(reason) | Self::DiskFull(reason) => f.write_str(reason),
-            Self::Overloaded(reason) => write!(f, "the shard refuses the write: {reason}. It was not applied"),
+            Self::Overloaded(reason) => write!(f, "the shard refuses the request, which has had no effect: {reason}"),
             Self::Partial(reason) => write!(f, "a part of the write was applied, and a part was not: {reason}"),
             Self::Log(reason) => {
                 write!(
