@@ -303,10 +303,9 @@ impl Cluster {
             self.peers.broadcast();
         }
         let metadata = self.metadata();
-        let commands = match restart_commands(&self.config, &metadata) {
-            Ok(commands) => commands,
-            Err(reason) => return self.fail(format!("this node cannot go on: {reason}")),
-        };
+        if let Err(reason) = restart_commands(&self.config, &metadata) {
+            return self.fail(format!("this node cannot go on: {reason}"));
+        }
         let registered = metadata.topology.node(self.config.host_id).map(|node| node.internode);
         for address in registered.into_iter().chain(elsewhere) {
             if address != self.config.internode
@@ -321,6 +320,11 @@ impl Cluster {
         if !self.note_run().await {
             return;
         }
+        // What an earlier run of this node had said and was still on its way stands in the log before the note of this run.
+        let commands = match restart_commands(&self.config, &self.metadata()) {
+            Ok(commands) => commands,
+            Err(reason) => return self.fail(format!("this node cannot go on: {reason}")),
+        };
         for command in commands {
             if let Err(error) = self.propose(Command::Topology(command)).await {
                 log::debug!("the node's entry is not up to date yet: {error}");
