@@ -179,7 +179,8 @@ def replaced(cluster, host):
 def test_a_replication_is_changed_as_the_page_says(form):
     cluster = form(3)
     with cluster.driver(only=1) as driver, Page("change-replication") as page:
-        page.tried_in("cluster/test_topology_operations.py", {"ceto nodetool status": 'nodetool("status")'})
+        elsewhere = {"ceto nodetool status": 'nodetool("status")', "ceto nodetool tasks abort TASK_ID": '"tasks", "abort"'}
+        page.tried_in("cluster/test_topology_operations.py", elsewhere)
         session = driver.connect()
         tablets, ring = table(session, 1), table(session, 1, "{'enabled': false}")
         for name in (tablets, ring):
@@ -250,13 +251,17 @@ def test_tablets_are_moved_as_the_page_says(form):
         has_all(session, name)
         page.nodetool(node, "resizetable KEYSPACE TABLE TABLETS", {"TABLETS": "2", "KEYSPACE": name, "TABLE": "t"})
         page.nodetool(node, "tasks list compaction")
+        page.statement(session, "ALTER TABLE ks.t WITH tablets = {'expected_data_size_in_gb': 500}", {"ks.t": f"{name}.t"})
+        described = session.execute(f"DESCRIBE TABLE {name}.t").one().create_statement
+        assert "'expected_data_size_in_gb': '500'" in described, described
+        has_all(session, name)
 
 
 def test_replicas_are_repaired_as_the_page_says(form):
     cluster = form(3, "--hinted-handoff-enabled", "false")
     with cluster.driver(only=1) as driver, Page("repair") as page:
         page.tried_in("cluster/test_repair.py", {"ceto nodetool cluster repair [KEYSPACE [TABLE…]]": '"cluster", "repair"'})
-        page.tried_in("cluster/test_incremental_repair.py", {"ceto sstable metadata FILE": '"sstable", "metadata"'})
+        page.tried_in("harness/repairs.py", {"ceto sstable metadata FILE": '"sstable", "metadata"'})
         session = driver.connect()
         third = cluster.node(3)
         name = table(session, 3)
