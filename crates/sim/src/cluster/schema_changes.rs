@@ -40,6 +40,8 @@ impl Clients {
             let Some(mut client) = self.connect(node).await else {
                 continue;
             };
+            let wanted = || (self.layout.wanted.get(), self.layout.is_swapped.get());
+            let asked = wanted();
             let replication = Layout::replication(self.layout.wanted.get());
             let mut is_altered = true;
             for (number, keyspace) in ["k", "d"].into_iter().enumerate() {
@@ -57,7 +59,8 @@ impl Clients {
                     }
                 }
             }
-            self.is_altered.set(is_altered);
+            // The operator may have changed his mind while a statement waited.
+            self.is_altered.set(is_altered && asked == wanted());
         }
     }
 
