@@ -30,12 +30,6 @@ def cluster(request, tmp_path_factory):
         cluster.remove()
 
 
-@pytest.fixture
-def session(cluster):
-    with cluster.driver(only=1) as driver:
-        yield driver.connect()
-
-
 def keyspace(session, replicas):
     """A table of one tablet."""
     name = cql.unique("ks")

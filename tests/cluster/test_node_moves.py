@@ -34,12 +34,6 @@ def cluster(request):
         cluster.remove()
 
 
-@pytest.fixture
-def session(cluster):
-    with cluster.driver(only=1) as driver:
-        yield driver.connect()
-
-
 def keyspace(session, replicas):
     """A table of one tablet."""
     name = cql.unique("ks")

@@ -3,13 +3,11 @@
 mod support;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use plan::ValueRows;
-use query::ddl::{self, DdlContext};
 use query::{Engine, Execution, Outcome, Params, QueryError};
 use runtime::sim::{CrashKind, Simulation};
 use schema::{Schema, TableId};
@@ -19,27 +17,7 @@ const CLIENTS: i32 = 20;
 const INCREMENTS: i32 = 5;
 
 fn schema() -> Schema {
-    let mut schema = support::system_tables().build().with_system_keyspaces(&Schema {
-        version: Uuid::nil(),
-        keyspaces: BTreeMap::new(),
-    });
-    for text in [
-        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
-        "CREATE TABLE ks.t (k int PRIMARY KEY, v int)",
-    ] {
-        let statement = cql::parse(text).expect("the test's statements are CQL").statement;
-        let ctx = DdlContext {
-            keyspace: None,
-            now_us: 1,
-            new_id: Uuid::from_u128(1),
-            nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
-            has_tombstone_gc: false,
-            racks: None,
-        };
-        let changed = ddl::apply(&schema, &statement, &ctx).expect(text);
-        schema = changed.expect("it changes something").schema;
-    }
-    schema
+    support::schema_of("CREATE TABLE ks.t (k int PRIMARY KEY, v int)")
 }
 
 /// A shard over what an earlier life of it left on the disk.

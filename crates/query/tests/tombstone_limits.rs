@@ -2,17 +2,14 @@
 
 mod support;
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
 use plan::ValueRows;
-use query::ddl::{self, DdlContext};
 use query::engine::TombstoneLimits;
 use query::{Engine, Execution, Outcome, Params, QueryError};
 use runtime::sim::Simulation;
 use schema::Schema;
-use uuid::Uuid;
 
 /// More pages than any read here has.
 const PAGES_MAX: usize = 500;
@@ -23,27 +20,7 @@ const NONE: TombstoneLimits = TombstoneLimits {
 };
 
 fn schema() -> Schema {
-    let mut schema = support::system_tables().build().with_system_keyspaces(&Schema {
-        version: Uuid::nil(),
-        keyspaces: BTreeMap::new(),
-    });
-    for text in [
-        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
-        "CREATE TABLE ks.t (k int, c int, s int static, v int, PRIMARY KEY (k, c))",
-    ] {
-        let statement = cql::parse(text).expect("the test's statements are CQL").statement;
-        let ctx = DdlContext {
-            keyspace: None,
-            now_us: 1,
-            new_id: Uuid::from_u128(1),
-            nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
-            has_tombstone_gc: false,
-            racks: None,
-        };
-        let changed = ddl::apply(&schema, &statement, &ctx).expect(text);
-        schema = changed.expect("it changes something").schema;
-    }
-    schema
+    support::schema_of("CREATE TABLE ks.t (k int, c int, s int static, v int, PRIMARY KEY (k, c))")
 }
 
 async fn ask(engine: &Rc<Engine>, text: &str, params: &Params) -> Result<Outcome<ValueRows>, QueryError> {

@@ -11,6 +11,7 @@ use commitlog::{Commitlog, Options, SyncMode, last_segment};
 use coordinator::{ClusterView, Coordinator};
 use cql_compiler::describe::DescribedNode;
 use query::Engine;
+use query::ddl::{self, DdlContext};
 use query::engine::{NodeState, SharedStatements, SlowRequest, TraceProbability};
 use replica::{Shard, ShardOptions, TableFiles};
 use runtime::ShardId;
@@ -121,4 +122,27 @@ fn member(host_id: HostId) -> Node {
         release: "1".to_owned(),
         loss: None,
     }
+}
+
+/// The tables of the system, and keyspace `ks` of one copy with a table that this statement makes.
+pub fn schema_of(create_table: &str) -> Schema {
+    let mut schema = system_tables().build().with_system_keyspaces(&Schema {
+        version: Uuid::nil(),
+        keyspaces: BTreeMap::new(),
+    });
+    let create_keyspace = "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
+    for text in [create_keyspace, create_table] {
+        let statement = cql::parse(text).expect("the test's statements are CQL").statement;
+        let ctx = DdlContext {
+            keyspace: None,
+            now_us: 1,
+            new_id: Uuid::from_u128(1),
+            nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
+            has_tombstone_gc: false,
+            racks: None,
+        };
+        let changed = ddl::apply(&schema, &statement, &ctx).expect(text);
+        schema = changed.expect("it changes something").schema;
+    }
+    schema
 }
