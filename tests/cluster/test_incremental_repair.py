@@ -95,6 +95,7 @@ def test_modes_that_cannot_be_are_refused(cluster, session):
     assert status == 400 and "incremental_mode" in str(said), said
 
 
+# ./dev test installs them first, so only a run of pytest alone can miss them.
 @pytest.mark.skipif(cassandra.jars() is None, reason="Cassandra's jars are not there: ./dev setup")
 def test_cassandra_reads_the_marks_and_takes_the_files(cluster, session, tmp_path):
     keyspace = make(session)
