@@ -1,5 +1,6 @@
 """Nodes that own nothing, nodes that an operator has excluded, and operations that operators watch and abandon."""
 
+import itertools
 import threading
 import uuid
 
@@ -145,8 +146,8 @@ def test_nodes_to_ignore_are_not_excluded_for_a_removal_that_is_refused(form):
         fill(driver.connect(), "ks", 1, rows=50)
     for node in (lost, ignored):
         node.kill9()
-    for node in (lost, ignored):
-        eventually("the others miss it", lambda node=node: state_of(cluster, node) == "DN")
+    for node, by in itertools.product((lost, ignored), (1, 2, 3)):
+        eventually("the others miss it", lambda node=node, by=by: state_of(cluster, node, by) == "DN")
     for gone, why in ((hosts[0], "only copy|alone owns"), (str(uuid.uuid4()), "is not a member")):
         with pytest.raises(NodeFailed, match=why):
             cluster.node(1).nodetool("removenode", "--ignore-dead-nodes", hosts[1], gone)

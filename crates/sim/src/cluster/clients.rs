@@ -461,6 +461,7 @@ impl Clients {
     pub(crate) fn explain(&self, was_faulty: bool, text: impl FnOnce() -> String) {
         if was_faulty || self.faulty.get() || self.promises.may_refuse {
             self.count(|c| c.errors += 1);
+            log::info!("simulation: a fault explains it: {}", text());
         } else {
             let now = millis();
             self.fail(format!("at {now} ms, without a fault: {}", text()));

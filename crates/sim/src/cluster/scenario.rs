@@ -596,12 +596,20 @@ impl Run<'_> {
     /// What was healed serves soon, and after some time without any error.
     fn must_be_well(&mut self) -> Result<(), String> {
         let before = self.clients.served.borrow().clone();
-        let what = "not every node served QUORUM within thirty seconds after all was healed";
-        self.wait_for(SERVE_WAIT_MAX, what, |run| {
-            run.start_what_ended();
+        let late = |run: &Self| -> Vec<usize> {
             let served = run.clients.served.borrow();
-            let members = run.clients.members();
-            members.into_iter().all(|node| served[node] > before[node] + 3)
+            let mut members = run.clients.members();
+            members.retain(|node| served[*node] <= before[*node] + 3 && !run.operator.is_coming(*node));
+            members
+        };
+        let what = "not every node served QUORUM within thirty seconds after all was healed";
+        let waited = self.wait_for(SERVE_WAIT_MAX, what, |run| {
+            run.start_what_ended();
+            late(run).is_empty()
+        });
+        waited.map_err(|why| match late(self)[..] {
+            [] => why,
+            ref late => format!("{why}: nodes {late:?}; the operator's: {}", self.operator.story()),
         })?;
         self.settle()?;
         self.clients.phase.set(Phase::Rest);
