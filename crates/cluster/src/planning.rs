@@ -266,7 +266,8 @@ impl Metadata {
 #[derive(Default)]
 struct Steps {
     between_nodes: BTreeMap<TableId, Vec<MoveStep>>,
-    between_shards: BTreeMap<TableId, Vec<TabletEdit>>,
+    /// By tablet: a change of a map has its edits in order.
+    between_shards: BTreeMap<TableId, BTreeMap<TabletId, ReplicaList>>,
     resizes: Vec<Command>,
 }
 
@@ -306,11 +307,8 @@ impl Steps {
         };
         let is_here = |replica: &Replica| now.replicas.iter().any(|here| here.node == replica.node);
         if next.len() == now.replicas.len() && next.iter().all(is_here) {
-            self.between_shards.entry(table).or_default().push(TabletEdit {
-                tablet,
-                replicas: next.clone(),
-                transition: None,
-            });
+            let of_table = self.between_shards.entry(table).or_default();
+            of_table.insert(tablet, next.clone());
         } else {
             self.between_nodes.entry(table).or_default().push(MoveStep::Begin {
                 tablet,
@@ -328,11 +326,8 @@ impl Steps {
             .replicas
             .iter()
             .map(|replica| if replica.node == to.node { to } else { *replica });
-        self.between_shards.entry(table).or_default().push(TabletEdit {
-            tablet,
-            replicas: replicas.collect(),
-            transition: None,
-        });
+        let of_table = self.between_shards.entry(table).or_default();
+        of_table.insert(tablet, replicas.collect());
     }
 
     fn resize(&mut self, metadata: &Metadata, table: TableId, tablet_count: u32) {
@@ -348,10 +343,15 @@ impl Steps {
     fn commands(self, metadata: &Metadata) -> Vec<Command> {
         let between_shards = self.between_shards.into_iter().filter_map(|(table, edits)| {
             let version = metadata.tablets.get(&table)?.version();
+            let edit = |(tablet, replicas)| TabletEdit {
+                tablet,
+                replicas,
+                transition: None,
+            };
             let change = TabletChange {
                 from_version: version,
                 version: version + 1,
-                edits,
+                edits: edits.into_iter().map(edit).collect(),
             };
             Some(Command::Tablets {
                 table,
@@ -377,5 +377,50 @@ fn node_concerns(reason: &UnmetReason, node: NodeNumber, here: &str) -> bool {
         UnmetReason::EmptyRack { datacenter, .. } => datacenter == here,
         UnmetReason::NoRoom => true,
         UnmetReason::UnknownDatacenter { .. } | UnmetReason::NodeDown { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schema::Schema;
+    use topology::{Boundaries, TabletMap, Topology};
+    use uuid::Uuid;
+
+    #[test]
+    fn tablets_go_to_other_shards_in_whatever_order_they_were_planned() {
+        let on_shard = |shard| Replica {
+            node: NodeNumber(0),
+            shard,
+        };
+        let table = TableId(Uuid::from_u128(7));
+        let all: Vec<ReplicaList> = vec![[on_shard(0)].into_iter().collect(); 16];
+        let map = TabletMap::new(5, Boundaries::PowerOfTwo(4), &all).expect("a map");
+        let schema = Schema {
+            version: Uuid::nil(),
+            keyspaces: BTreeMap::new(),
+        };
+        let metadata = Metadata {
+            tablets: BTreeMap::from([(table, Arc::new(map.clone()))]),
+            ..Metadata::new(Arc::new(schema), Topology::new("sea", Uuid::nil()))
+        };
+        let mut steps = Steps::default();
+        for tablet in [7, 13, 8] {
+            steps.move_between_shards(&metadata, table, TabletId(tablet), on_shard(1));
+        }
+        let commands = steps.commands(&metadata);
+        let [
+            Command::Tablets {
+                change: TabletsChange::Part(change),
+                ..
+            },
+        ] = &commands[..]
+        else {
+            panic!("one change of one map: {commands:?}");
+        };
+        let mut next = map;
+        next.apply(change).expect("the map takes it");
+        let moved = next.tablets().filter(|tablet| tablet.replicas[0].shard == 1);
+        assert_eq!(moved.map(|tablet| tablet.id.0).collect::<Vec<_>>(), [7, 8, 13]);
     }
 }

@@ -90,9 +90,7 @@ impl Operator {
 
     /// Whether a node is on its way into the cluster: it serves when it has its data.
     pub(super) fn is_coming(&self, node: usize) -> bool {
-        let comes = |operation: &Operation| {
-            matches!(operation.work, Work::Join { node: comer } | Work::Replace { heir: comer, .. } if comer == node)
-        };
+        let comes = |operation: &Operation| matches!(operation.work, Work::Join { node: comer } | Work::Replace { heir: comer, .. } if comer == node);
         self.operations.iter().any(comes)
     }
 

@@ -348,9 +348,6 @@ fn check_open(all: &BTreeMap<Place, Seen>) -> Result<(), String> {
     Ok(())
 }
 
-/// How much more than the leader's tolerance is right here.
-const EDGE: f64 = 1.1;
-
 /// The planner, asked as the leader of the metadata group asks it, has no step left.
 fn check_balance(seen: &Seen, all: &BTreeMap<Place, Seen>) -> Result<(), String> {
     let nodes: Vec<NodeInput> = seen
@@ -399,12 +396,7 @@ fn check_balance(seen: &Seen, all: &BTreeMap<Place, Seen>) -> Result<(), String>
             tablet_count_max: u32::MAX,
         })
         .collect();
-    // The leader goes by what is free on each disk, so what is right at its tolerance may be within it.
-    let options = Options {
-        tolerance: Options::default().tolerance * EDGE,
-        ..Options::default()
-    };
-    let planned = plan(&seen.topology, &nodes, &inputs, &Limits::default(), &options);
+    let planned = plan(&seen.topology, &nodes, &inputs, &Limits::default(), &Options::default());
     let step = planned.steps.iter().find(|step| !matches!(step, Step::Resize { .. }));
     match step {
         Some(step) => Err(format!("the planner has a step left: {step:?}")),
