@@ -35,14 +35,24 @@ pub(crate) struct Disk {
     files: BTreeMap<FileNumber, FileData>,
     live: BTreeMap<Name, Entry>,
     durable: BTreeMap<Name, Entry>,
-    /// Name changes that no directory sync has made durable.
-    waiting: Vec<Transaction>,
+    /// Name changes that no directory sync has made durable, in order.
+    waiting: BTreeMap<u64, Transaction>,
+    /// Which of them change a name in a directory. Most syncs are of directories in which nothing waits, while others are never synced.
+    waiting_in: BTreeMap<Name, BTreeSet<u64>>,
+    changes: u64,
     next_number: FileNumber,
     capacity: Option<u64>,
 }
 
 /// Name changes that happen as a whole: a path and what it names afterwards.
 struct Transaction(Vec<(Name, Option<Entry>)>);
+
+impl Transaction {
+    /// Where it changes names.
+    fn directories(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|(name, _)| parent(name))
+    }
+}
 
 #[derive(Default)]
 struct FileData {
@@ -71,7 +81,9 @@ impl Disk {
             files: BTreeMap::new(),
             live: root.clone(),
             durable: root,
-            waiting: Vec::new(),
+            waiting: BTreeMap::new(),
+            waiting_in: BTreeMap::new(),
+            changes: 0,
             next_number: 1,
             capacity: None,
         }
@@ -339,12 +351,13 @@ impl Disk {
             }
             return Ok(());
         }
-        let touches = |transaction: &Transaction| transaction.0.iter().any(|(name, _)| parent(name) == Some(&path));
-        let (synced, waiting) = std::mem::take(&mut self.waiting)
-            .into_iter()
-            .partition::<Vec<_>, _>(touches);
-        self.waiting = waiting;
-        for transaction in synced {
+        for number in self.waiting_in.remove(&path).unwrap_or_default() {
+            let transaction = self.waiting.remove(&number).expect("what waits in a directory waits");
+            for other in transaction.directories().filter(|other| **other != *path) {
+                if let Some(others) = self.waiting_in.get_mut(other) {
+                    others.remove(&number);
+                }
+            }
             // The waiting names become durable ones.
             let displaced = apply(&mut self.durable, &transaction);
             self.lose_names(displaced);
@@ -363,10 +376,11 @@ impl Disk {
 
     /// The power is gone. `below(n)` is a number below n.
     pub(crate) fn lose_power(&mut self, mut below: impl FnMut(u64) -> u64) {
+        self.waiting_in.clear();
         let waiting = std::mem::take(&mut self.waiting);
         let one_by_one = below(2) == 0;
         let up_to = below(waiting.len() as u64 + 1);
-        for (position, transaction) in (0..).zip(waiting) {
+        for (position, transaction) in (0..).zip(waiting.into_values()) {
             let survives = if one_by_one { below(2) == 0 } else { position < up_to };
             if survives {
                 apply(&mut self.durable, &transaction);
@@ -422,7 +436,12 @@ impl Disk {
             gain_name(&mut self.files, entry);
         }
         let displaced = apply(&mut self.live, &transaction);
-        self.waiting.push(transaction);
+        self.changes += 1;
+        for directory in transaction.directories() {
+            let waiting = self.waiting_in.entry(directory.to_owned()).or_default();
+            waiting.insert(self.changes);
+        }
+        self.waiting.insert(self.changes, transaction);
         self.lose_names(displaced);
     }
 
