@@ -89,14 +89,20 @@ impl Activity {
     }
 
     /// A memtable of so many bytes is in an sstable.
-    pub(crate) fn flushed<R: AsRef<Reader>>(&self, table: &Table, memtable_bytes: usize, written: R, began: Instant) {
-        let written_bytes = written.as_ref().meta().data_len;
+    pub(crate) fn flushed<R: AsRef<Reader>>(
+        &self,
+        table: &Table,
+        memtable_bytes: usize,
+        written: &[R],
+        began: Instant,
+    ) {
+        let written_bytes: u64 = written.iter().map(|reader| reader.as_ref().meta().data_len).sum();
         log::debug!(
             "flushed a memtable of {}.{}: {} in memory, {written_bytes} bytes in {}, {:?}",
             table.keyspace,
             table.name,
             size::text(memtable_bytes as u64),
-            names_of(&[written]),
+            names_of(written),
             began.elapsed()
         );
         self.add(|Totals { flushes, .. }| {

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,15 +16,16 @@ use memtable::Memtable;
 use mutation::{ClusteringSlice, PartitionBlock};
 use runtime::{Instant, StopPoint};
 use schema::Table;
-use sstable::{EncodingBase, Generation, Reader, Writer, WriterOptions};
+use sstable::{Descriptor, EncodingBase, Generations, Reader, Writer, WriterOptions};
 use stdx::planted::{self, Bug};
 use tasks::{JobControl, Meter, Origin, Task};
+use types::Token;
 
 use crate::kinds;
 use crate::quarantine::DiskFailure;
 use crate::reconcile::make_table_dir;
 use crate::shard::Shard;
-use crate::tablet::{Frozen, MemtableCell, TableStore, Tablet};
+use crate::tablet::{Frozen, MemtableCell, TableStore, Tablet, TokenRange};
 
 /// Bytes of a block handed to the writer at once.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -86,41 +88,88 @@ impl From<String> for FlushError {
     }
 }
 
-/// Writes a memtable as an sstable. Runs on a background thread; blocks.
-fn write_sstable(
-    memtable: &Memtable,
-    table: &Table,
-    dir: &std::path::Path,
-    generation: Generation,
+/// A memtable that becomes sstables, one for each of some ranges.
+struct Flush {
+    memtable: Arc<Memtable>,
+    table: Arc<Table>,
+    dir: PathBuf,
+    /// In token order; empty for one sstable of everything.
+    cuts: Vec<TokenRange>,
+    generations: Arc<Generations>,
     host_id: uuid::Uuid,
-    control: JobControl,
-) -> Result<Arc<Reader>, FlushError> {
-    let base = EncodingBase::of_minima(Some(memtable.min_timestamp()).filter(|&t| t != i64::MAX), None, None);
-    let mut options = WriterOptions::of_table(table, memtable.partition_count() as u64, base)?;
-    options.host_id = Some(host_id);
-    options.dropped = kept_columns(memtable, table);
-    // The entries of the table's and the keyspace's directory must survive a power loss as the files do. That a directory is
-    // there says nothing, as whoever made it may have been killed; a sealed sstable in it does.
-    let is_durable = runtime::fs::exists(dir) && !sstable::list(dir)?.is_empty();
-    if !is_durable {
-        make_table_dir(dir)?;
+}
+
+impl Flush {
+    /// Runs on a background thread; blocks. When it fails, what was written is removed: it would bring back after the next start what was deleted from the
+    /// sstables that are written in its place.
+    fn run(&self, control: JobControl) -> Result<Vec<Arc<Reader>>, FlushError> {
+        let mut written = Vec::new();
+        let opened = self.write(control, &mut written).and_then(|()| {
+            let open = |descriptor| Reader::open_descriptor(descriptor, &self.table).map_err(FlushError::from);
+            written.iter().map(open).collect()
+        });
+        if opened.is_err() {
+            remove_unused(&written);
+        }
+        opened
     }
-    let mut writer = Writer::create(dir, generation, table, options)?;
-    let mut meter = Meter::new(control, memtable.bytes() as u64);
-    for_each_block(memtable, |block| {
-        writer.append(block)?;
-        let bytes = block.size() as u64;
-        meter
-            .add(bytes, bytes)
-            .map_err(|ended| FlushError::from(String::from(ended)))
-    })?;
-    meter.settle().map_err(String::from)?;
-    let meta = writer.finish()?;
-    Reader::open_descriptor(&meta.descriptor, table).map_err(|e| {
-        // It is written again; this one would bring back after the next start what was deleted from the other.
-        remove_unused(std::slice::from_ref(&meta.descriptor));
-        e.into()
-    })
+
+    fn write(&self, control: JobControl, written: &mut Vec<Descriptor>) -> Result<(), FlushError> {
+        let memtable = &*self.memtable;
+        let base = EncodingBase::of_minima(Some(memtable.min_timestamp()).filter(|&t| t != i64::MAX), None, None);
+        let mut options = WriterOptions::of_table(&self.table, 0, base)?;
+        options.host_id = Some(self.host_id);
+        options.dropped = kept_columns(memtable, &self.table);
+        // The entries of the table's and the keyspace's directory must survive a power loss as the files do. That a directory is
+        // there says nothing, as whoever made it may have been killed; a sealed sstable in it does.
+        let is_durable = runtime::fs::exists(&self.dir) && !sstable::list(&self.dir)?.is_empty();
+        if !is_durable {
+            make_table_dir(&self.dir)?;
+        }
+        let part_of = |token: Token| self.cuts.partition_point(|range| range.to < token);
+        let mut partitions = vec![0; self.cuts.len() + 1];
+        memtable
+            .partitions()
+            .for_each(|partition| partitions[part_of(partition.token())] += 1);
+        let mut meter = Meter::new(control, memtable.bytes() as u64);
+        let mut writing: Option<(Writer, usize)> = None;
+        for_each_block(memtable, |block| {
+            let part = part_of(block.token);
+            if writing.as_ref().is_none_or(|(_, of)| *of != part) {
+                if let Some((writer, _)) = writing.take() {
+                    written.push(writer.finish()?.descriptor);
+                }
+                let options = WriterOptions {
+                    estimated_partitions: partitions[part],
+                    ..options.clone()
+                };
+                let writer = Writer::create(&self.dir, self.generations.next(), &self.table, options)?;
+                writing = Some((writer, part));
+            }
+            if let Some((writer, _)) = &mut writing {
+                writer.append(block)?;
+            }
+            let bytes = block.size() as u64;
+            meter
+                .add(bytes, bytes)
+                .map_err(|ended| FlushError::from(String::from(ended)))
+        })?;
+        meter.settle().map_err(String::from)?;
+        if let Some((writer, _)) = writing {
+            written.push(writer.finish()?.descriptor);
+        }
+        Ok(())
+    }
+}
+
+/// What the log has of a tablet up to a position is in sstables, or of no use.
+fn discard_of(table: &Table, tablet: &Tablet, position: commitlog::ReplayPosition) -> Discard {
+    Discard {
+        table: table.id,
+        after: tablet.range.after,
+        up_to_token: tablet.range.to,
+        position,
+    }
 }
 
 /// Removes whole sstables that nothing reads. Blocks.
@@ -172,6 +221,19 @@ impl Shard {
         tablet: &Rc<Tablet>,
         origin: &Origin,
     ) -> Result<(), String> {
+        let cuts = store.cuts_ahead();
+        self.flush_cut(store, tablet, cuts.as_deref().unwrap_or_default(), origin)
+            .await
+    }
+
+    /// The same, an sstable for each of these ranges.
+    pub(crate) async fn flush_cut(
+        self: &Rc<Self>,
+        store: &Rc<TableStore>,
+        tablet: &Rc<Tablet>,
+        cuts: &[TokenRange],
+        origin: &Origin,
+    ) -> Result<(), String> {
         self.freeze(store, tablet);
         // One flush of a tablet at a time; whoever comes second finds nothing left, or takes the rest.
         let _turn = tablet.flush_turn.acquire(1).await;
@@ -181,7 +243,7 @@ impl Shard {
             };
             let spec = kinds::of_tablet(&kinds::FLUSH, store, tablet, frozen.memtable.bytes() as u64);
             let task = self.options.tasks.start(spec, origin);
-            let flushed = self.flush_frozen(store, tablet, frozen, &task).await;
+            let flushed = self.flush_frozen(store, tablet, frozen, (cuts, &task)).await;
             task.end(&flushed);
             flushed?;
         }
@@ -192,7 +254,7 @@ impl Shard {
         store: &Rc<TableStore>,
         tablet: &Rc<Tablet>,
         frozen: Frozen,
-        task: &Task,
+        (cuts, task): (&[TokenRange], &Task),
     ) -> Result<(), String> {
         let table = store.table();
         // Read together with what is flushed: a truncation or a drop may come as soon as this waits.
@@ -202,18 +264,20 @@ impl Shard {
             log::warn!("{}.{} is flushed before its log is synced", table.keyspace, table.name);
         }
         let began = runtime::now();
-        let (memtable, dir) = (frozen.memtable.clone(), store.dir.clone());
-        let generation = self.options.generations.next();
-        let host_id = self.options.host_id;
-        let job = {
-            let table = table.clone();
-            move |control| write_sstable(&memtable, &table, &dir, generation, host_id, control)
+        let flush = Flush {
+            memtable: frozen.memtable.clone(),
+            table: table.clone(),
+            dir: store.dir.clone(),
+            cuts: cuts.to_vec(),
+            generations: self.options.generations.clone(),
+            host_id: self.options.host_id,
         };
+        let job = move |control| flush.run(control);
         if planted::is_planted(Bug::EarlyDiscard) {
             self.forget_in_log(&table, tablet, frozen.position).await;
         }
         runtime::stop_point(StopPoint::FlushFrozen);
-        let reader = task.run_job(job).await?.map_err(|error| {
+        let readers = task.run_job(job).await?.map_err(|error| {
             if error.is_disk_failure {
                 self.tell_of_disk(DiskFailure::Io, &error.text);
             }
@@ -223,19 +287,15 @@ impl Shard {
         let bytes = frozen.memtable.bytes();
         if tablet.epoch.get() != epoch {
             // Truncated or dropped meanwhile: the file is of no use, the memtable is gone already.
-            if let Err(e) = sstable::delete(reader.descriptor()) {
-                log::warn!(
-                    "cannot remove {}: {e}",
-                    reader.descriptor().path(sstable::Component::Data).display()
-                );
-            }
+            let descriptors: Vec<Descriptor> = readers.iter().map(|reader| reader.descriptor().clone()).collect();
+            remove_unused(&descriptors);
             return Ok(());
         }
         tablet.update(|v| {
             v.frozen.retain(|f| !Arc::ptr_eq(&f.memtable, &frozen.memtable));
-            v.sstables.push(reader.clone());
+            v.sstables.extend(readers.iter().cloned());
         });
-        self.options.activity.flushed(&table, bytes, reader, began);
+        self.options.activity.flushed(&table, bytes, &readers, began);
         // Its memory is free from here, not only when the log has been synced.
         let position = frozen.position;
         drop(frozen);
@@ -247,12 +307,7 @@ impl Shard {
 
     /// Notes in the log that a tablet's writes up to a position are in sstables, and releases segments.
     async fn forget_in_log(&self, table: &Table, tablet: &Tablet, position: commitlog::ReplayPosition) {
-        let discard = Discard {
-            table: table.id,
-            after: tablet.range.after,
-            up_to_token: tablet.range.to,
-            position,
-        };
+        let discard = discard_of(table, tablet, position);
         let noted = self.log.append_discard(&discard).and_then(|_| self.log.write());
         if noted.is_err() || self.log.sync().await.is_err() {
             // Without the note a crash replays writes that are in sstables too, which merges to the same.
@@ -409,15 +464,20 @@ impl Shard {
         tablet: &Tablet,
         position: commitlog::ReplayPosition,
     ) -> Result<(), String> {
-        let discard = Discard {
-            table: table.id,
-            after: tablet.range.after,
-            up_to_token: tablet.range.to,
-            position,
-        };
         self.log
-            .append_discard(&discard)
+            .append_discard(&discard_of(table, tablet, position))
             .and_then(|_| self.log.write())
+            .map_err(|e| e.to_string())?;
+        self.log.sync().await.map_err(|e| e.to_string())
+    }
+
+    /// The same of several tablets of a table that take no writes any more, with all that the log has of them.
+    pub(crate) async fn discard_all_durably(&self, table: &Table, tablets: &[Rc<Tablet>]) -> Result<(), String> {
+        let position = self.log.end();
+        let mut discards = tablets.iter().map(|tablet| discard_of(table, tablet, position));
+        discards
+            .try_for_each(|discard| self.log.append_discard(&discard).map(drop))
+            .and_then(|()| self.log.write())
             .map_err(|e| e.to_string())?;
         self.log.sync().await.map_err(|e| e.to_string())
     }

@@ -161,7 +161,7 @@ impl Shard {
         let mut result = Ok(());
         for tablet in store.tablets().iter().filter(|tablet| !is_wanted(wanted, tablet.range)) {
             self.hold_compactions(tablet).await;
-            let prepared = match self.flush_leaving(store, tablet).await {
+            let prepared = match self.flush_leaving(store, tablet, cuts).await {
                 Ok(()) => self.cut_sstables(store, tablet, cuts).await,
                 Err(e) => Err(e),
             };
@@ -170,10 +170,15 @@ impl Shard {
         result
     }
 
-    async fn flush_leaving(self: &Rc<Self>, store: &Rc<TableStore>, tablet: &Rc<Tablet>) -> Result<(), String> {
+    async fn flush_leaving(
+        self: &Rc<Self>,
+        store: &Rc<TableStore>,
+        tablet: &Rc<Tablet>,
+        cuts: &[TokenRange],
+    ) -> Result<(), String> {
         match planted::is_planted(Bug::UnflushedMove) {
             true => Ok(()),
-            false => self.flush(store, tablet).await,
+            false => self.flush_cut(store, tablet, cuts, &Origin::Node).await,
         }
     }
 
@@ -286,12 +291,15 @@ impl Shard {
         cuts: &[TokenRange],
     ) -> Result<Vec<Sealed>, String> {
         let leaving = store.leaving.borrow().clone();
-        let mut sealed = Vec::with_capacity(leaving.len());
         for tablet in &leaving {
             self.hold_compactions(tablet).await;
-            self.flush_leaving(store, tablet).await?;
-            runtime::stop_point(StopPoint::TabletFlushed);
-            self.discard_durably(&store.table(), tablet, self.log.end()).await?;
+            self.flush_leaving(store, tablet, cuts).await?;
+        }
+        runtime::stop_point(StopPoint::TabletFlushed);
+        // One sync of the log for all of them: requests wait.
+        self.discard_all_durably(&store.table(), &leaving).await?;
+        let mut sealed = Vec::with_capacity(leaving.len());
+        for tablet in &leaving {
             self.cut_sstables(store, tablet, cuts).await?;
             let version = tablet.version();
             version

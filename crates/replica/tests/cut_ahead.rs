@@ -81,6 +81,38 @@ fn a_split_that_was_cut_ahead_rewrites_nothing_and_compactions_keep_to_the_halve
     });
 }
 
+async fn write_all(local: &Local) {
+    for k in 0..KEYS {
+        assert!(local.write(k, 10, false).await);
+    }
+}
+
+#[test]
+fn what_is_in_memory_is_written_to_each_half_at_once() {
+    on_node(|| async {
+        let local = Local::start(&ONE()).await;
+        write_all(&local).await;
+        let shard = &local.shards[0];
+        assert!(local.reconcile(&SPLIT(), async |_, _| ()).await);
+        assert_eq!(
+            names(shard),
+            BTreeSet::from([1, 2]),
+            "one flush, of which nothing is rewritten"
+        );
+        assert_eq!(spans_both(&tokens(shard)), 0);
+        assert_eq!(local.rows().await, (0..KEYS).collect());
+    });
+    on_node(|| async {
+        let local = Local::start(&ONE()).await;
+        write_all(&local).await;
+        let shard = &local.shards[0];
+        shard.cut_ahead(&store(shard), halves());
+        local.flush().await;
+        assert_eq!((store(shard).uncut_bytes(), names(shard)), (0, BTreeSet::from([1, 2])));
+        assert_eq!(local.rows().await, (0..KEYS).collect());
+    });
+}
+
 #[test]
 fn what_is_not_to_be_split_any_more_is_merged_as_before() {
     on_node(|| async {
