@@ -10,7 +10,7 @@ use crate::features::EXCLUDE_TOGETHER;
 use crate::metadata::Metadata;
 use crate::service::Cluster;
 use crate::wire;
-use rpc::RpcError;
+use rpc::{RemoteErrorKind, RpcError};
 use std::sync::Arc;
 use std::time::Duration;
 use topology::{HostId, NodeState, TopologyCommand};
@@ -57,20 +57,23 @@ impl Cluster {
         if self.leads() {
             return self.decide_exclusion(hosts).await;
         }
-        let refused = |why: String| ChangeError::Refused(why);
-        let leader = self.status().leader;
-        let leader = leader.ok_or_else(|| refused("the metadata group has no leader at the moment".to_owned()))?;
-        let peer = self.peers.peer(leader);
-        let peer = peer.ok_or_else(|| {
+        let leader = self.status().leader.ok_or_else(|| {
+            let why = "the metadata group has no leader at the moment: try again";
+            ChangeError::NoQuorum(why.to_owned())
+        })?;
+        let peer = self.peers.peer(leader).ok_or_else(|| {
             let why = format!("node {leader}, which leads the metadata group, cannot be reached");
-            refused(why)
+            ChangeError::NoQuorum(why)
         })?;
         let body = wire::encode_hosts(hosts);
         match self.rpc.call(&peer, 0, wire::EXCLUDE, body, ANSWER_WAIT).await {
             // What this node knows has to follow, for whoever looks here whether it is done.
             Ok(_) => self.barrier().await.map(drop),
-            Err(RpcError::Remote(error)) => Err(refused(error.message)),
-            Err(error) => Err(refused(format!(
+            Err(RpcError::Remote(error)) if error.kind == RemoteErrorKind::Refused => {
+                Err(ChangeError::Refused(error.message))
+            }
+            Err(RpcError::Remote(error)) => Err(ChangeError::NoQuorum(error.message)),
+            Err(error) => Err(ChangeError::Timeout(format!(
                 "node {leader}, which leads the metadata group, did not answer, and may have excluded the nodes: {error}"
             ))),
         }
@@ -80,7 +83,7 @@ impl Cluster {
     pub(crate) async fn decide_exclusion(&self, hosts: &[HostId]) -> Result<(), ChangeError> {
         if !self.leads() {
             let why = "the node does not lead the metadata group any more: try again";
-            return Err(ChangeError::Refused(why.to_owned()));
+            return Err(ChangeError::NoQuorum(why.to_owned()));
         }
         let metadata = self.barrier().await?;
         self.check_excludable(&metadata, hosts).await?;

@@ -1,5 +1,6 @@
 //! What other nodes ask of this one. The handler finds the shard's local, so that it can be given to `rpc` before the cluster is known.
 
+use crate::error::ChangeError;
 use crate::metadata::Metadata;
 use crate::peers;
 use crate::service::Cluster;
@@ -125,9 +126,13 @@ fn answer(cluster: Rc<Cluster>, request: &Request<'_>) -> Reply {
             Ok(hosts) => Reply::Later(Box::pin(async move {
                 // A task of its own: what is proposed is not forgotten when the caller gives up.
                 let decided = runtime::spawn(async move { cluster.decide_exclusion(&hosts).await }).await;
-                decided.map(|()| Vec::new()).map_err(|e| RemoteError {
-                    kind: RemoteErrorKind::Refused,
-                    message: e.to_string(),
+                decided.map(|()| Vec::new()).map_err(|e| match e {
+                    ChangeError::Refused(message) | ChangeError::Rejected(message) => RemoteError {
+                        kind: RemoteErrorKind::Refused,
+                        message,
+                    },
+                    // Nobody has decided that the nodes may not be excluded.
+                    later => RemoteError::failed(later.to_string()),
                 })
             })),
             Err(error) => Reply::Err(RemoteError::failed(error.to_string())),
