@@ -14,7 +14,11 @@ use crate::planning::Situation;
 use crate::removal;
 use crate::service::Cluster;
 use crate::start::wanted_tokens;
+use std::time::Duration;
 use topology::{HostId, Limits, NodeState, Role, TopologyCommand};
+
+/// How long a node that leaves waits for others to stay that began at the same moment.
+const OTHERS_STAY_WAIT: Duration = Duration::from_secs(10);
 
 impl Cluster {
     /// Has this node give its tablets to others and leave the cluster. Returns when it has left: it may be stopped then, and stops by itself.
@@ -51,10 +55,9 @@ impl Cluster {
         self.propose_to_ring(TopologyCommand::SetState { host_id, state })
             .await?;
         // Another may have begun to leave at the same moment, so that too few nodes are left for both. What cannot be taken back any more goes on, and waits for nodes.
-        let now = self.metadata();
         let why = match is_empty {
             true => None,
-            false => self.why_it_cannot_leave(&now, host_id, Role::Drains),
+            false => self.why_not_together(host_id).await,
         };
         if let Some(why) = why
             && self.stay(host_id).await.is_ok()
@@ -128,7 +131,24 @@ impl Cluster {
         }
     }
 
-    /// Why not everything of a node can go elsewhere.
+    /// Why not everything of this node, which leaves, can go elsewhere while others leave, too. Of those that began at the same moment all stay but the one with the lowest host id, which
+    /// waits for that.
+    async fn why_not_together(&self, host_id: HostId) -> Option<String> {
+        let end = runtime::now() + OTHERS_STAY_WAIT;
+        loop {
+            let changed = self.machine.changed.notified();
+            let now = self.metadata();
+            let why = self.why_it_cannot_leave(&now, host_id, Role::Drains)?;
+            let may_stay = |node: &topology::Node| node.host_id > host_id && !now.topology.is_lost(node);
+            let left = end.saturating_duration_since(runtime::now());
+            if left.is_zero() || !now.leaving().any(|(_, node)| may_stay(node)) {
+                return Some(why);
+            }
+            let _ = runtime::timeout(left, changed).await;
+        }
+    }
+
+    /// Why not everything of a node can go elsewhere; of one that is alive, also why another that leaves already could not give all away without it.
     pub(crate) fn why_it_cannot_leave(&self, metadata: &Metadata, host: HostId, role: Role) -> Option<String> {
         let number = metadata.topology.number(host)?;
         let situation = Situation {
@@ -136,7 +156,13 @@ impl Cluster {
             would_leave: Some((host, role)),
             ..Situation::default()
         };
-        metadata.plan_moves(&situation, &Limits::NONE).unmet.remove(&number)
+        let mut unmet = metadata.plan_moves(&situation, &Limits::NONE).unmet;
+        let why = unmet.remove(&number);
+        if why.is_some() || role == Role::Lost {
+            return why;
+        }
+        let leaving = metadata.leaving().filter(|(_, node)| !metadata.topology.is_lost(node));
+        leaving.filter_map(|(number, _)| unmet.remove(&number)).next()
     }
 
     /// Makes a change of the topology, when the token ring allows it: a change of the ring that reads its next owners already has to end before.

@@ -247,6 +247,20 @@ fn a_node_that_no_other_can_replace_is_not_decommissioned() {
 }
 
 #[test]
+fn of_two_nodes_that_leave_at_once_one_leaves_where_three_copies_need_the_other() {
+    for seed in 0..6 {
+        let mut sea = with_table(870 + seed, 4, &[0, 1, 2]);
+        let leaving = [2, 3].map(|number| sea.spawn(number, |cluster| async move { cluster.decommission().await }));
+        sea.sim.run_for(60 * SECOND);
+        let refused = leaving.iter().filter(|left| matches!(&*left.borrow(), Some(Err(_))));
+        let metadata = sea.cluster(0).metadata();
+        assert_eq!(refused.count(), 1, "seed {seed}");
+        let members: Vec<NodeState> = metadata.topology.members().map(|node| node.state).collect();
+        assert_eq!(members, [NodeState::Normal; 3], "seed {seed}: the other has left");
+    }
+}
+
+#[test]
 fn what_a_lost_node_had_is_rebuilt_from_a_quorum_of_the_others() {
     let mut sea = with_table(820, 4, &[0, 1, 2]);
     sea.crash(2, CrashKind::PowerLoss);
