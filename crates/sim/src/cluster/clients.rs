@@ -163,6 +163,8 @@ pub(crate) struct Clients {
     pub(crate) added: RefCell<BTreeMap<i32, cells::Added>>,
     /// The newest of the rows that [`Mix::Reads`] writes.
     newest: Cell<i32>,
+    /// When the timestamps that are used out of order were forgotten.
+    pub(super) drawn_since: Cell<u64>,
 }
 
 /// What holds besides, if the faults are those.
@@ -257,6 +259,7 @@ impl Clients {
             is_truncating: Cell::new(false),
             added: RefCell::default(),
             newest: Cell::new(0),
+            drawn_since: Cell::new(0),
         })
     }
 

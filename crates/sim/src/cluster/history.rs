@@ -466,6 +466,11 @@ impl History {
         self.last
     }
 
+    /// No timestamp from before is used any more.
+    pub fn forget_drawn(&mut self) {
+        self.kept.clear();
+    }
+
     /// A timestamp that is later than all that anybody has.
     pub fn newest_timestamp(&mut self) -> i32 {
         self.last += 1;
@@ -632,7 +637,7 @@ impl History {
     pub fn truncated(&mut self, table: u8) {
         let last = self.last;
         // Whoever used one later would seem to have written before.
-        self.kept.clear();
+        self.forget_drawn();
         for (_, register) in self
             .registers
             .range_mut((table, i32::MIN, i32::MIN)..=(table, i32::MAX, i32::MAX))

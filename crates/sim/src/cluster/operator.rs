@@ -256,8 +256,10 @@ impl Run<'_> {
         };
         let from = self.clients.layout.wanted.get();
         let most = self.staying(datacenter).min(COPIES_MAX);
-        // Where nodes are lost for good, one copy is not enough.
-        let least = if self.scenario.faults.replacements { 2 } else { 1 };
+        // Where nodes are lost for good, one copy is not enough; nor where a log fails: what was read of a write that its log does not have is gone at the next start.
+        let faults = self.scenario.faults;
+        let logs_fail = faults.broken_disks || faults.failed_syncs || faults.failing_operations;
+        let least = if faults.replacements || logs_fail { 2 } else { 1 };
         if self.operator.operations.iter().any(excludes) || most <= least || from.0[datacenter] == 0 {
             return false;
         }

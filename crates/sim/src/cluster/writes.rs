@@ -31,7 +31,7 @@ impl Clients {
 
     pub(crate) fn plan(&self, dice: u64) -> Planned {
         let (p, c) = self.place(dice);
-        let timestamp = self.history.borrow_mut().timestamp(dice >> 16);
+        let timestamp = self.timestamp(dice >> 16);
         let v = timestamp;
         let row = |c| (R, p, c);
         let kind = match self.workload.mix {
@@ -123,14 +123,14 @@ impl Clients {
 
     /// A row that is new, see [`Mix::Reads`].
     pub(crate) fn plan_first(&self, (p, c): (i32, i32), dice: u64) -> Planned {
-        let v = self.history.borrow_mut().timestamp(dice >> 16);
+        let v = self.timestamp(dice >> 16);
         let text = format!("INSERT INTO k.r (p, c, v) VALUES ({p}, {c}, {v}) USING TIMESTAMP {v}");
         self.unprepared(text, vec![(R, p, c)], Effect::Set, v)
     }
 
     /// What is done to it at once: two in three are deletions.
     pub(crate) fn plan_second(&self, (p, c): (i32, i32), dice: u64) -> Planned {
-        let v = self.history.borrow_mut().timestamp(dice >> 24);
+        let v = self.timestamp(dice >> 24);
         let place = format!("p = {p} AND c = {c}");
         let (text, effect) = match (dice >> 32) % 3 {
             0 => (
@@ -147,6 +147,19 @@ impl Clients {
             ),
         };
         self.unprepared(text, vec![(R, p, c)], effect, v)
+    }
+
+    /// A timestamp of a write. Where tombstones are kept for a short time, one from before is not older than that: nothing would hide the write any more that it is older than.
+    fn timestamp(&self, dice: u64) -> i32 {
+        let mut history = self.history.borrow_mut();
+        let now = millis();
+        if let Some(grace) = self.workload.grace
+            && now > self.drawn_since.get() + u64::from(grace) * 1000 / 4
+        {
+            history.forget_drawn();
+            self.drawn_since.set(now);
+        }
+        history.timestamp(dice)
     }
 
     fn unprepared(&self, text: String, keys: Vec<Key>, effect: Effect, timestamp: i32) -> Planned {
