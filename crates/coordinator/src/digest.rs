@@ -1,13 +1,14 @@
 //! What two replicas compare instead of their data.
 //!
-//! A digest is over what lives, the cells that a client would see, with their timestamps and expiries; and over the deletions that
-//! hide nothing else of the stretch any more and are younger than the table's grace. Where two replicas agree about what lives, neither
+//! A digest is over what counts of a stretch ([`mutation::counting`]): what lives, the cells that a client would see, with their timestamps and expiries; and the
+//! deletions that hide nothing else of the stretch any more and are younger than the table's grace. Where two replicas agree about what lives, neither
 //! holds a deletion that hides a cell of the other's, as it would hide its own; so the merge of both shows the same. But where a client
 //! is told that something is gone, as many replicas must know it as the level wants, or the next read sees it again; so deletions
 //! count, as long as no replica may have forgotten them: whether it has makes no difference afterwards.
 
 use mutation::compact::{LiveColumn, LiveRow};
-use mutation::{Bound, Cell, Column, PartitionBlock, RangeTombstone, RangeTombstoneList, RowView, Tombstone};
+use mutation::counting::{Counting, Material};
+use mutation::{Bound, Cell, Liveness, PartitionBlock, RangeTombstone, RangeTombstoneList, RowView, Tombstone};
 use replica::PlainRow;
 use schema::{ClusteringOrder, Table};
 use stdx::planted::{self, Bug};
@@ -47,25 +48,15 @@ const DELETED: u8 = 9;
 const RANGE: u8 = 10;
 const EXPIRED_MARKER: u8 = 11;
 
-/// The second of the read, and that before which deletions do not count.
-#[derive(Clone, Copy)]
-struct Times {
-    now: u32,
-    gc_before: u32,
-}
-
-impl Times {
-    fn new(table: &Table, now: u32) -> Self {
-        Self {
-            now,
-            gc_before: table.options.compared_from(now),
-        }
-    }
-
-    fn counts(self, tombstone: Tombstone) -> bool {
-        !tombstone.is_none()
-            && tombstone.deletion_time >= self.gc_before
-            && !planted::is_planted(Bug::DigestWithoutTombstones)
+/// What counts of a read.
+fn counting(table: &Table, now: u32) -> Counting {
+    let counting = Counting::of_table(table, now);
+    match planted::is_planted(Bug::DigestWithoutTombstones) {
+        true => Counting {
+            gc_before: u32::MAX,
+            ..counting
+        },
+        false => counting,
     }
 }
 
@@ -94,16 +85,16 @@ impl Digest {
             is_reversed: false,
             partition: None,
         };
-        let times = Times::new(table, now);
+        let counting = counting(table, now);
         digest.material.push(PARTITION);
         digest.sized(key);
         let head = digest.material.len();
-        digest.deletion(row.partition, Tombstone::NONE, times);
+        counting.deletion(row.partition, Tombstone::NONE, &mut digest);
         if let Some(view) = row.row {
             let start = digest.material.len();
             digest.material.push(ROW);
             digest.sized(clustering);
-            if !digest.row(table, view, row.partition, times) {
+            if !counting.row(&table.layout, view, row.partition, &mut digest) {
                 digest.material.truncate(start);
             }
         }
@@ -116,7 +107,7 @@ impl Digest {
 
     /// Adds a block that follows those before.
     pub(crate) fn add(&mut self, table: &Table, block: &PartitionBlock, now: u32) {
-        let times = Times::new(table, now);
+        let counting = counting(table, now);
         // More than it takes, mostly: growing step by step costs as much as the rest.
         self.material.reserve(block.size() + 64);
         let is_other = |p: &OpenPartition| self.material[p.key_at..p.head] != *block.key();
@@ -132,19 +123,19 @@ impl Digest {
                 head: self.material.len(),
                 ranges: Vec::new(),
             });
-            self.deletion(block.tombstone, Tombstone::NONE, times);
+            counting.deletion(block.tombstone, Tombstone::NONE, self);
             if let Some(row) = block.static_row() {
                 let start = self.material.len();
                 self.material.push(STATIC);
-                if !self.row(table, row, block.tombstone, times) {
+                if !counting.row(&table.layout, row, block.tombstone, self) {
                     self.material.truncate(start);
                 }
             }
         }
         if let Some(partition) = &mut self.partition {
             let ranges = block.range_tombstones.iter();
-            let counts = |r: &&RangeTombstone| r.tombstone.supersedes(block.tombstone) && times.counts(r.tombstone);
-            partition.ranges.extend(ranges.filter(counts).cloned());
+            let counted = ranges.filter(|range| counting.counts_range(range, block.tombstone));
+            partition.ranges.extend(counted.cloned());
         }
         let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
         for n in 0..block.len() {
@@ -156,7 +147,7 @@ impl Digest {
             let start = self.material.len();
             self.material.push(ROW);
             self.sized(clustering);
-            if !self.row(table, row, deletion, times) {
+            if !counting.row(&table.layout, row, deletion, self) {
                 self.material.truncate(start);
             }
         }
@@ -211,86 +202,7 @@ impl Digest {
         self.material.extend_from_slice(bytes);
     }
 
-    /// Adds a deletion that counts and is stronger than what covers its place.
-    fn deletion(&mut self, tombstone: Tombstone, covering: Tombstone, times: Times) {
-        if tombstone.supersedes(covering) && times.counts(tombstone) {
-            self.material.push(DELETED);
-            self.material.extend_from_slice(&tombstone.timestamp.to_le_bytes());
-        }
-    }
-
-    /// Adds what counts of a row; whether anything does.
-    fn row(&mut self, table: &Table, row: RowView<'_>, covering: Tombstone, times: Times) -> bool {
-        let before = self.material.len();
-        self.deletion(row.tombstone, covering, times);
-        let deletion = covering.merge(row.tombstone);
-        match row.marker.filter(|m| !deletion.covers(m.timestamp)) {
-            Some(marker) if marker.is_live(times.now) => {
-                self.material.push(MARKER);
-                self.material.extend_from_slice(&marker.timestamp.to_le_bytes());
-                self.times(marker.ttl, marker.expiry);
-            }
-            // One that has expired deletes older ones, since it was written: as a cell does.
-            Some(marker) => {
-                let tombstone = Tombstone {
-                    timestamp: marker.timestamp,
-                    deletion_time: marker.expiry.saturating_sub(marker.ttl),
-                };
-                let start = self.material.len();
-                // The same deletion by itself is another thing: it also hides cells.
-                self.material.push(EXPIRED_MARKER);
-                self.deletion(tombstone, Tombstone::NONE, times);
-                if self.material.len() == start + 1 {
-                    self.material.truncate(start);
-                }
-            }
-            None => {}
-        }
-        for (id, column) in row.columns(&table.layout) {
-            if table.layout.is_dropped(id) {
-                continue;
-            }
-            if let Column::Simple(cell) = &column
-                && cell.ttl == 0
-                && cell.is_live(times.now)
-                && !deletion.covers(cell.timestamp)
-            {
-                self.live_cell(id, cell);
-                continue;
-            }
-            let start = self.material.len();
-            self.material.push(if matches!(column, Column::Simple(_)) {
-                SIMPLE
-            } else {
-                COMPLEX
-            });
-            vint::put_unsigned(&mut self.material, id as u64);
-            let head = self.material.len();
-            match column {
-                Column::Simple(cell) => self.cell(&cell, deletion, times),
-                Column::Complex(complex) => {
-                    self.deletion(complex.tombstone, deletion, times);
-                    let deletion = deletion.merge(complex.tombstone);
-                    for (path, cell) in complex.elements() {
-                        let start = self.material.len();
-                        self.material.push(ELEMENT);
-                        self.sized(path);
-                        let head = self.material.len();
-                        self.cell(&cell, deletion, times);
-                        if self.material.len() == head {
-                            self.material.truncate(start);
-                        }
-                    }
-                }
-            }
-            if self.material.len() == head {
-                self.material.truncate(start);
-            }
-        }
-        self.material.len() > before
-    }
-
-    /// Adds a simple cell that lives for ever: the same bytes as those that [`Digest::cell`] adds, in two steps instead of seven.
+    /// Adds a simple cell that lives for ever: the same bytes as those of a column and its cell, in two steps instead of seven.
     fn live_cell(&mut self, id: usize, cell: &Cell<'_>) {
         let (id, len) = (id as u64, cell.value.len() as u64);
         if let (Ok(id @ ..0x80), Ok(len @ ..0x80)) = (u8::try_from(id), u8::try_from(len)) {
@@ -314,34 +226,71 @@ impl Digest {
         self.material.extend_from_slice(cell.value);
     }
 
-    /// Adds a cell that lives, or its deletion; one that has expired was deleted when it was written.
-    fn cell(&mut self, cell: &Cell<'_>, deletion: Tombstone, times: Times) {
-        if deletion.covers(cell.timestamp) {
-            return;
-        }
-        if cell.is_live(times.now) {
-            self.material.extend_from_slice(&cell.timestamp.to_le_bytes());
-            self.times(cell.ttl, cell.deletion_time);
-            self.sized(cell.value);
-            return;
-        }
-        let tombstone = Tombstone {
-            timestamp: cell.timestamp,
-            deletion_time: if cell.dead {
-                cell.deletion_time
-            } else {
-                cell.deletion_time.saturating_sub(cell.ttl)
-            },
-        };
-        self.deletion(tombstone, Tombstone::NONE, times);
-    }
-
     fn times(&mut self, ttl: u32, expiry: u32) {
         self.material.push(u8::from(ttl > 0));
         if ttl > 0 {
             self.material.extend_from_slice(&ttl.to_le_bytes());
             self.material.extend_from_slice(&expiry.to_le_bytes());
         }
+    }
+}
+
+impl Material for Digest {
+    #[inline]
+    fn deletion(&mut self, tombstone: Tombstone) {
+        self.material.push(DELETED);
+        self.material.extend_from_slice(&tombstone.timestamp.to_le_bytes());
+    }
+
+    #[inline]
+    fn marker(&mut self, marker: Liveness) {
+        self.material.push(MARKER);
+        self.material.extend_from_slice(&marker.timestamp.to_le_bytes());
+        self.times(marker.ttl, marker.expiry);
+    }
+
+    fn expired_marker(&mut self, tombstone: Tombstone) {
+        self.material.push(EXPIRED_MARKER);
+        self.deletion(tombstone);
+    }
+
+    #[inline]
+    fn column(&mut self, id: usize, is_simple: bool) {
+        self.material.push(if is_simple { SIMPLE } else { COMPLEX });
+        vint::put_unsigned(&mut self.material, id as u64);
+    }
+
+    #[inline]
+    fn element(&mut self, path: &[u8]) {
+        self.material.push(ELEMENT);
+        self.sized(path);
+    }
+
+    #[inline]
+    fn cell(&mut self, cell: &Cell<'_>) {
+        self.material.extend_from_slice(&cell.timestamp.to_le_bytes());
+        self.times(cell.ttl, cell.deletion_time);
+        self.sized(cell.value);
+    }
+
+    #[inline]
+    fn simple_cell(&mut self, id: usize, cell: &Cell<'_>) {
+        if cell.ttl == 0 {
+            self.live_cell(id, cell);
+        } else {
+            self.column(id, true);
+            self.cell(cell);
+        }
+    }
+
+    #[inline]
+    fn taken(&self) -> usize {
+        self.material.len()
+    }
+
+    #[inline]
+    fn give_back(&mut self, taken: usize) {
+        self.material.truncate(taken);
     }
 }
 
@@ -363,6 +312,10 @@ pub(crate) fn living(table: &Table, row: RowView<'_>, covering: Tombstone, now: 
 
 /// What a cell counts for besides its value: its timestamp, and what else it may have.
 const CELL_BYTES: usize = 16;
+
+#[cfg(test)]
+#[path = "../../repair/tests/support/random.rs"]
+mod random;
 
 #[cfg(test)]
 mod tests {
@@ -388,10 +341,8 @@ mod tests {
             let mut in_two_steps = Digest::new(false);
             in_two_steps.live_cell(id, &cell);
             let mut in_seven = Digest::new(false);
-            in_seven.material.push(SIMPLE);
-            vint::put_unsigned(&mut in_seven.material, id as u64);
-            let times = Times { now: 1, gc_before: 0 };
-            in_seven.cell(&cell, Tombstone::NONE, times);
+            in_seven.column(id, true);
+            in_seven.cell(&cell);
             assert_eq!(
                 in_two_steps.material,
                 in_seven.material,
@@ -399,5 +350,34 @@ mod tests {
                 value.len()
             );
         }
+    }
+
+    /// Coordinators of the release before compare digests with these: their bytes may not change.
+    #[test]
+    fn digests_of_random_partitions_are_those_of_earlier_releases() {
+        let table = random::table();
+        let mut found = Vec::new();
+        for is_reversed in [false, true] {
+            let mut digest = Digest::new(is_reversed);
+            for (_, block) in random::blocks(&table) {
+                digest.add(&table, &block, random::NOW);
+            }
+            found.push(digest.finish(&table.clustering_order, None));
+        }
+        let mut sum = 0u128;
+        for (number, block) in random::blocks(&table) {
+            let mut digest = Digest::new(false);
+            digest.add(&table, &block, random::NOW);
+            sum = sum.rotate_left(1) ^ digest.finish(&table.clustering_order, None).wrapping_add(number);
+        }
+        found.push(sum);
+        assert_eq!(
+            found,
+            [
+                99_547_462_258_757_267_025_038_683_499_854_227_509,
+                219_884_885_091_591_628_183_486_475_991_618_376_724,
+                79_562_783_358_746_231_980_175_760_955_950_586_660,
+            ],
+        );
     }
 }

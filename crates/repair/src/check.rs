@@ -185,7 +185,7 @@ impl Run {
                 let begins = !is_inside(&own.stretch.from, &block);
                 had(
                     &mut partitions,
-                    Part::new(table, self.side.times, &block, begins),
+                    Part::new(table, self.side.counting, &block, begins),
                     Some(number),
                 );
                 give_way().await;
@@ -212,7 +212,7 @@ impl Run {
     ) {
         let table = &self.side.table;
         let parts: Vec<&Part> = had.own.iter().chain(had.others.iter().flatten()).collect();
-        let Some(merged) = merge(table, self.side.times, &parts) else {
+        let Some(merged) = merge(table, self.side.counting, &parts) else {
             return;
         };
         let bytes_max = self.side.shard.log.mutation_bytes_max().min(APPLY_BYTES_MAX);

@@ -6,12 +6,13 @@
 use std::sync::Arc;
 
 use mutation::compact::{Purge, compact_block};
+use mutation::counting::Counting;
 use mutation::merge::{merge_blocks, missing_part};
 use mutation::{Bound, MutationBuilder, PartitionBlock, RangeTombstone, Tombstone};
 use replica::split_block;
 use schema::{ClusteringOrder, Table, TableId};
 
-use crate::units::{Hash, Hasher, Times, Unit};
+use crate::units::{Hash, Hasher, Unit};
 
 /// Forgets nothing, and takes nothing for expired.
 const KEEP_ALL: Purge<'static> = Purge {
@@ -36,7 +37,7 @@ pub(crate) struct Part {
 
 impl Part {
     /// Of a block that has all of the part.
-    pub(crate) fn new(table: &Arc<Table>, times: Times, block: &PartitionBlock, begins: bool) -> Self {
+    pub(crate) fn new(table: &Arc<Table>, counting: Counting, block: &PartitionBlock, begins: bool) -> Self {
         let mut block = compact_block(&table.layout, &table.clustering_order, block, &KEEP_ALL);
         if !begins {
             block.clear_static_row();
@@ -49,7 +50,7 @@ impl Part {
             Unit::Row(number) => rows[number] = Some(hash),
             Unit::Range(numbers) => ranges[numbers].fill(Some(hash)),
         };
-        let mut hasher = Hasher::new(table.clone(), times);
+        let mut hasher = Hasher::new(table.clone(), counting);
         hasher.add(&block, begins, &mut note);
         hasher.end(&mut note);
         Self {
@@ -110,9 +111,9 @@ impl Part {
     }
 
     /// What is there without hidden deletions.
-    fn shown(&self, table: &Table, times: Times) -> PartitionBlock {
+    fn shown(&self, table: &Table, counting: Counting) -> PartitionBlock {
         let purge = Purge {
-            gc_before: times.gc_before,
+            gc_before: counting.gc_before,
             max_purgeable_timestamp: i64::MAX,
             ..KEEP_ALL
         };
@@ -165,11 +166,11 @@ pub(crate) struct Merged {
 }
 
 /// Merges what replicas have of one partition. Hidden deletions are left out unless they hide what a replica shows: then each replica gets them.
-pub(crate) fn merge(table: &Arc<Table>, times: Times, parts: &[&Part]) -> Option<Merged> {
+pub(crate) fn merge(table: &Arc<Table>, counting: Counting, parts: &[&Part]) -> Option<Merged> {
     let begins = parts.iter().any(|part| part.begins);
     let merged = |blocks: &[&PartitionBlock]| {
         let merged = merge_blocks(&table.layout, &table.clustering_order, blocks)?;
-        Some(Part::new(table, times, &merged, begins))
+        Some(Part::new(table, counting, &merged, begins))
     };
     let blocks: Vec<&PartitionBlock> = parts.iter().map(|part| &part.block).collect();
     let all = merged(&blocks)?;
@@ -179,7 +180,7 @@ pub(crate) fn merge(table: &Arc<Table>, times: Times, parts: &[&Part]) -> Option
             begins,
         });
     }
-    let shown: Vec<PartitionBlock> = parts.iter().map(|part| part.shown(table, times)).collect();
+    let shown: Vec<PartitionBlock> = parts.iter().map(|part| part.shown(table, counting)).collect();
     let shown = merged(&shown.iter().collect::<Vec<_>>())?;
     let is_same = shown.hashes().eq(all.hashes());
     Some(Merged {

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
+use mutation::counting::Counting;
 use replica::{RepairedRange, Shard, TokenRange};
 use rpc::Rpc;
 use runtime::{Group, JoinHandle};
@@ -23,7 +24,7 @@ use crate::place::Place;
 use crate::repairs::Repairs;
 use crate::serve::SESSION_IDLE;
 use crate::side::{Side, bytes_of};
-use crate::units::{Hasher, Times};
+use crate::units::Hasher;
 
 /// Units of a bucket, at least; inside a partition a bucket ends where a block does.
 const BUCKET_UNITS: u64 = 16;
@@ -230,8 +231,8 @@ async fn run(
     if store.truncation() > truncated_at {
         return Err(RepairError::NotTruncated);
     }
-    let times = Times::new(&store.table(), request.now);
-    let mut side = Side::new(shard, &store, request.range, times, stop.control.clone());
+    let counting = Counting::of_table(&store.table(), request.now);
+    let mut side = Side::new(shard, &store, request.range, counting, stop.control.clone());
     side.check_whole()?;
     let losses = shard.log.losses();
     let mut marking = None;
@@ -279,7 +280,7 @@ async fn run(
         is_over: Cell::new(false),
         done: Cell::new(0),
     });
-    let done = run.all(times, (truncated_at, losses), marking.as_ref()).await;
+    let done = run.all(counting, (truncated_at, losses), marking.as_ref()).await;
     run.is_over.set(true);
     if !matches!(done, Ok(Ended::Repaired)) {
         run.give_up();
@@ -299,7 +300,7 @@ async fn run(
 impl Run {
     async fn all(
         self: &Rc<Self>,
-        times: Times,
+        counting: Counting,
         (truncated_at, losses): (u64, u64),
         marking: Option<&Marking>,
     ) -> Result<Ended, RepairError> {
@@ -308,8 +309,8 @@ impl Run {
             table: self.request.table,
             range: self.request.range,
             truncated_at,
-            now: times.now,
-            gc_before: times.gc_before,
+            now: counting.now,
+            gc_before: counting.gc_before,
             columns: self.side.columns,
         };
         match marking {
@@ -449,7 +450,7 @@ impl Run {
     async fn read(&self, from: &Place, end: &Place) -> Result<Hashed, RepairError> {
         let side = &self.side;
         let mut walk = side.walk(from, end)?;
-        let mut hashing = Hashing::new(Hasher::new(side.table.clone(), side.times));
+        let mut hashing = Hashing::new(Hasher::new(side.table.clone(), side.counting));
         let mut unpaid = side.unpaid();
         let mut token = None;
         while let Some(piece) = walk.next().await? {

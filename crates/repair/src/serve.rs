@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use mutation::counting::Counting;
 use mutation::{MutationBuilder, PartitionBlock};
 use replica::Shard;
 use rpc::{Caller, Handler, Later, RemoteError, RemoteErrorKind, Reply, Request};
@@ -27,7 +28,6 @@ use crate::message::{
 use crate::part::Part;
 use crate::repairs::Repairs;
 use crate::side::Side;
-use crate::units::Times;
 use crate::walk::give_way;
 use crate::wanted::{self, Wanted};
 
@@ -161,14 +161,15 @@ fn prepare(open: &Open) -> Result<Prepared, Reply> {
     if repairs.sessions.borrow().len() >= SESSIONS_MAX {
         return refused(&Refusal::Overloaded);
     }
-    let times = Times {
+    let counting = Counting {
         now: open.now,
         gc_before: open.gc_before,
+        is_exact: false,
     };
     let spec = replica::kinds::of_range(&kinds::SERVE_REPAIR, &store, open.range, 0);
     let task = shard.tasks().start(spec, &Origin::Node);
     task.begin();
-    let mut side = Side::new(&shard, &store, open.range, times, task.control());
+    let mut side = Side::new(&shard, &store, open.range, counting, task.control());
     side.counts_bytes = true;
     let checked = match side.columns == open.columns {
         true => side.check_whole(),

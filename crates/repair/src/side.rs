@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mutation::counting::Counting;
 use mutation::{Bound, Mutation, PartitionBlock};
 use replica::{Baseline, PurgeHold, Shard, TableStore, TokenRange, WriteError, split_block};
 use runtime::Instant;
@@ -18,7 +19,7 @@ use crate::message::{Bucket, Malformed, columns_of};
 use crate::part::{Part, append};
 use crate::place::Place;
 use crate::repairs::Repairs;
-use crate::units::{Hash, Hasher, Times};
+use crate::units::{Hash, Hasher};
 use crate::walk::{Piece, Walk, give_way};
 
 /// Bytes that a comparison reads before it ends early.
@@ -40,7 +41,7 @@ pub(crate) struct Side {
     pub(crate) store: Rc<TableStore>,
     pub(crate) table: Arc<Table>,
     pub(crate) range: TokenRange,
-    pub(crate) times: Times,
+    pub(crate) counting: Counting,
     pub(crate) columns: u128,
     pub(crate) control: JobControl,
     /// Whether bytes that are read are the progress of the task.
@@ -99,7 +100,7 @@ impl Gathering {
 }
 
 fn part_of(side: &Side, piece: &Piece) -> Part {
-    Part::new(&side.table, side.times, &piece.block, piece.begins)
+    Part::new(&side.table, side.counting, &piece.block, piece.begins)
 }
 
 /// Bytes that were read and not accounted for.
@@ -147,7 +148,7 @@ impl Side {
         shard: &Rc<Shard>,
         store: &Rc<TableStore>,
         range: TokenRange,
-        times: Times,
+        counting: Counting,
         control: JobControl,
     ) -> Self {
         let table = store.table();
@@ -158,19 +159,19 @@ impl Side {
             store: store.clone(),
             table,
             range,
-            times,
+            counting,
             control,
             counts_bytes: false,
             reads_unrepaired: false,
             leaves_out_known: false,
-            _hold: store.hold_purges(range, times.now.saturating_sub(LATE_SECONDS)),
+            _hold: store.hold_purges(range, counting.now.saturating_sub(LATE_SECONDS)),
         }
     }
 
     /// Compares elements as they were written, for a repair that marks sstables; with `reads_all` also those of marked sstables.
     pub(crate) fn prepare_to_mark(&mut self, reads_all: bool) {
         if !planted::is_planted(Bug::InexactElements) {
-            self.times = Times::EXACT;
+            self.counting = Counting::EVERYTHING;
         }
         self.reads_unrepaired = !reads_all;
         self.leaves_out_known = true;
@@ -324,7 +325,7 @@ impl Side {
             return Ok(Vec::new());
         };
         let mut comparison = Comparison {
-            hasher: Hasher::new(self.table.clone(), self.times),
+            hasher: Hasher::new(self.table.clone(), self.counting),
             table: self.table.clone(),
             buckets,
             differs: Vec::with_capacity(buckets.len()),

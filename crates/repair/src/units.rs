@@ -1,60 +1,22 @@
 //! What replicas compare: the units of a partition and their hashes.
 //!
-//! A unit is the deletion of a partition, its static row, a row, or a range tombstone. Its hash is over the partition key, the unit's place, and what counts of it:
-//!
-//! - the cells, elements and row markers that live at the second of the repair, with their timestamps, expiries and values;
-//! - the deletions that hide nothing else of the partition any more and that no replica may have purged yet, with their timestamps. A cell or a marker that has
-//!   expired is such a deletion, made when it was written.
-//!
-//! Cells of dropped columns do not count. This is the rule by which replicas agree on a read (docs/dev/replication.md), so a replica that has purged what another
-//! has not is equal to it, and so is one that was compacted.
-//!
-//! A repair that marks sstables compares everything as it was written ([`Times::EXACT`]): what lives, what expired, and when deletions were made.
+//! A unit is the deletion of a partition, its static row, a row, or a range tombstone. Its hash is over the partition key, the unit's place, and what counts of it
+//! ([`mutation::counting`]): in a repair that marks sstables everything as it was written, but what replicas may have purged ([`Side::prepare_to_mark`]).
 //!
 //! A range tombstone is one unit from where it begins to where it ends, however blocks cut it. The hash of several units is the sum of their hashes, so it does
 //! not depend on blocks either.
+//!
+//! [`Side::prepare_to_mark`]: crate::side::Side::prepare_to_mark
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use mutation::{Bound, Cell, Column, Liveness, PartitionBlock, RangeTombstone, RangeTombstoneList, RowView, Tombstone};
+use mutation::counting::{Counting, Material};
+use mutation::{Bound, Cell, Liveness, PartitionBlock, RangeTombstone, RangeTombstoneList, RowView, Tombstone};
 use schema::Table;
 use stdx::planted::{self, Bug};
 use stdx::vint;
 use types::token::murmur3_x64_128;
-
-/// The second of a repair, and that before which deletions do not count.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Times {
-    pub(crate) now: u32,
-    pub(crate) gc_before: u32,
-}
-
-impl Times {
-    /// Of a repair of a table.
-    pub(crate) fn new(table: &Table, now: u32) -> Self {
-        Self {
-            now,
-            gc_before: table.options.compared_from(now),
-        }
-    }
-
-    /// Of a repair that marks sstables: everything counts as it was written.
-    pub(crate) const EXACT: Self = Self { now: 0, gc_before: 0 };
-
-    /// Whether deletions differ that were made at other times and delete the same.
-    fn is_exact(self) -> bool {
-        self == Self::EXACT
-    }
-
-    fn are_same(self, a: Tombstone, b: Tombstone) -> bool {
-        a.timestamp == b.timestamp && (!self.is_exact() || a.deletion_time == b.deletion_time)
-    }
-
-    fn counts(self, tombstone: Tombstone) -> bool {
-        !tombstone.is_none() && tombstone.deletion_time >= self.gc_before
-    }
-}
 
 /// A unit of a block.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -98,30 +60,40 @@ struct OpenRange {
     numbers: Range<usize>,
 }
 
+/// What is being hashed.
+struct Hashing {
+    /// The partition key, then what counts of a unit.
+    bytes: Vec<u8>,
+    /// Where the key ends.
+    head: usize,
+    /// Whether the unit has deletions that do not count.
+    is_partly_hidden: bool,
+    /// Whether the seconds of deletions count.
+    is_exact: bool,
+}
+
 /// Hashes the units of blocks that come in the order of the table.
 pub(crate) struct Hasher {
     table: Arc<Table>,
-    times: Times,
-    /// The partition key, then what is being hashed.
-    material: Vec<u8>,
-    /// Where the key ends.
-    head: usize,
+    counting: Counting,
+    material: Hashing,
     range: Option<OpenRange>,
-    /// Whether what is being hashed has deletions that do not count.
-    is_partly_hidden: bool,
     /// Bytes hashed since the start.
     pub(crate) bytes: usize,
 }
 
 impl Hasher {
-    pub(crate) fn new(table: Arc<Table>, times: Times) -> Self {
+    pub(crate) fn new(table: Arc<Table>, counting: Counting) -> Self {
         Self {
             table,
-            times,
-            material: Vec::new(),
-            head: 0,
+            counting,
+            material: Hashing {
+                bytes: Vec::new(),
+                head: 0,
+                is_partly_hidden: false,
+                is_exact: counting.is_exact,
+            },
             range: None,
-            is_partly_hidden: false,
             bytes: 0,
         }
     }
@@ -133,16 +105,19 @@ impl Hasher {
         if begins {
             self.end(unit);
         }
-        self.material.clear();
-        self.sized(block.key());
-        self.head = self.material.len();
+        self.material.bytes.clear();
+        self.material.sized(block.key());
+        self.material.head = self.material.bytes.len();
         if begins {
-            self.restart(DELETION);
-            if self.deletion(block.tombstone, Tombstone::NONE) {
+            self.material.restart(DELETION);
+            if self
+                .counting
+                .deletion(block.tombstone, Tombstone::NONE, &mut self.material)
+            {
                 unit(Unit::Deletion, self.hash());
             }
             if let Some(row) = block.static_row() {
-                self.restart(STATIC);
+                self.material.restart(STATIC);
                 if self.row(&table, row, block.tombstone) {
                     unit(Unit::Static, self.hash());
                 }
@@ -156,17 +131,21 @@ impl Hasher {
                     .tombstone
                     .merge(ranges.covering(&table.clustering_order, clustering)),
             };
-            self.restart(ROW);
-            self.sized(clustering);
+            self.material.restart(ROW);
+            self.material.sized(clustering);
             if self.row(&table, row, covering) {
                 unit(Unit::Row(number), self.hash());
             }
         }
         for (number, range) in block.range_tombstones.iter().enumerate() {
-            if range.tombstone.supersedes(block.tombstone) && self.times.counts(range.tombstone) {
+            if self.counting.counts_range(range, block.tombstone) {
                 self.add_range(range, number, unit);
             }
         }
+    }
+
+    fn row(&mut self, table: &Table, row: RowView<'_>, covering: Tombstone) -> bool {
+        self.counting.row(&table.layout, row, covering, &mut self.material)
     }
 
     fn add_range(&mut self, range: &RangeTombstone, number: usize, unit: &mut impl FnMut(Unit, Hash)) {
@@ -175,7 +154,7 @@ impl Hasher {
         }
         let order = self.table.clustering_order.clone();
         if let Some(open) = &mut self.range
-            && self.times.are_same(open.tombstone, range.tombstone)
+            && self.counting.are_same(open.tombstone, range.tombstone)
             && range.start.compare(&order, &open.end).is_le()
         {
             open.end = range.end.clone();
@@ -194,143 +173,135 @@ impl Hasher {
     /// Ends the last range tombstone: what comes next does not go on with it.
     pub(crate) fn end(&mut self, unit: &mut impl FnMut(Unit, Hash)) {
         let Some(range) = self.range.take() else { return };
-        self.restart(RANGE);
+        self.material.restart(RANGE);
         for bound in [&range.start, &range.end] {
-            self.material.push(bound.kind as u8);
-            self.sized(&bound.prefix);
+            self.material.bytes.push(bound.kind as u8);
+            self.material.sized(&bound.prefix);
         }
-        self.tombstone(range.tombstone);
+        self.material.times_of(range.tombstone);
         unit(Unit::Range(range.numbers), self.hash());
     }
 
-    fn restart(&mut self, kind: u8) {
-        self.is_partly_hidden = false;
-        self.material.truncate(self.head);
-        self.material.push(kind);
-    }
-
     fn hash(&mut self) -> Hash {
-        self.bytes += self.material.len();
-        let (low, high) = murmur3_x64_128(&self.material, 0);
+        self.bytes += self.material.bytes.len();
+        let (low, high) = murmur3_x64_128(&self.material.bytes, 0);
         Hash {
             hash: u128::from(high) << 64 | u128::from(low),
-            is_partly_hidden: self.is_partly_hidden,
+            is_partly_hidden: self.material.is_partly_hidden,
         }
+    }
+}
+
+impl Hashing {
+    fn restart(&mut self, kind: u8) {
+        self.is_partly_hidden = false;
+        self.bytes.truncate(self.head);
+        self.bytes.push(kind);
     }
 
     fn sized(&mut self, bytes: &[u8]) {
-        vint::put_unsigned(&mut self.material, bytes.len() as u64);
-        self.material.extend_from_slice(bytes);
+        vint::put_unsigned(&mut self.bytes, bytes.len() as u64);
+        self.bytes.extend_from_slice(bytes);
     }
 
-    /// Adds a deletion that counts and is stronger than what covers its place. Whether it is.
-    fn deletion(&mut self, tombstone: Tombstone, covering: Tombstone) -> bool {
-        if !tombstone.supersedes(covering) {
-            return false;
+    fn times_of(&mut self, tombstone: Tombstone) {
+        self.bytes.extend_from_slice(&tombstone.timestamp.to_le_bytes());
+        if self.is_exact {
+            self.bytes.extend_from_slice(&tombstone.deletion_time.to_le_bytes());
         }
-        let counts = self.times.counts(tombstone);
-        self.is_partly_hidden |= !counts;
-        if counts {
-            self.material.push(DELETED);
-            self.tombstone(tombstone);
-        }
-        counts
-    }
-
-    fn tombstone(&mut self, tombstone: Tombstone) {
-        self.material.extend_from_slice(&tombstone.timestamp.to_le_bytes());
-        if self.times.is_exact() {
-            self.material.extend_from_slice(&tombstone.deletion_time.to_le_bytes());
-        }
-    }
-
-    /// Adds what counts of a row under the deletions that cover it. Whether anything does.
-    fn row(&mut self, table: &Table, row: RowView<'_>, covering: Tombstone) -> bool {
-        let before = self.material.len();
-        self.deletion(row.tombstone, covering);
-        let deletion = covering.merge(row.tombstone);
-        if let Some(marker) = row.marker.filter(|marker| !deletion.covers(marker.timestamp)) {
-            self.marker(marker);
-        }
-        for (id, column) in row.columns(&table.layout) {
-            if table.layout.is_dropped(id) {
-                continue;
-            }
-            let start = self.material.len();
-            let is_simple = matches!(column, Column::Simple(_));
-            self.material.push(if is_simple { SIMPLE } else { COMPLEX });
-            vint::put_unsigned(&mut self.material, id as u64);
-            let counts = match column {
-                Column::Simple(cell) => self.cell(&cell, deletion),
-                Column::Complex(complex) => {
-                    let mut counts = self.deletion(complex.tombstone, deletion);
-                    let deletion = deletion.merge(complex.tombstone);
-                    for (path, cell) in complex.elements() {
-                        let start = self.material.len();
-                        self.material.push(ELEMENT);
-                        self.sized(path);
-                        match self.cell(&cell, deletion) {
-                            true => counts = true,
-                            false => self.material.truncate(start),
-                        }
-                    }
-                    counts
-                }
-            };
-            if !counts {
-                self.material.truncate(start);
-            }
-        }
-        self.material.len() > before
-    }
-
-    fn marker(&mut self, marker: Liveness) {
-        if marker.is_live(self.times.now) {
-            self.material.push(MARKER);
-            self.material.extend_from_slice(&marker.timestamp.to_le_bytes());
-            self.life(marker.ttl, marker.expiry);
-            return;
-        }
-        let tombstone = Tombstone {
-            timestamp: marker.timestamp,
-            deletion_time: marker.expiry.saturating_sub(marker.ttl),
-        };
-        let start = self.material.len();
-        // The same deletion by itself is another thing: it also hides cells.
-        self.material.push(EXPIRED_MARKER);
-        if !self.deletion(tombstone, Tombstone::NONE) {
-            self.material.truncate(start);
-        }
-    }
-
-    /// Adds a cell that lives, or its deletion. Whether either counts.
-    fn cell(&mut self, cell: &Cell<'_>, deletion: Tombstone) -> bool {
-        if deletion.covers(cell.timestamp) {
-            return false;
-        }
-        if cell.is_live(self.times.now) {
-            self.material.push(LIVING);
-            self.material.extend_from_slice(&cell.timestamp.to_le_bytes());
-            self.life(cell.ttl, cell.deletion_time);
-            self.sized(cell.value);
-            return true;
-        }
-        let written_at = match cell.dead {
-            true => cell.deletion_time,
-            false => cell.deletion_time.saturating_sub(cell.ttl),
-        };
-        let tombstone = Tombstone {
-            timestamp: cell.timestamp,
-            deletion_time: written_at,
-        };
-        self.deletion(tombstone, Tombstone::NONE)
     }
 
     fn life(&mut self, ttl: u32, expiry: u32) {
-        self.material.push(u8::from(ttl > 0));
+        self.bytes.push(u8::from(ttl > 0));
         if ttl > 0 {
-            self.material.extend_from_slice(&ttl.to_le_bytes());
-            self.material.extend_from_slice(&expiry.to_le_bytes());
+            self.bytes.extend_from_slice(&ttl.to_le_bytes());
+            self.bytes.extend_from_slice(&expiry.to_le_bytes());
         }
+    }
+}
+
+impl Material for Hashing {
+    fn deletion(&mut self, tombstone: Tombstone) {
+        self.bytes.push(DELETED);
+        self.times_of(tombstone);
+    }
+
+    fn hidden_deletion(&mut self) {
+        self.is_partly_hidden = true;
+    }
+
+    fn marker(&mut self, marker: Liveness) {
+        self.bytes.push(MARKER);
+        self.bytes.extend_from_slice(&marker.timestamp.to_le_bytes());
+        self.life(marker.ttl, marker.expiry);
+    }
+
+    fn expired_marker(&mut self, tombstone: Tombstone) {
+        self.bytes.push(EXPIRED_MARKER);
+        self.deletion(tombstone);
+    }
+
+    fn column(&mut self, id: usize, is_simple: bool) {
+        self.bytes.push(if is_simple { SIMPLE } else { COMPLEX });
+        vint::put_unsigned(&mut self.bytes, id as u64);
+    }
+
+    fn element(&mut self, path: &[u8]) {
+        self.bytes.push(ELEMENT);
+        self.sized(path);
+    }
+
+    fn cell(&mut self, cell: &Cell<'_>) {
+        self.bytes.push(LIVING);
+        self.bytes.extend_from_slice(&cell.timestamp.to_le_bytes());
+        self.life(cell.ttl, cell.deletion_time);
+        self.sized(cell.value);
+    }
+
+    fn taken(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn give_back(&mut self, taken: usize) {
+        self.bytes.truncate(taken);
+    }
+}
+
+#[cfg(test)]
+#[path = "../tests/support/random.rs"]
+mod random;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sum of the hashes of all units of random partitions, mixed with which units are partly hidden.
+    fn hash_of_all(counting: Counting) -> u128 {
+        let table = Arc::new(random::table());
+        let (mut sum, mut hidden) = (0u128, 0u128);
+        for (_, block) in random::blocks(&table) {
+            let mut hasher = Hasher::new(table.clone(), counting);
+            let mut note = |_, hash: Hash| {
+                sum = sum.rotate_left(1).wrapping_add(hash.hash);
+                hidden = hidden.rotate_left(1) ^ u128::from(hash.is_partly_hidden);
+            };
+            hasher.add(&block, true, &mut note);
+            hasher.end(&mut note);
+        }
+        sum ^ hidden
+    }
+
+    /// Participants of the release before compare these: their bytes may not change.
+    #[test]
+    fn hashes_of_random_units_are_those_of_earlier_releases() {
+        let table = random::table();
+        let found = [Counting::of_table(&table, random::NOW), Counting::EVERYTHING].map(hash_of_all);
+        assert_eq!(
+            found,
+            [
+                277_251_459_370_747_670_718_114_027_108_771_173_706,
+                228_413_288_045_351_014_047_853_776_747_821_280_094,
+            ]
+        );
     }
 }
