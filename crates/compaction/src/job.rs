@@ -194,10 +194,8 @@ fn repaired_at(job: &Job) -> i64 {
 }
 
 fn execute(mut job: Job, outputs: &mut Outputs) -> Result<Stats, Error> {
-    if repaired_at(&job) != 0 && !planted::is_planted(Bug::RepairedCellsExpire) {
-        // Replicas that are equal stay so, whichever of them is compacted first: an expired cell is weaker than the deletion that it becomes.
-        job.now = job.now.min(job.gc_before);
-    }
+    // Replicas that are equal stay so, whichever of them is compacted first: an expired cell is weaker than the deletion that it becomes.
+    let keeps_expired = repaired_at(&job) != 0 && !planted::is_planted(Bug::RepairedCellsExpire);
     let mut stats = Stats {
         bytes_in: job.inputs.iter().map(|r| r.meta().disk_len).sum(),
         ..Stats::default()
@@ -244,6 +242,7 @@ fn execute(mut job: Job, outputs: &mut Outputs) -> Result<Stats, Error> {
                 gc_before: job.gc_before,
                 max_purgeable_timestamp,
                 held: &job.held,
+                keeps_expired,
             };
             block = compact_block(&table.layout, &table.clustering_order, &block, &purge);
         }

@@ -108,6 +108,7 @@ fn keep_all() -> Purge<'static> {
         gc_before: 0,
         max_purgeable_timestamp: i64::MAX,
         held: &[],
+        keeps_expired: false,
     }
 }
 
@@ -161,6 +162,7 @@ fn partitions_of_every_kind_merge_as_they_do_in_memory() {
             gc_before,
             max_purgeable_timestamp: memtables,
             held: &[],
+            keeps_expired: false,
         };
         let found = texts(&table, &outputs(&dir, &table, &outcome));
         assert_eq!(

@@ -280,6 +280,7 @@ fn compacted(table: &Table, block: &PartitionBlock) -> PartitionBlock {
         gc_before: NOW - GRACE.unsigned_abs(),
         max_purgeable_timestamp: i64::MAX,
         held: &[],
+        keeps_expired: false,
     };
     compact_block(&table.layout, &table.clustering_order, block, &purge)
 }

@@ -521,8 +521,8 @@ proptest! {
                 by_key.entry(block.key().to_vec()).or_default().push(block);
             }
         }
-        let keep = Purge { now, gc_before: 0, max_purgeable_timestamp: i64::MIN, held: &[] };
-        let forget = Purge { now, gc_before: u32::MAX, max_purgeable_timestamp: i64::MAX, held: &[] };
+        let keep = Purge { now, gc_before: 0, max_purgeable_timestamp: i64::MIN, held: &[], keeps_expired: false, };
+        let forget = Purge { now, gc_before: u32::MAX, max_purgeable_timestamp: i64::MAX, held: &[], keeps_expired: false, };
         let (mut merged, mut compacted, mut purged) = (Answer::new(), Answer::new(), Answer::new());
         for sources in by_key.values() {
             let refs: Vec<&PartitionBlock> = sources.iter().collect();

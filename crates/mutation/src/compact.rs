@@ -3,7 +3,8 @@
 //! A reader sees the cells that no tombstone covers and that have not expired. A compaction writes the same, but keeps
 //! the tombstones themselves until they can have nothing left to cover: their deletion time is before `gc_before`, and
 //! no data outside the compaction is as old as they are (`max_purgeable_timestamp`), and no replica may have missed them (`held`). An expired cell becomes a
-//! tombstone, counted as deleted when it was written (expiry minus ttl), as Cassandra does; an expired row marker is kept as long.
+//! tombstone, counted as deleted when it was written (expiry minus ttl), as Cassandra does, or with `keeps_expired` stays until that tombstone could be forgotten; an expired
+//! row marker is kept as long.
 
 use std::ops::RangeInclusive;
 
@@ -107,6 +108,8 @@ pub struct Purge<'h> {
     pub max_purgeable_timestamp: i64,
     /// Deletions made in these seconds are kept, however old.
     pub held: &'h [RangeInclusive<u32>],
+    /// Whether what has expired stays as it was written until it is forgotten, instead of becoming a tombstone.
+    pub keeps_expired: bool,
 }
 
 impl Purge<'_> {
@@ -130,20 +133,25 @@ impl Purge<'_> {
     }
 
     /// What remains of a cell: itself, its tombstone, or nothing.
-    fn cell<'a>(&self, mut c: Cell<'a>, deletion: Tombstone) -> Option<Cell<'a>> {
+    fn cell<'a>(&self, c: Cell<'a>, deletion: Tombstone) -> Option<Cell<'a>> {
         if deletion.covers(c.timestamp) {
             return None;
         }
-        if !c.dead && !c.is_live(self.now) {
-            c = Cell {
+        if c.is_live(self.now) {
+            return Some(c);
+        }
+        let deleted = match c.dead {
+            true => c,
+            false => Cell {
                 dead: true,
                 deletion_time: c.deletion_time.saturating_sub(c.ttl),
                 ttl: 0,
                 value: &[],
                 ..c
-            };
-        }
-        (!c.dead || !self.forgets(c.timestamp, c.deletion_time)).then_some(c)
+            },
+        };
+        let kept = if self.keeps_expired { c } else { deleted };
+        (!self.forgets(c.timestamp, deleted.deletion_time)).then_some(kept)
     }
 }
 
@@ -311,6 +319,7 @@ mod tests {
             gc_before: 100,
             max_purgeable_timestamp: i64::MAX,
             held: &[],
+            keeps_expired: false,
         };
         let mut kept = Vec::new();
         assert!(

@@ -210,6 +210,7 @@ fn read_row(layout: &RowLayout, bytes: &[u8]) {
         gc_before: 100,
         max_purgeable_timestamp: 8,
         held: &[],
+        keeps_expired: false,
     };
     if compact_row(layout, view, DELETION, &purge, &mut compacted) {
         assert_eq!(

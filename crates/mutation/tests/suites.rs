@@ -205,6 +205,7 @@ fn with_purge(case: &Case, f: impl FnOnce(&Purge<'_>) -> String) -> String {
         gc_before: case.number("gc_before", 0),
         max_purgeable_timestamp: case.number("max", i64::MAX),
         held: &held,
+        keeps_expired: false,
     })
 }
 

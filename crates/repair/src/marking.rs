@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 
+use mutation::compact::Purge;
 use mutation::merge::merge_blocks;
 use mutation::{ClusteringSlice, Mutation, PartitionBlock};
 use replica::{BlockLimits, MarkError, PartitionRead, PartitionReader, RepairSet};
@@ -17,7 +18,7 @@ use uuid::Uuid;
 use crate::asking::Participant;
 use crate::error::{RepairError, Trouble};
 use crate::message::{self, MarkOpen, MarkSet, MarkStep, Opened};
-use crate::part::{Missing, append, missing_beside};
+use crate::part::{Missing, append, missing_beside, missing_of, without_forgotten};
 use crate::run::Run;
 use crate::side::Side;
 
@@ -221,19 +222,48 @@ impl Run {
     }
 }
 
+/// What a replica has of the rows and ranges of a block.
+enum Have {
+    /// This; None: nothing.
+    All(Option<PartitionBlock>),
+    /// More than is read.
+    Much,
+}
+
 impl Side {
-    /// What this replica lacks of a mutation, in marked sstables or elsewhere; None when it has all of it. What it has already would be unrepaired again, and be sent back and forth for ever.
+    /// What this replica lacks of a mutation, in marked sstables or elsewhere; None when it has all of it, or would forget it at once. What it has already would be unrepaired again, and be sent
+    /// back and forth for ever.
     pub(crate) async fn lacking(&self, token: Token, mutation: &Mutation<'_>) -> Result<Option<Missing>, Trouble> {
         let order = &self.table.clustering_order;
-        let wanted = PartitionBlock::of_mutation(&self.table.layout, order, token, mutation);
-        let have = self.have(&wanted).await?;
+        let (layout, table) = (&self.table.layout, &self.table);
+        let wanted = PartitionBlock::of_mutation(layout, order, token, mutation);
+        let (have, is_all) = match self.have(&wanted).await? {
+            Have::All(have) => (have, true),
+            Have::Much => (None, false),
+        };
         let blocks: Vec<&PartitionBlock> = std::iter::once(&wanted).chain(&have).collect();
-        let merged = merge_blocks(&self.table.layout, order, &blocks).expect("at least one block");
-        Ok(missing_beside(&self.table, &merged, have.as_ref()))
+        let merged = merge_blocks(layout, order, &blocks).expect("at least one block");
+        let Some(missing) = missing_beside(table, &merged, have.as_ref()) else {
+            return Ok(None);
+        };
+        if !is_all || self.forgets_before == 0 {
+            return Ok(Some(missing));
+        }
+        // A replica that has it would send it back once this one has forgotten it, and so on for ever.
+        let packed = Mutation::new(&missing.mutation).expect("it was packed just now");
+        let lacking = PartitionBlock::of_mutation(layout, order, token, &packed);
+        let purge = Purge {
+            now: self.now,
+            gc_before: self.forgets_before,
+            max_purgeable_timestamp: self.shard.forgets_below(),
+            held: &[],
+            keeps_expired: true,
+        };
+        Ok(without_forgotten(table, &purge, lacking, have.as_ref()).map(|left| missing_of(table, &left)))
     }
 
-    /// What this replica has of the rows and ranges of a block; None when that is nothing or much.
-    async fn have(&self, wanted: &PartitionBlock) -> Result<Option<PartitionBlock>, Trouble> {
+    /// What this replica has of the rows and ranges of a block.
+    async fn have(&self, wanted: &PartitionBlock) -> Result<Have, Trouble> {
         let order = &self.table.clustering_order;
         let tablet = self.store.tablet(wanted.token).ok_or(Trouble::NotHere)?;
         let rows = wanted
@@ -272,10 +302,10 @@ impl Side {
                 break;
             }
             if bytes > HAVE_BYTES_MAX {
-                return Ok(None);
+                return Ok(Have::Much);
             }
         }
-        Ok(have)
+        Ok(Have::All(have))
     }
 }
 

@@ -19,7 +19,7 @@ const KEEP_ALL: Purge<'static> = Purge {
     now: 0,
     gc_before: 0,
     max_purgeable_timestamp: i64::MIN,
-    held: &[],
+    held: &[], keeps_expired: false,
 };
 
 /// One partition, or what lies of it in a stretch, with the hash of each unit.
@@ -113,9 +113,11 @@ impl Part {
     /// What is there without hidden deletions.
     fn shown(&self, table: &Table, counting: Counting) -> PartitionBlock {
         let purge = Purge {
+            now: counting.now,
             gc_before: counting.gc_before,
             max_purgeable_timestamp: i64::MAX,
-            ..KEEP_ALL
+            held: &[],
+            keeps_expired: true,
         };
         let mut shown = compact_block(&table.layout, &table.clustering_order, &self.block, &purge);
         if !self.begins {
@@ -264,10 +266,62 @@ fn difference(
     (units > 0 || !is_empty).then_some(Missing { mutation, units })
 }
 
+/// A block as what a replica lacks.
+pub(crate) fn missing_of(table: &Table, block: &PartitionBlock) -> Missing {
+    let units = usize::from(!block.tombstone.is_none())
+        + usize::from(block.static_row().is_some())
+        + block.len()
+        + block.range_tombstones.len();
+    Missing {
+        mutation: packed(table.id, block),
+        units: units as u64,
+    }
+}
+
 /// What a block that has all that another one has, merged with more, has beyond that.
 pub(crate) fn missing_beside(table: &Table, merged: &PartitionBlock, have: Option<&PartitionBlock>) -> Option<Missing> {
     let merged = compact_block(&table.layout, &table.clustering_order, merged, &KEEP_ALL);
     difference(table, (&merged, true), have)
+}
+
+/// The mutation that makes a block.
+pub(crate) fn packed(table: TableId, block: &PartitionBlock) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut builder = MutationBuilder::begin(&mut out, table, block.key());
+    if !block.tombstone.is_none() {
+        builder.partition_tombstone(block.tombstone);
+    }
+    if let Some(row) = block.static_row() {
+        builder.static_row(|out| out.extend_from_slice(row.bytes()));
+    }
+    for (clustering, row) in block.rows() {
+        builder.row(clustering, |out| out.extend_from_slice(row.bytes()));
+    }
+    for range in &block.range_tombstones {
+        builder.range_tombstone(range);
+    }
+    out
+}
+
+/// What of a mutation a replica must be written that has a block of what is there: all but the deletions that `purge` forgets and that hide nothing that is there. A compaction would
+/// forget those at once. The deletion of the partition stays, as the block does not tell what it hides. None when nothing is left.
+pub(crate) fn without_forgotten(
+    table: &Table,
+    purge: &Purge<'_>,
+    missing: PartitionBlock,
+    have: Option<&PartitionBlock>,
+) -> Option<PartitionBlock> {
+    let (layout, order) = (&table.layout, &table.clustering_order);
+    let mut left = compact_block(layout, order, &missing, purge);
+    left.tombstone = missing.tombstone;
+    let after = |written: &PartitionBlock| {
+        let blocks: Vec<&PartitionBlock> = std::iter::once(written).chain(have).collect();
+        merge_blocks(layout, order, &blocks).map(|merged| compact_block(layout, order, &merged, purge))
+    };
+    let shown = |block: Option<PartitionBlock>| block.filter(|block| !block.is_empty()).map(|block| packed(table.id, &block));
+    let is_same = shown(after(&left)) == shown(after(&missing));
+    let left = if is_same { left } else { missing };
+    (!left.is_empty()).then_some(left)
 }
 
 /// Whether range tombstones, in order, delete as strongly everything that one deletes.

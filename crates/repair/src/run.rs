@@ -231,12 +231,18 @@ async fn run(
     if store.truncation() > truncated_at {
         return Err(RepairError::NotTruncated);
     }
-    let counting = Counting::of_table(&store.table(), request.now);
+    let mut counting = Counting::of_table(&store.table(), request.now);
     let mut side = Side::new(shard, &store, request.range, counting, stop.control.clone());
     side.check_whole()?;
     let losses = shard.log.losses();
     let mut marking = None;
     if let Some(is_full) = marks {
+        if is_full {
+            // The participants compare by the same second.
+            let forgotten = shard.forgotten_before(&store, request.range);
+            counting.gc_before = counting.gc_before.min(forgotten);
+            side.counting.gc_before = counting.gc_before;
+        }
         side.prepare_to_mark(is_full);
         let replicas = replicas_of(Run::hosts(shard.host_id(), &request.others));
         let begun = Marking::begin(&side, is_full, replicas).await?;

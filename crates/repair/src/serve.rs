@@ -10,7 +10,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use mutation::counting::Counting;
-use mutation::{MutationBuilder, PartitionBlock};
 use replica::Shard;
 use rpc::{Caller, Handler, Later, RemoteError, RemoteErrorKind, Reply, Request};
 use runtime::{Group, Instant, Notify};
@@ -25,7 +24,7 @@ use crate::message::{
     self, Apply, Compare, Exchange, Given, Malformed, MarkOpen, MarkStep, Open, Opened, RepairId, Stretch,
     begin_answer, decode_equal,
 };
-use crate::part::Part;
+use crate::part::{Part, packed};
 use crate::repairs::Repairs;
 use crate::side::Side;
 use crate::walk::give_way;
@@ -512,23 +511,4 @@ fn select(table: TableId, (stretch, has_others): (&Stretch, bool), parts: &[Part
         mutations: mutations.collect(),
         ..given
     }
-}
-
-/// The mutation that makes a block.
-fn packed(table: TableId, block: &PartitionBlock) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut builder = MutationBuilder::begin(&mut out, table, block.key());
-    if !block.tombstone.is_none() {
-        builder.partition_tombstone(block.tombstone);
-    }
-    if let Some(row) = block.static_row() {
-        builder.static_row(|out| out.extend_from_slice(row.bytes()));
-    }
-    for (clustering, row) in block.rows() {
-        builder.row(clustering, |out| out.extend_from_slice(row.bytes()));
-    }
-    for range in &block.range_tombstones {
-        builder.range_tombstone(range);
-    }
-    out
 }

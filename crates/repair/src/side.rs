@@ -50,6 +50,10 @@ pub(crate) struct Side {
     pub(crate) reads_unrepaired: bool,
     /// Whether what is here already is not written again.
     pub(crate) leaves_out_known: bool,
+    /// The second of the repair.
+    pub(crate) now: u32,
+    /// Deletions made before this second are not written where they hide nothing.
+    pub(crate) forgets_before: u32,
     baseline: Baseline,
     /// What this replica is about to get may be older than a deletion that comes meanwhile.
     _hold: PurgeHold,
@@ -164,17 +168,30 @@ impl Side {
             counts_bytes: false,
             reads_unrepaired: false,
             leaves_out_known: false,
+            now: counting.now,
+            forgets_before: 0,
             _hold: store.hold_purges(range, counting.now.saturating_sub(LATE_SECONDS)),
         }
     }
 
-    /// Compares elements as they were written, for a repair that marks sstables; with `reads_all` also those of marked sstables.
+    /// Compares elements as they were written, for a repair that marks sstables. With `reads_all` those of marked sstables are compared too, and what may be purged here is not: it matters
+    /// where it hides what another replica shows, and is sent then. Without, what is here is a part of the replica, and what may be purged can hide something of the other part, here or
+    /// on another replica: all is compared.
     pub(crate) fn prepare_to_mark(&mut self, reads_all: bool) {
-        if !planted::is_planted(Bug::InexactElements) {
-            self.counting = Counting::EVERYTHING;
-        }
         self.reads_unrepaired = !reads_all;
         self.leaves_out_known = true;
+        self.forgets_before = self.shard.forgets_before(&self.store, self.range);
+        if planted::is_planted(Bug::InexactElements) {
+            return;
+        }
+        self.counting = match reads_all {
+            true => Counting {
+                gc_before: self.counting.gc_before.min(self.forgets_before),
+                is_exact: true,
+                ..self.counting
+            },
+            false => Counting::EVERYTHING,
+        };
     }
 
     /// Whether what was found out since the beginning still holds.

@@ -9,7 +9,7 @@ use runtime::sim::CrashKind;
 use schema::Table;
 use stdx::planted::{Bug, Planted};
 use stdx::random::SplitMix64;
-use support::writer::{Writer, insert};
+use support::writer::{Writer, insert, insert_for};
 use support::{MOMENT, SECOND, Sea, Tally, name_of, plain, wide};
 
 /// Longer than any repair, with all its timeouts.
@@ -199,7 +199,94 @@ fn replicas_that_forget_deletions_are_equal_behind_a_full_repair() {
         }
         repair_at_last(&mut sea, 1, true);
         assert_eq!(sea.living_difference(), None, "seed {seed}");
+        // When the grace period is over, a replica that has compacted and one that has not are equal.
+        sea.simulation.run_for(SECOND * 15_000);
+        repair_at_last(&mut sea, 2, true);
+        for node in 0..3 {
+            if chance.one_in(2) {
+                sea.flush(node);
+                sea.compact(node);
+            }
+        }
+        let again = repair_at_last(&mut sea, 0, true);
+        assert_eq!(differed(&again), 0, "seed {seed}");
+        assert_eq!(sea.living_difference(), None, "seed {seed}");
     }
+}
+
+/// Long enough ago that no replica needs a deletion any more.
+const LONG: u32 = 20_000;
+
+/// Rows that expired long ago, and were written longer ago than the grace period.
+fn expired_rows(sea: &mut Sea, node: usize, keys: std::ops::Range<u32>) {
+    let (table, life) = (sea.table.clone(), (100, sea.now() - LONG));
+    let insert = |k| insert_for(&table, (k, 0), 10, life, &[7; 100]);
+    sea.apply(node, keys.map(insert).collect());
+}
+
+#[test]
+fn what_expired_long_ago_is_no_difference_in_a_full_repair_whoever_has_purged_it() {
+    let mut sea = Sea::new(3, 3, &plain());
+    for node in 0..3 {
+        rows(&mut sea, node, 0..30);
+        expired_rows(&mut sea, node, 30..70);
+    }
+    sea.flush(1);
+    sea.compact(1);
+    for node in [0, 1, 2, 0] {
+        let repaired = repair_at_last(&mut sea, node, true);
+        assert_eq!((repaired.rows, differed(&repaired)), (30, 0), "node {node}");
+    }
+}
+
+#[test]
+fn what_expired_long_ago_is_sent_where_it_hides_something() {
+    for reads_all in [false, true] {
+        let mut sea = Sea::new(4, 3, &plain());
+        for node in 0..3 {
+            rows(&mut sea, node, 0..30);
+        }
+        repair_at_last(&mut sea, 0, false);
+        let table = sea.table.clone();
+        sea.apply(2, vec![insert(&table, 100, 0, 9, b"older")]);
+        expired_rows(&mut sea, 1, 100..101);
+        let repaired = repair_at_last(&mut sea, 0, reads_all);
+        assert_eq!(repaired.is_incremental, !reads_all);
+        assert_eq!(sea.living_difference(), None);
+        // Behind compactions, too.
+        for node in 0..3 {
+            sea.flush(node);
+            sea.compact(node);
+        }
+        repair_at_last(&mut sea, 1, reads_all);
+        assert_eq!(sea.living_difference(), None);
+        let content = sea.content(2);
+        let now = sea.now();
+        let shown = support::shown(&table, &content, now);
+        assert!(shown.iter().all(|line| !line.contains("older")), "{shown:?}");
+    }
+}
+
+/// A replica that forgets at once what it is sent would get it again from the next one, for ever.
+#[test]
+fn what_expired_long_ago_does_not_go_from_replica_to_replica() {
+    let mut sea = Sea::new(5, 3, &plain());
+    for node in 0..3 {
+        rows(&mut sea, node, 0..30);
+    }
+    repair_at_last(&mut sea, 0, false);
+    expired_rows(&mut sea, 1, 30..70);
+    for round in 0..4 {
+        let repaired = repair_at_last(&mut sea, round % 3, false);
+        assert!(repaired.is_incremental, "round {round}");
+        assert_eq!(differed(&repaired), 0, "round {round}: {repaired:?}");
+        for node in 0..3 {
+            sea.flush(node);
+            sea.compact(node);
+        }
+    }
+    let last = repair_at_last(&mut sea, 2, false);
+    assert_eq!((last.rows, last.read_bytes), (0, 0));
 }
 
 fn found_by(bug: Bug, seeds: std::ops::Range<u64>) -> usize {

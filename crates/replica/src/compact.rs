@@ -27,7 +27,7 @@ use crate::tablet::{TableStore, Tablet, TokenRange};
 
 /// The second by which data expires for good and tombstones are old enough to be forgotten. While the wall clock is not trusted it is 0, so nothing
 /// does: what a compaction drops by a wrong clock does not come back with the right one.
-fn purge_now_seconds() -> u32 {
+pub(crate) fn purge_now_seconds() -> u32 {
     if !runtime::is_clock_trusted() {
         return 0;
     }

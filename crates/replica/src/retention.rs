@@ -22,6 +22,7 @@ use schema::{Table, TableId, TableOptions, TombstoneGcMode};
 use stdx::planted::{self, Bug};
 use uuid::Uuid;
 
+use crate::compact::purge_now_seconds;
 use crate::shard::Shard;
 use crate::tablet::{TableStore, TokenRange};
 
@@ -152,6 +153,28 @@ impl Shard {
             Some(hold) if !planted::is_planted(Bug::ForgottenMiss) => hold(table, range),
             _ => TombstoneHold::ALONE,
         }
+    }
+
+    /// Deletions of some tokens that were made before this second are forgotten by the next compaction of all that is here, when they hide nothing that is here.
+    pub fn forgets_before(&self, store: &TableStore, range: TokenRange) -> u32 {
+        // What such a log has lost may come back when it is read again.
+        if self.old_log.get() || self.log.trouble().is_some() {
+            return 0;
+        }
+        self.purge_limit(store, range, purge_now_seconds()).certain()
+    }
+
+    /// Of those, the ones with a write timestamp below this: logged batches that are not written yet may have older data.
+    pub fn forgets_below(&self) -> i64 {
+        self.options.noted_batches.min_timestamp()
+    }
+
+    /// As [`Shard::forgets_before`], and with the usual differences of clocks true on each other replica of the tokens.
+    pub fn forgotten_before(&self, store: &TableStore, range: TokenRange) -> u32 {
+        // A replica may have proposals that this one does not have.
+        let margin = proposal_life(&store.table.borrow()) + 2 * CLOCKS_DIFFER;
+        self.forgets_before(store, range)
+            .min(purge_now_seconds().saturating_sub(margin))
     }
 
     /// What a compaction of some tokens may forget at the second `now`.

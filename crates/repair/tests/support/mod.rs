@@ -229,7 +229,7 @@ pub fn shown(table: &Table, content: &Content, now: u32) -> Shown {
         now,
         gc_before: now - GRACE,
         max_purgeable_timestamp: i64::MAX,
-        held: &[],
+        held: &[], keeps_expired: false,
     };
     let mut lines = Vec::new();
     for ((token, key), block) in content {

@@ -19,9 +19,14 @@ pub struct Writer<'t> {
 
 /// The insert of one row of `(k, c, v)`.
 pub fn insert(table: &Table, k: u32, c: u32, at: i64, value: &[u8]) -> Vec<u8> {
+    insert_for(table, (k, c), at, (0, 0), value)
+}
+
+/// The same, with a TTL and the second at which it ends.
+pub fn insert_for(table: &Table, (k, c): (u32, u32), at: i64, (ttl, expiry): (u32, u32), value: &[u8]) -> Vec<u8> {
     let (mut out, mut clustering) = (Vec::new(), Vec::new());
     schema::push_component(&mut clustering, &c.to_be_bytes());
-    let (timestamp, ttl, expiry) = (at, 0, 0);
+    let timestamp = at;
     MutationBuilder::begin(&mut out, table.id, &k.to_be_bytes()).row(&clustering, |out| {
         let id = usize::from(table.column("v").expect("a column").id.0);
         let shared = Shared { timestamp, ttl, expiry };

@@ -180,6 +180,7 @@ impl Inventory {
             gc_before: table.options.compared_from(now),
             max_purgeable_timestamp: i64::MAX,
             held: &[],
+            keeps_expired: false,
         };
         let block = compact_block(&table.layout, &table.clustering_order, block, &purge);
         let content = describe(table, &block);
