@@ -11,20 +11,24 @@
 //! When the replicas of a range are equal, all of them note up to which second ([`replica::RepairedRange`]); docs/dev/tombstones.md has what follows from it.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator::ClusterView;
 use query::Engine;
 use repair::{IncrementalMode, Left, Mode, Wanted};
-use replica::TokenRange;
+use replica::{TableStore, TokenRange};
 use runtime::{Group, Instant, Notify, ShardId};
-use schema::TableId;
 use schema::record::TOMBSTONE_GC;
+use schema::{Table, TableId};
 use tasks::Origin;
+use topology::Replica;
 use types::Token;
 
+use crate::own_ranges::OwnRanges;
 use crate::repairs::{How, Part, parts, repair_part, tables_of_users};
 use crate::selected_repairs;
 
@@ -144,15 +148,72 @@ fn repaired_until(engine: &Engine, table: TableId, range: TokenRange) -> u32 {
     store.map_or(u32::MAX, |store| store.repaired_until(range))
 }
 
-/// The ranges of a table that this shard repairs.
-fn own_parts(engine: &Engine, view: &ClusterView, table: TableId) -> Vec<Part> {
-    let Some(route) = view.route(table) else {
-        return Vec::new();
-    };
-    let shard = engine.shard.id().0;
-    let parts = parts(view, &route.map, table, None, |_| true);
-    let is_own = |part: &Part| u32::from(part.shard) == shard && part.is_here_first;
-    parts.into_iter().filter(is_own).collect()
+/// The ranges that this shard repairs, kept between looks.
+#[derive(Default)]
+struct Own(RefCell<BTreeMap<TableId, OwnOfTable>>);
+
+struct OwnOfTable {
+    /// Tells when the shard has the table anew.
+    store: Weak<TableStore>,
+    ranges: OwnRanges,
+}
+
+impl Own {
+    fn local() -> Rc<Self> {
+        runtime::local().unwrap_or_else(|| {
+            let own = Rc::new(Self::default());
+            runtime::set_local(Rc::clone(&own));
+            own
+        })
+    }
+
+    /// Calls a function with the ranges of a table as they are now; None when the cluster does not have the table.
+    fn with<T>(
+        &self,
+        engine: &Engine,
+        view: &ClusterView,
+        table: TableId,
+        look: impl FnOnce(&OwnRanges) -> T,
+    ) -> Option<T> {
+        let route = view.route(table)?;
+        let store = engine.shard.store(table);
+        let until = |range: TokenRange| store.as_ref().map_or(u32::MAX, |store| store.repaired_until(range));
+        let identity = store.as_ref().map_or_else(Weak::new, Rc::downgrade);
+        let repaired = store
+            .as_ref()
+            .map_or_else(Vec::new, |store| store.take_repaired_changes());
+        let mut all = self.0.borrow_mut();
+        let own = match all.entry(table) {
+            Entry::Occupied(known) if known.get().store.ptr_eq(&identity) => {
+                let known = known.into_mut();
+                known.ranges.follow(&route.map, &repaired, &until);
+                known
+            }
+            entry => {
+                let here = Replica {
+                    node: view.me,
+                    shard: u16::try_from(engine.shard.id().0).expect("a node has at most 65,535 shards"),
+                };
+                let ranges = OwnRanges::new(&route.map, here, &until);
+                entry
+                    .insert_entry(OwnOfTable {
+                        store: identity,
+                        ranges,
+                    })
+                    .into_mut()
+            }
+        };
+        Some(look(&own.ranges))
+    }
+
+    /// Forgets the tables that are gone.
+    fn retain(&self, tables: &[Arc<Table>]) {
+        let mut all = self.0.borrow_mut();
+        if all.len() > tables.len() {
+            let ids: BTreeSet<TableId> = tables.iter().map(|table| table.id).collect();
+            all.retain(|id, _| ids.contains(id));
+        }
+    }
 }
 
 /// How long ago the ranges that this shard repairs were repaired.
@@ -166,18 +227,30 @@ pub(crate) struct Ages {
 
 /// How long ago the ranges of users' tables were repaired that this shard repairs.
 pub(crate) fn ages(engine: &Engine) -> Ages {
-    let view = engine.coordinator.view();
+    let (view, own) = (engine.coordinator.view(), Own::local());
     let now = u32::try_from(runtime::wall_clock_us() / 1_000_000).unwrap_or(0);
+    let tables = tables_of_users(engine);
+    own.retain(&tables);
     let mut ages = Ages::default();
-    for table in tables_of_users(engine) {
-        for part in own_parts(engine, &view, table.id) {
-            match repaired_until(engine, table.id, part.range) {
-                0 => ages.never += 1,
-                until => ages.oldest_seconds = ages.oldest_seconds.max(u64::from(now.saturating_sub(until))),
-            }
-        }
+    for table in tables {
+        let of_table = own.with(engine, &view, table.id, |own| (own.never(), own.oldest()));
+        let (never, oldest) = of_table.unwrap_or_default();
+        ages.never += never;
+        let age = oldest.map_or(0, |oldest| now.saturating_sub(oldest));
+        ages.oldest_seconds = ages.oldest_seconds.max(u64::from(age));
     }
     ages
+}
+
+/// The parts of a range that this shard repairs, as they are now.
+fn own_parts(engine: &Engine, view: &ClusterView, table: TableId, range: TokenRange) -> Vec<Part> {
+    let Some(route) = view.route(table) else {
+        return Vec::new();
+    };
+    let shard = engine.shard.id().0;
+    let mut parts = parts(view, &route.map, table, Some((range.after.0, range.to.0)), |_| true);
+    parts.retain(|part| u32::from(part.shard) == shard && part.is_here_first);
+    parts
 }
 
 /// The ranges that this shard repairs now: those that operators wait for, then the one that has waited longest.
@@ -187,22 +260,25 @@ fn due(engine: &Engine, threshold: Option<Duration>, waits: &BTreeMap<(TableId, 
     if !runtime::is_clock_trusted() || !view.topology.enabled_features().contains(TOMBSTONE_GC) {
         return Vec::new();
     }
-    let is_live = |part: &Part| part.others.iter().all(|(node, _)| engine.coordinator.is_live(*node));
+    let own = Own::local();
+    let is_ready = |part: &Part| part.is_whole() && part.obstacle(engine).is_none() && !waits.contains_key(&key(part));
     let mut all: Vec<Due> = Vec::new();
     for table in tables_of_users(engine) {
         let (oldest, is_wanted) = oldest_allowed(engine, table.id, threshold);
         if oldest == 0 {
             continue;
         }
-        let own = own_parts(engine, &view, table.id).into_iter();
-        let ready = own.filter(|part| part.is_whole() && part.unknown.is_none() && is_live(part));
-        let ready = ready.filter(|part| !waits.contains_key(&key(part)));
-        let with_second = ready.map(|part| Due {
-            until: repaired_until(engine, table.id, part.range),
-            part,
-            is_wanted,
+        let of_table = own.with(engine, &view, table.id, |own| -> Vec<Due> {
+            // The first that can be repaired are enough. Others are looked at only while a replica is down, or a range waits.
+            let parts = own.before(oldest).flat_map(|(until, range)| {
+                let parts = own_parts(engine, &view, table.id, range);
+                parts.into_iter().map(move |part| (until, part))
+            });
+            let ready = parts.filter(|(_, part)| is_ready(part)).take(RANGES_AT_ONCE);
+            let due = ready.map(|(until, part)| Due { part, until, is_wanted });
+            due.collect()
         });
-        all.extend(with_second.filter(|due| due.until < oldest));
+        all.extend(of_table.unwrap_or_default());
     }
     all.sort_by_key(|due| (!due.is_wanted, due.until, due.part.table, due.part.range.to));
     all.truncate(RANGES_AT_ONCE);
@@ -239,9 +315,8 @@ fn want_here(wanted: &Wanted) -> Left {
             wants.failures.borrow_mut().remove(table);
         }
         let (oldest, _) = oldest_allowed(&engine, *table, None);
-        let own = own_parts(&engine, &view, *table);
-        let is_left = |part: &&Part| repaired_until(&engine, *table, part.range) < oldest;
-        let here = own.iter().filter(is_left).count() as u64;
+        let here = Own::local().with(&engine, &view, *table, |own| own.before(oldest).count() as u64);
+        let here = here.unwrap_or(0);
         if here == 0 {
             continue;
         }

@@ -21,6 +21,7 @@ mod local_rows;
 mod maintenance;
 mod open;
 mod operator;
+mod own_ranges;
 mod recover;
 mod repair_history;
 mod repairs;

@@ -9,6 +9,7 @@ use query::Engine;
 use repair::{IncrementalMode, Marks, Mode, Participant, RepairError, Repaired, Request};
 use replica::{RepairedRange, TokenRange};
 use rpc::Rpc;
+use runtime::ShardId;
 use schema::TableId;
 use tasks::Origin;
 use topology::{Boundaries, NodeNumber, Replica, ReplicaList, TabletMap};
@@ -16,6 +17,8 @@ use types::Token;
 
 /// How often a range is repaired again that something in passing got in the way of.
 const ATTEMPTS: u32 = 3;
+/// How often a range is planned that goes to other replicas again and again.
+const PLANS_MAX: u32 = 5;
 /// The pause between two attempts.
 const ATTEMPT_PAUSE: Duration = Duration::from_secs(2);
 
@@ -47,7 +50,8 @@ pub(crate) fn parts(
     let mut parts: Vec<Part> = Vec::new();
     let is_ring = matches!(map.boundaries(), Boundaries::LastTokens(_));
     let is_ring_changing = view.topology.has_ring_change();
-    for tablet in map.tablets() {
+    let (first, last) = bounds.unwrap_or((Token::MIN.0, Token::MAX.0));
+    for tablet in map.tablets_within((Token(first), Token(last))) {
         let replicas = tablet.read_replicas();
         let Some(mine) = replicas.iter().find(|replica| replica.node == view.me) else {
             continue;
@@ -116,18 +120,26 @@ impl Part {
         let participants: Vec<(NodeNumber, u32)> = std::iter::once((here.node, u32::from(here.shard)))
             .chain(others)
             .collect();
-        let bounds = (self.range.after.0, self.range.to.0);
-        route.map.tablets().all(|tablet| {
-            let range = route.map.token_range(tablet.id);
-            let is_outside = range.and_then(|range| within(range, Some(bounds))).is_none();
+        let mut tablets = route.map.tablets_within((self.range.after, self.range.to));
+        tablets.all(|tablet| {
             let replicas = tablet.read_replicas();
             let has = |(node, shard): &(NodeNumber, u32)| {
                 replicas
                     .iter()
                     .any(|replica| replica.node == *node && u32::from(replica.shard) == *shard)
             };
-            is_outside || participants.iter().all(has)
+            participants.iter().all(has)
         })
+    }
+
+    /// Why it cannot be repaired now: one of its replicas cannot be asked.
+    pub(crate) fn obstacle(&self, engine: &Engine) -> Option<String> {
+        let is_down = |(node, _): &&(NodeNumber, Participant)| !engine.coordinator.is_live(*node);
+        let down = self.others.iter().find(is_down);
+        let down = down.map(|(_, other)| other.peer.host_id.to_string());
+        let unknown = || self.unknown.map(|node| format!("number {}", node.0));
+        down.or_else(unknown)
+            .map(|node| format!("node {node} has a copy and is down"))
     }
 
     /// Whether all replicas are meant, and none comes or goes.
@@ -253,6 +265,35 @@ pub(crate) async fn repair_part(part: &Part, how: How, origin: &Origin) -> Resul
             Ok(repaired) => return Ok(repaired),
         }
     }
+}
+
+/// What a range comes to in a plan: parts that can be repaired, and why others cannot.
+pub(crate) type Planned = (Vec<Part>, Vec<String>);
+
+/// Repairs a range with the replicas that it has when its turn comes. `plan` tells its parts at that moment; it is asked again where a part goes to other replicas while it is
+/// repaired. One result for each part.
+pub(crate) async fn repair_range(
+    range: TokenRange,
+    how: How,
+    origin: &Origin,
+    plan: impl Fn(TokenRange) -> Planned,
+) -> Vec<Result<Repaired, String>> {
+    let (mut left, mut plans, mut done) = (vec![range], 0, Vec::new());
+    while let Some(range) = left.pop() {
+        plans += 1;
+        let (now, failures) = plan(range);
+        done.extend(failures.into_iter().map(Err));
+        for part in now {
+            let (range, origin) = (part.range, origin.clone());
+            let shard = ShardId(u32::from(part.shard));
+            let repairing = move || async move { repair_part(&part, how, &origin).await };
+            match runtime::submit_async_to(shard, repairing).await {
+                Err(NotRepaired::Moved) if plans < PLANS_MAX => left.push(range),
+                repaired => done.push(repaired.map_err(|why| why.to_string())),
+            }
+        }
+    }
+    done
 }
 
 enum Failure {

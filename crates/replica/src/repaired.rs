@@ -74,6 +74,9 @@ impl RepairedRanges {
     }
 }
 
+/// As many changed ranges are remembered one by one.
+const CHANGES_MAX: usize = 1_024;
+
 /// Keeps what is deleted from a second on, while it lives.
 pub struct PurgeHold {
     store: Rc<TableStore>,
@@ -113,6 +116,20 @@ impl TableStore {
     pub fn repaired_until(&self, range: TokenRange) -> u32 {
         self.repaired.borrow().until(range)
     }
+
+    /// The tokens for which [`TableStore::repaired_until`] may tell another second than when this was called last: for one caller that keeps the seconds of its ranges.
+    pub fn take_repaired_changes(&self) -> Vec<TokenRange> {
+        self.repaired_changes.take()
+    }
+
+    fn note_repaired(&self, range: TokenRange, second: u32) {
+        self.repaired.borrow_mut().note(range, second);
+        let mut changes = self.repaired_changes.borrow_mut();
+        match changes.len() < CHANGES_MAX {
+            true => changes.push(range),
+            false => *changes = vec![TokenRange::ALL],
+        }
+    }
 }
 
 /// A range of a table whose replicas a repair has made equal.
@@ -130,7 +147,7 @@ impl Shard {
     /// Notes that a repair has made all replicas of a range equal. The shard does not remember it over a restart.
     pub fn note_repaired(&self, repaired: &RepairedRange) {
         if let Some(store) = self.store(repaired.table) {
-            store.repaired.borrow_mut().note(repaired.range, repaired.until);
+            store.note_repaired(repaired.range, repaired.until);
         }
     }
 }

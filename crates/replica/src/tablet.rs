@@ -331,6 +331,8 @@ pub struct TableStore {
     awaited: RefCell<Vec<TokenRange>>,
     /// Up to which second repairs have made all replicas equal.
     pub(crate) repaired: RefCell<RepairedRanges>,
+    /// Where that changed since [`TableStore::take_repaired_changes`] was called last.
+    pub(crate) repaired_changes: RefCell<Vec<TokenRange>>,
     /// How often marks of repairs were forgotten here.
     pub(crate) mark_losses: Cell<u64>,
     /// Tokens of which what was deleted from a second on is kept, by whoever asks for it.
@@ -406,6 +408,7 @@ impl TableStore {
             awaited: RefCell::default(),
             repaired: RefCell::default(),
             mark_losses: Cell::new(0),
+            repaired_changes: RefCell::default(),
             purge_holds: RefCell::default(),
             cuts_ahead: RefCell::default(),
             rebuilt: RefCell::default(),

@@ -379,6 +379,34 @@ impl TabletMap {
         (0..self.tablet_count()).map(|id| self.view(TabletId(id)))
     }
 
+    /// The tablets that have any token above `after` and up to `to`, in order.
+    pub fn tablets_within(&self, (after, to): (Token, Token)) -> impl Iterator<Item = Tablet<'_>> {
+        let first = self.tablet_id(Token(after.0.saturating_add(1)));
+        let end = match after < to {
+            true => self.tablet_id(to).0 + 1,
+            false => first.0,
+        };
+        (first.0..end).map(|id| self.view(TabletId(id)))
+    }
+
+    /// The tablets that may have other replicas or moves than in an earlier map, as ranges of ids; None when they have other boundaries. Costs a look at each
+    /// chunk of 1,024 tablets, and a comparison of those that are not shared.
+    #[must_use]
+    pub fn changed_since(&self, before: &Self) -> Option<Vec<Range<u32>>> {
+        let have_same = match (&self.boundaries, &before.boundaries) {
+            (Boundaries::LastTokens(now), Boundaries::LastTokens(before)) if Arc::ptr_eq(now, before) => true,
+            (now, before) => now == before,
+        };
+        let tablets = self.tablet_count();
+        have_same.then(|| {
+            let chunks = (0u32..).zip(self.chunks.iter().zip(&before.chunks));
+            let changed = chunks.filter(|(_, (now, before))| !Arc::ptr_eq(now, before) && now != before);
+            changed
+                .map(|(number, _)| number << CHUNK_LOG2..((number + 1) << CHUNK_LOG2).min(tablets))
+                .collect()
+        })
+    }
+
     /// The tablets that move, in order. Costs a look at each chunk of 1,024 tablets.
     pub fn moving(&self) -> impl Iterator<Item = Tablet<'_>> {
         (0..).zip(&self.chunks).flat_map(move |(number, chunk)| {
