@@ -11,12 +11,13 @@ use std::time::Duration;
 use coordinator::ClusterView;
 use query::Engine;
 use repair::{IncrementalMode, Left, Mode, Selected, Wanted};
+use replica::TokenRange;
 use runtime::{Group, Instant};
 use schema::TableId;
 use tasks::Origin;
 use topology::Replica;
 
-use crate::repairs::{How, Part, parts, repair_part};
+use crate::repairs::{How, Part, Planned, parts, repair_range};
 
 /// How long a request is remembered that nobody asks for any more. It ends by itself then.
 const FORGET_AFTER: Duration = Duration::from_mins(10);
@@ -69,10 +70,11 @@ pub(crate) fn want_here(engine: &Rc<Engine>, view: &ClusterView, wanted: &Wanted
 }
 
 fn begin(engine: &Rc<Engine>, view: &ClusterView, wanted: &Wanted, selected: &Selected) -> Rc<Job> {
+    let shard = engine.shard.id().0;
     let own: Vec<Part> = wanted
         .tables
         .iter()
-        .flat_map(|table| own_parts(view, *table, selected, engine.shard.id().0))
+        .flat_map(|table| own_parts(view, *table, selected, shard))
         .collect();
     let job = Rc::new(Job {
         left: Cell::new(own.len() as u64),
@@ -87,36 +89,51 @@ fn begin(engine: &Rc<Engine>, view: &ClusterView, wanted: &Wanted, selected: &Se
         rest: 0,
     };
     if !own.is_empty() {
-        let (engine, job) = (Rc::clone(engine), Rc::clone(&job));
+        let (engine, job, selected) = (Rc::clone(engine), Rc::clone(&job), selected.clone());
         drop(runtime::spawn_in(Group::BACKGROUND, async move {
-            run(&engine, &job, own, how).await
+            run(&engine, &job, &selected, own, how).await
         }));
     }
     job
 }
 
-/// Repairs ranges one after another.
-async fn run(engine: &Rc<Engine>, job: &Job, parts: Vec<Part>, how: How) {
-    for part in parts {
+/// Repairs ranges one after another, each with the replicas that it has when its turn comes.
+async fn run(engine: &Engine, job: &Job, selected: &Selected, parts: Vec<Part>, how: How) {
+    for planned in parts {
         if job.is_over.get() {
             return;
         }
-        let is_down = |node: &topology::NodeNumber| !engine.coordinator.is_live(*node);
-        let down = part.others.iter().find(|(node, _)| is_down(node));
-        let down = down.map(|(_, other)| other.peer.host_id.to_string());
-        let unknown = part.unknown.map(|node| format!("number {}", node.0));
-        let repaired = match down.or(unknown) {
-            Some(node) => Err(format!("node {node} has a copy and is down")),
-            None => match repair_part(&part, how, &Origin::Node).await {
-                Ok(_) => Ok(()),
-                Err(why) => Err(why.to_string()),
-            },
-        };
-        if let Err(why) = repaired {
-            *job.failure.borrow_mut() = why;
+        let plan = |range| parts_now(engine, planned.table, range, selected);
+        for repaired in repair_range(planned.range, how, &Origin::Node, plan).await {
+            if let Err(why) = repaired {
+                *job.failure.borrow_mut() = why;
+            }
         }
         job.left.set(job.left.get().saturating_sub(1));
     }
+}
+
+/// The parts that a selected range has now. This node repairs them wherever it has a replica that is meant: no other node does.
+fn parts_now(engine: &Engine, table: TableId, range: TokenRange, selected: &Selected) -> Planned {
+    // The view is not held while repairs run: the next version of the cluster waits for it.
+    let view = engine.coordinator.view();
+    if view.route(table).is_none() {
+        return (Vec::new(), vec!["the table was dropped".to_owned()]);
+    }
+    let is_here_meant = selected.hosts.is_empty() || selected.hosts.contains(&engine.shard.host_id());
+    let found = selected_parts(&view, table, Some((range.after.0, range.to.0)), selected);
+    if found.is_empty() || !is_here_meant {
+        let why = "a range went to other nodes before its turn came: repair again";
+        return (Vec::new(), vec![why.to_owned()]);
+    }
+    let (mut now, mut failures) = (Vec::new(), Vec::new());
+    for part in found {
+        match part.obstacle(engine) {
+            Some(why) => failures.push(why),
+            None => now.push(part),
+        }
+    }
+    (now, failures)
 }
 
 /// The selected ranges of a table that a shard of this node repairs.
@@ -124,22 +141,36 @@ fn own_parts(view: &ClusterView, table: TableId, selected: &Selected, shard: u32
     let Some(route) = view.route(table) else {
         return Vec::new();
     };
-    let is_meant = |replica: &Replica| {
-        let node = view.topology.numbered(replica.node);
-        selected.hosts.is_empty() || node.is_some_and(|node| selected.hosts.contains(&node.host_id.0))
+    let is_own = |part: &Part| {
+        let tablet = route.map.tablet_of(part.range.to);
+        let first = tablet
+            .read_replicas()
+            .iter()
+            .find(|replica| is_meant(view, selected, replica));
+        u32::from(part.shard) == shard && first.is_some_and(|first| first.node == view.me)
+    };
+    let mut parts = selected_parts(view, table, None, selected);
+    parts.retain(is_own);
+    parts
+}
+
+/// The selected ranges of a table of which this node has a replica.
+fn selected_parts(view: &ClusterView, table: TableId, bounds: Option<(i64, i64)>, selected: &Selected) -> Vec<Part> {
+    let Some(route) = view.route(table) else {
+        return Vec::new();
     };
     let is_selected = |part: &Part| {
         let has = |token: &i64| part.range.after.0 < *token && *token <= part.range.to.0;
         selected.tokens.is_empty() || selected.tokens.iter().any(has)
     };
-    let is_own = |part: &Part| {
-        let tablet = route.map.tablet_of(part.range.to);
-        let first = tablet.read_replicas().iter().find(|replica| is_meant(replica));
-        u32::from(part.shard) == shard && first.is_some_and(|first| first.node == view.me)
-    };
-    let parts = parts(view, &route.map, table, None, is_meant);
+    let mut parts = parts(view, &route.map, table, bounds, |replica| {
+        is_meant(view, selected, replica)
+    });
+    parts.retain(is_selected);
     parts
-        .into_iter()
-        .filter(|part| is_selected(part) && is_own(part))
-        .collect()
+}
+
+fn is_meant(view: &ClusterView, selected: &Selected, replica: &Replica) -> bool {
+    let node = view.topology.numbered(replica.node);
+    selected.hosts.is_empty() || node.is_some_and(|node| selected.hosts.contains(&node.host_id.0))
 }

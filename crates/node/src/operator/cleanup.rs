@@ -15,10 +15,10 @@ use query::Engine;
 use replica::{TokenRange, UNOWNED};
 use runtime::ShardId;
 use schema::{Table, TableId};
-use tasks::{Class, Kind, Module, Origin, Spec, Task, Tasks};
+use tasks::{Class, Kind, Module, Origin, Task, Tasks};
 use topology::{NodeNumber, TabletMap};
 
-use super::operations::tables_of;
+use super::operations::{as_task, spec_of, tables_of};
 use crate::follow::on_all_shards;
 
 /// A cleanup of tables, as an operator asks for it.
@@ -35,17 +35,8 @@ const CLEANUP: Kind = Kind {
 /// # Errors
 /// A sentence, when a disk refuses or the task is aborted. What was removed until then stays so.
 pub(super) async fn run(engine: &Rc<Engine>, tasks: &Arc<Tasks>, what: Selection) -> Result<Vec<Cleaned>, String> {
-    let spec = Spec {
-        scope: "node",
-        keyspace: what.keyspaces.join(","),
-        table: what.tables.join(","),
-        ..Spec::of(&CLEANUP)
-    };
-    let task = tasks.start(spec, &Origin::Operator);
-    task.begin();
-    let done = run_as(engine, &what, &task).await;
-    task.end(&done);
-    done
+    let spec = spec_of(&CLEANUP, "node", &what);
+    as_task(tasks, spec, async |task| run_as(engine, &what, task).await).await
 }
 
 async fn run_as(engine: &Rc<Engine>, what: &Selection, task: &Task) -> Result<Vec<Cleaned>, String> {

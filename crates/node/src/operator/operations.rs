@@ -9,6 +9,7 @@ use admin::operations::{Cleaned, Progress, Rebuild, Rebuilt};
 use admin::operator::{Local, Selection};
 use query::Engine;
 use schema::Table;
+use tasks::{Kind, Origin, Spec, Task, Tasks};
 use topology::HostId;
 use uuid::Uuid;
 
@@ -69,6 +70,29 @@ impl Operations for NodeOperator {
             let hosts: Vec<HostId> = hosts.into_iter().map(HostId).collect();
             self.cluster()?.exclude_nodes(&hosts).await.map_err(|e| e.to_string())
         })
+    }
+}
+
+/// Does work of an operator's as a task: what it comes to is how the task ends.
+pub(super) async fn as_task<T, E: std::fmt::Display>(
+    tasks: &Arc<Tasks>,
+    spec: Spec,
+    work: impl AsyncFnOnce(&Task) -> Result<T, E>,
+) -> Result<T, E> {
+    let task = tasks.start(spec, &Origin::Operator);
+    task.begin();
+    let done = work(&task).await;
+    task.end(&done);
+    done
+}
+
+/// The task of an operator's work on some tables.
+pub(super) fn spec_of(kind: &'static Kind, scope: &'static str, what: &Selection) -> Spec {
+    Spec {
+        scope,
+        keyspace: what.keyspaces.join(","),
+        table: what.tables.join(","),
+        ..Spec::of(kind)
     }
 }
 

@@ -10,10 +10,10 @@ use admin::operations::{Rebuild, Rebuilt};
 use coordinator::ClusterView;
 use query::Engine;
 use schema::TableId;
-use tasks::{Class, Kind, Module, Origin, Spec, Task, Tasks};
+use tasks::{Class, Kind, Module, Spec, Task, Tasks};
 use topology::{HostId, Replica, TabletMap};
 
-use super::operations::tables_of;
+use super::operations::{as_task, spec_of, tables_of};
 
 /// A rebuild of tables, as an operator asks for it. It takes no worker: its streams do.
 const REBUILD: Kind = Kind {
@@ -38,17 +38,10 @@ pub(super) async fn run(
     wanted: Rebuild,
 ) -> Result<Rebuilt, String> {
     let spec = Spec {
-        scope: "node",
-        keyspace: wanted.what.keyspaces.join(","),
-        table: wanted.what.tables.join(","),
         entity: wanted.datacenter.clone().unwrap_or_default(),
-        ..Spec::of(&REBUILD)
+        ..spec_of(&REBUILD, "node", &wanted.what)
     };
-    let task = tasks.start(spec, &Origin::Operator);
-    task.begin();
-    let done = run_as(engine, is_live, &wanted, &task).await;
-    task.end(&done);
-    done
+    as_task(tasks, spec, async |task| run_as(engine, is_live, &wanted, task).await).await
 }
 
 async fn run_as(

@@ -8,18 +8,17 @@ use std::time::Duration;
 use admin::operator::{RepairedTable, Repairs, Selection};
 use coordinator::ClusterView;
 use query::Engine;
-use repair::{IncrementalMode, Left, Mode, Participant, Repaired, Wanted};
+use repair::{IncrementalMode, Left, Mode, Repaired, Wanted};
 use replica::TokenRange;
 use rpc::{Peer, Rpc};
-use runtime::ShardId;
 use schema::{Table, TableId};
-use tasks::{Class, JobControl, Kind, Module, Origin, Spec, Task, Tasks};
-use topology::{NodeNumber, NodeState, Replica};
+use tasks::{Class, JobControl, Kind, Module, Origin, Task, Tasks};
+use topology::{NodeState, Replica};
 
 use super::HostId;
-use super::operations::tables_of;
+use super::operations::{as_task, spec_of, tables_of};
 use crate::continuous_repair;
-use crate::repairs::{How, NotRepaired, Part, has_tablets, knows_marks, parts, repair_part};
+use crate::repairs::{How, Part, Planned, has_tablets, knows_marks, parts, repair_range};
 
 /// A repair of tables, as an operator asks for it. It takes no worker: its ranges do.
 const REPAIR: Kind = Kind {
@@ -40,8 +39,6 @@ const REPAIR_CLUSTER: Kind = Kind {
 pub(super) const LOOK_PERIOD: Duration = Duration::from_millis(500);
 /// How long nothing may be done before a failure counts as lasting.
 const STANDSTILL_MAX: Duration = Duration::from_mins(2);
-/// How often a range is planned that goes to other replicas again and again.
-const PLANS_MAX: u32 = 5;
 
 /// Repairs, and says of each table what differed.
 ///
@@ -52,17 +49,8 @@ pub(super) async fn run(
     tasks: &Arc<Tasks>,
     wanted: Repairs,
 ) -> Result<Vec<RepairedTable>, String> {
-    let spec = Spec {
-        scope: "node",
-        keyspace: wanted.what.keyspaces.join(","),
-        table: wanted.what.tables.join(","),
-        ..Spec::of(&REPAIR)
-    };
-    let task = tasks.start(spec, &Origin::Operator);
-    task.begin();
-    let done = run_as(engine, wanted, &task).await;
-    task.end(&done);
-    done
+    let spec = spec_of(&REPAIR, "node", &wanted.what);
+    as_task(tasks, spec, async |task| run_as(engine, wanted, task).await).await
 }
 
 async fn run_as(engine: &Rc<Engine>, wanted: Repairs, task: &Task) -> Result<Vec<RepairedTable>, String> {
@@ -134,17 +122,9 @@ pub(super) async fn run_everywhere(
     is_live: impl Fn(HostId) -> bool,
     (what, mode): (Selection, Option<String>),
 ) -> Result<u64, String> {
-    let spec = Spec {
-        scope: "cluster",
-        keyspace: what.keyspaces.join(","),
-        table: what.tables.join(","),
-        ..Spec::of(&REPAIR_CLUSTER)
-    };
-    let task = tasks.start(spec, &Origin::Operator);
-    task.begin();
-    let done = everywhere(engine, is_live, (&what, mode.as_deref()), &task).await;
-    task.end(&done);
-    done
+    let spec = spec_of(&REPAIR_CLUSTER, "cluster", &what);
+    let repairing = async |task: &Task| everywhere(engine, is_live, (&what, mode.as_deref()), task).await;
+    as_task(tasks, spec, repairing).await
 }
 
 async fn everywhere(
@@ -252,47 +232,31 @@ impl Plan {
         let mut done = Vec::with_capacity(parts.len());
         for planned in parts {
             let table = planned.table;
-            let mut left = vec![planned.range];
-            let mut plans = 0;
-            while let Some(range) = left.pop() {
-                plans += 1;
-                let (now, failures) = self.parts_now(table, range, planned.is_here_first);
-                done.extend(failures.into_iter().map(|(id, why)| (id, Err(why))));
-                for part in now {
-                    match self.repair(part.clone()).await {
-                        Err(NotRepaired::Moved) if plans < PLANS_MAX => left.push(part.range),
-                        outcome => done.push((table, outcome.map_err(|why| why.to_string()))),
-                    }
-                }
-            }
+            let plan = |range| self.parts_now(table, range, planned.is_here_first);
+            let repaired = repair_range(planned.range, self.how, &self.origin, plan).await;
+            done.extend(repaired.into_iter().map(|repaired| (table, repaired)));
             self.control.advance(1);
         }
         done
     }
 
-    async fn repair(&self, part: Part) -> Result<Repaired, NotRepaired> {
-        let (how, origin) = (self.how, self.origin.clone());
-        let shard = ShardId(u32::from(part.shard));
-        runtime::submit_async_to(shard, move || async move { repair_part(&part, how, &origin).await }).await
-    }
-
     /// The parts that a range has now, and why some cannot be repaired. `was_here_first`: no other node repairs it, where nodes repair only what they
     /// are the first replica of.
-    fn parts_now(&self, table: TableId, range: TokenRange, was_here_first: bool) -> (Vec<Part>, Vec<Unrepaired>) {
+    fn parts_now(&self, table: TableId, range: TokenRange, was_here_first: bool) -> Planned {
         // The view is not held while repairs run: the next version of the cluster waits for it.
         let view = self.engine.coordinator.view();
         if view.route(table).is_none() {
-            return (Vec::new(), vec![(table, "the table was dropped".to_owned())]);
+            return (Vec::new(), vec!["the table was dropped".to_owned()]);
         }
         let wanted = Repairs {
             is_primary: self.wanted.is_primary && !was_here_first,
             ..self.wanted.clone()
         };
         let range = [(table, Some((range.after.0, range.to.0)))];
-        let (by_shard, mut failures) = parts_of(&self.engine, &view, &wanted, range);
+        let (by_shard, failures) = parts_of(&self.engine, &view, &wanted, range);
+        let mut failures: Vec<String> = failures.into_iter().map(|(_, why)| why).collect();
         if by_shard.is_empty() && failures.is_empty() && self.wanted.is_primary {
-            let why = "a range went to other nodes before its turn came: repair again";
-            failures.push((table, why.to_owned()));
+            failures.push("a range went to other nodes before its turn came: repair again".to_owned());
         }
         (by_shard.into_values().flatten().collect(), failures)
     }
@@ -321,12 +285,8 @@ fn parts_of(
             if wanted.is_primary && !part.is_here_first {
                 continue;
             }
-            let is_down = |(node, _): &&(NodeNumber, Participant)| !engine.coordinator.is_live(*node);
-            let down = part.others.iter().find(is_down);
-            let down = down.map(|(_, other)| other.peer.host_id.to_string());
-            let unknown = part.unknown.map(|node| format!("number {}", node.0));
-            match down.or(unknown) {
-                Some(node) => failures.push((table, format!("node {node} has a copy and is down"))),
+            match part.obstacle(engine) {
+                Some(why) => failures.push((table, why)),
                 None => by_shard.entry(part.shard).or_default().push(part),
             }
         }
