@@ -72,6 +72,11 @@ pub const REPLICATION_GOALS: &str = "replication_goals";
 /// The request has a part that earlier releases refuse.
 pub const SELECTED_REPAIRS: &str = "selected_repairs";
 
+/// The replicas of a range that a repair has made equal hear how it was repaired.
+///
+/// The message has a part that earlier releases refuse.
+pub const REPAIR_MODES: &str = "repair_modes";
+
 /// All features of this release.
 pub const FEATURES: &[&str] = &[
     DISK_LEVELS,
@@ -85,6 +90,7 @@ pub const FEATURES: &[&str] = &[
     PARALLEL_COPIES,
     PER_PARTITION_RATE_LIMIT,
     RACK_RULES,
+    REPAIR_MODES,
     REPLICATION_GOALS,
     REPLICATION_KINDS,
     RING_MOVES,

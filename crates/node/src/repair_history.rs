@@ -1,12 +1,14 @@
 //! `system.repair_history`: the ranges whose replicas repairs have made equal, in the last thirty days.
 //!
-//! A local table under ScyllaDB's name and with its columns: each node keeps what it took part in, through the usual storage, so a restart keeps it. At a start shards read from it up
+//! A local table under ScyllaDB's name and with its columns, and `incremental_mode`: how the range was repaired, by the names of ScyllaDB's parameter. It is null in rows of earlier
+//! releases, and where the node that repaired the range did not say so. Each node keeps what it took part in, through the usual storage, so a restart keeps it. At a start shards read from it up
 //! to when their ranges are repaired. A row that cannot be written is left out with a line in the log: after a restart the range counts as repaired
 //! longer ago, and tombstones are kept for longer.
 
 use std::rc::Rc;
 
 use query::Engine;
+use repair::IncrementalMode;
 use replica::{RepairedRange, TokenRange};
 use runtime::ShardId;
 use schema::TableId;
@@ -26,6 +28,7 @@ static DEFINITION: Definition = Definition {
      table_name text, PRIMARY KEY (table_uuid, repair_time, repair_uuid, range_start, range_end))",
     options: Options {
         default_time_to_live: SECONDS_KEPT,
+        added: &[("incremental_mode", "text")],
         ..Options::NO_GRACE
     },
 };
@@ -39,14 +42,14 @@ pub(crate) fn register(tables: &mut Builder) {
 /// Remembers the ranges of this shard that are equal from here on.
 pub(crate) fn keep(engine: &Rc<Engine>) {
     let weak = Rc::downgrade(engine);
-    repair::on_equal(Box::new(move |equal| {
+    repair::on_equal(Box::new(move |equal, mode| {
         if let Some(engine) = weak.upgrade() {
-            drop(runtime::spawn(remember(engine, equal)));
+            drop(runtime::spawn(remember(engine, equal, mode)));
         }
     }));
 }
 
-async fn remember(engine: Rc<Engine>, equal: RepairedRange) {
+async fn remember(engine: Rc<Engine>, equal: RepairedRange, mode: Option<IncrementalMode>) {
     let schema = engine.schema();
     let (Some(history), Some(of)) = (
         schema.table("system", NAME).cloned(),
@@ -64,14 +67,16 @@ async fn remember(engine: Rc<Engine>, equal: RepairedRange) {
     ] {
         schema::push_component(&mut clustering, part);
     }
+    let mut values = vec![
+        ("keyspace_name", of.keyspace.as_bytes().to_vec()),
+        ("table_name", of.name.as_bytes().to_vec()),
+    ];
+    values.extend(mode.map(|mode| ("incremental_mode", mode.name().as_bytes().to_vec())));
     let row = LocalRow {
         table: history,
         key: equal.table.0.as_bytes().to_vec(),
         clustering,
-        values: vec![
-            ("keyspace_name", of.keyspace.as_bytes().to_vec()),
-            ("table_name", of.name.as_bytes().to_vec()),
-        ],
+        values,
         now_us: runtime::wall_clock_us(),
         ttl: SECONDS_KEPT.unsigned_abs(),
     };

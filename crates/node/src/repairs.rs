@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use ::cluster::INCREMENTAL_REPAIR;
+use ::cluster::{INCREMENTAL_REPAIR, REPAIR_MODES};
 use coordinator::ClusterView;
 use query::Engine;
 use repair::{IncrementalMode, Marks, Mode, Participant, RepairError, Repaired, Request};
@@ -329,7 +329,15 @@ async fn attempt_part(part: &Part, how: How, origin: &Origin) -> Result<Repaired
             range: part.range,
             until: second(repaired.began_at).saturating_sub(engine.coordinator.late_write_seconds()),
         };
-        repair::tell_equal(&rpc, &request.others, equal).await;
+        let mode = match (request.marks, repaired.is_incremental) {
+            (None, _) => IncrementalMode::Disabled,
+            (Some(_), true) => IncrementalMode::Incremental,
+            (Some(_), false) => IncrementalMode::Full,
+        };
+        let know_modes = engine
+            .coordinator
+            .with_view(|view| view.topology.enabled_features().contains(REPAIR_MODES));
+        repair::tell_equal(&rpc, &request.others, equal, (mode, know_modes)).await;
     }
     Ok(repaired)
 }

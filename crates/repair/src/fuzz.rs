@@ -124,7 +124,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         wanted_fully.encode(),
         wanted_in_part.encode(),
         of_left,
-        encode_equal(&equal),
+        encode_equal(&equal, None),
+        encode_equal(&equal, Some(IncrementalMode::Full)),
         ID.encode(),
         open.encode(),
         Compare::encode(ID, &Place::Token(Token(-5)), &buckets),
@@ -151,7 +152,7 @@ pub fn read(bytes: &[u8]) {
         given.iter().for_each(|one| one.put(&mut again));
         assert_eq!(decode_exchanged(&again), Ok(given));
     }
-    let _ = decode_equal(bytes).map(|equal| assert_eq!(encode_equal(&equal), bytes));
+    let _ = decode_equal(bytes).map(|(equal, mode)| assert_eq!(encode_equal(&equal, mode), bytes));
     let _ = Wanted::decode(bytes).map(|wanted| assert_eq!(Wanted::decode(&wanted.encode()), Ok(wanted)));
     let _ = MarkStep::decode(bytes).map(|step| assert_eq!(step.encode(), bytes));
     if let Ok(opened) = Opened::decode(bytes) {

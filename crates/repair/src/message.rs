@@ -11,7 +11,7 @@
 //! | 77 mark, open | `u8` 1, as open, `u8` 1 to read marked sstables too, `u128` hash of the hosts, `u128` session of the record | `u8` 1 when it is open, 0 when the record here is another; `i64` the last mark here |
 //! | 77 mark, settle | `u8` 2, repair | empty |
 //! | 77 mark, mark | `u8` 3, repair, `i64` the mark of the last full session, `i64` the mark | vint sstables that were marked |
-//! | 75 equal | `u8[16]` table, `i64` after, `i64` to, `u32` second up to which all replicas are equal | empty |
+//! | 75 equal | `u8[16]` table, `i64` after, `i64` to, `u32` second up to which all replicas are equal, none or `u8` mode, as above (feature `repair_modes`) | empty |
 //!
 //! A repair is `u8[16]`. A place is `u8` kind (0 behind a token, 1 before or 2 behind a clustering prefix), `i64` token, and for kinds 1 and 2 sized key, sized
 //! prefix. A stretch of an answer is `u8` 0, or 1 and the place where it ends before its time; then a vint of bytes with a bit for each hash that the participant
@@ -28,6 +28,7 @@ use types::token::murmur3_x64_128;
 use uuid::Uuid;
 
 use crate::error::Refusal;
+use crate::marking::IncrementalMode;
 use crate::place::Place;
 
 /// Begin a repair.
@@ -141,17 +142,18 @@ pub(crate) fn columns_of(table: &Table) -> u128 {
 }
 
 /// Says that all replicas of a range are equal.
-pub(crate) fn encode_equal(equal: &RepairedRange) -> Vec<u8> {
-    let mut out = Vec::with_capacity(36);
+pub(crate) fn encode_equal(equal: &RepairedRange, mode: Option<IncrementalMode>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(37);
     out.extend_from_slice(equal.table.0.as_bytes());
     out.extend_from_slice(&equal.range.after.0.to_be_bytes());
     out.extend_from_slice(&equal.range.to.0.to_be_bytes());
     out.extend_from_slice(&equal.until.to_be_bytes());
+    out.extend(mode.map(IncrementalMode::number));
     out
 }
 
 /// Reads the same.
-pub(crate) fn decode_equal(body: &[u8]) -> Result<RepairedRange, Malformed> {
+pub(crate) fn decode_equal(body: &[u8]) -> Result<(RepairedRange, Option<IncrementalMode>), Malformed> {
     let mut reader = Reader::new(body);
     let table = TableId(Uuid::from_bytes(reader.get_array()?));
     let mut token = || Ok::<_, Malformed>(Token(i64::from_be_bytes(reader.get_array()?)));
@@ -163,8 +165,15 @@ pub(crate) fn decode_equal(body: &[u8]) -> Result<RepairedRange, Malformed> {
     if range.to <= range.after {
         return Err(Malformed("a range ends before it begins"));
     }
+    let mode = match reader.is_empty() {
+        true => None,
+        false => {
+            let mode = IncrementalMode::of_number(reader.get_u8()?);
+            Some(mode.ok_or(Malformed("a mode of repairs, 1 to 3"))?)
+        }
+    };
     let equal = RepairedRange { table, range, until };
-    ended(&reader, equal)
+    ended(&reader, (equal, mode))
 }
 
 /// Begins a repair.

@@ -19,7 +19,8 @@ const KEEP_ALL: Purge<'static> = Purge {
     now: 0,
     gc_before: 0,
     max_purgeable_timestamp: i64::MIN,
-    held: &[], keeps_expired: false,
+    held: &[],
+    keeps_expired: false,
 };
 
 /// One partition, or what lies of it in a stretch, with the hash of each unit.
@@ -318,7 +319,11 @@ pub(crate) fn without_forgotten(
         let blocks: Vec<&PartitionBlock> = std::iter::once(written).chain(have).collect();
         merge_blocks(layout, order, &blocks).map(|merged| compact_block(layout, order, &merged, purge))
     };
-    let shown = |block: Option<PartitionBlock>| block.filter(|block| !block.is_empty()).map(|block| packed(table.id, &block));
+    let shown = |block: Option<PartitionBlock>| {
+        block
+            .filter(|block| !block.is_empty())
+            .map(|block| packed(table.id, &block))
+    };
     let is_same = shown(after(&left)) == shown(after(&missing));
     let left = if is_same { left } else { missing };
     (!left.is_empty()).then_some(left)

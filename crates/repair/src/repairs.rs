@@ -8,6 +8,7 @@ use std::rc::Rc;
 use replica::{RepairedRange, Shard};
 use runtime::Semaphore;
 
+use crate::marking::IncrementalMode;
 use crate::message::RepairId;
 use crate::serve::{SERVING_MAX, Session};
 use crate::wanted::{Left, OnWanted, Wanted};
@@ -55,8 +56,8 @@ pub(crate) struct Repairs {
     on_wanted: RefCell<Option<OnWanted>>,
 }
 
-/// Who is told of ranges whose replicas are all equal.
-pub type OnEqual = Box<dyn Fn(RepairedRange)>;
+/// Who is told of ranges whose replicas are all equal, and how they were repaired, where the node that repaired them says so.
+pub type OnEqual = Box<dyn Fn(RepairedRange, Option<IncrementalMode>)>;
 
 impl Repairs {
     /// Those of this shard.
@@ -82,12 +83,12 @@ impl Repairs {
     }
 
     /// All replicas of a range are equal: this shard forgets tombstones by it.
-    pub(crate) fn note_equal(&self, equal: RepairedRange) {
+    pub(crate) fn note_equal(&self, equal: RepairedRange, mode: Option<IncrementalMode>) {
         if let Some(shard) = runtime::local::<Shard>() {
             shard.note_repaired(&equal);
         }
         if let Some(tell) = &*self.on_equal.borrow() {
-            tell(equal);
+            tell(equal, mode);
         }
     }
 

@@ -93,8 +93,8 @@ impl Handler for ParticipantHandler {
             message::APPLY => apply(request.body, request.peer),
             message::CLOSE => RepairId::decode(request.body).map(|id| close(id, request.peer)),
             message::WANT => Wanted::decode(request.body).map(wanted::serve),
-            message::EQUAL => decode_equal(request.body).map(|equal| {
-                repairs.note_equal(equal);
+            message::EQUAL => decode_equal(request.body).map(|(equal, mode)| {
+                repairs.note_equal(equal, mode);
                 Reply::Now(begin_answer())
             }),
             verb => return Reply::Err(RemoteError::unknown_verb(verb)),

@@ -48,6 +48,9 @@ pub struct Options {
     pub bloom_filter_fp_chance: f64,
     /// The compaction class and its options; empty for the usual ones.
     pub compaction: &'static [(&'static str, &'static str)],
+    /// Regular columns that came with later releases, each with its type. They have ids behind those of the other columns, as logs of earlier releases name columns
+    /// by their ids.
+    pub added: &'static [(&'static str, &'static str)],
 }
 
 impl Options {
@@ -57,6 +60,7 @@ impl Options {
         default_time_to_live: 0,
         bloom_filter_fp_chance: 0.01,
         compaction: &[],
+        added: &[],
     };
     /// Tombstones can be purged at once: what most tables of `system` say.
     pub const NO_GRACE: Self = Self {
@@ -122,15 +126,12 @@ impl Definition {
     /// As [`Definition::name`].
     #[must_use]
     pub fn table(&self) -> Table {
-        let column = |column: ColumnText| {
-            let ColumnText {
-                name, type_text, kind, ..
-            } = column;
-            let cql_type = CqlType::parse_native(type_text).unwrap_or_else(|e| panic!("{name}: {e}: {}", self.cql));
-            Column {
-                position: column.position,
-                ..Column::new(name, cql_type, kind)
-            }
+        let type_of = |name: &str, text: &str| {
+            CqlType::parse_native(text).unwrap_or_else(|e| panic!("{name}: {e}: {}", self.cql))
+        };
+        let column = |column: ColumnText| Column {
+            position: column.position,
+            ..Column::new(column.name, type_of(column.name, column.type_text), column.kind)
         };
         let columns = self.columns().into_iter().map(column).collect();
         let mut options = TableOptions {
@@ -144,7 +145,11 @@ impl Definition {
             options.compaction = pairs.map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         }
         let id = table_id(self.keyspace, self.name());
-        Table::new(self.keyspace, self.name(), id, columns, options)
+        let mut table = Table::new(self.keyspace, self.name(), id, columns, options);
+        for (name, text) in self.options.added {
+            table.add_column(name, type_of(name, text), ColumnKind::Regular);
+        }
+        table
     }
 }
 

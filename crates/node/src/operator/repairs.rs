@@ -12,7 +12,7 @@ use repair::{IncrementalMode, Left, Mode, Repaired, Wanted};
 use replica::TokenRange;
 use rpc::{Peer, Rpc};
 use schema::{Table, TableId};
-use tasks::{Class, JobControl, Kind, Module, Origin, Task, Tasks};
+use tasks::{Class, JobControl, Kind, Module, Origin, Spec, Task, Tasks};
 use topology::{NodeState, Replica};
 
 use super::HostId;
@@ -49,7 +49,10 @@ pub(super) async fn run(
     tasks: &Arc<Tasks>,
     wanted: Repairs,
 ) -> Result<Vec<RepairedTable>, String> {
-    let spec = spec_of(&REPAIR, "node", &wanted.what);
+    let spec = Spec {
+        entity: wanted.incremental_mode.clone().unwrap_or_default(),
+        ..spec_of(&REPAIR, "node", &wanted.what)
+    };
     as_task(tasks, spec, async |task| run_as(engine, wanted, task).await).await
 }
 
@@ -122,7 +125,10 @@ pub(super) async fn run_everywhere(
     is_live: impl Fn(HostId) -> bool,
     (what, mode): (Selection, Option<String>),
 ) -> Result<u64, String> {
-    let spec = spec_of(&REPAIR_CLUSTER, "cluster", &what);
+    let spec = Spec {
+        entity: mode.clone().unwrap_or_default(),
+        ..spec_of(&REPAIR_CLUSTER, "cluster", &what)
+    };
     let repairing = async |task: &Task| everywhere(engine, is_live, (&what, mode.as_deref()), task).await;
     as_task(tasks, spec, repairing).await
 }

@@ -229,7 +229,8 @@ pub fn shown(table: &Table, content: &Content, now: u32) -> Shown {
         now,
         gc_before: now - GRACE,
         max_purgeable_timestamp: i64::MAX,
-        held: &[], keeps_expired: false,
+        held: &[],
+        keeps_expired: false,
     };
     let mut lines = Vec::new();
     for ((token, key), block) in content {
