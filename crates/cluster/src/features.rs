@@ -61,6 +61,11 @@ pub const EXCLUDE_TOGETHER: &str = "exclude_together";
 /// Marks are set by a call that earlier releases do not know.
 pub const INCREMENTAL_REPAIR: &str = "incremental_repair";
 
+/// The marks that repairs have left on sstables move with a tablet to another node.
+///
+/// The request for the copy, and the list of its files, have parts that earlier releases refuse.
+pub const INHERITED_MARKS: &str = "inherited_marks";
+
 /// What changes a replication or has a node leave while the next owners of the token ring are read waits in the metadata; and the metadata say what a replication was before it was
 /// altered, so that the change can be taken back.
 ///
@@ -83,6 +88,7 @@ pub const FEATURES: &[&str] = &[
     EXCLUDE_TOGETHER,
     FORGOTTEN_HINTS,
     INCREMENTAL_REPAIR,
+    INHERITED_MARKS,
     METADATA_HISTORY,
     NODE_HEALTH,
     ORDERLY_START,

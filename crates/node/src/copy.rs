@@ -5,7 +5,8 @@
 
 use std::rc::Rc;
 
-use ::cluster::{Copy, Discard};
+use ::cluster::{Copy, Discard, INHERITED_MARKS};
+use coordinator::ClusterView;
 use query::Engine;
 use repair::{Mode, Participant};
 use replica::TokenRange;
@@ -118,6 +119,7 @@ async fn copy_table(copy: &Copy, table: TableId, truncated_at: u64, purpose: &Pu
         // What acceptors know is truncated with the table that it is about, and has no version of its own.
         truncated_at: if table == copy.table { truncated_at } else { 0 },
         session: Uuid::from_u128(u128::from(copy.version)),
+        with_marks: matches!(purpose, Purpose::Move) && table == copy.table && knows_inheritance(&engine),
     };
     // Where the range moves here, it is awaited already.
     let (origin, _guard) = match purpose {
@@ -139,6 +141,12 @@ async fn copy_table(copy: &Copy, table: TableId, truncated_at: u64, purpose: &Pu
         pulled.sources.len()
     );
     Ok(pulled.bytes())
+}
+
+/// Whether all nodes know that marks of repairs move with a tablet.
+fn knows_inheritance(engine: &Engine) -> bool {
+    let is_enabled = |view: &ClusterView| view.topology.enabled_features().contains(INHERITED_MARKS);
+    engine.coordinator.with_view(is_enabled)
 }
 
 /// Makes the replica here equal to those that a copy is from, on the shard that has it. The bytes that came.

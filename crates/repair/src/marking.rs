@@ -9,7 +9,7 @@ use mutation::compact::Purge;
 use mutation::merge::merge_blocks;
 use mutation::{ClusteringSlice, Mutation, PartitionBlock};
 use replica::{BlockLimits, MarkError, PartitionRead, PartitionReader, RepairSet};
-use sstable::RepairRecord;
+use sstable::{FileHosts, RepairRecord};
 use stdx::planted::{self, Bug};
 use types::Token;
 use types::token::murmur3_x64_128;
@@ -114,16 +114,17 @@ impl From<MarkError> for Trouble {
 }
 
 impl Marking {
-    /// Flushes a side's tablet and fixes what is to be marked of it.
+    /// Flushes a side's tablet and fixes what is to be marked of it. An incremental repair has the replicas of the record, which are those of the last full one.
     pub(crate) async fn begin(side: &Side, is_full: bool, replicas: u128) -> Result<Self, Trouble> {
         let set = side.shard.begin_repair_set(&side.store, side.range, is_full).await?;
         let before = side.shard.repair_record(&side.store, side.range).await;
+        let before = before.map_err(Trouble::Unmarked)?;
         Ok(Self {
             skipped_bytes: set.skipped_bytes,
             set: RefCell::new(Some(set)),
             is_full,
-            replicas,
-            before: before.map_err(Trouble::Unmarked)?,
+            replicas: before.filter(|_| !is_full).map_or(replicas, |record| record.replicas),
+            before,
             is_settled: Cell::new(false),
         })
     }
@@ -147,6 +148,7 @@ impl Marking {
             replicas: self.replicas,
             since,
             at,
+            hosts: FileHosts::default(),
         };
         Ok(set.mark(record).await? as u64)
     }
@@ -309,7 +311,7 @@ impl Side {
     }
 }
 
-/// Whether two records let an incremental repair go by marks.
+/// Whether the record here lets an incremental repair go by marks. That the replicas are those of the session before is not asked: each that has its record holds what all of them had.
 pub(crate) fn is_usable(before: Option<&RepairRecord>, session: u128, replicas: u128) -> bool {
     before.is_some_and(|record| record.session == session && record.replicas == replicas)
 }

@@ -251,9 +251,7 @@ async fn run(
         side.prepare_to_mark(is_full);
         let replicas = replicas_of(Run::hosts(shard.host_id(), &request.others));
         let begun = Marking::begin(&side, is_full, replicas).await?;
-        let is_usable = |record: &RepairRecord| {
-            record.replicas == replicas && record.since >= request.marks.map_or(0, |marks| marks.full_before)
-        };
+        let is_usable = |record: &RepairRecord| record.since >= request.marks.map_or(0, |marks| marks.full_before);
         if !is_full && !begun.before.as_ref().is_some_and(is_usable) {
             return Ok(None);
         }

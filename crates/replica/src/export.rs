@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use runtime::fs;
-use sstable::{Component, Descriptor, Reader};
+use sstable::{Component, Descriptor, Reader, RepairRecord};
 use tasks::Task;
 
 use crate::Shard;
@@ -31,16 +31,19 @@ pub struct Exported {
     pub descriptor: Descriptor,
     /// Its components.
     pub components: Vec<Component>,
+    /// Whether what it is made of counted as repaired.
+    pub is_repaired: bool,
 }
 
 impl Exported {
-    fn of(reader: &Reader, dir: &Path) -> Self {
+    fn of(reader: &Reader, dir: &Path, is_repaired: bool) -> Self {
         Self {
             descriptor: Descriptor {
                 dir: dir.to_owned(),
                 ..reader.descriptor().clone()
             },
             components: reader.components().to_vec(),
+            is_repaired,
         }
     }
 }
@@ -86,27 +89,29 @@ impl From<Lost> for ExportError {
     }
 }
 
-/// What one version of the tablets has of a range.
+/// What one version of the tablets has of a range, each with whether it counts as repaired.
 struct Sources {
     /// Wholly inside the range.
-    whole: Vec<Arc<Reader>>,
+    whole: Vec<(Arc<Reader>, bool)>,
     /// With other tokens too.
-    to_cut: Vec<Arc<Reader>>,
+    to_cut: Vec<(Arc<Reader>, bool)>,
+    /// What is known of the range in common with other replicas.
+    record: Option<RepairRecord>,
 }
 
 impl Shard {
     /// Puts a copy of what this shard has of a token range of a table into an empty directory on the table's file system: sealed sstables, which the caller
-    /// removes. `task` is what the work is a part of; `baseline` was taken before.
+    /// removes; and, `with_record`, the record of the last repair that has marked the range, which goes with the marks of the copy. `task` is what the work is a part of; `baseline` was taken before.
     ///
     /// # Errors
     /// See [`ExportError`]. What the directory has then is of no use.
     pub async fn export(
         self: &Rc<Self>,
         store: &Rc<TableStore>,
-        range: TokenRange,
+        (range, with_record): (TokenRange, bool),
         dir: &Path,
         (task, baseline): (&Task, &Baseline),
-    ) -> Result<Vec<Exported>, ExportError> {
+    ) -> Result<(Vec<Exported>, Option<RepairRecord>), ExportError> {
         let tablets: Vec<Rc<Tablet>> = store
             .tablets()
             .iter()
@@ -125,23 +130,29 @@ impl Shard {
             turns.push(tablet.compaction_turn.acquire(1).await);
         }
         baseline.check(&tablets)?;
-        let linked = self.link_whole(&tablets, range, dir).await;
+        let linked = self.link_whole((store, &tablets), (range, with_record), dir).await;
         drop(turns);
         for tablet in &tablets {
             self.compact_soon(store, tablet);
         }
-        let Sources { whole, to_cut } = linked?;
-        let mut exported: Vec<Exported> = whole.iter().map(|reader| Exported::of(reader, dir)).collect();
+        let Sources { whole, to_cut, record } = linked?;
+        let of_whole = |(reader, is_repaired): &(Arc<Reader>, bool)| Exported::of(reader, dir, *is_repaired);
+        let mut exported: Vec<Exported> = whole.iter().map(of_whole).collect();
         for reader in &to_cut {
             baseline.check(&tablets)?;
             exported.extend(self.cut_into(store, reader, range, dir, task).await?);
         }
         baseline.check(&tablets)?;
-        Ok(exported)
+        Ok((exported, record))
     }
 
     /// Links the sstables inside the range, in the tablets' turns of compaction.
-    async fn link_whole(&self, tablets: &[Rc<Tablet>], range: TokenRange, dir: &Path) -> Result<Sources, ExportError> {
+    async fn link_whole(
+        &self,
+        (store, tablets): (&TableStore, &[Rc<Tablet>]),
+        (range, with_record): (TokenRange, bool),
+        dir: &Path,
+    ) -> Result<Sources, ExportError> {
         let (mut whole, mut to_cut) = (Vec::new(), Vec::new());
         let mut missing = BTreeSet::new();
         for tablet in tablets {
@@ -155,26 +166,33 @@ impl Shard {
                     return Err(ExportError::Damaged(reason));
                 }
                 let (first, last) = reader.tokens();
+                let source = (reader.clone(), reader.repaired_at() != 0);
                 match range.contains(first) && range.contains(last) {
-                    true => whole.push(reader.clone()),
-                    false => to_cut.push(reader.clone()),
+                    true => whole.push(source),
+                    false => to_cut.push(source),
                 }
             }
         }
         if !missing.is_empty() {
             return Err(ExportError::Missing(missing.into_iter().collect()));
         }
-        let (readers, to) = (whole.clone(), dir.to_owned());
+        let readers: Vec<Arc<Reader>> = whole.iter().map(|(reader, _)| reader.clone()).collect();
+        let to = dir.to_owned();
         let linked = runtime::offload(move || link_all(&readers, &to)).await;
         linked.map_err(ExportError::Failed)?;
-        Ok(Sources { whole, to_cut })
+        // Behind the links, in the turn in which a session would mark: a record that is there still says that nothing was lost before.
+        let record = match tablets {
+            [_] if with_record => self.repair_record(store, range).await.map_err(ExportError::Failed)?,
+            _ => None,
+        };
+        Ok(Sources { whole, to_cut, record })
     }
 
     /// The part of an sstable that a range has. The sstable may be deleted meanwhile: it is open.
     async fn cut_into(
         &self,
         store: &TableStore,
-        whole: &Arc<Reader>,
+        (whole, is_repaired): &(Arc<Reader>, bool),
         range: TokenRange,
         dir: &Path,
         task: &Task,
@@ -185,9 +203,12 @@ impl Shard {
             kinds::of_range(&kinds::CUT_SSTABLE, store, range, reader.meta().data_len),
             &task.as_origin(),
         );
+        let is_repaired = *is_repaired;
         let work = move |control| {
-            rewrite(&table, &reader, &to, &[range], (&generations, host_id), &control)
-                .map(|parts| parts.iter().map(|part| Exported::of(part, &to)).collect())
+            rewrite(&table, &reader, &to, &[range], (&generations, host_id), &control).map(|parts| {
+                let parts = parts.iter();
+                parts.map(|part| Exported::of(part, &to, is_repaired)).collect()
+            })
         };
         let done = match cut.run_job(work).await {
             Ok(Ok(exported)) => Ok(exported),

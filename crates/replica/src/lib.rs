@@ -51,7 +51,7 @@ pub use changes::{Change, Observer};
 pub use compact::{Compacted, OnCompaction};
 pub use export::{ExportError, Exported};
 pub use files::{INCOMING, STREAMS, TableCuts, TableFiles, UNOWNED, prepare_sstables};
-pub use marks::{MarkError, RepairSet, forget_all_records};
+pub use marks::{Inheritance, MarkError, RepairSet, forget_all_records};
 pub use memory::MemoryStats;
 pub use noted_batches::{NotedBatches, min_timestamp};
 pub use point::{PlainRow, Sources, row_of};

@@ -1,7 +1,7 @@
 //! The repaired and the unrepaired sstables of a tablet: which marks count, what a repair holds and marks, and when marks are forgotten. See docs/dev/incremental-repair.md.
 //!
 //! Invariants
-//! - An open sstable counts as repaired when its mark was found valid at the start, when a session marked it since, or when all that it was made of counted.
+//! - An open sstable counts as repaired when its mark was found valid at the start, when a session marked it since and has written its record, or when all that it was made of counted.
 //! - A session marks only sstables that were there when it began and are still there, of a tablet of which no marks were forgotten meanwhile.
 //! - Before a tablet loses data that other replicas may rely on, its record is gone, durably.
 
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use sstable::{Reader, RepairRecord};
+use sstable::{FileHosts, Reader, RepairRecord};
 use types::Token;
 use uuid::Uuid;
 
@@ -138,12 +138,7 @@ impl Shard {
             let skipped = skipped.iter().map(|reader| reader.meta().data_len).sum::<u64>();
             (wanted.into_iter().cloned().collect::<Vec<_>>(), skipped)
         });
-        let number = {
-            let mut held = tablet.held.borrow_mut();
-            let number = held.last().map_or(0, |(number, _)| number + 1);
-            held.push((number, sstables.clone()));
-            number
-        };
+        let number = hold(&tablet, &sstables);
         let set = RepairSet {
             shard: self.clone(),
             store: store.clone(),
@@ -175,7 +170,7 @@ impl RepairSet {
     /// Marks those of the sstables that are still there, then makes the record durable. To be called when all replicas have the same, durably. How many were marked.
     ///
     /// # Errors
-    /// When something was lost meanwhile or the disk refuses. Some are marked then, and the record is that of before or none.
+    /// When something was lost meanwhile or the disk refuses. Some files have marks then that do not count, and the record is that of before or none.
     pub async fn mark(self, record: RepairRecord) -> Result<usize, MarkError> {
         let (shard, store, tablet) = (self.shard.clone(), self.store.clone(), self.tablet.clone());
         let marked = self.mark_in_turn(record).await;
@@ -185,14 +180,19 @@ impl RepairSet {
         marked
     }
 
-    async fn mark_in_turn(&self, record: RepairRecord) -> Result<usize, MarkError> {
+    async fn mark_in_turn(&self, mut record: RepairRecord) -> Result<usize, MarkError> {
         // Nobody links, checks or replaces the files meanwhile.
         let _turn = self.tablet.compaction_turn.acquire(1).await;
         let _moving = self.tablet.quarantine_turn.acquire(1).await;
         self.check()?;
-        let mut marked = 0;
+        let mut marked: Vec<&Arc<Reader>> = Vec::new();
+        let marked_before = self.tablet.version().sstables.clone().into_iter();
+        record.hosts = FileHosts::default();
+        for reader in marked_before.filter(|reader| reader.repaired_at() != 0) {
+            self.admits(&mut record, &reader);
+        }
         for reader in &self.sstables {
-            if !self.tablet.has(reader) || reader.is_suspect() {
+            if !self.tablet.has(reader) || reader.is_suspect() || !self.admits(&mut record, reader) {
                 continue;
             }
             let descriptor = reader.descriptor().clone();
@@ -205,8 +205,7 @@ impl RepairSet {
             }
             self.check()?;
             done.map_err(|e| MarkError::Failed(e.to_string()))?;
-            reader.set_repaired_at(record.at);
-            marked += 1;
+            marked.push(reader);
         }
         let dir = self.store.dir.clone();
         let written = runtime::offload(move || {
@@ -223,8 +222,82 @@ impl RepairSet {
             return Err(changed);
         }
         written.map_err(|e| MarkError::Failed(e.to_string()))?;
-        Ok(marked)
+        // Not before: a mark that no record vouches for counts for nothing, now as after a restart.
+        marked.iter().for_each(|reader| reader.set_repaired_at(record.at));
+        Ok(marked.len())
     }
+}
+
+impl RepairSet {
+    /// Whether the mark of a file counts by a record, which names the other hosts whose files are marked. A file of a host beyond those is read by each repair until a compaction has
+    /// written it again.
+    fn admits(&self, record: &mut RepairRecord, reader: &Reader) -> bool {
+        match reader.meta().statistics.host_id {
+            Some(host) if host != self.shard.host_id() => record.hosts.add(host),
+            _ => true,
+        }
+    }
+}
+
+/// What a source says of its copy of a whole tablet: the record that it has of the tablet, and which sstables of the copy count as repaired there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Inheritance {
+    /// Its range is that of the copy.
+    pub record: RepairRecord,
+    /// By their places in the copy.
+    pub is_marked: Vec<bool>,
+}
+
+/// What of a tablet was lost until some moment.
+#[derive(Clone, Copy)]
+pub(crate) struct Losses {
+    epoch: u64,
+    mark_losses: u64,
+}
+
+impl Shard {
+    /// The tablet that has the range of an inheritance, and what of it was lost until now. None: it is not one tablet here.
+    pub(crate) fn heir_of(&self, store: &TableStore, inheritance: &Inheritance) -> Option<(Rc<Tablet>, Losses)> {
+        let RepairRecord { after, to, .. } = inheritance.record;
+        let tablet = store.tablet_of_range(TokenRange { after, to })?;
+        let losses = Losses {
+            epoch: tablet.epoch.get(),
+            mark_losses: store.mark_losses.get(),
+        };
+        Some((tablet, losses))
+    }
+
+    /// Holds those of the sstables that count as repaired, in the step in which they become the tablet's: they are marked then ([`RepairSet::mark`]).
+    pub(crate) fn hold_inherited(
+        self: &Rc<Self>,
+        store: &Rc<TableStore>,
+        (tablet, losses): (Rc<Tablet>, Losses),
+        (adopted, inheritance): (&[Arc<Reader>], &Inheritance),
+    ) -> RepairSet {
+        let marked = adopted.iter().zip(&inheritance.is_marked);
+        let sstables: Vec<Arc<Reader>> = marked
+            .filter(|(_, is_marked)| **is_marked)
+            .map(|(reader, _)| reader.clone())
+            .collect();
+        RepairSet {
+            number: hold(&tablet, &sstables),
+            shard: self.clone(),
+            store: store.clone(),
+            tablet,
+            sstables,
+            epoch: losses.epoch,
+            mark_losses: losses.mark_losses,
+            skipped_bytes: 0,
+        }
+    }
+}
+
+/// Keeps sstables from compactions that begin by themselves. The number of the hold.
+fn hold(tablet: &Tablet, sstables: &[Arc<Reader>]) -> u64 {
+    let mut held = tablet.held.borrow_mut();
+    let number = held.last().map_or(0, |(number, _)| number + 1);
+    held.push((number, sstables.to_vec()));
+    number
 }
 
 impl Shard {
@@ -276,7 +349,9 @@ pub(crate) fn recall(dir: &Path, cuts: &TableCuts, sstables: &[Arc<Reader>], hos
         let statistics = &reader.meta().statistics;
         let is_valid = |record: &RepairRecord| {
             let mark = statistics.repaired_at;
-            mark != 0 && mark >= record.since && statistics.host_id == Some(host_id)
+            let is_known = |host: Uuid| host == host_id || record.hosts.has(host);
+            // One that is later than the record is of a session that did not end here.
+            mark != 0 && (record.since..=record.at).contains(&mark) && statistics.host_id.is_some_and(is_known)
         };
         let mark = if record.is_some_and(is_valid) {
             statistics.repaired_at

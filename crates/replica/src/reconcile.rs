@@ -32,6 +32,7 @@ use crate::baseline::{Baseline, Lost};
 use crate::compact::rewrite;
 use crate::flush::remove_unused;
 use crate::kinds;
+use crate::marks::Inheritance;
 use crate::read::note_damage;
 use crate::shard::Shard;
 use crate::tablet::{TableStore, Tablet, TokenRange};
@@ -373,6 +374,21 @@ impl Shard {
         store: &Rc<TableStore>,
         originals: Vec<Descriptor>,
     ) -> Result<usize, AdoptError> {
+        self.adopt_and_inherit(store, originals, None).await
+    }
+
+    /// The same, and of the copy of a whole tablet, which are all the originals, the marks that it has at its source (docs/dev/incremental-repair.md). Where marks cannot be set, the
+    /// next repair reads everything.
+    ///
+    /// # Errors
+    /// As [`Shard::adopt_sstables`].
+    pub async fn adopt_and_inherit(
+        self: &Rc<Self>,
+        store: &Rc<TableStore>,
+        originals: Vec<Descriptor>,
+        inheritance: Option<&Inheritance>,
+    ) -> Result<usize, AdoptError> {
+        let heir = inheritance.and_then(|inheritance| self.heir_of(store, inheritance));
         let (table, before) = (store.table(), Baseline::of(self, store));
         let to_open = originals.clone();
         let opened = runtime::offload(move || open_all(&to_open, &table)).await?;
@@ -410,9 +426,23 @@ impl Shard {
         for (reader, tablet) in adopted.iter().zip(&tablets) {
             tablet.update(|version| version.sstables.push(reader.clone()));
         }
+        let inherited = heir.zip(inheritance).map(|(heir, inheritance)| {
+            let set = self.hold_inherited(store, heir, (&adopted, inheritance));
+            (set, inheritance.record)
+        });
         drop(turns);
         for tablet in &tablets {
             self.compact_soon(store, tablet);
+        }
+        if let Some((set, record)) = inherited
+            && let Err(error) = set.mark(record).await
+        {
+            let table = store.table();
+            log::info!(
+                "the marks of a tablet of {}.{} did not move with it: {error}; its next repair reads everything",
+                table.keyspace,
+                table.name
+            );
         }
         Ok(adopted.len())
     }

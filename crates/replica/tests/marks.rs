@@ -26,6 +26,7 @@ fn record(range: TokenRange, at: i64) -> RepairRecord {
         replicas: 2,
         since: 1,
         at,
+        hosts: sstable::FileHosts::NONE,
     }
 }
 
@@ -130,5 +131,26 @@ fn a_truncation_forgets_marks_and_who_had_begun_marks_nothing() {
         assert_eq!(found, Ok(None));
         let none = shard.begin_repair_set(&store(shard), LOW, false).await;
         assert_eq!(none.err(), Some(MarkError::NotOneTablet));
+    });
+}
+
+/// A session that fails while it marks leaves files with marks and the record of before. Such a mark would stand for data that other replicas with that record may not have.
+#[test]
+fn a_mark_that_is_later_than_the_record_does_not_count() {
+    on_node(|| async {
+        let local = Local::start(&ONE()).await;
+        let shard = &local.shards[0];
+        shard.set_compacts_by_itself(&store(shard), false);
+        write_some(&local, 100).await;
+        assert_eq!(mark(&local, 7).await, 1);
+        write_some(&local, 101).await;
+        let tablets = store(shard).tablets();
+        let version = tablets[0].version();
+        let later = version.sstables.iter().find(|reader| reader.repaired_at() == 0);
+        let descriptor = later.expect("it is not marked").descriptor().clone();
+        let marked = runtime::offload(move || sstable::mark_repaired(&descriptor, 8)).await;
+        marked.expect("the disk works");
+        let again = Local::start(&ONE()).await;
+        assert_eq!(marks(&again.shards[0]), [0, 7]);
     });
 }

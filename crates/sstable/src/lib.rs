@@ -53,7 +53,7 @@ pub use header::{EncodingBase, HeaderColumn, SerializationHeader, kept_columns};
 pub use histogram::{EstimatedHistogram, TombstoneHistogram};
 pub use quarantine::{Quarantined, accept, quarantine, quarantined, read_twice};
 pub use reader::{Meta, Reader};
-pub use repaired::{RepairRecord, mark_repaired, records, remove_record, remove_records, write_record};
+pub use repaired::{FileHosts, RepairRecord, mark_repaired, records, remove_record, remove_records, write_record};
 pub use scan::{BlockingScan, ScanCursor};
 pub use statistics::Statistics;
 pub use window::ReadLimits;

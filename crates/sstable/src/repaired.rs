@@ -6,6 +6,7 @@
 //!                          replicas HEX         a hash of the hosts that took part
 //!                          since MILLISECONDS   the mark of the last session that read everything
 //!                          at MILLISECONDS      the mark of the last session
+//!                          hosts UUID,…         other hosts whose files may have valid marks; no line where there are none
 //!                          crc HEX              CRC-32 of the lines before
 //! ```
 //!
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use runtime::fs;
 use types::Token;
+use uuid::Uuid;
 
 use crate::component::{Component, Descriptor};
 use crate::error::Error;
@@ -41,6 +43,53 @@ pub struct RepairRecord {
     pub since: i64,
     /// The mark of the session.
     pub at: i64,
+    /// Hosts that wrote marked files which are here.
+    pub hosts: FileHosts,
+}
+
+/// Hosts whose files a replica has got by streaming, with their marks.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct FileHosts([Option<Uuid>; Self::MAX]);
+
+impl FileHosts {
+    /// No other host.
+    pub const NONE: Self = Self([None; Self::MAX]);
+    /// Most of them.
+    pub const MAX: usize = 8;
+
+    /// Whether a host is among them.
+    #[must_use]
+    pub fn has(&self, host: Uuid) -> bool {
+        self.0.contains(&Some(host))
+    }
+
+    /// Adds a host. Whether it is among them now: there may be too many.
+    pub fn add(&mut self, host: Uuid) -> bool {
+        if self.has(host) {
+            return true;
+        }
+        let free = self.0.iter_mut().find(|one| one.is_none());
+        free.is_some_and(|free| {
+            *free = Some(host);
+            true
+        })
+    }
+
+    fn encode(&self) -> String {
+        let hosts: Vec<String> = self.0.iter().flatten().map(Uuid::to_string).collect();
+        match hosts.is_empty() {
+            true => String::new(),
+            false => format!("hosts {}\n", hosts.join(",")),
+        }
+    }
+
+    fn decode(text: &str) -> Option<Self> {
+        let mut hosts = Self::default();
+        for host in text.split(',') {
+            hosts.add(Uuid::parse_str(host).ok()?).then_some(())?;
+        }
+        Some(hosts)
+    }
 }
 
 impl RepairRecord {
@@ -62,8 +111,12 @@ impl RepairRecord {
 
     pub(crate) fn encode(&self) -> String {
         let text = format!(
-            "{HEAD}\nsession {:032x}\nreplicas {:032x}\nsince {}\nat {}\n",
-            self.session, self.replicas, self.since, self.at
+            "{HEAD}\nsession {:032x}\nreplicas {:032x}\nsince {}\nat {}\n{}",
+            self.session,
+            self.replicas,
+            self.since,
+            self.at,
+            self.hosts.encode()
         );
         format!("{text}crc {:08x}\n", crc32fast::hash(text.as_bytes()))
     }
@@ -79,14 +132,24 @@ impl RepairRecord {
             return None;
         }
         let mut line = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ');
-        Some(Self {
+        let record = Self {
             after,
             to,
             session: u128::from_str_radix(line("session")?, 16).ok()?,
             replicas: u128::from_str_radix(line("replicas")?, 16).ok()?,
             since: line("since")?.parse().ok()?,
             at: line("at")?.parse().ok()?,
-        })
+            hosts: FileHosts::default(),
+        };
+        // What later releases add is not read.
+        let hosts = lines.next().and_then(|line| line.strip_prefix("hosts "));
+        match hosts {
+            None => Some(record),
+            Some(hosts) => Some(Self {
+                hosts: FileHosts::decode(hosts)?,
+                ..record
+            }),
+        }
     }
 }
 
@@ -262,6 +325,7 @@ mod tests {
             replicas: u128::MAX,
             since: 3,
             at: 1_700_000_000_000,
+            hosts: FileHosts::default(),
         };
         assert_eq!(range_of(&record.name()), Some((record.after, record.to)));
         let range = (record.after, record.to);
@@ -275,6 +339,11 @@ mod tests {
                 assert_eq!(RepairRecord::decode(range, changed), None, "{changed:?}");
             }
         }
+        let mut hosts = FileHosts::default();
+        assert!((1..=8).all(|host| hosts.add(Uuid::from_u128(host)) && hosts.add(Uuid::from_u128(1))));
+        assert!(!hosts.add(Uuid::from_u128(9)) && !hosts.has(Uuid::from_u128(9)));
+        let with_hosts = RepairRecord { hosts, ..record };
+        assert_eq!(RepairRecord::decode(range, &with_hosts.encode()), Some(with_hosts));
         for name in [
             "repaired-.txt",
             "repaired-1.txt",

@@ -159,6 +159,7 @@ fn a_record_replaces_those_inside_it_and_goes_with_any_of_its_tokens() {
         replicas: 9,
         since: 1,
         at: 2,
+        hosts: sstable::FileHosts::default(),
     };
     let found = || {
         let mut all = sstable::records(&dir.0).expect("a directory");

@@ -194,6 +194,7 @@ async fn measure(plan: &Plan) {
             }],
             truncated_at: 0,
             session: Uuid::from_u128(round as u128),
+            with_marks: false,
         };
         let task = streaming::kinds::stream_tablet(&shard, &store, plan.range, &Origin::Node);
         let begun = runtime::now();

@@ -7,7 +7,7 @@ use types::Token;
 use uuid::Uuid;
 
 use crate::error::Refusal;
-use crate::manifest::{ListedFile, ListedSstable, Manifest};
+use crate::manifest::{ListedFile, ListedMarks, ListedSstable, Manifest};
 use crate::message::{Open, Opened, Read, StreamId, decode_bytes};
 
 /// One message of each kind.
@@ -25,6 +25,11 @@ pub fn seeds() -> Vec<Vec<u8>> {
             to: Token(5),
         },
         truncated_at: 12,
+        with_marks: false,
+    };
+    let open_with_marks = Open {
+        with_marks: true,
+        ..open.clone()
     };
     let read = Read {
         sstable: 3,
@@ -45,10 +50,23 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let manifest = Manifest {
         columns: "\"k\" int PartitionKey 0 asc 65535\n".to_owned(),
         sstables: vec![sstable; 3],
+        marks: None,
+    };
+    let with_marks = Manifest {
+        marks: Some(ListedMarks {
+            session: 8,
+            replicas: 9,
+            since: 10,
+            at: 11,
+            is_marked: vec![true, false, true],
+        }),
+        ..manifest.clone()
     };
     vec![
         stream.encode(),
         open.encode(),
+        open_with_marks.encode(),
+        Opened::Ready(with_marks).encode(),
         read.encode(),
         Opened::Preparing.encode(),
         Opened::Ready(manifest).encode(),

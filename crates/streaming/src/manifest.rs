@@ -5,14 +5,19 @@
 //! vint            sstables, each:
 //!   u8            version: 1 mc, 2 md, 3 me
 //!   vint          components, each: u8 number, vint length, u32 CRC-32 of all of the file
+//! nothing, or where the target asked for marks and the source has a record of the range (feature `inherited_marks`):
+//!   u128 u128     the session that marked last, the hash of its hosts
+//!   i64 i64       the mark of the last session that read everything, that of the last
+//!   u8 …          for each sstable 1 when it counts as repaired, else 0
 //! ```
 //!
 //! Files are known by their place in the list: no name goes over the wire, so none can lead out of a directory.
 
 use std::fmt::Write;
 
+use replica::{Inheritance, TokenRange};
 use schema::Table;
-use sstable::{Component, Version};
+use sstable::{Component, FileHosts, RepairRecord, Version};
 use stdx::bytes::Reader;
 use stdx::vint;
 
@@ -40,6 +45,66 @@ pub(crate) struct ListedSstable {
 pub(crate) struct Manifest {
     pub(crate) columns: String,
     pub(crate) sstables: Vec<ListedSstable>,
+    /// What the source's sstables have in common with other replicas.
+    pub(crate) marks: Option<ListedMarks>,
+}
+
+/// The source's record of the range, and which sstables of the copy count as repaired.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ListedMarks {
+    pub(crate) session: u128,
+    pub(crate) replicas: u128,
+    pub(crate) since: i64,
+    pub(crate) at: i64,
+    /// One for each sstable.
+    pub(crate) is_marked: Vec<bool>,
+}
+
+impl ListedMarks {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.session.to_be_bytes());
+        out.extend_from_slice(&self.replicas.to_be_bytes());
+        out.extend_from_slice(&self.since.to_be_bytes());
+        out.extend_from_slice(&self.at.to_be_bytes());
+        out.extend(self.is_marked.iter().map(|is_marked| u8::from(*is_marked)));
+    }
+
+    fn get(reader: &mut Reader<'_>, sstables: usize) -> Result<Self, Malformed> {
+        let mut marks = Self {
+            session: u128::from_be_bytes(reader.get_array()?),
+            replicas: u128::from_be_bytes(reader.get_array()?),
+            since: reader.get_i64()?,
+            at: reader.get_i64()?,
+            is_marked: Vec::new(),
+        };
+        if marks.since <= 0 || marks.at < marks.since {
+            return Err(Malformed("marks of repairs are not in order"));
+        }
+        for _ in 0..sstables {
+            marks.is_marked.push(match reader.get_u8()? {
+                0 => false,
+                1 => true,
+                _ => return Err(Malformed("whether an sstable is marked, 0 or 1")),
+            });
+        }
+        Ok(marks)
+    }
+
+    /// What the replica is known to have in common with others that takes the copy of a range.
+    pub(crate) fn inheritance(&self, range: TokenRange) -> Inheritance {
+        Inheritance {
+            record: RepairRecord {
+                after: range.after,
+                to: range.to,
+                session: self.session,
+                replicas: self.replicas,
+                since: self.since,
+                at: self.at,
+                hosts: FileHosts::default(),
+            },
+            is_marked: self.is_marked.clone(),
+        }
+    }
 }
 
 /// What a table's sstables are read by: two nodes that agree on it read the same rows from the same file.
@@ -90,6 +155,9 @@ impl Manifest {
                 out.extend_from_slice(&file.crc.to_be_bytes());
             }
         }
+        if let Some(marks) = &self.marks {
+            marks.put(out);
+        }
     }
 
     pub(crate) fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
@@ -97,6 +165,7 @@ impl Manifest {
         let mut manifest = Self {
             columns: columns.to_owned(),
             sstables: Vec::new(),
+            marks: None,
         };
         let count = reader.get_vint()?;
         if count > SSTABLES_MAX as u64 {
@@ -105,6 +174,9 @@ impl Manifest {
         for _ in 0..count {
             let sstable = get_sstable(reader)?;
             manifest.sstables.push(sstable);
+        }
+        if !reader.is_empty() {
+            manifest.marks = Some(ListedMarks::get(reader, manifest.sstables.len())?);
         }
         Ok(manifest)
     }
@@ -164,6 +236,7 @@ mod tests {
                     ..sstable
                 },
             ],
+            marks: None,
         }
     }
 
@@ -179,6 +252,41 @@ mod tests {
         assert_eq!(manifest.bytes(), 2 * ((1 << 33) + 600));
         for len in 0..bytes.len() {
             assert!(decode(&bytes[..len]).is_err(), "{len} bytes");
+        }
+        let (without, marks) = (bytes.len(), marks());
+        let marked = Manifest {
+            marks: Some(marks.clone()),
+            ..manifest
+        };
+        bytes.clear();
+        marked.put(&mut bytes);
+        assert_eq!(decode(&bytes), Ok(marked.clone()));
+        for len in without + 1..bytes.len() {
+            assert!(decode(&bytes[..len]).is_err(), "{len} bytes");
+        }
+        for (since, at) in [(0, 5), (-1, 5), (6, 5)] {
+            let marks = Some(ListedMarks {
+                since,
+                at,
+                ..marks.clone()
+            });
+            bytes.clear();
+            Manifest {
+                marks,
+                ..marked.clone()
+            }
+            .put(&mut bytes);
+            assert!(decode(&bytes).is_err(), "{since} {at}");
+        }
+    }
+
+    fn marks() -> ListedMarks {
+        ListedMarks {
+            session: 1 << 100,
+            replicas: 7,
+            since: 4,
+            at: 5,
+            is_marked: vec![true, false],
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! | verb | request | answer |
 //! |---|---|---|
-//! | 60 open | stream, `u8[16]` table, `i64` after, `i64` to, `u64` truncation | `0`, `u64` bytes so far: the copy is not ready · `1`, the list of files ([`crate::manifest`]) |
+//! | 60 open | stream, `u8[16]` table, `i64` after, `i64` to, `u64` truncation, nothing or `u8` 1: with marks of repairs | `0`, `u64` bytes so far: the copy is not ready · `1`, the list of files ([`crate::manifest`]) |
 //! | 61 read | stream, vint sstable, `u8` component, `u64` offset, `u32` length | `1`, the bytes |
 //! | 62 close | stream | empty |
 //!
@@ -100,6 +100,8 @@ pub(crate) struct Open {
     pub(crate) range: TokenRange,
     /// The last truncation that the target is done with.
     pub(crate) truncated_at: u64,
+    /// Whether the target takes the marks that repairs have left (feature `inherited_marks`).
+    pub(crate) with_marks: bool,
 }
 
 impl Open {
@@ -110,12 +112,13 @@ impl Open {
         out.extend_from_slice(&self.range.after.0.to_be_bytes());
         out.extend_from_slice(&self.range.to.0.to_be_bytes());
         out.extend_from_slice(&self.truncated_at.to_be_bytes());
+        out.extend(self.with_marks.then_some(1));
         out
     }
 
     pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(body);
-        let open = Self {
+        let mut open = Self {
             stream: StreamId::get(&mut reader)?,
             table: TableId(Uuid::from_bytes(reader.get_array()?)),
             range: TokenRange {
@@ -123,7 +126,11 @@ impl Open {
                 to: Token(reader.get_i64()?),
             },
             truncated_at: reader.get_u64()?,
+            with_marks: false,
         };
+        if reader.rest() == [1] {
+            open.with_marks = reader.get_u8()? == 1;
+        }
         if open.range.after >= open.range.to {
             return Err(Malformed("the range of tokens is empty"));
         }
@@ -303,7 +310,14 @@ mod tests {
                 to: Token(i64::MAX),
             },
             truncated_at: 12,
+            with_marks: false,
         };
+        let with_marks = Open {
+            with_marks: true,
+            ..open.clone()
+        };
+        assert_eq!(Open::decode(&with_marks.encode()), Ok(with_marks.clone()));
+        assert_eq!(with_marks.encode(), [open.encode(), vec![1]].concat());
         let read = Read {
             stream,
             sstable: 300,
@@ -338,6 +352,7 @@ mod tests {
                 to: Token(to),
             },
             truncated_at: 0,
+            with_marks: false,
         };
         assert!(Open::decode(&open(5, 5).encode()).is_err());
         assert!(Open::decode(&open(5, 4).encode()).is_err());

@@ -359,6 +359,7 @@ mod tests {
             let manifest = Manifest {
                 columns: String::new(),
                 sstables: vec![sstable],
+                marks: None,
             };
             let mut at = 0;
             for chunk in chunks(&manifest) {

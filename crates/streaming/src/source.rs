@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use crate::error::Refusal;
 use crate::kinds;
-use crate::manifest::{ListedFile, ListedSstable, Manifest, SSTABLES_MAX, columns_of};
+use crate::manifest::{ListedFile, ListedMarks, ListedSstable, Manifest, SSTABLES_MAX, columns_of};
 use crate::message::{self, GIVEN, Malformed, Open, Opened, Read, StreamId};
 use crate::streams::Streams;
 
@@ -373,8 +373,13 @@ impl Session {
 
     async fn prepare(&self, shard: &Rc<Shard>, store: &Rc<TableStore>, task: &Task) -> Result<Ready, Refusal> {
         let columns = columns_of(&store.table());
-        let exported = shard.export(store, self.open.range, &self.dir, (task, &self.baseline));
-        let exported = exported.await.map_err(|error| match error {
+        let exported = shard.export(
+            store,
+            (self.open.range, self.open.with_marks),
+            &self.dir,
+            (task, &self.baseline),
+        );
+        let (exported, record) = exported.await.map_err(|error| match error {
             ExportError::NotHere => Refusal::NotHere,
             ExportError::Missing(names) => Refusal::Missing(names.join(", ")),
             ExportError::Lost(lost) => refusal_of(lost),
@@ -399,9 +404,18 @@ impl Session {
             let reason = "the table was altered while its sstables were copied";
             return Err(Refusal::Failed(reason.to_owned()));
         }
+        let record = record.filter(|record| record.since > 0);
+        let marks = record.map(|record| ListedMarks {
+            session: record.session,
+            replicas: record.replicas,
+            since: record.since,
+            at: record.at,
+            is_marked: exported.iter().map(|one| one.is_repaired).collect(),
+        });
         let manifest = Manifest {
             columns,
             sstables: listed,
+            marks,
         };
         task.set_total(manifest.bytes());
         let ready = Opened::Ready(manifest);

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use replica::{Baseline, INCOMING, Shard, TableStore, TokenRange};
+use replica::{Baseline, INCOMING, Inheritance, Shard, TableStore, TokenRange};
 use rpc::{Peer, Rpc};
 use runtime::{Group, Notify, fs};
 use schema::TableId;
@@ -65,6 +65,9 @@ pub struct Request {
     pub truncated_at: u64,
     /// What the copy is for. A call with the same session, table and range ends the streams of the call before.
     pub session: Uuid,
+    /// Whether the copy keeps the marks that repairs have left at the source, with the source's record. Only where the range is a whole tablet that is new here, there is one source, and
+    /// all nodes know of it (docs/dev/incremental-repair.md).
+    pub with_marks: bool,
 }
 
 /// What was copied.
@@ -217,6 +220,7 @@ async fn pull_from(
         table: request.table,
         range: request.range,
         truncated_at,
+        with_marks: request.with_marks && request.sources.len() == 1,
     };
     let incoming = store.dir.join(INCOMING).join(stream.directory());
     let copy = Copy {
@@ -266,10 +270,14 @@ impl Copy<'_> {
         }
         let bytes = manifest.bytes();
         self.asking.stop.control.add_total(bytes);
+        let marks = manifest.marks.as_ref().filter(|_| open.with_marks);
+        let inheritance = marks.map(|marks| marks.inheritance(open.range));
         if !manifest.sstables.is_empty() {
             make_room(incoming.to_owned(), bytes).await?;
             receive(self.asking, self.streams, (open.stream, &manifest), incoming).await?;
-            self.adopt(shard, &manifest, incoming).await?;
+        }
+        if !manifest.sstables.is_empty() || inheritance.is_some() {
+            self.adopt(shard, (&manifest, inheritance.as_ref()), incoming).await?;
         }
         Ok(PulledFrom {
             host: self.asking.source.peer.host_id,
@@ -293,12 +301,20 @@ impl Copy<'_> {
     }
 
     /// Opens and checks the sstables, and takes them into the table.
-    async fn adopt(&self, shard: &Rc<Shard>, manifest: &Manifest, incoming: &Path) -> Result<(), StreamError> {
+    async fn adopt(
+        &self,
+        shard: &Rc<Shard>,
+        (manifest, inheritance): (&Manifest, Option<&Inheritance>),
+        incoming: &Path,
+    ) -> Result<(), StreamError> {
         let count = manifest.sstables.len();
         let descriptors: Vec<Descriptor> = (0..count).map(|at| descriptor_of(incoming, manifest, at)).collect();
         let (table, range, dir) = (self.store.table(), self.range, incoming.to_owned());
         let to_check = descriptors.clone();
         let work = move || -> Result<(), StreamError> {
+            if to_check.is_empty() {
+                return Ok(());
+            }
             fs::sync_dir(&dir).map_err(|e| StreamError::of_io(&dir, &e))?;
             for descriptor in &to_check {
                 let reader = Reader::open_descriptor(descriptor, &table).map_err(|e| StreamError::of_sstable(&e))?;
@@ -318,7 +334,7 @@ impl Copy<'_> {
         self.asking.stop.check()?;
         // From here on `adopt_sstables` looks.
         self.baseline.check_range(self.range)?;
-        shard.adopt_sstables(self.store, descriptors).await?;
+        shard.adopt_and_inherit(self.store, descriptors, inheritance).await?;
         self.streams.count(|metrics| metrics.adopted_sstables += count as u64);
         Ok(())
     }

@@ -213,8 +213,22 @@ impl Local {
         self.pull_of(table().id, range, sources).await
     }
 
+    /// The same, with the marks of repairs.
+    pub async fn pull_with_marks(&self, range: TokenRange, sources: Vec<Source>) -> Result<Pulled, StreamError> {
+        self.pull_as((table().id, true), range, sources).await
+    }
+
     /// The same of another table.
     pub async fn pull_of(&self, id: TableId, range: TokenRange, sources: Vec<Source>) -> Result<Pulled, StreamError> {
+        self.pull_as((id, false), range, sources).await
+    }
+
+    async fn pull_as(
+        &self,
+        (id, with_marks): (TableId, bool),
+        range: TokenRange,
+        sources: Vec<Source>,
+    ) -> Result<Pulled, StreamError> {
         let Some(store) = self.shard.store(id) else {
             return Err(StreamError::UnknownTable);
         };
@@ -224,6 +238,7 @@ impl Local {
             sources,
             truncated_at: 0,
             session: session(),
+            with_marks,
         };
         let task = streaming::kinds::stream_tablet(&self.shard, &store, range, &Origin::Node);
         let pulled = streaming::pull(&self.rpc, &self.shard, &request, &task).await;
@@ -414,6 +429,22 @@ impl Cluster {
     pub fn pull(&mut self, to: usize, range: TokenRange, from: &[usize]) -> Result<Pulled, StreamError> {
         let sources = from.iter().map(|number| self.source(*number)).collect();
         self.on(to, move |local| async move { local.pull(range, sources).await })
+    }
+
+    pub fn begin_pull_with_marks(&mut self, to: usize, range: TokenRange, from: &[usize]) -> Pulling {
+        let sources = from.iter().map(|number| self.source(*number)).collect();
+        self.spawn(
+            to,
+            move |local| async move { local.pull_with_marks(range, sources).await },
+        )
+    }
+
+    pub fn pull_with_marks(&mut self, to: usize, range: TokenRange, from: &[usize]) -> Result<Pulled, StreamError> {
+        let sources = from.iter().map(|number| self.source(*number)).collect();
+        self.on(
+            to,
+            move |local| async move { local.pull_with_marks(range, sources).await },
+        )
     }
 
     pub fn rows(&mut self, number: usize, keys: std::ops::Range<u32>) -> Rows {
