@@ -20,13 +20,13 @@ def cluster(forgetful_cluster):
     return forgetful_cluster
 
 
-def make(session, tablets="true"):
+def make(session, tablets="true", options=""):
     name = cql.unique("ks")
     session.execute(
         f"CREATE KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': 3}}"
         f" AND tablets = {{'enabled': {tablets}}}"
     )
-    session.execute(f"CREATE TABLE {name}.t (k int PRIMARY KEY, v int)")
+    session.execute(f"CREATE TABLE {name}.t (k int PRIMARY KEY, v int){options}")
     return name
 
 
@@ -176,3 +176,52 @@ def test_tablets_are_repaired_by_request_on_any_node(cluster, session):
     status, ended = cluster.node(3).api(f"/task_manager/wait_task/{task}")
     assert status == 200 and (ended["state"], ended["keyspace"], ended["table"]) == ("done", keyspace, "t"), ended
     assert seen_by_the_third() == ROWS + 20
+
+
+TABLETS = 32
+
+
+def test_an_abort_of_single_tablets_ends_their_repair_on_all_nodes(cluster, session):
+    keyspace = make(session, options=f" WITH tablets = {{'min_tablet_count': {TABLETS}}}")
+    insert(session, keyspace, range(ROWS))
+    where = f"/storage_service/tablets/repair?ks={keyspace}&table=t&incremental_mode=disabled"
+
+    def limit(bytes_per_second):
+        for number in (1, 2, 3):
+            status, said = cluster.node(number).api(
+                f"/ceto/task_classes/repair?bytes_per_second={bytes_per_second}", method="POST"
+            )
+            assert status == 200, said
+
+    def repaired_ranges():
+        rows = session.execute("SELECT keyspace_name, range_end, incremental_mode FROM system.repair_history")
+        of_table = [row for row in rows if row.keyspace_name == keyspace]
+        assert {row.incremental_mode for row in of_table} <= {"disabled"}, of_table
+        return len({row.range_end for row in of_table})
+
+    def running():
+        found = []
+        for number in (1, 2, 3):
+            where = f"/task_manager/list_module_tasks/repair?keyspace={keyspace}&internal=true"
+            status, listed = cluster.node(number).api(where)
+            assert status == 200, listed
+            found += [task for task in listed if task["state"] in ("created", "running")]
+        return found
+
+    limit(1)
+    try:
+        status, said = cluster.node(2).api(f"{where}&await_completion=false", method="POST")
+        assert status == 200, said
+        task = said["tablet_task_id"]
+        eventually("nodes repair", lambda: any(each["task_id"] != task for each in running()))
+        cluster.node(2).nodetool("tasks", "abort", task)
+        status, ended = cluster.node(2).api(f"/task_manager/wait_task/{task}?timeout=60")
+        assert status == 200 and ended["state"] == "failed" and "aborted" in ended["error"], ended
+    finally:
+        limit(0)
+    eventually("nodes end the ranges that they are at", lambda: running() == [])
+    # A shard is at one range at a time.
+    assert repaired_ranges() < TABLETS
+    status, said = cluster.node(1).api(where, method="POST")
+    assert status == 200, said
+    eventually("all ranges are in the history", lambda: repaired_ranges() == TABLETS)

@@ -10,6 +10,7 @@ from cassandra.query import SimpleStatement
 from harness import Cluster, cql
 from harness.cluster import eventually
 from harness.members import host_of
+from harness.repairs import repaired
 
 SHARDS = 2
 # Stages of a move flush and sync: on a machine that does much else that may take longer than a request usually waits.
@@ -145,6 +146,47 @@ def test_a_tablet_goes_round_the_nodes_while_it_is_written_and_read(cluster, ses
     for host, node in nodes.items():
         files = list(node.workdir.glob(f"data/{name}/t-*/*-Data.db"))
         assert bool(files) == (host in here), f"{host} has {files}, and the replicas are {here}"
+
+
+def test_the_marks_of_repairs_go_with_a_tablet(cluster, session):
+    """A repair behind moves reads what was written since the last one, also behind a restart of the node that got the tablet."""
+    name = keyspace(session, 3)
+
+    nodes = hosts(cluster)
+
+    def number_of(host):
+        return list(cluster).index(nodes[host]) + 1
+
+    def insert(by, keys):
+        with cluster.driver(only=number_of(by), consistency="ALL") as driver:
+            client = driver.connect()
+            for k in keys:
+                client.execute(f"INSERT INTO {name}.t (k, v) VALUES ({k}, {k})")
+
+    def repair(by):
+        said = repaired(cluster, number_of(by), name)
+        return said["rows"], said["differing"], said["skipped"] > 0
+
+    def where():
+        with cluster.driver(only=2) as driver:
+            return sorted(replicas_of(driver.connect(), name))
+
+    insert(where()[0], range(200))
+    assert repair(where()[0]) == (200, 0, False)
+    for turn in range(2):
+        before = where()
+        source, other = before[turn], before[2]
+        target = next(host for host in sorted(nodes) if host not in before)
+        cluster.node(2).nodetool("movetablet", name, "t", "0", "0", source, target)
+        eventually("the tablet has moved", lambda target=target: target in where())
+        if turn == 1:
+            nodes[target].kill9()
+            nodes[target].start()
+            cluster.sees_itself_whole()
+            cluster.known_to_clients()
+        insert(other, range(200 + 10 * turn, 210 + 10 * turn))
+        for by, rows in [(target, 10), (other, 0)]:
+            assert repair(by) == (rows, 0, True), f"turn {turn}, by {by}"
 
 
 def test_nodes_that_are_killed_in_the_middle_lose_nothing(cluster, session):

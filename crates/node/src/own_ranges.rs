@@ -342,6 +342,6 @@ mod tests {
         time("a range was repaired", &mut || {
             own.follow(&next, &[range(&next, 1)], &until)
         });
-        time("ages", &mut || drop((own.never(), own.oldest())));
+        time("ages", &mut || assert!(own.never() > 0 || own.oldest().is_some()));
     }
 }
