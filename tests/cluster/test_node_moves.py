@@ -189,6 +189,51 @@ def test_the_marks_of_repairs_go_with_a_tablet(cluster, session):
             assert repair(by) == (rows, 0, True), f"turn {turn}, by {by}"
 
 
+def test_a_repair_of_tablets_goes_on_with_the_replicas_that_a_tablet_has_then(cluster, session):
+    name = cql.unique("ks")
+    session.execute(
+        f"CREATE KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': 3}}"
+        " AND tablets = {'enabled': true}"
+    )
+    session.execute(f"CREATE TABLE {name}.t (k int PRIMARY KEY, v int) WITH tablets = {{'min_tablet_count': 32}}")
+    for k in range(200):
+        statement = f"INSERT INTO {name}.t (k, v) VALUES ({k}, {k})"
+        session.execute(SimpleStatement(statement, consistency_level=ConsistencyLevel.ALL))
+    nodes, last = hosts(cluster), 2**63 - 1
+
+    def replicas_of_last():
+        rows = cql.rows(session, "SELECT keyspace_name, table_name, last_token, replicas FROM system.tablets")
+        [found] = [replicas for keyspace, table, token, replicas in rows if (keyspace, table, token) == (name, "t", last)]
+        return [str(host) for host, _ in found]
+
+    def limit(bytes_per_second):
+        for node in cluster:
+            status, said = node.api(f"/ceto/task_classes/repair?bytes_per_second={bytes_per_second}", method="POST")
+            assert status == 200, said
+
+    def is_repaired():
+        where = f"/task_manager/list_module_tasks/repair?keyspace={name}&internal=true"
+        return any(task["task_id"] != asked and task["state"] == "running" for node in cluster for task in node.api(where)[1])
+
+    limit(1)
+    try:
+        where = f"/storage_service/tablets/repair?ks={name}&table=t&await_completion=false"
+        status, said = cluster.node(1).api(where, method="POST")
+        assert status == 200, said
+        asked = said["tablet_task_id"]
+        eventually("nodes repair their first ranges", is_repaired)
+        # The node that repairs the last tablet keeps it; another replica goes.
+        before = replicas_of_last()
+        target = next(host for host in sorted(nodes) if host not in before)
+        cluster.node(2).nodetool("movetablet", name, "t", str(last), "0", before[1], target)
+        eventually("the tablet has moved", lambda: target in replicas_of_last() and before[1] not in replicas_of_last())
+        assert replicas_of_last()[0] == before[0]
+    finally:
+        limit(0)
+    status, ended = cluster.node(1).api(f"/task_manager/wait_task/{asked}?timeout=120")
+    assert status == 200 and (ended["state"], ended["error"]) == ("done", ""), ended
+
+
 def test_nodes_that_are_killed_in_the_middle_lose_nothing(cluster, session):
     name = keyspace(session, 3)
     nodes = hosts(cluster)
