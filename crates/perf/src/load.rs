@@ -33,6 +33,11 @@ use stdx::random::SplitMix64;
 /// How long the last answers are waited for, after the end.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Shorter intervals have too few answers for quantiles.
+const INTERVAL_MIN: Duration = Duration::from_millis(10);
+/// Intervals that are kept; answers after the last one count for the whole run only.
+const INTERVALS_MAX: usize = 3_600;
+
 /// Requests in flight on a connection at most: stream ids are not negative.
 pub(crate) const DEPTH_MAX: u32 = 32_768;
 
@@ -57,6 +62,9 @@ pub struct LoadOptions {
     /// Seconds before measuring, under the same load.
     #[arg(long, default_value_t = 2.0)]
     pub warm_up: f64,
+    /// Seconds of an interval: latencies are also reported for each one of the measured time.
+    #[arg(long)]
+    pub interval: Option<f64>,
     /// Seed of the choice of keys.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -195,6 +203,8 @@ pub(crate) struct Plan {
     /// `None`: until the operations are done, or the keys are used up.
     pub(crate) duration: Option<Duration>,
     pub(crate) operations: Option<u64>,
+    /// Latencies are also kept for each interval of this length.
+    pub(crate) interval: Option<Duration>,
     /// The servers' processes, if their CPU time is asked for.
     pub(crate) server_pids: Vec<u32>,
 }
@@ -209,7 +219,16 @@ impl LoadOptions {
         {
             return Err(LoadError::Options(format!("--rate {rate}: expected a number above 0")));
         }
+        let interval = self.interval.map(|value| seconds("interval", value)).transpose()?;
+        if interval.is_some_and(|interval| interval < INTERVAL_MIN) {
+            return Err(LoadError::Options(format!(
+                "--interval {}: expected at least {} s",
+                self.interval.unwrap_or_default(),
+                INTERVAL_MIN.as_secs_f64()
+            )));
+        }
         Ok(Plan {
+            interval,
             // A stream id is not negative, so 32,768 is the greatest depth.
             depth: u16::try_from(self.depth.min(DEPTH_MAX)).expect("at most 32,768"),
             rate: self.rate,
@@ -251,12 +270,34 @@ struct Run {
 struct Results {
     latency: Latencies,
     latency_max: u64,
+    intervals: Vec<Interval>,
     errors: BTreeMap<String, u64>,
     first_error: Option<String>,
     reads_empty: u64,
     not_applied: u64,
     answers_of_slowest_client: Option<u64>,
     last_answer: Instant,
+}
+
+/// Latencies of the requests that were due in one interval.
+#[derive(Default)]
+struct Interval {
+    latency: Latencies,
+    max: u64,
+}
+
+impl Results {
+    fn add_to_interval(&mut self, position: usize, latency: u64) {
+        if position >= INTERVALS_MAX {
+            return;
+        }
+        if position >= self.intervals.len() {
+            self.intervals.resize_with(position + 1, Interval::default);
+        }
+        let interval = &mut self.intervals[position];
+        interval.latency.add(latency, 1);
+        interval.max = interval.max.max(latency);
+    }
 }
 
 impl Run {
@@ -290,6 +331,10 @@ impl Run {
             let latency = now.as_nanos().saturating_sub(due.as_nanos());
             results.latency.add(latency, 1);
             results.latency_max = results.latency_max.max(latency);
+            if let Some(interval) = self.plan.interval {
+                let position = due.saturating_duration_since(self.measure_from).as_nanos() / interval.as_nanos();
+                results.add_to_interval(usize::try_from(position).unwrap_or(usize::MAX), latency);
+            }
             results.last_answer = now;
             results.reads_empty += u64::from(outcome == Outcome::Empty);
             results.not_applied += u64::from(outcome == Outcome::NotApplied);
@@ -354,6 +399,7 @@ pub(crate) async fn drive_and_keep<P: Protocol>(
         results: RefCell::new(Results {
             latency: Latencies::default(),
             latency_max: 0,
+            intervals: Vec::new(),
             errors: BTreeMap::new(),
             first_error: None,
             reads_empty: 0,
@@ -438,6 +484,11 @@ fn summarize(workload: String, connections: u32, run: &Run, before: &Sample, aft
         operations,
         rate: operations as f64 / seconds,
         latency: LatencySummary::of(&results.latency, results.latency_max),
+        intervals: results
+            .intervals
+            .iter()
+            .map(|interval| LatencySummary::of(&interval.latency, interval.max))
+            .collect(),
         timeouts: errors
             .iter()
             .filter(|(name, _)| is_timeout(name))

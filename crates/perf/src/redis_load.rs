@@ -73,6 +73,7 @@ async fn run_on(options: Options) -> Result<Report, LoadError> {
             warm_up: Duration::ZERO,
             duration: None,
             operations: None,
+            interval: None,
             server_pids: Vec::new(),
             ..plan.clone()
         };

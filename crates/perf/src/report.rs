@@ -55,6 +55,8 @@ pub struct Report {
     pub rate: f64,
     /// From the moment a request was to be sent, to the moment its answer was read.
     pub latency: LatencySummary,
+    /// The same for the requests that were due in each interval, if `--interval` was given.
+    pub intervals: Vec<LatencySummary>,
     /// Answers that were errors, by what the server called them; those of the warm-up too.
     pub errors: BTreeMap<String, u64>,
     /// Errors that say that replicas did not answer in time.

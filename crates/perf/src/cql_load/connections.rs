@@ -68,6 +68,7 @@ impl Connections {
             warm_up: Duration::ZERO,
             duration: None,
             operations: None,
+            interval: None,
             server_pids: Vec::new(),
         };
         let clients = self.into_clients(keys, |host| Frames::new(hosts[host].fill.clone(), Expected::Nothing));

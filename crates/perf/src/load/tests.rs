@@ -75,6 +75,7 @@ fn options() -> LoadOptions {
         duration: 0.05,
         operations: None,
         warm_up: 0.0,
+        interval: None,
         seed: 1,
         server_pid: Vec::new(),
         pin: None,
@@ -176,6 +177,26 @@ fn a_stall_is_seen_by_every_request_it_delays() {
 }
 
 #[test]
+fn a_stall_shows_in_the_interval_in_which_requests_were_due() {
+    let told = LoadOptions {
+        connections: 1,
+        depth: 1,
+        rate: Some(10_000.0),
+        operations: Some(800),
+        interval: Some(0.04),
+        ..options()
+    };
+    let report = run(told, Server::StallsOnce(Duration::from_millis(60))).expect("a server that stalls");
+    // Requests 0 to 399 are due in the first 40 ms, the others in the next; the last of the first interval waited 20 ms at least.
+    assert_eq!(report.intervals.len(), 2, "{report}");
+    let [first, second] = [&report.intervals[0], &report.intervals[1]];
+    assert!(first.p50_us >= 20_000.0, "{first:?}");
+    assert!(second.p50_us < first.p50_us, "{second:?} after {first:?}");
+    let greatest = first.max_us.max(second.max_us);
+    assert!((greatest - report.latency.max_us).abs() < 1.0, "{report}");
+}
+
+#[test]
 fn requests_that_a_stalled_server_kept_us_from_sending_are_told() {
     let told = LoadOptions {
         connections: 1,
@@ -214,6 +235,12 @@ fn a_server_that_breaks_off_or_lies_ends_the_run_with_an_error() {
 
 #[test]
 fn options_that_make_no_sense_are_refused() {
+    let told = LoadOptions {
+        interval: Some(0.001),
+        ..options()
+    };
+    let refused = told.plan().expect_err("too short");
+    assert_eq!(refused.to_string(), "--interval 0.001: expected at least 0.01 s");
     for (name, told) in [
         (
             "--rate 0",
