@@ -1,5 +1,6 @@
-//! Threads for what would block a shard: a small pool for short blocking work ([`offload`]), one for long background jobs at lower
-//! priority ([`spawn_job`]), and one for file operations where io_uring is not there.
+//! Threads for what would block a shard: a small pool for short blocking work that requests wait for ([`offload`]), one at lower priority for short
+//! blocking work of data that moves ([`offload_background`]), one for long background jobs at lower priority ([`spawn_job`]), and one for file operations
+//! where io_uring is not there.
 //!
 //! Threads are started when there is work, up to the pool's limit, and end after a while without. The queue of a pool is as long as
 //! the callers make it: each entry of `offload` is a task that waits, and jobs are few by nature.
@@ -7,6 +8,7 @@
 use crate::affinity::Processors;
 use crate::driver::Driver;
 use crate::executor;
+use crate::priority;
 use crate::sim;
 use crate::start::AbortOnPanic;
 use crate::task::{JoinHandle, Work};
@@ -23,12 +25,16 @@ const JOBS_PER_SHARD: u32 = 1;
 /// Threads for short blocking work.
 const OFFLOAD_THREADS: usize = 4;
 
+/// Threads for short blocking work of lower priority: a stream has one write, two syncs and reads for another node.
+const BACKGROUND_THREADS: usize = 4;
+
 /// Threads for file operations of the epoll backend: near the knee of most disks.
 const FILE_THREADS: usize = 16;
 
 /// The pools of a node.
 pub(crate) struct Pools {
     offload: Pool,
+    background: Pool,
     jobs: Pool,
     files: Pool,
 }
@@ -38,6 +44,7 @@ impl Pools {
         let jobs = (shards * JOBS_PER_SHARD).max(1) as usize;
         Self {
             offload: Pool::new("offload", OFFLOAD_THREADS, false),
+            background: Pool::new("background", BACKGROUND_THREADS, true),
             jobs: Pool::new("job", jobs, true),
             files: Pool::new("file", FILE_THREADS, false),
         }
@@ -45,7 +52,7 @@ impl Pools {
 
     /// Nothing that has not started will start; what runs is not waited for.
     pub(crate) fn close(&self) {
-        for pool in [&self.offload, &self.jobs, &self.files] {
+        for pool in [&self.offload, &self.background, &self.jobs, &self.files] {
             pool.close();
         }
     }
@@ -53,14 +60,42 @@ impl Pools {
 
 /// Runs short blocking work on a thread of a small pool: password hashes, name lookups, directory syncs.
 pub async fn offload<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    offload_to(|pools| &pools.offload, work).await
+}
+
+/// Runs short blocking work on a thread of a small pool of lower priority, that of jobs: file operations of data that moves between nodes. Where the
+/// processors are busy it waits for the shards, but never for long: the kernel gives each of its threads about a tenth of a shard's time.
+pub async fn offload_background<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    offload_to(|pools| &pools.background, work).await
+}
+
+async fn offload_to<T: Send + 'static>(pool: fn(&Pools) -> &Pool, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (work, handle) = JoinHandle::for_job(work);
     executor::with(|executor| match &executor.driver {
         Driver::Simulated(driver) => {
             sim::run_later(driver, Duration::from_micros(10), Duration::from_micros(500), work)
         }
-        _ => executor.node.pools.offload.submit("offload".to_owned(), work),
+        _ => {
+            let pool = pool(&executor.node.pools);
+            pool.submit(pool.shared.name.to_owned(), work);
+        }
     });
     handle.await
+}
+
+/// Closes a file: on a shard's thread, by a thread of lower priority. With the last file descriptor of a deleted file the kernel gives back its blocks and
+/// its pages in the page cache, which takes milliseconds for a hundred megabytes.
+pub(crate) fn close_file(file: std::fs::File) {
+    let closed_here = executor::try_with(|executor| match &executor.driver {
+        Driver::Simulated(_) => Some(file),
+        // After the pool is closed the work is dropped, which closes the file as well.
+        _ => {
+            let (work, _) = JoinHandle::for_job(move || drop(file));
+            executor.node.pools.background.submit("close".to_owned(), work);
+            None
+        }
+    });
+    drop(closed_here);
 }
 
 /// Runs a blocking file operation where the kernel offers no asynchronous one.
@@ -199,7 +234,7 @@ fn work(shared: &PoolShared) {
         );
     }
     if shared.low_priority {
-        lower_priority();
+        priority::lower();
     }
     while let Some((name, work)) = next_work(shared) {
         if shared.low_priority {
@@ -231,21 +266,6 @@ fn next_work(shared: &PoolShared) -> Option<(String, Work)> {
     }
     state.threads -= 1;
     None
-}
-
-/// Nice 10 and the batch policy, for this thread only: the shards come first. Failure is harmless.
-fn lower_priority() {
-    let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: pid 0 is the calling thread; the parameters are a valid local.
-    let batched = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) };
-    // SAFETY: plain numbers; on Linux PRIO_PROCESS with id 0 means the calling thread.
-    let niced = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
-    if batched != 0 || niced != 0 {
-        log::debug!(
-            "runtime: background jobs run at normal priority: {}",
-            std::io::Error::last_os_error()
-        );
-    }
 }
 
 fn name_thread(name: &str) {

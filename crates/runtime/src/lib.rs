@@ -37,6 +37,7 @@ mod instructions;
 mod mailbox;
 pub mod net;
 mod os_file;
+mod priority;
 mod process;
 mod random;
 mod shared_notify;
@@ -50,7 +51,7 @@ mod task;
 mod timer;
 
 pub use belief::ClockBelief;
-pub use blocking::{jobs_max, offload, set_jobs_max, spawn_job};
+pub use blocking::{jobs_max, offload, offload_background, set_jobs_max, spawn_job};
 pub use clock::{
     Instant, believe_clock, clock_offset_us, is_clock_trusted, now, set_wall_clock_wrong_by, steady_clock_us,
     system_clock_us, wall_clock_us,

@@ -3,6 +3,7 @@
 //! A direct file goes past the page cache, which wants offsets, lengths and memory aligned. Reads are widened to the grid and copied
 //! out of an aligned buffer; writes that are off the grid are refused, since widening them would mean to read first.
 
+use crate::blocking::close_file;
 use crate::driver::uring_file;
 use crate::fs::{File, OpenOptions};
 use std::fs as os;
@@ -10,16 +11,34 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What direct access wants offsets, lengths and memory aligned to; every disk block size in use divides it.
 pub const DIRECT_ALIGNMENT: usize = 4096;
 
 pub(crate) struct OsFile {
-    file: os::File,
+    /// There until it is dropped.
+    file: Option<os::File>,
     direct: bool,
+    is_locked: AtomicBool,
+}
+
+impl Drop for OsFile {
+    fn drop(&mut self) {
+        match self.file.take() {
+            // Who drops it counts on the lock being free.
+            Some(file) if *self.is_locked.get_mut() => drop(file),
+            Some(file) => close_file(file),
+            None => {}
+        }
+    }
 }
 
 impl OsFile {
+    fn file(&self) -> &os::File {
+        self.file.as_ref().expect("a file is taken away when it is dropped")
+    }
+
     pub(crate) fn open(path: &Path, options: OpenOptions) -> io::Result<Self> {
         let mut os_options = os::OpenOptions::new();
         os_options.read(options.read).write(options.write);
@@ -46,19 +65,20 @@ impl OsFile {
                 )
             }
             opened => Ok(Self {
-                file: opened?,
+                file: Some(opened?),
                 direct: options.direct,
+                is_locked: AtomicBool::new(false),
             }),
         }
     }
 
     pub(crate) fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         if !self.direct {
-            return read_fully(&self.file, buffer, offset);
+            return read_fully(self.file(), buffer, offset);
         }
         let window = Window::around(offset, buffer.len());
         let mut bounce = AlignedBuffer::new(window.length);
-        let read = read_fully(&self.file, bounce.bytes_mut(), window.start)?;
+        let read = read_fully(self.file(), bounce.bytes_mut(), window.start)?;
         let count = read.saturating_sub(window.skip).min(buffer.len());
         buffer[..count].copy_from_slice(&bounce.bytes()[window.skip..window.skip + count]);
         Ok(count)
@@ -66,32 +86,32 @@ impl OsFile {
 
     pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         if !self.direct {
-            return self.file.write_all_at(bytes, offset);
+            return self.file().write_all_at(bytes, offset);
         }
         check_direct_write(bytes.len(), offset)?;
-        self.file.write_all_at(AlignedBuffer::from(bytes).bytes(), offset)
+        self.file().write_all_at(AlignedBuffer::from(bytes).bytes(), offset)
     }
 
     pub(crate) fn sync_data(&self) -> io::Result<()> {
-        self.file.sync_data()
+        self.file().sync_data()
     }
 
     pub(crate) fn sync_all(&self) -> io::Result<()> {
-        self.file.sync_all()
+        self.file().sync_all()
     }
 
     pub(crate) fn len(&self) -> io::Result<u64> {
-        Ok(self.file.metadata()?.len())
+        Ok(self.file().metadata()?.len())
     }
 
     pub(crate) fn set_len(&self, length: u64) -> io::Result<()> {
-        self.file.set_len(length)
+        self.file().set_len(length)
     }
 
     pub(crate) fn allocate(&self, length: u64) -> io::Result<()> {
         let length = libc::off_t::try_from(length).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
         // SAFETY: plain numbers; the descriptor is open.
-        let error = unsafe { libc::posix_fallocate(self.file.as_raw_fd(), 0, length) };
+        let error = unsafe { libc::posix_fallocate(self.file().as_raw_fd(), 0, length) };
         if error == 0 {
             Ok(())
         } else {
@@ -100,8 +120,11 @@ impl OsFile {
     }
 
     pub(crate) fn try_lock(&self) -> io::Result<bool> {
-        match self.file.try_lock() {
-            Ok(()) => Ok(true),
+        match self.file().try_lock() {
+            Ok(()) => {
+                self.is_locked.store(true, Ordering::Relaxed);
+                Ok(true)
+            }
             Err(os::TryLockError::WouldBlock) => Ok(false),
             Err(os::TryLockError::Error(error)) => Err(error),
         }
@@ -139,7 +162,7 @@ impl OsFile {
         offset: u64,
         length: usize,
     ) -> (io::Result<usize>, Vec<u8>) {
-        let (mut total, fd) = (0, self.file.as_raw_fd());
+        let (mut total, fd) = (0, self.file().as_raw_fd());
         while total < length {
             let at = offset + total as u64;
             let (result, back) = uring_file::read(keep.clone(), fd, buffer, at, length - total).await;
@@ -182,7 +205,7 @@ impl OsFile {
         let mut position = start;
         while position < buffer.len() {
             let at = offset + (position - start) as u64;
-            let (result, back) = uring_file::write(keep.clone(), self.file.as_raw_fd(), buffer, position, at).await;
+            let (result, back) = uring_file::write(keep.clone(), self.file().as_raw_fd(), buffer, position, at).await;
             buffer = back;
             match result {
                 Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), buffer),
@@ -196,7 +219,7 @@ impl OsFile {
 
     /// `fdatasync`. `keep` is this file, which the operation keeps open.
     pub(crate) async fn sync_on_ring(&self, keep: &File) -> io::Result<()> {
-        uring_file::sync_data(keep.clone(), self.file.as_raw_fd()).await
+        uring_file::sync_data(keep.clone(), self.file().as_raw_fd()).await
     }
 }
 

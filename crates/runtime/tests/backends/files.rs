@@ -1,9 +1,11 @@
 //! Files and directories.
 
-use crate::{Scratch, on_every_backend};
+use crate::{Scratch, on_every_backend, on_every_kernel_backend};
 use runtime::fs::{self, File, OpenOptions};
-use runtime::{offload, spawn, spawn_job, timeout};
+use runtime::{offload, offload_background, spawn, spawn_job, timeout};
 use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 #[test]
@@ -38,6 +40,49 @@ fn what_was_written_is_read_back_blocking_and_not() {
         assert_eq!(file.len().expect("it is open"), 5);
         file.allocate(4096).expect("the disk has room");
         assert_eq!(file.len().expect("it is open"), 4096);
+    });
+}
+
+/// Whether this process has a file of this name open.
+fn is_open(path: &Path) -> bool {
+    let open = std::fs::read_dir("/proc/self/fd").expect("this is Linux");
+    let targets = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    targets.into_iter().any(|target| target.starts_with(path))
+}
+
+#[test]
+fn a_file_is_closed_by_the_background_pool_and_not_by_its_shard() {
+    on_every_kernel_backend(1, async |_| {
+        let scratch = Scratch::new("close");
+        let path = scratch.path("data");
+        let path = path.as_path();
+        drop(File::open(path, OpenOptions::CREATE_NEW).expect("a new file in an empty directory"));
+        let file = File::open(path, OpenOptions::READ).expect("it is there");
+        // All threads of the pool are kept, so nobody can close it but the shard.
+        let (release, wait) = (Arc::new(Barrier::new(5)), Arc::new(Barrier::new(5)));
+        let kept: Vec<_> = (0..4)
+            .map(|_| {
+                let (release, wait) = (Arc::clone(&release), Arc::clone(&wait));
+                spawn(offload_background(move || {
+                    wait.wait();
+                    release.wait();
+                }))
+            })
+            .collect();
+        let all_kept = Arc::clone(&wait);
+        offload(move || all_kept.wait()).await;
+        drop(file);
+        assert!(is_open(path), "the shard has closed it itself");
+        offload(move || release.wait()).await;
+        for task in kept {
+            task.await;
+        }
+        let closed = async {
+            while is_open(path) {
+                offload_background(|| ()).await;
+            }
+        };
+        timeout(Duration::from_secs(30), closed).await.expect("it is closed");
     });
 }
 

@@ -2,7 +2,8 @@
 
 use crate::on_every_backend;
 use runtime::{
-    Elapsed, Group, Notify, Semaphore, continue_in, now, offload, sleep, spawn, spawn_in, spawn_job, timeout, yield_now,
+    Elapsed, Group, Notify, Semaphore, continue_in, now, offload, offload_background, sleep, spawn, spawn_in,
+    spawn_job, timeout, yield_now,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -170,16 +171,46 @@ fn a_task_that_is_put_into_another_group_runs_there_even_if_it_was_queued() {
 fn offloaded_work_and_jobs_come_back_to_their_shard() {
     on_every_backend(2, async |shard| {
         let offloaded: Vec<_> = (0..20).map(|number| spawn(offload(move || number * number))).collect();
+        let background: Vec<_> = (0..20)
+            .map(|number| spawn(offload_background(move || number + number)))
+            .collect();
         let jobs: Vec<_> = (0..5)
             .map(|number| spawn_job("test job", move || number + 100))
             .collect();
         for (number, task) in offloaded.into_iter().enumerate() {
             assert_eq!(task.await, number * number);
         }
+        for (number, task) in background.into_iter().enumerate() {
+            assert_eq!(task.await, 2 * number);
+        }
         for (number, job) in jobs.into_iter().enumerate() {
             assert_eq!(job.await, number + 100);
         }
         assert_eq!(runtime::shard(), shard);
+    });
+}
+
+/// Policy and nice value of the calling thread, from proc(5).
+fn priority() -> (u32, i32) {
+    let text = runtime::fs::read("/proc/thread-self/stat").expect("this is Linux");
+    let text = String::from_utf8_lossy(&text).into_owned();
+    // The name of the thread may hold blanks, so count from its closing bracket: nice is field 19, the policy field 41.
+    let (_, fields) = text.rsplit_once(')').expect("a name in brackets");
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let field = |number: usize| fields[number - 3].parse::<i32>().expect("a number");
+    (field(41).unsigned_abs(), field(19))
+}
+
+#[test]
+fn background_work_and_jobs_run_at_a_lower_priority_than_shards_and_offloaded_work() {
+    const BATCH: u32 = 3;
+    crate::on_every_kernel_backend(1, async |_| {
+        let of_shard = priority();
+        assert_ne!(of_shard.0, BATCH);
+        assert_eq!(offload(priority).await, of_shard, "requests wait for it");
+        let low = (BATCH, of_shard.1.max(10));
+        assert_eq!(offload_background(priority).await, low);
+        assert_eq!(spawn_job("priority", priority).await, low);
     });
 }
 
