@@ -20,7 +20,7 @@ const READ_BYTES: usize = 64 << 10;
 /// Room for a read of TLS: its longest record.
 const RECORD_BYTES: usize = 16 << 10;
 /// An empty buffer above this size is given back.
-const KEPT_BYTES: usize = 128 << 10;
+const KEPT_BYTES: usize = 512 << 10;
 /// How long, and for how many bytes, an end that was refused is read from, so that it sees the reason before the connection is reset.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 256 << 10;

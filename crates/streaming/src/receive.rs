@@ -5,9 +5,11 @@
 //! writes, at most [`SYNCS_MAX`] of them.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::path::{Path, PathBuf};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use crc32fast::Hasher;
@@ -24,8 +26,11 @@ use crate::source::SESSION_IDLE;
 use crate::streams::Streams;
 use crate::target::{IN_FLIGHT_BYTES_MAX, Source, Stop};
 
-/// Most requests of a stream in flight, however short.
-const IN_FLIGHT_MAX: usize = 16;
+/// Bytes of a request. The answer passes through a shard's thread of each node, where it is copied and its checksum computed: with 2 MiB, reads waited for 10 ms
+/// and more, most of it for fresh pages of memory. The file's pages are written whole.
+const ASKED_BYTES: usize = 252 << 10;
+/// Most requests of a stream in flight, however short; a source takes 32.
+const IN_FLIGHT_MAX: usize = 32;
 /// How long a source may take to say how far its copy is.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a read may take: a source with little bandwidth makes it wait. That the source is gone shows by its connection.
@@ -63,19 +68,23 @@ impl Asking<'_> {
         &self,
         verb: u16,
         body: impl Fn() -> Vec<u8>,
-        first: Option<Call>,
+        first: Option<First>,
     ) -> Result<Vec<u8>, StreamError> {
-        let mut call = first.unwrap_or_else(|| self.call(verb, body()));
+        let mut result = match first {
+            Some(First::Answered(result)) => result,
+            Some(First::Call(call)) => self.stop.or(call).await?,
+            None => self.stop.or(self.call(verb, body())).await?,
+        };
         let mut pause = RETRY_PAUSE;
         for attempt in 0.. {
-            match self.stop.or(call).await? {
+            match result {
                 Ok(answer) => return Ok(answer),
                 Err(error) if attempt < RETRIES && is_passing(&error) => {}
                 Err(error) => return Err(self.unreachable(error)),
             }
             self.stop.or(runtime::sleep(pause)).await?;
             pause *= 2;
-            call = self.call(verb, body());
+            result = self.stop.or(self.call(verb, body())).await?;
         }
         unreachable!("attempts are counted")
     }
@@ -86,6 +95,28 @@ impl Asking<'_> {
             shard: self.source.shard,
             error,
         }
+    }
+}
+
+/// A request that was made ahead.
+pub(crate) enum First {
+    Call(Call),
+    /// It was looked at already.
+    Answered(Result<Vec<u8>, RpcError>),
+}
+
+impl First {
+    /// Whether its answer has come, and is no error.
+    async fn is_answered(&mut self) -> bool {
+        if let Self::Call(call) = self {
+            let now = poll_fn(|context| match Pin::new(&mut *call).poll(context) {
+                Poll::Ready(result) => Poll::Ready(Some(result)),
+                Poll::Pending => Poll::Ready(None),
+            });
+            let Some(result) = now.await else { return false };
+            *self = Self::Answered(result);
+        }
+        matches!(self, Self::Answered(Ok(_)))
     }
 }
 
@@ -113,18 +144,28 @@ struct Chunk {
     len: usize,
 }
 
+impl Chunk {
+    fn end(&self) -> u64 {
+        self.offset + self.len as u64
+    }
+
+    fn is_last(&self) -> bool {
+        self.end() == self.file.len
+    }
+}
+
 /// All chunks of a copy, file by file. An empty file has one.
 fn chunks(manifest: &Manifest) -> impl Iterator<Item = Chunk> {
     let of_file = |(sstable, file): (usize, ListedFile)| {
-        let count = file.len.div_ceil(CHUNK_BYTES as u64).max(1);
+        let count = file.len.div_ceil(ASKED_BYTES as u64).max(1);
         (0..count).map(move |number| {
-            let offset = number * CHUNK_BYTES as u64;
+            let offset = number * ASKED_BYTES as u64;
             let left = usize::try_from(file.len - offset).unwrap_or(usize::MAX);
             Chunk {
                 sstable,
                 file,
                 offset,
-                len: left.min(CHUNK_BYTES),
+                len: left.min(ASKED_BYTES),
             }
         })
     };
@@ -172,7 +213,7 @@ async fn receive_files(
     syncs: &mut Syncs,
 ) -> Result<(), StreamError> {
     let mut to_ask = chunks(manifest).peekable();
-    let mut in_flight: VecDeque<(Chunk, Option<Call>)> = VecDeque::new();
+    let mut in_flight: VecDeque<(Chunk, Option<First>)> = VecDeque::new();
     let mut in_flight_bytes = 0;
     let mut written: Option<Written> = None;
     let request = |chunk: &Chunk| {
@@ -197,25 +238,39 @@ async fn receive_files(
                 None
             } else {
                 spend(asking, stream, chunk.len as u64).await?;
-                Some(asking.call(message::READ, request(&chunk)))
+                Some(First::Call(asking.call(message::READ, request(&chunk))))
             };
             in_flight_bytes += chunk.len;
             in_flight.push_back((chunk, call));
         }
-        let Some((chunk, call)) = in_flight.pop_front() else {
-            return Ok(());
-        };
-        let mut answer = Vec::new();
-        if let Some(call) = call {
-            answer = asking.answer(message::READ, || request(&chunk), Some(call)).await?;
-            check_answer(asking, &answer, &chunk)?;
+        // What has come of a file while the chunks before it were written is written at once.
+        let mut come: Vec<Come> = Vec::new();
+        let mut come_bytes = 0;
+        while let Some((chunk, call)) = in_flight.front_mut() {
+            if let Some((before, _)) = come.last()
+                && (before.is_last() || come_bytes + chunk.len > CHUNK_BYTES || !is_answered(call).await)
+            {
+                break;
+            }
+            let Some((chunk, call)) = in_flight.pop_front() else {
+                break;
+            };
+            let mut answer = Vec::new();
+            if let Some(call) = call {
+                answer = asking.answer(message::READ, || request(&chunk), Some(call)).await?;
+                check_answer(asking, &answer, &chunk)?;
+            }
+            come_bytes += chunk.len;
+            come.push((chunk, answer));
         }
-        in_flight_bytes -= chunk.len;
+        let Some((chunk, _)) = come.last() else { return Ok(()) };
+        let chunk = *chunk;
+        in_flight_bytes -= come_bytes;
         let path = descriptor_of(dir, manifest, chunk.sstable).path(chunk.file.component);
-        let (file, is_sync_due) = write(written.take(), path, answer, chunk).await?;
-        asking.stop.control.advance(chunk.len as u64);
-        streams.count(|metrics| metrics.received_bytes += chunk.len as u64);
-        let is_whole = chunk.offset + chunk.len as u64 == chunk.file.len;
+        let (file, is_sync_due) = write(written.take(), path, come).await?;
+        asking.stop.control.advance(come_bytes as u64);
+        streams.count(|metrics| metrics.received_bytes += come_bytes as u64);
+        let is_whole = chunk.is_last();
         if is_whole || is_sync_due {
             syncs.begin(&file).await?;
         }
@@ -225,6 +280,13 @@ async fn receive_files(
         } else {
             written = Some(file);
         }
+    }
+}
+
+async fn is_answered(call: &mut Option<First>) -> bool {
+    match call {
+        Some(call) => call.is_answered().await,
+        None => true,
     }
 }
 
@@ -261,15 +323,14 @@ fn check_answer(asking: &Asking<'_>, answer: &[u8], chunk: &Chunk) -> Result<(),
     }
 }
 
-/// Writes a chunk behind those before, and says whether the file should be synced. The first one makes the file.
-async fn write(
-    written: Option<Written>,
-    path: PathBuf,
-    answer: Vec<u8>,
-    chunk: Chunk,
-) -> Result<(Written, bool), StreamError> {
+/// A chunk with the answer that has it.
+type Come = (Chunk, Vec<u8>);
+
+/// Writes chunks of a file behind those before, and says whether the file should be synced. The first one makes the file.
+async fn write(written: Option<Written>, path: PathBuf, come: Vec<Come>) -> Result<(Written, bool), StreamError> {
     let name = path.clone();
-    let work = move || -> std::io::Result<(Written, bool)> {
+    // The answers come back: the allocator has memory at hand again only for the thread that it was taken by.
+    let work = move || -> std::io::Result<(Written, bool, Vec<Come>)> {
         let mut written = match written {
             Some(written) => written,
             None => Written {
@@ -279,17 +340,22 @@ async fn write(
                 synced: 0,
             },
         };
-        let bytes = answer.get(1..).unwrap_or_default();
-        written.file.write_all_at_blocking(bytes, chunk.offset)?;
-        written.crc.update(bytes);
-        let end = chunk.offset + bytes.len() as u64;
+        let mut end = 0;
+        for (chunk, answer) in &come {
+            let bytes = answer.get(1..).unwrap_or_default();
+            written.file.write_all_at_blocking(bytes, chunk.offset)?;
+            written.crc.update(bytes);
+            end = chunk.end();
+        }
         let is_sync_due = end - written.synced >= SYNC_BYTES;
         if is_sync_due {
             written.synced = end;
         }
-        Ok((written, is_sync_due))
+        Ok((written, is_sync_due, come))
     };
-    runtime::offload(work).await.map_err(|e| StreamError::of_io(&name, &e))
+    let done = runtime::offload_background(work).await;
+    done.map(|(written, is_sync_due, _)| (written, is_sync_due))
+        .map_err(|e| StreamError::of_io(&name, &e))
 }
 
 fn check_file(asking: &Asking<'_>, written: Written, chunk: &Chunk) -> Result<(), StreamError> {
@@ -315,7 +381,7 @@ impl Syncs {
             self.end_one().await?;
         }
         let file = written.file.clone();
-        let syncing = async move { runtime::offload(move || file.sync_data_blocking()).await };
+        let syncing = async move { runtime::offload_background(move || file.sync_data_blocking()).await };
         self.0.push_back((written.path.clone(), runtime::spawn(syncing)));
         Ok(())
     }
@@ -345,7 +411,7 @@ mod tests {
 
     #[test]
     fn a_file_is_cut_into_chunks_that_have_each_byte_once() {
-        let chunk = CHUNK_BYTES as u64;
+        let chunk = ASKED_BYTES as u64;
         for len in [0, 1, chunk - 1, chunk, chunk + 1, 3 * chunk] {
             let file = ListedFile {
                 component: Component::Data,

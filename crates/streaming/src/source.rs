@@ -222,14 +222,16 @@ async fn read_bytes(streams: &Streams, session: &Session, path: PathBuf, read: &
     if let Some(refusal) = session.why_to_end() {
         return Ok(refusal.encode());
     }
+    // Of this thread, which frees it: see `receive::write`.
+    let mut answer = Vec::with_capacity(1 + len);
     let work = move || -> std::io::Result<Vec<u8>> {
         let file = File::open(&path, OpenOptions::READ)?;
-        let mut answer = vec![0; 1 + len];
+        answer.resize(1 + len, 0);
         answer[0] = GIVEN;
         file.read_exact_at_blocking(&mut answer[1..], offset)?;
         Ok(answer)
     };
-    match runtime::offload(work).await {
+    match runtime::offload_background(work).await {
         Ok(answer) => {
             session.asked_at.set(runtime::now());
             session.control.advance(len as u64);
@@ -397,7 +399,7 @@ impl Session {
             if let Some(refusal) = self.why_to_end() {
                 return Err(refusal);
             }
-            let of_one = runtime::offload(move || list_files(&one)).await;
+            let of_one = runtime::offload_background(move || list_files(&one)).await;
             listed.push(of_one.map_err(Refusal::Failed)?);
         }
         if columns != columns_of(&store.table()) {
@@ -445,7 +447,7 @@ pub(crate) async fn remove_dir(dir: PathBuf) {
         true => fs::remove_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display())),
         false => Ok(()),
     };
-    if let Err(error) = runtime::offload(work).await {
+    if let Err(error) = runtime::offload_background(work).await {
         log::warn!("cannot remove the files of a stream, which the next start removes: {error}");
     }
 }

@@ -330,7 +330,7 @@ impl Copy<'_> {
             }
             Ok(())
         };
-        runtime::offload(work).await?;
+        runtime::offload_background(work).await?;
         self.asking.stop.check()?;
         // From here on `adopt_sstables` looks.
         self.baseline.check_range(self.range)?;
@@ -353,5 +353,5 @@ async fn make_room(dir: PathBuf, bytes: u64) -> Result<(), StreamError> {
         }
         Ok(())
     };
-    runtime::offload(work).await
+    runtime::offload_background(work).await
 }
