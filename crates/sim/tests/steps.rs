@@ -20,6 +20,8 @@ use testkit::Case;
 
 /// When everything that a request causes has happened, and nothing that the nodes do of themselves.
 const QUIET_AFTER: Duration = Duration::from_millis(10);
+/// The same of a flush.
+const NOTED_AFTER: Duration = Duration::from_secs(2);
 
 fn level(name: &str) -> u16 {
     match name {
@@ -94,6 +96,8 @@ fn answer(story: &mut Story, case: &Case) -> String {
                 let answer = story.operate(node, &request);
                 assert!(answer.starts_with("HTTP/1.1 200"), "{request}: {answer}");
             }
+            // What follows from it is no step of the next request: the node notes what it did.
+            story.cluster.sim.run_for(NOTED_AFTER);
             String::new()
         }
         other => panic!("line {}: no command '{other}'", case.line),
