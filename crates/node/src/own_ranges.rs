@@ -319,29 +319,4 @@ mod tests {
         let found: Vec<(i64, i64)> = own.before(1).map(|(_, range)| (range.after.0, range.to.0)).collect();
         assert_eq!(found, [(i64::MIN, 0), (5, i64::MAX)]);
     }
-
-    /// `cargo test --release -p node --lib prints_what_a_look_costs -- --ignored --nocapture`
-    #[test]
-    #[ignore = "prints times"]
-    #[allow(clippy::disallowed_methods, clippy::print_stdout, reason = "it measures")]
-    fn prints_what_a_look_costs() {
-        let map = map();
-        let until = |range: TokenRange| u32::try_from(range.to.0.unsigned_abs() % 1_000).expect("small");
-        let time = |what: &str, work: &mut dyn FnMut()| {
-            let began = std::time::Instant::now();
-            work();
-            println!("{what}: {:?}", began.elapsed());
-        };
-        let mut own = None;
-        time("the first look", &mut || own = Some(OwnRanges::new(&map, HERE, &until)));
-        let mut own = own.expect("it was made");
-        time("all in one pass, sorted", &mut || drop(all_in_one_pass(&map, &until)));
-        time("nothing changed", &mut || own.follow(&map, &[], &until));
-        let next = moved(&map, 4, 2);
-        time("a tablet moved", &mut || own.follow(&next, &[], &until));
-        time("a range was repaired", &mut || {
-            own.follow(&next, &[range(&next, 1)], &until)
-        });
-        time("ages", &mut || assert!(own.never() > 0 || own.oldest().is_some()));
-    }
 }
