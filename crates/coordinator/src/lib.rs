@@ -88,7 +88,7 @@ pub use augment::Augment;
 pub use batchlog::NOTE_SEGMENTS_MAX;
 pub use error::{CoordinatorError, Tally, WriteKind};
 pub use fence::Stamp;
-pub use message::{Answer, Extent, Malformed, ReadCommand, difference, pack_block};
+pub use message::{Answer, Extent, Malformed, ReadCommand, difference};
 pub use point::{Confirmation, PointRead, ReadDone};
 pub use rate::{Admission, Operation};
 pub use read::{ReplicatedRead, Stretch};

@@ -616,7 +616,7 @@ impl Answer {
         for block in &self.blocks {
             put_optional_bound(&mut out, block.covered.as_ref());
             packed.clear();
-            pack_block(block, table, &mut packed);
+            block.pack(table, &mut packed);
             put_sized(&mut out, &packed);
         }
         out
@@ -649,23 +649,6 @@ impl Answer {
             end,
             is_paused: kind == 2,
         })
-    }
-}
-
-/// The mutation that makes a block.
-pub fn pack_block(block: &PartitionBlock, table: TableId, out: &mut Vec<u8>) {
-    let mut builder = MutationBuilder::begin(out, table, block.key());
-    if !block.tombstone.is_none() {
-        builder.partition_tombstone(block.tombstone);
-    }
-    if let Some(row) = block.static_row() {
-        builder.static_row(|out| out.extend_from_slice(row.bytes()));
-    }
-    for (clustering, row) in block.rows() {
-        builder.row(clustering, |out| out.extend_from_slice(row.bytes()));
-    }
-    for range in &block.range_tombstones {
-        builder.range_tombstone(range);
     }
 }
 

@@ -3,9 +3,10 @@
 //! All bytes (key, clustering keys, packed rows) stand in one buffer; the rest are spans into it. A large partition
 //! comes as several blocks: `covered` says up to which bound this one is complete, and the next goes on from there.
 
+use schema::TableId;
 use types::Token;
 
-use crate::{Bound, RangeTombstone, RowView, Tombstone};
+use crate::{Bound, MutationBuilder, RangeTombstone, RowView, Tombstone};
 
 /// A piece of a block's buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +35,23 @@ pub struct PartitionBlock {
 }
 
 impl PartitionBlock {
+    /// Appends the mutation that makes the block.
+    pub fn pack(&self, table: TableId, out: &mut Vec<u8>) {
+        let mut builder = MutationBuilder::begin(out, table, self.key());
+        if !self.tombstone.is_none() {
+            builder.partition_tombstone(self.tombstone);
+        }
+        if let Some(row) = self.static_row() {
+            builder.static_row(|out| out.extend_from_slice(row.bytes()));
+        }
+        for (clustering, row) in self.rows() {
+            builder.row(clustering, |out| out.extend_from_slice(row.bytes()));
+        }
+        for range in &self.range_tombstones {
+            builder.range_tombstone(range);
+        }
+    }
+
     /// A partition without rows.
     pub fn new(token: Token, key: &[u8]) -> Self {
         Self::with_room(token, key, 256, 0)

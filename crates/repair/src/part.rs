@@ -288,19 +288,7 @@ pub(crate) fn missing_beside(table: &Table, merged: &PartitionBlock, have: Optio
 /// The mutation that makes a block.
 pub(crate) fn packed(table: TableId, block: &PartitionBlock) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut builder = MutationBuilder::begin(&mut out, table, block.key());
-    if !block.tombstone.is_none() {
-        builder.partition_tombstone(block.tombstone);
-    }
-    if let Some(row) = block.static_row() {
-        builder.static_row(|out| out.extend_from_slice(row.bytes()));
-    }
-    for (clustering, row) in block.rows() {
-        builder.row(clustering, |out| out.extend_from_slice(row.bytes()));
-    }
-    for range in &block.range_tombstones {
-        builder.range_tombstone(range);
-    }
+    block.pack(table, &mut out);
     out
 }
 
