@@ -1,8 +1,10 @@
 //! A connection before and after its hello: the exchange of single messages, then the stream of frames.
 
+use crate::LONG_BODY_BYTES;
+use crate::Rpc;
 use crate::codec::Compression;
 use crate::error::Ended;
-use crate::frame::{self, Frame};
+use crate::frame::{self, Frame, HEADER_BYTES};
 use crate::hello;
 use crate::outbox::{Outbox, Wire};
 use crate::tls::Session;
@@ -19,6 +21,8 @@ const INPUT_BYTES: usize = 4 << 10;
 const READ_BYTES: usize = 64 << 10;
 /// Room for a read of TLS: its longest record.
 const RECORD_BYTES: usize = 16 << 10;
+/// Memory that a header gets for its body before the body has come.
+const PROMISED_BYTES: usize = 256 << 10;
 /// An empty buffer above this size is given back.
 const KEPT_BYTES: usize = 512 << 10;
 /// How long, and for how many bytes, an end that was refused is read from, so that it sees the reason before the connection is reset.
@@ -163,16 +167,16 @@ impl Channel {
     /// The stream of frames that follows the hello.
     pub(crate) fn into_frames(
         self,
+        rpc: &Rpc,
         outbox: &Rc<Outbox>,
-        codec: Rc<RefCell<crate::codec::Codec>>,
         compression: Option<Compression>,
-        body_bytes_max: usize,
     ) -> (Input, WriteHalf, Wire) {
         let (read, write) = self.stream.into_split();
         let wire = Wire {
-            codec,
+            codec: rpc.codec.clone(),
             compression,
             session: self.session.map(|session| Rc::new(RefCell::new(session))),
+            spares: rpc.spares.clone(),
         };
         let (blocks, frames) = if compression.is_some() {
             (self.plain, Vec::new())
@@ -187,7 +191,9 @@ impl Channel {
             blocks_read: 0,
             frames,
             frames_read: 0,
-            body_bytes_max,
+            begun: None,
+            long_body: None,
+            body_bytes_max: rpc.config.limits.body_bytes_max,
             was_full: false,
             read_at: runtime::now(),
             begun_at: None,
@@ -200,7 +206,7 @@ impl Channel {
 ///
 /// Bytes go from the socket through TLS to `blocks`, and through decompression to `frames`; without compression to `frames` at once,
 /// without TLS directly from the socket. A block is decompressed only when no whole frame is there, so `frames` holds at most a frame
-/// and what one read or one block brought.
+/// and what one read or one block brought. A long body goes on to memory of its own; without TLS and compression the socket is read right into it.
 pub(crate) struct Input {
     half: ReadHalf,
     outbox: Rc<Outbox>,
@@ -209,6 +215,10 @@ pub(crate) struct Input {
     blocks_read: usize,
     frames: Vec<u8>,
     frames_read: usize,
+    /// A frame whose long body is not whole.
+    begun: Option<LongFrame>,
+    /// The body of the frame that was read last, if it is a long one.
+    long_body: Option<Vec<u8>>,
     body_bytes_max: usize,
     /// The last read filled its buffer, so there is probably more.
     was_full: bool,
@@ -218,14 +228,51 @@ pub(crate) struct Input {
     begun_at: Option<Instant>,
 }
 
+/// A frame with a long body that comes.
+struct LongFrame {
+    header: [u8; HEADER_BYTES],
+    body: Vec<u8>,
+    len: usize,
+}
+
+impl LongFrame {
+    fn missing(&self) -> usize {
+        self.len - self.body.len()
+    }
+
+    /// Moves what has come of the body from the frames that are not read.
+    fn take_from(&mut self, frames: &[u8], read: &mut usize) {
+        let come = self.missing().min(frames.len() - *read);
+        self.body.extend_from_slice(&frames[*read..*read + come]);
+        *read += come;
+    }
+}
+
 impl Input {
     /// The next frame that has come; its body is read with [`Input::body`] until the next call.
     pub(crate) fn next(&mut self) -> Result<Option<Frame>, Ended> {
+        let garbage = |error: frame::FrameError| Ended::Garbage(error.to_string());
+        if let Some(read) = self.long_body.take() {
+            self.wire.spares.give(read);
+        }
         loop {
-            let parsed = frame::parse(&self.frames, self.frames_read, self.body_bytes_max);
-            if let Some(frame) = parsed.map_err(|error| Ended::Garbage(error.to_string()))? {
+            if let Some(long) = &mut self.begun {
+                long.take_from(&self.frames, &mut self.frames_read);
+            } else if let Some(frame) =
+                frame::parse(&self.frames, self.frames_read, self.body_bytes_max).map_err(garbage)?
+            {
                 self.frames_read = frame.body.end;
                 return Ok(Some(frame));
+            } else {
+                self.begun = self.begin_long();
+            }
+            if let Some(long) = self.begun.take_if(|long| long.missing() == 0) {
+                let header = frame::parse_apart(&long.header, &long.body).map_err(garbage)?;
+                self.long_body = Some(long.body);
+                return Ok(Some(Frame {
+                    header,
+                    body: 0..long.len,
+                }));
             }
             discard(&mut self.frames, &mut self.frames_read);
             let Some(compression) = self.wire.compression else {
@@ -246,15 +293,43 @@ impl Input {
     /// The next frame, and when its first bytes were read: its time has run since, whatever it waited for.
     pub(crate) fn next_arrived(&mut self) -> Result<Option<(Frame, Instant)>, Ended> {
         let Some(frame) = self.next()? else {
-            let is_begun = !self.frames.is_empty() || !self.blocks.is_empty();
+            let is_begun = self.begun.is_some() || !self.frames.is_empty() || !self.blocks.is_empty();
             self.begun_at = is_begun.then(|| self.begun_at.unwrap_or(self.read_at));
             return Ok(None);
         };
         Ok(Some((frame, self.begun_at.take().unwrap_or(self.read_at))))
     }
 
+    /// Begins with the frame that is not whole, if its body is a long one. Memory that is not kept already grows with what comes, whatever the header says.
+    fn begin_long(&mut self) -> Option<LongFrame> {
+        let begun = self.frames.get(self.frames_read..)?;
+        let header = *begun.first_chunk::<HEADER_BYTES>()?;
+        let len = frame::body_bytes(&header);
+        if len < LONG_BODY_BYTES {
+            return None;
+        }
+        self.frames_read += HEADER_BYTES;
+        let kept = self.wire.spares.take_empty(len);
+        let mut long = LongFrame {
+            header,
+            body: kept.unwrap_or_else(|| Vec::with_capacity(len.min(PROMISED_BYTES))),
+            len,
+        };
+        long.take_from(&self.frames, &mut self.frames_read);
+        Some(long)
+    }
+
     pub(crate) fn body(&self, frame: &Frame) -> &[u8] {
-        &self.frames[frame.body.clone()]
+        let bytes = self.long_body.as_ref().unwrap_or(&self.frames);
+        &bytes[frame.body.clone()]
+    }
+
+    /// The body of the frame that was read last; a long one is not copied.
+    pub(crate) fn take_body(&mut self, frame: &Frame) -> Vec<u8> {
+        match self.long_body.take() {
+            Some(body) => body,
+            None => self.frames[frame.body.clone()].to_vec(),
+        }
     }
 
     /// What becomes of the frame that was read last.
@@ -279,6 +354,19 @@ impl Input {
                 self.outbox.wake_writer();
             }
             read
+        } else if let Some(long) = self.begun.as_mut().filter(|_| !is_compressed) {
+            let mut body = std::mem::take(&mut long.body);
+            if body.len() == body.capacity() {
+                body.reserve_exact(body.len().min(long.len - body.len()));
+            }
+            let (result, mut body) = self.half.read(body).await;
+            // All that came before went to the body. Its memory can be longer than it is, so the next frame may have begun.
+            if body.len() > long.len {
+                self.frames.extend_from_slice(&body[long.len..]);
+                body.truncate(long.len);
+            }
+            long.body = body;
+            result?
         } else {
             let target = if is_compressed {
                 &mut self.blocks

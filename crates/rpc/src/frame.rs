@@ -19,7 +19,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
-use stdx::crc32c::crc32c;
+use stdx::crc32c::{crc32c, extend};
 
 /// Bytes before the body.
 pub(crate) const HEADER_BYTES: usize = 24;
@@ -144,6 +144,14 @@ pub(crate) fn append_with(out: &mut Vec<u8>, header: Header, write: impl FnOnce(
     out[start + 4..start + 8].copy_from_slice(&length.to_be_bytes());
 }
 
+/// Appends the header of a frame whose body is elsewhere. [`seal_apart`] completes it.
+pub(crate) fn append_header(out: &mut Vec<u8>, header: Header, body_bytes: usize) {
+    let start = out.len();
+    append_with(out, header, |_| {});
+    let length = u32::try_from(body_bytes).expect("bodies above the limit were refused");
+    out[start + 4..start + 8].copy_from_slice(&length.to_be_bytes());
+}
+
 /// The end of the frame that [`append`] wrote at byte `start`.
 pub(crate) fn end(bytes: &[u8], start: usize) -> Option<usize> {
     let header = bytes.get(start..)?.first_chunk::<HEADER_BYTES>()?;
@@ -168,11 +176,18 @@ pub(crate) fn seal(bytes: &mut [u8]) {
     }
 }
 
+/// Writes the checksum of a frame whose header is the last of `bytes`, and whose body is elsewhere.
+pub(crate) fn seal_apart(bytes: &mut [u8], body: &[u8]) {
+    let start = bytes.len() - HEADER_BYTES;
+    let checksum = extend(crc32c(&bytes[start + CHECKSUM_BYTES..]), body);
+    bytes[start..start + CHECKSUM_BYTES].copy_from_slice(&checksum.to_be_bytes());
+}
+
 /// A frame at the front of some bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Frame {
     pub(crate) header: Header,
-    /// Where the body is; the frame ends with it.
+    /// Where the body is; the frame ends with it. The range of a body that is elsewhere begins at byte 0.
     pub(crate) body: Range<usize>,
 }
 
@@ -184,8 +199,7 @@ pub(crate) fn parse(bytes: &[u8], start: usize, body_bytes_max: usize) -> Result
     let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {
         return Ok(None);
     };
-    let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-    let length = word(4) as usize;
+    let length = body_bytes(header);
     if length > body_bytes_max {
         return Err(FrameError::TooLarge {
             bytes: length,
@@ -195,21 +209,40 @@ pub(crate) fn parse(bytes: &[u8], start: usize, body_bytes_max: usize) -> Result
     let Some(covered) = bytes.get(CHECKSUM_BYTES..HEADER_BYTES + length) else {
         return Ok(None);
     };
-    let (found, expected) = (word(0), crc32c(covered));
+    let checksum = crc32c(covered);
+    let begin = start + HEADER_BYTES;
+    Ok(Some(Frame {
+        header: decode(header, checksum)?,
+        body: begin..begin + length,
+    }))
+}
+
+/// The length of the body that a header announces.
+pub(crate) fn body_bytes(header: &[u8; HEADER_BYTES]) -> usize {
+    word(header, 4) as usize
+}
+
+/// What the header of a frame says whose body is elsewhere.
+pub(crate) fn parse_apart(header: &[u8; HEADER_BYTES], body: &[u8]) -> Result<Header, FrameError> {
+    decode(header, extend(crc32c(&header[CHECKSUM_BYTES..]), body))
+}
+
+/// What a header says, if it has the checksum that the frame should have.
+fn decode(header: &[u8; HEADER_BYTES], expected: u32) -> Result<Header, FrameError> {
+    let found = word(header, 0);
     if found != expected {
         return Err(FrameError::Checksum { found, expected });
     }
-    let kind = Kind::from_byte(header[8]).ok_or(FrameError::UnknownKind(header[8]))?;
-    let begin = start + HEADER_BYTES;
-    Ok(Some(Frame {
-        header: Header {
-            kind,
-            verb: u16::from_be_bytes([header[10], header[11]]),
-            remaining_us: word(12),
-            id: u64::from(word(16)) << 32 | u64::from(word(20)),
-        },
-        body: begin..begin + length,
-    }))
+    Ok(Header {
+        kind: Kind::from_byte(header[8]).ok_or(FrameError::UnknownKind(header[8]))?,
+        verb: u16::from_be_bytes([header[10], header[11]]),
+        remaining_us: word(header, 12),
+        id: u64::from(word(header, 16)) << 32 | u64::from(word(header, 20)),
+    })
+}
+
+fn word(header: &[u8; HEADER_BYTES], at: usize) -> u32 {
+    u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ mod outbox;
 mod parts;
 mod secret;
 mod server;
+mod spares;
 mod tls;
 
 pub use calls::AnswerTaker;
@@ -56,6 +57,7 @@ use link::{AnswerTo, Link, add};
 use runtime::net::{ListenOptions, TcpListener};
 use runtime::{Instant, Notify, Semaphore};
 use server::Served;
+use spares::Spares;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -65,6 +67,9 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 use uuid::Uuid;
+
+/// A body from so many bytes on has memory of its own, which later ones use again ([`Rpc::buffer`]).
+pub const LONG_BODY_BYTES: usize = 64 << 10;
 
 /// A link that serves one question.
 struct Once(Rc<Link>);
@@ -83,6 +88,7 @@ pub struct Rpc {
     pub(crate) tls: RefCell<Option<Tls>>,
     pub(crate) handler: Option<Rc<dyn Handler>>,
     pub(crate) codec: Rc<RefCell<Codec>>,
+    pub(crate) spares: Rc<Spares>,
     links: RefCell<BTreeMap<(Uuid, u32, Lane), Rc<Link>>>,
     /// By node and shard; those who asked for whoever is here by no node and a number.
     pub(crate) served: RefCell<BTreeMap<(Uuid, u32, Lane), Rc<Served>>>,
@@ -206,6 +212,7 @@ impl Rpc {
             config,
             handler,
             codec: Rc::default(),
+            spares: Rc::default(),
             links: RefCell::default(),
             served: RefCell::default(),
             asked: Cell::new(0),
@@ -215,6 +222,18 @@ impl Rpc {
             address: None,
             tls_address: None,
         })
+    }
+
+    /// Memory for a body of so many bytes, which earlier ones of [`LONG_BODY_BYTES`] and more have left. Their bytes are still in it, with zeros behind: the
+    /// caller writes all of it.
+    #[must_use]
+    pub fn buffer(&self, len: usize) -> Vec<u8> {
+        self.spares.take(len)
+    }
+
+    /// Takes back the memory of an answer that has been read, for those that come.
+    pub fn give_back(&self, buffer: Vec<u8>) {
+        self.spares.give(buffer);
     }
 
     /// Where plain connections are accepted, with the port that was taken.

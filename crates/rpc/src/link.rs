@@ -269,7 +269,7 @@ impl Link {
                         taker.give(Ok(input.body(&frame)));
                         continue;
                     }
-                    Ok(input.body(&frame).to_vec())
+                    Ok(input.take_body(&frame))
                 }
                 Kind::Error => Err(RpcError::Remote(RemoteError::decode(input.body(&frame)))),
                 Kind::Pong => continue,
@@ -466,8 +466,7 @@ async fn serve(rpc: &Rc<Rpc>, link: &Rc<Link>, epoch: u64, connected: Connected)
     let outbox = Outbox::new();
     let limits = &rpc.config.limits;
     let Connected { channel, agreed } = connected;
-    let (mut input, half, wire) =
-        channel.into_frames(&outbox, rpc.codec.clone(), agreed.compression, limits.body_bytes_max);
+    let (mut input, half, wire) = channel.into_frames(rpc, &outbox, agreed.compression);
     *link.phase.borrow_mut() = Phase::Connected {
         outbox: outbox.clone(),
         features: agreed.features.into(),

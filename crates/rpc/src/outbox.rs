@@ -3,11 +3,14 @@
 //! What is pushed before the writer has its turn leaves in one write, up to [`WRITE_BYTES`]. The outbox does not refuse anything: who pushes looks at
 //! [`Outbox::bytes`] first, and [`Drain`] tells the owner when the kernel has taken some.
 //!
+//! A long body is sent from where it is: its header ends a write, and the body is the next one.
+//!
 //! A request carries the time that is left for it. That is written when the frame goes to the socket, so the time in the outbox counts.
 
 use crate::codec::{Codec, Compression};
 use crate::error::Ended;
-use crate::frame::{self, Header, Kind};
+use crate::frame::{self, HEADER_BYTES, Header, Kind};
+use crate::spares::Spares;
 use crate::tls::Session;
 use runtime::net::WriteHalf;
 use runtime::{Instant, Signal};
@@ -38,19 +41,31 @@ struct Waiting {
     taken: usize,
     /// Where a frame with a deadline begins, in order.
     deadlines: VecDeque<(usize, Instant)>,
+    /// Long bodies, and where the header of each ends, in order. They have no deadlines.
+    bodies: VecDeque<(usize, Vec<u8>)>,
+    body_bytes: usize,
 }
 
 impl Waiting {
-    /// Moves whole frames into an empty buffer, completed as of now.
-    fn take(&mut self, buffer: &mut Vec<u8>, now: Instant) {
+    /// Moves whole frames into an empty buffer, completed as of now. With a body, the last of them is its header only.
+    fn take(&mut self, buffer: &mut Vec<u8>, now: Instant) -> Option<Vec<u8>> {
+        let header_end = self.bodies.front().map(|(end, _)| *end);
+        let whole_end = header_end.map_or(self.bytes.len(), |end| end - HEADER_BYTES);
         let mut end = self.taken;
-        if self.len() <= WRITE_BYTES {
-            end = self.bytes.len();
+        if whole_end - self.taken <= WRITE_BYTES {
+            end = whole_end;
         }
-        while let Some(next) = frame::end(&self.bytes, end)
+        while let Some(next) = frame::end(&self.bytes[..whole_end], end)
             && (end == self.taken || next - self.taken <= WRITE_BYTES)
         {
             end = next;
+        }
+        let mut body = None;
+        if let Some(header_end) = header_end
+            && end == whole_end
+        {
+            end = header_end;
+            body = self.bodies.pop_front().map(|(_, body)| body);
         }
         let start = self.taken;
         if start == 0 && end == self.bytes.len() {
@@ -65,7 +80,8 @@ impl Waiting {
         // What is gone is given back when it is the larger part, so each byte is moved once at most.
         if self.taken > self.bytes.len() / 2 {
             self.bytes.drain(..self.taken);
-            for (at, _) in &mut self.deadlines {
+            let after = self.deadlines.iter_mut().map(|(at, _)| at);
+            for at in after.chain(self.bodies.iter_mut().map(|(at, _)| at)) {
                 *at -= self.taken;
             }
             self.taken = 0;
@@ -74,10 +90,15 @@ impl Waiting {
             }
         }
         frame::seal(buffer);
+        if let Some(body) = &body {
+            frame::seal_apart(buffer, body);
+            self.body_bytes -= body.len();
+        }
+        body
     }
 
     fn len(&self) -> usize {
-        self.bytes.len() - self.taken
+        self.bytes.len() - self.taken + self.body_bytes
     }
 }
 
@@ -119,6 +140,23 @@ impl Outbox {
             return;
         }
         frame::append(&mut self.frames.borrow_mut().bytes, header, body);
+        self.writer.ring();
+    }
+
+    /// Adds a frame of an answer, whose body is copied only where it is short.
+    pub(crate) fn push_answer(&self, header: Header, body: Vec<u8>) {
+        if body.len() < crate::LONG_BODY_BYTES {
+            return self.push(header, &body);
+        }
+        if self.closed.get() {
+            return;
+        }
+        let mut frames = self.frames.borrow_mut();
+        frame::append_header(&mut frames.bytes, header, body.len());
+        frames.body_bytes += body.len();
+        let end = frames.bytes.len();
+        frames.bodies.push_back((end, body));
+        drop(frames);
         self.writer.ring();
     }
 
@@ -171,6 +209,7 @@ pub(crate) struct Wire {
     pub(crate) codec: Rc<RefCell<Codec>>,
     pub(crate) compression: Option<Compression>,
     pub(crate) session: Option<Rc<RefCell<Session>>>,
+    pub(crate) spares: Rc<Spares>,
 }
 
 impl Wire {
@@ -208,23 +247,20 @@ pub(crate) async fn write(outbox: Rc<Outbox>, mut half: WriteHalf, wire: Wire, o
         if outbox.is_closed() {
             break;
         }
-        outbox.frames.borrow_mut().take(&mut buffer, runtime::now());
-        let frame_bytes = buffer.len();
-        outbox.writing.set(frame_bytes);
-        if let Err(ended) = wire.encode(&mut buffer, &mut scratch) {
-            outbox.close(ended);
+        let body = outbox.frames.borrow_mut().take(&mut buffer, runtime::now());
+        let body_bytes = body.as_ref().map_or(0, Vec::len);
+        outbox.writing.set(buffer.len() + body_bytes);
+        let Some(back) = send(&outbox, &mut half, &wire, buffer, &mut scratch).await else {
             break;
-        }
-        let wire_bytes = buffer.len() as u64;
-        match write_or_close(&outbox, &mut half, buffer).await {
-            Some((Ok(()), back)) => buffer = back,
-            Some((Err(error), _)) => {
-                outbox.close(error.into());
+        };
+        buffer = back;
+        if let Some(body) = body {
+            outbox.writing.set(body_bytes);
+            let Some(back) = send(&outbox, &mut half, &wire, body, &mut scratch).await else {
                 break;
-            }
-            None => break,
+            };
+            wire.spares.give(back);
         }
-        outbox.sent_bytes.set(outbox.sent_bytes.get() + wire_bytes);
         outbox.writing.set(0);
         buffer.clear();
         for kept in [&mut buffer, &mut scratch] {
@@ -238,6 +274,31 @@ pub(crate) async fn write(outbox: Rc<Outbox>, mut half: WriteHalf, wire: Wire, o
     let _ = half.shutdown(Shutdown::Both);
     outbox.writing.set(0);
     owner.drained();
+}
+
+/// Encodes and writes a buffer, which it gives back. `None`: the outbox is closed.
+async fn send(
+    outbox: &Outbox,
+    half: &mut WriteHalf,
+    wire: &Wire,
+    mut buffer: Vec<u8>,
+    scratch: &mut Vec<u8>,
+) -> Option<Vec<u8>> {
+    if let Err(ended) = wire.encode(&mut buffer, scratch) {
+        outbox.close(ended);
+        return None;
+    }
+    let wire_bytes = buffer.len() as u64;
+    match write_or_close(outbox, half, buffer).await? {
+        (Ok(()), back) => {
+            outbox.sent_bytes.set(outbox.sent_bytes.get() + wire_bytes);
+            Some(back)
+        }
+        (Err(error), _) => {
+            outbox.close(error.into());
+            None
+        }
+    }
 }
 
 /// Writes the buffer, unless the outbox is closed meanwhile: a peer that does not read must not keep its connection.
@@ -276,6 +337,43 @@ mod tests {
             start = frame.body.end;
         }
         found
+    }
+
+    #[test]
+    fn a_long_body_goes_behind_its_header_from_the_memory_where_it_was() {
+        let outbox = Outbox::new();
+        let long: Vec<u8> = (0..u8::MAX).cycle().take(crate::LONG_BODY_BYTES).collect();
+        let memory = long.as_ptr();
+        let answer = |id: u64| Header::plain(Kind::Response, id);
+        outbox.push_answer(answer(1), vec![1; 10]);
+        outbox.push_answer(answer(2), long.clone());
+        outbox.push_answer(answer(3), long);
+        outbox.push_until(at(9), answer(4), |out| out.extend_from_slice(&[4; 30]));
+        assert_eq!(outbox.bytes(), 4 * HEADER_BYTES + 40 + 2 * crate::LONG_BODY_BYTES);
+
+        let (mut stream, mut writes, mut found) = (Vec::new(), Vec::new(), Vec::new());
+        while outbox.bytes() > 0 {
+            let mut buffer = Vec::new();
+            let body = outbox.frames.borrow_mut().take(&mut buffer, at(5));
+            stream.extend_from_slice(&buffer);
+            writes.push(buffer.len());
+            if let Some(body) = body {
+                stream.extend_from_slice(&body);
+                found.push(body.as_ptr());
+            }
+        }
+        assert_eq!(
+            writes,
+            [HEADER_BYTES + 10 + HEADER_BYTES, HEADER_BYTES, HEADER_BYTES + 30]
+        );
+        assert_eq!(found[1], memory, "the body that was pushed was copied");
+        let lengths = [
+            (0, 10),
+            (0, crate::LONG_BODY_BYTES),
+            (0, crate::LONG_BODY_BYTES),
+            (4, 30),
+        ];
+        assert_eq!(frames(&stream), lengths);
     }
 
     #[test]

@@ -424,7 +424,7 @@ async fn serve(
         unreachable!("refused connections are not handed over");
     };
     let outbox = Outbox::new();
-    let (mut input, half, wire) = channel.into_frames(&outbox, rpc.codec.clone(), compression, limits.body_bytes_max);
+    let (mut input, half, wire) = channel.into_frames(rpc, &outbox, compression);
     let served = Rc::new(Served {
         caller: Rc::new(Caller {
             host_id: hello.source_host,
@@ -627,7 +627,7 @@ fn send_answer(rpc: &Rpc, served: &Served, id: u64, answer: Result<Vec<u8>, Remo
         );
         return;
     }
-    served.outbox.push(Header::plain(kind, id), &body);
+    served.outbox.push_answer(Header::plain(kind, id), body);
 }
 
 /// A request that runs as a task.

@@ -28,6 +28,7 @@ mod affinity;
 mod belief;
 mod blocking;
 mod clock;
+mod contention;
 mod driver;
 mod executor;
 pub mod fs;
@@ -56,6 +57,7 @@ pub use clock::{
     Instant, believe_clock, clock_offset_us, is_clock_trusted, now, set_wall_clock_wrong_by, steady_clock_us,
     system_clock_us, wall_clock_us,
 };
+pub use contention::{ProcessorTime, processor_time};
 pub use executor::{
     Metrics, ShardId, continue_in, group, local, metrics, set_local, set_start_phase, shard, shard_count, should_yield,
     spawn, spawn_in, try_shard, yield_now,
@@ -63,7 +65,7 @@ pub use executor::{
 pub use group::Group;
 pub use instructions::InstructionCounter;
 pub use mailbox::{Submitted, submit_async_to, submit_to};
-pub use process::{Process, process};
+pub use process::{Process, process, refuse_huge_pages};
 pub use random::{boot_id, random_bytes, random_u64};
 pub use shared_notify::{Changed, EndNotify, SharedNotify};
 pub use signal::{HangupSignal, TerminateSignal, on_signal_hangup, on_signal_terminate};

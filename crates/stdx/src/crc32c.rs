@@ -7,25 +7,32 @@
 #[inline]
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
+    extend(0, bytes)
+}
+
+/// The checksum of bytes of which `checksum` is known, and of more that follow them. Of no bytes it is 0.
+#[inline]
+#[must_use]
+pub fn extend(checksum: u32, bytes: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("sse4.2") {
         // SAFETY: the processor has the instruction.
-        return unsafe { by_instruction(bytes) };
+        return unsafe { by_instruction(checksum, bytes) };
     }
     #[cfg(target_arch = "aarch64")]
     if std::arch::is_aarch64_feature_detected!("crc") {
         // SAFETY: the processor has the instruction.
-        return unsafe { by_instruction(bytes) };
+        return unsafe { by_instruction(checksum, bytes) };
     }
-    by_table(bytes)
+    by_table(checksum, bytes)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse4.2")]
-fn by_instruction(bytes: &[u8]) -> u32 {
+fn by_instruction(checksum: u32, bytes: &[u8]) -> u32 {
     use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u64};
     let (words, rest) = bytes.as_chunks();
-    let crc = words.iter().fold(u64::from(u32::MAX), |crc, word| {
+    let crc = words.iter().fold(u64::from(!checksum), |crc, word| {
         _mm_crc32_u64(crc, u64::from_le_bytes(*word))
     });
     #[expect(
@@ -38,18 +45,18 @@ fn by_instruction(bytes: &[u8]) -> u32 {
 
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "crc")]
-fn by_instruction(bytes: &[u8]) -> u32 {
+fn by_instruction(checksum: u32, bytes: &[u8]) -> u32 {
     use std::arch::aarch64::{__crc32cb, __crc32cd};
     let (words, rest) = bytes.as_chunks();
     let crc = words
         .iter()
-        .fold(u32::MAX, |crc, word| __crc32cd(crc, u64::from_le_bytes(*word)));
+        .fold(!checksum, |crc, word| __crc32cd(crc, u64::from_le_bytes(*word)));
     !rest.iter().fold(crc, |crc, byte| __crc32cb(crc, *byte))
 }
 
-fn by_table(bytes: &[u8]) -> u32 {
+fn by_table(checksum: u32, bytes: &[u8]) -> u32 {
     let step = |crc: u32, byte: &u8| TABLE[usize::from(crc.to_le_bytes()[0] ^ byte)] ^ crc >> 8;
-    !bytes.iter().fold(u32::MAX, step)
+    !bytes.iter().fold(!checksum, step)
 }
 
 /// What each byte adds.
@@ -86,7 +93,7 @@ mod tests {
             (&ascending, 0x46dd_794e),
         ] {
             assert_eq!(crc32c(bytes), checksum, "{bytes:?}");
-            assert_eq!(by_table(bytes), checksum, "{bytes:?} by the table");
+            assert_eq!(by_table(0, bytes), checksum, "{bytes:?} by the table");
         }
     }
 
@@ -97,10 +104,24 @@ mod tests {
             for end in start..bytes.len() {
                 assert_eq!(
                     crc32c(&bytes[start..end]),
-                    by_table(&bytes[start..end]),
+                    by_table(0, &bytes[start..end]),
                     "{start}..{end}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_checksum_goes_on_wherever_the_bytes_are_cut() {
+        let bytes: Vec<u8> = (0..100_u8).map(|n| n.wrapping_mul(37)).collect();
+        for cut in 0..=bytes.len() {
+            let (first, rest) = bytes.split_at(cut);
+            assert_eq!(extend(crc32c(first), rest), crc32c(&bytes), "cut at {cut}");
+            assert_eq!(
+                by_table(by_table(0, first), rest),
+                crc32c(&bytes),
+                "cut at {cut}, by the table"
+            );
         }
     }
 }

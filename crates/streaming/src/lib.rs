@@ -21,6 +21,7 @@ pub mod fuzz;
 pub mod kinds;
 mod manifest;
 mod message;
+mod pace;
 mod receive;
 mod source;
 mod streams;

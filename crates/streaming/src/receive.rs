@@ -238,6 +238,7 @@ async fn receive_files(
                 None
             } else {
                 spend(asking, stream, chunk.len as u64).await?;
+                asking.stop.or(streams.pace.wait(chunk.len as u64)).await?;
                 Some(First::Call(asking.call(message::READ, request(&chunk))))
             };
             in_flight_bytes += chunk.len;
@@ -267,7 +268,7 @@ async fn receive_files(
         let chunk = *chunk;
         in_flight_bytes -= come_bytes;
         let path = descriptor_of(dir, manifest, chunk.sstable).path(chunk.file.component);
-        let (file, is_sync_due) = write(written.take(), path, come).await?;
+        let (file, is_sync_due) = write(asking.rpc, written.take(), path, come).await?;
         asking.stop.control.advance(come_bytes as u64);
         streams.count(|metrics| metrics.received_bytes += come_bytes as u64);
         let is_whole = chunk.is_last();
@@ -327,9 +328,13 @@ fn check_answer(asking: &Asking<'_>, answer: &[u8], chunk: &Chunk) -> Result<(),
 type Come = (Chunk, Vec<u8>);
 
 /// Writes chunks of a file behind those before, and says whether the file should be synced. The first one makes the file.
-async fn write(written: Option<Written>, path: PathBuf, come: Vec<Come>) -> Result<(Written, bool), StreamError> {
+async fn write(
+    rpc: &Rpc,
+    written: Option<Written>,
+    path: PathBuf,
+    come: Vec<Come>,
+) -> Result<(Written, bool), StreamError> {
     let name = path.clone();
-    // The answers come back: the allocator has memory at hand again only for the thread that it was taken by.
     let work = move || -> std::io::Result<(Written, bool, Vec<Come>)> {
         let mut written = match written {
             Some(written) => written,
@@ -353,9 +358,13 @@ async fn write(written: Option<Written>, path: PathBuf, come: Vec<Come>) -> Resu
         }
         Ok((written, is_sync_due, come))
     };
-    let done = runtime::offload_background(work).await;
-    done.map(|(written, is_sync_due, _)| (written, is_sync_due))
-        .map_err(|e| StreamError::of_io(&name, &e))
+    let (written, is_sync_due, read) = runtime::offload_background(work)
+        .await
+        .map_err(|e| StreamError::of_io(&name, &e))?;
+    for (_, answer) in read {
+        rpc.give_back(answer);
+    }
+    Ok((written, is_sync_due))
 }
 
 fn check_file(asking: &Asking<'_>, written: Written, chunk: &Chunk) -> Result<(), StreamError> {

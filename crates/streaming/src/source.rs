@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use replica::{Baseline, ExportError, Exported, Lost, STREAMS, Shard, TableStore};
-use rpc::{Caller, Handler, Later, RemoteError, RemoteErrorKind, Reply, Request};
+use rpc::{Caller, Handler, Later, RemoteError, RemoteErrorKind, Reply, Request, Rpc};
 use runtime::fs::{self, File, OpenOptions};
 use runtime::{Group, Instant, Notify};
 use sstable::Component;
@@ -219,14 +219,14 @@ async fn read_bytes(streams: &Streams, session: &Session, path: PathBuf, read: &
     let (len, offset) = (read.len as usize, read.offset);
     let _permit = streams.serving_bytes.acquire(len).await;
     session.control.spend_on_shard(u64::from(read.len)).await;
+    streams.pace.wait(u64::from(read.len)).await;
     if let Some(refusal) = session.why_to_end() {
         return Ok(refusal.encode());
     }
-    // Of this thread, which frees it: see `receive::write`.
-    let mut answer = Vec::with_capacity(1 + len);
+    let buffer = runtime::local::<Rpc>().map(|rpc| rpc.buffer(1 + len));
+    let mut answer = buffer.unwrap_or_else(|| vec![0; 1 + len]);
     let work = move || -> std::io::Result<Vec<u8>> {
         let file = File::open(&path, OpenOptions::READ)?;
-        answer.resize(1 + len, 0);
         answer[0] = GIVEN;
         file.read_exact_at_blocking(&mut answer[1..], offset)?;
         Ok(answer)

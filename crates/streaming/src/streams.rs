@@ -7,6 +7,7 @@ use std::rc::Rc;
 use runtime::Semaphore;
 
 use crate::message::StreamId;
+use crate::pace::Pace;
 use crate::source::{SERVING_BYTES_MAX, Session};
 
 /// Closed streams that are remembered, so that a late request to open one does not open it again.
@@ -42,6 +43,8 @@ pub(crate) struct Streams {
     pub(crate) closed: RefCell<VecDeque<StreamId>>,
     /// Bytes that are being read for other nodes.
     pub(crate) serving_bytes: Semaphore,
+    /// Of all streams, to and from this shard.
+    pub(crate) pace: Pace,
 }
 
 impl Streams {
@@ -53,6 +56,7 @@ impl Streams {
                 sessions: RefCell::default(),
                 closed: RefCell::default(),
                 serving_bytes: Semaphore::new(SERVING_BYTES_MAX),
+                pace: Pace::default(),
             });
             runtime::set_local(Rc::clone(&streams));
             streams

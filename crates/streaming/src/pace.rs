@@ -1,0 +1,167 @@
+//! How fast streams of a shard go while the shard serves requests.
+//!
+//! A stream takes all that the processors give: alone that is what an operator wants. Beside requests it would have them wait for the
+//! processor, for milliseconds each. So each end looks every [`LOOK_PERIOD`] whether its shard has read or written for somebody, and if so, how much of the time its thread
+//! waited for a processor or kept others waiting. Where that is too much the stream gets slower by a fifth, else faster by a tenth. It is never slower than
+//! [`RATE_MIN`], so a movement ends.
+//!
+//! Limits of operators hold besides.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use runtime::{Instant, ProcessorTime};
+
+/// How often a shard is looked at.
+const LOOK_PERIOD: Duration = Duration::from_millis(20);
+/// A shard without requests for so many looks is not busy with them.
+const QUIET_LOOKS: u32 = 5;
+/// Bytes per second with which a stream goes on when requests come.
+const RATE_AT_FIRST: f64 = 64e6;
+/// Bytes per second that a stream has, whatever goes on.
+const RATE_MIN: f64 = 16e6;
+/// Bytes per second above which nothing is counted.
+const RATE_MAX: f64 = 4e9;
+/// Of the time that passes, how much the thread may wait for a processor.
+const WAITED_MAX: f64 = 0.10;
+/// Of the time that passes, how much the thread may run: what runs longer keeps what comes in line.
+const RAN_MAX: f64 = 0.6;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    /// Bytes per second; `None` while nobody asks the shard for anything.
+    rate: Cell<Option<f64>>,
+    /// When the next bytes may go.
+    next_at: Cell<Option<Instant>>,
+    seen: Cell<Option<Seen>>,
+    quiet: Cell<u32>,
+}
+
+/// A shard at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    at: Instant,
+    requests: u64,
+    time: ProcessorTime,
+}
+
+impl Seen {
+    /// This shard now. `None` where the kernel does not tell, which is so in the simulator.
+    fn now() -> Option<Self> {
+        Some(Self {
+            at: runtime::now(),
+            requests: replica::requests(),
+            time: runtime::processor_time()?,
+        })
+    }
+}
+
+impl Pace {
+    /// Waits until so many more bytes may go.
+    pub(crate) async fn wait(&self, bytes: u64) {
+        let now = runtime::now();
+        if self.seen.get().is_none_or(|seen| now >= seen.at + LOOK_PERIOD)
+            && let Some(seen) = Seen::now()
+        {
+            self.look(seen);
+        }
+        let Some(rate) = self.rate.get() else {
+            self.next_at.set(None);
+            return;
+        };
+        let at = self.next_at.get().map_or(now, |at| at.max(now));
+        #[expect(clippy::cast_precision_loss, reason = "a chunk is short")]
+        let takes = Duration::from_secs_f64(bytes as f64 / rate);
+        self.next_at.set(Some(at + takes));
+        if at > now {
+            runtime::sleep_until(at).await;
+        }
+    }
+
+    fn look(&self, now: Seen) {
+        let Some(before) = self.seen.replace(Some(now)) else {
+            return;
+        };
+        let passed = (now.at - before.at).as_secs_f64();
+        if now.requests == before.requests {
+            self.quiet.set(self.quiet.get().saturating_add(1));
+            if self.quiet.get() >= QUIET_LOOKS {
+                self.rate.set(None);
+            }
+            return;
+        }
+        self.quiet.set(0);
+        let part = |now: Duration, before: Duration| now.saturating_sub(before).as_secs_f64() / passed;
+        let is_too_much =
+            part(now.time.waited, before.time.waited) > WAITED_MAX || part(now.time.ran, before.time.ran) > RAN_MAX;
+        let rate = match self.rate.get() {
+            None => RATE_AT_FIRST,
+            Some(rate) if is_too_much => rate * 0.8,
+            Some(rate) => rate * 1.1,
+        };
+        self.rate.set(Some(rate.clamp(RATE_MIN, RATE_MAX)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A shard that is looked at again and again.
+    struct Looks {
+        pace: Pace,
+        seen: Seen,
+    }
+
+    impl Looks {
+        fn new() -> Self {
+            let seen = Seen {
+                at: Instant::from_nanos(0),
+                requests: 0,
+                time: ProcessorTime::default(),
+            };
+            let pace = Pace::default();
+            pace.look(seen);
+            Self { pace, seen }
+        }
+
+        /// So many looks, between two of which the shard had so many requests, and ran and waited for so many milliseconds; the rate.
+        fn after(&mut self, looks: u32, requests: u64, (ran, waited): (u64, u64)) -> Option<f64> {
+            for _ in 0..looks {
+                self.seen.at = self.seen.at + LOOK_PERIOD;
+                self.seen.requests += requests;
+                self.seen.time.ran += Duration::from_millis(ran);
+                self.seen.time.waited += Duration::from_millis(waited);
+                self.pace.look(self.seen);
+            }
+            self.pace.rate.get()
+        }
+    }
+
+    #[test]
+    fn a_stream_alone_takes_all_there_is() {
+        assert_eq!(Looks::new().after(100, 0, (20, 10)), None);
+    }
+
+    #[test]
+    fn a_stream_beside_requests_gives_way_until_the_shard_has_time() {
+        let mut looks = Looks::new();
+        assert_eq!(looks.after(1, 1, (19, 0)), Some(RATE_AT_FIRST), "the first request");
+        assert_eq!(
+            looks.after(100, 1, (19, 0)),
+            Some(RATE_MIN),
+            "the thread runs all the time"
+        );
+        assert!(looks.after(100, 1, (5, 0)) > Some(300e6), "it has time");
+        assert_eq!(looks.after(100, 1, (5, 4)), Some(RATE_MIN), "it waits for a processor");
+    }
+
+    #[test]
+    fn a_stream_goes_at_full_speed_when_requests_have_ended() {
+        let mut looks = Looks::new();
+        assert_eq!(looks.after(100, 1, (19, 0)), Some(RATE_MIN));
+        assert_eq!(looks.after(QUIET_LOOKS - 1, 0, (19, 0)), Some(RATE_MIN), "a pause");
+        assert_eq!(looks.after(1, 0, (19, 0)), None, "the end");
+    }
+}
