@@ -11,6 +11,19 @@ use uuid::Uuid;
 
 use crate::operator::{Local, Selection};
 
+/// An option of the node, by one of its spellings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeOption {
+    /// The spelling.
+    pub name: &'static str,
+    /// The form of its values.
+    pub kind: &'static str,
+    /// Where the value is from.
+    pub source: &'static str,
+    /// The value as JSON, if it has one.
+    pub value: Option<String>,
+}
+
 /// A node's switches, and what can be looked up in it. Lives on shard 0, sees the node.
 pub trait Control {
     /// Stops serving clients, leaves the cluster's traffic, and flushes everything. The process stays until it is stopped. Resolves when that
@@ -18,6 +31,8 @@ pub trait Control {
     fn drain(&self) -> Local<'_, Result<(), String>>;
     /// Listens for CQL clients, or closes their connections and listens no more. Resolves when all shards have done so.
     fn set_native_transport(&self, is_enabled: bool) -> Local<'_, Result<(), String>>;
+    /// The options, each of its spellings.
+    fn options(&self) -> Vec<NodeOption>;
     /// Which part of the requests is traced without their clients asking for it, 0 to 1.
     fn trace_probability(&self) -> f64;
     /// Sets it. False when it is not from 0 to 1.

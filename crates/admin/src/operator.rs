@@ -552,6 +552,10 @@ pub struct Snapshot {
     pub bytes: u64,
     /// Bytes of those that the table does not have any more.
     pub own_bytes: u64,
+    /// When it was made, in milliseconds since 1970, if its manifest says so.
+    pub created_ms: Option<i64>,
+    /// When it is removed, in milliseconds since 1970; None: when an operator removes it.
+    pub expires_ms: Option<i64>,
 }
 
 /// Something that is counted or measured.

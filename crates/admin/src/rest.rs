@@ -4,6 +4,7 @@
 //! `{"message": …, "code": …}`. A parameter that a route does not name is refused.
 
 mod cluster;
+mod configuration;
 mod control;
 mod handoff;
 mod health;
@@ -43,7 +44,7 @@ pub(crate) enum Handler {
     Later(for<'a> fn(&'a Call) -> Local<'a, Answer>),
 }
 
-pub(crate) const ROUTES: [&[Route]; 12] = [
+pub(crate) const ROUTES: [&[Route]; 13] = [
     route::ROUTES_OF_INDEX,
     cluster::ROUTES,
     operations::ROUTES,
@@ -55,6 +56,7 @@ pub(crate) const ROUTES: [&[Route]; 12] = [
     handoff::ROUTES,
     health::ROUTES,
     loggers::ROUTES,
+    configuration::ROUTES,
     tasks::ROUTES,
 ];
 

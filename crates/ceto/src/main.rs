@@ -21,6 +21,7 @@ static ALLOCATOR: allocator::Counting = allocator::Counting;
 
 fn main() -> ExitCode {
     perf::set_allocation_counter(allocator::count);
+    runtime::refuse_huge_pages();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(text) if !text.use_stderr() => {

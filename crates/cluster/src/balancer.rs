@@ -197,7 +197,11 @@ impl Cluster {
                 table: *id,
                 tablets: map.tablet_count(),
                 wanted: wanted.unwrap_or(map.tablet_count()),
-                least: metadata.tablet_counts(*id, bytes_goal).least,
+                least: planned
+                    .least
+                    .get(id)
+                    .copied()
+                    .unwrap_or_else(|| metadata.tablet_counts(*id, bytes_goal).least),
                 average_bytes: bytes.iter().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes))
                     / u64::from(map.tablet_count()),
                 largest_bytes: bytes.iter().max().copied().unwrap_or(0),

@@ -141,15 +141,6 @@ impl Metadata {
         }
     }
 
-    /// Whether a table may get another number of tablets: not where it is to be of the ring.
-    pub(crate) fn may_be_resized(&self, table: TableId) -> bool {
-        let keyspace = self
-            .schema
-            .table_by_id(table)
-            .and_then(|table| self.schema.keyspaces.get(&table.keyspace));
-        keyspace.is_none_or(|keyspace| WantedKind::of(keyspace) != WantedKind::Ring)
-    }
-
     /// Whether a table is all of the kind that its keyspace does not want.
     fn waits_to_begin(&self, wanted: WantedKind, table: TableId) -> bool {
         match (wanted, self.tablets.get(&table)) {

@@ -9,7 +9,10 @@ pub use crate::rack_rules::RACK_RULES;
 use crate::ring::RING_MOVES;
 use crate::service::Cluster;
 use runtime::Instant;
-pub use schema::record::{PER_PARTITION_RATE_LIMIT, TABLET_OPTIONS, TOMBSTONE_GC};
+pub use schema::record::{
+    COMPACT_STORAGE, PAXOS_GRACE, PER_PARTITION_RATE_LIMIT, SNAPSHOT_OPTIONS, TABLET_OPTIONS, TOMBSTONE_GC,
+    USER_FUNCTIONS, USER_TYPES,
+};
 pub use topology::{
     FORGOTTEN_HINTS, PARALLEL_COPIES, REPLICATION_KINDS, TABLET_MOVES, TABLET_RESIZES, TOPOLOGY_OPERATIONS,
     TRACED_REQUESTS,
@@ -84,6 +87,7 @@ pub const REPAIR_MODES: &str = "repair_modes";
 
 /// All features of this release.
 pub const FEATURES: &[&str] = &[
+    COMPACT_STORAGE,
     DISK_LEVELS,
     EXCLUDE_TOGETHER,
     FORGOTTEN_HINTS,
@@ -94,6 +98,7 @@ pub const FEATURES: &[&str] = &[
     ORDERLY_START,
     ORDERLY_STOP,
     PARALLEL_COPIES,
+    PAXOS_GRACE,
     PER_PARTITION_RATE_LIMIT,
     RACK_RULES,
     REPAIR_MODES,
@@ -102,6 +107,7 @@ pub const FEATURES: &[&str] = &[
     RING_MOVES,
     SELECTED_REPAIRS,
     SHARD_MOVES,
+    SNAPSHOT_OPTIONS,
     TABLET_MOVES,
     TABLET_OPTIONS,
     TABLET_RESIZES,
@@ -109,6 +115,8 @@ pub const FEATURES: &[&str] = &[
     TOPOLOGY_OPERATIONS,
     TRACED_REQUESTS,
     UNWRITTEN_PROMISES,
+    USER_FUNCTIONS,
+    USER_TYPES,
 ];
 
 impl Cluster {

@@ -115,6 +115,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
         replication: BTreeMap::new(),
         durable_writes: true,
         tablets: None,
+        types: BTreeMap::new(),
+        functions: BTreeMap::new(),
+        aggregates: BTreeMap::new(),
         tables: BTreeMap::new(),
     };
     let next = schema::Schema {

@@ -4,18 +4,19 @@
 
 use crate::command::{Command, TableMoves, TabletsChange};
 use crate::config::Disk;
+use crate::convert::WantedKind;
 use crate::metadata::Metadata;
 use crate::ring::parsed_replication;
 use crate::survey::{Figures, Survey};
 use crate::tablet_counts::TabletCounts;
-use schema::TableId;
+use schema::{Keyspace, Table, TableId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stdx::planted::{self, Bug};
 use topology::{
     Deviation, HostId, Limits, Locality, MoveStep, NodeInput, NodeNumber, NodeState, Options, PARALLEL_COPIES, Replica,
-    ReplicaList, Replication, Role, Step, TABLET_RESIZES, TableInput, TabletChange, TabletEdit, TabletId, UnmetReason,
-    plan, targets,
+    ReplicaList, Replication, Role, Step, TABLET_RESIZES, TableInput, TabletChange, TabletEdit, TabletId, Topology,
+    UnmetReason, plan, targets,
 };
 
 /// The part of its disk that a node may fill by receiving tablets: a little less than where nodes refuse data unless they are told otherwise.
@@ -46,6 +47,8 @@ pub(crate) struct Planned {
     pub(crate) lacks: Vec<String>,
     /// How many tablets tables should have; those that are not there should have as many as they have.
     pub(crate) wanted: BTreeMap<TableId, u32>,
+    /// How many tablets tables have at least.
+    pub(crate) least: BTreeMap<TableId, u32>,
     /// How far bytes are from the fair shares now, then load.
     pub(crate) deviations: [Deviation; 2],
 }
@@ -64,29 +67,32 @@ impl Metadata {
             let role = nodes.iter().find(|node| node.number == number).map(|node| node.role);
             matches!(role, Some(Role::Drains | Role::Lost))
         };
-        let (ids, replications) = self.tables_with_replication();
+        let placed = self.placed_tables();
+        let ids: Vec<TableId> = placed.iter().map(|placed| placed.table.id).collect();
         let conversions = self.conversions(&situation.survey);
         let may_resize = self.is_balanced && self.topology.enabled_features().contains(TABLET_RESIZES);
-        let tables: Vec<TableInput<'_>> = ids
+        let tables: Vec<TableInput<'_>> = placed
             .iter()
-            .zip(&replications)
-            .map(|(table, replication)| {
-                let map = &self.tablets[table];
-                let figures = situation.survey.of(*table, map);
-                let counts = self.tablet_counts(*table, situation.tablet_bytes_goal);
+            .map(|placed| {
+                let id = placed.table.id;
+                let map = &self.tablets[&id];
+                let figures = situation.survey.of(id, map);
+                let counts = placed.counts(&self.topology, situation.tablet_bytes_goal);
                 TableInput {
                     map,
-                    replication,
+                    replication: &placed.replication,
                     sizes: figures.map_or(&[][..], |figures| &figures.bytes),
                     load: figures.map_or(&[][..], |figures| &figures.load),
                     tablet_count_min: counts.least,
                     tablet_count_wanted: counts.wanted,
                     tablet_count_max: counts.most,
-                    may_resize: may_resize && self.may_be_resized(*table) && figures.is_some_and(Figures::are_complete),
-                    conversion: conversions.goal(*table),
+                    may_resize: may_resize && placed.may_be_resized() && figures.is_some_and(Figures::are_complete),
+                    conversion: conversions.goal(id),
                 }
             })
             .collect();
+        let least = tables.iter().map(|table| table.tablet_count_min);
+        let least = ids.iter().copied().zip(least).collect();
         let options = Options {
             tablet_bytes_goal: situation.tablet_bytes_goal,
             disk_fill_max: DISK_FILL_MAX,
@@ -149,6 +155,7 @@ impl Metadata {
             unmet: BTreeMap::new(),
             lacks: Vec::new(),
             wanted: plan.wanted.iter().map(|(table, count)| (ids[*table], *count)).collect(),
+            least,
             deviations: [plan.bytes_before, plan.load_before],
         };
         for table in held_back {
@@ -218,24 +225,23 @@ impl Metadata {
             .collect()
     }
 
-    /// The tables that have tablets, with the replication of their keyspaces.
-    fn tables_with_replication(&self) -> (Vec<TableId>, Vec<Replication>) {
-        let mut ids = Vec::new();
-        let mut replications = Vec::new();
+    /// The tables that have tablets, where the replications of their keyspaces are known.
+    fn placed_tables(&self) -> Vec<PlacedTable<'_>> {
+        let mut placed = Vec::new();
         for keyspace in self.schema.keyspaces.values() {
             let Some(replication) = parsed_replication(&self.topology, &keyspace.replication) else {
                 continue;
             };
-            for table in keyspace
-                .tables
-                .values()
-                .filter(|table| self.tablets.contains_key(&table.id))
-            {
-                ids.push(table.id);
-                replications.push(replication.clone());
-            }
+            let replication = Arc::new(replication);
+            let tables = keyspace.tables.values();
+            let with_tablets = tables.filter(|table| self.tablets.contains_key(&table.id));
+            placed.extend(with_tablets.map(|table| PlacedTable {
+                table,
+                keyspace,
+                replication: replication.clone(),
+            }));
         }
-        (ids, replications)
+        placed
     }
 
     /// How many tablets a table may have, where tablets of `bytes_goal` are usual.
@@ -259,6 +265,33 @@ impl Metadata {
             || table.0.to_string(),
             |table| format!("{}.{}", table.keyspace, table.name),
         )
+    }
+}
+
+/// A table that has tablets.
+struct PlacedTable<'m> {
+    table: &'m Table,
+    keyspace: &'m Keyspace,
+    /// That of the keyspace.
+    replication: Arc<Replication>,
+}
+
+impl PlacedTable<'_> {
+    /// How many tablets it may have, where tablets of `bytes_goal` are usual.
+    fn counts(&self, topology: &Topology, bytes_goal: u64) -> TabletCounts {
+        let options = self.table.options.tablets.as_ref();
+        TabletCounts::of(
+            topology,
+            Some(&self.replication),
+            Some(self.keyspace),
+            options,
+            bytes_goal,
+        )
+    }
+
+    /// Whether it may get another number of tablets: not where it is to be of the ring.
+    fn may_be_resized(&self) -> bool {
+        WantedKind::of(self.keyspace) != WantedKind::Ring
     }
 }
 

@@ -34,6 +34,7 @@ fn table_with_tablets(base: &Schema, power: u8) -> Command {
         dropped: Vec::new(),
         next_column_id: 0,
         options: TableOptions::default(),
+        compact: None,
         layout: Arc::default(),
         clustering_order: Arc::default(),
     };
@@ -42,6 +43,9 @@ fn table_with_tablets(base: &Schema, power: u8) -> Command {
         replication: BTreeMap::new(),
         durable_writes: true,
         tablets: None,
+        types: BTreeMap::new(),
+        functions: BTreeMap::new(),
+        aggregates: BTreeMap::new(),
         tables: [("t".to_owned(), Arc::new(table))].into(),
     };
     let mut next = base.clone();

@@ -23,6 +23,9 @@ fn with_keyspace(schema: &Schema, name: &str, copies: &str, has_tablets: bool) -
         replication: replication.map(text).into(),
         durable_writes: true,
         tablets: Some(BTreeMap::from([("enabled".to_owned(), has_tablets.to_string())])),
+        types: BTreeMap::new(),
+        functions: BTreeMap::new(),
+        aggregates: BTreeMap::new(),
         tables: schema
             .keyspaces
             .get(name)

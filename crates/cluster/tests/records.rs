@@ -89,6 +89,9 @@ fn schema(version: u128, names: &[&str]) -> Schema {
         replication: BTreeMap::from([("class".to_owned(), "SimpleStrategy".to_owned())]),
         durable_writes: true,
         tablets: None,
+        types: BTreeMap::new(),
+        functions: BTreeMap::new(),
+        aggregates: BTreeMap::new(),
         tables: BTreeMap::new(),
     };
     let keyspaces = names.iter().map(|name| ((*name).to_owned(), Arc::new(keyspace(name))));

@@ -87,6 +87,9 @@ fn with_table(now: &Schema, table: Table) -> Schema {
         replication: BTreeMap::new(),
         durable_writes: true,
         tablets: None,
+        types: BTreeMap::new(),
+        functions: BTreeMap::new(),
+        aggregates: BTreeMap::new(),
         tables: BTreeMap::new(),
     };
     let keyspace = next

@@ -53,6 +53,7 @@ fn keyspace(name: &str, tables: &[u128]) -> Arc<Keyspace> {
             dropped: Vec::new(),
             next_column_id: 0,
             options: TableOptions::default(),
+            compact: None,
             layout: Arc::default(),
             clustering_order: Arc::default(),
         };
@@ -63,6 +64,9 @@ fn keyspace(name: &str, tables: &[u128]) -> Arc<Keyspace> {
         replication: BTreeMap::new(),
         durable_writes: true,
         tablets: None,
+        types: BTreeMap::new(),
+        functions: BTreeMap::new(),
+        aggregates: BTreeMap::new(),
         tables: tables.collect(),
     })
 }

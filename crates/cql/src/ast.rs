@@ -28,6 +28,7 @@ pub enum Statement {
     AlterKeyspace(AlterKeyspace),
     DropKeyspace(DropKeyspace),
     CreateTable(CreateTable),
+    CreateTableLike(CreateTableLike),
     AlterTable(AlterTable),
     DropTable(DropTable),
     CreateType(CreateType),
@@ -230,7 +231,7 @@ pub enum NativeType {
 
 // --- SELECT ----------------------------------------------------------------------------------------------------------
 
-/// `SELECT … FROM …`
+/// `SELECT … [FROM …]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Select {
     /// `SELECT JSON`: one text column with the row as a JSON object.
@@ -239,8 +240,8 @@ pub struct Select {
     pub distinct: bool,
     /// What is selected.
     pub selection: Selection,
-    /// The table or view read.
-    pub table: QualifiedName,
+    /// The table or view read; none in ScyllaDB's `SELECT now()`, which has no clause behind its selection.
+    pub table: Option<QualifiedName>,
     /// `WHERE … AND …`; empty when there is none.
     pub relations: Vec<Relation>,
     /// `GROUP BY`: columns, or functions of them.
@@ -257,6 +258,17 @@ pub struct Select {
     pub bypass_cache: bool,
     /// ScyllaDB's `USING TIMEOUT`: a duration.
     pub timeout: Option<Term>,
+}
+
+impl Select {
+    /// Whether what is selected may need no table: neither `*` nor DISTINCT rows, nor bare columns.
+    pub(crate) fn may_have_no_table(&self) -> bool {
+        let is_column = |selected: &AliasedSelector| matches!(selected.selector, Selector::Column(_));
+        match &self.selection {
+            Selection::All => false,
+            Selection::Selectors(selectors) => !self.distinct && !selectors.iter().any(is_column),
+        }
+    }
 }
 
 /// What a SELECT selects.

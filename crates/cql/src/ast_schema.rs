@@ -83,6 +83,19 @@ pub struct CreateTable {
     pub options: TableOptions,
 }
 
+/// `CREATE TABLE … LIKE`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreateTableLike {
+    /// `IF NOT EXISTS`
+    pub if_not_exists: bool,
+    /// The new table.
+    pub table: QualifiedName,
+    /// The table whose columns and options it gets.
+    pub source: QualifiedName,
+    /// `WITH`: the options that are others.
+    pub properties: Vec<Property>,
+}
+
 /// A column of CREATE TABLE or ALTER TABLE ADD.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColumnDefinition {

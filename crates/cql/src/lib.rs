@@ -37,13 +37,28 @@ pub const TEXT_BYTES_MAX: usize = 1 << 30;
 pub struct Parsed {
     /// The statement.
     pub statement: Statement,
-    /// The name of each bind marker, in the order of the text; `None` for `?`.
+    /// The name of each variable, in the order in which the text first has them; `None` for `?`.
     pub bind_markers: Vec<Option<String>>,
 }
 
-/// Reads one statement; semicolons may follow it.
+/// What `:name` written twice in one statement means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Variables {
+    /// One variable, bound once, as in ScyllaDB.
+    #[default]
+    ByName,
+    /// A variable for each place, as in Cassandra.
+    ByPlace,
+}
+
+/// Reads one statement; semicolons may follow it. Equal names of bind markers are one variable.
 pub fn parse(text: &str) -> Result<Parsed, SyntaxError> {
-    parser::parse_statement(text)
+    parse_with(text, Variables::default())
+}
+
+/// Reads one statement, as [`parse`], with that meaning of equal names.
+pub fn parse_with(text: &str, variables: Variables) -> Result<Parsed, SyntaxError> {
+    parser::parse_statement(text, variables)
 }
 
 /// Reads a script: statements separated by semicolons. Places of errors are those in the whole text.

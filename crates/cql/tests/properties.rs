@@ -247,7 +247,7 @@ fn select_statement() -> impl Strategy<Value = Select> {
             json,
             distinct,
             selection,
-            table,
+            table: Some(table),
             relations,
             group_by,
             order_by: Vec::new(),
@@ -261,7 +261,7 @@ fn select_statement() -> impl Strategy<Value = Select> {
             "behind a modifier these would continue a column of its name",
             |select| {
                 let first = select.selection.to_string();
-                !(select.json || select.distinct) || !first.starts_with(['(', '[', '-'])
+                !(select.json || select.distinct) || !first.starts_with(['[', '-'])
             },
         )
 }

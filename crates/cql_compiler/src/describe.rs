@@ -4,12 +4,13 @@
 //! in answers are as one would write them: quoted when they must be.
 
 use cql::ast::{Describe, DescribeSubject, QualifiedName};
-use schema::{Keyspace, Schema, Table, describe_keyspace, describe_table, quote_identifier};
+use schema::{Keyspace, Schema, Table, describe_keyspace, describe_table, describe_type, quote_identifier};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use system_tables::KeyspaceKind;
-use types::{CollectionBuilder, CqlType};
+use types::{CollectionBuilder, CqlType, UdtType};
 
+use crate::describe_function::{aggregates, functions};
 use crate::error::CompileError;
 use plan::ResultColumn;
 
@@ -49,10 +50,9 @@ pub fn describe(schema: &Schema, statement: &Describe, ctx: &DescribeContext<'_>
         DescribeSubject::Cluster => return Ok(cluster(schema, ctx)),
         DescribeSubject::Keyspaces => return Ok(list(sorted_keyspaces(schema).into_iter().map(Element::keyspace))),
         DescribeSubject::Tables => return Ok(list(describer.tables()?.into_iter())),
-        DescribeSubject::Types | DescribeSubject::Functions | DescribeSubject::Aggregates => {
-            describer.used_keyspace()?;
-            return Ok(list(std::iter::empty()));
-        }
+        DescribeSubject::Types => return Ok(list(describer.types()?.into_iter())),
+        DescribeSubject::Functions => return Ok(list(describer.of_keyspaces(|k| functions(k, None))?.into_iter())),
+        DescribeSubject::Aggregates => return Ok(list(describer.of_keyspaces(|k| aggregates(k, None))?.into_iter())),
         DescribeSubject::Schema { full } => {
             let shown = |k: &&Keyspace| *full || system_tables::kind(&k.name).is_none();
             sorted_keyspaces(schema)
@@ -76,9 +76,29 @@ pub fn describe(schema: &Schema, statement: &Describe, ctx: &DescribeContext<'_>
         }
         DescribeSubject::Index(name) => return Err(describer.absent("Table for existing index", name)),
         DescribeSubject::MaterializedView(name) => return Err(describer.absent("Materialized view", name)),
-        DescribeSubject::Type(name) => return Err(describer.absent("User defined type", name)),
-        DescribeSubject::Function(name) => return Err(describer.absent("User defined function", name)),
-        DescribeSubject::Aggregate(name) => return Err(describer.absent("User defined aggregate", name)),
+        DescribeSubject::Type(name) => {
+            let keyspace = describer.keyspace_named(name.keyspace.as_deref())?;
+            let found = keyspace.types.get(&name.name);
+            vec![Element::described_type(
+                found.ok_or_else(|| describer.absent("User defined type", name))?,
+            )]
+        }
+        DescribeSubject::Function(name) => {
+            let keyspace = describer.keyspace_named(name.keyspace.as_deref())?;
+            let found = functions(keyspace, Some(&name.name));
+            if found.is_empty() {
+                return Err(describer.absent("User defined function", name));
+            }
+            found
+        }
+        DescribeSubject::Aggregate(name) => {
+            let keyspace = describer.keyspace_named(name.keyspace.as_deref())?;
+            let found = aggregates(keyspace, Some(&name.name));
+            if found.is_empty() {
+                return Err(describer.absent("User defined aggregate", name));
+            }
+            found
+        }
         DescribeSubject::Any(name) => describer.any(name)?,
     };
     let mut columns = text_columns(&["keyspace_name", "type", "name"]);
@@ -87,11 +107,11 @@ pub fn describe(schema: &Schema, statement: &Describe, ctx: &DescribeContext<'_>
 }
 
 /// Something that is described.
-struct Element {
-    keyspace: String,
-    kind: &'static str,
-    name: String,
-    statement: String,
+pub(crate) struct Element {
+    pub(crate) keyspace: String,
+    pub(crate) kind: &'static str,
+    pub(crate) name: String,
+    pub(crate) statement: String,
 }
 
 impl Element {
@@ -111,6 +131,22 @@ impl Element {
             kind: "table",
             name: quote_identifier(&t.name),
             statement: String::new(),
+        }
+    }
+
+    fn user_type(udt: &UdtType) -> Self {
+        Self {
+            keyspace: quote_identifier(&udt.keyspace),
+            kind: "type",
+            name: quote_identifier(&udt.name),
+            statement: String::new(),
+        }
+    }
+
+    fn described_type(udt: &UdtType) -> Self {
+        Self {
+            statement: describe_type(udt),
+            ..Self::user_type(udt)
         }
     }
 
@@ -195,13 +231,36 @@ impl<'a> Describer<'a> {
             .collect())
     }
 
-    fn table(&self, keyspace: &Keyspace, name: &str) -> Option<Element> {
-        keyspace.tables.get(name).map(|t| self.statement_of(t))
+    /// The types of the keyspace in use, or of all, by name.
+    fn types(&self) -> Result<Vec<Element>, CompileError> {
+        let keyspaces = match self.used_keyspace()? {
+            Some(k) => vec![k],
+            None => sorted_keyspaces(self.schema),
+        };
+        let sorted = |k: &Keyspace| {
+            let mut types: Vec<Element> = k.types.values().map(|udt| Element::user_type(udt)).collect();
+            types.sort_by_key(|element| element.name.trim_start_matches('"').to_lowercase());
+            types
+        };
+        Ok(keyspaces.into_iter().flat_map(sorted).collect())
     }
 
-    fn statement_of(&self, t: &Table) -> Element {
+    /// What the keyspace in use has, or all.
+    fn of_keyspaces(&self, elements: impl Fn(&Keyspace) -> Vec<Element>) -> Result<Vec<Element>, CompileError> {
+        let keyspaces = match self.used_keyspace()? {
+            Some(k) => vec![k],
+            None => sorted_keyspaces(self.schema),
+        };
+        Ok(keyspaces.into_iter().flat_map(elements).collect())
+    }
+
+    fn table(&self, keyspace: &Keyspace, name: &str) -> Option<Element> {
+        keyspace.tables.get(name).map(|t| self.statement_of(keyspace, t))
+    }
+
+    fn statement_of(&self, k: &Keyspace, t: &Table) -> Element {
         Element {
-            statement: describe_table(t, self.internals),
+            statement: describe_table(k, t, self.internals),
             ..Element::table(t)
         }
     }
@@ -213,12 +272,15 @@ impl<'a> Describer<'a> {
             ..Element::keyspace(k)
         }];
         if !only {
-            elements.extend(sorted_tables(k).into_iter().map(|t| self.statement_of(t)));
+            elements.extend(k.types_in_order().into_iter().map(|udt| Element::described_type(udt)));
+            elements.extend(functions(k, None));
+            elements.extend(aggregates(k, None));
+            elements.extend(sorted_tables(k).into_iter().map(|t| self.statement_of(k, t)));
         }
         elements
     }
 
-    /// A keyspace of that name, else a table of the keyspace that is named or in use.
+    /// A keyspace of that name, else a table or type of the keyspace that is named or in use. (Cassandra does not find types so; ScyllaDB does.)
     fn any(&self, name: &QualifiedName) -> Result<Vec<Element>, CompileError> {
         if name.keyspace.is_none()
             && let Some(keyspace) = self.schema.keyspaces.get(&name.name)
@@ -229,7 +291,9 @@ impl<'a> Describer<'a> {
             return Err(CompileError::Invalid(format!("'{}' not found in keyspaces", name.name)));
         };
         let keyspace = self.keyspace_named(Some(keyspace))?;
+        let user_type = || keyspace.types.get(&name.name).map(|udt| Element::described_type(udt));
         self.table(keyspace, &name.name)
+            .or_else(user_type)
             .map(|e| vec![e])
             .ok_or_else(|| CompileError::Invalid(format!("'{}' not found in keyspace '{}'", name.name, keyspace.name)))
     }

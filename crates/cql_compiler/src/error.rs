@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use plan::PlanError;
+use plan::{FunctionFailure, PlanError};
 
 /// Why a statement is not compiled.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,6 +24,8 @@ pub enum CompileError {
     Unauthorized(String),
     /// A function failed while its constant arguments were evaluated.
     Function(String),
+    /// A user-defined function failed while its constant arguments were evaluated.
+    UserFunction(Box<FunctionFailure>),
     /// A bug of this program.
     Internal(String),
 }
@@ -43,6 +45,7 @@ impl CompileError {
             | Self::Unauthorized(m)
             | Self::Function(m)
             | Self::Internal(m) => m.clone(),
+            Self::UserFunction(failure) => failure.message.clone(),
             Self::AlreadyExists { keyspace, table } if table.is_empty() => {
                 format!("Cannot add existing keyspace \"{keyspace}\"")
             }
@@ -58,6 +61,7 @@ impl From<PlanError> for CompileError {
         match error {
             PlanError::Invalid(m) => Self::Invalid(m),
             PlanError::Function(m) => Self::Function(m),
+            PlanError::UserFunction(failure) => Self::UserFunction(failure),
             PlanError::Internal(m) => Self::Internal(m),
         }
     }

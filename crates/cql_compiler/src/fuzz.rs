@@ -104,7 +104,9 @@ fn changed(schema: &Schema, text: &str, number: u128) -> Option<Schema> {
         new_id: Uuid::from_u128(number),
         nodes: &node_counts(),
         has_tombstone_gc: true,
-        racks: None,
+        has_functions: true,
+        racks: &BTreeMap::new(),
+        lists_racks: false,
     };
     Some(ddl::apply(schema, &statement, &ctx).ok()??.schema)
 }
@@ -172,13 +174,15 @@ pub fn plan_seeds() -> Vec<Vec<u8>> {
 pub fn read_plan(bytes: &[u8]) {
     let schema = schema();
     let table = table(&schema);
-    let plan = match SelectPlan::decode_part(bytes, |id| (id == table.id).then(|| table.clone())) {
+    let plan = match SelectPlan::decode_part(bytes, &schema, |id| (id == table.id).then(|| table.clone())) {
         Ok(plan) => plan,
         Err(error) => return drop(error.to_string()),
     };
-    let written = plan.encode_part().expect("it has parts, as it was decoded");
-    let again = SelectPlan::decode_part(&written, |_| Some(table.clone())).expect("it was encoded");
-    assert_eq!(again.encode_part(), Some(written), "a plan changes when it is written");
+    // One with functions that an earlier release does not have is read and not written.
+    if let Some(written) = plan.encode_part() {
+        let again = SelectPlan::decode_part(&written, &schema, |_| Some(table.clone())).expect("it was encoded");
+        assert_eq!(again.encode_part(), Some(written), "a plan changes when it is written");
+    }
     let ctx = BindContext {
         values: &[Bound::Value(&[0, 0, 0, 3]), Bound::Null, Bound::Unset],
         now_us: 1_600_000_000_000_000,

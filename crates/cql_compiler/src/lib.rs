@@ -7,6 +7,7 @@
 
 pub mod ddl;
 pub mod describe;
+mod describe_function;
 mod error;
 mod function_call;
 #[doc(hidden)]
@@ -24,6 +25,6 @@ mod write;
 pub use error::CompileError;
 pub use select::compile_select;
 pub use selection::compile_selection;
-pub use statement::{Compiled, Statement, compile};
+pub use statement::{Compiled, Statement, compile, compile_with};
 pub use term::{MarkerSpec, Markers, Receiver, compile_in, compile_term, compile_term_of_table};
 pub use write::{compile_delete, compile_insert, compile_update};

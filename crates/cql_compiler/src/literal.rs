@@ -49,6 +49,16 @@ pub(crate) fn preferred_type(literal: &Literal) -> Option<CqlType> {
     })
 }
 
+/// The type of a constant that is selected by itself; Cassandra asks for a type hint there.
+pub(crate) fn selected_type(literal: &Literal) -> Option<CqlType> {
+    match literal.kind {
+        LiteralKind::String => Some(CqlType::Text),
+        LiteralKind::Float => Some(CqlType::Double),
+        LiteralKind::Uuid => Some(CqlType::Uuid),
+        _ => preferred_type(literal),
+    }
+}
+
 /// Whether the number that was written is the nearest double as Java writes it: in as few digits as tell it from other doubles, and at least in two.
 fn is_exact(text: &str, value: f64) -> bool {
     if !value.is_finite() {

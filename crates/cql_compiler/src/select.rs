@@ -17,9 +17,10 @@ use crate::statement::is_of_node;
 
 /// Compiles a SELECT.
 pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>) -> Result<SelectPlan, CompileError> {
-    let selection = compile_selection(select, table, scope.markers, scope.schema)?;
+    let selection = compile_selection(select, table, scope.markers, scope.schema, scope.keyspace)?;
     let kind = StatementKind::Select {
-        allow_filtering: select.allow_filtering,
+        // Of the keyspaces that are virtual in Cassandra all is computed anyway.
+        allow_filtering: select.allow_filtering || matches!(&*table.keyspace, "system_views" | "system_virtual_schema"),
     };
     let restrictions = restrict::compile(&select.relations, kind, scope)?;
     let kinds = || selection.needed.iter().map(|&i| table.columns[i].kind);
@@ -90,12 +91,14 @@ pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>
 
 /// What Cassandra warns of: an aggregate over more than one partition.
 pub(crate) fn warning(plan: &SelectPlan) -> Option<&'static str> {
-    if !plan.selection.is_aggregate() || !plan.group_by.is_empty() || is_of_node(&plan.table) {
+    if (!plan.selection.is_aggregate() && plan.group_by.is_empty()) || is_of_node(&plan.table) {
         return None;
     }
     match &plan.restrictions.partition {
         PartitionRestriction::Key(_) => None,
-        PartitionRestriction::Keys(_) => Some("Aggregation query used on multiple partition keys (IN restriction)"),
+        PartitionRestriction::Keys(_) | PartitionRestriction::KeysWithin { .. } => {
+            Some("Aggregation query used on multiple partition keys (IN restriction)")
+        }
         PartitionRestriction::All | PartitionRestriction::Token { .. } => {
             Some("Aggregation query used without partition key")
         }
@@ -108,10 +111,13 @@ fn check_distinct(
     selection: &Selection,
     restrictions: &Restrictions,
 ) -> Result<(), CompileError> {
-    if matches!(select.selection, AstSelection::All) && !table.clustering_order.is_empty() {
-        return Err(CompileError::invalid(
-            "SELECT DISTINCT queries must only request partition key columns and/or static columns",
-        ));
+    if matches!(select.selection, AstSelection::All)
+        && let Some(clustering) = table.clustering().next()
+    {
+        return Err(CompileError::Invalid(format!(
+            "SELECT DISTINCT queries must only request partition key columns and/or static columns (not {})",
+            clustering.name
+        )));
     }
     for &i in &selection.needed {
         let c = &table.columns[i];
@@ -122,23 +128,17 @@ fn check_distinct(
             )));
         }
     }
-    let all_keys = table
+    let mut keys = table
         .columns
         .iter()
         .enumerate()
-        .filter(|(_, c)| c.kind == ColumnKind::PartitionKey)
-        .all(|(i, _)| selection.needed.contains(&i));
-    if !all_keys && !restrictions.partition.is_keys() {
-        let missing: Vec<&str> = table
-            .columns
-            .iter()
-            .enumerate()
-            .filter(|(i, c)| c.kind == ColumnKind::PartitionKey && !selection.needed.contains(i))
-            .map(|(_, c)| c.name.as_str())
-            .collect();
-        return Err(CompileError::invalid(format!(
+        .filter(|(_, c)| c.kind == ColumnKind::PartitionKey);
+    if !restrictions.partition.is_keys()
+        && let Some((_, missing)) = keys.find(|(i, _)| !selection.needed.contains(i))
+    {
+        return Err(CompileError::Invalid(format!(
             "SELECT DISTINCT queries must request all the partition key columns (missing {})",
-            missing.join(", ")
+            missing.name
         )));
     }
     if !restrictions.clustering.is_empty() || restrictions.filters.iter().any(|f| is_row_column(table, f.column())) {
@@ -178,6 +178,25 @@ fn compile_order(select: &Select, table: &Table, restrictions: &Restrictions) ->
     if select.order_by.is_empty() {
         return Ok((false, 0));
     }
+    for ordering in &select.order_by {
+        if !table.visible().any(|(_, c)| c.name == ordering.column) {
+            return Err(CompileError::invalid(format!(
+                "Undefined column name {} in table {}.{}",
+                schema::quote_identifier(&ordering.column),
+                table.keyspace,
+                table.name
+            )));
+        }
+    }
+    if select
+        .order_by
+        .iter()
+        .any(|o| matches!(o.direction, Direction::NearestTo(_)))
+    {
+        return Err(CompileError::invalid(
+            "ANN ordering by vector requires the column to be indexed",
+        ));
+    }
     if !restrictions.partition.is_keys() {
         return Err(CompileError::invalid(
             "ORDER BY is only supported when the partition key is restricted by an EQ or an IN.",
@@ -187,14 +206,6 @@ fn compile_order(select: &Select, table: &Table, restrictions: &Restrictions) ->
     let mut reversed: Option<bool> = None;
     let mut next = 0;
     for ordering in &select.order_by {
-        if !table.columns.iter().any(|c| c.name == ordering.column) {
-            return Err(CompileError::invalid(format!(
-                "Undefined column name {} in table {}.{}",
-                schema::quote_identifier(&ordering.column),
-                table.keyspace,
-                table.name
-            )));
-        }
         let Some(at) = clustering.iter().position(|c| c.name == ordering.column) else {
             return Err(CompileError::invalid(format!(
                 "Order by is currently only supported on the clustered columns of the PRIMARY KEY, got {}",
@@ -209,13 +220,8 @@ fn compile_order(select: &Select, table: &Table, restrictions: &Restrictions) ->
         }
         next = at + 1;
         let descending = match ordering.direction {
-            Direction::Ascending => false,
+            Direction::Ascending | Direction::NearestTo(_) => false,
             Direction::Descending => true,
-            Direction::NearestTo(_) => {
-                return Err(CompileError::invalid(
-                    "ANN ordering is only supported on indexed vector columns",
-                ));
-            }
         };
         let this = descending != clustering[at].descending;
         if reversed.is_some_and(|r| r != this) {
@@ -234,7 +240,7 @@ fn compile_group_by(select: &Select, table: &Table) -> Result<Vec<usize>, Compil
         let Selector::Column(name) = selector else {
             return Err(CompileError::invalid("GROUP BY with functions is not supported yet"));
         };
-        let Some(at) = table.columns.iter().position(|c| &c.name == name) else {
+        let Some((at, _)) = table.visible().find(|(_, c)| &c.name == name) else {
             return Err(CompileError::invalid(format!(
                 "Undefined column name {name} in table {}.{}",
                 table.keyspace, table.name

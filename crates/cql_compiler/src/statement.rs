@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use cql::Variables;
 use cql::ast::{self, Modification};
 use plan::{BatchKind, BatchPlan, Operand, Plan, ResultColumn, WritePlan};
 use schema::{Schema, Table};
@@ -79,19 +80,60 @@ fn table_of(name: &ast::QualifiedName, schema: &Schema, keyspace: Option<&str>) 
         .ok_or_else(|| CompileError::invalid(format!("table {} does not exist", name.name)))
 }
 
+/// The table that a SELECT without FROM reads: each node has one row in it.
+fn own_table() -> ast::QualifiedName {
+    ast::QualifiedName {
+        keyspace: Some("system".to_owned()),
+        name: "local".to_owned(),
+    }
+}
+
+/// The relation that chooses the only row of [`own_table`].
+fn own_row() -> ast::Relation {
+    let key = ast::Literal {
+        kind: ast::LiteralKind::String,
+        text: "local".to_owned(),
+    };
+    ast::Relation {
+        subject: ast::Subject::Column("key".to_owned()),
+        predicate: ast::Predicate::Compare(ast::ComparisonOperator::Equal, ast::Term::Literal(key)),
+    }
+}
+
 /// Whether a table is in a keyspace that each node has for itself, and nobody writes to.
 pub(crate) fn is_of_node(table: &Table) -> bool {
     system_tables::kind(&table.keyspace) == Some(KeyspaceKind::Local)
 }
 
-fn writable(table: &Table) -> Result<(), CompileError> {
-    if is_of_node(table) {
-        return Err(CompileError::invalid(format!(
-            "Modification is not supported by table {}.{}",
-            table.keyspace, table.name
-        )));
+fn writable(m: &Modification, table: &Table) -> Result<(), CompileError> {
+    if !is_of_node(table) {
+        return Ok(());
     }
-    Ok(())
+    let refused = |what: &str| Err(CompileError::invalid(what));
+    let (attributes, is_conditional) = match m {
+        Modification::Insert(i) => (&i.attributes, i.if_not_exists),
+        Modification::Update(u) => (&u.attributes, !matches!(u.conditions, ast::Conditions::None)),
+        Modification::Delete(d) => (&d.attributes, !matches!(d.conditions, ast::Conditions::None)),
+    };
+    if is_conditional {
+        return refused("Conditional updates are not supported by virtual tables");
+    }
+    if attributes.ttl.is_some() {
+        return refused("Expiring columns are not supported by virtual tables");
+    }
+    if !system_tables::takes_writes(&table.keyspace, &table.name) {
+        return refused(&system_tables::modification_unsupported(&table.keyspace, &table.name));
+    }
+    if attributes.timestamp.is_some() {
+        return refused("Custom timestamp is not supported by virtual tables");
+    }
+    match m {
+        Modification::Delete(_) => refused(&format!(
+            "Deletion is not supported by table {}.{}",
+            table.keyspace, table.name
+        )),
+        Modification::Insert(_) | Modification::Update(_) => Ok(()),
+    }
 }
 
 fn compile_modification(
@@ -106,7 +148,7 @@ fn compile_modification(
         Modification::Delete(d) => &d.table,
     };
     let table = table_of(name, schema, keyspace)?;
-    writable(&table)?;
+    writable(m, &table)?;
     let mut scope = Scope {
         schema,
         keyspace: &table.keyspace,
@@ -120,25 +162,52 @@ fn compile_modification(
     }
 }
 
-/// Compiles one statement against a schema.
+/// Compiles one statement against a schema. Equal names of bind markers are one variable.
 ///
 /// # Errors
 /// When the text is not CQL, or does not fit the schema.
 pub fn compile(text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Compiled, CompileError> {
-    let parsed = cql::parse(text).map_err(|e| CompileError::Syntax(e.to_string()))?;
+    compile_with(text, schema, keyspace, Variables::default())
+}
+
+/// Compiles one statement, as [`compile`], with that meaning of equal names.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_with(
+    text: &str,
+    schema: &Schema,
+    keyspace: Option<&str>,
+    variables: Variables,
+) -> Result<Compiled, CompileError> {
+    let parsed = cql::parse_with(text, variables).map_err(|e| CompileError::Syntax(e.to_string()))?;
     let mut markers = Markers::new(parsed.bind_markers.len());
     let write = |m: Modification, markers: &mut Markers| {
         let plan = compile_modification(&m, schema, keyspace, markers)?;
-        Ok::<_, CompileError>(Statement::Plan(Plan::Write(Arc::new(plan))))
+        let is_virtual = is_of_node(&plan.table);
+        let plan = Arc::new(plan);
+        Ok::<_, CompileError>(Statement::Plan(match is_virtual {
+            true => Plan::VirtualWrite(plan),
+            false => Plan::Write(plan),
+        }))
     };
     let mut bypasses_cache = false;
     let statement = match parsed.statement {
-        ast::Statement::Select(s) => {
+        ast::Statement::Select(mut s) => {
             bypasses_cache = s.bypass_cache;
-            let table = table_of(&s.table, schema, keyspace)?;
+            let table = match &s.table {
+                Some(name) => table_of(name, schema, keyspace)?,
+                None => {
+                    s.relations.push(own_row());
+                    table_of(&own_table(), schema, None)?
+                }
+            };
             let mut scope = Scope {
                 schema,
-                keyspace: &table.keyspace,
+                keyspace: match &s.table {
+                    Some(_) => &table.keyspace,
+                    None => keyspace.unwrap_or(&table.keyspace),
+                },
                 table: &table,
                 markers: &mut markers,
             };
@@ -155,7 +224,10 @@ pub fn compile(text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Co
         ast::Statement::Truncate(t) => {
             let table = table_of(&t.table, schema, keyspace)?;
             if is_of_node(&table) {
-                return Err(CompileError::invalid("Cannot truncate virtual tables"));
+                return Err(CompileError::invalid(format!(
+                    "Truncation is not supported by table {}.{}",
+                    table.keyspace, table.name
+                )));
             }
             let mut scope = Scope {
                 schema,
@@ -182,6 +254,8 @@ pub fn compile(text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Co
             (Some(select.table.clone()), select.key_markers())
         }
         Statement::Plan(Plan::Write(write)) => (Some(write.table.clone()), write.key_markers()),
+        // Every node has rows of its own: no key says which node to ask.
+        Statement::Plan(Plan::VirtualWrite(write)) => (Some(write.table.clone()), Vec::new()),
         Statement::Plan(Plan::Batch(batch)) => match batch.writes.first() {
             Some(first) => (Some(first.table.clone()), first.key_markers()),
             None => (None, Vec::new()),
@@ -209,6 +283,14 @@ fn compile_batch(
     let mut writes = Vec::new();
     for m in &batch.statements {
         let plan = compile_modification(m, schema, keyspace, markers)?;
+        if is_of_node(&plan.table) {
+            return Err(CompileError::invalid(match batch.kind {
+                ast::BatchKind::Logged => "Cannot include a virtual table statement in a logged batch",
+                ast::BatchKind::Unlogged | ast::BatchKind::Counter => {
+                    "Cannot include a virtual table statement in a batch"
+                }
+            }));
+        }
         if attributes.timestamp.is_some() && plan.has_timestamp() {
             return Err(CompileError::invalid(
                 "Timestamp must be set either on BATCH or individual statements",
@@ -257,6 +339,7 @@ fn compile_batch(
 mod tests {
     use std::collections::BTreeMap;
 
+    use plan::{Execution, OwnedBound};
     use uuid::Uuid;
 
     use super::*;
@@ -282,7 +365,9 @@ mod tests {
                 new_id: Uuid::from_u128(number as u128 + 1),
                 nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
                 has_tombstone_gc: false,
-                racks: None,
+                has_functions: true,
+                racks: &BTreeMap::new(),
+                lists_racks: false,
             };
             let changed = ddl::apply(&schema, &statement, &ctx).expect(text);
             schema = changed.expect("it changes something").schema;
@@ -291,12 +376,12 @@ mod tests {
     }
 
     #[test]
-    fn a_row_named_by_its_whole_key_is_read_in_one_call_whatever_single_values_are_asked_for() {
+    fn a_row_named_by_its_whole_key_is_read_in_one_call_unless_a_static_column_is_asked_for() {
         let schema = schema();
         for (text, expected) in [
             ("SELECT v, w, k, c FROM ks.t WHERE k = 1 AND c = 2", true),
             ("SELECT v FROM ks.t WHERE k = ? AND c = ?", true),
-            ("SELECT v, l FROM ks.t WHERE k = 1 AND c = 2", false),
+            ("SELECT v, l FROM ks.t WHERE k = 1 AND c = 2", true),
             ("SELECT v, s FROM ks.t WHERE k = 1 AND c = 2", false),
             ("SELECT v FROM ks.t WHERE k = 1", false),
             ("SELECT v FROM ks.t WHERE k = 1 AND c IN (1, 2)", false),
@@ -317,6 +402,70 @@ mod tests {
             };
             assert_eq!(select.is_point(), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn a_row_comes_as_json_in_the_statement_or_bound() {
+        let schema = schema();
+        for (text, refusal) in [
+            (
+                r#"INSERT INTO ks.t JSON '{"k": 1, "c": 2, "L": [1], "\"v\"": null}'"#,
+                None,
+            ),
+            (
+                r#"INSERT INTO ks.t JSON '{"k": 1, "c": 2, "x": 1}'"#,
+                Some("JSON values map contains unrecognized column: x"),
+            ),
+            (
+                r#"INSERT INTO ks.t JSON '{"k": 1, "c": 2, "\"K\"": 1}'"#,
+                Some("JSON values map contains unrecognized column: K"),
+            ),
+            (
+                r#"INSERT INTO ks.t JSON '{"k": 1, "s": 1}' DEFAULT UNSET"#,
+                Some("Invalid unset value for column c"),
+            ),
+            ("INSERT INTO ks.t JSON 'null'", Some("Got null for INSERT JSON values")),
+            (
+                r#"INSERT INTO ks.n JSON '{"k": 1, "c": 1}'"#,
+                Some("INSERT statements are not allowed on counter tables, use UPDATE instead"),
+            ),
+        ] {
+            let refused = compile(text, &schema, None).err().map(|e| e.to_string());
+            assert_eq!(refused.as_deref(), refusal, "{text}");
+        }
+        let compiled = compile("INSERT INTO ks.t JSON ? DEFAULT UNSET USING TTL ?", &schema, None).expect("it is CQL");
+        let names: Vec<_> = compiled.markers.iter().map(|m| m.name.as_str()).collect();
+        assert_eq!(names, ["[json]", "[ttl]"]);
+        assert!(compiled.key_markers.is_empty(), "the key is inside the text");
+        let Statement::Plan(Plan::Write(write)) = &*compiled.statement else {
+            panic!("it is a write")
+        };
+        let run = |text: OwnedBound| Execution {
+            values: vec![text, OwnedBound::Value(vec![0, 0, 0, 9])],
+            now_us: 0,
+            random: 0,
+        };
+        let one = run(OwnedBound::Value(br#"{"c": 2, "k": 1, "v": null, "k": 3}"#.to_vec()));
+        let read = write.read_json(&one).expect("it is a row").into_owned();
+        let int = |n: i32| OwnedBound::Value(n.to_be_bytes().to_vec());
+        let of_column = |name: &str| {
+            let at = write
+                .table
+                .columns
+                .iter()
+                .position(|c| c.name == name)
+                .expect("it is a column");
+            read.values[2 + at].clone()
+        };
+        assert_eq!(of_column("k"), int(3), "the last of two counts");
+        assert_eq!(of_column("c"), int(2));
+        assert_eq!(of_column("v"), OwnedBound::Null);
+        assert_eq!(of_column("w"), OwnedBound::Unset);
+        let refused = write
+            .read_json(&run(OwnedBound::Null))
+            .map(drop)
+            .map_err(|e| e.to_string());
+        assert_eq!(refused, Err("Got null for INSERT JSON values".to_owned()));
     }
 
     #[test]
@@ -345,11 +494,27 @@ mod tests {
                 "v > 1 AND v = 1",
                 Some("Column \"v\" cannot be restricted by both an equality and an inequality relation"),
             ),
+            ("v BETWEEN 1 AND 2", None),
             (
-                "v BETWEEN 1 AND 2",
-                Some("BETWEEN is not supported in WHERE; use >= and <="),
+                "v BETWEEN 1 AND 2 AND v > 0",
+                Some("More than one restriction was found for the start bound on v"),
             ),
-            ("l NOT CONTAINS 1", Some("NOT CONTAINS is not supported in WHERE")),
+            ("l NOT CONTAINS 1 AND l CONTAINS 2", None),
+            ("v != 1 AND v NOT IN (2, 3) AND v > 0 AND v IS NOT NULL", None),
+            ("v != null", Some("Unsupported null value for column v")),
+            ("c NOT IN (1) AND k != 1 AND w LIKE 'a%'", None),
+            (
+                "v LIKE 'a%'",
+                Some("LIKE is allowed only on text and ascii columns, which v of type int is not"),
+            ),
+            (
+                "v NOT CONTAINS 1",
+                Some("Cannot use NOT CONTAINS on non-collection column v"),
+            ),
+            (
+                "l NOT CONTAINS KEY 1",
+                Some("Cannot use NOT CONTAINS KEY on non-map column l"),
+            ),
         ] {
             let text = format!("SELECT k FROM ks.t WHERE {relations} ALLOW FILTERING");
             let refused = compile(&text, &schema, None).err().map(|e| e.to_string());

@@ -33,6 +33,8 @@ pub struct MarkerSpec {
 #[derive(Clone, Debug)]
 pub struct Markers {
     specs: Vec<Option<MarkerSpec>>,
+    /// A variable that stands for values of two types, and these.
+    conflict: Option<(String, CqlType, CqlType)>,
     sites: u64,
 }
 
@@ -41,20 +43,33 @@ impl Markers {
     pub fn new(count: usize) -> Self {
         Self {
             specs: vec![None; count],
+            conflict: None,
             sites: 0,
         }
     }
 
-    /// Says what a marker stands for. The name of a `:name` marker wins over the receiver's.
+    /// Says what a marker stands for. The name of a `:name` marker wins over the receiver's; where the statement has it again, it must stand for
+    /// values of the same type.
     pub fn set(&mut self, marker: &BindMarker, spec: MarkerSpec) {
         if self.specs.len() <= marker.index {
             self.specs.resize(marker.index + 1, None);
         }
         let name = marker.name.clone().unwrap_or(spec.name);
+        if let Some(former) = &self.specs[marker.index]
+            && former.cql_type != spec.cql_type
+        {
+            let types = (former.cql_type.clone(), spec.cql_type.clone());
+            self.conflict.get_or_insert((name.clone(), types.0, types.1));
+        }
         self.specs[marker.index] = Some(MarkerSpec {
             name,
             cql_type: spec.cql_type,
         });
+    }
+
+    /// How many the statement has.
+    pub(crate) const fn count(&self) -> usize {
+        self.specs.len()
     }
 
     /// A number for a call, which no other call of the statement has.
@@ -63,11 +78,16 @@ impl Markers {
         self.sites
     }
 
-    /// One specification for each marker, in the order of the text.
+    /// One specification for each variable, in the order of the text.
     ///
     /// # Errors
-    /// When some marker was never given a meaning, which is a fault of whoever compiled the statement.
+    /// When one stands for values of two types; when one was never given a meaning, which is a fault of whoever compiled the statement.
     pub fn finish(self) -> Result<Vec<MarkerSpec>, CompileError> {
+        if let Some((name, one, other)) = self.conflict {
+            return Err(CompileError::invalid(format!(
+                "Bind variable :{name} stands for a value of type {one} and for one of type {other}; give the two different names"
+            )));
+        }
         let known = |(index, spec): (usize, Option<MarkerSpec>)| {
             spec.ok_or_else(|| CompileError::Internal(format!("bind marker {index} was given no type")))
         };

@@ -37,7 +37,12 @@ fn resolve_raw(name: &TypeName, schema: &Schema, keyspace: &str) -> Result<CqlTy
 
 /// The dimension of a vector, when it may be that.
 pub(crate) fn vector_dimension(dimension: u32) -> Result<u16, CompileError> {
-    let found = u16::try_from(dimension).ok().filter(|d| *d > 0);
+    if dimension == 0 {
+        return Err(CompileError::invalid(
+            "vectors may only have positive dimensions; given 0",
+        ));
+    }
+    let found = u16::try_from(dimension).ok();
     found.ok_or_else(|| CompileError::Invalid(format!("A vector has 1 to {} dimensions, not {dimension}", u16::MAX)))
 }
 
@@ -69,28 +74,8 @@ pub(crate) fn native_type(native: NativeType) -> CqlType {
 
 fn user_type(name: &QualifiedName, schema: &Schema, keyspace: &str) -> Result<Arc<UdtType>, CompileError> {
     let keyspace = name.keyspace.as_deref().unwrap_or(keyspace);
-    let tables = schema
-        .keyspaces
-        .get(keyspace)
-        .into_iter()
-        .flat_map(|k| k.tables.values());
-    let mut found = tables
-        .flat_map(|table| &table.columns)
-        .filter_map(|column| find_user_type(&column.cql_type, keyspace, &name.name));
+    let found = schema.keyspaces.get(keyspace).and_then(|k| k.types.get(&name.name));
     found
-        .next()
+        .cloned()
         .ok_or_else(|| CompileError::invalid(format!("Unknown type {keyspace}.{}", name.name)))
-}
-
-/// The user-defined type of that name inside a column's type.
-fn find_user_type(cql_type: &CqlType, keyspace: &str, name: &str) -> Option<Arc<UdtType>> {
-    let find = |inner: &CqlType| find_user_type(inner, keyspace, name);
-    match cql_type {
-        CqlType::Udt(udt) if udt.keyspace == keyspace && udt.name == name => Some(udt.clone()),
-        CqlType::Udt(udt) => udt.fields.iter().find_map(|(_, field)| find(field)),
-        CqlType::List(inner) | CqlType::Set(inner) | CqlType::Vector(inner, _) | CqlType::Frozen(inner) => find(inner),
-        CqlType::Map(key, value) => find(key).or_else(|| find(value)),
-        CqlType::Tuple(elements) => elements.iter().find_map(find),
-        _ => None,
-    }
 }

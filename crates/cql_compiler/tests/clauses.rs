@@ -21,7 +21,7 @@ const CLAUSES: &[(&str, Fate)] = &[
     ("SELECT v AS w FROM ks.t WHERE k = 1", Done),
     ("SELECT v FROM ks.t WHERE k = 1 GROUP BY k", Done),
     ("SELECT v FROM ks.t WHERE k = 1 ORDER BY c DESC", Done),
-    ("SELECT v FROM ks.t ORDER BY v ANN OF [1.0]", Refused("ORDER BY")),
+    ("SELECT v FROM ks.t ORDER BY v ANN OF [1.0]", Refused("ANN ordering")),
     ("SELECT v FROM ks.t PER PARTITION LIMIT 1", Done),
     ("SELECT v FROM ks.t LIMIT 1", Done),
     ("SELECT v FROM ks.t WHERE v = 1 ALLOW FILTERING", Done),
@@ -32,7 +32,13 @@ const CLAUSES: &[(&str, Fate)] = &[
     ("SELECT v FROM ks.t USING TIMEOUT 1s", Done),
     ("SELECT v FROM ks.t USING TIMEOUT ?", Done),
     ("SELECT v FROM ks.t WHERE v LIKE 'a%' ALLOW FILTERING", Refused("LIKE")),
-    ("INSERT INTO ks.t JSON '{}'", Refused("JSON")),
+    (
+        "SELECT v FROM ks.t WHERE v NOT IN (1, 2) AND c BETWEEN 1 AND 2 ALLOW FILTERING",
+        Done,
+    ),
+    (r#"INSERT INTO ks.t JSON '{"k": 1, "c": 2}'"#, Done),
+    ("INSERT INTO ks.t JSON ? DEFAULT UNSET IF NOT EXISTS", Done),
+    ("INSERT INTO ks.t JSON ? USING TTL ?", Done),
     ("INSERT INTO ks.t (k, c) VALUES (1, 1) IF NOT EXISTS", Done),
     (
         "INSERT INTO ks.t (k, c) VALUES (1, 1) USING TTL 5 AND TIMESTAMP 6 AND TIMEOUT 7s",

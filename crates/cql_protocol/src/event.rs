@@ -37,11 +37,11 @@ pub enum SchemaTarget<'a> {
     },
     Function {
         name: &'a str,
-        argument_types: &'a [&'a str],
+        argument_types: &'a [String],
     },
     Aggregate {
         name: &'a str,
-        argument_types: &'a [&'a str],
+        argument_types: &'a [String],
     },
 }
 

@@ -124,11 +124,11 @@ pub fn put_string(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-pub(crate) fn put_string_list(out: &mut Vec<u8>, list: &[&str]) {
+pub(crate) fn put_string_list(out: &mut Vec<u8>, list: &[impl AsRef<str>]) {
     let list = &list[..list.len().min(COUNT_MAX)];
     put_short(out, list.len());
     for text in list {
-        put_string(out, text);
+        put_string(out, text.as_ref());
     }
 }
 

@@ -136,11 +136,12 @@ fn events(version: ProtocolVersion) -> Vec<(&'static str, Vec<u8>)> {
     let v4_address: IpAddr = "127.0.0.2".parse().expect("an address");
     let v6_address: IpAddr = "2001:db8::1".parse().expect("an address");
     let dropped_type = change(SchemaChangeKind::Dropped, SchemaTarget::Type { name: "address" });
+    let argument_types = ["int".to_owned(), "list<text>".to_owned()];
     let created_function = change(
         SchemaChangeKind::Created,
         SchemaTarget::Function {
             name: "f",
-            argument_types: &["int", "list<text>"],
+            argument_types: &argument_types,
         },
     );
     let dropped_aggregate = change(

@@ -4,9 +4,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use cql_protocol::{
-    BatchKind, BatchStatement, Consistency, Frame, LWT_METADATA_MARK, Opcode, ProtocolVersion, QueryParams, Request,
-    Value, Values, WriteType, begin_response, begin_rows, decode_request, finish_response, finish_rows, frame_flags,
-    write_prepared, write_ready, write_void,
+    BatchKind, BatchStatement, Consistency, Extras, Frame, LWT_METADATA_MARK, Opcode, ProtocolVersion, QueryParams,
+    Request, Value, Values, WriteType, begin_response, begin_rows, decode_request, finish_response, finish_rows,
+    frame_flags, write_prepared, write_ready, write_void,
 };
 use plan::write::BoundWrite;
 use plan::{BatchPlan, BindContext, Bound, Execution, OwnedBound, Plan};
@@ -111,12 +111,22 @@ fn check_consistency(prepared: &Prepared, consistency: Consistency) -> Result<()
         Consistency::Any if matches!(prepared.plan(), Some(Plan::Select(_))) => {
             Err(QueryError::invalid("ANY ConsistencyLevel is only supported for writes"))
         }
-        Consistency::Serial | Consistency::LocalSerial if matches!(prepared.plan(), Some(Plan::Write(_))) => Err(
-            QueryError::invalid("You must use conditional updates for serializable writes"),
-        ),
-        Consistency::Any if matches!(prepared.plan(), Some(Plan::Write(w)) if w.counts()) => Err(QueryError::invalid(
-            "Consistency level ANY is not yet supported for counter tables",
-        )),
+        Consistency::Serial | Consistency::LocalSerial => match prepared.plan() {
+            Some(Plan::Write(write)) if write.counts() => Err(QueryError::invalid(
+                "Counter operations are inherently non-serializable",
+            )),
+            Some(Plan::Write(_)) => Err(QueryError::invalid(
+                "You must use conditional updates for serializable writes",
+            )),
+            _ => Ok(()),
+        },
+        Consistency::Any => match prepared.plan() {
+            Some(Plan::Write(write)) if write.counts() => Err(QueryError::Invalid(format!(
+                "Consistency level ANY is not yet supported for counter table {}",
+                write.table.name
+            ))),
+            _ => Ok(()),
+        },
         _ => Ok(()),
     }
 }
@@ -308,7 +318,7 @@ impl Connection {
             random: batch.random(),
         };
         match prepared.plan() {
-            _ if reply.tracing_id.is_some() => {}
+            _ if reply.tracing_id.is_some() || prepared.is_guarded => {}
             Some(Plan::Select(select)) if select.is_point() && !params.consistency.is_serial() => {
                 let out = &mut batch.out;
                 let start = out.len();
@@ -427,7 +437,11 @@ impl Connection {
             };
             let began = runtime::now();
             let traced = connection.begin_trace(&later.reply, kind, &later.params, || later.text());
-            let executed = engine.execute::<Cells>(&later.prepared.statement, &later.run, &later.params);
+            let executed = async {
+                let warnings = engine.guard(&later.prepared, &later.run, &later.params)?;
+                let executed = engine.execute::<Cells>(&later.prepared.statement, &later.run, &later.params);
+                Ok::<_, QueryError>((executed.await?, warnings))
+            };
             let executed = tracing::traced(traced, engine, executed);
             let result = match later.prepared.plan() {
                 // A scan may take minutes, which nobody should work for without a reader.
@@ -442,7 +456,7 @@ impl Connection {
             let took = began.elapsed() + later.params.waited;
             connection.note_slow(took, || later.text());
             match result {
-                Ok(outcome) => {
+                Ok((outcome, warnings)) => {
                     connection.log_change(&later.prepared.statement);
                     if let Outcome::SetKeyspace(k) = &outcome {
                         *connection.keyspace.borrow_mut() = Some(k.as_str().into());
@@ -453,7 +467,7 @@ impl Connection {
                     let skip_metadata = later.skip_metadata;
                     later.reply.outcome(
                         &mut out,
-                        &outcome,
+                        (&outcome, &warnings),
                         &later.prepared,
                         skip_metadata,
                         known,
@@ -491,6 +505,7 @@ impl Connection {
         let mut parameters = vec![("consistency_level", level.to_string())];
         parameters.extend(params.page_rows.map(|rows| ("page_size", rows.to_string())));
         parameters.push(("query", text()));
+        parameters.push(("serial_consistency_level", params.serial_consistency.to_string()));
         Some(Traced {
             trace: Trace::begin(id),
             client: self.peer,
@@ -550,6 +565,11 @@ impl Connection {
                     BatchStatement::Prepared(id) => engine.prepared(id)?,
                     BatchStatement::Text(text) => Rc::new(engine.compile(text, keyspace.as_deref())?),
                 };
+                if matches!(prepared.plan(), Some(Plan::VirtualWrite(_))) {
+                    return Err(QueryError::invalid(
+                        "Cannot include a virtual table statement in a batch",
+                    ));
+                }
                 if !matches!(prepared.plan(), Some(Plan::Write(_))) {
                     return Err(QueryError::invalid(
                         "Invalid statement in batch: only UPDATE, INSERT and DELETE statements are allowed.",
@@ -603,15 +623,21 @@ impl Connection {
             let began = runtime::now();
             let text = || text_of_batch(&statements);
             let traced = connection.begin_trace(&reply, "Execute batch of CQL3 queries", &params, text);
+            let mut warnings = Vec::new();
             let work = async {
                 match collected {
-                    Ok(()) if conditional => {
+                    Ok(()) => {
+                        let writes = statements.iter().map(|(prepared, run)| (&**prepared, run));
+                        warnings = engine.guard_batch(writes, &params)?;
+                        if !conditional {
+                            warnings.extend(write_batch(engine, &statements, &params, kind).await?);
+                            return Ok(None);
+                        }
                         let answer = engine
                             .execute_conditional(conditional_statements(&statements), true, &params)
                             .await;
                         answer.map(Some)
                     }
-                    Ok(()) => write_batch(engine, &statements, &params, kind).await.map(|()| None),
                     Err(e) => Err(e),
                 }
             };
@@ -625,9 +651,15 @@ impl Connection {
                 &counts.writes
             }
             .add(took, 1);
+            let warnings: Vec<&str> = warnings.iter().map(String::as_str).collect();
+            let warnings = [&warnings[..], reply.extras().warnings].concat();
+            let extras = Extras {
+                warnings: &warnings,
+                ..reply.extras()
+            };
             match result {
-                Ok(Some(answer)) => reply.conditional(&mut out, &reply.extras(), &answer, None),
-                Ok(None) => write_void(&mut out, reply.version, reply.stream, &reply.extras()),
+                Ok(Some(answer)) => reply.conditional(&mut out, &extras, &answer, None),
+                Ok(None) => write_void(&mut out, reply.version, reply.stream, &extras),
                 Err(e) => reply.error(&mut out, &e),
             }
             connection.outbox.push(&mut out);
@@ -738,7 +770,7 @@ impl Server {
             Some(Plan::Select(select)) if select.is_point() => &counts.reads,
             Some(Plan::Select(_)) => &counts.ranges,
             Some(Plan::Write(_)) => &counts.writes,
-            Some(Plan::Batch(_)) | None => return,
+            Some(Plan::Batch(_) | Plan::VirtualWrite(_)) | None => return,
         };
         // A client's own present says nothing of when the request came.
         if later.params.now_in_seconds.is_some() {
@@ -754,7 +786,7 @@ impl Server {
                 });
             }
             Some(Plan::Write(write)) => self.record(Some(write.table.id), |recorded| recorded.writes.add(took, 1)),
-            Some(Plan::Batch(_)) | None => {}
+            Some(Plan::Batch(_) | Plan::VirtualWrite(_)) | None => {}
         }
     }
 }
@@ -832,7 +864,7 @@ async fn write_batch(
     statements: &[(Rc<Prepared>, Execution)],
     params: &Params,
     kind: plan::BatchKind,
-) -> Result<(), QueryError> {
+) -> Result<Vec<String>, QueryError> {
     let mut writes = Vec::with_capacity(statements.len());
     let mut runs = Vec::with_capacity(statements.len());
     for (prepared, run) in statements {

@@ -24,6 +24,7 @@ mod events;
 mod handshake;
 mod metadata;
 mod pending;
+mod proxied;
 mod respond;
 mod room;
 mod startup;
@@ -53,6 +54,7 @@ use types::Token;
 use admission::Admission;
 use connection::Outbox;
 use events::Events;
+use proxied::Headers;
 use room::RequestRoom;
 use tracing::SlowRequests;
 
@@ -100,6 +102,10 @@ pub struct Options {
     pub maintenance_socket: Option<MaintenanceSocket>,
     /// Where the shard-aware port listens, if it does.
     pub shard_aware_address: Option<SocketAddr>,
+    /// The same two where connections begin with a header of the PROXY protocol.
+    pub proxied_address: Option<SocketAddr>,
+    /// Where the shard-aware one of them listens, if it does; the port of the client that the header names chooses the shard.
+    pub proxied_shard_aware_address: Option<SocketAddr>,
     /// The longest frame, in bytes.
     pub frame_bytes_max: usize,
     /// Connections of a shard.
@@ -148,6 +154,7 @@ pub struct Server {
     pub(crate) requests: Cell<u64>,
     pub(crate) counts: Counts,
     pub(crate) slow: SlowRequests,
+    pub(crate) headers: Headers,
 }
 
 /// A shard's ports. Clients that come before [`Server::open`] are refused.
@@ -158,6 +165,19 @@ pub struct Listeners {
     pub maintenance: Option<ReservedPath>,
     /// The shard-aware port.
     pub shard_aware: Option<ReservedAddress>,
+    /// The port for proxies.
+    pub proxied: Option<ReservedAddress>,
+    /// The shard-aware port for proxies.
+    pub proxied_shard_aware: Option<ReservedAddress>,
+}
+
+/// What the connections of a port do.
+#[derive(Clone, Copy)]
+struct Port {
+    /// The client's port chooses the shard.
+    shard_aware: bool,
+    /// A header of the PROXY protocol stands before everything else.
+    proxied: bool,
 }
 
 fn cannot_listen(address: SocketAddr, error: &io::Error) -> io::Error {
@@ -194,6 +214,8 @@ impl Listeners {
             cql: options.address.map(reserve).transpose()?,
             maintenance: options.maintenance_socket.as_ref().map(reserve_path).transpose()?,
             shard_aware: options.shard_aware_address.map(reserve).transpose()?,
+            proxied: options.proxied_address.map(reserve).transpose()?,
+            proxied_shard_aware: options.proxied_shard_aware_address.map(reserve).transpose()?,
         })
     }
 }
@@ -231,6 +253,7 @@ impl Server {
             requests: Cell::new(0),
             counts: Counts::default(),
             slow: SlowRequests::default(),
+            headers: Headers::default(),
         });
         let listener = Rc::downgrade(&server);
         engine.set_listener(Box::new(move |change| {
@@ -267,13 +290,20 @@ impl Server {
     /// When another process listens there by now.
     pub fn open(self: &Rc<Self>, listeners: Listeners) -> io::Result<()> {
         let ports = [
-            (listeners.cql, self.options.address, false),
-            (listeners.shard_aware, self.options.shard_aware_address, true),
+            (listeners.cql, self.options.address, false, false),
+            (listeners.shard_aware, self.options.shard_aware_address, true, false),
+            (listeners.proxied, self.options.proxied_address, false, true),
+            (
+                listeners.proxied_shard_aware,
+                self.options.proxied_shard_aware_address,
+                true,
+                true,
+            ),
         ];
-        for (reserved, address, shard_aware) in ports {
+        for (reserved, address, shard_aware, proxied) in ports {
             if let (Some(reserved), Some(address)) = (reserved, address) {
                 let listener = reserved.listen().map_err(|e| cannot_listen(address, &e))?;
-                let accepting = self.clone().accept(listener, shard_aware);
+                let accepting = self.clone().accept(listener, Port { shard_aware, proxied });
                 drop(runtime::spawn_in(self.drivers_group, accepting));
             }
         }
@@ -289,18 +319,17 @@ impl Server {
 
     /// Accepts connections until the node drains. The listener is closed then: a client that is
     /// refused asks another node at once, and one that was accepted and dropped may wait for an answer.
-    async fn accept(self: Rc<Self>, listener: TcpListener, shard_aware: bool) {
+    async fn accept(self: Rc<Self>, listener: TcpListener, port: Port) {
         while let Some(accepted) = self.until_drain(listener.accept()).await {
             let Some(stream) = accepted_or_rest(accepted).await else {
                 continue;
             };
             // A client that is gone by now has no address.
             if let Ok(peer) = stream.peer_addr() {
-                let wanted = match shard_aware {
-                    true => u32::from(peer.port()) % self.options.shards,
-                    false => self.engine.shard.id().0,
-                };
-                self.hand_to(ShardId(wanted), stream, peer);
+                match port.proxied {
+                    true => self.serve_proxied(stream, peer, port.shard_aware),
+                    false => self.hand_over(stream, peer, port.shard_aware),
+                }
             }
             if runtime::should_yield() {
                 runtime::yield_now().await;
@@ -324,6 +353,15 @@ impl Server {
                 runtime::yield_now().await;
             }
         }
+    }
+
+    /// Has this shard, or the one that the client's port chooses, serve a connection.
+    fn hand_over(self: &Rc<Self>, stream: TcpStream, peer: SocketAddr, shard_aware: bool) {
+        let wanted = match shard_aware {
+            true => u32::from(peer.port()) % self.options.shards,
+            false => self.engine.shard.id().0,
+        };
+        self.hand_to(ShardId(wanted), stream, peer);
     }
 
     /// Has a shard serve a connection.

@@ -36,6 +36,31 @@ pub(crate) fn schema_change(change: &SchemaChange) -> cql_protocol::SchemaChange
             keyspace,
             target: SchemaTarget::Table { name: table },
         },
+        SchemaChange::Type { change, keyspace, name } => cql_protocol::SchemaChange {
+            kind: kind(change),
+            keyspace,
+            target: SchemaTarget::Type { name },
+        },
+        SchemaChange::Function {
+            change,
+            keyspace,
+            name,
+            argument_types,
+        } => cql_protocol::SchemaChange {
+            kind: kind(change),
+            keyspace,
+            target: SchemaTarget::Function { name, argument_types },
+        },
+        SchemaChange::Aggregate {
+            change,
+            keyspace,
+            name,
+            argument_types,
+        } => cql_protocol::SchemaChange {
+            kind: kind(change),
+            keyspace,
+            target: SchemaTarget::Aggregate { name, argument_types },
+        },
     }
 }
 
@@ -121,6 +146,7 @@ impl Reply {
     pub(crate) fn error(&self, out: &mut Vec<u8>, error: &QueryError) {
         let message = error.message();
         let consistency = self.consistency;
+        let mut types: Vec<&str> = Vec::new();
         let body = match error {
             QueryError::Syntax(_) => ErrorBody::Syntax,
             QueryError::Invalid(_) => ErrorBody::Invalid,
@@ -161,6 +187,14 @@ impl Reply {
                 function: "",
                 argument_types: &[],
             },
+            QueryError::UserFunction(failure) => {
+                types.extend(failure.argument_types.iter().map(String::as_str));
+                ErrorBody::FunctionFailure {
+                    keyspace: &failure.keyspace,
+                    function: &failure.function,
+                    argument_types: &types,
+                }
+            }
             QueryError::Server(_) => ErrorBody::Server,
         };
         self.write_error(out, &message, &body);
@@ -296,11 +330,11 @@ impl Reply {
         self.rows(out, extras, &page, &m, false, None);
     }
 
-    /// Writes what a statement ended with, and where its tablet stands if the client should know.
+    /// Writes what a statement ended with, what guardrails warn of, and where its tablet stands if the client should know.
     pub(crate) fn outcome(
         &self,
         out: &mut Vec<u8>,
-        outcome: &Outcome<Cells>,
+        (outcome, guardrails): (&Outcome<Cells>, &[String]),
         prepared: &Prepared,
         skip_metadata: bool,
         known_metadata_id: Option<&[u8]>,
@@ -312,22 +346,25 @@ impl Reply {
             Outcome::Rows(page) => page.warning.as_ref(),
             _ => None,
         };
-        let warnings: Vec<&str> = match outcome {
-            Outcome::Schema(_, warnings) => warnings,
-            _ => &prepared.warnings,
-        }
-        .iter()
-        .map(String::as_str)
-        .chain(of_page.map(String::as_str))
-        .chain(own.warnings.iter().copied())
-        .collect();
+        let warnings = match outcome {
+            Outcome::Schema(_, warnings) => (&warnings[..], &[][..]),
+            Outcome::Batch(warnings) => (&prepared.warnings[..], &warnings[..]),
+            _ => (&prepared.warnings[..], &[][..]),
+        };
+        let warnings: Vec<&str> = (warnings.0.iter())
+            .chain(warnings.1)
+            .chain(guardrails)
+            .map(String::as_str)
+            .chain(of_page.map(String::as_str))
+            .chain(own.warnings.iter().copied())
+            .collect();
         let extras = Extras {
             tracing_id: own.tracing_id,
             warnings: &warnings,
             custom_payload: payload.as_slice(),
         };
         match outcome {
-            Outcome::Void => write_void(out, self.version, self.stream, &extras),
+            Outcome::Void | Outcome::Batch(_) => write_void(out, self.version, self.stream, &extras),
             Outcome::SetKeyspace(k) => write_set_keyspace(out, self.version, self.stream, &extras, k),
             Outcome::Schema(change, _) => {
                 write_schema_change(out, self.version, self.stream, &extras, &schema_change(change));
@@ -340,9 +377,13 @@ impl Reply {
                 self.rows(out, &extras, page, m, skip_metadata, new_id);
             }
             Outcome::Conditional(answer) => self.conditional(out, &extras, answer, Some(prepared)),
-            Outcome::Table(columns, rows) => {
+            Outcome::Table(columns, rows, next) => {
                 let m = metadata::of_columns(self.version, "system", "describe", columns);
-                self.rows(out, &extras, &whole(cells::of_rows(rows)), &m, false, None);
+                let page = Page {
+                    paging_state: next.clone(),
+                    ..whole(cells::of_rows(rows))
+                };
+                self.rows(out, &extras, &page, &m, false, None);
             }
         }
     }

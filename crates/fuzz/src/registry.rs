@@ -33,6 +33,12 @@ pub const TARGETS: &[Target] = &[
         memory_base: 3 << 20,
         ..target_of("cql_protocol", cql_protocol::fuzz::seeds, cql_protocol::fuzz::read)
     },
+    Target {
+        // An interpreter and what it may allocate; sources grow as they are compiled.
+        inputs_per_round: 2_000,
+        memory_base: 8 << 20,
+        ..target_of("functions", functions::fuzz::seeds, functions::fuzz::read)
+    },
     target_of("hints", hints::fuzz::seeds, hints::fuzz::read),
     target_of("json", cql_compiler::fuzz::json_seeds, cql_compiler::fuzz::read_json),
     target_of("mutation", mutation::fuzz::seeds, mutation::fuzz::read),

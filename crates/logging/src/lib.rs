@@ -12,12 +12,14 @@
 
 mod levels;
 mod line;
+mod line_limit;
 
 use std::io::Write;
 use std::sync::{PoisonError, RwLock};
 
 use levels::Levels;
 pub use levels::{ROOT, UnknownModule};
+pub use line_limit::LineLimit;
 use log::{LevelFilter, Log, Metadata, Record};
 use runtime::Instant;
 

@@ -323,7 +323,35 @@ fn supersedes(layout: &RowLayout, new: RowView<'_>, old: RowView<'_>) -> bool {
         && (new.marker.is_some() || old.marker.is_none())
         && old.presence().len() <= new.presence().len()
         && old.presence().iter().zip(new.presence()).all(|(o, n)| o & !n == 0)
-        && !has_complex(layout, new.presence())
+        && (!has_complex(layout, new.presence()) || replaces_complex(layout, new, old))
+}
+
+/// Whether the multi-cell columns of `new` replace those of `old` whole, as when a collection is written anew: their tombstones cover all of `old`, and nothing of `new`.
+fn replaces_complex(layout: &RowLayout, new: RowView<'_>, old: RowView<'_>) -> bool {
+    let mut former = old.columns(layout).peekable();
+    for (id, column) in new.columns(layout) {
+        while former.next_if(|(other, _)| *other < id).is_some() {}
+        let other = former.next_if(|(other, _)| *other == id);
+        let Column::Complex(complex) = column else { continue };
+        if complex
+            .elements()
+            .any(|(_, cell)| complex.tombstone.covers(cell.timestamp))
+        {
+            return false;
+        }
+        match other {
+            None => {}
+            Some((_, Column::Complex(other))) => {
+                let is_covered = |timestamp: i64| complex.tombstone.covers(timestamp);
+                let is_weaker = other.tombstone.is_none() || complex.tombstone.supersedes(other.tombstone);
+                if !is_weaker || other.elements().any(|(_, cell)| !is_covered(cell.timestamp)) {
+                    return false;
+                }
+            }
+            Some(_) => return false,
+        }
+    }
+    true
 }
 
 #[inline]

@@ -337,13 +337,18 @@ impl Follower {
         self.auto_snapshot.set(auto_snapshot);
     }
 
-    /// Keeps what tables have before it is deleted. A disk that is too full for that must not keep its operator from making room.
+    /// Keeps what tables have before it is deleted, unless they say otherwise (`allow_auto_snapshot`). A disk that is too full for that must not keep its operator from making room.
     async fn keep(&self, schema: &Schema, tables: &[TableId], loss: Loss) {
         let AutoSnapshot { is_on, ttl } = self.auto_snapshot.get();
-        if !is_on || tables.is_empty() {
+        let allows = |id: &TableId| {
+            let table = schema.table_by_id(*id);
+            table.is_none_or(|table| table.options.allow_auto_snapshot)
+        };
+        let kept: Vec<TableId> = tables.iter().copied().filter(allows).collect();
+        if !is_on || kept.is_empty() {
             return;
         }
-        if let Err(e) = snapshots::keep(&self.engine, schema, tables, loss, ttl).await {
+        if let Err(e) = snapshots::keep(&self.engine, schema, &kept, loss, ttl).await {
             log::error!("cannot snapshot a table before its data is deleted: {e}");
         }
     }

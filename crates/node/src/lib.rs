@@ -17,6 +17,7 @@ mod follow;
 #[doc(hidden)]
 pub mod fuzz;
 mod identity;
+mod live_options;
 mod local_rows;
 mod maintenance;
 mod open;

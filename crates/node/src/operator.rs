@@ -21,8 +21,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ::cluster::Cluster;
+use ::cluster::{Cluster, Role};
 use admin::Handoff;
+use admin::control::Control;
 use admin::operator::{
     Balance, Keyspace, Local, Metric, Node, Operator, Quarantined, Raft, Range, RepairedTable, Repairs, Selection,
     Snapshot, Started, State, Table, TabletRepair, Work,
@@ -70,7 +71,7 @@ impl OperatorListeners {
         engine: &Rc<Engine>,
         cluster: Option<&Rc<Cluster>>,
     ) -> Result<(), String> {
-        let operator: Rc<dyn Operator> = Rc::new(NodeOperator {
+        let operator = Rc::new(NodeOperator {
             shared: shared.clone(),
             engine: engine.clone(),
             member: cluster.cloned(),
@@ -78,6 +79,8 @@ impl OperatorListeners {
             started: runtime::now(),
             started_us: runtime::wall_clock_us(),
         });
+        runtime::set_local(Rc::new(AdminFacts(operator.clone())));
+        let operator: Rc<dyn Operator> = operator;
         if let Some((listener, address)) = self.api {
             let path = shared.config.workdir.join(admin::nodetool::ADDRESS_FILE);
             let written = runtime::fs::write(&path, format!("{address}\n").as_bytes());
@@ -102,6 +105,59 @@ struct NodeOperator {
     watch: Option<Rc<watch::Watch>>,
     started: runtime::Instant,
     started_us: i64,
+}
+
+/// What virtual tables show of that which operators are told. On the shard that answers operators.
+pub(crate) struct AdminFacts(Rc<NodeOperator>);
+
+impl AdminFacts {
+    /// Whether the node listens for CQL.
+    pub(crate) fn serves_cql(&self) -> bool {
+        self.0.node().serves_cql
+    }
+
+    /// Where it does.
+    pub(crate) fn native_addresses(&self) -> Vec<String> {
+        let bound = self.0.shared.bound_addresses();
+        let bound = bound
+            .into_iter()
+            .flat_map(|(native, shard_aware)| [Some(native), shard_aware]);
+        bound.flatten().map(|address| address.to_string()).collect()
+    }
+
+    /// How long the node runs, in milliseconds.
+    pub(crate) fn uptime_ms(&self) -> u64 {
+        self.0.node().uptime_ms
+    }
+
+    /// Bytes that it may use.
+    pub(crate) fn memory(&self) -> u64 {
+        self.0.shared.config.memory
+    }
+
+    /// Which part of the requests is traced.
+    pub(crate) fn trace_probability(&self) -> f64 {
+        Control::trace_probability(&*self.0)
+    }
+
+    /// The size that tablets should have on average; 0 for any.
+    pub(crate) fn tablet_bytes_goal(&self) -> u64 {
+        self.0.shared.options.current().config.balancing.tablet_bytes_goal
+    }
+
+    /// Who votes in the metadata group; None in maintenance mode.
+    pub(crate) fn voters(&self) -> Option<Vec<Uuid>> {
+        let status = self.0.member.as_ref()?.status();
+        let votes = |member: &&::cluster::MemberStatus| matches!(member.role, Role::Leader | Role::Voter);
+        Some(
+            status
+                .members
+                .iter()
+                .filter(votes)
+                .map(|member| member.host_id.0)
+                .collect(),
+        )
+    }
 }
 
 /// This shard's part of the tables that are meant, by name.

@@ -177,9 +177,12 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
 
 /// What the options say of statements.
 fn set_limits(engine: &Engine, config: &Config) {
-    engine.set_batch_bytes_max(config.batch_size_fail_threshold);
-    engine.set_tombstone_limits(config.tombstone_limits);
+    engine.set_page_limits(config.page_limits);
+    engine.set_guardrails(&config.guardrails);
     engine.set_lists_racks(config.enforce_rack_list);
+    engine.set_variables(config.variables);
+    engine.set_has_functions(config.user_defined_functions_enabled);
+    functions::set_limits(config.function_limits);
 }
 
 /// Begins what a shard does beside requests until the node ends.
@@ -194,6 +197,7 @@ fn begin_chores(shared: &Arc<Shared>, engine: &Rc<Engine>, log: Rc<Commitlog>) {
     drop(runtime::spawn(forget_old_log(shared.clone(), shard.clone())));
     drop(runtime::spawn(log.run_periodic()));
     drop(runtime::spawn(shard.clone().watch_log()));
+    drop(runtime::spawn(shard.clone().flush_periodically()));
     disks::watch(shared, shard);
     drop(runtime::spawn(shard.clone().watch_damage()));
 }
@@ -432,6 +436,12 @@ async fn enter(
     None
 }
 
+/// Where proxies of clients are listened to: on the CQL port of them, or the shard-aware one. In maintenance mode nowhere.
+fn proxied(config: &Config, which: usize) -> Option<SocketAddr> {
+    let port = config.proxied_ports[which].filter(|_| !config.maintenance_mode);
+    port.map(|port| SocketAddr::new(config.rpc_address, port))
+}
+
 /// The options of the CQL server; it may listen on other addresses where one of these is free to choose.
 fn cql_options(shared: &Shared, (cql, aware): Addresses) -> cql_server::Options {
     let config = &shared.config;
@@ -440,6 +450,8 @@ fn cql_options(shared: &Shared, (cql, aware): Addresses) -> cql_server::Options 
     cql_server::Options {
         address: cql,
         shard_aware_address: aware,
+        proxied_address: proxied(config, 0),
+        proxied_shard_aware_address: proxied(config, 1),
         maintenance_socket: socket.filter(|_| runtime::shard() == ShardId(0)),
         frame_bytes_max: config.native_transport_max_frame_size,
         connections_max: config.max_connections_per_shard,
@@ -518,7 +530,14 @@ async fn addresses(shared: &Shared) -> Option<Addresses> {
     let aware = config.shard_aware_port.map(|p| SocketAddr::new(config.rpc_address, p));
     let wanted = (SocketAddr::new(config.rpc_address, config.native_transport_port), aware);
     if runtime::shard() == ShardId(0) {
-        if let Err(e) = probe("CQL", std::iter::once(wanted.0).chain(wanted.1)).await {
+        if let Err(e) = probe(
+            "CQL",
+            std::iter::once(wanted.0)
+                .chain(wanted.1)
+                .chain((0..2).filter_map(|which| proxied(config, which))),
+        )
+        .await
+        {
             shared.fail(e);
             return None;
         }

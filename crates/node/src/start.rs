@@ -27,11 +27,12 @@ use topology::{HostId, Topology, TopologyCommand};
 use types::Token;
 use uuid::Uuid;
 
-use crate::config::Config;
+use crate::config::{Config, SetOptions};
 use crate::directories;
 use crate::disk_space::DiskMonitor;
 use crate::disks::Disks;
 use crate::identity::{self, WorkdirLock};
+use crate::live_options::LiveOptions;
 use crate::maintenance;
 use crate::shard_main;
 use crate::view::{cluster_view, forgotten, ring_of, stored_tables};
@@ -55,6 +56,8 @@ pub(crate) struct Shared {
     /// What the node knew of its cluster when it ended; None for one that has never been in any.
     pub(crate) metadata: Option<Metadata>,
     pub(crate) node: Arc<NodeState>,
+    /// The options as they are now.
+    pub(crate) options: Arc<LiveOptions>,
     /// What this node says of itself and of the others.
     pub(crate) about: Arc<About>,
     /// Who is connected.
@@ -201,6 +204,13 @@ impl Shared {
     pub(crate) fn note_members(&self, tokens: Vec<String>, state: topology::NodeState, peers: Vec<PeerInfo>) {
         self.about
             .change(|info| (info.tokens, info.state, info.peers) = (tokens, state, peers));
+    }
+
+    /// The options are others from here on; `set` are those of them that clients have set.
+    pub(crate) fn replace_options(&self, config: Config, set: SetOptions) {
+        let settings = config.settings.clone();
+        self.options.replace(config, set);
+        self.about.change(|info| info.settings = settings);
     }
 
     /// Where CQL and the shard-aware port listen, once they do.
@@ -400,8 +410,9 @@ fn prepare_as(mut config: Config, embedded: Option<Embedded>, announces: bool) -
     let promises = Promises::open(&config.workdir)?;
     identity::note_encryption(&config.workdir, config.encryption.is_some())?;
     let about = Arc::new(About::new(NodeInfo::of(&config, host_id)));
+    let options = Arc::new(LiveOptions::new(&config));
     let clients = Arc::new(Clients::new(config.smp));
-    let system_tables = Arc::new(registry(&about, &clients));
+    let system_tables = Arc::new(registry(&about, &clients, &options));
     let metadata = load_metadata(&mut config, host_id, &system_tables, embedded.is_some())?;
     let schema = Arc::new(match &metadata {
         Some(metadata) => system_tables.with_system_keyspaces(&metadata.schema),
@@ -458,6 +469,7 @@ fn prepare_as(mut config: Config, embedded: Option<Embedded>, announces: bool) -
         view: Mutex::new(Some(view)),
         metadata,
         node,
+        options,
         about,
         clients,
         generations,

@@ -3,7 +3,7 @@
 //! A table of a keyspace with tablets gets its map with the change of the schema that makes it, so nobody ever sees it without. The map
 //! then only changes by moving tablets. Another kind of the keyspace, tablets or the token ring, is a goal as well, to which the leader brings the tables that are there. Another replication of the keyspace is a goal: the leader of the metadata group moves tablets until they have it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use ::cluster::{Metadata, REPLICATION_KINDS, RING_MOVES, TabletCounts};
@@ -43,7 +43,9 @@ pub(crate) fn for_schema(
         let Some(replication) = view::replication(keyspace, topology) else {
             continue;
         };
-        let is_new = |id: TableId| former.is_none_or(|former| former.tables.values().all(|table| table.id != id));
+        let known = former.into_iter().flat_map(|former| former.tables.values());
+        let known: HashSet<TableId> = known.map(|table| table.id).collect();
+        let is_new = |id: TableId| !known.contains(&id);
         for table in keyspace.tables.values().filter(|table| is_new(table.id)) {
             let load = load.get_or_insert_with(|| {
                 let mut load = Load::default();
@@ -119,6 +121,9 @@ mod tests {
             replication: BTreeMap::new(),
             durable_writes: true,
             tablets: Some([("enabled".to_owned(), is_enabled.to_string())].into()),
+            types: BTreeMap::new(),
+            functions: BTreeMap::new(),
+            aggregates: BTreeMap::new(),
             tables: tables.into_iter().collect(),
         };
         Schema {

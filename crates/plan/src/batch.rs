@@ -33,15 +33,11 @@ impl BatchPlan {
     /// The write timestamp that the batch gives itself, if it gives one.
     ///
     /// # Errors
-    /// When its term cannot be evaluated.
+    /// When its term cannot be evaluated, or is no write timestamp.
     pub fn own_timestamp(&self, ctx: &BindContext<'_>) -> Result<Option<i64>, PlanError> {
-        let Some(operand) = &self.timestamp else {
-            return Ok(None);
-        };
-        Ok(match operand.eval(ctx)? {
-            Evaluated::Value(v) => v.as_ref().try_into().ok().map(i64::from_be_bytes),
-            Evaluated::Null | Evaluated::Unset => None,
-        })
+        self.timestamp
+            .as_ref()
+            .map_or(Ok(None), |operand| write_timestamp(operand, ctx))
     }
 
     /// How long its client waits, if the batch itself says so.
@@ -82,5 +78,27 @@ impl BatchPlan {
             return Ok(());
         };
         Err(PlanError::invalid(why))
+    }
+}
+
+/// The write timestamp that a term of `USING TIMESTAMP` stands for; `None` when it is unset.
+pub(crate) fn write_timestamp(operand: &Operand, ctx: &BindContext<'_>) -> Result<Option<i64>, PlanError> {
+    match operand.eval(ctx)? {
+        Evaluated::Value(v) => {
+            let bytes = v
+                .as_ref()
+                .try_into()
+                .map_err(|_| PlanError::invalid("Invalid timestamp value"))?;
+            match i64::from_be_bytes(bytes) {
+                i64::MIN => Err(PlanError::Invalid(format!(
+                    "Out of bound timestamp, must be in [{}, {}]",
+                    i64::MIN + 1,
+                    i64::MAX
+                ))),
+                timestamp => Ok(Some(timestamp)),
+            }
+        }
+        Evaluated::Null => Err(PlanError::invalid("Invalid null value of timestamp")),
+        Evaluated::Unset => Ok(None),
     }
 }

@@ -6,8 +6,9 @@
 //! ```text
 //! plan        u8 format, then fields, each u8 number, vint length and so many bytes; numbers do not fall
 //!             1 table: 16 bytes              once
-//!             2 aggregate                    once or more: u8 0 count of rows, 1 count, 2 min, 3 max, 4 sum, 5 avg;
-//!                                            of 2 to 5 the type; u8 0, or u8 1 and the expression that it is over
+//!             2 aggregate                    once or more: u8 0 count of rows, 1 count, 2 min, 3 max, 4 sum, 5 avg, 6 user-defined;
+//!                                            of 2 to 5 the type, of 6 text keyspace, text signature;
+//!                                            u8 0, or u8 1 and the expression that it is over
 //!             3 choice                       of the clustering columns, in their order
 //!             4 lower bound, 5 upper bound   of the next clustering columns, each at most once
 //!             6 filter
@@ -19,31 +20,34 @@
 //! alternatives  text receiver, then u8 0 and operand (a list), or u8 1, vint count, operands
 //! operand     u8 0 bytes; 1 null; 2 marker: vint index, type; 3 operation, vint count, operands
 //! operation   u8 0 list; 1 set: comparator; 2 map: comparator; 3 tuple; 4 user-defined type: type; 5 vector: u8 elements have
-//!             a fixed length; 6 function: text name, vint count, types of arguments, type of result, vint place in the statement
+//!             a fixed length; 6 function: text name, vint count, types of arguments, type of result, vint place in the statement;
+//!             7 user-defined function: text keyspace, text signature
 //! expression  u8 0 column: vint; 1 operand; 2 operation, vint count, expressions; 3 time of a cell: vint column, u8 is ttl,
 //!             u8 0 or u8 1 and expression; 4 element: text name, expression, u8 is map, comparator, operand;
 //!             5 slice: text name, expression, u8 is map, comparator, (u8 0 or u8 1 and operand) twice, u8 is multi-cell;
 //!             6 field: expression, vint index; 7 aggregate: vint place;
-//!             8 cells of a column: vint column; 9 times of cells: expression, u8 is ttl, u8 0 one, 1 all, 2 latest
+//!             8 cells of a column: vint column; 9 times of cells: expression, u8 is ttl, u8 0 one, 1 all, 2 latest;
+//!             10 null when a part is: expression of the part, expression
 //! comparator  u8 0 to 11, in the order of [`types::Comparator`]; 12 list: comparator; 13 map: two; 14 tuple: vint count, each;
 //!             15 vector: comparator, u8 0 or u8 1 and vint length
 //! type        text: the Java class
 //! bytes, text vint length, and so many bytes; text is UTF-8
 //! ```
 //!
-//! A plan that is decoded is made as any other is: it is checked against its table. A function is looked up by its name and types.
+//! A plan that is decoded is made as any other is: it is checked against its table. A function is looked up by its name and types, a
+//! user-defined one in the schema. Both nodes have the same version of it, or the request is refused.
 //! A field, tag or function that this release does not know is an error, and so is nesting beyond [`DEPTH_MAX`].
 
 use std::fmt;
 use std::sync::Arc;
 
-use schema::{Table, TableId};
+use schema::{Schema, Table, TableId};
 use stdx::bytes::{Reader, Truncated};
 use stdx::vint;
 use types::{Comparator, CqlType};
 use uuid::Uuid;
 
-use crate::function::{Aggregate, Function, Operation, is_number};
+use crate::function::{Aggregate, Function, Operation, Resolved, Scalar, UserAggregation, is_number};
 use crate::operand::Computed;
 use crate::restrict::{
     Choice, ClusteringBound, ClusteringRestriction, Comparison, Filter, FilterTest, PartitionRestriction, Restrictions,
@@ -101,9 +105,15 @@ impl From<PlanError> for DecodeError {
 type Decoded<T> = Result<T, DecodeError>;
 
 impl SelectPlan {
-    /// The plan as bytes, for those who compute parts of it; None when it has no parts.
+    /// The plan as bytes, for those who compute parts of it; None when it has no parts, or an earlier release does not know its functions.
     pub fn encode_part(&self) -> Option<Vec<u8>> {
-        if !self.is_mergeable() {
+        let mut arguments = self
+            .selection
+            .aggregates()
+            .iter()
+            .filter_map(|call| call.argument.as_ref());
+        let is_known = arguments.all(Expression::is_known_to_all) && self.restrictions.clustering.is_known_to_all();
+        if !self.is_mergeable() || !is_known {
             return None;
         }
         let mut out = vec![FORMAT];
@@ -136,13 +146,17 @@ impl SelectPlan {
     /// The plan of [`SelectPlan::encode_part`]: it aggregates the same of the same rows of every partition, and returns no columns.
     ///
     /// # Errors
-    /// When the bytes are no such plan, or it does not fit the table that `table` finds.
-    pub fn decode_part(bytes: &[u8], table: impl FnOnce(TableId) -> Option<Arc<Table>>) -> Decoded<Self> {
+    /// When the bytes are no such plan, or it does not fit the table that `table` finds, or calls a function that is not in the schema.
+    pub fn decode_part(
+        bytes: &[u8],
+        schema: &Schema,
+        table: impl FnOnce(TableId) -> Option<Arc<Table>>,
+    ) -> Decoded<Self> {
         let mut reader = Reader::new(bytes);
         if reader.get_u8()? != FORMAT {
             return Err(DecodeError::Malformed("another format"));
         }
-        let (number, mut field) = next_field(&mut reader)?;
+        let (number, mut field) = next_field(&mut reader, schema)?;
         if number != TABLE {
             return Err(DecodeError::Malformed("no table"));
         }
@@ -153,7 +167,7 @@ impl SelectPlan {
         let (mut lower, mut upper) = (None, None);
         let mut last = TABLE;
         while !reader.is_empty() {
-            let (number, mut field) = next_field(&mut reader)?;
+            let (number, mut field) = next_field(&mut reader, schema)?;
             let is_repeated = matches!(number, AGGREGATE | CHOICE | FILTER);
             if number < last || (number == last && !is_repeated) {
                 return Err(DecodeError::Malformed("a field in the wrong place"));
@@ -219,8 +233,13 @@ fn put_aggregate(out: &mut Vec<u8>, call: &AggregateCall) {
         Aggregate::Max(t) => (3, Some(t)),
         Aggregate::Sum(t) => (4, Some(t)),
         Aggregate::Avg(t) => (5, Some(t)),
+        Aggregate::User(_) => (6, None),
     };
     out.push(tag);
+    if let Aggregate::User(of) = &call.aggregate {
+        put_bytes(out, of.aggregate.keyspace.as_bytes());
+        put_bytes(out, of.aggregate.signature().as_bytes());
+    }
     if let Some(cql_type) = cql_type {
         put_type(out, cql_type);
     }
@@ -284,6 +303,12 @@ fn put_filter(out: &mut Vec<u8>, filter: &Filter) {
             put_operand(out, &key);
             put_operand(out, &value);
         }
+        // A plan with one of these is not mergeable (`Filter::is_known_to_all`), so it is not encoded.
+        FilterTest::NotIn(_)
+        | FilterTest::NotNull
+        | FilterTest::Like(_)
+        | FilterTest::NotContains(_)
+        | FilterTest::NotContainsKey(_) => {}
     }
 }
 
@@ -339,6 +364,11 @@ fn put_operation(out: &mut Vec<u8>, operation: &Operation) {
             put_type(out, &CqlType::Udt(udt.clone()));
         }
         Operation::Vector { is_fixed } => out.extend([5, u8::from(*is_fixed)]),
+        Operation::Call(function) if let Scalar::User(user) = &function.scalar => {
+            out.push(7);
+            put_bytes(out, user.keyspace.as_bytes());
+            put_bytes(out, user.signature().as_bytes());
+        }
         Operation::Call(function) => {
             out.push(6);
             put_bytes(out, function.name.as_bytes());
@@ -425,6 +455,11 @@ fn put_expression(out: &mut Vec<u8>, expression: &Expression) {
                 Wanted::Latest => 2,
             });
         }
+        Expression::WhenThere { part, value } => {
+            out.push(10);
+            put_expression(out, part);
+            put_expression(out, value);
+        }
     }
 }
 
@@ -475,15 +510,18 @@ fn put_comparator(out: &mut Vec<u8>, comparator: &Comparator) {
 struct Field<'a> {
     reader: Reader<'a>,
     depth: usize,
+    /// Where user-defined functions are.
+    schema: &'a Schema,
 }
 
 /// The number of the next field, and what is in it.
-fn next_field<'a>(reader: &mut Reader<'a>) -> Decoded<(u8, Field<'a>)> {
+fn next_field<'a>(reader: &mut Reader<'a>, schema: &'a Schema) -> Decoded<(u8, Field<'a>)> {
     let number = reader.get_u8()?;
     let length = usize::try_from(reader.get_vint()?).map_err(|_| DecodeError::Malformed("a length beyond the end"))?;
     let field = Field {
         reader: Reader::new(reader.get_slice(length)?),
         depth: 0,
+        schema,
     };
     Ok((number, field))
 }
@@ -577,6 +615,13 @@ impl<'a> Field<'a> {
                     4 => Aggregate::Sum(cql_type),
                     _ => Aggregate::Avg(cql_type),
                 }
+            }
+            6 => {
+                let (keyspace, signature) = (self.text()?, self.text()?);
+                let keyspace = self.schema.keyspaces.get(&keyspace);
+                let found =
+                    keyspace.and_then(|keyspace| UserAggregation::new(keyspace, keyspace.aggregates.get(&signature)?));
+                Aggregate::User(Arc::new(found.ok_or(DecodeError::Malformed("an unknown aggregate"))?))
             }
             _ => return Err(DecodeError::Malformed("an unknown aggregate")),
         };
@@ -683,6 +728,13 @@ impl<'a> Field<'a> {
                 let function = Function::find(&name, &arguments, &returns, site, table);
                 Operation::Call(function.ok_or(DecodeError::Malformed("an unknown function"))?)
             }
+            7 => {
+                let (keyspace, signature) = (self.text()?, self.text()?);
+                let keyspace = self.schema.keyspaces.get(&keyspace);
+                let found = keyspace.and_then(|keyspace| keyspace.functions.get(&signature));
+                let found = found.ok_or(DecodeError::Malformed("an unknown function"))?;
+                Resolved::user_function(found).into_operation(0)?
+            }
             _ => return Err(DecodeError::Malformed("an unknown operation")),
         })
     }
@@ -737,6 +789,10 @@ impl<'a> Field<'a> {
                     2 => Wanted::Latest,
                     _ => return Err(DecodeError::Malformed("times that nobody wants")),
                 },
+            },
+            10 => Expression::WhenThere {
+                part: Box::new(self.expression(table)?),
+                value: Box::new(self.expression(table)?),
             },
             _ => return Err(DecodeError::Malformed("an unknown expression")),
         })

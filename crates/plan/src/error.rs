@@ -2,6 +2,19 @@
 
 use std::fmt;
 
+/// A user-defined function that failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FunctionFailure {
+    /// Its keyspace.
+    pub keyspace: String,
+    /// Its name.
+    pub function: String,
+    /// The types of its arguments.
+    pub argument_types: Vec<String>,
+    /// What it says.
+    pub message: String,
+}
+
 /// Why a plan cannot be built, or cannot be executed with these values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PlanError {
@@ -9,6 +22,8 @@ pub enum PlanError {
     Invalid(String),
     /// A function failed.
     Function(String),
+    /// A user-defined function failed.
+    UserFunction(Box<FunctionFailure>),
     /// A bug of this program.
     Internal(String),
 }
@@ -23,6 +38,7 @@ impl PlanError {
     pub fn message(&self) -> &str {
         match self {
             Self::Invalid(m) | Self::Function(m) | Self::Internal(m) => m,
+            Self::UserFunction(failure) => &failure.message,
         }
     }
 }

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 pub use batch::{BatchKind, BatchPlan};
 pub use bind::{BindContext, Bound, Evaluated, Execution, OwnedBound, ResultColumn};
-pub use error::PlanError;
+pub use error::{FunctionFailure, PlanError};
 pub use operand::{InOperand, Operand};
 pub use row::{Row, key_component, put_collection};
 pub use select::{PointKey, PointSource, Select, SelectPlan};
@@ -46,6 +46,8 @@ pub enum Plan {
     Write(Arc<WritePlan>),
     /// Writes several times at one moment.
     Batch(Arc<BatchPlan>),
+    /// Writes to a virtual table.
+    VirtualWrite(Arc<WritePlan>),
 }
 
 impl Plan {
@@ -53,7 +55,7 @@ impl Plan {
     #[inline]
     pub fn is_conditional(&self) -> bool {
         match self {
-            Self::Select(_) => false,
+            Self::Select(_) | Self::VirtualWrite(_) => false,
             Self::Write(write) => write.is_conditional(),
             Self::Batch(batch) => batch.writes.iter().any(|write| write.is_conditional()),
         }

@@ -54,6 +54,16 @@ impl Operand {
         }
     }
 
+    /// Whether nodes of every release that this one meets know the functions in it.
+    pub(crate) fn is_known_to_all(&self) -> bool {
+        match self {
+            Self::Constant(_) | Self::Null | Self::Marker { .. } => true,
+            Self::Computed(computed) => {
+                computed.operation.is_known_to_all() && computed.arguments.iter().all(Self::is_known_to_all)
+            }
+        }
+    }
+
     /// The value when it is the same in every execution: `Some(None)` is a constant null.
     pub fn as_constant(&self) -> Option<Option<&[u8]>> {
         match self {
@@ -77,7 +87,13 @@ impl Operand {
             _ => self.eval(ctx)?,
         };
         match bytes {
+            Evaluated::Null if is_of_columns(receiver) => {
+                Err(PlanError::invalid("Invalid null value for IN restriction"))
+            }
             Evaluated::Null => Err(PlanError::invalid(format!("Invalid null value for column {receiver}"))),
+            Evaluated::Unset if is_of_columns(receiver) => {
+                Err(PlanError::invalid(format!("Invalid unset value for in{receiver}")))
+            }
             Evaluated::Unset => Err(PlanError::invalid(format!("Invalid unset value for column {receiver}"))),
             Evaluated::Value(Cow::Borrowed(bytes)) => split_in_list(bytes, None, receiver, Cow::Borrowed),
             Evaluated::Value(Cow::Owned(bytes)) => {
@@ -164,6 +180,11 @@ fn check_bound<'v>(cql_type: &CqlType, bytes: &'v [u8]) -> Result<Cow<'v, [u8]>,
     })
 }
 
+/// Whether the name is that of several columns: `(a,b)`.
+fn is_of_columns(receiver: &str) -> bool {
+    receiver.starts_with('(')
+}
+
 fn list_element(cql_type: &CqlType) -> Option<&CqlType> {
     match cql_type.unfrozen() {
         CqlType::List(element) => Some(element),
@@ -227,6 +248,14 @@ pub enum InOperand {
 }
 
 impl InOperand {
+    /// As [`Operand::is_known_to_all`].
+    pub(crate) fn is_known_to_all(&self) -> bool {
+        match self {
+            Self::Terms { operands, .. } => operands.iter().all(Operand::is_known_to_all),
+            Self::List { operand, .. } => operand.is_known_to_all(),
+        }
+    }
+
     /// The alternatives in one execution, in the order they were given.
     ///
     /// # Errors
@@ -239,10 +268,24 @@ impl InOperand {
                 .map(|operand| match operand.eval(ctx)? {
                     Evaluated::Value(bytes) => Ok(bytes),
                     Evaluated::Null => Err(null_in_condition(receiver)),
+                    Evaluated::Unset if is_of_columns(receiver) => {
+                        Err(PlanError::invalid(format!("Invalid unset value for tuple {receiver}")))
+                    }
                     Evaluated::Unset => Err(PlanError::invalid(format!("Invalid unset value for column {receiver}"))),
                 })
                 .collect(),
         }
+    }
+
+    /// How many different alternatives there are in one execution.
+    ///
+    /// # Errors
+    /// As [`InOperand::eval`].
+    pub fn distinct(&self, ctx: &BindContext<'_>) -> Result<u64, PlanError> {
+        let mut values = self.eval(ctx)?;
+        values.sort_unstable();
+        values.dedup();
+        Ok(values.len() as u64)
     }
 
     /// How many alternatives there are, when the text of the statement says it.

@@ -2,7 +2,7 @@
 
 use mutation::compact::LiveElements;
 use schema::Table;
-use types::{CollectionBuilder, CqlType};
+use types::{CollectionBuilder, CqlType, TupleBuilder};
 
 /// Where a value stands in the row's buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -24,6 +24,8 @@ pub struct Row {
     ttls: Vec<i32>,
     /// By column: the serialised map of [`Row::set_cells`].
     cells: Vec<(usize, Vec<u8>)>,
+    /// What [`Row::keep`] keeps of `bytes` and `slots`.
+    kept: (usize, Vec<Slot>),
 }
 
 /// Bytes that say when an element was written, and how long it has to live: an i64 and an i32, big endian.
@@ -43,7 +45,20 @@ impl Row {
             timestamps: vec![NO_TIMESTAMP; n],
             ttls: vec![0; n],
             cells: Vec::new(),
+            kept: Default::default(),
         }
+    }
+
+    /// Keeps the values that are set now for [`Row::clear_to_kept`]; their times are not kept.
+    pub fn keep(&mut self) {
+        self.kept.0 = self.bytes.len();
+        self.kept.1.clone_from(&self.slots);
+    }
+
+    /// Makes every column null again but those whose values were kept last.
+    pub fn clear_to_kept(&mut self) {
+        self.bytes.truncate(self.kept.0);
+        self.slots.copy_from_slice(&self.kept.1);
     }
 
     /// Makes every column null again.
@@ -94,6 +109,24 @@ impl Row {
         self.cells.push((column, map));
     }
 
+    /// The same for the fields of a user-defined type, of which it has so many; those that are null have no times.
+    pub fn set_field_cells<'p>(
+        &mut self,
+        column: usize,
+        fields: usize,
+        elements: impl Iterator<Item = (&'p [u8], i64, i32)>,
+    ) {
+        let mut times = vec![(NO_TIMESTAMP, 0); fields];
+        for (path, timestamp, ttl_left) in elements {
+            if let Some(time) = field_of(path).and_then(|place| times.get_mut(place)) {
+                *time = (timestamp, ttl_left);
+            }
+        }
+        let paths: Vec<[u8; 2]> = (0..=u16::MAX).take(fields).map(u16::to_be_bytes).collect();
+        let all = paths.iter().zip(times);
+        self.set_cells(column, all.map(|(path, (timestamp, ttl))| (&path[..], timestamp, ttl)));
+    }
+
     /// What [`Row::set_cells`] noted of a column.
     pub(crate) fn cells(&self, column: usize) -> Option<&[u8]> {
         let of_column = self.cells.iter().find(|(of, _)| *of == column);
@@ -136,8 +169,32 @@ pub fn key_component<'k>(table: &Table, key: &'k [u8], i: usize) -> Option<&'k [
     None
 }
 
-/// Serialises the living elements of a multi-cell collection as one value.
+/// The place of the field that has this path in a multi-cell user-defined type.
+fn field_of(path: &[u8]) -> Option<usize> {
+    path.try_into().map(u16::from_be_bytes).map(usize::from).ok()
+}
+
+/// Serialises the living fields of a multi-cell user-defined type with so many fields as one value. Fields that the type
+/// does not have are left out: another node may know a later definition.
+fn put_fields(out: &mut Vec<u8>, fields: usize, elements: LiveElements<'_>) {
+    let mut builder = TupleBuilder::new(out);
+    let mut next = 0;
+    for (path, cell) in elements {
+        let Some(place) = field_of(path).filter(|place| (next..fields).contains(place)) else {
+            continue;
+        };
+        (next..place).for_each(|_| builder.push(None));
+        builder.push(Some(cell.value));
+        next = place + 1;
+    }
+    (next..fields).for_each(|_| builder.push(None));
+}
+
+/// Serialises the living elements of a multi-cell column as one value.
 pub fn put_collection(out: &mut Vec<u8>, cql_type: &CqlType, elements: LiveElements<'_>) {
+    if let CqlType::Udt(udt) = cql_type {
+        return put_fields(out, udt.fields.len(), elements);
+    }
     let mut builder = CollectionBuilder::new(out);
     for (path, cell) in elements {
         match cql_type {

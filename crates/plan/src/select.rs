@@ -41,9 +41,9 @@ pub struct Select {
 #[derive(Debug)]
 pub struct SelectPlan {
     select: Select,
-    /// By column id: the position in `table.columns` of a column that is needed, or [`NOT_NEEDED`].
+    /// By column id, up to the last that is needed: the position in `table.columns`, or [`NOT_NEEDED`].
     by_id: Vec<u16>,
-    /// Present when one row is named and only columns of one value are returned.
+    /// Present when one row is named and no static column is returned.
     point: Option<Vec<PointSource>>,
 }
 
@@ -64,6 +64,13 @@ pub enum PointSource {
     Cell(u16),
     /// Regular column id of a counter.
     Counter(u16),
+    /// A collection or user-defined type of several cells.
+    Elements {
+        /// Regular column id.
+        id: u16,
+        /// Its position in `table.columns`.
+        column: u16,
+    },
 }
 
 impl Select {
@@ -109,7 +116,11 @@ impl Select {
                     ColumnKind::Clustering => PointSource::Clustering(c.position),
                     ColumnKind::Regular if c.cql_type.is_counter() => PointSource::Counter(c.id.0),
                     ColumnKind::Regular if !c.cql_type.is_multi_cell() => PointSource::Cell(c.id.0),
-                    ColumnKind::Regular | ColumnKind::Static => return None,
+                    ColumnKind::Regular => PointSource::Elements {
+                        id: c.id.0,
+                        column: u16::try_from(i).ok()?,
+                    },
+                    ColumnKind::Static => return None,
                 })
             })
             .collect()
@@ -153,11 +164,22 @@ impl SelectPlan {
                 by_id[usize::from(c.id.0)] = u16::try_from(column).expect("a table has fewer than 65,535 columns");
             }
         }
+        let ids = by_id
+            .iter()
+            .rposition(|at| *at != NOT_NEEDED)
+            .map_or(0, |last| last + 1);
+        by_id.truncate(ids);
         Ok(Self {
             point: select.point(),
             by_id,
             select,
         })
+    }
+
+    /// Columns from this id on are not needed.
+    #[inline]
+    pub const fn needed_ids(&self) -> usize {
+        self.by_id.len()
     }
 
     /// The position in `table.columns` of the column of that id, when its value is needed.
@@ -167,8 +189,7 @@ impl SelectPlan {
         at.map(usize::from)
     }
 
-    /// Where the result's columns come from, when one row is named and only columns of one value are returned: then memory
-    /// answers in one call.
+    /// Where the result's columns come from, when one row is named and no static column is returned: then memory answers in one call.
     #[inline]
     pub fn point(&self) -> Option<&[PointSource]> {
         self.point.as_deref()
@@ -226,7 +247,10 @@ impl SelectPlan {
 
     /// Whether it is one aggregate whose parts can be computed apart, wherever the rows are.
     pub fn is_mergeable(&self) -> bool {
-        self.selection.is_mergeable() && self.group_by.is_empty()
+        let filters = &self.restrictions.filters;
+        self.selection.is_mergeable()
+            && self.group_by.is_empty()
+            && filters.iter().all(crate::restrict::Filter::is_known_to_all)
     }
 
     /// Whether it may read much more than one page shows, and has a time for the whole of it.

@@ -8,7 +8,7 @@ use std::fmt;
 use coordinator::CoordinatorError;
 use coordinator::service::ReplicaError;
 use cql_compiler::CompileError;
-use plan::PlanError;
+use plan::{FunctionFailure, PlanError};
 
 /// Why a statement was not executed, or not wholly.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,6 +46,8 @@ pub enum QueryError {
     TooManyTombstones(String),
     /// A function raised.
     Function(String),
+    /// A user-defined function failed.
+    UserFunction(Box<FunctionFailure>),
     /// A bug or a broken part of this node.
     Server(String),
 }
@@ -71,6 +73,7 @@ impl QueryError {
             | Self::TooManyTombstones(m)
             | Self::Function(m)
             | Self::Server(m) => m.clone(),
+            Self::UserFunction(failure) => failure.message.clone(),
             Self::Replicas(CoordinatorError::Unavailable(unavailable)) => {
                 format!("Cannot achieve consistency level {}", unavailable.consistency)
             }
@@ -127,6 +130,7 @@ impl From<PlanError> for QueryError {
         match error {
             PlanError::Invalid(m) => Self::Invalid(m),
             PlanError::Function(m) => Self::Function(m),
+            PlanError::UserFunction(failure) => Self::UserFunction(failure),
             PlanError::Internal(m) => Self::Server(m),
         }
     }
@@ -141,6 +145,7 @@ impl From<CompileError> for QueryError {
             CompileError::AlreadyExists { keyspace, table } => Self::AlreadyExists { keyspace, table },
             CompileError::Unauthorized(m) => Self::Unauthorized(m),
             CompileError::Function(m) => Self::Function(m),
+            CompileError::UserFunction(failure) => Self::UserFunction(failure),
             CompileError::Internal(m) => Self::Server(m),
         }
     }

@@ -5,13 +5,15 @@
 
 pub mod engine;
 mod error;
+pub mod guardrails;
 
 #[doc(hidden)]
 pub use engine::fuzz;
 
 pub use coordinator::trace;
+pub use cql::Variables;
 pub use cql_compiler::{MarkerSpec, Statement, ddl, describe};
-pub use engine::{BATCH_BYTES_MAX, Engine, NodeState, Outcome, Page, Params, PointOutcome, Prepared};
+pub use engine::{Engine, NodeState, Outcome, Page, Params, PointOutcome, Prepared};
 pub use error::QueryError;
 pub use plan::{BindContext, Bound, Execution, OwnedBound, Plan, ResultColumn, ValueRows};
 /// What is recorded of a table's requests on a shard.

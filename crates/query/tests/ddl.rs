@@ -98,11 +98,11 @@ impl Session {
                 self.keyspace = Some(u.keyspace.clone());
                 Ok("ok\n".to_owned())
             }
-            Statement::Select(s) if s.table.keyspace.as_deref().is_some_and(is_of_system) => {
-                let keyspace = s.table.keyspace.as_deref().expect("it is a system keyspace");
+            Statement::Select(s) if system_table(s).is_some() => {
+                let (keyspace, name) = system_table(s).expect("it was just found");
                 let table = self
                     .schema
-                    .table(keyspace, &s.table.name)
+                    .table(keyspace, name)
                     .expect("scripts name system tables that are");
                 let all = s.selection == Selection::All;
                 let selected = |name: &str| all || selects(&s.selection, name);
@@ -118,7 +118,9 @@ impl Session {
                     new_id: Uuid::from_u128(u128::from(self.statements)),
                     nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
                     has_tombstone_gc: false,
-                    racks: None,
+                    has_functions: true,
+                    racks: &BTreeMap::new(),
+                    lists_racks: false,
                 };
                 let Some(outcome) = ddl::apply(&self.schema, other, &ctx)? else {
                     return Ok("ok\n".to_owned());
@@ -166,6 +168,13 @@ fn print_named(row: &NamedRow, selected: &dyn Fn(&str) -> bool) -> String {
     parts.join(", ") + "\n"
 }
 
+/// The keyspace and name of the system table that a SELECT reads, if it reads one.
+fn system_table(select: &cql::ast::Select) -> Option<(&str, &str)> {
+    let table = select.table.as_ref()?;
+    let keyspace = table.keyspace.as_deref().filter(|keyspace| is_of_system(keyspace))?;
+    Some((keyspace, &table.name))
+}
+
 fn is_of_system(keyspace: &str) -> bool {
     system_tables::kind(keyspace).is_some()
 }
@@ -177,7 +186,7 @@ fn check_round_trip(schema: &Schema) {
         let answer = again.run(&describe_keyspace(k));
         assert!(answer.starts_with("ok\n"), "{}\nanswers {answer}", describe_keyspace(k));
         for t in k.tables.values() {
-            for statement in describe_table(t, true).split_inclusive(";\n") {
+            for statement in describe_table(k, t, true).split_inclusive(";\n") {
                 let answer = again.run(statement);
                 let mut told = answer.lines();
                 let is_taken = told.next() == Some("ok") && told.all(|line| line.starts_with("warning: "));
@@ -186,8 +195,8 @@ fn check_round_trip(schema: &Schema) {
             let copy = again.schema.table(&k.name, &t.name).expect("it was just made");
             for internals in [false, true] {
                 assert_eq!(
-                    describe_table(copy, internals),
-                    describe_table(t, internals),
+                    describe_table(k, copy, internals),
+                    describe_table(k, t, internals),
                     "{}.{}",
                     k.name,
                     t.name

@@ -24,7 +24,9 @@ fn run(schema: &Schema, text: &str) -> DdlOutcome {
         new_id: Uuid::from_u128(1),
         nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
         has_tombstone_gc: false,
-        racks: None,
+        has_functions: true,
+        racks: &BTreeMap::new(),
+        lists_racks: false,
     };
     ddl::apply(schema, &statement, &ctx)
         .expect(text)
@@ -140,7 +142,9 @@ fn refused(schema: &Schema, text: &str) -> String {
         new_id: Uuid::from_u128(2),
         nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
         has_tombstone_gc: false,
-        racks: None,
+        has_functions: true,
+        racks: &BTreeMap::new(),
+        lists_racks: false,
     };
     ddl::apply(schema, &statement, &ctx).expect_err(text).message()
 }

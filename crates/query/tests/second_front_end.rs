@@ -69,6 +69,9 @@ fn schema() -> Schema {
         replication: replication.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
         durable_writes: true,
         tablets: None,
+        types: BTreeMap::new(),
+        functions: BTreeMap::new(),
+        aggregates: BTreeMap::new(),
         tables: BTreeMap::from([("samples".to_owned(), table())]),
     };
     Schema {
@@ -334,7 +337,10 @@ fn rows_are_written_and_read_by_plans_that_were_built_by_hand() {
             timeout: None,
             writes: vec![write_plan(update), write_plan(delete)],
         }));
-        assert_eq!(execute(&engine, &batch, &run, &Params::default()).await, Outcome::Void);
+        assert_eq!(
+            execute(&engine, &batch, &run, &Params::default()).await,
+            Outcome::Batch(Vec::new())
+        );
         let both = PartitionRestriction::Keys(vec![InOperand::Terms {
             receiver: "device".to_owned(),
             operands: vec![int(2), int(1)],

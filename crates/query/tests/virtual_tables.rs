@@ -210,7 +210,7 @@ fn a_table_that_one_crate_registers_is_read_and_listed_like_any_other() {
             let charon = rows(&engine, "SELECT moon FROM system_views.moons WHERE planet = 'pluto'").await;
             assert_eq!(charon, ["charon"], "a read shows the facts of before");
             let described = execute(&engine, "DESCRIBE TABLE system_views.moons", &Params::default()).await;
-            let Ok(Outcome::Table(_, table)) = described else {
+            let Ok(Outcome::Table(_, table, None)) = described else {
                 panic!("{described:?}");
             };
             let text = lines(&table).concat();

@@ -31,6 +31,7 @@ use tasks::{Origin, Task};
 use crate::baseline::{Baseline, Lost};
 use crate::compact::rewrite;
 use crate::flush::remove_unused;
+use crate::flush_period::period_of;
 use crate::kinds;
 use crate::marks::Inheritance;
 use crate::read::note_damage;
@@ -111,7 +112,10 @@ impl Shard {
                 continue;
             };
             if !Arc::ptr_eq(&store.table.borrow(), table) {
-                *store.table.borrow_mut() = table.clone();
+                let former = store.table.replace(table.clone());
+                if period_of(&former) != period_of(table) {
+                    self.flush_period_changed.notify_all();
+                }
                 for tablet in store.tablets().iter() {
                     tablet.with_version(|v| v.active.write(|m| m.set_table(table)));
                 }
@@ -135,6 +139,9 @@ impl Shard {
         let store = Rc::new(store);
         self.tables.borrow_mut().insert(table.id, Rc::clone(&store));
         self.table_added.notify_all();
+        if period_of(table).is_some() {
+            self.flush_period_changed.notify_all();
+        }
         store
     }
 

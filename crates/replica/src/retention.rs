@@ -5,7 +5,7 @@
 //! - `immediate`: not at all. `disabled`: for ever.
 //!
 //! A conditional statement that its leader did not finish stays with the acceptors as a proposal, with the timestamp of its ballot. Another leader may
-//! finish it as long as it is not older than [`PROPOSAL_LIFE_MIN`] or the table's grace, whichever is longer. A tombstone that is purged
+//! finish it as long as it is not older than [`PROPOSAL_LIFE_MIN`] or the table's `paxos_grace_seconds`, whichever is longer. A tombstone that is purged
 //! before that no longer hides what the proposal writes. So tables for which this shard has acceptors' state keep their tombstones as
 //! long as proposals live.
 //!
@@ -26,7 +26,7 @@ use crate::compact::purge_now_seconds;
 use crate::shard::Shard;
 use crate::tablet::{TableStore, TokenRange};
 
-/// How old a proposal may be and still be finished, seconds, where the table's grace is shorter.
+/// How old a proposal may be and still be finished, seconds, where the table's `paxos_grace_seconds` is shorter.
 pub const PROPOSAL_LIFE_MIN: u32 = 3 * 60 * 60;
 /// How much longer tombstones are kept than proposals live, seconds: clocks differ.
 const CLOCKS_DIFFER: u32 = 10 * 60;
@@ -45,7 +45,7 @@ pub fn paxos_state_id(of: TableId) -> TableId {
 /// How old a proposal for a table may be and still be finished, seconds.
 #[must_use]
 pub fn proposal_life(table: &Table) -> u32 {
-    table.options.grace().max(PROPOSAL_LIFE_MIN)
+    table.options.paxos_grace().max(PROPOSAL_LIFE_MIN)
 }
 
 /// What the replicas of a tablet are known to have.
@@ -190,5 +190,34 @@ impl Shard {
         let mut limit = PurgeLimit::of(&table.options, hold, now, self.proposals_before(table, now));
         limit.before = limit.before.min(store.purges_held_from(range));
         limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schema::{Table, TableId, TableOptions};
+    use uuid::Uuid;
+
+    use super::{PROPOSAL_LIFE_MIN, proposal_life};
+
+    #[test]
+    fn a_proposal_lives_as_long_as_its_table_says_and_three_hours_at_least() {
+        const DAY: u32 = 86_400;
+        for (gc_grace_seconds, paxos_grace_seconds, life) in [
+            (0, None, PROPOSAL_LIFE_MIN),
+            (10 * 86_400, None, 10 * DAY),
+            (10 * 86_400, Some(DAY), DAY),
+            (60, Some(DAY), DAY),
+            (10 * 86_400, Some(0), PROPOSAL_LIFE_MIN),
+        ] {
+            let options = TableOptions {
+                gc_grace_seconds,
+                paxos_grace_seconds,
+                ..TableOptions::default()
+            };
+            let table = Table::new("ks", "t", TableId(Uuid::from_u128(1)), Vec::new(), options);
+            let what = format!("gc_grace_seconds {gc_grace_seconds}, paxos_grace_seconds {paxos_grace_seconds:?}");
+            assert_eq!(proposal_life(&table), life, "{what}");
+        }
     }
 }

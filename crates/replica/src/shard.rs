@@ -109,6 +109,8 @@ pub struct Shard {
     pub batch_ended: Notify,
     /// Told when there is another table.
     pub table_added: Notify,
+    /// Told when a table has another `memtable_flush_period_in_ms`.
+    pub(crate) flush_period_changed: Notify,
     /// What other replicas may have missed.
     pub(crate) tombstone_holds: RefCell<Option<HoldTombstones>>,
     /// Raised when damage is found in an open sstable.
@@ -143,6 +145,7 @@ impl Shard {
             compactions_wait: Cell::new(false),
             batch_ended: Notify::new(),
             table_added: Notify::new(),
+            flush_period_changed: Notify::new(),
             tombstone_holds: RefCell::default(),
             alarm: Rc::default(),
             quarantine_turn: runtime::Semaphore::new(1),

@@ -3,6 +3,7 @@
 //! Memory for the histograms (6 KiB) is taken with the first request that is recorded.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::rc::Rc;
 
 use stdx::histogram::{Histogram, buckets_of};
 
@@ -14,9 +15,39 @@ pub type TableHistogram = Histogram<2, { buckets_of(2, 34) }>;
 /// See the module.
 #[derive(Debug, Default)]
 pub struct TableMetrics {
+    /// Of all tables of the shard.
+    requests: Rc<Requests>,
     recorded: OnceCell<Box<Recorded>>,
     is_sampled: Cell<bool>,
     samplers: RefCell<Option<Samplers>>,
+}
+
+/// Reads and writes of partitions that a shard took up, of all tables.
+#[derive(Debug, Default)]
+struct Requests(Cell<u64>);
+
+impl Requests {
+    #[inline]
+    fn count(&self) {
+        self.0.set(self.0.get() + 1);
+    }
+
+    /// Those of this shard. Some tests make tables outside of any.
+    fn local() -> Rc<Self> {
+        if runtime::try_shard().is_none() {
+            return Rc::default();
+        }
+        runtime::local().unwrap_or_else(|| {
+            runtime::set_local(Rc::<Self>::default());
+            runtime::local().expect("it was set just now")
+        })
+    }
+}
+
+/// Reads and writes of partitions that this shard has taken up since its start: who works beside them sees whether there are any.
+#[must_use]
+pub fn requests() -> u64 {
+    Requests::local().0.get()
 }
 
 /// Histograms of a table on one shard.
@@ -46,6 +77,14 @@ pub struct Samplers {
 }
 
 impl TableMetrics {
+    /// Of a table of this shard.
+    pub(crate) fn of_this_shard() -> Self {
+        Self {
+            requests: Requests::local(),
+            ..Self::default()
+        }
+    }
+
     /// The histograms.
     pub fn recorded(&self) -> &Recorded {
         self.recorded.get_or_init(Box::default)
@@ -92,6 +131,7 @@ impl TableMetrics {
     /// A partition is read.
     #[inline]
     pub fn note_read(&self, key: &[u8]) {
+        self.requests.count();
         if self.is_sampled.get() {
             self.sample(key, |samplers| &mut samplers.reads);
         }
@@ -100,6 +140,7 @@ impl TableMetrics {
     /// A partition is written.
     #[inline]
     pub fn note_write(&self, key: &[u8]) {
+        self.requests.count();
         if self.is_sampled.get() {
             self.sample(key, |samplers| &mut samplers.writes);
         }

@@ -422,7 +422,7 @@ impl TableStore {
             truncated_at: Cell::new(0),
             is_whole: Cell::new(true),
             admission_changed: Notify::new(),
-            metrics: TableMetrics::default(),
+            metrics: TableMetrics::of_this_shard(),
             compacts_by_itself: Cell::new(true),
             dropped: Cell::new(false),
             is_observed: Cell::new(false),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use mutation::row::Shared;
 use mutation::{Mutation, MutationBuilder, RowBuilder, Tombstone};
-use replica::{DiskFailure, PartitionReader, Shard, TableStore};
+use replica::{DiskFailure, PartitionReader, Shard, TableStore, WantedTable};
 use runtime::StopPoint;
 use runtime::sim::{CrashKind, DiskErrors, NodeId, Simulation, Stop};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
@@ -339,4 +339,40 @@ fn a_compaction_that_does_not_fit_waits_until_there_is_room() {
     simulation.set_disk_capacity(node, None);
     step.set(4);
     assert!(simulation.run_until_ended(node, HOUR), "the node has not ended");
+}
+
+#[test]
+fn a_table_with_a_flush_period_is_in_sstables_when_the_period_has_ended() {
+    let mut simulation = Simulation::new(3);
+    let node = simulation.add_node(1);
+    run(&mut simulation, node, || async {
+        let (shard, store) = start(0).await;
+        drop(runtime::spawn(shard.clone().flush_periodically()));
+        let files = |store: &TableStore| store.tablets()[0].version().sstables.len();
+        write(&shard, &store, 0);
+        runtime::sleep(HOUR / 4).await;
+        assert_eq!(files(&store), 0, "no period, no flush");
+        let with_period = |millis| {
+            let mut table = Table::clone(&store.table());
+            table.options.memtable_flush_period_in_ms = millis;
+            let table = Arc::new(table);
+            let ranges = vec![shard.token_range()];
+            shard.reconcile(&[WantedTable { table, ranges }]);
+        };
+        with_period(60_000);
+        runtime::sleep(Duration::from_secs(59)).await;
+        assert_eq!(files(&store), 0, "the period begins with the option");
+        runtime::sleep(Duration::from_secs(2)).await;
+        assert_eq!(files(&store), 1);
+        runtime::sleep(Duration::from_mins(5)).await;
+        assert_eq!(files(&store), 1, "an empty memtable is not flushed");
+        write(&shard, &store, 1);
+        runtime::sleep(Duration::from_secs(61)).await;
+        assert_eq!(files(&store), 2);
+        with_period(0);
+        write(&shard, &store, 2);
+        runtime::sleep(HOUR / 4).await;
+        assert_eq!(files(&store), 2, "the option was taken back");
+        assert_eq!(rows(&shard, &store).await, 3);
+    });
 }

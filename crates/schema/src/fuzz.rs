@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use record::Known;
-use types::CqlType;
+use types::{CqlType, UdtType};
 use uuid::Uuid;
 
+use crate::function::{Language, UserAggregate, UserFunction};
 use crate::object::{Change, KeyspaceObject, Object};
 use crate::record::{ChangeRecord, SchemaRecord, open_objects, seal_objects};
 use crate::table::{Column, ColumnKind, RateLimits, Schema, Table, TableId, TableOptions};
@@ -39,7 +40,41 @@ fn objects() -> Vec<Object> {
     };
     let mut table = Table::new("ks", "t", TableId(Uuid::from_u128(7)), columns, options);
     table.drop_column("gone", -1);
-    vec![Object::Keyspace(keyspace), Object::Table(Arc::new(table))]
+    let place = Arc::new(UdtType {
+        keyspace: "ks".to_owned(),
+        name: "place".to_owned(),
+        fields: vec![
+            ("x".to_owned(), CqlType::Int),
+            ("tags".to_owned(), CqlType::Set(Arc::new(CqlType::Text))),
+        ],
+    });
+    let function = UserFunction {
+        keyspace: "ks".to_owned(),
+        name: "f".to_owned(),
+        arguments: vec![("a".to_owned(), CqlType::Int)],
+        returns: CqlType::Udt(place.clone()),
+        called_on_null: true,
+        language: Language::Wasm,
+        body: "(module)".to_owned(),
+    };
+    let aggregate = UserAggregate {
+        keyspace: "ks".to_owned(),
+        name: "a".to_owned(),
+        arguments: vec![CqlType::Text],
+        state_function: "take".to_owned(),
+        state_type: CqlType::Int,
+        reduce_function: Some("join".to_owned()),
+        final_function: None,
+        returns: CqlType::Int,
+        initial_state: Some(vec![0, 0, 0, 7]),
+    };
+    vec![
+        Object::Keyspace(keyspace),
+        Object::Type(place),
+        Object::Function(Arc::new(function)),
+        Object::Aggregate(Arc::new(aggregate)),
+        Object::Table(Arc::new(table)),
+    ]
 }
 
 /// One record of each kind; the sealed objects without their checksum.

@@ -4,6 +4,7 @@
 //! schema it was planned with. Columns carry a [`ColumnId`] that is never given to another column of the same table,
 //! so a packed row written before an ALTER reads the same after it: a dropped column's cells are simply not asked for.
 
+mod function;
 #[doc(hidden)]
 pub mod fuzz;
 mod layout;
@@ -14,11 +15,16 @@ mod tablet_options;
 mod text;
 mod tombstone_gc;
 
+pub use function::{Language, UserAggregate, UserFunction, signature};
 pub use layout::{CellLayout, ClusteringOrder, RowLayout, Successor, components, push_component, split_component};
 pub use object::{Change, KeyspaceObject, Object, ObjectKind, ObjectName};
 pub use table::{
-    Column, ColumnId, ColumnKind, DroppedColumn, Keyspace, RateLimits, Schema, Table, TableId, TableOptions,
+    Column, ColumnId, ColumnKind, CompactStorage, DroppedColumn, Keyspace, RateLimits, Schema, Table, TableId,
+    TableOptions,
 };
 pub use tablet_options::TabletOptions;
-pub use text::{describe_keyspace, describe_table, is_virtual_keyspace, java_double, quote_identifier};
+pub use text::{
+    describe_aggregate, describe_function, describe_keyspace, describe_table, describe_type, is_virtual_keyspace,
+    java_double, quote_identifier,
+};
 pub use tombstone_gc::{TombstoneGc, TombstoneGcMode};

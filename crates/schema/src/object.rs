@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use types::UdtType;
 use uuid::Uuid;
 
+use crate::function::{UserAggregate, UserFunction};
 use crate::table::{Keyspace, Schema, Table};
 
 /// A kind of object. Its number is that of its field in the record of an object.
@@ -18,6 +20,12 @@ pub enum ObjectKind {
     Keyspace = 1,
     /// A table.
     Table = 2,
+    /// A user-defined type.
+    Type = 3,
+    /// A user-defined function.
+    Function = 6,
+    /// A user-defined aggregate.
+    Aggregate = 7,
 }
 
 impl fmt::Display for ObjectKind {
@@ -25,6 +33,9 @@ impl fmt::Display for ObjectKind {
         f.write_str(match self {
             Self::Keyspace => "keyspace",
             Self::Table => "table",
+            Self::Type => "type",
+            Self::Function => "function",
+            Self::Aggregate => "aggregate",
         })
     }
 }
@@ -36,7 +47,7 @@ pub struct ObjectName {
     pub kind: ObjectKind,
     /// The keyspace that it is in; its own name if it is a keyspace.
     pub keyspace: String,
-    /// Its name in the keyspace; empty if it is a keyspace.
+    /// Its name in the keyspace, with its arguments' types if it is a function or an aggregate; empty if it is a keyspace.
     pub name: String,
 }
 
@@ -44,7 +55,7 @@ impl fmt::Display for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
             ObjectKind::Keyspace => write!(f, "{} {}", self.kind, self.keyspace),
-            ObjectKind::Table => write!(f, "{} {}.{}", self.kind, self.keyspace, self.name),
+            _ => write!(f, "{} {}.{}", self.kind, self.keyspace, self.name),
         }
     }
 }
@@ -74,15 +85,18 @@ impl KeyspaceObject {
         }
     }
 
-    /// The keyspace with these tables.
+    /// The keyspace with what is in another one; empty without.
     #[must_use]
-    pub fn with_tables(self, tables: BTreeMap<String, Arc<Table>>) -> Keyspace {
+    pub fn with_objects_of(self, other: Option<&Keyspace>) -> Keyspace {
         Keyspace {
             name: self.name,
             replication: self.replication,
             durable_writes: self.durable_writes,
             tablets: self.tablets,
-            tables,
+            types: other.map(|k| k.types.clone()).unwrap_or_default(),
+            functions: other.map(|k| k.functions.clone()).unwrap_or_default(),
+            aggregates: other.map(|k| k.aggregates.clone()).unwrap_or_default(),
+            tables: other.map(|k| k.tables.clone()).unwrap_or_default(),
         }
     }
 }
@@ -94,6 +108,12 @@ pub enum Object {
     Keyspace(KeyspaceObject),
     /// A table.
     Table(Arc<Table>),
+    /// A user-defined type.
+    Type(Arc<UdtType>),
+    /// A user-defined function.
+    Function(Arc<UserFunction>),
+    /// A user-defined aggregate.
+    Aggregate(Arc<UserAggregate>),
 }
 
 impl Object {
@@ -102,7 +122,10 @@ impl Object {
     pub fn name(&self) -> ObjectName {
         match self {
             Self::Keyspace(keyspace) => keyspace_name(&keyspace.name),
-            Self::Table(table) => table_name(&table.keyspace, &table.name),
+            Self::Table(table) => name_of(ObjectKind::Table, &table.keyspace, &table.name),
+            Self::Type(udt) => name_of(ObjectKind::Type, &udt.keyspace, &udt.name),
+            Self::Function(function) => name_of(ObjectKind::Function, &function.keyspace, &function.signature()),
+            Self::Aggregate(aggregate) => name_of(ObjectKind::Aggregate, &aggregate.keyspace, &aggregate.signature()),
         }
     }
 }
@@ -115,20 +138,27 @@ fn keyspace_name(keyspace: &str) -> ObjectName {
     }
 }
 
-fn table_name(keyspace: &str, table: &str) -> ObjectName {
+fn name_of(kind: ObjectKind, keyspace: &str, name: &str) -> ObjectName {
     ObjectName {
-        kind: ObjectKind::Table,
+        kind,
         keyspace: keyspace.to_owned(),
-        name: table.to_owned(),
+        name: name.to_owned(),
     }
 }
 
 impl Schema {
-    /// All objects: each keyspace before the objects in it.
+    /// All objects: each keyspace before the objects in it, and its types before what uses them.
     pub fn objects(&self) -> impl Iterator<Item = Object> {
         self.keyspaces.values().flat_map(|keyspace| {
             let tables = keyspace.tables.values().cloned().map(Object::Table);
-            std::iter::once(Object::Keyspace(KeyspaceObject::of(keyspace))).chain(tables)
+            let types = keyspace.types.values().cloned().map(Object::Type);
+            let functions = keyspace.functions.values().cloned().map(Object::Function);
+            let aggregates = keyspace.aggregates.values().cloned().map(Object::Aggregate);
+            std::iter::once(Object::Keyspace(KeyspaceObject::of(keyspace)))
+                .chain(types)
+                .chain(functions)
+                .chain(aggregates)
+                .chain(tables)
         })
     }
 
@@ -184,15 +214,39 @@ impl Change {
             if former.map(|former| KeyspaceObject::of(former)).as_ref() != Some(&object) {
                 put.push(Object::Keyspace(object));
             }
+            for udt in keyspace.types.values() {
+                let former = former.and_then(|former| former.types.get(&udt.name));
+                if former.is_none_or(|former| former != udt) {
+                    put.push(Object::Type(udt.clone()));
+                }
+            }
+            for function in keyspace.functions.values() {
+                let former = former.and_then(|former| former.functions.get(&function.signature()));
+                if former.is_none_or(|former| former != function) {
+                    put.push(Object::Function(function.clone()));
+                }
+            }
+            for aggregate in keyspace.aggregates.values() {
+                let former = former.and_then(|former| former.aggregates.get(&aggregate.signature()));
+                if former.is_none_or(|former| former != aggregate) {
+                    put.push(Object::Aggregate(aggregate.clone()));
+                }
+            }
             for table in keyspace.tables.values() {
                 let former = former.and_then(|former| former.tables.get(&table.name));
                 if former.is_none_or(|former| !Arc::ptr_eq(former, table) && former != table) {
                     put.push(Object::Table(table.clone()));
                 }
             }
-            let tables = former.into_iter().flat_map(|former| former.tables.keys());
-            let gone = tables.filter(|table| !keyspace.tables.contains_key(*table));
-            dropped.extend(gone.map(|table| table_name(name, table)));
+            let Some(former) = former else { continue };
+            let mut drop = |kind, gone: &mut dyn Iterator<Item = &String>| {
+                dropped.extend(gone.map(|object| name_of(kind, name, object)));
+            };
+            let (old, new) = (former, keyspace);
+            drop(ObjectKind::Table, &mut gone(&old.tables, &new.tables));
+            drop(ObjectKind::Aggregate, &mut gone(&old.aggregates, &new.aggregates));
+            drop(ObjectKind::Function, &mut gone(&old.functions, &new.functions));
+            drop(ObjectKind::Type, &mut gone(&old.types, &new.types));
         }
         let gone = base.keyspaces.keys().filter(|name| !next.keyspaces.contains_key(*name));
         dropped.extend(gone.map(|name| keyspace_name(name)));
@@ -213,10 +267,10 @@ impl Change {
         for name in &self.dropped {
             let is_gone = match name.kind {
                 ObjectKind::Keyspace => keyspaces.remove(&name.keyspace).is_some(),
-                ObjectKind::Table => {
-                    let keyspace = keyspaces.get_mut(&name.keyspace).map(Arc::make_mut);
-                    keyspace.is_some_and(|keyspace| keyspace.tables.remove(&name.name).is_some())
-                }
+                kind => keyspaces
+                    .get_mut(&name.keyspace)
+                    .map(Arc::make_mut)
+                    .is_some_and(|keyspace| remove(keyspace, kind, &name.name)),
             };
             if !is_gone {
                 return Err(format!("{name} is dropped and does not exist"));
@@ -228,21 +282,57 @@ impl Change {
             if former.is_some_and(|former| KeyspaceObject::of(former) == *object) {
                 continue;
             }
-            let tables = former.map_or_else(BTreeMap::new, |former| former.tables.clone());
-            keyspaces.insert(object.name.clone(), Arc::new(object.clone().with_tables(tables)));
+            let next = object.clone().with_objects_of(former.map(|former| &**former));
+            keyspaces.insert(object.name.clone(), Arc::new(next));
         }
         for object in &self.put {
-            let Object::Table(table) = object else { continue };
-            let Some(keyspace) = keyspaces.get_mut(&table.keyspace) else {
-                return Err(format!("{} is in a keyspace that does not exist", object.name()));
+            let name = match object {
+                Object::Keyspace(_) => continue,
+                _ => object.name(),
             };
-            if keyspace.tables.get(&table.name) != Some(table) {
-                Arc::make_mut(keyspace).tables.insert(table.name.clone(), table.clone());
-            }
+            let Some(keyspace) = keyspaces.get_mut(&name.keyspace) else {
+                return Err(format!("{name} is in a keyspace that does not exist"));
+            };
+            put_into(keyspace, object, name.name);
         }
         Ok(Schema {
             version: self.next,
             keyspaces,
         })
+    }
+}
+
+/// The names of the first that the second does not have.
+fn gone<'o, T>(old: &'o BTreeMap<String, T>, new: &BTreeMap<String, T>) -> impl Iterator<Item = &'o String> {
+    old.keys().filter(|name| !new.contains_key(*name))
+}
+
+/// Whether the keyspace had the object that is removed.
+fn remove(keyspace: &mut Keyspace, kind: ObjectKind, name: &str) -> bool {
+    match kind {
+        ObjectKind::Keyspace => false,
+        ObjectKind::Table => keyspace.tables.remove(name).is_some(),
+        ObjectKind::Type => keyspace.types.remove(name).is_some(),
+        ObjectKind::Function => keyspace.functions.remove(name).is_some(),
+        ObjectKind::Aggregate => keyspace.aggregates.remove(name).is_some(),
+    }
+}
+
+/// Puts an object of that name into its keyspace. One that is there already stays the value that it is.
+fn put_into(keyspace: &mut Arc<Keyspace>, object: &Object, name: String) {
+    match object {
+        Object::Table(table) if keyspace.tables.get(&name) != Some(table) => {
+            Arc::make_mut(keyspace).tables.insert(name, table.clone());
+        }
+        Object::Type(udt) if keyspace.types.get(&name) != Some(udt) => {
+            Arc::make_mut(keyspace).types.insert(name, udt.clone());
+        }
+        Object::Function(function) if keyspace.functions.get(&name) != Some(function) => {
+            Arc::make_mut(keyspace).functions.insert(name, function.clone());
+        }
+        Object::Aggregate(aggregate) if keyspace.aggregates.get(&name) != Some(aggregate) => {
+            Arc::make_mut(keyspace).aggregates.insert(name, aggregate.clone());
+        }
+        _ => {}
     }
 }

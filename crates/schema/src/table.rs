@@ -5,9 +5,10 @@ use crate::tombstone_gc::TombstoneGc;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use types::CqlType;
+use types::{CqlType, UdtType};
 use uuid::Uuid;
 
+use crate::function::{UserAggregate, UserFunction, signature};
 use crate::layout::{ClusteringOrder, RowLayout};
 
 /// A table's identity, unchanged by ALTER and new at each CREATE.
@@ -29,6 +30,17 @@ pub enum ColumnKind {
     Static,
     /// One value per row.
     Regular,
+}
+
+/// How the rows of a table `WITH COMPACT STORAGE` stand in it. Such tables come from clients of Thrift: their rows have no markers, so a row is there
+/// as long as a cell of it is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum CompactStorage {
+    /// A table without clustering columns. Its columns are static ones; a clustering column and a regular one stand beside them, which no statement
+    /// names.
+    Static,
+    /// A table with clustering columns and one regular column. If DDL declared none, it has the type `empty`, and no statement names it.
+    Dense,
 }
 
 /// A column as DDL declared it.
@@ -118,6 +130,12 @@ pub struct TableOptions {
     pub tablets: Option<TabletOptions>,
     /// Opaque extensions, text of a blob literal by name.
     pub extensions: BTreeMap<String, String>,
+    /// Whether a snapshot is taken before the table is dropped or truncated, where the node takes any (`auto_snapshot`).
+    pub allow_auto_snapshot: bool,
+    /// Whether the table takes part in incremental backups, which nodes do not make; kept and shown.
+    pub incremental_backups: bool,
+    /// For how many seconds what acceptors know of conditional statements is kept; None: for `gc_grace_seconds`.
+    pub paxos_grace_seconds: Option<u32>,
 }
 
 /// `per_partition_rate_limit`: operations of one partition in a second; None is as many as come.
@@ -176,6 +194,9 @@ impl Default for TableOptions {
             tombstone_gc: None,
             tablets: None,
             extensions: BTreeMap::new(),
+            allow_auto_snapshot: true,
+            incremental_backups: true,
+            paxos_grace_seconds: None,
         }
     }
 }
@@ -197,6 +218,8 @@ pub struct Table {
     pub next_column_id: u16,
     /// WITH options.
     pub options: TableOptions,
+    /// `WITH COMPACT STORAGE`.
+    pub compact: Option<CompactStorage>,
     /// Derived: widths of every column ever, by id.
     pub layout: Arc<RowLayout>,
     /// Derived: comparators of the clustering columns.
@@ -215,6 +238,7 @@ impl Table {
             dropped: Vec::new(),
             next_column_id: 0,
             options,
+            compact: None,
             layout: Arc::default(),
             clustering_order: Arc::default(),
         };
@@ -247,19 +271,44 @@ impl Table {
         self.derive();
     }
 
-    /// Removes a static or regular column; its id and width stay known.
+    /// Gives a column another type. Its values must be values of that type too, of the same width; see `ALTER TABLE … ALTER … TYPE`.
+    pub fn set_type(&mut self, name: &str, cql_type: CqlType) {
+        if let Some(column) = self.columns.iter_mut().find(|c| c.name == name) {
+            column.cql_type = cql_type;
+        }
+        self.derive();
+    }
+
+    /// Removes a static or regular column; its id and width stay known. Tuples take the place of user-defined types in its
+    /// type: those may be dropped or altered from here on.
     pub fn drop_column(&mut self, name: &str, dropped_at_us: i64) {
         if let Some(i) = self.columns.iter().position(|c| c.name == name) {
             let c = self.columns.remove(i);
             self.dropped.push(DroppedColumn {
                 name: c.name,
-                cql_type: c.cql_type,
+                cql_type: c.cql_type.without_user_types(),
                 kind: c.kind,
                 id: c.id,
                 dropped_at_us,
             });
             self.derive();
         }
+    }
+
+    /// Gives every column whose type has the user-defined type of that name in it the new definition.
+    pub fn alter_type(&mut self, new: &Arc<UdtType>) {
+        for column in &mut self.columns {
+            if column.cql_type.has_user_type(&new.keyspace, &new.name) {
+                column.cql_type = column.cql_type.with_user_type(new);
+            }
+        }
+        self.derive();
+    }
+
+    /// True when a column's type is, or has in it, the user-defined type of that name in the table's keyspace.
+    pub fn uses_type(&self, name: &str) -> bool {
+        let mut types = self.columns.iter().map(|c| &c.cql_type);
+        types.any(|t| t.has_user_type(&self.keyspace, name))
     }
 
     /// Gives a key column another name.
@@ -294,7 +343,21 @@ impl Table {
         self.clustering_order = Arc::new(ClusteringOrder::of(self));
     }
 
-    /// The living column of that name.
+    /// Whether no statement names the column: those that compact storage adds.
+    pub fn is_hidden(&self, column: &Column) -> bool {
+        match self.compact {
+            None => false,
+            Some(CompactStorage::Static) => matches!(column.kind, ColumnKind::Clustering | ColumnKind::Regular),
+            Some(CompactStorage::Dense) => column.kind == ColumnKind::Regular && column.cql_type == CqlType::Empty,
+        }
+    }
+
+    /// The columns that statements may name, with their positions among all.
+    pub fn visible(&self) -> impl Iterator<Item = (usize, &Column)> {
+        self.columns.iter().enumerate().filter(|(_, c)| !self.is_hidden(c))
+    }
+
+    /// The living column of that name, hidden or not.
     pub fn column(&self, name: &str) -> Option<&Column> {
         self.columns.iter().find(|c| c.name == name)
     }
@@ -354,11 +417,54 @@ pub struct Keyspace {
     pub durable_writes: bool,
     /// `tablets = {'enabled': …}`; None when not given.
     pub tablets: Option<BTreeMap<String, String>>,
+    /// User-defined types by name.
+    pub types: BTreeMap<String, Arc<UdtType>>,
+    /// User-defined functions by [signature](UserFunction::signature).
+    pub functions: BTreeMap<String, Arc<UserFunction>>,
+    /// User-defined aggregates by [signature](UserAggregate::signature).
+    pub aggregates: BTreeMap<String, Arc<UserAggregate>>,
     /// Tables by name.
     pub tables: BTreeMap<String, Arc<Table>>,
 }
 
 impl Keyspace {
+    /// The types by name, but each after those that it uses.
+    #[must_use]
+    pub fn types_in_order(&self) -> Vec<&Arc<UdtType>> {
+        let mut ordered: Vec<&Arc<UdtType>> = Vec::with_capacity(self.types.len());
+        for udt in self.types.values() {
+            let of_fields = udt.fields.iter().flat_map(|(_, field)| field.user_types());
+            // A type comes before those inside it, so the reverse has each after what it uses.
+            let mut used: Vec<&str> = of_fields.map(|inner| inner.name.as_str()).collect();
+            used.reverse();
+            used.push(&udt.name);
+            for name in used {
+                if let Some(next) = self.types.get(name)
+                    && !ordered.iter().any(|known| known.name == name)
+                {
+                    ordered.push(next);
+                }
+            }
+        }
+        ordered
+    }
+
+    /// The functions of that name.
+    pub fn functions_named<'k>(&'k self, name: &'k str) -> impl Iterator<Item = &'k Arc<UserFunction>> {
+        self.functions.values().filter(move |function| function.name == name)
+    }
+
+    /// The aggregates of that name.
+    pub fn aggregates_named<'k>(&'k self, name: &'k str) -> impl Iterator<Item = &'k Arc<UserAggregate>> {
+        self.aggregates.values().filter(move |aggregate| aggregate.name == name)
+    }
+
+    /// The function of that name that takes values of these types.
+    #[must_use]
+    pub fn function(&self, name: &str, types: &[&CqlType]) -> Option<&Arc<UserFunction>> {
+        self.functions.get(&signature(name, types.iter().copied()))
+    }
+
     /// Whether its tables have tablets of their own: unless it was made with `tablets = {'enabled': false}`.
     #[must_use]
     pub fn has_tablets(&self) -> bool {

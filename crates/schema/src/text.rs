@@ -1,11 +1,12 @@
-//! DDL as text: what DESCRIBE answers, in the words and order of Cassandra 4.1.
+//! DDL as text: what DESCRIBE answers, in the words and order of Cassandra 5.0.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use types::CqlType;
+use types::{CqlType, UdtType};
 
-use crate::table::{Column, ColumnKind, DroppedColumn, Keyspace, Table, TableOptions};
+use crate::function::{UserAggregate, UserFunction};
+use crate::table::{Column, ColumnKind, CompactStorage, DroppedColumn, Keyspace, Table, TableOptions};
 use crate::tombstone_gc::{TombstoneGc, TombstoneGcMode};
 
 pub use types::quote_identifier;
@@ -70,6 +71,69 @@ pub fn describe_keyspace(keyspace: &Keyspace) -> String {
     text
 }
 
+/// `CREATE TYPE …;`
+pub fn describe_type(udt: &UdtType) -> String {
+    let fields = udt.fields.iter();
+    let fields: Vec<String> = fields
+        .map(|(name, field)| format!("    {} {field}", quote_identifier(name)))
+        .collect();
+    format!(
+        "CREATE TYPE {}.{} (\n{}\n);",
+        quote_identifier(&udt.keyspace),
+        quote_identifier(&udt.name),
+        fields.join(",\n")
+    )
+}
+
+/// `CREATE FUNCTION …;`
+pub fn describe_function(function: &UserFunction) -> String {
+    let arguments = function.arguments.iter();
+    let arguments: Vec<String> = arguments
+        .map(|(name, cql_type)| format!("{} {}", quote_identifier(name), cql_type.unfrozen()))
+        .collect();
+    let on_null = match function.called_on_null {
+        true => "CALLED",
+        false => "RETURNS NULL",
+    };
+    let body = match function.body.contains("$$") {
+        false => format!("$${}$$", function.body),
+        true => format!("'{}'", function.body.replace('\'', "''")),
+    };
+    format!(
+        "CREATE FUNCTION {}.{}({})\n    {on_null} ON NULL INPUT\n    RETURNS {}\n    LANGUAGE {}\n    AS {body};",
+        quote_identifier(&function.keyspace),
+        quote_identifier(&function.name),
+        arguments.join(", "),
+        function.returns.unfrozen(),
+        function.language,
+    )
+}
+
+/// `CREATE AGGREGATE …;`
+pub fn describe_aggregate(aggregate: &UserAggregate) -> String {
+    let mut text = format!(
+        "CREATE AGGREGATE {}.{}\n    SFUNC {}\n    STYPE {}",
+        quote_identifier(&aggregate.keyspace),
+        aggregate.signature(),
+        quote_identifier(&aggregate.state_function),
+        aggregate.state_type.unfrozen(),
+    );
+    let named = [
+        ("REDUCEFUNC", &aggregate.reduce_function),
+        ("FINALFUNC", &aggregate.final_function),
+    ];
+    for (word, function) in named {
+        if let Some(function) = function {
+            let _ = write!(text, "\n    {word} {}", quote_identifier(function));
+        }
+    }
+    if let Some(state) = &aggregate.initial_state {
+        let _ = write!(text, "\n    INITCOND {}", aggregate.state_type.unfrozen().format(state));
+    }
+    text.push(';');
+    text
+}
+
 /// A line of the column list.
 fn column(name: &str, cql_type: &CqlType, kind: ColumnKind) -> String {
     let tail = if kind == ColumnKind::Static { " static" } else { "" };
@@ -85,15 +149,20 @@ fn told_dropped(table: &Table) -> impl Iterator<Item = &DroppedColumn> {
 /// The columns in the order they are shown: by role, and in each role multi-cell ones last.
 fn shown_columns(table: &Table, internals: bool) -> Vec<String> {
     let redefined = |c: &Column| internals && told_dropped(table).any(|d| d.name == c.name);
-    let mut living: Vec<&Column> = table.columns.iter().filter(|c| !redefined(c)).collect();
-    let role = |c: &Column| match c.kind {
+    let mut living: Vec<&Column> = table.visible().map(|(_, c)| c).filter(|c| !redefined(c)).collect();
+    let is_static_compact = table.compact == Some(CompactStorage::Static);
+    let declared = |kind: ColumnKind| match kind {
+        ColumnKind::Static if is_static_compact => ColumnKind::Regular,
+        kind => kind,
+    };
+    let role = |c: &Column| match declared(c.kind) {
         ColumnKind::PartitionKey => 0,
         ColumnKind::Clustering => 1,
         ColumnKind::Static => 2,
         ColumnKind::Regular => 3,
     };
     living.sort_by_key(|c| (role(c), c.cql_type.is_multi_cell()));
-    let alone = table.columns.iter().filter(|c| role(c) < 2).count() == 1;
+    let alone = table.visible().filter(|(_, c)| role(c) < 2).count() == 1;
     let mut lines: Vec<String> = Vec::with_capacity(living.len());
     for c in living {
         let tail = if alone && c.kind == ColumnKind::PartitionKey {
@@ -101,10 +170,11 @@ fn shown_columns(table: &Table, internals: bool) -> Vec<String> {
         } else {
             ""
         };
-        lines.push(format!("    {}{tail}", column(&c.name, &c.cql_type, c.kind)));
+        lines.push(format!("    {}{tail}", column(&c.name, &c.cql_type, declared(c.kind))));
     }
     if internals {
-        lines.extend(told_dropped(table).map(|d| format!("    {}", column(&d.name, &d.cql_type, d.kind))));
+        let dropped = told_dropped(table).map(|d| column(&d.name, &d.cql_type, declared(d.kind)));
+        lines.extend(dropped.map(|d| format!("    {d}")));
     }
     if !alone {
         let names = |columns: &mut dyn Iterator<Item = &Column>| -> Vec<String> {
@@ -114,7 +184,7 @@ fn shown_columns(table: &Table, internals: bool) -> Vec<String> {
         if key.len() > 1 {
             key = vec![format!("({})", key.join(", "))];
         }
-        key.extend(names(&mut table.clustering()));
+        key.extend(names(&mut table.clustering().filter(|c| !table.is_hidden(c))));
         lines.push(format!("    PRIMARY KEY ({})", key.join(", ")));
     }
     lines
@@ -141,10 +211,11 @@ fn history(table: &Table, full_name: &str) -> String {
     text
 }
 
-fn stored_options(o: &TableOptions) -> [String; 17] {
+fn stored_options(o: &TableOptions) -> [String; 19] {
     let extensions: Vec<String> = o.extensions.iter().map(|(k, v)| format!("{}: {v}", quote(k))).collect();
     [
         format!("additional_write_policy = {}", quote(&o.additional_write_policy)),
+        format!("allow_auto_snapshot = {}", o.allow_auto_snapshot),
         format!("bloom_filter_fp_chance = {}", java_double(o.bloom_filter_fp_chance)),
         format!("caching = {}", map_literal(&o.caching)),
         format!("cdc = {}", o.cdc),
@@ -156,6 +227,7 @@ fn stored_options(o: &TableOptions) -> [String; 17] {
         format!("default_time_to_live = {}", o.default_time_to_live),
         format!("extensions = {{{}}}", extensions.join(", ")),
         format!("gc_grace_seconds = {}", o.gc_grace_seconds),
+        format!("incremental_backups = {}", o.incremental_backups),
         format!("max_index_interval = {}", o.max_index_interval),
         format!("memtable_flush_period_in_ms = {}", o.memtable_flush_period_in_ms),
         format!("min_index_interval = {}", o.min_index_interval),
@@ -164,9 +236,9 @@ fn stored_options(o: &TableOptions) -> [String; 17] {
     ]
 }
 
-/// `CREATE TABLE … WITH …;`. With `internals`, also its id and the columns it no longer has, so that running the text
+/// `CREATE TABLE … WITH …;` of a table of `keyspace`. With `internals`, also its id and the columns it no longer has, so that running the text
 /// makes a table that reads the files of this one. A computed table is shown in a comment.
-pub fn describe_table(table: &Table, internals: bool) -> String {
+pub fn describe_table(keyspace: &Keyspace, table: &Table, internals: bool) -> String {
     let is_virtual = is_virtual_keyspace(&table.keyspace);
     let full_name = format!(
         "{}.{}",
@@ -182,7 +254,10 @@ pub fn describe_table(table: &Table, internals: bool) -> String {
     if internals {
         options.push(format!("ID = {}", table.id.0));
     }
-    if table.clustering().next().is_some() {
+    if table.compact.is_some() {
+        options.push("COMPACT STORAGE".to_owned());
+    }
+    if table.clustering().any(|c| !table.is_hidden(c)) {
         let order: Vec<String> = table
             .clustering()
             .map(|c| {
@@ -208,11 +283,15 @@ pub fn describe_table(table: &Table, internals: bool) -> String {
         if !limits.is_empty() {
             options.push(format!("per_partition_rate_limit = {{{}}}", limits.join(", ")));
         }
-        // What a table with tablets has unless it says otherwise is not told, so that the text is good for Cassandra too.
+        // What a table has unless it says otherwise is not told, so that the text is good for Cassandra too.
+        let is_kept_by_repair = keyspace.has_tablets() && table.options.gc_grace_seconds > 0;
         if let Some(gc) = table.options.tombstone_gc
-            && gc != TombstoneGc::of(TombstoneGcMode::Repair)
+            && !(is_kept_by_repair && gc == TombstoneGc::of(TombstoneGcMode::Repair))
         {
             options.push(format!("tombstone_gc = {gc}"));
+        }
+        if let Some(seconds) = table.options.paxos_grace_seconds {
+            options.push(format!("paxos_grace_seconds = {seconds}"));
         }
         if let Some(tablets) = table.options.tablets {
             options.push(format!("tablets = {tablets}"));

@@ -106,6 +106,12 @@ impl TableOptions {
         u32::try_from(self.gc_grace_seconds).unwrap_or(0)
     }
 
+    /// `paxos_grace_seconds`, or without it `gc_grace_seconds`.
+    #[must_use]
+    pub fn paxos_grace(&self) -> u32 {
+        self.paxos_grace_seconds.unwrap_or_else(|| self.grace())
+    }
+
     /// For how many seconds a write that a replica missed may still be brought to it, and the replica is known to lack it. 0 for a table that forgets deletions at once:
     /// a late write could be one that was deleted.
     #[must_use]

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use record::{Known, Problem, Record, RecordError, text};
 use schema::record::{
-    ChangeRecord, ObjectRecord, PER_PARTITION_RATE_LIMIT, SchemaRecord, TABLET_OPTIONS, TOMBSTONE_GC,
-    object_from_record, object_record, open_objects, seal_objects,
+    COMPACT_STORAGE, ChangeRecord, ObjectRecord, PAXOS_GRACE, PER_PARTITION_RATE_LIMIT, SNAPSHOT_OPTIONS, SchemaRecord,
+    TABLET_OPTIONS, TOMBSTONE_GC, USER_FUNCTIONS, USER_TYPES, object_from_record, object_record, open_objects,
+    seal_objects,
 };
 use schema::{
-    Change, Column, ColumnKind, KeyspaceObject, Object, ObjectKind, ObjectName, RateLimits, Schema, Table, TableId,
-    TableOptions, TabletOptions, TombstoneGc, TombstoneGcMode,
+    Change, Column, ColumnKind, CompactStorage, KeyspaceObject, Language, Object, ObjectKind, ObjectName, RateLimits,
+    Schema, Table, TableId, TableOptions, TabletOptions, TombstoneGc, TombstoneGcMode, UserAggregate, UserFunction,
 };
 use types::{CqlType, UdtType};
 use uuid::Uuid;
@@ -109,14 +110,64 @@ fn full_table() -> Table {
             pow2_count: Some(true),
         }),
         extensions: options(&[("e", "0x00")]),
+        allow_auto_snapshot: false,
+        incremental_backups: false,
+        paxos_grace_seconds: Some(9),
     };
     let mut table = Table::new("ks", "t", TableId(Uuid::from_u128(7)), columns, options);
     table.drop_column("r05", 1_700_000_000_000_000);
+    table.compact = Some(CompactStorage::Dense);
     table
 }
 
+fn full_type() -> Arc<UdtType> {
+    Arc::new(UdtType {
+        keyspace: "ks".to_owned(),
+        name: "place".to_owned(),
+        fields: vec![
+            ("x".to_owned(), CqlType::Int),
+            ("tags".to_owned(), CqlType::Set(Arc::new(CqlType::Text))),
+        ],
+    })
+}
+
+fn full_function() -> Arc<UserFunction> {
+    Arc::new(UserFunction {
+        keyspace: "ks".to_owned(),
+        name: "f".to_owned(),
+        arguments: vec![
+            ("a".to_owned(), CqlType::Int),
+            ("b".to_owned(), CqlType::List(Arc::new(CqlType::Text))),
+        ],
+        returns: CqlType::Udt(full_type()),
+        called_on_null: true,
+        language: Language::Lua,
+        body: "return nil".to_owned(),
+    })
+}
+
+fn full_aggregate() -> Arc<UserAggregate> {
+    Arc::new(UserAggregate {
+        keyspace: "ks".to_owned(),
+        name: "a".to_owned(),
+        arguments: vec![CqlType::Text],
+        state_function: "take".to_owned(),
+        state_type: CqlType::Int,
+        reduce_function: Some("join".to_owned()),
+        final_function: Some("end".to_owned()),
+        returns: CqlType::Double,
+        initial_state: Some(vec![0, 0, 0, 7]),
+    })
+}
+
 fn full_schema() -> Schema {
-    let objects = [Object::Keyspace(full_keyspace()), Object::Table(Arc::new(full_table()))];
+    let objects = [
+        Object::Keyspace(full_keyspace()),
+        Object::Type(full_type()),
+        Object::Function(full_function()),
+        Object::Aggregate(full_aggregate()),
+        Object::Table(Arc::new(full_table())),
+    ];
     Schema::of_objects(Uuid::from_u128(1), objects).expect("the table is in the keyspace")
 }
 
@@ -177,6 +228,9 @@ fn numbers_and_bytes_are_those_on_disks() {
     let found = [
         print("a keyspace", &object_record(&Object::Keyspace(full_keyspace()))),
         print("a table", &object_record(&Object::Table(Arc::new(full_table())))),
+        print("a user-defined type", &object_record(&Object::Type(full_type()))),
+        print("a function", &object_record(&Object::Function(full_function()))),
+        print("an aggregate", &object_record(&Object::Aggregate(full_aggregate()))),
         print("a change", &ChangeRecord::of(&full_change())),
         print("an empty schema", &SchemaRecord::of(&empty)),
     ];
@@ -241,7 +295,7 @@ fn an_object_of_no_kind_of_two_or_of_a_later_kind_is_refused() {
     expect_refused("", "object is damaged: it has no kind");
     let both = "1 {\n1 \"ks\"\n}\n".to_owned() + &table_text("7 {\n}");
     expect_refused(&both, "object is damaged: it has two kinds");
-    for (number, what) in [(3, "a type"), (5, "a secondary index"), (8, "a role")] {
+    for (number, what) in [(4, "a materialized view"), (5, "a secondary index"), (8, "a role")] {
         let expected = format!("object has field {number} ({what}), {later}");
         expect_refused(&format!("{number} {{\n1 \"admin\"\n}}"), &expected);
     }
@@ -325,6 +379,10 @@ fn a_column_that_cannot_be_is_refused() {
 #[test]
 fn a_node_from_before_rate_limits_refuses_a_table_that_has_some_and_reads_one_that_has_none() {
     let before = Known::features(["another_feature"]);
+    let full_table = || Table {
+        compact: None,
+        ..full_table()
+    };
     let limited = object_record(&Object::Table(Arc::new(full_table())));
     let error = record::decode::<ObjectRecord>(&record::encode(&limited), &before).expect_err("it must not be dropped");
     let expected = Problem::Unknown {
@@ -336,15 +394,163 @@ fn a_node_from_before_rate_limits_refuses_a_table_that_has_some_and_reads_one_th
         ("table ks.t, options", &expected)
     );
     let needs: Vec<&str> = record::needs(&limited).iter().map(|need| need.feature).collect();
-    assert_eq!(needs, [PER_PARTITION_RATE_LIMIT, TOMBSTONE_GC, TABLET_OPTIONS]);
+    let expected = [
+        PER_PARTITION_RATE_LIMIT,
+        TOMBSTONE_GC,
+        TABLET_OPTIONS,
+        SNAPSHOT_OPTIONS,
+        PAXOS_GRACE,
+    ];
+    assert_eq!(needs, expected);
 
     let mut table = full_table();
     table.options.rate_limits = RateLimits::default();
     table.options.tombstone_gc = None;
     table.options.tablets = None;
+    table.options.allow_auto_snapshot = true;
+    table.options.incremental_backups = true;
+    table.options.paxos_grace_seconds = None;
     let free = object_record(&Object::Table(Arc::new(table)));
     assert_eq!(record::needs(&free), []);
     assert_eq!(record::decode(&record::encode(&free), &before), Ok(free));
+}
+
+#[test]
+fn a_compact_table_needs_its_feature_and_its_form_is_a_known_one() {
+    let plain = Table::new(
+        "ks",
+        "t",
+        TableId(Uuid::from_u128(7)),
+        Vec::new(),
+        TableOptions::default(),
+    );
+    for form in [CompactStorage::Static, CompactStorage::Dense] {
+        let table = Object::Table(Arc::new(Table {
+            compact: Some(form),
+            ..plain.clone()
+        }));
+        let record = object_record(&table);
+        let needs: Vec<&str> = record::needs(&record).iter().map(|need| need.feature).collect();
+        assert_eq!(needs, [COMPACT_STORAGE]);
+        assert_eq!(object_from_record(record), Ok(table));
+    }
+    expect_refused(
+        &table_text("7 {\n}\n8 3"),
+        "table ks.t, compact_storage is damaged: it is 3; 0, 1 and 2 are known",
+    );
+}
+
+#[test]
+fn a_type_needs_its_feature_and_is_refused_without_name_or_keyspace() {
+    let before = Known::features(["another_feature"]);
+    let object = object_record(&Object::Type(full_type()));
+    let needs: Vec<&str> = record::needs(&object).iter().map(|need| need.feature).collect();
+    assert_eq!(needs, [USER_TYPES]);
+    let bytes = record::encode(&object);
+    record::decode::<ObjectRecord>(&bytes, &before).expect_err("it must not be dropped");
+    let read: ObjectRecord = record::decode(&bytes, &Known::everything()).expect("it was just written");
+    assert_eq!(object_from_record(read), Ok(Object::Type(full_type())));
+    let nameless = "user-defined type is damaged: expected a user-defined type with keyspace and name, found";
+    expect_refused("3 {\n1 12\n}", &format!("{nameless} int"));
+    expect_refused("3 {\n1 44\n4 \"ks\"\n}", &format!("{nameless} \"\""));
+}
+
+#[test]
+fn functions_and_aggregates_need_their_feature_and_are_refused_without_what_they_need() {
+    let before = Known::features([USER_TYPES]);
+    for object in [Object::Function(full_function()), Object::Aggregate(full_aggregate())] {
+        let record = object_record(&object);
+        let needs: Vec<&str> = record::needs(&record).iter().map(|need| need.feature).collect();
+        assert_eq!(needs, [USER_FUNCTIONS]);
+        let bytes = record::encode(&record);
+        record::decode::<ObjectRecord>(&bytes, &before).expect_err("it must not be dropped");
+        let read: ObjectRecord = record::decode(&bytes, &Known::everything()).expect("it was just written");
+        assert_eq!(object_from_record(read), Ok(object));
+    }
+    let names = "1 \"ks\"\n2 \"f\"\n";
+    expect_refused(
+        "6 {\n1 \"ks\"\n}",
+        "function is damaged: its keyspace or name is missing",
+    );
+    expect_refused(
+        &format!("6 {{\n{names}3 \"a\"\n5 {{\n1 12\n}}\n7 \"lua\"\n}}"),
+        "function is damaged: 1 names and 0 types of arguments",
+    );
+    expect_refused(
+        &format!("6 {{\n{names}5 {{\n1 12\n}}\n7 \"java\"\n}}"),
+        "function, language is damaged: expected lua or wasm, found java",
+    );
+    expect_refused(
+        &format!("6 {{\n{names}7 \"lua\"\n}}"),
+        "function, returns is damaged: it is missing",
+    );
+    expect_refused(
+        &format!("7 {{\n{names}5 {{\n1 12\n}}\n8 {{\n1 12\n}}\n}}"),
+        "aggregate, state_function is damaged: it is missing",
+    );
+    expect_refused(
+        &format!("7 {{\n{names}4 \"s\"\n5 {{\n1 12\n}}\n8 {{\n1 12\n}}\n9 0x00\n}}"),
+        "aggregate, initial_state is damaged: Expected 4 or 0 byte int (1)",
+    );
+}
+
+#[test]
+fn functions_are_put_and_dropped_by_signature() {
+    let base = full_schema();
+    let mut next = base.clone();
+    next.version = Uuid::from_u128(2);
+    let keyspace = Arc::make_mut(next.keyspaces.get_mut("ks").expect("it is there"));
+    keyspace.aggregates.clear();
+    let function = keyspace.functions.get_mut("f(int, list<text>)").expect("it is there");
+    Arc::make_mut(function).body = "return 1".to_owned();
+    let mut overload = UserFunction::clone(function);
+    overload.arguments.pop();
+    let overload = Arc::new(overload);
+    keyspace.functions.insert(overload.signature(), overload);
+    let change = Change::between(&base, &next);
+    let put: Vec<String> = change.put.iter().map(|object| object.name().to_string()).collect();
+    assert_eq!(put, ["function ks.f(int)", "function ks.f(int, list<text>)"]);
+    let dropped: Vec<String> = change.dropped.iter().map(ToString::to_string).collect();
+    assert_eq!(dropped, ["aggregate ks.a(text)"]);
+    let read = ChangeRecord::of(&change).change().expect("it was a change");
+    assert_eq!(read.apply(&base), Ok(next));
+}
+
+#[test]
+fn an_altered_type_is_put_with_the_tables_that_use_it() {
+    let mut base = full_schema();
+    let keyspace = Arc::make_mut(base.keyspaces.get_mut("ks").expect("it is there"));
+    let column = |t: CqlType| Column::new("p", t, ColumnKind::Regular);
+    let key = Column::new("k", CqlType::Int, ColumnKind::PartitionKey);
+    let columns = vec![key, column(CqlType::List(Arc::new(CqlType::Udt(full_type()).frozen())))];
+    let user = Table::new(
+        "ks",
+        "user",
+        TableId(Uuid::from_u128(9)),
+        columns,
+        TableOptions::default(),
+    );
+    keyspace.tables.insert("user".to_owned(), Arc::new(user));
+    let mut next = base.clone();
+    next.version = Uuid::from_u128(2);
+    let mut wider = UdtType::clone(&full_type());
+    wider.fields.push(("y".to_owned(), CqlType::Int));
+    let wider = Arc::new(wider);
+    let keyspace = Arc::make_mut(next.keyspaces.get_mut("ks").expect("it is there"));
+    keyspace.types.insert("place".to_owned(), wider.clone());
+    Arc::make_mut(keyspace.tables.get_mut("user").expect("it is there")).alter_type(&wider);
+    let change = Change::between(&base, &next);
+    let names = |objects: &[Object]| objects.iter().map(|o| o.name().to_string()).collect::<Vec<_>>();
+    assert_eq!(names(&change.put), ["type ks.place", "table ks.user"]);
+    assert_eq!(change.apply(&base), Ok(next.clone()));
+    let keyspace = Arc::make_mut(next.keyspaces.get_mut("ks").expect("it is there"));
+    keyspace.tables.remove("user");
+    keyspace.types.remove("place");
+    next.version = Uuid::from_u128(3);
+    let change = Change::between(&base, &next);
+    let dropped: Vec<String> = change.dropped.iter().map(ToString::to_string).collect();
+    assert_eq!(dropped, ["table ks.user", "type ks.place"]);
+    assert_eq!(change.apply(&base), Ok(next));
 }
 
 #[test]
@@ -431,14 +637,15 @@ fn any_table_options() -> impl Strategy<Value = TableOptions> {
     let texts = ("[ -~]{0,9}", any_name(), any_name(), any_name());
     let maps = (any_options(), any_options(), any_options(), any_options());
     let limits = (any::<Option<u32>>(), any::<Option<u32>>());
+    let newer = (any::<[bool; 2]>(), any::<Option<u32>>());
     let gc = prop::option::of((prop::sample::select(&TombstoneGcMode::ALL[..]), any::<u32>()));
     let tablets = prop::option::of((
         any::<[Option<u32>; 3]>(),
         prop::option::of(0.0..9.0),
         any::<Option<bool>>(),
     ));
-    (numbers, texts, maps, limits, (gc, tablets)).prop_map(
-        |((n, fp, crc, cdc), texts, maps, (reads, writes), (gc, tablets))| TableOptions {
+    (numbers, texts, maps, limits, (gc, tablets, newer)).prop_map(
+        |((n, fp, crc, cdc), texts, maps, (reads, writes), (gc, tablets, newer))| TableOptions {
             comment: texts.0,
             bloom_filter_fp_chance: fp,
             caching: maps.0,
@@ -467,6 +674,9 @@ fn any_table_options() -> impl Strategy<Value = TableOptions> {
                 pow2_count,
             }),
             extensions: maps.3,
+            allow_auto_snapshot: newer.0[0],
+            incremental_backups: newer.0[1],
+            paxos_grace_seconds: newer.1,
         },
     )
 }
@@ -516,7 +726,8 @@ fn any_schema() -> impl Strategy<Value = Schema> {
                     durable_writes,
                     tablets,
                 };
-                let keyspace = keyspace.with_tables(tables.into_iter().map(in_keyspace).collect());
+                let mut keyspace = keyspace.with_objects_of(None);
+                keyspace.tables = tables.into_iter().map(in_keyspace).collect();
                 (name, Arc::new(keyspace))
             });
         Schema {

@@ -280,6 +280,9 @@ fn keyspace(case: &Case) -> String {
         replication: BTreeMap::new(),
         durable_writes: true,
         tablets: None,
+        types: BTreeMap::new(),
+        functions: BTreeMap::new(),
+        aggregates: BTreeMap::new(),
         tables: BTreeMap::new(),
     };
     for (name, value) in words.filter_map(|word| word.split_once('=')) {
@@ -294,15 +297,23 @@ fn keyspace(case: &Case) -> String {
     describe_keyspace(&keyspace)
 }
 
-/// What a schema with the table finds by name and by id.
-fn find(table: &Table) -> String {
-    let mut keyspace = Keyspace {
+/// The keyspace of a table, without the table.
+fn keyspace_of(table: &Table, is_on_ring: bool) -> Keyspace {
+    Keyspace {
         name: table.keyspace.clone(),
         replication: BTreeMap::new(),
         durable_writes: true,
-        tablets: None,
+        tablets: is_on_ring.then(|| [("enabled".to_owned(), "false".to_owned())].into()),
+        types: BTreeMap::new(),
+        functions: BTreeMap::new(),
+        aggregates: BTreeMap::new(),
         tables: BTreeMap::new(),
-    };
+    }
+}
+
+/// What a schema with the table finds by name and by id.
+fn find(table: &Table) -> String {
+    let mut keyspace = keyspace_of(table, false);
     keyspace.tables.insert(table.name.clone(), Arc::new(table.clone()));
     let schema = Schema {
         version: Uuid::nil(),
@@ -355,7 +366,7 @@ fn answer(of: &mut Table, case: &Case) -> String {
             options(of, case);
             String::new()
         }
-        "describe" => describe_table(of, case.has("internals")),
+        "describe" => describe_table(&keyspace_of(of, case.has("ring")), of, case.has("internals")),
         "keyspace" => keyspace(case),
         "find" => find(of),
         "facts" => facts(of),

@@ -136,7 +136,6 @@ pub(crate) fn node_config(setup: &Setup, shards: u32, address: SocketAddr) -> Co
         auto_snapshot: AutoSnapshot { is_on: true, ttl: None },
         compaction_throughput: None,
         stream_throughput: None,
-        batch_size_fail_threshold: query::BATCH_BYTES_MAX,
         backend: runtime::Backend::Auto,
         log_level: log::LevelFilter::Info,
         settings: std::collections::BTreeMap::new(),

@@ -416,6 +416,10 @@ pub(crate) fn fits(file: &CqlType, table: &CqlType) -> bool {
         (CqlType::Tuple(a), CqlType::Tuple(b)) => a.iter().zip(b.iter()).all(|(a, b)| fits(a, b)),
         // ALTER TYPE adds and renames fields.
         (CqlType::Udt(a), CqlType::Udt(b)) => a.name == b.name,
+        // A dropped column has tuples in the place of user-defined types.
+        (CqlType::Frozen(a), CqlType::Tuple(_)) if matches!(**a, CqlType::Udt(_)) => {
+            fits(&a.without_user_types(), table)
+        }
         (CqlType::Vector(a, n), CqlType::Vector(b, m)) => n == m && fits(a, b),
         (CqlType::Empty, _) | (_, CqlType::Empty) => file == table,
         (f, CqlType::Blob) => !f.is_multi_cell() && !f.is_counter(),

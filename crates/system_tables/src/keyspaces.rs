@@ -50,6 +50,9 @@ pub(crate) fn with_tables(mut tables: BTreeMap<String, BTreeMap<String, Arc<Tabl
                 .collect(),
             durable_writes: true,
             tablets: None,
+            types: BTreeMap::new(),
+            functions: BTreeMap::new(),
+            aggregates: BTreeMap::new(),
             tables: tables.remove(*name).unwrap_or_default(),
         }
     });

@@ -29,4 +29,7 @@ pub use reader::{BlockLimits, PartitionBlocks, Reader, ScanBlocks};
 pub use registry::{Builder, Kind, Registry, Virtual};
 pub use rows::{Rows, Value};
 pub use text::{NamedRow, rows_of};
-pub use virtual_table::{Content, NoRows, Opening, Partitions, Request, VirtualTable, Wanted, ready};
+pub use virtual_table::{
+    Content, NoRows, Opening, Partitions, Request, VirtualTable, Wanted, Writing, WrittenRow, modification_unsupported,
+    ready, takes_writes,
+};

@@ -40,6 +40,8 @@ pub enum Value<'a> {
     Blob(&'a [u8]),
     /// A set of texts in any order, frozen or not.
     Texts(Vec<&'a str>),
+    /// A frozen list of texts.
+    TextList(Vec<String>),
     /// A map of texts, frozen or not.
     TextMap(&'a BTreeMap<String, String>),
     /// A map of blobs by text, frozen or not.
@@ -93,6 +95,11 @@ impl Value<'_> {
             Self::Inet(IpAddr::V4(v)) => out.extend_from_slice(&v.octets()),
             Self::Inet(IpAddr::V6(v)) => out.extend_from_slice(&v.octets()),
             Self::Blob(v) => out.extend_from_slice(v),
+            Self::TextList(texts) => {
+                let mut builder = CollectionBuilder::new(out);
+                texts.iter().for_each(|text| builder.push(text.as_bytes()));
+                builder.finish();
+            }
             Self::Texts(_) | Self::TextMap(_) | Self::BlobMap(_) => {
                 let is_set = matches!(self, Self::Texts(_));
                 let mut builder = CollectionBuilder::new(out);

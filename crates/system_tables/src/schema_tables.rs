@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use schema::{ColumnKind, Keyspace, Table, is_virtual_keyspace};
+use schema::{ColumnKind, CompactStorage, Keyspace, Table, UserAggregate, UserFunction, is_virtual_keyspace};
+use types::{CqlType, UdtType};
 
 use crate::definition::{Definition, Options};
 use crate::rows::{Rows, Value};
@@ -22,11 +23,11 @@ static KEYSPACES: Definition = Definition {
 
 static TABLES: Definition = Definition {
     keyspace: "system_schema",
-    cql: "tables (keyspace_name text, table_name text, additional_write_policy text, bloom_filter_fp_chance double, \
-     caching frozen<map<text, text>>, cdc boolean, comment text, compaction frozen<map<text, text>>, \
+    cql: "tables (keyspace_name text, table_name text, additional_write_policy text, allow_auto_snapshot boolean, \
+     bloom_filter_fp_chance double, caching frozen<map<text, text>>, cdc boolean, comment text, compaction frozen<map<text, text>>, \
      compression frozen<map<text, text>>, crc_check_chance double, dclocal_read_repair_chance double, \
      default_time_to_live int, extensions frozen<map<text, blob>>, flags frozen<set<text>>, gc_grace_seconds int, \
-     id uuid, max_index_interval int, memtable text, memtable_flush_period_in_ms int, min_index_interval int, \
+     id uuid, incremental_backups boolean, max_index_interval int, memtable text, memtable_flush_period_in_ms int, min_index_interval int, \
      read_repair text, read_repair_chance double, speculative_retry text, PRIMARY KEY (keyspace_name, table_name))",
     options: Options::WEEK_OF_GRACE,
 };
@@ -41,6 +42,29 @@ static DROPPED_COLUMNS: Definition = Definition {
     keyspace: "system_schema",
     cql: "dropped_columns (keyspace_name text, table_name text, column_name text, dropped_time timestamp, kind text, \
      type text, PRIMARY KEY (keyspace_name, table_name, column_name))",
+    options: Options::WEEK_OF_GRACE,
+};
+
+static TYPES: Definition = Definition {
+    keyspace: "system_schema",
+    cql: "types (keyspace_name text, type_name text, field_names frozen<list<text>>, field_types frozen<list<text>>, \
+     PRIMARY KEY (keyspace_name, type_name))",
+    options: Options::WEEK_OF_GRACE,
+};
+
+static FUNCTIONS: Definition = Definition {
+    keyspace: "system_schema",
+    cql: "functions (keyspace_name text, function_name text, argument_types frozen<list<text>>, \
+     argument_names frozen<list<text>>, body text, called_on_null_input boolean, language text, return_type text, \
+     PRIMARY KEY (keyspace_name, function_name, argument_types))",
+    options: Options::WEEK_OF_GRACE,
+};
+
+static AGGREGATES: Definition = Definition {
+    keyspace: "system_schema",
+    cql: "aggregates (keyspace_name text, aggregate_name text, argument_types frozen<list<text>>, final_func text, \
+     initcond text, return_type text, state_func text, state_type text, \
+     PRIMARY KEY (keyspace_name, aggregate_name, argument_types))",
     options: Options::WEEK_OF_GRACE,
 };
 
@@ -73,6 +97,12 @@ struct SchemaTable {
 #[derive(Clone, Copy)]
 enum Fill {
     Keyspace(fn(&Keyspace, &mut Rows<'_>)),
+    /// Of each user-defined type of the keyspace. The row of a type begins with its name.
+    Types(fn(&UdtType, &mut Rows<'_>)),
+    /// Of each user-defined function of the keyspace, whose row begins with its name and the types of its arguments.
+    Functions(fn(&UserFunction, &mut Rows<'_>)),
+    /// Of each user-defined aggregate of the keyspace, likewise.
+    Aggregates(fn(&UserAggregate, &mut Rows<'_>)),
     /// Of each table of the keyspace. The rows of a table begin with its name.
     Tables(fn(&Table, &mut Rows<'_>)),
 }
@@ -84,6 +114,9 @@ pub(crate) fn all() -> impl Iterator<Item = Arc<dyn VirtualTable>> {
         (&TABLES, Fill::Tables(table)),
         (&COLUMNS, Fill::Tables(columns)),
         (&DROPPED_COLUMNS, Fill::Tables(dropped_columns)),
+        (&TYPES, Fill::Types(user_type)),
+        (&FUNCTIONS, Fill::Functions(function)),
+        (&AGGREGATES, Fill::Aggregates(aggregate)),
         (&VIRTUAL_KEYSPACES, Fill::Keyspace(virtual_keyspace)),
         (&VIRTUAL_TABLES, Fill::Tables(virtual_table)),
         (&VIRTUAL_COLUMNS, Fill::Tables(columns)),
@@ -132,6 +165,40 @@ impl Content for SchemaContent {
         let keyspace = &self.keyspaces[partition];
         match self.fill {
             Fill::Keyspace(fill) => fill(keyspace, rows),
+            Fill::Types(fill) => {
+                for udt in keyspace.types.values() {
+                    if rows.is_full() {
+                        return;
+                    }
+                    if rows.wants(&[Value::Text(&udt.name)]) {
+                        fill(udt, rows);
+                    }
+                }
+            }
+            Fill::Functions(fill) => {
+                let mut functions: Vec<_> = keyspace.functions.values().collect();
+                functions.sort_by_cached_key(|function| (function.name.clone(), function_types(function)));
+                for function in functions {
+                    if rows.is_full() {
+                        return;
+                    }
+                    if rows.wants(&[Value::Text(&function.name)]) {
+                        fill(function, rows);
+                    }
+                }
+            }
+            Fill::Aggregates(fill) => {
+                let mut aggregates: Vec<_> = keyspace.aggregates.values().collect();
+                aggregates.sort_by_cached_key(|aggregate| (aggregate.name.clone(), texts(&aggregate.arguments)));
+                for aggregate in aggregates {
+                    if rows.is_full() {
+                        return;
+                    }
+                    if rows.wants(&[Value::Text(&aggregate.name)]) {
+                        fill(aggregate, rows);
+                    }
+                }
+            }
             Fill::Tables(fill) => {
                 for table in keyspace.tables.values() {
                     if rows.is_full() {
@@ -168,14 +235,24 @@ fn virtual_table(t: &Table, rows: &mut Rows<'_>) {
 
 fn table(t: &Table, rows: &mut Rows<'_>) {
     let o = &t.options;
-    let mut flags = vec!["compound"];
-    if t.is_counter() {
-        flags.push("counter");
-    }
+    // In the order of their names, as a set has them.
+    let flags = [
+        (
+            "compound",
+            t.compact.is_none() || (t.compact == Some(CompactStorage::Dense) && t.clustering().count() > 1),
+        ),
+        ("counter", t.is_counter()),
+        ("dense", t.compact == Some(CompactStorage::Dense)),
+    ];
+    let flags = flags
+        .into_iter()
+        .filter_map(|(flag, has)| has.then_some(flag))
+        .collect();
     rows.push(&[
         ("keyspace_name", Value::Text(&t.keyspace)),
         ("table_name", Value::Text(&t.name)),
         ("additional_write_policy", Value::Text(&o.additional_write_policy)),
+        ("allow_auto_snapshot", unless_true(o.allow_auto_snapshot)),
         ("bloom_filter_fp_chance", Value::Double(o.bloom_filter_fp_chance)),
         ("caching", Value::TextMap(&o.caching)),
         ("cdc", if o.cdc { Value::Boolean(true) } else { Value::Null }),
@@ -189,6 +266,7 @@ fn table(t: &Table, rows: &mut Rows<'_>) {
         ("flags", Value::Texts(flags)),
         ("gc_grace_seconds", Value::Int(o.gc_grace_seconds)),
         ("id", Value::Uuid(t.id.0)),
+        ("incremental_backups", unless_true(o.incremental_backups)),
         ("max_index_interval", Value::Int(o.max_index_interval)),
         ("memtable", Value::Null),
         ("memtable_flush_period_in_ms", Value::Int(o.memtable_flush_period_in_ms)),
@@ -197,6 +275,14 @@ fn table(t: &Table, rows: &mut Rows<'_>) {
         ("read_repair_chance", Value::Double(0.0)),
         ("speculative_retry", Value::Text(&o.speculative_retry)),
     ]);
+}
+
+/// An option that is true unless it is given; Cassandra has nothing in the column then.
+fn unless_true(value: bool) -> Value<'static> {
+    match value {
+        true => Value::Null,
+        false => Value::Boolean(false),
+    }
 }
 
 /// The bytes of blob literals.
@@ -242,6 +328,55 @@ fn columns(t: &Table, rows: &mut Rows<'_>) {
             ("type", Value::Text(&c.cql_type.to_string())),
         ]);
     }
+}
+
+fn user_type(udt: &UdtType, rows: &mut Rows<'_>) {
+    let names = udt.fields.iter().map(|(name, _)| name.clone()).collect();
+    let types = udt.fields.iter().map(|(_, field)| field.to_string()).collect();
+    rows.push(&[
+        ("keyspace_name", Value::Text(&udt.keyspace)),
+        ("type_name", Value::Text(&udt.name)),
+        ("field_names", Value::TextList(names)),
+        ("field_types", Value::TextList(types)),
+    ]);
+}
+
+fn texts<'t>(types: impl IntoIterator<Item = &'t CqlType>) -> Vec<String> {
+    types.into_iter().map(|t| t.unfrozen().to_string()).collect()
+}
+
+fn function_types(function: &UserFunction) -> Vec<String> {
+    texts(function.arguments.iter().map(|(_, t)| t))
+}
+
+fn function(function: &UserFunction, rows: &mut Rows<'_>) {
+    let names = function.arguments.iter().map(|(name, _)| name.clone()).collect();
+    rows.push(&[
+        ("keyspace_name", Value::Text(&function.keyspace)),
+        ("function_name", Value::Text(&function.name)),
+        ("argument_types", Value::TextList(function_types(function))),
+        ("argument_names", Value::TextList(names)),
+        ("body", Value::Text(&function.body)),
+        ("called_on_null_input", Value::Boolean(function.called_on_null)),
+        ("language", Value::Text(function.language.name())),
+        ("return_type", Value::Text(&function.returns.unfrozen().to_string())),
+    ]);
+}
+
+fn aggregate(aggregate: &UserAggregate, rows: &mut Rows<'_>) {
+    let state_type = aggregate.state_type.unfrozen();
+    let initial = aggregate.initial_state.as_ref().map(|state| state_type.format(state));
+    let (returns, state_text) = (aggregate.returns.unfrozen().to_string(), state_type.to_string());
+    rows.push(&[
+        ("keyspace_name", Value::Text(&aggregate.keyspace)),
+        ("aggregate_name", Value::Text(&aggregate.name)),
+        ("argument_types", Value::TextList(texts(&aggregate.arguments))),
+        ("final_func", Value::text(aggregate.final_function.as_deref())),
+        ("initcond", Value::text(initial.as_deref())),
+        ("return_type", Value::Text(&returns)),
+        ("state_func", Value::Text(&aggregate.state_function)),
+        ("state_type", Value::Text(&state_text)),
+    ]);
 }
 
 /// The last column of each dropped name.

@@ -19,7 +19,44 @@ pub trait VirtualTable: Send + Sync {
     /// Gathers the facts of one read: from this shard, and from others where they have a part of them. What comes is a snapshot, which
     /// nothing changes while rows are computed from it. Facts of partitions that the request does not want may be left out.
     fn open(&self, request: Request) -> Opening<'_>;
+
+    /// Takes what a statement gives columns of rows, all of it or nothing. Only of tables that [`takes_writes`] names.
+    ///
+    /// # Errors
+    /// In words for the client.
+    fn write(&self, _: Vec<WrittenRow>) -> Writing<'_> {
+        let definition = self.definition();
+        let refusal = modification_unsupported(definition.keyspace, definition.name());
+        Box::pin(std::future::ready(Err(refusal)))
+    }
 }
+
+/// The virtual tables that statements may write to.
+const WRITABLE: [(&str, &str); 1] = [("system", "config")];
+
+/// Whether statements may write to a table of a keyspace that each node has for itself.
+#[must_use]
+pub fn takes_writes(keyspace: &str, table: &str) -> bool {
+    WRITABLE.contains(&(keyspace, table))
+}
+
+/// What a client is told that writes to a table which takes no writes, in Cassandra's words.
+#[must_use]
+pub fn modification_unsupported(keyspace: &str, table: &str) -> String {
+    format!("Modification is not supported by table {keyspace}.{table}")
+}
+
+/// What a statement gives a row of a virtual table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WrittenRow {
+    /// The serialised partition key.
+    pub key: Vec<u8>,
+    /// Columns by name with their serialised values; None for null.
+    pub columns: Vec<(String, Option<Vec<u8>>)>,
+}
+
+/// What comes of a write, while it is done.
+pub type Writing<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + 'a>>;
 
 /// The facts of one read, while they are gathered.
 pub type Opening<'a> = Pin<Box<dyn Future<Output = Box<dyn Content>> + 'a>>;

@@ -1,4 +1,4 @@
-//! Virtual tables of the schema of which no node has rows: it has no views, types, functions, triggers and secondary indexes. Drivers read them when they
+//! Virtual tables of the schema of which no node has rows: it has no views, triggers and secondary indexes. Drivers read them when they
 //! connect. Definitions are those of Apache Cassandra 4.1. Who has facts for one takes its definition from here and registers the table.
 
 use crate::definition::{Group, Options};
@@ -7,18 +7,10 @@ use crate::definition::{Group, Options};
 pub(crate) const TABLES: &[Group] = &[("system_schema", Options::WEEK_OF_GRACE, SYSTEM_SCHEMA)];
 
 const SYSTEM_SCHEMA: &[&str] = &[
-    "aggregates (keyspace_name text, aggregate_name text, argument_types frozen<list<text>>, final_func text, \
-     initcond text, return_type text, state_func text, state_type text, \
-     PRIMARY KEY (keyspace_name, aggregate_name, argument_types))",
-    "functions (keyspace_name text, function_name text, argument_types frozen<list<text>>, \
-     argument_names frozen<list<text>>, body text, called_on_null_input boolean, language text, return_type text, \
-     PRIMARY KEY (keyspace_name, function_name, argument_types))",
     "indexes (keyspace_name text, table_name text, index_name text, kind text, options frozen<map<text, text>>, \
      PRIMARY KEY (keyspace_name, table_name, index_name))",
     "triggers (keyspace_name text, table_name text, trigger_name text, options frozen<map<text, text>>, \
      PRIMARY KEY (keyspace_name, table_name, trigger_name))",
-    "types (keyspace_name text, type_name text, field_names frozen<list<text>>, field_types frozen<list<text>>, \
-     PRIMARY KEY (keyspace_name, type_name))",
     "views (keyspace_name text, view_name text, additional_write_policy text, base_table_id uuid, \
      base_table_name text, bloom_filter_fp_chance double, caching frozen<map<text, text>>, cdc boolean, comment text, \
      compaction frozen<map<text, text>>, compression frozen<map<text, text>>, crc_check_chance double, \

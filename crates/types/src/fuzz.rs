@@ -36,6 +36,8 @@ const TYPES: &[&str] = &[
     "list<frozen<tuple<int, frozen<list<text>>>>>",
     "map<timeuuid, frozen<map<text, duration>>>",
     "tuple<frozen<set<float>>, inet>",
+    "frozen<'org.apache.cassandra.db.marshal.UserType(ks,706f696e74,78:org.apache.cassandra.db.marshal.Int32Type,79:org.apache.cassandra.db.marshal.SetType(org.apache.cassandra.db.marshal.UTF8Type))'>",
+    "map<text, 'org.apache.cassandra.db.marshal.FrozenType(org.apache.cassandra.db.marshal.UserType(ks,70,78:org.apache.cassandra.db.marshal.TupleType(org.apache.cassandra.db.marshal.Int32Type)))'>",
 ];
 const KINDS: [LiteralKind; 7] = [
     LiteralKind::String,

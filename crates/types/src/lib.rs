@@ -25,6 +25,7 @@ pub mod timeuuid;
 pub mod token;
 mod type_cursor;
 mod type_text;
+mod user_type;
 mod validate;
 mod value;
 

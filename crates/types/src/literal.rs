@@ -216,7 +216,9 @@ fn parse_date(text: &str) -> Result<Vec<u8>, TypeError> {
             .or_else(|_| unreadable(format!("Unable to make unsigned int (for date) from: '{text}'")))?;
         return Ok(days.to_be_bytes().to_vec());
     }
-    let Some(days) = calendar::parse_date(text) else {
+    // A year of more than four digits has a sign, as in ISO 8601.
+    let year = text.bytes().take_while(u8::is_ascii_digit).count();
+    let Some(days) = (year <= 4).then(|| calendar::parse_date(text)).flatten() else {
         return unreadable(format!("Unable to coerce '{text}' to a formatted date (long)"));
     };
     match u32::try_from(days + calendar::EPOCH_DAY) {

@@ -46,6 +46,9 @@ pub fn sorted<'v>(cql_type: &CqlType, bytes: &'v [u8]) -> Cow<'v, [u8]> {
     if !has_order(cql_type) {
         return Cow::Borrowed(bytes);
     }
+    if is_flat_and_sorted(cql_type, bytes) {
+        return Cow::Borrowed(bytes);
+    }
     let is_same = |parts: &[Cow<'_, [u8]>]| parts.iter().all(|part| matches!(part, Cow::Borrowed(_)));
     match cql_type {
         CqlType::Set(element) => {
@@ -93,6 +96,24 @@ pub fn sorted<'v>(cql_type: &CqlType, bytes: &'v [u8]) -> Cow<'v, [u8]> {
         CqlType::Tuple(fields) => sorted_fields(bytes, fields.iter()),
         CqlType::Udt(udt) => sorted_fields(bytes, udt.fields.iter().map(|(_, field)| field)),
         _ => Cow::Borrowed(bytes),
+    }
+}
+
+/// Whether a set or map of values without order of their own is sorted: what clients send mostly is, and to see that needs no memory.
+fn is_flat_and_sorted(cql_type: &CqlType, bytes: &[u8]) -> bool {
+    match cql_type {
+        CqlType::Set(element) if !has_order(element) => {
+            let comparator = element.comparator();
+            elements(bytes).is_sorted_by(|a, b| comparator.compare(a, b).is_lt())
+        }
+        CqlType::Map(key, value) if !has_order(key) && !has_order(value) => {
+            let comparator = key.comparator();
+            let pairs = MapIter::new(bytes).into_iter().flatten().flatten();
+            pairs
+                .map(|(key, _)| key)
+                .is_sorted_by(|a, b| comparator.compare(a, b).is_lt())
+        }
+        _ => false,
     }
 }
 

@@ -92,13 +92,17 @@ fn what_ceto_does_otherwise() {
         "! Invalid HEX constant (0x0102) for \"c\" of type tinyint"
     );
 
-    // Years of more than four digits need no sign, with or without a time behind them.
-    for text in ["12011-02-03", "+12011-02-03"] {
-        for of in [CqlType::Date, CqlType::Timestamp] {
-            of.parse_literal(LiteralKind::String, text)
-                .unwrap_or_else(|error| panic!("{of} {text}: {error}"));
-        }
+    // In timestamps, years of more than four digits need no sign.
+    for (of, text) in [
+        (CqlType::Date, "+12011-02-03"),
+        (CqlType::Timestamp, "12011-02-03"),
+        (CqlType::Timestamp, "+12011-02-03"),
+    ] {
+        of.parse_literal(LiteralKind::String, text)
+            .unwrap_or_else(|error| panic!("{of} {text}: {error}"));
     }
+    let unsigned = outcome(CqlType::Date.parse_literal(LiteralKind::String, "12011-02-03"));
+    assert!(unsigned.starts_with("! Unable to coerce '12011-02-03'"), "{unsigned}");
     let written = [
         (CqlType::Duration, "000000", "0s"),
         (CqlType::Double, "44b52d02c7e14af6", "1.0E23"),

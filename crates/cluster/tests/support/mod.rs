@@ -42,6 +42,9 @@ pub fn schema_of(names: impl IntoIterator<Item = String>) -> Schema {
                 replication: BTreeMap::new(),
                 durable_writes: true,
                 tablets: None,
+                types: BTreeMap::new(),
+                functions: BTreeMap::new(),
+                aggregates: BTreeMap::new(),
                 tables: BTreeMap::new(),
             };
             (name, Arc::new(keyspace))
@@ -319,6 +322,9 @@ impl Sea {
             replication: BTreeMap::new(),
             durable_writes: true,
             tablets: None,
+            types: BTreeMap::new(),
+            functions: BTreeMap::new(),
+            aggregates: BTreeMap::new(),
             tables: BTreeMap::from([(table.name.clone(), Arc::new(table))]),
         };
         let mut next = (*metadata.schema).clone();

@@ -2,7 +2,7 @@
 //!
 //! What an acceptor has promised, accepted and learned of a partition is a row of a table beside the partition's ([`paxos_state_of`]), under
 //! the same key and in the same tablets, so it is always where the partition is. It is written as any other row, survives as
-//! they do, and expires when nobody has touched it for the table's `gc_grace_seconds`, three hours at least.
+//! they do, and expires when nobody has touched it for the table's `paxos_grace_seconds`, three hours at least.
 //!
 //! A request is one step that waits for nothing (`steps.rs`): it looks at the state, changes it and writes its row, or finds out what it has to wait for,
 //! and then changes nothing. Whoever has waited takes the step again from the begin (`phases.rs`).

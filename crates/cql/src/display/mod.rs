@@ -29,6 +29,7 @@ impl Display for Statement {
             Statement::AlterKeyspace(statement) => statement.fmt(f),
             Statement::DropKeyspace(statement) => statement.fmt(f),
             Statement::CreateTable(statement) => statement.fmt(f),
+            Statement::CreateTableLike(statement) => statement.fmt(f),
             Statement::AlterTable(statement) => statement.fmt(f),
             Statement::DropTable(statement) => statement.fmt(f),
             Statement::CreateType(statement) => statement.fmt(f),

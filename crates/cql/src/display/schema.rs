@@ -7,10 +7,10 @@ use super::term::FunctionName;
 use super::{Name, bracketed, conjunction, entries_of, list, maybe, names, separated, when};
 use crate::ast::{
     AlterKeyspace, AlterMaterializedView, AlterTable, AlterType, ClusteringOrder, ColumnDefinition, ColumnMask,
-    CreateAggregate, CreateFunction, CreateIndex, CreateKeyspace, CreateMaterializedView, CreateTable, CreateTrigger,
-    CreateType, DropAggregate, DropFunction, DropIndex, DropKeyspace, DropMaterializedView, DropTable, DropTrigger,
-    DropType, FieldDefinition, IndexTarget, MapValue, PrimaryKey, Property, PropertyValue, Signature, TableChange,
-    TableOptions, TypeChange,
+    CreateAggregate, CreateFunction, CreateIndex, CreateKeyspace, CreateMaterializedView, CreateTable, CreateTableLike,
+    CreateTrigger, CreateType, DropAggregate, DropFunction, DropIndex, DropKeyspace, DropMaterializedView, DropTable,
+    DropTrigger, DropType, FieldDefinition, IndexTarget, MapValue, PrimaryKey, Property, PropertyValue, Signature,
+    TableChange, TableOptions, TypeChange,
 };
 use crate::quote::quote_string;
 
@@ -105,6 +105,19 @@ impl Display for CreateTable {
             )?;
         }
         write!(f, "){}", self.options)
+    }
+}
+
+impl Display for CreateTableLike {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "CREATE TABLE {}{} LIKE {}",
+            when(self.if_not_exists, IF_NOT_EXISTS),
+            self.table,
+            self.source
+        )?;
+        with(f, &self.properties)
     }
 }
 

@@ -13,7 +13,8 @@ use crate::quote::quoted;
 impl Display for Select {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let (json, distinct) = (when(self.json, "JSON "), when(self.distinct, "DISTINCT "));
-        write!(f, "SELECT {json}{distinct}{} FROM {}", self.selection, self.table)?;
+        write!(f, "SELECT {json}{distinct}{}", self.selection)?;
+        clause(f, "FROM", maybe(&self.table))?;
         where_clause(f, &self.relations)?;
         if !self.group_by.is_empty() {
             f.write_str(" GROUP BY ")?;
@@ -194,23 +195,7 @@ impl Display for Hinted<'_> {
         );
         let negative = matches!(self.0, Selector::Term(Term::Literal(literal)) if literal.text.starts_with('-') && literal.kind != LiteralKind::String);
         let term = matches!(self.0, Selector::Term(_)) && !negative;
-        let postfix = match self.0 {
-            Selector::Element { collection, .. }
-            | Selector::Slice { collection, .. }
-            | Selector::Field { value: collection, .. } => begins_with_word(collection),
-            _ => false,
-        };
-        parenthesized_when(f, self.0, !(safe || term || postfix))
-    }
-}
-
-fn begins_with_word(selector: &Selector) -> bool {
-    match selector {
-        Selector::Column(_) | Selector::FunctionCall { .. } | Selector::Cast { .. } | Selector::CountRows => true,
-        Selector::Element { collection, .. }
-        | Selector::Slice { collection, .. }
-        | Selector::Field { value: collection, .. } => begins_with_word(collection),
-        _ => false,
+        parenthesized_when(f, self.0, !(safe || term))
     }
 }
 

@@ -18,11 +18,13 @@ mod type_name;
 
 pub(crate) use type_name::native_type;
 
+use std::collections::HashMap;
+
 use crate::ast::{QualifiedName, Statement, TypeName};
 use crate::error::{Source, SyntaxError};
 use crate::keyword::Keyword;
 use crate::lexer::{Token, TokenKind, tokenize};
-use crate::{Parsed, TEXT_BYTES_MAX};
+use crate::{Parsed, TEXT_BYTES_MAX, Variables};
 
 /// How deep terms, selectors, types and relations may nest.
 pub const NESTING_MAX: usize = 100;
@@ -34,12 +36,16 @@ pub(crate) struct Parser<'a> {
     tokens: Vec<Token>,
     position: usize,
     bind_markers: Vec<Option<String>>,
+    variables: Variables,
+    /// Where those with a name are among the bind markers, when equal names are one variable.
+    names: HashMap<String, usize>,
     depth: usize,
     height: usize,
 }
 
-pub(crate) fn parse_statement(text: &str) -> Parse<Parsed> {
+pub(crate) fn parse_statement(text: &str, variables: Variables) -> Parse<Parsed> {
     let mut parser = Parser::new(text)?;
+    parser.variables = variables;
     let statement = parser.statement()?;
     while parser.accept(TokenKind::Semicolon) {}
     parser.expect_end()?;
@@ -64,6 +70,7 @@ pub(crate) fn parse_many(text: &str) -> Parse<Vec<Parsed>> {
             statement,
             bind_markers: std::mem::take(&mut parser.bind_markers),
         });
+        parser.names.clear();
     }
     Ok(statements)
 }
@@ -93,6 +100,8 @@ impl<'a> Parser<'a> {
             tokens: tokenize(text),
             position: 0,
             bind_markers: Vec::new(),
+            variables: Variables::default(),
+            names: HashMap::new(),
             depth: 0,
             height: 0,
         })
@@ -382,6 +391,7 @@ fn follows_table(keyword: Keyword) -> bool {
             | K::From
             | K::Group
             | K::Json
+            | K::Like
             | K::Limit
             | K::NoRecursive
             | K::Of

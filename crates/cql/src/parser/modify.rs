@@ -225,15 +225,18 @@ impl Parser<'_> {
             (Subject::Element { .. } | Subject::Field { .. }, Predicate::Compare(operator, _)) => operator.is_order(),
             (Subject::Column(_), Predicate::Compare(operator, _)) => {
                 operator.is_order()
-                    || matches!(operator, ComparisonOperator::Contains | ComparisonOperator::ContainsKey)
+                    || matches!(
+                        operator,
+                        ComparisonOperator::Contains | ComparisonOperator::ContainsKey | ComparisonOperator::Like
+                    )
             }
-            (_, Predicate::In { negated, .. }) => !negated,
-            (_, Predicate::Between(..) | Predicate::IsNotNull | Predicate::Matches(_)) => false,
+            (_, Predicate::In { .. } | Predicate::Between(..)) => true,
+            (_, Predicate::IsNotNull | Predicate::Matches(_)) => false,
         };
         match is_condition {
             true => Ok(relation),
             false => {
-                let message = "IF takes =, !=, <, <=, >, >= and IN, and on whole columns CONTAINS and CONTAINS KEY";
+                let message = "IF takes =, !=, <, <=, >, >=, IN, NOT IN and BETWEEN, and on whole columns CONTAINS, CONTAINS KEY and LIKE";
                 Err(self.source().at(start, message.to_owned()))
             }
         }

@@ -21,7 +21,7 @@ impl Parser<'_> {
         }
         Ok(match word {
             K::Keyspace | K::Schema => Statement::CreateKeyspace(self.create_keyspace()?),
-            K::Table | K::ColumnFamily => Statement::CreateTable(self.create_table()?),
+            K::Table | K::ColumnFamily => self.create_table()?,
             K::Type => Statement::CreateType(self.create_type()?),
             K::Index => Statement::CreateIndex(self.create_index(false)?),
             K::Custom => {

@@ -15,19 +15,12 @@ impl Parser<'_> {
         let json = self.accept_select_modifier(Keyword::Json);
         let distinct = self.accept_select_modifier(Keyword::Distinct);
         let selection = self.selection()?;
-        self.expect_from()?;
-        let table = self.table_name()?;
-        let relations = if self.accept_word(Keyword::Where) {
-            self.where_relations()?
-        } else {
-            Vec::new()
-        };
         let mut select = Select {
             json,
             distinct,
             selection,
-            table,
-            relations,
+            table: None,
+            relations: Vec::new(),
             group_by: Vec::new(),
             order_by: Vec::new(),
             per_partition_limit: None,
@@ -36,6 +29,14 @@ impl Parser<'_> {
             bypass_cache: false,
             timeout: None,
         };
+        if matches!(self.kind(), TokenKind::End | TokenKind::Semicolon) && select.may_have_no_table() {
+            return Ok(select);
+        }
+        self.expect_from()?;
+        select.table = Some(self.table_name()?);
+        if self.accept_word(Keyword::Where) {
+            select.relations = self.where_relations()?;
+        }
         if self.accept_word(Keyword::Group) {
             self.expect_word(Keyword::By)?;
             select.group_by = self.comma_separated(Self::selector)?;
@@ -80,8 +81,9 @@ impl Parser<'_> {
                 !alias && begins_selector(next.keyword)
             }
             TokenKind::Star => self.ahead(2).keyword == Keyword::From,
-            TokenKind::QuotedName => true,
-            TokenKind::LeftParenthesis | TokenKind::LeftBracket => false,
+            TokenKind::QuotedName | TokenKind::LeftParenthesis => true,
+            // An element of a column of that name, which Cassandra takes for a list.
+            TokenKind::LeftBracket => false,
             other => begins_value(other),
         };
         if selection_follows {
@@ -287,7 +289,8 @@ impl Parser<'_> {
     /// A type hint, a tuple, or a selector grouped by parentheses.
     fn selector_in_parentheses(&mut self) -> Parse<Selector> {
         if let Some(type_name) = self.type_hint() {
-            let selector = self.selector_operand()?;
+            // What is subscripted behind it is the hinted selector: `(map<text, int>) {'a': 1}['a']`.
+            let selector = self.nested(Self::selector_base)?;
             self.grow_above(self.height)?;
             return Ok(Selector::TypeHint {
                 type_name,

@@ -2,8 +2,9 @@
 
 use super::{Parse, Parser};
 use crate::ast::{
-    AlterKeyspace, AlterTable, ClusteringOrder, ColumnDefinition, ColumnMask, CreateKeyspace, CreateTable, Literal,
-    MapValue, PrimaryKey, Property, PropertyValue, TableChange, TableOptions,
+    AlterKeyspace, AlterTable, ClusteringOrder, ColumnDefinition, ColumnMask, CreateKeyspace, CreateTable,
+    CreateTableLike, Literal, MapValue, PrimaryKey, Property, PropertyValue, QualifiedName, Statement, TableChange,
+    TableOptions,
 };
 use crate::keyword::Keyword;
 use crate::lexer::TokenKind;
@@ -14,8 +15,14 @@ impl Parser<'_> {
     pub(super) fn create_keyspace(&mut self) -> Parse<CreateKeyspace> {
         let if_not_exists = self.if_not_exists()?;
         let name = self.name()?;
-        self.expect_word(Keyword::With)?;
-        let properties = self.and_separated(Self::property)?;
+        // ScyllaDB has defaults for all of it.
+        let properties = match self.kind() {
+            TokenKind::End | TokenKind::Semicolon => Vec::new(),
+            _ => {
+                self.expect_word(Keyword::With)?;
+                self.and_separated(Self::property)?
+            }
+        };
         Ok(CreateKeyspace {
             if_not_exists,
             name,
@@ -154,9 +161,32 @@ impl Parser<'_> {
 
     // --- Tables ------------------------------------------------------------------------------------------------------
 
-    pub(super) fn create_table(&mut self) -> Parse<CreateTable> {
+    pub(super) fn create_table(&mut self) -> Parse<Statement> {
         let if_not_exists = self.if_not_exists()?;
         let table = self.table_name()?;
+        if self.accept_word(Keyword::Like) {
+            return self.table_like(if_not_exists, table).map(Statement::CreateTableLike);
+        }
+        self.columns_of_table(if_not_exists, table).map(Statement::CreateTable)
+    }
+
+    /// `source [WITH option AND …]`
+    fn table_like(&mut self, if_not_exists: bool, table: QualifiedName) -> Parse<CreateTableLike> {
+        let source = self.table_name()?;
+        let properties = match self.accept_word(Keyword::With) {
+            true => self.and_separated(Self::property)?,
+            false => Vec::new(),
+        };
+        Ok(CreateTableLike {
+            if_not_exists,
+            table,
+            source,
+            properties,
+        })
+    }
+
+    /// `(column, …) [WITH …]`
+    fn columns_of_table(&mut self, if_not_exists: bool, table: QualifiedName) -> Parse<CreateTable> {
         let mut columns = Vec::new();
         let mut primary_keys = Vec::new();
         self.expect(TokenKind::LeftParenthesis)?;

@@ -1,6 +1,7 @@
 //! Terms: what yields a value without a row.
 
 use super::{Parse, Parser, undollar, unquote};
+use crate::Variables;
 use crate::ast::{ArithmeticOperator, BindMarker, FunctionCall, Literal, LiteralKind, QualifiedName, Term};
 use crate::keyword::Keyword;
 use crate::lexer::{Token, TokenKind};
@@ -244,8 +245,14 @@ impl Parser<'_> {
                 Some(self.name()?)
             }
         };
-        let index = self.bind_markers.len();
-        self.bind_markers.push(name.clone());
+        let new = self.bind_markers.len();
+        let index = match &name {
+            Some(name) if self.variables == Variables::ByName => *self.names.entry(name.clone()).or_insert(new),
+            _ => new,
+        };
+        if index == new {
+            self.bind_markers.push(name.clone());
+        }
         Ok(BindMarker { index, name })
     }
 

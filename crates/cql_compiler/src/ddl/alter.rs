@@ -1,14 +1,18 @@
 //! ALTER TABLE.
 
 use cql::ast::{AlterTable, ColumnDefinition, Literal, TableChange};
-use schema::{ColumnKind, DroppedColumn, Schema, Table};
+use schema::{Column, ColumnKind, DroppedColumn, Keyspace, Schema, Table};
 use types::CqlType;
 
-use super::table::{COLUMNS_MAX, existing_table, static_without_clustering};
-use super::{ChangeKind, DdlContext, DdlOutcome, options, outcome_of_table, types as column_types};
+use super::retype::retype;
+use super::table::{COLUMNS_MAX, existing_table, mask_refused, static_without_clustering};
+use super::{ChangeKind, DdlContext, DdlOutcome, compact, options, outcome_of_table, types as column_types};
 use crate::error::CompileError;
 
 pub(super) fn alter(schema: &Schema, s: &AlterTable, ctx: &DdlContext<'_>) -> Result<Option<DdlOutcome>, CompileError> {
+    if let TableChange::AlterMask { mask: Some(_), .. } = &s.change {
+        return Err(mask_refused());
+    }
     let Some((keyspace, old)) = existing_table(schema, &s.table, s.if_exists, "ALTER", ctx)? else {
         return Ok(None);
     };
@@ -17,7 +21,7 @@ pub(super) fn alter(schema: &Schema, s: &AlterTable, ctx: &DdlContext<'_>) -> Re
     match &s.change {
         TableChange::Add { if_not_exists, columns } => {
             for c in columns {
-                add(&mut table, c, *if_not_exists)?;
+                add(keyspace, &mut table, c, *if_not_exists)?;
             }
         }
         TableChange::Drop {
@@ -43,15 +47,28 @@ pub(super) fn alter(schema: &Schema, s: &AlterTable, ctx: &DdlContext<'_>) -> Re
                 options::check_counter_ttl(&table.options)?;
             }
         }
-        TableChange::AlterType { .. } => {
-            return Err(CompileError::invalid("Altering column types is no longer supported"));
+        TableChange::AlterType {
+            if_exists,
+            column,
+            type_name,
+        } => {
+            let new = column_types::resolve(keyspace, type_name)?;
+            if table.column(column).is_some() || !if_exists {
+                retype(&mut table, column, new)?;
+            }
         }
-        TableChange::AlterMask { .. } => return Err(CompileError::invalid("Column masks are not supported yet")),
-        TableChange::DropCompactStorage => {
-            return Err(CompileError::invalid(
-                "Cannot DROP COMPACT STORAGE on table without COMPACT STORAGE",
-            ));
+        TableChange::AlterMask {
+            if_exists,
+            column,
+            mask: None,
+        } if *if_exists || table.column(column).is_some() => {}
+        TableChange::AlterMask { column, .. } => {
+            return Err(CompileError::Invalid(format!(
+                "Column with name '{column}' doesn't exist on table '{}'",
+                table.name
+            )));
         }
+        TableChange::DropCompactStorage => compact::drop_storage(&mut table)?,
     }
     if table == *old {
         return Ok(None);
@@ -62,7 +79,7 @@ pub(super) fn alter(schema: &Schema, s: &AlterTable, ctx: &DdlContext<'_>) -> Re
     }))
 }
 
-fn add(table: &mut Table, c: &ColumnDefinition, if_not_exists: bool) -> Result<(), CompileError> {
+fn add(keyspace: &Keyspace, table: &mut Table, c: &ColumnDefinition, if_not_exists: bool) -> Result<(), CompileError> {
     if table.column(&c.name).is_some() {
         if if_not_exists {
             return Ok(());
@@ -72,10 +89,17 @@ fn add(table: &mut Table, c: &ColumnDefinition, if_not_exists: bool) -> Result<(
             c.name
         )));
     }
+    compact::check_add(table)?;
     if c.mask.is_some() {
-        return Err(CompileError::invalid("Column masks are not supported yet"));
+        return Err(mask_refused());
     }
-    let cql_type = column_types::resolve(&table.keyspace, &c.type_name)?;
+    let cql_type = column_types::resolve(keyspace, &c.type_name)?;
+    if column_types::has_nested_collection(&cql_type) {
+        return Err(CompileError::Invalid(format!(
+            "Non-frozen UDTs with nested non-frozen collections are not supported for column {}",
+            c.name
+        )));
+    }
     if c.is_static && table.clustering().next().is_none() {
         return Err(static_without_clustering());
     }
@@ -117,7 +141,7 @@ fn check_successor(dropped: &DroppedColumn, cql_type: &CqlType, kind: ColumnKind
     let name = &dropped.name;
     if !reads_as(cql_type, &dropped.cql_type) {
         return Err(CompileError::Invalid(format!(
-            "Cannot re-add previously dropped column '{name}' of type {cql_type}, incompatible with previous type {}",
+            "Cannot add a column '{name}' of type {cql_type}, incompatible with previously dropped column '{name}' of type {}",
             dropped.cql_type
         )));
     }
@@ -173,16 +197,21 @@ fn drop_time(timestamp: Option<&Literal>, ctx: &DdlContext<'_>) -> Result<i64, C
 }
 
 fn drop(table: &mut Table, name: &str, if_exists: bool, dropped_at_us: i64) -> Result<(), CompileError> {
-    match table.column(name) {
+    let is_key = |c: &Column| matches!(c.kind, ColumnKind::PartitionKey | ColumnKind::Clustering);
+    match table.column(name).filter(|c| is_key(c) || !table.is_hidden(c)) {
         None if if_exists => Ok(()),
         None => Err(CompileError::Invalid(format!(
             "Column {name} was not found in table '{}.{}'",
             table.keyspace, table.name
         ))),
-        Some(c) if matches!(c.kind, ColumnKind::PartitionKey | ColumnKind::Clustering) => {
-            Err(CompileError::Invalid(format!("Cannot drop PRIMARY KEY column {name}")))
-        }
-        Some(_) => {
+        Some(c) if is_key(c) => Err(CompileError::Invalid(format!("Cannot drop PRIMARY KEY column {name}"))),
+        // Which cells belong to which field would be forgotten with the type.
+        Some(c) if matches!(c.cql_type, CqlType::Udt(_)) => Err(CompileError::Invalid(format!(
+            "Cannot drop non-frozen column {name} of user type {}",
+            c.cql_type
+        ))),
+        Some(c) => {
+            compact::check_drop(table, c)?;
             table.drop_column(name, dropped_at_us);
             Ok(())
         }
@@ -192,7 +221,7 @@ fn drop(table: &mut Table, name: &str, if_exists: bool, dropped_at_us: i64) -> R
 /// `old` is the table before the statement: a chain of renames does not pass through names of its own making.
 fn rename(old: &Table, table: &mut Table, from: &str, to: &str, if_exists: bool) -> Result<(), CompileError> {
     let full_name = format_args!("{}.{}", table.keyspace, table.name).to_string();
-    match old.column(from) {
+    match old.column(from).filter(|c| !old.is_hidden(c)) {
         None if if_exists => return Ok(()),
         None => {
             return Err(CompileError::Invalid(format!(

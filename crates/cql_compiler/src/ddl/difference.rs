@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use schema::{Schema, TableId};
+use schema::{Keyspace, Schema, Table, TableId};
 
+use super::function::{aggregate_change, function_change};
 use super::{ChangeKind, SchemaChange};
 
 /// The way from one schema to another.
@@ -24,16 +25,13 @@ pub fn schema_difference(before: &Schema, after: &Schema) -> SchemaDifference {
         keyspace: name.to_owned(),
     };
     for (name, old) in &before.keyspaces {
-        let tables = old.tables.values();
-        let survives = |id: TableId| {
-            after
-                .keyspaces
-                .get(name)
-                .is_some_and(|k| k.tables.values().any(|t| t.id == id))
+        let next = after.keyspaces.get(name);
+        // A table keeps its name, so the one of that name is looked at.
+        let survives = |table: &Table| {
+            next.is_some_and(|next| next.tables.get(&table.name).is_some_and(|other| other.id == table.id))
         };
-        difference
-            .dropped_tables
-            .extend(tables.map(|t| t.id).filter(|id| !survives(*id)));
+        let gone = old.tables.values().filter(|table| !survives(table));
+        difference.dropped_tables.extend(gone.map(|table| table.id));
         if !after.keyspaces.contains_key(name) {
             difference.changes.push(keyspace_change(ChangeKind::Dropped, name));
         }
@@ -41,6 +39,10 @@ pub fn schema_difference(before: &Schema, after: &Schema) -> SchemaDifference {
     for (name, new) in &after.keyspaces {
         let Some(old) = before.keyspaces.get(name) else {
             difference.changes.push(keyspace_change(ChangeKind::Created, name));
+            for udt in new.types.keys() {
+                difference.changes.push(type_change(ChangeKind::Created, name, udt));
+            }
+            put_functions(&mut difference.changes, None, new);
             for table in new.tables.keys() {
                 difference.changes.push(table_change(ChangeKind::Created, name, table));
             }
@@ -52,6 +54,15 @@ pub fn schema_difference(before: &Schema, after: &Schema) -> SchemaDifference {
         if (&old.replication, old.durable_writes) != (&new.replication, new.durable_writes) {
             difference.changes.push(keyspace_change(ChangeKind::Updated, name));
         }
+        // A type comes before the tables that use it, and goes after them.
+        for (udt, is) in &new.types {
+            match old.types.get(udt) {
+                None => difference.changes.push(type_change(ChangeKind::Created, name, udt)),
+                Some(was) if is != was => difference.changes.push(type_change(ChangeKind::Updated, name, udt)),
+                Some(_) => {}
+            }
+        }
+        put_functions(&mut difference.changes, Some(old), new);
         for (table, was) in &old.tables {
             match new.tables.get(table) {
                 None => difference.changes.push(table_change(ChangeKind::Dropped, name, table)),
@@ -68,8 +79,45 @@ pub fn schema_difference(before: &Schema, after: &Schema) -> SchemaDifference {
         for table in new.tables.keys().filter(|t| !old.tables.contains_key(*t)) {
             difference.changes.push(table_change(ChangeKind::Created, name, table));
         }
+        for (_, aggregate) in old.aggregates.iter().filter(|(s, _)| !new.aggregates.contains_key(*s)) {
+            difference
+                .changes
+                .push(aggregate_change(ChangeKind::Dropped, aggregate));
+        }
+        for (_, function) in old.functions.iter().filter(|(s, _)| !new.functions.contains_key(*s)) {
+            difference.changes.push(function_change(ChangeKind::Dropped, function));
+        }
+        for udt in old.types.keys().filter(|udt| !new.types.contains_key(*udt)) {
+            difference.changes.push(type_change(ChangeKind::Dropped, name, udt));
+        }
     }
     difference
+}
+
+/// Functions that are new or not as they were, then aggregates.
+fn put_functions(changes: &mut Vec<SchemaChange>, old: Option<&Keyspace>, new: &Keyspace) {
+    for (signature, is) in &new.functions {
+        match old.and_then(|old| old.functions.get(signature)) {
+            None => changes.push(function_change(ChangeKind::Created, is)),
+            Some(was) if is != was => changes.push(function_change(ChangeKind::Updated, is)),
+            Some(_) => {}
+        }
+    }
+    for (signature, is) in &new.aggregates {
+        match old.and_then(|old| old.aggregates.get(signature)) {
+            None => changes.push(aggregate_change(ChangeKind::Created, is)),
+            Some(was) if is != was => changes.push(aggregate_change(ChangeKind::Updated, is)),
+            Some(_) => {}
+        }
+    }
+}
+
+fn type_change(change: ChangeKind, keyspace: &str, name: &str) -> SchemaChange {
+    SchemaChange::Type {
+        change,
+        keyspace: keyspace.to_owned(),
+        name: name.to_owned(),
+    }
 }
 
 fn table_change(change: ChangeKind, keyspace: &str, table: &str) -> SchemaChange {

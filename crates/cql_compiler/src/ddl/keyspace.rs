@@ -18,7 +18,7 @@ const NAME_BYTES_MAX: usize = 48;
 
 const LOCATOR: &str = "org.apache.cassandra.locator.";
 const REPLICATION_FACTOR: &str = "replication_factor";
-const PROPERTIES: [&str; 3] = ["replication", "durable_writes", "tablets"];
+const PROPERTIES: [&str; 5] = ["consistency", "durable_writes", "replication", "storage", "tablets"];
 
 pub(super) fn create(
     schema: &Schema,
@@ -31,16 +31,21 @@ pub(super) fn create(
             "System keyspace '{name}' is not user-modifiable"
         )));
     }
-    if !super::table::is_word(name) || name.len() > NAME_BYTES_MAX {
+    if !super::table::is_word(name) {
         return Err(CompileError::Invalid(format!(
-            "Keyspace name must not be empty, more than {NAME_BYTES_MAX} characters long, or contain \
-             non-alphanumeric-underscore characters (got '{name}')"
+            "Keyspace name must not be empty and must contain alphanumeric or underscore characters only (got \"{name}\")"
+        )));
+    }
+    if name.len() > NAME_BYTES_MAX {
+        return Err(CompileError::Invalid(format!(
+            "Keyspace name must not be more than {NAME_BYTES_MAX} characters long (got {} characters for \"{name}\")",
+            name.len()
         )));
     }
     let properties = Properties::new(&s.properties, &PROPERTIES)?;
-    let Some(replication) = properties.map_with_lists("replication")? else {
-        return Err(CompileError::invalid("Missing mandatory option 'replication'"));
-    };
+    check_fixed(&properties)?;
+    let mut replication = properties.map_with_lists("replication")?.unwrap_or_default();
+    complete_replication(&mut replication, ctx);
     let durable_writes = properties.boolean("durable_writes")?.unwrap_or(true);
     let tablets = tablets(&properties)?;
     if schema.keyspaces.contains_key(name) {
@@ -59,6 +64,9 @@ pub(super) fn create(
         replication,
         durable_writes,
         tablets,
+        types: BTreeMap::new(),
+        functions: BTreeMap::new(),
+        aggregates: BTreeMap::new(),
         tables: BTreeMap::new(),
     };
     list_racks(&mut keyspace, &BTreeMap::new(), ctx)?;
@@ -72,15 +80,49 @@ pub(super) fn create(
     }))
 }
 
+/// Options that have one value here.
+fn check_fixed(properties: &Properties<'_>) -> Result<(), CompileError> {
+    if let Some(consistency) = properties.text("consistency")?
+        && !consistency.eq_ignore_ascii_case("eventual")
+    {
+        return Err(CompileError::Config(format!(
+            "Invalid value {consistency} for option 'consistency': only 'eventual' is supported"
+        )));
+    }
+    if let Some(storage) = properties.map("storage")? {
+        let is_local = |(name, value): (&String, &String)| name == "type" && value.eq_ignore_ascii_case("local");
+        if !storage.iter().all(is_local) {
+            return Err(CompileError::Config(
+                "Invalid value for option 'storage': only {'type': 'LOCAL'} is supported, sstables are in the data directories"
+                    .to_owned(),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What CREATE KEYSPACE leaves unsaid: without a class it means NetworkTopologyStrategy, and without a class and factors a copy
+/// on each rack of each datacenter (racks that have nodes which hold data). As in ScyllaDB.
+fn complete_replication(replication: &mut BTreeMap<String, String>, ctx: &DdlContext<'_>) {
+    if replication.contains_key("class") {
+        return;
+    }
+    if replication.is_empty() {
+        let factors = ctx.racks.iter().filter(|(_, racks)| !racks.is_empty());
+        replication.extend(factors.map(|(datacenter, racks)| (datacenter.clone(), racks.len().to_string())));
+    }
+    replication.insert("class".to_owned(), "NetworkTopologyStrategy".to_owned());
+}
+
 fn list_racks(
     keyspace: &mut Keyspace,
     before: &BTreeMap<String, String>,
     ctx: &DdlContext<'_>,
 ) -> Result<(), CompileError> {
     let is_of_users = system_tables::kind(&keyspace.name).is_none();
-    match ctx.racks.filter(|_| is_of_users && keyspace.has_tablets()) {
-        Some(racks) => rack_lists::expand(&keyspace.name, &mut keyspace.replication, before, racks),
-        None => Ok(()),
+    match ctx.lists_racks && is_of_users && keyspace.has_tablets() {
+        true => rack_lists::expand(&keyspace.name, &mut keyspace.replication, before, ctx.racks),
+        false => Ok(()),
     }
 }
 
@@ -100,6 +142,7 @@ pub(super) fn alter(
         check_modifiable(name, "ALTER", String::new)?;
     }
     let properties = Properties::new(&s.properties, &PROPERTIES)?;
+    check_fixed(&properties)?;
     let Some(old) = schema.keyspaces.get(name) else {
         return absent(name, s.if_exists);
     };
@@ -214,6 +257,7 @@ fn prepare_replication(
                 .or_insert_with(|| REPLICATION_FACTOR_DEFAULT.to_owned());
         }
         Some("NetworkTopologyStrategy") => expand_datacenters(&mut options, previous, nodes)?,
+        Some("EverywhereStrategy") => {}
         Some("LocalStrategy") => {
             return Err(CompileError::invalid(
                 "Unable to use given strategy class: LocalStrategy is reserved for internal use.",
@@ -226,10 +270,13 @@ fn prepare_replication(
         }
     }
     let short = &class[LOCATOR.len()..];
+    let is_everywhere = short == "EverywhereStrategy";
     let simple = short == "SimpleStrategy";
     let known = |name: &str| {
         if simple {
             name == REPLICATION_FACTOR
+        } else if is_everywhere {
+            false
         } else {
             nodes.contains_key(name) || previous.contains_key(name)
         }
@@ -239,7 +286,7 @@ fn prepare_replication(
             "Unrecognized strategy option {{{unknown}}} passed to {short} for keyspace {keyspace}"
         )));
     }
-    if options.is_empty() {
+    if options.is_empty() && !is_everywhere {
         return Err(CompileError::Config(
             "Configuration for at least one datacenter must be present".to_owned(),
         ));

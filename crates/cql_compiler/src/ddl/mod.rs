@@ -5,17 +5,22 @@
 //! of Cassandra 4.1 know; the order of the checks is Cassandra's too where it decides which of two errors is seen.
 
 mod alter;
+mod compact;
 mod compaction;
 mod compression;
 mod difference;
+mod function;
 mod keyspace;
 mod options;
 mod properties;
 mod rack_lists;
 mod retry;
+mod retype;
 mod table;
+mod table_like;
 mod types;
 mod unbuilt;
+mod user_type;
 mod version;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,8 +51,12 @@ pub struct DdlContext<'a> {
     pub nodes: &'a BTreeMap<String, u32>,
     /// Whether all nodes know `tombstone_gc`.
     pub has_tombstone_gc: bool,
-    /// The racks of each datacenter that have nodes which hold data, where keyspaces with tablets list the racks of their copies (`enforce_rack_list`).
-    pub racks: Option<&'a BTreeMap<String, BTreeSet<String>>>,
+    /// Whether functions may be created (`user_defined_functions_enabled`).
+    pub has_functions: bool,
+    /// The racks of each datacenter that have nodes which hold data.
+    pub racks: &'a BTreeMap<String, BTreeSet<String>>,
+    /// Whether keyspaces with tablets list the racks of their copies (`enforce_rack_list`).
+    pub lists_racks: bool,
 }
 
 /// What happened to a part of the schema.
@@ -80,6 +89,37 @@ pub enum SchemaChange {
         /// To which table.
         table: String,
     },
+    /// Of a user-defined type.
+    Type {
+        /// What happened.
+        change: ChangeKind,
+        /// The type's keyspace.
+        keyspace: String,
+        /// To which type.
+        name: String,
+    },
+    /// Of a user-defined function.
+    Function {
+        /// What happened.
+        change: ChangeKind,
+        /// The function's keyspace.
+        keyspace: String,
+        /// To which function.
+        name: String,
+        /// The types of its arguments.
+        argument_types: Vec<String>,
+    },
+    /// Of a user-defined aggregate.
+    Aggregate {
+        /// What happened.
+        change: ChangeKind,
+        /// The aggregate's keyspace.
+        keyspace: String,
+        /// To which aggregate.
+        name: String,
+        /// The types of its arguments.
+        argument_types: Vec<String>,
+    },
 }
 
 /// The schema after a statement.
@@ -105,8 +145,19 @@ pub fn apply(schema: &Schema, statement: &Statement, ctx: &DdlContext<'_>) -> Re
         Statement::AlterKeyspace(s) => keyspace::alter(schema, s, ctx),
         Statement::DropKeyspace(s) => keyspace::drop(schema, s),
         Statement::CreateTable(s) => table::create(schema, s, ctx),
+        Statement::CreateTableLike(s) => table_like::create(schema, s, ctx),
         Statement::AlterTable(s) => alter::alter(schema, s, ctx),
         Statement::DropTable(s) => table::drop(schema, s, ctx),
+        Statement::CreateType(s) => user_type::create(schema, s, ctx),
+        Statement::AlterType(s) => user_type::alter(schema, s, ctx),
+        Statement::DropType(s) => user_type::drop(schema, s, ctx),
+        Statement::DropIndex(s) => absent("Index", &s.name, s.if_exists, ctx),
+        Statement::DropMaterializedView(s) => absent("Materialized view", &s.name, s.if_exists, ctx),
+        Statement::AlterMaterializedView(s) => absent("Materialized view", &s.name, s.if_exists, ctx),
+        Statement::CreateFunction(s) => function::create_function(schema, s, ctx),
+        Statement::DropFunction(s) => function::drop_function(schema, s, ctx),
+        Statement::CreateAggregate(s) => function::create_aggregate(schema, s, ctx),
+        Statement::DropAggregate(s) => function::drop_aggregate(schema, s, ctx),
         other => Err(CompileError::invalid(match name_of_unsupported(other) {
             Some(name) => format!("{name} is not supported yet"),
             None => "The statement does not change the schema".to_owned(),
@@ -117,18 +168,8 @@ pub fn apply(schema: &Schema, statement: &Statement, ctx: &DdlContext<'_>) -> Re
 /// The name of a statement that changes schema or roles and is not executed yet.
 fn name_of_unsupported(statement: &Statement) -> Option<&'static str> {
     Some(match statement {
-        Statement::CreateType(_) => "CREATE TYPE",
-        Statement::AlterType(_) => "ALTER TYPE",
-        Statement::DropType(_) => "DROP TYPE",
         Statement::CreateIndex(_) => "CREATE INDEX",
-        Statement::DropIndex(_) => "DROP INDEX",
         Statement::CreateMaterializedView(_) => "CREATE MATERIALIZED VIEW",
-        Statement::AlterMaterializedView(_) => "ALTER MATERIALIZED VIEW",
-        Statement::DropMaterializedView(_) => "DROP MATERIALIZED VIEW",
-        Statement::CreateFunction(_) => "CREATE FUNCTION",
-        Statement::DropFunction(_) => "DROP FUNCTION",
-        Statement::CreateAggregate(_) => "CREATE AGGREGATE",
-        Statement::DropAggregate(_) => "DROP AGGREGATE",
         Statement::CreateTrigger(_) => "CREATE TRIGGER",
         Statement::DropTrigger(_) => "DROP TRIGGER",
         Statement::CreateRole(_) => "CREATE ROLE",
@@ -157,9 +198,37 @@ fn name_of_unsupported(statement: &Statement) -> Option<&'static str> {
         | Statement::AlterKeyspace(_)
         | Statement::DropKeyspace(_)
         | Statement::CreateTable(_)
+        | Statement::CreateTableLike(_)
         | Statement::AlterTable(_)
-        | Statement::DropTable(_) => return None,
+        | Statement::DropTable(_)
+        | Statement::CreateType(_)
+        | Statement::AlterType(_)
+        | Statement::DropType(_)
+        | Statement::CreateFunction(_)
+        | Statement::DropFunction(_)
+        | Statement::CreateAggregate(_)
+        | Statement::DropAggregate(_)
+        | Statement::DropIndex(_)
+        | Statement::AlterMaterializedView(_)
+        | Statement::DropMaterializedView(_) => return None,
     })
+}
+
+/// The answer of a statement about what no schema has yet.
+fn absent(
+    what: &str,
+    name: &QualifiedName,
+    if_exists: bool,
+    ctx: &DdlContext<'_>,
+) -> Result<Option<DdlOutcome>, CompileError> {
+    let keyspace = keyspace_of(name, ctx)?;
+    match if_exists {
+        true => Ok(None),
+        false => Err(CompileError::Invalid(format!(
+            "{what} '{keyspace}.{}' doesn't exist",
+            name.name
+        ))),
+    }
 }
 
 /// The keyspace that a name is in: its own, or the one in use.
@@ -185,11 +254,12 @@ fn check_modifiable(keyspace: &str, verb: &str, resource: impl FnOnce() -> Strin
 /// The outcome of replacing, adding or (with None) removing one keyspace.
 fn outcome(schema: &Schema, name: &str, keyspace: Option<Keyspace>, change: SchemaChange) -> DdlOutcome {
     let mut next = schema.clone();
+    let former = schema.keyspaces.get(name).map(|keyspace| &**keyspace);
+    next.version = version::version_behind(schema.version, former, keyspace.as_ref());
     match keyspace {
         Some(k) => next.keyspaces.insert(name.to_owned(), Arc::new(k)),
         None => next.keyspaces.remove(name),
     };
-    next.version = schema_version(&next);
     DdlOutcome {
         schema: next,
         changes: vec![change],

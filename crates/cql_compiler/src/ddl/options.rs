@@ -22,8 +22,9 @@ const PER_SHARD_MAX: f64 = 1000.0;
 const RATE_LIMIT_MAX: u32 = i32::MAX as u32;
 
 /// The names of all options.
-pub(super) const KNOWN: [&str; 21] = [
+pub(super) const KNOWN: [&str; 28] = [
     "additional_write_policy",
+    "allow_auto_snapshot",
     "bloom_filter_fp_chance",
     "caching",
     "cdc",
@@ -35,13 +36,19 @@ pub(super) const KNOWN: [&str; 21] = [
     "extensions",
     "gc_grace_seconds",
     "id",
+    "in_memory",
+    "incremental_backups",
+    "large_data_guardrails_enabled",
     "max_index_interval",
     "memtable",
     "memtable_flush_period_in_ms",
     "min_index_interval",
+    "paxos_grace_seconds",
     "per_partition_rate_limit",
     "read_repair",
     "speculative_retry",
+    "storage_engine",
+    "synchronous_updates",
     "tablets",
     "tombstone_gc",
 ];
@@ -53,13 +60,7 @@ pub(super) fn create(
     is_kept_by_repair: bool,
 ) -> Result<(TableOptions, Option<Uuid>), CompileError> {
     let p = Properties::new(properties, &KNOWN)?;
-    let id = match p.text("id")? {
-        None => None,
-        Some(text) => Some(
-            text.parse::<Uuid>()
-                .map_err(|_| CompileError::Config("Invalid table id".to_owned()))?,
-        ),
-    };
+    let id = table_id(&p)?;
     let mut options = set(TableOptions::default(), &p, properties)?;
     // A leveled table looks into one sstable of each level, so its filters may be smaller.
     if !p.has("bloom_filter_fp_chance") && options.compaction["class"].ends_with(".LeveledCompactionStrategy") {
@@ -70,6 +71,28 @@ pub(super) fn create(
         options.tombstone_gc = Some(TombstoneGc::of(TombstoneGcMode::Repair));
     }
     Ok((options, id))
+}
+
+fn table_id(p: &Properties<'_>) -> Result<Option<Uuid>, CompileError> {
+    let id = p.text("id")?.map(str::parse::<Uuid>).transpose();
+    id.map_err(|_| CompileError::Config("Invalid table id".to_owned()))
+}
+
+/// The options of a table that is made like one with these, validated, and its id if it is given.
+pub(super) fn copy(
+    of: &Keyspace,
+    source: &TableOptions,
+    properties: &[Property],
+) -> Result<(TableOptions, Option<Uuid>), CompileError> {
+    let p = Properties::new(properties, &KNOWN)?;
+    let mut source = source.clone();
+    if !of.has_tablets() {
+        source.tablets = None;
+    }
+    let options = set(source, &p, properties)?;
+    check_tablets(of, properties, &options)?;
+    validate(&options)?;
+    Ok((options, table_id(&p)?))
 }
 
 /// The options of a table after ALTER TABLE … WITH, validated.
@@ -147,14 +170,29 @@ fn set(mut o: TableOptions, p: &Properties<'_>, properties: &[Property]) -> Resu
     if let Some(v) = p.text("additional_write_policy")? {
         o.additional_write_policy = retry::canonical("additional_write_policy", v)?;
     }
-    if let Some(v) = p.boolean("cdc")? {
-        if v {
-            return Err(CompileError::Config(
-                "cdc = true is not supported yet: no log of changes would be kept".to_owned(),
-            ));
-        }
-        o.cdc = v;
+    if is_cdc(p)? {
+        return Err(CompileError::Config(
+            "cdc = true is not supported yet: no log of changes would be kept".to_owned(),
+        ));
     }
+    if p.has("cdc") {
+        o.cdc = false;
+    }
+    if let Some(v) = p.boolean("allow_auto_snapshot")? {
+        o.allow_auto_snapshot = v;
+    }
+    if let Some(v) = p.boolean("incremental_backups")? {
+        o.incremental_backups = v;
+    }
+    if let Some(v) = p.int("paxos_grace_seconds")? {
+        let seconds = u32::try_from(v).map_err(|_| {
+            CompileError::Config(format!(
+                "paxos_grace_seconds must be greater than or equal to 0 (got {v})"
+            ))
+        })?;
+        o.paxos_grace_seconds = Some(seconds);
+    }
+    refuse_unbuilt(p)?;
     if let Some(v) = p.text("read_repair")? {
         o.read_repair = read_repair(v)?;
     }
@@ -173,11 +211,52 @@ fn set(mut o: TableOptions, p: &Properties<'_>, properties: &[Property]) -> Resu
     Ok(o)
 }
 
+/// Whether the statement asks for a log of changes: `cdc = true`, or ScyllaDB's `cdc = {'enabled': true}`.
+fn is_cdc(p: &Properties<'_>) -> Result<bool, CompileError> {
+    if !p.is_map("cdc") {
+        return Ok(p.boolean("cdc")?.unwrap_or(false));
+    }
+    let options = p.map("cdc")?.unwrap_or_default();
+    match options.get("enabled").map(|text| text.to_ascii_lowercase()).as_deref() {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(other) => Err(CompileError::Config(format!(
+            "Invalid value '{other}' for 'enabled' of cdc: 'true' or 'false' is expected"
+        ))),
+    }
+}
+
+/// ScyllaDB's options of which one value is what tables are like here; others are refused.
+fn refuse_unbuilt(p: &Properties<'_>) -> Result<(), CompileError> {
+    for (name, why) in [
+        ("in_memory", "tables are stored on disk"),
+        (
+            "large_data_guardrails_enabled",
+            "there are no guardrails for large data of a table",
+        ),
+        (
+            "synchronous_updates",
+            "there are no materialized views, whose updates it is about",
+        ),
+    ] {
+        if p.boolean(name)? == Some(true) {
+            return Err(CompileError::Config(format!("{name} = true is not supported: {why}")));
+        }
+    }
+    match p.text("storage_engine")? {
+        None | Some("") => Ok(()),
+        Some(other) => Err(CompileError::Config(format!(
+            "storage_engine = '{other}' is not supported: tables are stored as sstables"
+        ))),
+    }
+}
+
+/// `enabled` is of ScyllaDB. That a table is cached is not stored.
 fn caching(given: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>, CompileError> {
     let strangers: Vec<&str> = given
         .keys()
         .map(String::as_str)
-        .filter(|k| !matches!(*k, "keys" | "rows_per_partition"))
+        .filter(|k| !matches!(*k, "enabled" | "keys" | "rows_per_partition"))
         .collect();
     if !strangers.is_empty() {
         return Err(CompileError::Config(format!(
@@ -185,10 +264,22 @@ fn caching(given: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>,
             strangers.join(", ")
         )));
     }
-    let get = |name: &str| {
+    let is_enabled = given.get("enabled").map(|text| text.to_ascii_lowercase());
+    if !matches!(is_enabled.as_deref(), None | Some("true" | "false")) {
+        return Err(CompileError::Config(format!(
+            "Invalid value '{}' for caching sub-option 'enabled': only 'true' and 'false' are allowed",
+            given["enabled"]
+        )));
+    }
+    // Who gives `enabled` alone says nothing of the others.
+    let unsaid = |name| match (&is_enabled, name) {
+        (Some(_), "keys") => "ALL",
+        _ => "NONE",
+    };
+    let get = |name| {
         given
             .get(name)
-            .map_or_else(|| "NONE".to_owned(), |v| v.to_ascii_uppercase())
+            .map_or_else(|| unsaid(name).to_owned(), |v| v.to_ascii_uppercase())
     };
     let (keys, mut rows) = (get("keys"), get("rows_per_partition"));
     if !matches!(keys.as_str(), "ALL" | "NONE") {
@@ -210,7 +301,11 @@ fn caching(given: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>,
             }
         }
     }
-    Ok([("keys".to_owned(), keys), ("rows_per_partition".to_owned(), rows)].into())
+    let mut caching: BTreeMap<_, _> = [("keys".to_owned(), keys), ("rows_per_partition".to_owned(), rows)].into();
+    if is_enabled.as_deref() == Some("false") {
+        caching.insert("enabled".to_owned(), "false".to_owned());
+    }
+    Ok(caching)
 }
 
 fn rate_limits(given: &BTreeMap<String, String>) -> Result<RateLimits, CompileError> {

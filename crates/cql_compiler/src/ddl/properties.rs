@@ -20,7 +20,7 @@ impl<'a> Properties<'a> {
     pub(super) fn new(properties: &'a [Property], known: &[&str]) -> Result<Self, CompileError> {
         if let Some(name) = first_duplicate(properties.iter().map(|p| p.name.as_str())) {
             return Err(CompileError::Syntax(format!(
-                "Multiple definition for property '{name}'"
+                "Multiple definitions for property '{name}'"
             )));
         }
         match properties.iter().find(|p| !known.contains(&p.name.as_str())) {
@@ -35,6 +35,10 @@ impl<'a> Properties<'a> {
 
     pub(super) fn has(&self, name: &str) -> bool {
         self.value(name).is_some()
+    }
+
+    pub(super) fn is_map(&self, name: &str) -> bool {
+        matches!(self.value(name), Some(PropertyValue::Map(_)))
     }
 
     pub(super) fn text(&self, name: &str) -> Result<Option<&'a str>, CompileError> {

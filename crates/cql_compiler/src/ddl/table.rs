@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use cql::ast::{CreateTable, DropTable, PrimaryKey, QualifiedName};
+use cql::ast::{CreateTable, DropTable, PrimaryKey, Property, QualifiedName, TypeName};
 use schema::{Column, ColumnId, ColumnKind, Keyspace, Schema, Table, TableId};
 use types::CqlType;
 
 use super::properties::first_duplicate;
 use super::{
-    ChangeKind, DdlContext, DdlOutcome, SchemaChange, check_modifiable, keyspace_of, options, outcome,
+    ChangeKind, DdlContext, DdlOutcome, SchemaChange, check_modifiable, compact, keyspace_of, options, outcome,
     outcome_of_table, types as column_types,
 };
 use crate::error::CompileError;
@@ -29,40 +29,68 @@ pub(super) fn create(
     ctx: &DdlContext<'_>,
 ) -> Result<Option<DdlOutcome>, CompileError> {
     let keyspace_name = keyspace_of(&s.table, ctx)?;
-    let key = check_statement(s, keyspace_name)?;
+    let key = check_statement(s)?;
+    let Some(keyspace) = keyspace_for(schema, keyspace_name, &s.table.name, s.if_not_exists)? else {
+        return Ok(None);
+    };
+    let table = build(keyspace, s, key, ctx)?;
+    created(schema, keyspace, table, &s.options.properties).map(Some)
+}
+
+/// The keyspace in which a table of that name is to be made; None when it is there and may be.
+pub(super) fn keyspace_for<'s>(
+    schema: &'s Schema,
+    keyspace_name: &str,
+    name: &str,
+    if_not_exists: bool,
+) -> Result<Option<&'s Keyspace>, CompileError> {
     check_modifiable(keyspace_name, "CREATE", || format!("all tables in {keyspace_name}"))?;
     let Some(keyspace) = schema.keyspaces.get(keyspace_name) else {
         return Err(CompileError::Invalid(format!(
             "Keyspace '{keyspace_name}' doesn't exist"
         )));
     };
-    let name = &s.table.name;
-    if keyspace.tables.contains_key(name) {
-        if s.if_not_exists {
-            return Ok(None);
-        }
-        return Err(CompileError::AlreadyExists {
+    match keyspace.tables.contains_key(name) {
+        false => Ok(Some(keyspace)),
+        true if if_not_exists => Ok(None),
+        true => Err(CompileError::AlreadyExists {
             keyspace: keyspace_name.to_owned(),
-            table: name.clone(),
-        });
+            table: name.to_owned(),
+        }),
     }
-    let table = build(keyspace, s, key, ctx)?;
+}
+
+/// The schema with a new table, and what its client is warned of.
+pub(super) fn created(
+    schema: &Schema,
+    keyspace: &Keyspace,
+    table: Table,
+    properties: &[Property],
+) -> Result<DdlOutcome, CompileError> {
     if schema.table_by_id(table.id).is_some() {
         return Err(CompileError::Config(format!(
             "A table with id {} already exists",
             table.id.0
         )));
     }
-    let warnings = options::warnings(&table.options, &s.options.properties);
-    Ok(Some(DdlOutcome {
+    let warnings = options::warnings(&table.options, properties);
+    Ok(DdlOutcome {
         warnings,
         ..outcome_of_table(schema, keyspace, table, ChangeKind::Created)
-    }))
+    })
+}
+
+/// The refusal of `MASKED WITH`. It is Cassandra's by default, where an operator may turn masking on.
+pub(super) fn mask_refused() -> CompileError {
+    CompileError::invalid("Cannot mask columns because dynamic data masking is not enabled")
 }
 
 /// What is wrong whatever the schema is. Returns the primary key.
-fn check_statement<'a>(s: &'a CreateTable, keyspace: &str) -> Result<&'a PrimaryKey, CompileError> {
-    let table = format_args!("{keyspace}.{}", s.table.name).to_string();
+fn check_statement(s: &CreateTable) -> Result<&PrimaryKey, CompileError> {
+    if s.columns.iter().any(|c| c.mask.is_some()) {
+        return Err(mask_refused());
+    }
+    let table = &s.table.name;
     if let Some(name) = first_duplicate(s.columns.iter().map(|c| c.name.as_str())) {
         return Err(CompileError::Invalid(format!(
             "Duplicate column '{name}' declaration for table '{table}'"
@@ -92,19 +120,17 @@ fn check_statement<'a>(s: &'a CreateTable, keyspace: &str) -> Result<&'a Primary
 
 fn build(of: &Keyspace, s: &CreateTable, key: &PrimaryKey, ctx: &DdlContext<'_>) -> Result<Table, CompileError> {
     let (keyspace, name) = (of.name.as_str(), &s.table.name);
-    if s.options.compact_storage {
-        return Err(CompileError::invalid("COMPACT STORAGE tables are not supported"));
-    }
     let (table_options, id) = options::create(&s.options.properties, ctx.has_tombstone_gc && of.has_tablets())?;
     options::check_tablets(of, &s.options.properties, &table_options)?;
     let mut types: BTreeMap<&str, (CqlType, bool)> = BTreeMap::new();
     for c in &s.columns {
-        if c.mask.is_some() {
-            return Err(CompileError::invalid("Column masks are not supported yet"));
-        }
-        types.insert(&c.name, (column_types::resolve(keyspace, &c.type_name)?, c.is_static));
+        types.insert(&c.name, (column_type(of, &c.type_name)?, c.is_static));
     }
     let columns = columns(s, key, types)?;
+    let (columns, compact) = match s.options.compact_storage {
+        true => compact::columns(columns).map(|(columns, compact)| (columns, Some(compact)))?,
+        false => (columns, None),
+    };
     if columns.iter().any(|c| c.cql_type == CqlType::Counter) {
         let mixed =
             |c: &Column| matches!(c.kind, ColumnKind::Regular | ColumnKind::Static) && c.cql_type != CqlType::Counter;
@@ -115,20 +141,48 @@ fn build(of: &Keyspace, s: &CreateTable, key: &PrimaryKey, ctx: &DdlContext<'_>)
         }
         options::check_counter_ttl(&table_options)?;
     }
-    if !is_word(name) || name.len() > NAME_BYTES_MAX {
-        return Err(CompileError::Config(format!(
-            "{keyspace}.{name}: Table name must not be empty, more than {NAME_BYTES_MAX} characters long, or contain \
-             non-alphanumeric-underscore characters (got \"{name}\")"
-        )));
-    }
+    check_name(keyspace, name)?;
     options::validate(&table_options)?;
-    Ok(Table::new(
-        keyspace,
-        name,
-        TableId(id.unwrap_or(ctx.new_id)),
-        columns,
-        table_options,
-    ))
+    Ok(Table {
+        compact,
+        ..Table::new(
+            keyspace,
+            name,
+            TableId(id.unwrap_or(ctx.new_id)),
+            columns,
+            table_options,
+        )
+    })
+}
+
+pub(super) fn check_name(keyspace: &str, name: &str) -> Result<(), CompileError> {
+    let refused = |why: String| {
+        Err(CompileError::Config(format!(
+            "{keyspace}.{name}: Table name must not be {why}"
+        )))
+    };
+    if !is_word(name) {
+        return refused(format!(
+            "empty or not contain non-alphanumeric-underscore characters (got \"{name}\")"
+        ));
+    }
+    if name.len() > NAME_BYTES_MAX {
+        return refused(format!(
+            "more than {NAME_BYTES_MAX} characters long (got {} characters for \"{name}\")",
+            name.len()
+        ));
+    }
+    Ok(())
+}
+
+fn column_type(keyspace: &Keyspace, name: &TypeName) -> Result<CqlType, CompileError> {
+    let cql_type = column_types::resolve(keyspace, name)?;
+    match column_types::has_nested_collection(&cql_type) {
+        true => Err(CompileError::invalid(
+            "Non-frozen UDTs with nested non-frozen collections are not supported",
+        )),
+        false => Ok(cql_type),
+    }
 }
 
 /// The columns in key order, those outside the key by name.
@@ -169,7 +223,8 @@ fn columns(
             id: ColumnId(u16::MAX),
         });
     }
-    if key.clustering.is_empty() && types.values().any(|(_, is_static)| *is_static) {
+    let is_compact = s.options.compact_storage;
+    if !is_compact && key.clustering.is_empty() && types.values().any(|(_, is_static)| *is_static) {
         return Err(static_without_clustering());
     }
     check_clustering_order(s, key)?;
@@ -196,10 +251,9 @@ pub(super) fn static_without_clustering() -> CompileError {
 
 fn check_key_type(name: &str, t: &CqlType) -> Result<(), CompileError> {
     if t.is_multi_cell() {
-        let what = if matches!(t, CqlType::Udt(_)) {
-            "user-defined"
-        } else {
-            "collection"
+        let (what, t) = match t {
+            CqlType::Udt(udt) => ("user-defined", format!("\"{}.{}\"", udt.keyspace, udt.name)),
+            _ => ("collection", t.to_string()),
         };
         return Err(CompileError::Invalid(format!(
             "Invalid non-frozen {what} type {t} for PRIMARY KEY column '{name}'"

@@ -2,19 +2,67 @@
 
 use std::sync::Arc;
 
-use cql::ast::TypeName;
-use types::CqlType;
+use cql::ast::{QualifiedName, TypeName};
+use schema::Keyspace;
+use types::{CqlType, UdtType};
 
 use crate::error::CompileError;
 use crate::type_name::{native_type, vector_dimension};
 
-/// The type that `name` means in `keyspace`.
-pub(super) fn resolve(keyspace: &str, name: &TypeName) -> Result<CqlType, CompileError> {
-    prepare(keyspace, name, false).map(|t| t.canonical())
+/// How deep the types with user-defined ones are nested at most, and how many types there are in one. Each CREATE TYPE may
+/// nest what others nested before; files, records and the protocol hold whole definitions, and their readers have limits.
+const DEPTH_MAX: usize = 40;
+const PARTS_MAX: usize = 4096;
+
+/// The type that `name` means in a keyspace.
+pub(super) fn resolve(keyspace: &Keyspace, name: &TypeName) -> Result<CqlType, CompileError> {
+    let resolved = prepare(keyspace, name, false)?.canonical();
+    check_size(&resolved)?;
+    Ok(resolved)
+}
+
+/// Refuses types whose user-defined types are nested too deep or have too many fields in all.
+pub(super) fn check_size(t: &CqlType) -> Result<(), CompileError> {
+    if !has_udt(t) {
+        return Ok(());
+    }
+    if t.depth() > DEPTH_MAX {
+        return Err(CompileError::Invalid(format!(
+            "Type {t} is nested more than {DEPTH_MAX} deep"
+        )));
+    }
+    if t.parts() > PARTS_MAX {
+        return Err(CompileError::Invalid(format!(
+            "Type {t} has more than {PARTS_MAX} types in it"
+        )));
+    }
+    Ok(())
+}
+
+/// True for a non-frozen user-defined type with a field that is a non-frozen collection or user-defined type.
+pub(super) fn has_nested_collection(t: &CqlType) -> bool {
+    match t {
+        CqlType::Udt(udt) => udt.fields.iter().any(|(_, field)| field.is_multi_cell()),
+        _ => false,
+    }
+}
+
+/// A user-defined type of a keyspace.
+fn user_type(keyspace: &Keyspace, name: &QualifiedName) -> Result<Arc<UdtType>, CompileError> {
+    let of = name.keyspace.as_deref().unwrap_or(&keyspace.name);
+    if of != keyspace.name {
+        return Err(CompileError::Invalid(format!(
+            "Statement on keyspace {} cannot refer to a user type in keyspace {of}; user types can only be used in the \
+             keyspace they are defined in",
+            keyspace.name
+        )));
+    }
+    let found = keyspace.types.get(&name.name).cloned();
+    found.ok_or_else(|| CompileError::Invalid(format!("Unknown type {of}.{}", name.name)))
 }
 
 /// `frozen`: a `frozen<>` stands around it, near or far.
-fn prepare(keyspace: &str, name: &TypeName, frozen: bool) -> Result<CqlType, CompileError> {
+fn prepare(keyspace: &Keyspace, name: &TypeName, frozen: bool) -> Result<CqlType, CompileError> {
     let whole = || written(name, frozen);
     let resolved = match name {
         TypeName::Native(native) => return Ok(native_type(*native)),
@@ -28,17 +76,7 @@ fn prepare(keyspace: &str, name: &TypeName, frozen: bool) -> Result<CqlType, Com
             }
             return prepare(keyspace, inner, true);
         }
-        TypeName::UserType(user_type) => {
-            let own = user_type.keyspace.as_deref().unwrap_or(keyspace);
-            return Err(CompileError::Invalid(if own == keyspace {
-                format!("Unknown type {keyspace}.{}", user_type.name)
-            } else {
-                format!(
-                    "Statement on keyspace {keyspace} cannot refer to a user type in keyspace {own}; user types can only \
-                     be used in the keyspace they are defined in"
-                )
-            }));
-        }
+        TypeName::UserType(name) => CqlType::Udt(user_type(keyspace, name)?),
         TypeName::List(element) => CqlType::List(Arc::new(inside(keyspace, element, frozen, &whole)?)),
         TypeName::Set(element) => {
             let element = inside(keyspace, element, frozen, &whole)?;
@@ -82,7 +120,12 @@ fn prepare(keyspace: &str, name: &TypeName, frozen: bool) -> Result<CqlType, Com
 }
 
 /// A type inside the collection `whole`.
-fn inside(keyspace: &str, name: &TypeName, frozen: bool, whole: &dyn Fn() -> String) -> Result<CqlType, CompileError> {
+fn inside(
+    keyspace: &Keyspace,
+    name: &TypeName,
+    frozen: bool,
+    whole: &dyn Fn() -> String,
+) -> Result<CqlType, CompileError> {
     if !frozen {
         match name {
             TypeName::List(_) | TypeName::Set(_) | TypeName::Map(..) => {

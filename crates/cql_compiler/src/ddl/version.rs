@@ -2,19 +2,92 @@
 //!
 //! Two nodes whose schemas are equal say the same version to drivers, and one that differs in anything says another. The
 //! digested bytes are a text of our own, not a debug print, so that nodes of different releases agree.
+//!
+//! The version is the sum of the digests of all keyspaces and tables, so a change takes away the digests of what was and adds those of what is:
+//! a table among thousands costs as much as the first one.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use schema::{ColumnKind, Keyspace, Schema, Table, TableOptions};
 use uuid::{Builder, Uuid};
 
 /// The version that the content of `schema` has; `schema.version` itself is not looked at.
 pub fn schema_version(schema: &Schema) -> Uuid {
-    let mut text = String::with_capacity(64 * 1024);
-    for keyspace in schema.keyspaces.values() {
-        digest_keyspace(&mut text, keyspace);
+    let mut sum = Sum::default();
+    schema.keyspaces.values().for_each(|keyspace| sum.add(keyspace));
+    sum.version()
+}
+
+/// The version behind a change of one keyspace of a schema that has the version.
+pub(super) fn version_behind(version: Uuid, former: Option<&Keyspace>, next: Option<&Keyspace>) -> Uuid {
+    let mut sum = Sum::of(version);
+    let (Some(former), Some(next)) = (former, next) else {
+        former.into_iter().for_each(|keyspace| sum.take(keyspace));
+        next.into_iter().for_each(|keyspace| sum.add(keyspace));
+        return sum.version();
+    };
+    sum.0 = sum.0.wrapping_sub(of_keyspace(former)).wrapping_add(of_keyspace(next));
+    let is_in = |keyspace: &Keyspace, table: &Arc<Table>| {
+        keyspace
+            .tables
+            .get(&table.name)
+            .is_some_and(|other| Arc::ptr_eq(other, table))
+    };
+    for table in former.tables.values().filter(|table| !is_in(next, table)) {
+        sum.0 = sum.0.wrapping_sub(of_table(table));
     }
-    Builder::from_md5_bytes(md5::compute(text).0).into_uuid()
+    for table in next.tables.values().filter(|table| !is_in(former, table)) {
+        sum.0 = sum.0.wrapping_add(of_table(table));
+    }
+    sum.version()
+}
+
+/// Bits of a digest that a version has room for.
+const BITS: u32 = 122;
+
+/// A sum of digests, of which the lowest [`BITS`] count.
+#[derive(Clone, Copy, Default)]
+struct Sum(u128);
+
+impl Sum {
+    /// That of a version: its bits but the six that say that it is a version-3 UUID.
+    fn of(version: Uuid) -> Self {
+        let bits = version.as_u128();
+        let (high, middle, low) = (bits >> 80, (bits >> 64) & 0xfff, bits & (u128::MAX >> 66));
+        Self(high << 74 | middle << 62 | low)
+    }
+
+    fn version(self) -> Uuid {
+        let bits = self.0 & (u128::MAX >> (128 - BITS));
+        let (high, middle, low) = (bits >> 74, (bits >> 62) & 0xfff, bits & (u128::MAX >> 66));
+        let bytes = (high << 80 | middle << 64 | low).to_be_bytes();
+        Builder::from_md5_bytes(bytes).into_uuid()
+    }
+
+    fn add(&mut self, keyspace: &Keyspace) {
+        let tables = keyspace.tables.values().map(|table| of_table(table));
+        self.0 = tables.fold(self.0.wrapping_add(of_keyspace(keyspace)), u128::wrapping_add);
+    }
+
+    fn take(&mut self, keyspace: &Keyspace) {
+        let tables = keyspace.tables.values().map(|table| of_table(table));
+        self.0 = tables.fold(self.0.wrapping_sub(of_keyspace(keyspace)), u128::wrapping_sub);
+    }
+}
+
+/// The digest of a keyspace without its tables.
+fn of_keyspace(keyspace: &Keyspace) -> u128 {
+    let mut text = String::with_capacity(1024);
+    digest_keyspace(&mut text, keyspace);
+    u128::from_be_bytes(md5::compute(text).0)
+}
+
+fn of_table(table: &Table) -> u128 {
+    let mut text = String::with_capacity(2048);
+    word(&mut text, &table.keyspace);
+    digest_table(&mut text, table);
+    u128::from_be_bytes(md5::compute(text).0)
 }
 
 /// Appends a word so that no two sequences of words read the same.
@@ -39,8 +112,41 @@ fn digest_keyspace(text: &mut String, keyspace: &Keyspace) {
         text.push_str("tablets ");
         words(text, tablets.iter());
     }
-    for table in keyspace.tables.values() {
-        digest_table(text, table);
+    for udt in keyspace.types.values() {
+        text.push_str("type ");
+        word(text, &udt.name);
+        for (name, field) in &udt.fields {
+            word(text, name);
+            word(text, &field.to_string());
+        }
+        text.push('\n');
+    }
+    for function in keyspace.functions.values() {
+        text.push_str("function ");
+        word(text, &function.signature());
+        for (name, _) in &function.arguments {
+            word(text, name);
+        }
+        word(text, &function.returns.to_string());
+        word(text, function.language.name());
+        word(text, &function.body);
+        let _ = writeln!(text, "{}", function.called_on_null);
+    }
+    for aggregate in keyspace.aggregates.values() {
+        text.push_str("aggregate ");
+        word(text, &aggregate.signature());
+        word(text, &aggregate.state_function);
+        word(text, &aggregate.state_type.to_string());
+        for function in [&aggregate.reduce_function, &aggregate.final_function] {
+            word(text, function.as_deref().unwrap_or_default());
+        }
+        match &aggregate.initial_state {
+            Some(state) => state.iter().for_each(|byte| {
+                let _ = write!(text, "{byte:02x}");
+            }),
+            None => text.push_str("null"),
+        }
+        text.push('\n');
     }
 }
 
@@ -67,6 +173,9 @@ fn digest_table(text: &mut String, table: &Table) {
         word(text, &c.name);
         word(text, &c.cql_type.to_string());
         let _ = writeln!(text, "{} {} {}", kind(c.kind), c.id.0, c.dropped_at_us);
+    }
+    if let Some(compact) = table.compact {
+        let _ = writeln!(text, "compact {compact:?}");
     }
     digest_options(text, &table.options);
 }
@@ -101,6 +210,17 @@ fn digest_options(text: &mut String, o: &TableOptions) {
     if let Some(tablets) = o.tablets {
         let _ = writeln!(text, "tablets {tablets}");
     }
+    for (name, is_other) in [
+        ("allow_auto_snapshot", !o.allow_auto_snapshot),
+        ("incremental_backups", !o.incremental_backups),
+    ] {
+        if is_other {
+            let _ = writeln!(text, "{name} false");
+        }
+    }
+    if let Some(seconds) = o.paxos_grace_seconds {
+        let _ = writeln!(text, "paxos_grace_seconds {seconds}");
+    }
     for (name, map) in [
         ("caching", &o.caching),
         ("compaction", &o.compaction),
@@ -110,5 +230,30 @@ fn digest_options(text: &mut String, o: &TableOptions) {
         text.push_str(name);
         text.push(' ');
         words(text, map.iter());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_is_what_its_version_says() {
+        let largest = u128::MAX >> (128 - BITS);
+        for sum in [
+            0,
+            1,
+            largest,
+            largest / 3,
+            1 << 62,
+            (1 << 62) - 1,
+            1 << 74,
+            (1 << 74) - 1,
+        ] {
+            let version = Sum(sum).version();
+            assert_eq!(version.get_version_num(), 3);
+            assert_eq!(Sum::of(version).0, sum, "{sum:x} in {version}");
+        }
+        assert_eq!(Sum(1 << BITS).version(), Sum(0).version());
     }
 }

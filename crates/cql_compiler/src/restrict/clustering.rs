@@ -107,7 +107,20 @@ pub(super) fn compile<'r>(
         if matches!(&r.predicate, Predicate::Compare(op, _) if *op == ComparisonOperator::Contains
             || *op == ComparisonOperator::ContainsKey)
         {
-            return Err(CompileError::invalid(NEEDS_FILTERING));
+            return Err(CompileError::invalid(
+                "Clustering columns can only be restricted with CONTAINS with a secondary index or filtering",
+            ));
+        }
+        // A row of a compact table may lack the last columns.
+        if kind == StatementKind::Update && lower.is_none() && upper.is_none() && scope.table.compact.is_none() {
+            let named = |c: &Column| relations.iter().any(|r| columns_of(r).contains(&c.name.as_str()));
+            let missing: Vec<&str> = columns.iter().filter(|c| !named(c)).map(|c| c.name.as_str()).collect();
+            if !missing.is_empty() {
+                return Err(CompileError::Invalid(format!(
+                    "Some clustering keys are missing: {}",
+                    missing.join(", ")
+                )));
+            }
         }
         let preceding = &columns[at.saturating_sub(1)].name;
         return Err(CompileError::invalid(if lower.is_some() || upper.is_some() {
@@ -136,15 +149,13 @@ fn check_tuple_order(r: &Relation, columns: &[Column]) -> Result<(), CompileErro
     for pair in positions.windows(2) {
         if pair[0] == pair[1] {
             return Err(CompileError::invalid(format!(
-                "Column \"{}\" appeared twice in a relation: ({})",
-                names[0],
-                names.join(", ")
+                "Column \"{}\" appeared twice in a relation: {r}",
+                columns[pair[0]].name
             )));
         }
         if pair[1] != pair[0] + 1 {
             return Err(CompileError::invalid(format!(
-                "Clustering columns must appear in the PRIMARY KEY order in multi-column relations: ({})",
-                names.join(", ")
+                "Clustering columns must appear in the PRIMARY KEY order in multi-column relations: {r}"
             )));
         }
     }

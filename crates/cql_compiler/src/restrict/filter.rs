@@ -1,11 +1,56 @@
 //! Relations that are checked row by row.
 
-use cql::ast::{ComparisonOperator, Predicate, Relation, Subject};
+use cql::ast::{ComparisonOperator, InValues, Predicate, Relation, Subject, Term};
 use plan::restrict::{Filter, FilterTest};
 use types::CqlType;
 
 use super::{Scope, comparison};
 use crate::CompileError;
+
+/// The relations on single columns that one on several columns at once stands for, where rows are filtered by it; `None` for other
+/// relations.
+///
+/// # Errors
+/// When it is no equality of the columns with as many terms, and no IN of one column.
+pub(super) fn of_single_columns(r: &Relation) -> Result<Option<Vec<Relation>>, CompileError> {
+    let Subject::Columns(names) = &r.subject else {
+        return Ok(None);
+    };
+    let of = |name: &String, predicate| Relation {
+        subject: Subject::Column(name.clone()),
+        predicate,
+    };
+    let refuse = |what: &str| Err(CompileError::invalid(what));
+    match &r.predicate {
+        Predicate::Compare(ComparisonOperator::Equal, Term::Tuple(terms)) if terms.len() == names.len() => {
+            let equal = |term: &Term| Predicate::Compare(ComparisonOperator::Equal, term.clone());
+            Ok(Some(
+                names
+                    .iter()
+                    .zip(terms)
+                    .map(|(name, term)| of(name, equal(term)))
+                    .collect(),
+            ))
+        }
+        Predicate::Compare(ComparisonOperator::Equal, _) => refuse("This relation is not supported in WHERE"),
+        Predicate::In {
+            negated: false,
+            values: InValues::Terms(tuples),
+        } if names.len() == 1 => {
+            let single = |tuple: &Term| match tuple {
+                Term::Tuple(terms) if terms.len() == 1 => Some(terms[0].clone()),
+                _ => None,
+            };
+            let Some(terms) = tuples.iter().map(single).collect() else {
+                return refuse("Multicolumn IN filters are not supported");
+            };
+            let values = InValues::Terms(terms);
+            Ok(Some(vec![of(&names[0], Predicate::In { negated: false, values })]))
+        }
+        Predicate::In { negated: false, .. } => refuse("Multicolumn IN filters are not supported"),
+        _ => refuse("Multi-column slice restrictions cannot be used for filtering."),
+    }
+}
 
 pub(super) fn compile(r: &Relation, scope: &mut Scope<'_>) -> Result<Filter, CompileError> {
     let unsupported = || CompileError::invalid("This relation is not supported in WHERE");
@@ -15,28 +60,47 @@ pub(super) fn compile(r: &Relation, scope: &mut Scope<'_>) -> Result<Filter, Com
             let (name, cql_type) = (c.name.clone(), c.cql_type.clone());
             let inner = cql_type.unfrozen().clone();
             let test = match &r.predicate {
-                Predicate::Compare(ComparisonOperator::Contains, term) => {
+                Predicate::Compare(op @ (ComparisonOperator::Contains | ComparisonOperator::NotContains), term) => {
                     let element = match &inner {
                         CqlType::List(e) | CqlType::Set(e) | CqlType::Map(_, e) => (**e).clone(),
                         _ => return Err(unsupported()),
                     };
-                    FilterTest::Contains(scope.term(term, &format!("value({name})"), &element)?)
+                    let element = scope.term(term, &format!("value({name})"), &element)?;
+                    match op {
+                        ComparisonOperator::NotContains => FilterTest::NotContains(element),
+                        _ => FilterTest::Contains(element),
+                    }
                 }
-                Predicate::Compare(ComparisonOperator::ContainsKey, term) => {
+                Predicate::Compare(
+                    op @ (ComparisonOperator::ContainsKey | ComparisonOperator::NotContainsKey),
+                    term,
+                ) => {
                     let CqlType::Map(k, _) = &inner else {
                         return Err(CompileError::invalid(format!(
-                            "Cannot use CONTAINS KEY on non-map column {name}"
+                            "Cannot use {op} on non-map column {name}"
                         )));
                     };
                     let key = (**k).clone();
-                    FilterTest::ContainsKey(scope.term(term, &format!("key({name})"), &key)?)
+                    let key = scope.term(term, &format!("key({name})"), &key)?;
+                    match op {
+                        ComparisonOperator::NotContainsKey => FilterTest::NotContainsKey(key),
+                        _ => FilterTest::ContainsKey(key),
+                    }
                 }
+                Predicate::Compare(ComparisonOperator::Like, term) => {
+                    FilterTest::Like(scope.term(term, &name, &cql_type)?)
+                }
+                Predicate::IsNotNull => FilterTest::NotNull,
                 Predicate::Compare(op, term) => {
                     let comparison = comparison(*op).ok_or_else(unsupported)?;
                     FilterTest::Compare(comparison, scope.term(term, &name, &cql_type)?)
                 }
-                Predicate::In { negated: false, values } => {
-                    FilterTest::In(scope.alternatives(values, &name, &cql_type)?)
+                Predicate::In { negated, values } => {
+                    let alternatives = scope.alternatives(values, &name, &cql_type)?;
+                    match negated {
+                        true => FilterTest::NotIn(alternatives),
+                        false => FilterTest::In(alternatives),
+                    }
                 }
                 _ => return Err(unsupported()),
             };
@@ -46,12 +110,15 @@ pub(super) fn compile(r: &Relation, scope: &mut Scope<'_>) -> Result<Filter, Com
             let (column, c) = scope.column(name)?;
             let map = c.cql_type.unfrozen().clone();
             let CqlType::Map(k, v) = &map else {
-                return Err(CompileError::invalid(format!("Column {name} cannot be used as a map")));
+                return Err(CompileError::invalid(match map {
+                    CqlType::List(_) => {
+                        "Indexes on list entries (l[index] = value) are not currently supported.".to_owned()
+                    }
+                    _ => format!("Column {name} cannot be used as a map"),
+                }));
             };
             let Predicate::Compare(ComparisonOperator::Equal, term) = &r.predicate else {
-                return Err(CompileError::invalid(format!(
-                    "Only EQ relations are supported on map entries, column {name}"
-                )));
+                return Err(CompileError::invalid("Only EQ relations are supported on map entries"));
             };
             let key = scope.term(key, &format!("key({name})"), k)?;
             let value = scope.term(term, &format!("value({name})"), v)?;

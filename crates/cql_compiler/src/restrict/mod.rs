@@ -9,6 +9,8 @@ mod filter;
 mod partition;
 mod together;
 
+use std::borrow::Cow;
+
 use cql::ast::{ComparisonOperator, InValues, Predicate, Relation, Subject, Term};
 use plan::restrict::{Comparison, Restrictions};
 use plan::{InOperand, Operand};
@@ -67,19 +69,14 @@ impl Scope<'_> {
 
     /// The column of that name, or Cassandra's error.
     pub fn column(&self, name: &str) -> Result<(usize, &Column), CompileError> {
-        self.table
-            .columns
-            .iter()
-            .enumerate()
-            .find(|(_, c)| c.name == name)
-            .ok_or_else(|| {
-                CompileError::invalid(format!(
-                    "Undefined column name {} in table {}.{}",
-                    schema::quote_identifier(name),
-                    self.table.keyspace,
-                    self.table.name
-                ))
-            })
+        self.table.visible().find(|(_, c)| c.name == name).ok_or_else(|| {
+            CompileError::invalid(format!(
+                "Undefined column name {} in table {}.{}",
+                schema::quote_identifier(name),
+                self.table.keyspace,
+                self.table.name
+            ))
+        })
     }
 }
 
@@ -95,6 +92,17 @@ pub enum StatementKind {
     Update,
     /// DELETE: may name a prefix or a range of the clustering key.
     Delete,
+}
+
+impl StatementKind {
+    /// The word of a statement that writes.
+    const fn verb(self) -> Option<&'static str> {
+        match self {
+            Self::Select { .. } => None,
+            Self::Update => Some("UPDATE"),
+            Self::Delete => Some("DELETE"),
+        }
+    }
 }
 
 /// The error for a SELECT that would have to filter.
@@ -136,12 +144,12 @@ pub fn compile(
     kind: StatementKind,
     scope: &mut Scope<'_>,
 ) -> Result<Restrictions, CompileError> {
+    let relations = &*without_between(relations);
     let allow_filtering = matches!(kind, StatementKind::Select { allow_filtering: true });
     let mut partition: Vec<&Relation> = Vec::new();
     let mut clustering: Vec<&Relation> = Vec::new();
     let mut others: Vec<&Relation> = Vec::new();
     for r in relations {
-        check_predicate(r)?;
         let name = match &r.subject {
             Subject::Column(name) | Subject::Element { column: name, .. } | Subject::Field { column: name, .. } => name,
             Subject::Columns(names) => {
@@ -164,6 +172,7 @@ pub fn compile(
             Subject::Index(_) => return Err(CompileError::invalid("Custom index expressions are not supported")),
         };
         let (_, column) = scope.column(name)?;
+        check_written(r, kind)?;
         check_operator(column, r)?;
         match (column.kind, &r.subject) {
             (ColumnKind::PartitionKey, Subject::Column(_)) => partition.push(r),
@@ -171,6 +180,7 @@ pub fn compile(
             _ => others.push(r),
         }
     }
+    check_filters(relations, kind)?;
     together::check(relations)?;
     let (partition, mut residue) = partition::compile(&partition, kind, scope)?;
     if !matches!(kind, StatementKind::Select { .. })
@@ -188,10 +198,17 @@ pub fn compile(
     if (!residue.is_empty() || scans_for_rows) && !allow_filtering {
         return Err(CompileError::invalid(NEEDS_FILTERING));
     }
-    let filters = residue
-        .iter()
-        .map(|r| filter::compile(r, scope))
-        .collect::<Result<Vec<_>, _>>()?;
+    let mut filters = Vec::with_capacity(residue.len());
+    for r in residue {
+        match filter::of_single_columns(r)? {
+            Some(singles) => {
+                for single in &singles {
+                    filters.push(filter::compile(single, scope)?);
+                }
+            }
+            None => filters.push(filter::compile(r, scope)?),
+        }
+    }
     Ok(Restrictions {
         partition,
         clustering,
@@ -199,16 +216,60 @@ pub fn compile(
     })
 }
 
-/// Refuses predicates of later versions of CQL, which the grammar knows.
-fn check_predicate(r: &Relation) -> Result<(), CompileError> {
-    let what = match &r.predicate {
-        Predicate::Between(..) => "BETWEEN is not supported in WHERE; use >= and <=",
-        Predicate::In { negated: true, .. } => "NOT IN is not supported in WHERE",
-        Predicate::Compare(ComparisonOperator::NotContains, _) => "NOT CONTAINS is not supported in WHERE",
-        Predicate::Compare(ComparisonOperator::NotContainsKey, _) => "NOT CONTAINS KEY is not supported in WHERE",
-        _ => return Ok(()),
+/// The relations with `>= a` and `<= b` in the place of `BETWEEN a AND b`, as SQL defines it.
+pub(crate) fn without_between(relations: &[Relation]) -> Cow<'_, [Relation]> {
+    if !relations.iter().any(|r| matches!(r.predicate, Predicate::Between(..))) {
+        return Cow::Borrowed(relations);
+    }
+    let mut out = Vec::with_capacity(relations.len() + 1);
+    for relation in relations {
+        let Predicate::Between(low, high) = &relation.predicate else {
+            out.push(relation.clone());
+            continue;
+        };
+        let bounds = [
+            (ComparisonOperator::GreaterOrEqual, low),
+            (ComparisonOperator::LessOrEqual, high),
+        ];
+        out.extend(bounds.map(|(operator, bound)| Relation {
+            subject: relation.subject.clone(),
+            predicate: Predicate::Compare(operator, bound.clone()),
+        }));
+    }
+    Cow::Owned(out)
+}
+
+/// Whether a relation can only be a filter, whatever column it is on.
+fn is_filter(r: &Relation) -> bool {
+    match &r.predicate {
+        Predicate::Compare(operator, _) => matches!(
+            operator,
+            ComparisonOperator::NotEqual
+                | ComparisonOperator::Like
+                | ComparisonOperator::NotContains
+                | ComparisonOperator::NotContainsKey
+        ),
+        Predicate::In { negated, .. } => *negated,
+        Predicate::IsNotNull => true,
+        Predicate::Between(..) | Predicate::Matches(_) => false,
+    }
+}
+
+/// Refuses relations that can only be filters where the statement does not filter.
+fn check_filters(relations: &[Relation], kind: StatementKind) -> Result<(), CompileError> {
+    let Some(r) = relations.iter().find(|r| is_filter(r)) else {
+        return Ok(());
     };
-    Err(CompileError::Syntax(what.to_owned()))
+    if !matches!(r.subject, Subject::Column(_)) {
+        return Ok(());
+    }
+    match kind {
+        StatementKind::Select { allow_filtering: true } => Ok(()),
+        StatementKind::Select { allow_filtering: false } => Err(CompileError::invalid(NEEDS_FILTERING)),
+        StatementKind::Update | StatementKind::Delete => Err(CompileError::Invalid(format!(
+            "Unsupported relation in a WHERE clause of UPDATE and DELETE statements: {r}"
+        ))),
+    }
 }
 
 /// What a type that has durations in it is called, if it does; a duration alone has a name of its own.
@@ -222,40 +283,69 @@ pub(crate) fn holder_of_durations(cql_type: &CqlType) -> Option<&'static str> {
     has_duration(cql_type).then_some(kind)
 }
 
+/// Refuses CONTAINS where a statement writes.
+fn check_written(r: &Relation, kind: StatementKind) -> Result<(), CompileError> {
+    match (kind.verb(), &r.predicate) {
+        (Some(verb), Predicate::Compare(op @ (ComparisonOperator::Contains | ComparisonOperator::ContainsKey), _)) => {
+            Err(CompileError::Invalid(format!("Cannot use {verb} with {op}")))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Refuses operators that a column's type does not have.
 fn check_operator(column: &Column, r: &Relation) -> Result<(), CompileError> {
     let collection = column.cql_type.is_collection();
+    let is_udt = matches!(column.cql_type, CqlType::Udt(_));
+    if let Subject::Field { column, field } = &r.subject {
+        return Err(CompileError::Syntax(format!(
+            "A field cannot be restricted in WHERE: {column}.{field}"
+        )));
+    }
     match &r.predicate {
-        Predicate::IsNotNull => {
+        Predicate::Compare(op @ ComparisonOperator::NotEqual, _) if matches!(r.subject, Subject::Element { .. }) => {
             return Err(CompileError::invalid(format!(
-                "Unsupported restriction: {} IS NOT NULL",
+                "Only EQ relations are supported on map entries, not {op}"
+            )));
+        }
+        Predicate::Compare(ComparisonOperator::Like, _)
+            if !matches!(column.cql_type, CqlType::Text | CqlType::Ascii) =>
+        {
+            return Err(CompileError::invalid(format!(
+                "LIKE is allowed only on text and ascii columns, which {} of type {} is not",
+                schema::quote_identifier(&column.name),
+                column.cql_type
+            )));
+        }
+        Predicate::Compare(
+            op @ (ComparisonOperator::Contains
+            | ComparisonOperator::ContainsKey
+            | ComparisonOperator::NotContains
+            | ComparisonOperator::NotContainsKey),
+            _,
+        ) if !collection || (is_of_keys(*op) && !matches!(column.cql_type.unfrozen(), CqlType::Map(..))) => {
+            let kind = if is_of_keys(*op) { "map" } else { "collection" };
+            return Err(CompileError::invalid(format!(
+                "Cannot use {op} on non-{kind} column {}",
                 schema::quote_identifier(&column.name)
             )));
         }
-        Predicate::Compare(ComparisonOperator::NotEqual, _) => {
+        Predicate::Compare(..) | Predicate::In { .. } if is_udt => {
             return Err(CompileError::invalid(format!(
-                "Unsupported \"!=\" relation: {} != {}",
-                schema::quote_identifier(&column.name),
-                term_text(r)
-            )));
-        }
-        Predicate::Compare(ComparisonOperator::Like, _) => {
-            return Err(CompileError::invalid(format!(
-                "LIKE restriction is only supported on properly indexed columns. {} LIKE {} is not valid.",
-                schema::quote_identifier(&column.name),
-                term_text(r)
-            )));
-        }
-        Predicate::Compare(ComparisonOperator::Contains | ComparisonOperator::ContainsKey, _) if !collection => {
-            return Err(CompileError::invalid(format!(
-                "Cannot use CONTAINS on non-collection column {}",
-                schema::quote_identifier(&column.name)
+                "Non-frozen UDT column '{}' ({}) cannot be restricted by any relation",
+                column.name, column.cql_type
             )));
         }
         Predicate::Compare(op, _)
             if column.cql_type.is_multi_cell()
                 && matches!(r.subject, Subject::Column(_))
-                && !matches!(op, ComparisonOperator::Contains | ComparisonOperator::ContainsKey) =>
+                && !matches!(
+                    op,
+                    ComparisonOperator::Contains
+                        | ComparisonOperator::ContainsKey
+                        | ComparisonOperator::NotContains
+                        | ComparisonOperator::NotContainsKey
+                ) =>
         {
             return Err(CompileError::invalid(format!(
                 "Collection column '{}' ({}) cannot be restricted by a '{op}' relation",
@@ -294,11 +384,8 @@ fn check_operator(column: &Column, r: &Relation) -> Result<(), CompileError> {
     Ok(())
 }
 
-fn term_text(r: &Relation) -> String {
-    match &r.predicate {
-        Predicate::Compare(_, t) => t.to_string(),
-        _ => String::new(),
-    }
+const fn is_of_keys(op: ComparisonOperator) -> bool {
+    matches!(op, ComparisonOperator::ContainsKey | ComparisonOperator::NotContainsKey)
 }
 
 /// `=` as the IN of one alternative.

@@ -13,21 +13,41 @@ pub(super) fn compile<'r>(
     kind: StatementKind,
     scope: &mut Scope<'_>,
 ) -> Result<(PartitionRestriction, Vec<&'r Relation>), CompileError> {
+    let (tokens, relations): (Vec<&Relation>, Vec<&Relation>) =
+        relations.iter().partition(|r| matches!(r.subject, Subject::Token(_)));
+    if tokens.is_empty() {
+        return compile_columns(&relations, kind, scope);
+    }
+    if let Some(verb) = kind.verb() {
+        return Err(CompileError::invalid(format!(
+            "The token function cannot be used in WHERE clauses for {verb} statements"
+        )));
+    }
+    let (start, end) = compile_token(&tokens, scope)?;
+    let (columns, residue) = compile_columns(&relations, kind, scope)?;
+    let keys = match columns {
+        PartitionRestriction::Keys(keys) => keys,
+        PartitionRestriction::Key(values) => scope
+            .table
+            .partition_key()
+            .zip(values)
+            .map(|(column, value)| single_alternative(&column.name, value))
+            .collect(),
+        PartitionRestriction::All | PartitionRestriction::Token { .. } | PartitionRestriction::KeysWithin { .. } => {
+            return Ok((PartitionRestriction::Token { start, end }, residue));
+        }
+    };
+    Ok((PartitionRestriction::KeysWithin { keys, start, end }, residue))
+}
+
+/// Compiles the relations on columns of the partition key.
+fn compile_columns<'r>(
+    relations: &[&'r Relation],
+    kind: StatementKind,
+    scope: &mut Scope<'_>,
+) -> Result<(PartitionRestriction, Vec<&'r Relation>), CompileError> {
     let select = matches!(kind, StatementKind::Select { .. });
     let allow_filtering = kind == StatementKind::Select { allow_filtering: true };
-    if relations.iter().any(|r| matches!(r.subject, Subject::Token(_))) {
-        if !select {
-            return Err(CompileError::invalid(format!(
-                "The token function cannot be used in WHERE clauses for {} statements",
-                if kind == StatementKind::Update {
-                    "UPDATE"
-                } else {
-                    "DELETE"
-                }
-            )));
-        }
-        return compile_token(relations, scope).map(|r| (r, Vec::new()));
-    }
     let columns: Vec<_> = scope.table.partition_key().cloned().collect();
     let mut operands: Vec<Option<InOperand>> = Vec::new();
     let mut single: Vec<Option<Operand>> = Vec::new();
@@ -54,12 +74,13 @@ pub(super) fn compile<'r>(
         }
         if !equal {
             if !allow_filtering {
-                return Err(CompileError::invalid(if select {
-                    NEEDS_FILTERING
-                } else {
-                    "Only EQ and IN relation are supported on the partition key (unless you use the token() function) \
-                     for UPDATE and DELETE statements"
-                }));
+                return Err(match kind.verb() {
+                    None => CompileError::invalid(NEEDS_FILTERING),
+                    Some(verb) => CompileError::invalid(format!(
+                        "Only EQ and IN relation are supported on the partition key (unless you use the token() \
+                         function) for {verb} statements"
+                    )),
+                });
             }
             missing.push(&column.name);
             residue.extend(mine.into_iter().copied());
@@ -107,20 +128,28 @@ pub(super) fn compile<'r>(
     Ok((PartitionRestriction::Keys(keys), Vec::new()))
 }
 
-fn compile_token(relations: &[&Relation], scope: &mut Scope<'_>) -> Result<PartitionRestriction, CompileError> {
+/// The bounds of a range of tokens.
+type TokenRange = (Option<TokenBound>, Option<TokenBound>);
+
+fn compile_token(relations: &[&Relation], scope: &mut Scope<'_>) -> Result<TokenRange, CompileError> {
     let names: Vec<String> = scope.table.partition_key().map(|c| c.name.clone()).collect();
     let (mut start, mut end) = (None, None);
     for r in relations {
         let Subject::Token(columns) = &r.subject else {
-            return Err(CompileError::invalid(format!(
-                "Columns \"{}\" cannot be restricted by both a normal relation and a token relation",
-                names.join(", ")
-            )));
+            continue;
         };
-        if columns.len() != names.len() || columns.iter().any(|c| !names.contains(c)) {
-            return Err(CompileError::invalid(
-                "The token() function must be applied to all partition key components or none of them",
-            ));
+        for column in columns {
+            scope.column(column)?;
+        }
+        let refuse = |what: &str| Err(CompileError::invalid(format!("The token() function {what}")));
+        if names.iter().any(|name| !columns.contains(name)) {
+            return refuse("must be applied to all partition key components or none of them");
+        }
+        if columns.iter().any(|c| !names.contains(c)) {
+            return refuse("must contains only partition key components");
+        }
+        if columns.len() > names.len() {
+            return refuse("contains duplicate partition key components");
         }
         if columns != &names {
             return Err(CompileError::invalid(format!(
@@ -147,7 +176,13 @@ fn compile_token(relations: &[&Relation], scope: &mut Scope<'_>) -> Result<Parti
         };
         match (op, flip(*op)) {
             (ComparisonOperator::Equal, _) => {
-                if start.is_some() || end.is_some() || relations.len() > 1 {
+                if start.is_some() || end.is_some() {
+                    return Err(CompileError::invalid(format!(
+                        "Columns \"{}\" cannot be restricted by both an equality and an inequality relation",
+                        names.join(", ")
+                    )));
+                }
+                if relations.len() > 1 {
                     return Err(CompileError::invalid(format!(
                         "{} cannot be restricted by more than one relation if it includes an Equal",
                         names.join(", ")
@@ -180,8 +215,13 @@ fn compile_token(relations: &[&Relation], scope: &mut Scope<'_>) -> Result<Parti
                     inclusive,
                 });
             }
-            _ => return Err(CompileError::invalid("Unsupported operator on the token function")),
+            _ => {
+                return Err(CompileError::invalid(format!(
+                    "Unsupported \"{op}\" relation: token({}) {op} {term}",
+                    names.join(", ")
+                )));
+            }
         }
     }
-    Ok(PartitionRestriction::Token { start, end })
+    Ok((start, end))
 }

@@ -1,5 +1,6 @@
-//! Which relations on one column go together: bounds from two sides, or any number of CONTAINS and map entries. All others stand
-//! alone, because a second one could only repeat or contradict the first.
+//! Which relations on one column, or on several clustering columns at once, go together: bounds from two sides that begin at one
+//! column, or any number of CONTAINS and map entries. All others stand alone, because a second one could only repeat or contradict
+//! the first.
 
 use cql::ast::{ComparisonOperator, InValues, Predicate, Relation, Subject};
 
@@ -19,18 +20,31 @@ enum Restricted {
     Contains,
 }
 
-/// Refuses relations on single columns that do not go together.
+/// Refuses relations that do not go together.
 pub(super) fn check(relations: &[Relation]) -> Result<(), CompileError> {
-    let mut columns: Vec<(&str, Restricted)> = Vec::new();
+    let mut known: Vec<(&[String], Restricted)> = Vec::new();
     for relation in relations {
-        let (Subject::Column(name) | Subject::Element { column: name, .. }) = &relation.subject else {
-            continue;
+        let columns = match &relation.subject {
+            Subject::Column(name) | Subject::Element { column: name, .. } => std::slice::from_ref(name),
+            Subject::Columns(names) => names,
+            _ => continue,
         };
-        let Some(new) = restricted(relation) else { continue };
-        match columns.iter_mut().find(|(known, _)| known == name) {
-            None => columns.push((name, new)),
-            Some((_, known)) => *known = joined(name, *known, new)?,
+        let Some(mut new) = restricted(relation) else { continue };
+        for (of, old) in &known {
+            let common: Vec<&str> = of.iter().filter(|c| columns.contains(c)).map(String::as_str).collect();
+            if common.is_empty() {
+                continue;
+            }
+            let is_slice = |r: Restricted| matches!(r, Restricted::Slice { .. });
+            if of[0] != columns[0] && is_slice(*old) && is_slice(new) {
+                return Err(CompileError::Invalid(format!(
+                    "Column \"{}\" cannot be restricted by two inequalities not starting with the same column",
+                    common[0]
+                )));
+            }
+            new = joined(&common.join(" ,"), *old, new)?;
         }
+        known.push((columns, new));
     }
     Ok(())
 }

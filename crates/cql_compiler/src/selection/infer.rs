@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cql::ast::{Literal, Selector, Term};
+use cql::ast::{Literal, LiteralKind, Selector, Term};
 use plan::function::{self, Argument, Assignment, Resolved};
 use schema::Table;
 use types::CqlType;
@@ -66,37 +66,49 @@ impl<'a> Inference<'a> {
     }
 
     pub(super) fn name(&self, selector: &Selector) -> String {
-        name_of(selector, &self.table.keyspace)
+        name_of(selector, self.scope.keyspace, &|call| self.user_name(call))
     }
 
-    /// Whether a call is about several cells: a collection that has one for each element, or a slice of it.
+    /// The full name of the user-defined function that a call without a keyspace means.
+    fn user_name(&self, call: &Selector) -> Option<String> {
+        match call {
+            Selector::FunctionCall { name, .. } if function_call::may_be_user_function(name, self.scope) => {
+                let found = self.resolve(call).ok()?;
+                (found.keyspace != function::NATIVE).then(|| found.full_name())
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a call is about several cells: a column that has one for each element or field, or a slice of it.
     fn is_of_cells(&self, arguments: &[Selector]) -> bool {
-        let name = match arguments {
-            [Selector::Column(name)] => name,
-            [Selector::Slice { collection, .. }] => match &**collection {
-                Selector::Column(name) => name,
-                _ => return false,
-            },
-            _ => return false,
-        };
+        let [argument] = arguments else { return false };
+        let mut part = argument;
+        while let Selector::Slice { collection, .. } = part {
+            part = collection;
+        }
+        let Selector::Column(name) = part else { return false };
         let column = self.column(name).map(|at| &self.table.columns[at].cql_type);
-        column.is_ok_and(|t| t.is_multi_cell() && t.is_collection())
+        column.is_ok_and(CqlType::is_multi_cell)
     }
 
     /// The position of a column.
     pub(super) fn column(&self, name: &str) -> Result<usize, CompileError> {
-        self.table
-            .columns
-            .iter()
-            .position(|column| column.name == name)
-            .ok_or_else(|| {
-                CompileError::Invalid(format!(
-                    "Undefined column name {} in table {}.{}",
-                    types::quote_identifier(name),
-                    self.table.keyspace,
-                    self.table.name
-                ))
-            })
+        if self.scope.table.is_none() {
+            let name = types::quote_identifier(name);
+            return Err(CompileError::Syntax(format!(
+                "a SELECT without FROM has no column {name}"
+            )));
+        }
+        let found = self.table.visible().find(|(_, column)| column.name == name);
+        found.map(|(at, _)| at).ok_or_else(|| {
+            CompileError::Invalid(format!(
+                "Undefined column name {} in table {}.{}",
+                types::quote_identifier(name),
+                self.table.keyspace,
+                self.table.name
+            ))
+        })
     }
 
     /// What is known of a selector's type; an error when something in it is unknown.
@@ -190,8 +202,7 @@ impl<'a> Inference<'a> {
                     Some((_, field_type)) => Inferred::exact(field_type.clone()),
                     None => {
                         return Err(CompileError::Invalid(format!(
-                            "{text} of type {} has no field {field}",
-                            udt.name
+                            "{text} of type {cql_type} has no field {field}"
                         )));
                     }
                 }
@@ -235,14 +246,46 @@ impl<'a> Inference<'a> {
         }
     }
 
-    /// The type of a selector that must tell its own.
+    /// The type of a selector that must tell its own, or be made of literals that have a type by default.
     pub(super) fn type_of(&self, selector: &Selector) -> Result<CqlType, CompileError> {
-        self.infer(selector)?.exact.ok_or_else(|| {
+        let known = self.infer(selector)?.exact.or_else(|| self.default_type(selector));
+        known.ok_or_else(|| {
             CompileError::Invalid(format!(
                 "Cannot infer type for term {} in selection clause (try using a cast to force a type)",
                 self.name(selector)
             ))
         })
+    }
+
+    /// The type that literals have when nothing else says one.
+    fn default_type(&self, selector: &Selector) -> Option<CqlType> {
+        let common = |selectors: &mut dyn Iterator<Item = &Selector>| {
+            let mut found: Option<CqlType> = None;
+            for selector in selectors.filter(|selector| !is_null(selector)) {
+                let known = self.type_of(selector).ok()?;
+                found = Some(match found {
+                    Some(found) => common_type(&found, &known)?,
+                    None => known,
+                });
+            }
+            Some(Arc::new(found?.frozen()))
+        };
+        match selector {
+            Selector::Term(Term::Literal(literal)) => literal::selected_type(literal),
+            Selector::List(elements) => common(&mut elements.iter()).map(CqlType::List),
+            Selector::Set(elements) => common(&mut elements.iter()).map(CqlType::Set),
+            Selector::Map(pairs) => {
+                let key = common(&mut pairs.iter().map(|(key, _)| key))?;
+                Some(CqlType::Map(key, common(&mut pairs.iter().map(|(_, value)| value))?))
+            }
+            Selector::Tuple(elements) => {
+                let types = elements
+                    .iter()
+                    .map(|element| Some(self.type_of(element).ok()?.frozen()));
+                Some(CqlType::Tuple(types.collect::<Option<Vec<_>>>()?.into()))
+            }
+            _ => None,
+        }
     }
 
     /// The function that a selector calls.
@@ -344,6 +387,23 @@ impl<'a> Inference<'a> {
                 _ => Assignment::Weak,
             },
         }
+    }
+}
+
+fn is_null(selector: &Selector) -> bool {
+    matches!(selector, Selector::Term(Term::Literal(literal)) if literal.kind == LiteralKind::Null)
+}
+
+/// The type that takes what either does: the wider one of two types of numbers.
+fn common_type(a: &CqlType, b: &CqlType) -> Option<CqlType> {
+    /// Each takes the literals of those before it.
+    const WIDER: [CqlType; 4] = [CqlType::Int, CqlType::BigInt, CqlType::VarInt, CqlType::Double];
+    let width = |t: &CqlType| WIDER.iter().position(|wide| wide == t);
+    match (a.unfrozen(), b.unfrozen()) {
+        (CqlType::List(a), CqlType::List(b)) => Some(CqlType::List(common_type(a, b)?.frozen().into())),
+        (CqlType::Set(a), CqlType::Set(b)) => Some(CqlType::Set(common_type(a, b)?.frozen().into())),
+        (a, b) if a == b => Some(a.clone()),
+        (a, b) => Some(WIDER[width(a)?.max(width(b)?)].clone()),
     }
 }
 

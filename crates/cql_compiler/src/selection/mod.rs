@@ -16,7 +16,7 @@ use crate::term::{Markers, Receiver, Scope, TermCompiler};
 use infer::{Inference, arguments_of};
 use names::is_count_of_constant;
 
-/// Compiles what a SELECT selects.
+/// Compiles what a SELECT selects. Without FROM, `keyspace` is where types are looked for, and no column of the table is known.
 ///
 /// # Errors
 /// When a name is not known, a function does not take its arguments, or the type of an expression cannot be told.
@@ -25,12 +25,16 @@ pub fn compile_selection(
     table: &Table,
     markers: &mut Markers,
     schema: &Schema,
+    keyspace: &str,
 ) -> Result<Selection, CompileError> {
     let selectors = match &select.selection {
         AstSelection::All => return all_columns(select.json, table),
         AstSelection::Selectors(selectors) => selectors,
     };
-    let scope = Scope::of_table(schema, table);
+    let scope = match &select.table {
+        Some(_) => Scope::of_table(schema, table),
+        None => Scope::new(schema, keyspace),
+    };
     let inference = Inference::new(&scope, table);
     let mut compiler = Compiler {
         inference: &inference,
@@ -67,7 +71,7 @@ fn all_columns(is_json: bool, table: &Table) -> Result<Selection, CompileError> 
         },
         expression: Expression::Column(position),
     };
-    let items = table.columns.iter().enumerate().map(item).collect();
+    let items = table.visible().map(item).collect();
     Ok(Selection::new(table, items, Vec::new(), is_json)?)
 }
 
@@ -208,26 +212,20 @@ impl Compiler<'_, '_> {
         Ok(Expression::Aggregate(self.aggregates.len() - 1))
     }
 
-    /// `writetime`, `maxwritetime` and `ttl` of elements of a collection that has a cell for each.
+    /// `writetime`, `maxwritetime` and `ttl` of a column that has a cell for each element or field, or of a part of it. A part of an
+    /// element was written with the whole of it.
     fn of_cells(&mut self, function: &str, argument: &Selector, column: usize) -> Result<Expression, CompileError> {
-        let mut cells = match argument {
+        let base = cells_of(argument);
+        let cells = match base {
             Selector::Column(_) => Expression::Cells(column),
-            part => self.expression(part, &self.inference.type_of(part)?)?,
+            Selector::Field { field, .. } => self.cell_of_field(function, column, field)?,
+            part => {
+                let mut part = self.expression(part, &self.inference.type_of(part)?)?;
+                take_cells(&mut part, column);
+                part
+            }
         };
-        match &mut cells {
-            Expression::Element { collection, is_map, .. } if matches!(**collection, Expression::Column(_)) => {
-                (**collection, *is_map) = (Expression::Cells(column), true);
-            }
-            Expression::Slice { collection, is_map, .. } if matches!(**collection, Expression::Column(_)) => {
-                (**collection, *is_map) = (Expression::Cells(column), true);
-            }
-            Expression::Cells(_) => {}
-            _ => {
-                let name = self.inference.name(argument);
-                return refuse(format!("Cannot use selection function {function} on {name}"));
-            }
-        }
-        Ok(Expression::OfCells {
+        let times = Expression::OfCells {
             is_ttl: function == "ttl",
             wanted: match &cells {
                 Expression::Element { .. } => Wanted::One,
@@ -235,6 +233,43 @@ impl Compiler<'_, '_> {
                 _ => Wanted::All,
             },
             cells: Box::new(cells),
+        };
+        Ok(match std::ptr::eq(base, argument) {
+            true => times,
+            false => Expression::WhenThere {
+                part: Box::new(self.part_of_cell(argument)?),
+                value: Box::new(times),
+            },
+        })
+    }
+
+    /// A part of a frozen value, which is asked when it was written.
+    fn part_of_cell(&mut self, part: &Selector) -> Result<Expression, CompileError> {
+        let mut part = self.expression(part, &self.inference.type_of(part)?)?;
+        // An empty slice has no times.
+        if let Expression::Slice { is_multi_cell, .. } = &mut part {
+            *is_multi_cell = true;
+        }
+        Ok(part)
+    }
+
+    /// The times of one field of a multi-cell user-defined type.
+    fn cell_of_field(&self, function: &str, column: usize, field: &str) -> Result<Expression, CompileError> {
+        let declared = &self.inference.table.columns[column];
+        let place = match &declared.cql_type {
+            CqlType::Udt(udt) => udt.position(field).and_then(|place| u16::try_from(place).ok()),
+            _ => None,
+        };
+        let Some(place) = place else {
+            let name = &declared.name;
+            return refuse(format!("Cannot use selection function {function} on {name}.{field}"));
+        };
+        Ok(Expression::Element {
+            name: declared.name.clone(),
+            collection: Box::new(Expression::Cells(column)),
+            is_map: true,
+            comparator: CqlType::SmallInt.comparator(),
+            key: Operand::Constant(place.to_be_bytes().into()),
         })
     }
 
@@ -268,24 +303,12 @@ impl Compiler<'_, '_> {
                 "Cannot use selection function {function} on PRIMARY KEY part {name}"
             ));
         }
-        if declared.cql_type.is_multi_cell() && !declared.cql_type.is_collection() {
-            return refuse(format!(
-                "Cannot use selection function {function} on non-frozen user type {name}"
-            ));
-        }
         if declared.cql_type.is_multi_cell() {
             return self.of_cells(function, argument, column);
         }
         let part = match argument {
             Selector::Column(_) => None,
-            part => {
-                let mut part = self.expression(part, &self.inference.type_of(part)?)?;
-                // An empty slice has no times.
-                if let Expression::Slice { is_multi_cell, .. } = &mut part {
-                    *is_multi_cell = true;
-                }
-                Some(Box::new(part))
-            }
+            part => Some(Box::new(self.part_of_cell(part)?)),
         };
         Ok(Expression::OfCell {
             column,
@@ -309,6 +332,10 @@ impl Compiler<'_, '_> {
             self.is_in_aggregate = false;
         }
         match found.aggregate().cloned() {
+            Some(aggregate @ Aggregate::User(_)) => {
+                let operation = Operation::Tuple;
+                self.aggregate(aggregate, Some(Expression::Apply { operation, arguments }))
+            }
             Some(aggregate) => self.aggregate(aggregate, arguments.pop()),
             None => {
                 let operation = found.into_operation(self.markers.next_site())?;
@@ -378,6 +405,31 @@ impl Compiler<'_, '_> {
             })
             .collect::<Result<_, _>>()?;
         Ok(Expression::Apply { operation, arguments })
+    }
+}
+
+/// The part of a multi-cell column that has cells of its own: an element or field, or all elements in a slice.
+fn cells_of(part: &Selector) -> &Selector {
+    let (Selector::Element { collection, .. }
+    | Selector::Slice { collection, .. }
+    | Selector::Field { value: collection, .. }) = part
+    else {
+        return part;
+    };
+    match cells_of(collection) {
+        Selector::Column(_) | Selector::Slice { .. } => part,
+        found => found,
+    }
+}
+
+/// Has an expression for elements of a multi-cell column give their times instead.
+fn take_cells(expression: &mut Expression, column: usize) {
+    match expression {
+        Expression::Element { collection, is_map, .. } | Expression::Slice { collection, is_map, .. } => {
+            *is_map = true;
+            take_cells(collection, column);
+        }
+        other => *other = Expression::Cells(column),
     }
 }
 

@@ -5,9 +5,10 @@ use cql::ast::{ArithmeticOperator, Selector, Term, TypeName};
 use crate::function_call::arithmetic;
 use crate::text::{function_name, term_text, type_text};
 
-/// The name of a selector's result column, and how it stands in messages.
-pub(super) fn name_of(selector: &Selector, keyspace: &str) -> String {
-    let name = |selector: &Selector| name_of(selector, keyspace);
+/// The name of a selector's result column, and how it stands in messages. `user_name` gives the full name of the user-defined function that
+/// a call means, if it means one.
+pub(super) fn name_of(selector: &Selector, keyspace: &str, user_name: &dyn Fn(&Selector) -> Option<String>) -> String {
+    let name = |selector: &Selector| name_of(selector, keyspace, user_name);
     let joined = |selectors: &[Selector]| selectors.iter().map(name).collect::<Vec<_>>().join(", ");
     match selector {
         Selector::Column(column) => column.clone(),
@@ -24,7 +25,7 @@ pub(super) fn name_of(selector: &Selector, keyspace: &str) -> String {
             let is_of_cells = matches!(lower.as_str(), "writetime" | "maxwritetime" | "ttl");
             let function = match (&function.keyspace, is_of_cells) {
                 (None, true) => lower,
-                (None, false) => format!("system.{lower}"),
+                (None, false) => user_name(selector).unwrap_or_else(|| format!("system.{lower}")),
                 (Some(_), _) => function_name(function),
             };
             format!("{function}({})", joined(arguments))
@@ -86,6 +87,7 @@ const fn rank_of(operator: ArithmeticOperator) -> u8 {
 fn hint_text(type_name: &TypeName, keyspace: &str) -> String {
     match type_name {
         TypeName::UserType(name) if name.keyspace.is_none() => format!("{keyspace}.{}", name.name),
+        TypeName::Frozen(inner) => format!("frozen<{}>", hint_text(inner, keyspace)),
         _ => type_text(type_name),
     }
 }

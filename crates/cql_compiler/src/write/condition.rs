@@ -1,6 +1,6 @@
 //! Relations of an IF clause.
 
-use cql::ast::{ComparisonOperator, InValues, Predicate, Relation, Subject};
+use cql::ast::{ComparisonOperator, Predicate, Relation, Subject};
 use plan::write::{ColumnCondition, ConditionTest, Part};
 use schema::{Column, ColumnKind};
 use types::CqlType;
@@ -49,10 +49,16 @@ pub(super) fn compile(relation: &Relation, scope: &mut Scope<'_>) -> Result<Colu
                 ));
             }
         },
-        Subject::Field { .. } => {
-            return invalid(format!(
-                "Invalid field access for column {name}: its type is not user-defined"
-            ));
+        Subject::Field { field, .. } => {
+            let CqlType::Udt(udt) = inner else {
+                return invalid(format!(
+                    "Invalid field access for column {name}: its type is not user-defined"
+                ));
+            };
+            let Some(at) = udt.position(field) else {
+                return invalid(format!("Unknown field {field} for column {name}"));
+            };
+            (Part::Field(at), udt.fields[at].1.clone(), format!("{name}.{field}"))
         }
         _ => (Part::Whole, column.cql_type.clone(), name.clone()),
     };
@@ -83,6 +89,14 @@ fn compile_test(
             };
             ConditionTest::ContainsKey(scope.term(term, &format!("key({name})"), key)?)
         }
+        Predicate::Compare(ComparisonOperator::Like, term) => {
+            if !matches!(compared, CqlType::Text | CqlType::Ascii) {
+                return invalid(format!(
+                    "LIKE is allowed only on text and ascii columns, which {name} of type {compared} is not"
+                ));
+            }
+            ConditionTest::Like(scope.term(term, receiver, compared)?)
+        }
         Predicate::Compare(operator, term) => {
             if is_slice(*operator) && compared.unfrozen() == &CqlType::Duration {
                 return invalid(format!(
@@ -101,11 +115,14 @@ fn compile_test(
             };
             ConditionTest::Compare(comparison, scope.term(term, receiver, compared)?)
         }
-        Predicate::In { negated: false, values } => {
-            let alternatives: &InValues = values;
-            ConditionTest::In(scope.alternatives(alternatives, receiver, compared)?)
+        Predicate::In { negated, values } => {
+            let alternatives = scope.alternatives(values, receiver, compared)?;
+            match negated {
+                true => ConditionTest::NotIn(alternatives),
+                false => ConditionTest::In(alternatives),
+            }
         }
-        Predicate::In { negated: true, .. } | Predicate::Between(..) | Predicate::IsNotNull | Predicate::Matches(_) => {
+        Predicate::Between(..) | Predicate::IsNotNull | Predicate::Matches(_) => {
             return Err(CompileError::Syntax("This operator is not supported in IF".to_owned()));
         }
     })

@@ -5,12 +5,14 @@ mod condition;
 use std::sync::Arc;
 
 use cql::ast::{
-    Attributes, Conditions as AstConditions, Delete, Insert, InsertValues, Operation, Target as AstTarget, Update,
+    Attributes, Conditions as AstConditions, Delete, Insert, InsertValues, LiteralKind, Operation, Target as AstTarget,
+    Term, Update,
 };
+use plan::function::{self, ArithmeticOperator, decode_json_row};
 use plan::restrict::{ClusteringRestriction, PartitionRestriction, Restrictions};
-use plan::write::{Addend, Assignment, Change, Conditions, ModificationKind, Target};
+use plan::write::{Addend, Arithmetic, Assignment, Change, Conditions, JsonRow, ModificationKind, Target};
 use plan::{Operand, Write, WritePlan};
-use schema::{Column, ColumnKind, Table};
+use schema::{Column, ColumnKind, CompactStorage, Table};
 use types::CqlType;
 
 use crate::CompileError;
@@ -22,7 +24,7 @@ fn compile_conditions(conditions: &AstConditions, scope: &mut Scope<'_>) -> Resu
         AstConditions::None => Conditions::None,
         AstConditions::Exists => Conditions::Exists,
         AstConditions::All(relations) => Conditions::Columns(
-            relations
+            restrict::without_between(relations)
                 .iter()
                 .map(|r| condition::compile(r, scope).map(Arc::new))
                 .collect::<Result<_, _>>()?,
@@ -134,6 +136,82 @@ fn set(column: &Column, operand: Operand) -> Change {
     }
 }
 
+/// Values by the position of their column in `table.columns`, and where they come from if an execution brings them as JSON.
+type InsertedValues = (Vec<(usize, Operand)>, Option<JsonRow>);
+
+/// What an INSERT gives to which columns.
+fn insert_values(values: &InsertValues, table: &Table, scope: &mut Scope<'_>) -> Result<InsertedValues, CompileError> {
+    let (columns, values) = match values {
+        InsertValues::Columns { columns, values } => (columns, values),
+        InsertValues::Json { value, default_unset } => return json_values(value, *default_unset, table, scope),
+    };
+    if columns.len() != values.len() {
+        return Err(CompileError::invalid("Unmatched column names/values"));
+    }
+    let mut given: Vec<(usize, Operand)> = Vec::with_capacity(columns.len());
+    for (name, term) in columns.iter().zip(values) {
+        let (at, column) = scope.column(name)?;
+        let column = column.clone();
+        if given.iter().any(|(other, _)| *other == at) {
+            return Err(CompileError::invalid("The column names contains duplicates"));
+        }
+        given.push((at, scope.term(term, &column.name, &column.cql_type)?));
+    }
+    Ok((given, None))
+}
+
+/// The values of `INSERT JSON`: constants where the text stands in the statement, else markers that each execution gives values.
+fn json_values(
+    value: &Term,
+    is_default_unset: bool,
+    table: &Table,
+    scope: &mut Scope<'_>,
+) -> Result<InsertedValues, CompileError> {
+    // As in Cassandra, which takes the hidden columns for missing ones.
+    if let Some(hidden) = table.columns.iter().find(|c| table.is_hidden(c)) {
+        return Err(CompileError::Invalid(format!(
+            "Undefined column name {} in table {}.{}",
+            hidden.name, table.keyspace, table.name
+        )));
+    }
+    let first = scope.markers.count();
+    let text = match scope.term(value, "[json]", &CqlType::Text)? {
+        Operand::Marker { index, .. } => {
+            let json = JsonRow {
+                text: index,
+                first,
+                is_default_unset,
+            };
+            let columns = table.columns.iter().enumerate();
+            let operands = columns.map(|(at, column)| (at, json.operand(at, &column.cql_type)));
+            return Ok((operands.collect(), Some(json)));
+        }
+        Operand::Constant(text) => text,
+        Operand::Null | Operand::Computed(_) => {
+            return Err(CompileError::invalid("INSERT JSON takes a string or a bind marker"));
+        }
+    };
+    let columns: Vec<_> = table.columns.iter().map(|c| (c.name.as_str(), &c.cql_type)).collect();
+    let mut given = Vec::with_capacity(columns.len());
+    for (at, value) in decode_json_row(&text, &columns)?.into_iter().enumerate() {
+        let column = &table.columns[at];
+        let is_key = matches!(column.kind, ColumnKind::PartitionKey | ColumnKind::Clustering);
+        given.push((
+            at,
+            match value {
+                Some(Some(bytes)) => Operand::Constant(bytes.into()),
+                None if is_default_unset && is_key => {
+                    let name = &column.name;
+                    return Err(CompileError::invalid(format!("Invalid unset value for column {name}")));
+                }
+                None if is_default_unset => continue,
+                Some(None) | None => Operand::Null,
+            },
+        ));
+    }
+    Ok((given, None))
+}
+
 /// Compiles an INSERT.
 pub fn compile_insert(insert: &Insert, table: &Arc<Table>, scope: &mut Scope<'_>) -> Result<WritePlan, CompileError> {
     let conditions = match insert.if_not_exists {
@@ -146,30 +224,21 @@ pub fn compile_insert(insert: &Insert, table: &Arc<Table>, scope: &mut Scope<'_>
         ));
     }
     check_conditional(&conditions, table, &insert.attributes)?;
-    let InsertValues::Columns { columns, values } = &insert.values else {
-        return Err(CompileError::invalid("INSERT JSON is not supported yet"));
-    };
-    if columns.len() != values.len() {
-        return Err(CompileError::invalid("Unmatched column names/values"));
-    }
     let mut keys: Vec<(usize, Operand)> = Vec::new();
     let mut assignments = Vec::new();
-    let mut seen: Vec<usize> = Vec::new();
-    for (name, term) in columns.iter().zip(values) {
-        let (at, column) = scope.column(name)?;
-        let column = column.clone();
-        if seen.contains(&at) {
-            return Err(CompileError::invalid("The column names contains duplicates"));
-        }
-        seen.push(at);
-        let operand = scope.term(term, &column.name, &column.cql_type)?;
+    let (values, json) = insert_values(&insert.values, table, scope)?;
+    for (at, operand) in values {
+        let column = &table.columns[at];
         match column.kind {
             ColumnKind::PartitionKey | ColumnKind::Clustering => keys.push((at, operand)),
             _ => assignments.push(Assignment {
                 column: at,
-                change: set(&column, operand),
+                change: set(column, operand),
             }),
         }
+    }
+    if table.compact == Some(CompactStorage::Dense) {
+        assign_dense(table, &mut assignments)?;
     }
     let using = attributes(&insert.attributes, scope)?;
     let mut take = |kind: ColumnKind, what: &str| -> Result<Vec<Operand>, CompileError> {
@@ -203,7 +272,7 @@ pub fn compile_insert(insert: &Insert, table: &Arc<Table>, scope: &mut Scope<'_>
     } else {
         Target::Row(clustering)
     };
-    finish(
+    let plan = finish(
         table,
         PartitionRestriction::Key(partition),
         target,
@@ -211,7 +280,35 @@ pub fn compile_insert(insert: &Insert, table: &Arc<Table>, scope: &mut Scope<'_>
         ModificationKind::Insert,
         assignments,
         conditions,
-    )
+    )?;
+    Ok(match json {
+        Some(json) => plan.of_json(json),
+        None => plan,
+    })
+}
+
+/// Gives an INSERT into a dense table its cell, without which there would be no row: the hidden column has no value but the empty one.
+fn assign_dense(table: &Table, assignments: &mut Vec<Assignment>) -> Result<(), CompileError> {
+    let Some((column, regular)) = table
+        .columns
+        .iter()
+        .enumerate()
+        .find(|(_, c)| c.kind == ColumnKind::Regular)
+    else {
+        return Ok(());
+    };
+    if table.is_hidden(regular) {
+        assignments.push(Assignment {
+            column,
+            change: Change::Set(Operand::Constant(Vec::new().into())),
+        });
+    } else if assignments.is_empty() {
+        return Err(CompileError::Invalid(format!(
+            "Column {} is mandatory for this COMPACT STORAGE table",
+            regular.name
+        )));
+    }
+    Ok(())
 }
 
 /// The list, set or map column of that name, or why it cannot be changed element by element.
@@ -229,7 +326,45 @@ fn collection<'c>(column: &'c Column, what: &str) -> Result<&'c CqlType, Compile
     }
 }
 
-fn compile_assignment(a: &cql::ast::Assignment, scope: &mut Scope<'_>) -> Result<Assignment, CompileError> {
+/// The place and type of a field of a column whose type is user-defined; `frozen` says what is wrong if it is frozen.
+fn field_of(column: &Column, field: &str, frozen: impl FnOnce() -> String) -> Result<(u16, CqlType), CompileError> {
+    let CqlType::Udt(udt) = &column.cql_type else {
+        return Err(CompileError::Invalid(frozen()));
+    };
+    let place = udt.position(field).and_then(|place| u16::try_from(place).ok());
+    let Some(place) = place else {
+        return Err(CompileError::Invalid(format!(
+            "UDT column {} does not have a field named {field}",
+            column.name
+        )));
+    };
+    Ok((place, udt.fields[usize::from(place)].1.clone()))
+}
+
+/// Whether a term is a literal of what no map is; `{}` is one.
+fn is_no_map(term: &Term) -> bool {
+    match term {
+        Term::Set(elements) => !elements.is_empty(),
+        Term::List(_) | Term::Tuple(_) | Term::UserType(_) => true,
+        Term::Literal(literal) => literal.kind != LiteralKind::Null,
+        _ => false,
+    }
+}
+
+/// Whether a term is a literal of what no set is.
+fn is_no_set(term: &Term) -> bool {
+    match term {
+        Term::Map(_) | Term::List(_) | Term::Tuple(_) | Term::UserType(_) => true,
+        Term::Literal(literal) => literal.kind != LiteralKind::Null,
+        _ => false,
+    }
+}
+
+fn compile_assignment(
+    a: &cql::ast::Assignment,
+    is_conditional: bool,
+    scope: &mut Scope<'_>,
+) -> Result<Assignment, CompileError> {
     let name = target_name(&a.target);
     let (at, column) = scope.column(name)?;
     let column = column.clone();
@@ -238,7 +373,6 @@ fn compile_assignment(a: &cql::ast::Assignment, scope: &mut Scope<'_>) -> Result
             "PRIMARY KEY part {name} found in SET part"
         )));
     }
-    let value_name = format!("value({name})");
     let change = match (&a.target, &a.operation) {
         (AstTarget::Column(_), Operation::Set(term)) if column.cql_type.is_counter() => {
             scope.term(term, name, &column.cql_type)?;
@@ -256,6 +390,18 @@ fn compile_assignment(a: &cql::ast::Assignment, scope: &mut Scope<'_>) -> Result
             let operand = scope.term(term, name, &column.cql_type)?;
             set(&column, operand)
         }
+        (AstTarget::Column(_), Operation::Add(term))
+            if matches!(column.cql_type.unfrozen(), CqlType::Tuple(_) | CqlType::Udt(_)) =>
+        {
+            return Err(CompileError::invalid(format!(
+                "Invalid operation ({name} = {name} + {term}) for tuple column {name}"
+            )));
+        }
+        (AstTarget::Column(_), Operation::Add(term) | Operation::Subtract(term))
+            if is_conditional && !column.cql_type.is_collection() =>
+        {
+            compute(&column, &a.operation, term, scope)?
+        }
         (AstTarget::Column(_), Operation::Add(term)) if !column.cql_type.is_collection() => {
             return Err(CompileError::invalid(format!(
                 "Invalid operation ({name} = {name} + {term}) for non counter column {name}"
@@ -266,22 +412,34 @@ fn compile_assignment(a: &cql::ast::Assignment, scope: &mut Scope<'_>) -> Result
                 "Invalid operation ({name} = {name} - {term}) for non counter column {name}"
             )));
         }
+        (AstTarget::Column(_), Operation::Add(term))
+            if matches!(column.cql_type, CqlType::Map(..)) && is_no_map(term) =>
+        {
+            return Err(CompileError::Invalid(format!(
+                "Value for a map addition has to be a map, but was: '{term}'"
+            )));
+        }
+        (AstTarget::Column(_), Operation::Subtract(term))
+            if matches!(column.cql_type, CqlType::Map(..)) && is_no_set(term) =>
+        {
+            return Err(CompileError::Invalid(format!(
+                "Value for a map substraction has to be a set, but was: '{term}'"
+            )));
+        }
         (AstTarget::Column(_), Operation::Add(term)) => {
             let t = collection(&column, &format!("{name} = {name} + {term}"))?.clone();
             Change::Append(scope.term(term, name, &t)?)
         }
-        (AstTarget::Column(_), Operation::Prepend(term)) if !column.cql_type.is_collection() => {
-            return Err(CompileError::invalid(format!(
-                "Invalid operation ({name} = {term} + {name}) for non list column {name}"
-            )));
-        }
-        (AstTarget::Column(_), Operation::Prepend(term)) => {
-            let t = collection(&column, &format!("{name} = {term} + {name}"))?.clone();
-            match t {
-                CqlType::List(_) => Change::Prepend(scope.term(term, name, &t)?),
-                _ => Change::Append(scope.term(term, name, &t)?),
+        (AstTarget::Column(_), Operation::Prepend(term)) => match &column.cql_type {
+            list @ CqlType::List(_) => Change::Prepend(scope.term(term, name, list)?),
+            other => {
+                let is_list = matches!(other.unfrozen(), CqlType::List(_));
+                return Err(CompileError::invalid(format!(
+                    "Invalid operation ({name} = {term} + {name}) for {} list column {name}",
+                    if is_list { "frozen" } else { "non" }
+                )));
             }
-        }
+        },
         (AstTarget::Column(_), Operation::Subtract(term)) => {
             match collection(&column, &format!("{name} = {name} - {term}"))?.clone() {
                 t @ CqlType::List(_) => Change::Discard(scope.term(term, name, &t)?),
@@ -289,21 +447,16 @@ fn compile_assignment(a: &cql::ast::Assignment, scope: &mut Scope<'_>) -> Result
                 t => Change::Remove(scope.term(term, name, &t)?),
             }
         }
-        (AstTarget::Element { key, .. }, Operation::Set(term)) => {
-            match collection(&column, &format!("{name}[{key}] = {term}"))?.clone() {
-                CqlType::List(e) => Change::PutAt {
-                    index: scope.term(key, &format!("idx({name})"), &CqlType::Int)?,
-                    value: scope.term(term, &value_name, &e)?,
-                },
-                CqlType::Map(k, v) => Change::Put {
-                    key: scope.term(key, &format!("key({name})"), &k)?,
-                    value: scope.term(term, &value_name, &v)?,
-                },
-                _ => {
-                    return Err(CompileError::invalid(format!(
-                        "Invalid operation ({name}[{key}] = {term}) for set column {name}"
-                    )));
-                }
+        (AstTarget::Element { key, .. }, Operation::Set(term)) => change_of_element(&column, key, term, scope)?,
+        (AstTarget::Field { field, .. }, Operation::Set(term))
+            if matches!(column.cql_type.unfrozen(), CqlType::Udt(_)) =>
+        {
+            let (place, field_type) = field_of(&column, field, || {
+                format!("Invalid operation ({name}.{field} = {term}) for frozen UDT column {name}")
+            })?;
+            Change::PutField {
+                field: place,
+                value: scope.term(term, &format!("{name}.{field}"), &field_type)?,
             }
         }
         (
@@ -323,14 +476,60 @@ fn compile_assignment(a: &cql::ast::Assignment, scope: &mut Scope<'_>) -> Result
     Ok(Assignment { column: at, change })
 }
 
+/// `m[k] = v` of a map and `l[i] = v` of a list.
+fn change_of_element(column: &Column, key: &Term, term: &Term, scope: &mut Scope<'_>) -> Result<Change, CompileError> {
+    let name = &column.name;
+    let value_name = format!("value({name})");
+    match collection(column, &format!("{name}[{key}] = {term}"))?.clone() {
+        CqlType::List(e) => Ok(Change::PutAt {
+            index: scope.term(key, &format!("idx({name})"), &CqlType::Int)?,
+            value: scope.term(term, &value_name, &e)?,
+        }),
+        CqlType::Map(k, v) => Ok(Change::Put {
+            key: scope.term(key, &format!("key({name})"), &k)?,
+            value: scope.term(term, &value_name, &v)?,
+        }),
+        _ => Err(CompileError::invalid(format!(
+            "Invalid operation ({name}[{key}] = {term}) for set column {name}"
+        ))),
+    }
+}
+
+/// `n = n + 1` and `n = n - 1` of a number, and `t = t + 'a'` of a text, which a conditional statement computes from what it reads.
+fn compute(column: &Column, operation: &Operation, term: &Term, scope: &mut Scope<'_>) -> Result<Change, CompileError> {
+    let (name, cql_type) = (&column.name, &column.cql_type);
+    let is_text = matches!(cql_type, CqlType::Text | CqlType::Ascii);
+    let operator = match operation {
+        Operation::Subtract(_) => ArithmeticOperator::Subtract,
+        _ => ArithmeticOperator::Add,
+    };
+    let is_possible = match operator {
+        ArithmeticOperator::Add => is_text || function::is_number(cql_type),
+        _ => function::is_number(cql_type),
+    };
+    if !is_possible {
+        let sign = operator.sign();
+        return Err(CompileError::Invalid(format!(
+            "Invalid operation ({name} = {name} {sign} {term}) for non-numeric and non-text type {name}"
+        )));
+    }
+    let operand = scope.term(term, name, cql_type)?;
+    Ok(Change::Compute(Arithmetic::new(operator, cql_type, operand)?))
+}
+
 /// Compiles the assignments of an UPDATE. Additions to one counter are one, and one collection may have several of its elements changed.
 fn compile_assignments(
     assignments: &[cql::ast::Assignment],
+    is_conditional: bool,
     scope: &mut Scope<'_>,
 ) -> Result<Vec<Assignment>, CompileError> {
     for (i, a) in assignments.iter().enumerate() {
         let contradicts = |b: &cql::ast::Assignment| {
-            target_name(&a.target) == target_name(&b.target) && (sets_whole(a) || sets_whole(b))
+            let is_same_field = matches!(
+                (&a.target, &b.target),
+                (AstTarget::Field { field: a, .. }, AstTarget::Field { field: b, .. }) if a == b
+            );
+            target_name(&a.target) == target_name(&b.target) && (sets_whole(a) || sets_whole(b) || is_same_field)
         };
         if assignments[..i].iter().any(contradicts) {
             return Err(set_twice(target_name(&a.target)));
@@ -338,7 +537,10 @@ fn compile_assignments(
     }
     let mut out: Vec<Assignment> = Vec::with_capacity(assignments.len());
     for a in assignments {
-        let mut new = compile_assignment(a, scope)?;
+        let mut new = compile_assignment(a, is_conditional, scope)?;
+        if matches!(new.change, Change::Compute(_)) && out.iter().any(|b| b.column == new.column) {
+            return Err(set_twice(target_name(&a.target)));
+        }
         if let Change::Count(more) = &mut new.change
             && let Some(Change::Count(addends)) = out.iter_mut().find(|b| b.column == new.column).map(|b| &mut b.change)
         {
@@ -404,7 +606,8 @@ pub fn compile_update(update: &Update, table: &Arc<Table>, scope: &mut Scope<'_>
     check_counter_attributes(table, &update.attributes)?;
     check_conditional(&conditions, table, &update.attributes)?;
     let using = attributes(&update.attributes, scope)?;
-    let assignments = compile_assignments(&update.assignments, scope)?;
+    let is_conditional = !matches!(conditions, Conditions::None);
+    let assignments = compile_assignments(&update.assignments, is_conditional, scope)?;
     let restrictions = restrict::compile(&update.relations, StatementKind::Update, scope)?;
     check_keys(&conditions, &restrictions, ModificationKind::Update)?;
     let only_statics = assignments
@@ -450,10 +653,19 @@ fn compile_removal(target: &AstTarget, scope: &mut Scope<'_>) -> Result<Assignme
                 _ => Change::Delete,
             }
         }
-        AstTarget::Field { .. } => {
-            return Err(CompileError::invalid(format!(
-                "Invalid deletion operation for non-UDT column {name}"
-            )));
+        AstTarget::Field { field, .. } => {
+            if !matches!(column.cql_type.unfrozen(), CqlType::Udt(_)) {
+                return Err(CompileError::invalid(format!(
+                    "Invalid field deletion operation for non-UDT column {name}"
+                )));
+            }
+            let (field, _) = field_of(&column, field, || {
+                format!("Frozen UDT column {name} does not support field deletions")
+            })?;
+            Change::PutField {
+                field,
+                value: Operand::Null,
+            }
         }
     };
     Ok(Assignment { column: at, change })

@@ -20,7 +20,9 @@ pub fn schema_of(statements: &[&str]) -> Schema {
             new_id: Uuid::from_u128(0x1234),
             nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
             has_tombstone_gc: false,
-            racks: None,
+            has_functions: true,
+            racks: &BTreeMap::new(),
+            lists_racks: false,
         };
         let statement = cql::parse(text).expect("the test's statements are CQL").statement;
         let changed = ddl::apply(&schema, &statement, &ctx).expect(text);

@@ -17,6 +17,8 @@ pub enum OptionOrigin {
         /// Counted from 1.
         line: u64,
     },
+    /// By a statement on `system.config`.
+    Cql,
     /// Nowhere: the default does not fit the other values.
     Default,
 }
@@ -27,7 +29,7 @@ impl OptionOrigin {
         match self {
             Self::CommandLine => format!("--{}", option.replace('_', "-")),
             Self::File { path, line } => format!("{}: option '{option}' at line {line}", path.display()),
-            Self::Default => format!("option '{option}'"),
+            Self::Cql | Self::Default => format!("option '{option}'"),
         }
     }
 }
@@ -104,7 +106,7 @@ impl ConfigError {
         match self {
             Self::Unknown { place, .. } | Self::WrongValue { place, .. } | Self::Twice { place, .. } => match place {
                 OptionOrigin::File { line, .. } => *line,
-                OptionOrigin::CommandLine | OptionOrigin::Default => u64::MAX,
+                OptionOrigin::CommandLine | OptionOrigin::Cql | OptionOrigin::Default => u64::MAX,
             },
             Self::Unreadable { .. } | Self::Syntax { .. } | Self::Properties { .. } | Self::Several(_) => u64::MAX,
         }
@@ -122,7 +124,9 @@ impl fmt::Display for ConfigError {
                     OptionOrigin::File { path, line } => {
                         write!(f, "{}: unknown option '{name}' at line {line}", path.display())?
                     }
-                    OptionOrigin::CommandLine | OptionOrigin::Default => write!(f, "unknown option '{name}'")?,
+                    OptionOrigin::CommandLine | OptionOrigin::Cql | OptionOrigin::Default => {
+                        write!(f, "unknown option '{name}'")?
+                    }
                 }
                 nearest
                     .as_ref()

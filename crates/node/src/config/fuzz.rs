@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use super::{Machine, RACKDC_FILE, ServerArgs, World, resolve};
+use super::{Machine, RACKDC_FILE, ServerArgs, SetOptions, World, resolve};
 
 const STOCK: [&str; 5] = [
     include_str!("stock/cassandra-3.11.yaml"),
@@ -76,6 +76,7 @@ pub(crate) fn read(yaml: &str, properties: &str) {
     let read = resolve(
         &ServerArgs::default(),
         Some((Path::new("/etc/ceto.yaml"), yaml)),
+        &SetOptions::new(),
         &world,
     );
     if let Err(error) = read {

@@ -13,9 +13,13 @@ mod cluster_tests;
 mod error;
 mod file;
 pub(crate) mod fuzz;
+mod given;
+mod guardrails;
+mod live;
 mod machine;
 mod maintenance;
 mod nested;
+mod network;
 mod options;
 mod print;
 #[cfg(test)]
@@ -29,15 +33,17 @@ mod value;
 mod wishes;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator::Timeouts;
 use log::LevelFilter;
-use query::engine::TombstoneLimits;
+use query::Variables;
+use query::engine::PageLimits;
 use rpc::Compression;
-use runtime::{Backend, fs};
+use runtime::Backend;
 use topology::{ClockLimits, DiskLimits, Location, Replaced, Utilization};
 use types::Token;
 
@@ -45,6 +51,9 @@ pub use args::{Mode, ServerArgs};
 use cluster::Cluster;
 pub use cluster::{Between, Encryption, Hints};
 pub use error::{ConfigError, OptionOrigin};
+pub use given::Given;
+pub(crate) use given::SetOptions;
+pub(crate) use live::{Changed, Described, described, set};
 pub use machine::Machine;
 use options::{Lookup, Options};
 pub use print::print;
@@ -100,6 +109,8 @@ pub struct Config {
     pub native_transport_port: u16,
     /// CQL port where the client's port chooses the shard; 0 takes any free one, None does without.
     pub shard_aware_port: Option<u16>,
+    /// CQL port for proxies, and the one of those where the client's port chooses the shard; None does without.
+    pub proxied_ports: [Option<u16>; 2],
     /// Whether the node stays apart from its cluster, so that an operator can see to its data.
     pub maintenance_mode: bool,
     /// The socket by which operators reach the node from its machine, if it has one.
@@ -174,14 +185,20 @@ pub struct Config {
     pub compaction_throughput: Option<u64>,
     /// Limit of what streams to and from other nodes move, bytes per second.
     pub stream_throughput: Option<u64>,
-    /// The most bytes of a batch over several partitions.
-    pub batch_size_fail_threshold: usize,
     /// Whether keyspaces with tablets must fit the racks.
     pub rf_rack_valid_keyspaces: bool,
     /// Whether statements write the copies of keyspaces with tablets as lists of racks.
     pub enforce_rack_list: bool,
+    /// What equal names of bind markers mean.
+    pub variables: Variables,
+    /// Whether functions may be created.
+    pub user_defined_functions_enabled: bool,
+    /// What one call of a user-defined function may use.
+    pub function_limits: functions::Limits,
     /// How many tombstones a page of a read may meet.
-    pub tombstone_limits: TombstoneLimits,
+    pub page_limits: PageLimits,
+    /// The limits of statements besides.
+    pub guardrails: query::guardrails::Guardrails,
     /// What is kept of tables that are dropped or truncated.
     pub auto_snapshot: AutoSnapshot,
     /// Whether new sstables are named by UUIDs.
@@ -204,8 +221,43 @@ pub struct Config {
     pub log_format: logging::Format,
     /// Every effective setting by YAML name as text, for `system_views.settings`.
     pub settings: BTreeMap<String, Option<String>>,
+    /// Where each setting that was given has its value from; one that is not here has its default.
+    pub sources: BTreeMap<&'static str, Source>,
+    /// Whether clients may change options by statements on `system.config`.
+    pub changes_by_cql: bool,
+    /// What the configuration follows from; None for one that was not read.
+    pub given: Option<Arc<Given>>,
     /// What the operator should know; log each once at start.
     pub warnings: Vec<String>,
+}
+
+/// Where an option has its value from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// Nowhere: it has its default.
+    Default,
+    /// The options file.
+    File,
+    /// The command line.
+    CommandLine,
+    /// A statement on `system.config`.
+    Cql,
+    /// The node itself, or a command of nodetool.
+    Internal,
+}
+
+impl Source {
+    /// The name that `system.config` has for it, as in ScyllaDB.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::File => "config",
+            Self::CommandLine => "cli",
+            Self::Cql => "cql",
+            Self::Internal => "internal",
+        }
+    }
 }
 
 impl Config {
@@ -223,7 +275,8 @@ impl Config {
             read: &|_| None,
             lookup: &|_| Err("it is not looked up".to_owned()),
         };
-        resolve(&ServerArgs::default(), None, &world).expect("each default is a value that its option takes")
+        resolve(&ServerArgs::default(), None, &SetOptions::new(), &world)
+            .expect("each default is a value that its option takes")
     }
 }
 
@@ -279,31 +332,21 @@ struct World<'w> {
 /// # Errors
 /// When the options file cannot be read or parsed, and with every option that is unknown or wrong.
 pub fn load(args: &ServerArgs, machine: &Machine) -> Result<Config, ConfigError> {
-    let world = World {
-        machine,
-        read: &|path| {
-            let bytes = fs::read(path).ok()?;
-            Some(String::from_utf8_lossy(&bytes).into_owned())
-        },
-        lookup: &|name| runtime::net::lookup(name).map_err(|error| error.to_string()),
-    };
-    let default_file = Path::new(args.get("workdir").unwrap_or(WORKDIR)).join(OPTIONS_FILE);
-    let path = match &args.mode.options_file {
-        Some(path) => path,
-        None if fs::exists(&default_file) && !args.mode.print_config => &default_file,
-        None => return resolve(args, None, &world),
-    };
-    let unreadable = |reason: String| ConfigError::Unreadable {
-        path: path.clone(),
-        reason,
-    };
-    let bytes = fs::read(path).map_err(|error| unreadable(error.to_string()))?;
-    let text = String::from_utf8(bytes).map_err(|_| unreadable("it is not UTF-8".to_owned()))?;
-    resolve(args, Some((path, &text)), &world)
+    let given = Arc::new(Given::read(args, machine)?);
+    let config = given.config(&SetOptions::new())?;
+    Ok(Config {
+        given: Some(given),
+        ..config
+    })
 }
 
 /// The same from the text of the options file.
-fn resolve(args: &ServerArgs, file: Option<(&Path, &str)>, world: &World<'_>) -> Result<Config, ConfigError> {
+fn resolve(
+    args: &ServerArgs,
+    file: Option<(&Path, &str)>,
+    set: &SetOptions,
+    world: &World<'_>,
+) -> Result<Config, ConfigError> {
     let mut options = Options::new(world.lookup);
     if let Some((path, text)) = file {
         let entries = file::parse(text).map_err(|message| ConfigError::Syntax {
@@ -315,10 +358,14 @@ fn resolve(args: &ServerArgs, file: Option<(&Path, &str)>, world: &World<'_>) ->
     for (name, text) in args.given() {
         options.add_argument(name, text.clone());
     }
+    for (spelling, text) in set.values() {
+        options.add_set(spelling, text.clone());
+    }
     let beside = file.and_then(|(path, _)| path.parent());
     let config = effective(&mut options, args, beside, world);
     options.check()?;
     Ok(Config {
+        sources: options.sources(),
         settings: options.settings,
         warnings: options.warnings,
         ..config
@@ -330,7 +377,7 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
     let (workdir, data_dir, commitlog_dir) = directories(options);
     let (smp, cpus, overprovisioned) = shards(options, world.machine);
     let memory = memory(options, world.machine);
-    let network = network(options);
+    let network = network::resolve(options);
     let (api, prometheus, table_metrics) = admin::resolve(options, network.listen, network.port);
     let cluster = Cluster::resolve(options, network.broadcast, &|| {
         let mut paths = beside.into_iter().chain([&*workdir]).map(|dir| dir.join(RACKDC_FILE));
@@ -361,6 +408,7 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
         broadcast_rpc_address: network.broadcast_rpc,
         native_transport_port: network.port,
         shard_aware_port: network.shard_aware_port,
+        proxied_ports: network.proxied_ports,
         maintenance_mode,
         maintenance_socket,
         api,
@@ -398,10 +446,20 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
         handshakes_per_shard: handshakes(options),
         compaction_throughput: throughput(options, "compaction_throughput"),
         stream_throughput: throughput(options, "stream_throughput_outbound"),
-        batch_size_fail_threshold: batch_size(options),
         rf_rack_valid_keyspaces: cluster::switch(options, ::cluster::RACK_OPTION, false),
         enforce_rack_list: cluster::switch(options, "enforce_rack_list", false),
-        tombstone_limits: tombstone_limits(options),
+        variables: match cluster::switch(
+            options,
+            "cql_duplicate_bind_variable_names_refer_to_same_variable",
+            true,
+        ) {
+            true => Variables::ByName,
+            false => Variables::ByPlace,
+        },
+        user_defined_functions_enabled: cluster::switch(options, "user_defined_functions_enabled", false),
+        function_limits: function_limits(options),
+        page_limits: page_limits(options),
+        guardrails: guardrails::guardrails(options),
         auto_snapshot: auto_snapshot(options),
         uuid_generations: cluster::switch(options, "uuid_sstable_identifiers_enabled", true),
         disk_failure_policy: disk_failure_policy(options),
@@ -412,7 +470,10 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
         backend: backend(options),
         log_level: log_level(options),
         log_format: log_format(options),
+        changes_by_cql: cluster::switch(options, live::SWITCH, true),
         settings: BTreeMap::new(),
+        sources: BTreeMap::new(),
+        given: None,
         warnings: Vec::new(),
     }
 }
@@ -524,35 +585,57 @@ fn clock_wrong_by(options: &mut Options<'_>, args: &ServerArgs, developer_mode: 
 
 fn throughput(options: &mut Options<'_>, option: &'static str) -> Option<u64> {
     let rate = options.get(option, "a rate such as 64MiB/s, or 0", value::rate);
-    options.note(option, format!("{}/s", value::size_text(rate.unwrap_or(0))));
+    options.note(option, rate_text(rate.unwrap_or(0)));
     rate.filter(|rate| *rate > 0)
 }
 
-fn batch_size(options: &mut Options<'_>) -> usize {
-    let option = "batch_size_fail_threshold";
-    let in_range = |text: &str| usize::try_from(value::size(text)?).ok().filter(|size| *size >= 1 << 10);
-    let size = options.get(option, "a size such as 50KiB or 1MiB, at least 1KiB", in_range);
-    let size = size.unwrap_or(query::BATCH_BYTES_MAX);
-    options.note(option, value::size_text(size as u64));
-    size
+/// Bytes per second as the option's text; 0 is no limit.
+pub(crate) fn rate_text(bytes_per_second: u64) -> String {
+    format!("{}/s", value::size_text(bytes_per_second))
 }
 
-fn tombstone_limits(options: &mut Options<'_>) -> TombstoneLimits {
-    let usual = TombstoneLimits::default();
+fn function_limits(options: &mut Options<'_>) -> functions::Limits {
+    let usual = functions::Limits::DEFAULT;
+    let within = |range: std::ops::RangeInclusive<u64>| {
+        move |text: &str| text.parse().ok().filter(|number| range.contains(number))
+    };
+    let time = options.get(
+        "user_defined_function_time_limit_ms",
+        "a number of milliseconds from 1 to 10000",
+        within(1..=10_000),
+    );
+    let memory = options.get(
+        "user_defined_function_allocation_limit_bytes",
+        "a number of bytes from 65536 to 1073741824",
+        within(65_536..=1 << 30),
+    );
+    let memory = memory.and_then(|bytes| usize::try_from(bytes).ok());
+    let limits = functions::Limits {
+        time_ms: time.unwrap_or(usual.time_ms),
+        memory_bytes: memory.unwrap_or(usual.memory_bytes),
+    };
+    options.note("user_defined_function_time_limit_ms", limits.time_ms);
+    options.note("user_defined_function_allocation_limit_bytes", limits.memory_bytes);
+    limits
+}
+
+fn page_limits(options: &mut Options<'_>) -> PageLimits {
+    let usual = PageLimits::default();
     let mut limit = |option: &'static str, usual: u64| {
         let count = |text: &str| match text {
             "-1" | "0" => Some(u64::MAX),
             text => text.parse().ok(),
         };
-        let limit = options.get(option, "a number of tombstones; 0 for no limit", count);
+        let limit = options.get(option, "a number; 0 for no limit", count);
         let limit = limit.unwrap_or(usual);
         options.note(option, if limit == u64::MAX { 0 } else { limit });
         limit
     };
-    TombstoneLimits {
+    PageLimits {
         warn: limit("tombstone_warn_threshold", usual.warn),
         failure: limit("tombstone_failure_threshold", usual.failure),
         page: limit("query_tombstone_page_limit", usual.page),
+        rejected: limit("query_rejected_rows_page_limit", usual.rejected),
     }
 }
 
@@ -593,8 +676,8 @@ fn log_format(options: &mut Options<'_>) -> logging::Format {
 }
 
 const SWITCH: &str = "true or false";
-const ADDRESS: &str = "an IP address or a host name";
 const SIZE: &str = "a size with its unit, such as 32MiB";
+const ADDRESS: &str = "an IP address or a host name";
 const PORT: &str = "a port from 0 to 65535";
 const PORT_OR_NONE: &str = "a port from 0 to 65535, or none";
 
@@ -661,51 +744,6 @@ fn memory(options: &mut Options<'_>, machine: &Machine) -> u64 {
         ));
     }
     memory
-}
-
-struct Network {
-    listen: IpAddr,
-    rpc: IpAddr,
-    broadcast: IpAddr,
-    broadcast_rpc: IpAddr,
-    port: u16,
-    shard_aware_port: Option<u16>,
-}
-
-fn network(options: &mut Options<'_>) -> Network {
-    let localhost = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let is_one = |address: IpAddr| !address.is_unspecified();
-    let one = "one IP address or host name, not a wildcard";
-    let listen = options.address("listen_address", one, is_one).unwrap_or(localhost);
-    options.note("listen_address", listen);
-    let rpc = options.address("rpc_address", ADDRESS, |_| true).unwrap_or(localhost);
-    options.note("rpc_address", rpc);
-    let broadcast = options.address("broadcast_address", one, is_one).unwrap_or(listen);
-    options.note("broadcast_address", broadcast);
-    let broadcast_rpc = options.address("broadcast_rpc_address", one, is_one).unwrap_or(rpc);
-    if broadcast_rpc.is_unspecified() && !options.is_given("broadcast_rpc_address") {
-        let expected = "broadcast_rpc_address too, when rpc_address is a wildcard";
-        options.refuse("rpc_address", expected);
-    }
-    options.note("broadcast_rpc_address", broadcast_rpc);
-
-    let port = options.get("native_transport_port", PORT, |text| text.parse().ok());
-    let port = port.unwrap_or(9_042);
-    options.note("native_transport_port", port);
-    let option = "native_shard_aware_transport_port";
-    let shard_aware_port = options.get(option, PORT_OR_NONE, port_or_none).unwrap_or(Some(19_042));
-    if shard_aware_port == Some(port) && port != 0 {
-        options.refuse(option, "another port than native_transport_port");
-    }
-    options.note_or_none(option, shard_aware_port.map(|port| port.to_string()));
-    Network {
-        listen,
-        rpc,
-        broadcast,
-        broadcast_rpc,
-        port,
-        shard_aware_port,
-    }
 }
 
 fn commitlog_sync(options: &mut Options<'_>) -> CommitlogSync {

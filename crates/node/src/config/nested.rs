@@ -45,6 +45,19 @@ pub(super) fn parts(name: &str, value: Node) -> Parts {
             Node::List(items) => joined(items),
             value => Parts::One(value),
         },
+        "read_consistency_levels_disallowed"
+        | "read_consistency_levels_warned"
+        | "replication_strategy_fail_list"
+        | "replication_strategy_warn_list"
+        | "table_properties_disallowed"
+        | "table_properties_warned"
+        | "write_consistency_levels_disallowed"
+        | "write_consistency_levels_warned" => match value {
+            // Empty, it asks for none where the default has some.
+            Node::List(items) if items.is_empty() => Parts::One(Node::Scalar("none".to_owned())),
+            Node::List(items) => joined(items),
+            value => Parts::One(value),
+        },
         _ => Parts::One(value),
     }
 }

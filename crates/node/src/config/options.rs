@@ -11,7 +11,7 @@ use super::error::{ConfigError, OptionOrigin};
 use super::file::{Entry, Node};
 use super::nested::{self, Parts};
 use super::wishes::{self, Judgement};
-use super::{table, value};
+use super::{Source, table, value};
 
 /// Finds the addresses of a host name; the error says why there are none.
 pub(super) type Lookup<'w> = &'w dyn Fn(&str) -> Result<Vec<IpAddr>, String>;
@@ -130,6 +130,24 @@ impl<'w> Options<'w> {
             self.given.remove(row.name);
         }
         self.add(name, text, OptionOrigin::CommandLine);
+    }
+
+    /// Takes one option that a client has set, which beats the file's and the command line's.
+    pub fn add_set(&mut self, spelling: &str, text: String) {
+        let (row, _) = table::find(spelling).expect("it was found when it was set");
+        self.given.remove(row.name);
+        self.add(spelling, text, OptionOrigin::Cql);
+    }
+
+    /// Where each option that was given has its value from.
+    pub fn sources(&self) -> BTreeMap<&'static str, Source> {
+        let source = |given: &Given| match given.place {
+            OptionOrigin::CommandLine => Source::CommandLine,
+            OptionOrigin::File { .. } => Source::File,
+            OptionOrigin::Cql => Source::Cql,
+            OptionOrigin::Default => Source::Default,
+        };
+        self.given.iter().map(|(name, given)| (*name, source(given))).collect()
     }
 
     fn add(&mut self, name: &str, written: String, place: OptionOrigin) {
@@ -265,7 +283,7 @@ pub(super) fn scalar(value: &Node) -> Result<Option<String>, String> {
 }
 
 /// The known name that takes the fewest edits, unless it takes so many that naming it would mislead. Names that have an effect win ties.
-fn nearest(name: &str) -> Option<&'static str> {
+pub(super) fn nearest(name: &str) -> Option<&'static str> {
     let edits_max = (name.len() / 3).max(1);
     table::spellings()
         .chain(wishes::names())

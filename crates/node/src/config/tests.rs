@@ -1,6 +1,9 @@
 //! Texts of YAML files and command lines, and what comes of them.
 
+use std::net::Ipv4Addr;
+
 use clap::Parser;
+use runtime::fs;
 
 use super::*;
 
@@ -44,7 +47,7 @@ pub(super) fn resolved_beside(properties: &str, yaml: &str, words: &str) -> Resu
         read: &read,
         lookup: &names,
     };
-    resolve(&args(words), Some((Path::new(path), yaml)), &world)
+    resolve(&args(words), Some((Path::new(path), yaml)), &SetOptions::new(), &world)
 }
 
 /// The host names of the tests' network.
@@ -129,7 +132,7 @@ fn defaults_are_those_of_the_manual() {
 #[test]
 fn every_option_that_is_shown_can_be_given_and_its_shown_text_is_taken_back() {
     let config = config("", "--cpuset 0-3");
-    assert_eq!(config.settings.len(), 90, "{:?}", config.settings);
+    assert_eq!(config.settings.len(), 150, "{:?}", config.settings);
     for (name, text) in &config.settings {
         let given = text.as_deref().unwrap_or("none");
         let shown = resolved(&format!("{name}: {given}"), "").map(|config| config.settings[name].clone());
@@ -326,7 +329,7 @@ fn a_wish_for_safety_that_cannot_be_met_is_refused() {
         "native_transport_port_ssl:",
         "replace_address: ''",
         "large_cell_fail_threshold_mb: 0",
-        "tables_fail_threshold: -1",
+        "rows_count_fail_threshold: 0",
         "write_consistency_levels_disallowed: []",
     ];
     for yaml in met {
@@ -728,4 +731,41 @@ fn maintenance_mode_has_a_socket_and_a_socket_has_a_short_path() {
     assert!(error.contains("a path of at most 107 bytes"), "{error}");
     let error = refused("maintenance_socket: workdir", &format!("-W {long}"));
     assert!(error.contains("a path of at most 107 bytes"), "{error}");
+}
+
+#[test]
+fn ports_for_proxies_are_others_than_the_usual_ones() {
+    let ports = |yaml: &str| resolved(yaml, "").map(|config| config.proxied_ports);
+    assert_eq!(ports(""), Ok([None, None]));
+    assert_eq!(ports("native_transport_port_proxy_protocol: 0"), Ok([None, None]));
+    let both = "native_transport_port_proxy_protocol: 9043\nnative_shard_aware_transport_port_proxy_protocol: 19043";
+    assert_eq!(ports(both), Ok([Some(9043), Some(19043)]));
+    for (yaml, option, given) in [
+        (
+            "native_transport_port_proxy_protocol: 9042",
+            "native_transport_port_proxy_protocol",
+            "9042",
+        ),
+        (
+            "native_transport_port_proxy_protocol: 19042",
+            "native_transport_port_proxy_protocol",
+            "19042",
+        ),
+        (
+            "native_transport_port_proxy_protocol: 9043\nnative_shard_aware_transport_port_proxy_protocol: 9043",
+            "native_shard_aware_transport_port_proxy_protocol",
+            "9043",
+        ),
+        (
+            "native_transport_port_proxy_protocol: 65536",
+            "native_transport_port_proxy_protocol",
+            "65536",
+        ),
+    ] {
+        let error = ports(yaml).expect_err(yaml).to_string();
+        assert!(
+            error.contains(&format!("option '{option}'")) && error.contains(&format!("'{given}' given")),
+            "{error}"
+        );
+    }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use admin::control::{Client, Control, PastCompaction, Sampling, Top, TopPartitions};
+use admin::control::{Client, Control, NodeOption, PastCompaction, Sampling, Top, TopPartitions};
 use admin::operator::{Local, Selection};
 use mutation::ClusteringSlice;
 use query::Engine;
@@ -77,6 +77,17 @@ impl Control for NodeOperator {
 
     fn set_native_transport(&self, is_enabled: bool) -> Local<'_, Result<(), String>> {
         Box::pin(self.switch_native_transport(is_enabled))
+    }
+
+    fn options(&self) -> Vec<NodeOption> {
+        let all = self.shared.options.described(&self.shared.tasks).into_iter();
+        let option = all.map(|option| NodeOption {
+            name: option.name,
+            kind: option.kind,
+            source: option.source.name(),
+            value: option.value,
+        });
+        option.collect()
     }
 
     fn trace_probability(&self) -> f64 {

@@ -12,6 +12,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use admin::operator::{Selection, Snapshot};
@@ -53,12 +54,21 @@ impl SnapshotTarget {
         let table = store.table();
         let keyspace = schema.keyspaces.get(&table.keyspace);
         let keyspace = keyspace.map(|keyspace| Object::Keyspace(KeyspaceObject::of(keyspace)));
-        let objects: Vec<Object> = keyspace.into_iter().chain([Object::Table(table.clone())]).collect();
+        let of = schema.keyspaces.get(&table.keyspace);
+        let types = of.map_or_else(Vec::new, |keyspace| keyspace.types_in_order());
+        let types: Vec<_> = types.into_iter().filter(|udt| table.uses_type(&udt.name)).collect();
+        let objects: Vec<Object> = keyspace
+            .into_iter()
+            .chain(types.iter().map(|udt| Object::Type(Arc::clone(udt))))
+            .chain([Object::Table(table.clone())])
+            .collect();
+        let mut text: Vec<String> = types.iter().map(|udt| schema::describe_type(udt)).collect();
+        text.extend(of.map(|keyspace| schema::describe_table(keyspace, &table, true)));
         Self {
             id: table.id,
             dir: store.dir.clone(),
             tag,
-            schema: schema::describe_table(&table, true),
+            schema: text.join("\n\n"),
             records: seal_objects(&objects),
         }
     }
@@ -244,15 +254,18 @@ fn find(data_dir: &Path) -> Result<Vec<Stored>, String> {
                 let dir = of_table.join(SNAPSHOTS).join(&tag);
                 let files = fs::read_dir(&dir).map_err(|e| at(&dir, &e))?;
                 let own = files.iter().filter(|file| !fs::exists(of_table.join(&file.name)));
+                let (created_ms, expires_ms) = times(&dir.join(MANIFEST));
                 found.push(Stored {
                     snapshot: Snapshot {
+                        created_ms,
+                        expires_ms,
                         tag,
                         keyspace: keyspace.clone(),
                         table: table.clone(),
                         own_bytes: own.map(|file| file.len).sum(),
                         bytes: files.iter().map(|file| file.len).sum(),
                     },
-                    ends: end_of(&dir.join(MANIFEST)),
+                    ends: expires_ms.map(|ms| ms / 1000),
                     dir,
                 });
             }
@@ -261,17 +274,20 @@ fn find(data_dir: &Path) -> Result<Vec<Stored>, String> {
     Ok(found)
 }
 
-/// When the snapshot of a manifest ends. None where it does not, or does not say so.
-fn end_of(manifest: &Path) -> Option<i64> {
-    let bytes = fs::read(manifest).ok()?;
-    let manifest: Value = serde_json::from_slice(&bytes).ok()?;
-    let text = manifest.get("expires_at")?.as_str()?;
-    let milliseconds = CqlType::Timestamp.parse_literal(LiteralKind::String, text).ok()?;
-    Some(i64::from_be_bytes(milliseconds.try_into().ok()?) / 1000)
+/// When the snapshot of a manifest was made and when it ends, in milliseconds since 1970. None where it does not say so, or does not end.
+fn times(manifest: &Path) -> (Option<i64>, Option<i64>) {
+    let manifest = fs::read(manifest).ok();
+    let manifest: Option<Value> = manifest.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let time = |name: &str| {
+        let text = manifest.as_ref()?.get(name)?.as_str()?;
+        let milliseconds = CqlType::Timestamp.parse_literal(LiteralKind::String, text).ok()?;
+        Some(i64::from_be_bytes(milliseconds.try_into().ok()?))
+    };
+    (time("created_at"), time("expires_at"))
 }
 
 /// The snapshots of tables that exist, and of those that were dropped.
-pub(super) async fn list(engine: &Rc<Engine>) -> Result<Vec<Snapshot>, String> {
+pub(crate) async fn list(engine: &Rc<Engine>) -> Result<Vec<Snapshot>, String> {
     let data_dir = engine.shard.data_dir().to_owned();
     let found = runtime::offload(move || find(&data_dir)).await?;
     Ok(found.into_iter().map(|stored| stored.snapshot).collect())

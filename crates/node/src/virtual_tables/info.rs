@@ -10,6 +10,11 @@ use uuid::Uuid;
 
 use crate::config::Config;
 
+/// The release of Cassandra that a node is to be taken for.
+pub(super) const RELEASE_VERSION: &str = "4.1.7";
+/// The version of the language.
+pub(super) const CQL_VERSION: &str = "3.4.6";
+
 /// What a node says of itself now. Changed while it enters its cluster and when its members change; read by system tables and DESCRIBE.
 #[derive(Debug)]
 pub(crate) struct About(Mutex<Arc<NodeInfo>>);
@@ -92,8 +97,8 @@ impl NodeInfo {
             storage_port: 7000,
             data_center: "datacenter1".to_owned(),
             rack: "rack1".to_owned(),
-            release_version: "4.1.7".to_owned(),
-            cql_version: "3.4.6".to_owned(),
+            release_version: RELEASE_VERSION.to_owned(),
+            cql_version: CQL_VERSION.to_owned(),
             native_protocol_version: "5".to_owned(),
             partitioner: "org.apache.cassandra.dht.Murmur3Partitioner".to_owned(),
             tokens: vec![i64::MIN.to_string()],

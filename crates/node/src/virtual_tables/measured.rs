@@ -33,8 +33,12 @@ pub(super) enum Cell {
     Int(i32),
     BigInt(i64),
     Double(f64),
+    Boolean(bool),
     Uuid(Uuid),
     Inet(IpAddr),
+    TextList(Vec<String>),
+    /// A serialised value.
+    Bytes(Vec<u8>),
     /// Milliseconds.
     Timestamp(i64),
 }
@@ -59,7 +63,10 @@ impl Cell {
             Self::Int(number) => Value::Int(*number),
             Self::BigInt(number) => Value::BigInt(*number),
             Self::Double(number) => Value::Double(*number),
+            Self::Boolean(is_true) => Value::Boolean(*is_true),
             Self::Uuid(uuid) => Value::Uuid(*uuid),
+            Self::TextList(texts) => Value::TextList(texts.clone()),
+            Self::Bytes(bytes) => Value::Blob(bytes),
             Self::Inet(address) => Value::Inet(*address),
             Self::Timestamp(ms) => Value::Timestamp(*ms),
         }
@@ -69,7 +76,7 @@ impl Cell {
 /// A row: all columns with their names, in the order of the definition.
 pub(super) type Row = Vec<(&'static str, Cell)>;
 
-type Gathering = Pin<Box<dyn Future<Output = Vec<Row>>>>;
+pub(super) type Gathering = Pin<Box<dyn Future<Output = Vec<Row>>>>;
 
 /// A table of what the node measures.
 struct Measured {
@@ -141,51 +148,62 @@ impl Content for Gathered {
     }
 }
 
+/// Registers a table whose partition key is its first columns, this many.
+pub(super) fn add(
+    tables: &mut Builder,
+    keyspace: &'static str,
+    key_columns: usize,
+    cql: &'static str,
+    gather: fn(Request) -> Gathering,
+) {
+    let options = match keyspace {
+        "system_views" => Options::USUAL,
+        _ => Options::NO_GRACE,
+    };
+    tables.virtual_table(Arc::new(Measured {
+        definition: Definition { keyspace, cql, options },
+        key_columns,
+        gather,
+    }));
+}
+
 pub(super) fn register(tables: &mut Builder) {
-    let mut add =
-        |keyspace: &'static str, options, key_columns, cql: &'static str, gather: fn(Request) -> Gathering| {
-            tables.virtual_table(Arc::new(Measured {
-                definition: Definition { keyspace, cql, options },
-                key_columns,
-                gather,
-            }));
-        };
-    let (system, views) = (Options::NO_GRACE, Options::USUAL);
-    add("system", system, 1, SIZE_ESTIMATES, |request| {
+    let mut add = |keyspace, key_columns, cql, gather| add(tables, keyspace, key_columns, cql, gather);
+    add("system", 1, SIZE_ESTIMATES, |request| {
         Box::pin(estimates::gather(request, &[None]))
     });
-    add("system", system, 1, TABLE_ESTIMATES, |request| {
+    add("system", 1, TABLE_ESTIMATES, |request| {
         Box::pin(estimates::gather(request, &[Some("primary"), Some("local_primary")]))
     });
-    add("system_views", views, 1, CACHES, |_| Box::pin(caches()));
-    add("system_views", views, 1, CQL_METRICS, |_| Box::pin(cql_metrics()));
-    add("system_views", views, 1, THREAD_POOLS, |_| Box::pin(thread_pools()));
-    add("system_views", views, 1, SSTABLE_TASKS, |_| {
+    add("system_views", 1, CACHES, |_| Box::pin(caches()));
+    add("system_views", 1, CQL_METRICS, |_| Box::pin(cql_metrics()));
+    add("system_views", 1, THREAD_POOLS, |_| Box::pin(thread_pools()));
+    add("system_views", 1, SSTABLE_TASKS, |_| {
         Box::pin(std::future::ready(sstable_tasks()))
     });
-    add("system_views", views, 1, PENDING_HINTS, |_| Box::pin(pending_hints()));
-    add("system_views", views, 2, DISK_USAGE, |_| {
+    add("system_views", 1, PENDING_HINTS, |_| Box::pin(pending_hints()));
+    add("system_views", 2, DISK_USAGE, |_| {
         Box::pin(of_tables(|table| sized(table.disk_bytes)))
     });
-    add("system_views", views, 1, DISK_LEVELS, |_| {
+    add("system_views", 1, DISK_LEVELS, |_| {
         Box::pin(std::future::ready(disk_levels()))
     });
-    add("system_views", views, 2, MAX_PARTITION_SIZE, |_| {
+    add("system_views", 2, MAX_PARTITION_SIZE, |_| {
         Box::pin(of_tables(|table| sized(table.partition_bytes.max())))
     });
-    add("system_views", views, 2, READ_LATENCY, |_| {
+    add("system_views", 2, READ_LATENCY, |_| {
         Box::pin(of_tables(|table| latencies(&table.reads)))
     });
-    add("system_views", views, 2, SCAN_LATENCY, |_| {
+    add("system_views", 2, SCAN_LATENCY, |_| {
         Box::pin(of_tables(|table| latencies(&table.scans)))
     });
-    add("system_views", views, 2, WRITE_LATENCY, |_| {
+    add("system_views", 2, WRITE_LATENCY, |_| {
         Box::pin(of_tables(|table| latencies(&table.writes)))
     });
-    add("system_views", views, 2, TOMBSTONES_PER_READ, |_| {
+    add("system_views", 2, TOMBSTONES_PER_READ, |_| {
         Box::pin(of_tables(|table| counts(&table.tombstones_per_read)))
     });
-    add("system_views", views, 2, ROWS_PER_READ, |_| {
+    add("system_views", 2, ROWS_PER_READ, |_| {
         Box::pin(of_tables(|table| counts(&table.rows_per_read)))
     });
 }

@@ -1,7 +1,10 @@
 //! The system tables whose facts the node has: itself, its settings, the other nodes of its cluster, and what it measures.
 
+mod configuration;
 mod estimates;
+mod facts;
 mod info;
+mod internode;
 mod measured;
 mod own;
 mod peers;
@@ -13,17 +16,22 @@ use std::sync::Arc;
 use cql_server::Clients;
 use system_tables::{Builder, Registry};
 
+use crate::live_options::LiveOptions;
+
 pub(crate) use info::{About, NodeInfo, PeerInfo};
 
 /// The system tables of a node: its own, and those of the crates that it is made of.
-pub(crate) fn registry(about: &Arc<About>, clients: &Arc<Clients>) -> Registry {
+pub(crate) fn registry(about: &Arc<About>, clients: &Arc<Clients>, options: &Arc<LiveOptions>) -> Registry {
     let mut tables = Builder::new();
     coordinator::register_system_tables(&mut tables);
     cql_server::register_system_tables(&mut tables, clients);
     crate::compaction_history::register(&mut tables);
     crate::repair_history::register(&mut tables);
+    facts::register(&mut tables);
+    internode::register(&mut tables);
     measured::register(&mut tables);
     register(&mut tables, about);
+    tables.virtual_table(Arc::new(configuration::Configuration(options.clone())));
     tables.build()
 }
 

@@ -11,6 +11,8 @@ use topology::NodeState;
 use uuid::Uuid;
 
 use super::{About, NodeInfo, PeerInfo, registry};
+use crate::config::{Config, Machine};
+use crate::live_options::LiveOptions;
 
 fn alone() -> NodeInfo {
     NodeInfo {
@@ -76,7 +78,8 @@ fn in_a_cluster() -> NodeInfo {
 #[test]
 fn a_node_tells_of_itself_and_of_the_members() {
     let about = Arc::new(About::new(alone()));
-    let tables = registry(&about, &Arc::new(Clients::new(1)));
+    let options = Arc::new(LiveOptions::new(&Config::defaults(&Machine::detect())));
+    let tables = registry(&about, &Arc::new(Clients::new(1)), &options);
     let schema = Arc::new(tables.with_system_keyspaces(&Schema {
         version: Uuid::from_u128(1),
         keyspaces: BTreeMap::new(),

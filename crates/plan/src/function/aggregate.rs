@@ -1,6 +1,7 @@
-//! Functions of a group of rows. Nulls are passed over.
+//! Functions of a group of rows. Nulls are passed over, unless a user-defined aggregate wants them.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use num_bigint::BigInt;
 use num_traits::{Signed, Zero};
@@ -8,7 +9,8 @@ use types::{Comparator, CqlType, Decimal};
 
 use super::arithmetic::{self, ArithmeticOperator};
 use super::number::Number;
-use super::{Argument, Resolved, What, native};
+use super::user::{UserAggregation, UserState};
+use super::{Argument, NATIVE, Resolved, What, native};
 use crate::error::PlanError;
 
 /// What is found out about a group of rows.
@@ -26,12 +28,15 @@ pub enum Aggregate {
     Sum(CqlType),
     /// The mean, in the type of what is added: of integers the whole part.
     Avg(CqlType),
+    /// What a user-defined aggregate makes of it. Its arguments are one tuple.
+    User(Arc<UserAggregation>),
 }
 
 impl Aggregate {
     /// The signatures of the aggregate of that name.
     pub(crate) fn candidates(name: &str, arguments: &[&dyn Argument]) -> Result<Option<Vec<Resolved>>, PlanError> {
         let signature = |cql_type: &CqlType, returns: CqlType, aggregate: Self| Resolved {
+            keyspace: NATIVE.to_owned(),
             name: name.to_owned(),
             arguments: vec![cql_type.clone()],
             returns,
@@ -43,7 +48,7 @@ impl Aggregate {
             arithmetic::numeric_types().iter().map(of).collect()
         };
         let of_any = |aggregate: fn(CqlType) -> Self| {
-            let cql_type = native::generic_argument(name, 0, 1, arguments)?.frozen();
+            let cql_type = native::any_argument(name, arguments)?.frozen();
             Ok::<_, PlanError>(vec![
                 signature(&cql_type, cql_type.clone(), aggregate(cql_type.clone())).generic(),
             ])
@@ -87,6 +92,7 @@ impl Aggregate {
                 total: Total::of(t),
                 rows: None,
             },
+            Self::User(of) => Accumulator::User(UserState::start(of)),
             Self::Avg(t) => {
                 let total = match Total::of(t) {
                     Total::Decimal(zero) => Total::DecimalMean(zero),
@@ -120,6 +126,7 @@ pub(crate) enum Accumulator {
         total: Total,
         rows: Option<i64>,
     },
+    User(UserState),
 }
 
 /// A sum of floating point numbers.
@@ -267,6 +274,7 @@ impl Accumulator {
     /// Takes one row's value.
     pub(crate) fn add(&mut self, value: Option<&[u8]>) -> Result<(), PlanError> {
         match self {
+            Self::User(state) => state.add(value)?,
             Self::Count { rows, with_null } => *rows += i64::from(*with_null || value.is_some()),
             Self::Extreme {
                 comparator,
@@ -301,6 +309,7 @@ impl Accumulator {
         match self {
             Self::Count { rows, .. } => Ok(Some(rows.to_be_bytes().to_vec())),
             Self::Extreme { best, .. } => Ok(best),
+            Self::User(state) => state.finish(),
             Self::Total { cql_type, total, rows } => {
                 let number = total.finish(rows);
                 number.write(&cql_type).map(Some).map_err(PlanError::Function)

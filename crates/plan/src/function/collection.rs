@@ -1,11 +1,12 @@
-//! Functions of one collection.
+//! Functions of collections.
 
 use std::sync::Arc;
 
-use types::{CollectionBuilder, CqlType, MapIter, TupleIter};
+use types::{CollectionBuilder, Comparator, CqlType, MapIter, TupleIter};
 
 use super::aggregate::Aggregate;
 use super::arithmetic::numeric_types;
+use super::native::{cannot_infer, wrong_count};
 use super::{Argument, Resolved, Scalar};
 use crate::error::PlanError;
 
@@ -20,29 +21,26 @@ pub(crate) enum CollectionFunction {
     Count { is_map: bool },
     /// An aggregate over the elements of a set or list.
     Over(Aggregate),
+    /// The elements that two sets share, in this order.
+    Intersection(Comparator),
 }
 
 impl CollectionFunction {
     /// The function of that name for its argument; `None` when no function of collections has the name.
     pub(crate) fn resolve(name: &str, arguments: &[&dyn Argument]) -> Result<Option<Resolved>, PlanError> {
-        let wanted = match name {
-            "map_keys" | "map_values" => "a map",
-            "collection_count" => "a collection",
-            "collection_min" | "collection_max" => "a set or list",
-            "collection_sum" | "collection_avg" => "a numeric set/list",
+        let (wanted, signature) = match name {
+            "map_keys" | "map_values" => ("a map", "map"),
+            "collection_count" => ("a collection", "collection"),
+            "collection_min" | "collection_max" => ("a set or list", "numeric_set_or_list"),
+            "collection_sum" | "collection_avg" => ("a numeric set/list", "numeric_set_or_list"),
+            "set_intersection" => return Self::intersection(name, arguments).map(Some),
             _ => return Ok(None),
         };
-        if arguments.len() != 1 {
-            return Err(PlanError::Invalid(format!(
-                "Invalid number of arguments for function system.{name}"
-            )));
-        }
-        let Some(cql_type) = arguments[0].known_type() else {
-            return Err(PlanError::Invalid(format!(
-                "Cannot infer type of argument {} in call to function system.{name}: use type casts to disambiguate",
-                arguments[0].text()
-            )));
+        let [argument] = arguments else {
+            return Err(wrong_count(name, signature));
         };
+        let cql_type = argument.known_type();
+        let cql_type = cql_type.ok_or_else(|| cannot_infer(name, signature, *argument))?;
         let found = match (name, cql_type.unfrozen()) {
             ("map_keys", CqlType::Map(key, _)) => Some((CqlType::Set(key.clone()), Self::Keys)),
             ("map_values", CqlType::Map(_, value)) => Some((CqlType::List(value.clone()), Self::Values)),
@@ -80,8 +78,25 @@ impl CollectionFunction {
         ))
     }
 
-    /// The value for a serialised collection.
-    pub(crate) fn apply(&self, bytes: &[u8]) -> Result<Option<Vec<u8>>, PlanError> {
+    /// ScyllaDB's `set_intersection`, of two sets of one type.
+    fn intersection(name: &str, arguments: &[&dyn Argument]) -> Result<Resolved, PlanError> {
+        let [left, right] = arguments else {
+            return Err(wrong_count(name, "set, set"));
+        };
+        let cql_type = left.known_type().or_else(|| right.known_type());
+        let cql_type = cql_type.ok_or_else(|| cannot_infer(name, "set, set", *left))?;
+        let CqlType::Set(element) = cql_type.unfrozen() else {
+            return Err(PlanError::Invalid(format!(
+                "Function system.{name} requires two sets of one type, but found an argument of type {cql_type}"
+            )));
+        };
+        let scalar = Scalar::Collection(Self::Intersection(element.comparator()));
+        let set = cql_type.frozen();
+        Ok(Resolved::scalar(name, vec![set.clone(); 2], set, scalar))
+    }
+
+    /// The value for a serialised collection; `other` is the second one of a function of two.
+    pub(crate) fn apply(&self, bytes: &[u8], other: &[u8]) -> Result<Option<Vec<u8>>, PlanError> {
         let mut out = Vec::new();
         let pairs = || MapIter::new(bytes).into_iter().flatten().flatten();
         let elements = || elements_of(bytes);
@@ -98,6 +113,14 @@ impl CollectionFunction {
                     accumulator.add(element)?;
                 }
                 return accumulator.finish();
+            }
+            Self::Intersection(comparator) => {
+                let mut others = elements_of(other).flatten().peekable();
+                let is_shared = |element: &&[u8]| {
+                    while others.next_if(|o| comparator.compare(o, element).is_lt()).is_some() {}
+                    others.peek().is_some_and(|o| comparator.compare(o, element).is_eq())
+                };
+                push_list(elements().flatten().filter(is_shared), &mut out);
             }
         }
         Ok(Some(out))

@@ -15,6 +15,25 @@ pub(crate) fn write_text(cql_type: &CqlType, value: Option<&[u8]>) -> String {
     out
 }
 
+/// Whether a function that is given a value of no bytes of this type sees a null.
+pub(crate) fn is_null_of_no_bytes(cql_type: &CqlType) -> bool {
+    use CqlType as T;
+    matches!(
+        cql_type,
+        T::Int
+            | T::BigInt
+            | T::Counter
+            | T::Float
+            | T::Double
+            | T::Decimal
+            | T::VarInt
+            | T::Uuid
+            | T::TimeUuid
+            | T::Inet
+            | T::Timestamp
+    )
+}
+
 /// Appends a value as JSON.
 pub(crate) fn write(out: &mut String, cql_type: &CqlType, value: Option<&[u8]>) {
     let Some(bytes) = value else {

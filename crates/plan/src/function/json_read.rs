@@ -163,7 +163,7 @@ fn convert(cql_type: &CqlType, json: &Json) -> Result<Vec<u8>, String> {
                 ));
             }
             let mut out = Vec::new();
-            for item in elements(element, items, "vector")? {
+            for item in elements(element, items, "list")? {
                 if element.fixed_len().is_none() {
                     stdx::vint::put_unsigned(&mut out, item.len() as u64);
                 }
@@ -232,46 +232,89 @@ fn fields<'a>(parts: impl Iterator<Item = (&'a CqlType, Option<&'a Json>)>) -> R
     Ok(out)
 }
 
+/// Whether an empty string stands for a value of no bytes, as in Cassandra.
+fn is_empty_of_no_bytes(cql_type: &CqlType) -> bool {
+    use CqlType as T;
+    matches!(
+        cql_type,
+        T::Int | T::BigInt | T::Counter | T::Float | T::Double | T::Decimal | T::Uuid | T::TimeUuid
+    )
+}
+
 fn convert_native(cql_type: &CqlType, json: &Json) -> Result<Vec<u8>, String> {
     use CqlType as T;
     let read = |kind: LiteralKind, text: &str| cql_type.parse_literal(kind, text).map_err(|error| error.to_string());
     let is_whole = |text: &str| !text.contains(['.', 'e', 'E']);
+    let invalid = |what: &str| Err(format!("Value '{json}' is not a valid {what}"));
     let what = match (cql_type, json) {
+        (native, Json::String(text)) if text.is_empty() && is_empty_of_no_bytes(native) => return Ok(Vec::new()),
+        (T::Boolean, Json::String(text)) if text.is_empty() => return Ok(vec![0]),
         (T::Text | T::Ascii, Json::String(text)) => return read(LiteralKind::String, text),
         (T::Date | T::Time | T::Timestamp | T::Inet, Json::String(text)) => return read(LiteralKind::String, text),
         (T::Timestamp, Json::Number(text)) if is_whole(text) => return read(LiteralKind::Integer, text),
-        (T::Uuid | T::TimeUuid, Json::String(text)) => return read(LiteralKind::Uuid, text),
+        (T::TimeUuid, Json::String(text)) => {
+            return read(LiteralKind::Uuid, text).map_err(|problem| match problem.starts_with("Unable to make UUID") {
+                true => format!("Unknown timeuuid representation: {text}"),
+                false => problem,
+            });
+        }
+        (T::Uuid, Json::String(text)) => return read(LiteralKind::Uuid, text),
         (T::Duration, Json::String(text)) => return read(LiteralKind::Duration, text),
         (T::Boolean, Json::Boolean(value)) => return Ok(vec![u8::from(*value)]),
         (T::Boolean, Json::String(text)) => return read(LiteralKind::Boolean, text),
-        (T::Blob, Json::String(text)) if text.starts_with("0x") => return read(LiteralKind::Hex, text),
+        (T::Blob, Json::String(text)) if text.starts_with("0x") => {
+            return read(LiteralKind::Hex, text)
+                .map_err(|problem| format!("Value '{text}' is not a valid blob representation: {problem}"));
+        }
         (T::Blob, Json::String(text)) => {
-            return Err(format!(
-                "Value '{text}' is not a valid blob representation: String representation of blob is missing 0x prefix: {text}"
+            return invalid(&format!(
+                "blob representation: String representation of blob is missing 0x prefix: {text}"
             ));
         }
-        (
-            T::TinyInt | T::SmallInt | T::Int | T::BigInt | T::Counter | T::VarInt,
-            Json::Number(text) | Json::String(text),
-        ) if is_whole(text) => return read(LiteralKind::Integer, text),
-        (T::Float | T::Double | T::Decimal, Json::Number(text) | Json::String(text)) => {
-            return read(LiteralKind::Float, text);
+        (T::Blob, _) => return invalid(&format!("blob representation: it is a {}", json.kind())),
+        (T::Int | T::BigInt | T::Counter, Json::Number(text)) if json.kind() == "Integer" => {
+            return read(LiteralKind::Integer, text);
         }
+        (T::BigInt | T::Counter, Json::Number(text)) if json.kind() == "Long" => {
+            return read(LiteralKind::Integer, text);
+        }
+        (T::Int, Json::String(text)) if !is_whole(text) => return Err(format!("Unable to make int from '{text}'")),
+        (T::BigInt | T::Counter, Json::String(text)) if !is_whole(text) => {
+            return Err(format!("Unable to make long from '{text}'"));
+        }
+        (T::Int | T::BigInt | T::Counter, Json::String(text)) => return read(LiteralKind::Integer, text),
+        (T::TinyInt | T::SmallInt, Json::Number(text) | Json::String(text)) => {
+            if !is_whole(text) {
+                let name = if *cql_type == T::TinyInt { "byte" } else { "short" };
+                return Err(format!("Unable to make {name} from '{text}'"));
+            }
+            return read(LiteralKind::Integer, text);
+        }
+        (T::VarInt, Json::Number(text) | Json::String(text)) if is_whole(text) => {
+            return read(LiteralKind::Integer, text).or_else(|_| invalid("representation of a varint value"));
+        }
+        (T::VarInt, _) => return invalid("representation of a varint value"),
+        (T::Decimal, Json::Number(text) | Json::String(text)) => {
+            return read(LiteralKind::Float, text).or_else(|_| invalid("representation of a decimal value"));
+        }
+        (T::Decimal, _) => return invalid("representation of a decimal value"),
+        (T::Float | T::Double, Json::Number(text) | Json::String(text)) => return read(LiteralKind::Float, text),
         (T::Text, _) => "a UTF-8 string",
-        (T::Ascii, _) => "an ASCII string",
+        (T::Ascii, _) => "an ascii string",
         (T::Date, _) => "a string representation of a date value",
         (T::Time, _) => "a string representation of a time value",
-        (T::Timestamp, _) => "a long or a datestring representation of a date value",
+        (T::Timestamp, _) => "a long or a datestring representation of a timestamp value",
         (T::Inet, _) => "a string representation of an inet value",
-        (T::Uuid | T::TimeUuid, _) => "a string representation of a uuid",
+        (T::Uuid, _) => "a string representation of a uuid",
+        (T::TimeUuid, _) => "a string representation of a timeuuid",
         (T::Duration, _) => "a string representation of a duration",
         (T::Boolean, _) => "a boolean value",
-        (T::Blob, _) => "a string representation of a blob",
         (T::TinyInt, _) => "a byte value",
         (T::SmallInt, _) => "a short value",
         (T::Int, _) => "an int value",
         (T::BigInt | T::Counter, _) => "a bigint value",
-        _ => "a number",
+        (T::Float, _) => "a float value",
+        _ => "a double value",
     };
     Err(format!("Expected {what}, but got a {}: {json}", json.kind()))
 }
@@ -383,6 +426,10 @@ impl Reader<'_> {
             .find(|c: char| !matches!(c, '0'..='9' | '-' | '+' | '.' | 'e' | 'E'))
             .unwrap_or(rest.len());
         let number = rest[..end].to_owned();
+        let digits = number.trim_start_matches('-').as_bytes();
+        if digits.len() > 1 && digits[0] == b'0' && digits[1].is_ascii_digit() {
+            return Err(format!("'{number}' begins with a zero, at byte {}", self.at));
+        }
         // The grammar's fine points are left to the type that reads the number; this much it must be.
         if number.len() < 400 && number.parse::<f64>().is_err() {
             return Err(format!("'{number}' is not a number, at byte {}", self.at));
@@ -447,59 +494,125 @@ impl Reader<'_> {
 mod tests {
     use super::*;
 
+    /// A type, a text, and the value that it has for the type, or the refusal.
+    const VALUES: &[(&str, &str, &str)] = &[
+        ("int", "5", "5"),
+        ("int", " \"-5\" ", "-5"),
+        ("int", "1.5", "! Expected an int value, but got a Double: 1.5"),
+        (
+            "int",
+            "99999999999",
+            "! Expected an int value, but got a Long: 99999999999",
+        ),
+        ("int", "\"99999999999\"", "! Unable to make int from '99999999999'"),
+        ("int", "\"1.5\"", "! Unable to make int from '1.5'"),
+        ("int", "\"\"", "no bytes"),
+        (
+            "bigint",
+            "9223372036854775808",
+            "! Expected a bigint value, but got a BigInteger: 9223372036854775808",
+        ),
+        ("smallint", "1.5", "! Unable to make short from '1.5'"),
+        ("tinyint", "[]", "! Expected a byte value, but got a ArrayList: []"),
+        ("boolean", "\"\"", "false"),
+        ("uuid", "\"\"", "no bytes"),
+        ("uuid", "\"x\"", "! Unable to make UUID from 'x'"),
+        ("timeuuid", "\"x\"", "! Unknown timeuuid representation: x"),
+        (
+            "timeuuid",
+            "5",
+            "! Expected a string representation of a timeuuid, but got a Integer: 5",
+        ),
+        (
+            "varint",
+            "\"\"",
+            "! Value '' is not a valid representation of a varint value",
+        ),
+        (
+            "varint",
+            "1.5",
+            "! Value '1.5' is not a valid representation of a varint value",
+        ),
+        ("decimal", "\"\"", "no bytes"),
+        (
+            "decimal",
+            "true",
+            "! Value 'true' is not a valid representation of a decimal value",
+        ),
+        ("float", "[1]", "! Expected a float value, but got a ArrayList: [1]"),
+        ("double", "true", "! Expected a double value, but got a Boolean: true"),
+        ("ascii", "5", "! Expected an ascii string, but got a Integer: 5"),
+        (
+            "blob",
+            "\"0x0\"",
+            "! Value '0x0' is not a valid blob representation: cannot parse '0' as hex bytes",
+        ),
+        (
+            "blob",
+            "5",
+            "! Value '5' is not a valid blob representation: it is a Integer",
+        ),
+        (
+            "timestamp",
+            "1.5",
+            "! Expected a long or a datestring representation of a timestamp value, but got a Double: 1.5",
+        ),
+        (
+            "int",
+            "05",
+            "! Could not decode JSON string '05': '05' begins with a zero, at byte 0",
+        ),
+        ("int", "-0", "0"),
+        ("int", "[]", "! Expected an int value, but got a ArrayList: []"),
+        (
+            "varint",
+            "123456789012345678901234567890",
+            "123456789012345678901234567890",
+        ),
+        ("decimal", "1.50", "1.50"),
+        ("double", "1e3", "1000.0"),
+        ("text", "\"a\\\"\\u00e9\\ud83d\\ude00\\n\"", "'a\"é😀\n'"),
+        ("text", "5", "! Expected a UTF-8 string, but got a Integer: 5"),
+        ("boolean", "true", "true"),
+        ("blob", "\"0xcafe\"", "0xcafe"),
+        (
+            "uuid",
+            "\"123e4567-e89b-42d3-a456-426614174000\"",
+            "123e4567-e89b-42d3-a456-426614174000",
+        ),
+        ("list<int>", "[1, 2]", "[1, 2]"),
+        ("list<int>", "[1, null]", "! Invalid null element in list"),
+        ("list<int>", "{}", "! Expected a list, but got a LinkedHashMap: {}"),
+        ("set<int>", "[2, 1, 2]", "{1, 2}"),
+        ("map<int, text>", "{\"2\": \"b\", \"1\": \"a\"}", "{1: 'a', 2: 'b'}"),
+        ("map<text, int>", "{\"a\": null}", "! Invalid null value in map"),
+        ("map<frozen<list<int>>, int>", "{\"[1]\": 2}", "{[1]: 2}"),
+        ("tuple<int, text>", "[1, null]", "(1, null)"),
+        (
+            "tuple<int, text>",
+            "[1, null, 3]",
+            "! Tuple contains extra items (expected 2): [1, null, 3]",
+        ),
+        ("vector<float, 2>", "[1, 2.5]", "[1.0, 2.5]"),
+        (
+            "int",
+            "5 5",
+            "! Could not decode JSON string '5 5': unexpected '5' behind the value, at byte 2",
+        ),
+        (
+            "int",
+            "",
+            "! Could not decode JSON string '': the text ends where a value is expected",
+        ),
+        ("int", "null", "null"),
+    ];
+
     #[test]
     fn values_are_read_for_their_type() {
-        let table = [
-            ("int", "5", "5"),
-            ("int", " \"-5\" ", "-5"),
-            ("int", "1.5", "! Expected an int value, but got a Double: 1.5"),
-            ("int", "99999999999", "! Unable to make int from '99999999999'"),
-            ("int", "[]", "! Expected an int value, but got a ArrayList: []"),
-            (
-                "varint",
-                "123456789012345678901234567890",
-                "123456789012345678901234567890",
-            ),
-            ("decimal", "1.50", "1.50"),
-            ("double", "1e3", "1000.0"),
-            ("text", "\"a\\\"\\u00e9\\ud83d\\ude00\\n\"", "'a\"é😀\n'"),
-            ("text", "5", "! Expected a UTF-8 string, but got a Integer: 5"),
-            ("boolean", "true", "true"),
-            ("blob", "\"0xcafe\"", "0xcafe"),
-            (
-                "uuid",
-                "\"123e4567-e89b-42d3-a456-426614174000\"",
-                "123e4567-e89b-42d3-a456-426614174000",
-            ),
-            ("list<int>", "[1, 2]", "[1, 2]"),
-            ("list<int>", "[1, null]", "! Invalid null element in list"),
-            ("list<int>", "{}", "! Expected a list, but got a LinkedHashMap: {}"),
-            ("set<int>", "[2, 1, 2]", "{1, 2}"),
-            ("map<int, text>", "{\"2\": \"b\", \"1\": \"a\"}", "{1: 'a', 2: 'b'}"),
-            ("map<text, int>", "{\"a\": null}", "! Invalid null value in map"),
-            ("map<frozen<list<int>>, int>", "{\"[1]\": 2}", "{[1]: 2}"),
-            ("tuple<int, text>", "[1, null]", "(1, null)"),
-            (
-                "tuple<int, text>",
-                "[1, null, 3]",
-                "! Tuple contains extra items (expected 2): [1, null, 3]",
-            ),
-            ("vector<float, 2>", "[1, 2.5]", "[1.0, 2.5]"),
-            (
-                "int",
-                "5 5",
-                "! Could not decode JSON string '5 5': unexpected '5' behind the value, at byte 2",
-            ),
-            (
-                "int",
-                "",
-                "! Could not decode JSON string '': the text ends where a value is expected",
-            ),
-            ("int", "null", "null"),
-        ];
-        for (type_name, text, expected) in table {
+        for &(type_name, text, expected) in VALUES {
             let cql_type = CqlType::parse_native(type_name).expect("the type is well written");
             let given = match read(&cql_type, text.as_bytes()) {
+                Ok(Some(bytes)) if bytes.is_empty() => "no bytes".to_owned(),
                 Ok(Some(bytes)) => cql_type.format(&bytes),
                 Ok(None) => "null".to_owned(),
                 Err(error) => format!("! {}", error.message()),

@@ -10,6 +10,8 @@ mod cast;
 mod collection;
 pub(crate) mod json;
 mod json_read;
+mod mask;
+mod measure;
 mod native;
 mod number;
 mod operation;
@@ -17,6 +19,7 @@ mod partial;
 mod scalar;
 mod time;
 mod transcendental;
+mod user;
 
 use schema::Table;
 use types::CqlType;
@@ -30,6 +33,7 @@ pub use cast::resolve as resolve_cast;
 pub use json_read::decode_json_row;
 pub use operation::{Function, Operation};
 pub(crate) use scalar::Scalar;
+pub use user::UserAggregation;
 
 /// Whether a value may be given to a receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,7 +84,7 @@ pub fn is_value_compatible(receiver: &CqlType, from: &CqlType) -> bool {
         | (T::VarInt, T::TinyInt | T::SmallInt | T::Int | T::BigInt | T::Timestamp)
         | (T::BigInt | T::Time, T::BigInt | T::Timestamp)
         | (T::Timestamp, T::BigInt)
-        | (T::Date, T::VarInt) => !matches!(
+        | (T::Date, T::Int) => !matches!(
             (receiver, from),
             (T::VarInt, T::TinyInt | T::SmallInt) | (T::Time, T::Timestamp)
         ),
@@ -109,9 +113,14 @@ pub trait Argument {
     }
 }
 
+/// The keyspace of the functions that are not user-defined.
+pub const NATIVE: &str = "system";
+
 /// One signature of a function.
 #[derive(Clone, Debug)]
 pub struct Resolved {
+    /// The keyspace: [`NATIVE`], or where the user-defined function is.
+    pub keyspace: String,
     /// The name without keyspace, as it is written in messages.
     pub name: String,
     /// The types that it takes.
@@ -133,6 +142,7 @@ pub(crate) enum What {
 impl Resolved {
     pub(crate) fn scalar(name: &str, arguments: Vec<CqlType>, returns: CqlType, scalar: Scalar) -> Self {
         Self {
+            keyspace: NATIVE.to_owned(),
             name: name.to_owned(),
             arguments,
             returns,
@@ -163,7 +173,7 @@ impl Resolved {
 
     /// The name with its keyspace.
     pub fn full_name(&self) -> String {
-        format!("system.{}", self.name)
+        format!("{}.{}", self.keyspace, self.name)
     }
 
     /// What it does, called at that place of the statement.
@@ -188,7 +198,12 @@ impl Resolved {
     fn describe(&self) -> String {
         let arguments: Vec<String> = self.arguments.iter().map(ToString::to_string).collect();
         let name = types::quote_identifier(&self.name);
-        format!("system.{name} : ({}) -> {}", arguments.join(", "), self.returns)
+        format!(
+            "{}.{name} : ({}) -> {}",
+            self.keyspace,
+            arguments.join(", "),
+            self.returns
+        )
     }
 }
 
@@ -210,7 +225,8 @@ fn matches_arguments(candidate: &Resolved, arguments: &[&dyn Argument]) -> Assig
     worst
 }
 
-/// The function that a call means; `None` when no function has the name. `token_of` is the table whose partition key `token` takes.
+/// The function that a call means; `None` when no function has the name. `token_of` is the table whose partition key `token` takes, `user` are
+/// the user-defined functions that the name may mean too, before all others.
 ///
 /// # Errors
 /// When no signature of the name fits the arguments and the receiver, or several do.
@@ -219,12 +235,33 @@ pub fn resolve(
     arguments: &[&dyn Argument],
     receiver: Option<&CqlType>,
     token_of: Option<&Table>,
+    user: Vec<Resolved>,
 ) -> Result<Option<Resolved>, PlanError> {
     let lower = name.to_lowercase();
-    let Some(candidates) = native::candidates(&lower, arguments, receiver, token_of)? else {
-        return Ok(None);
+    let native = match native::candidates(&lower, arguments, receiver, token_of) {
+        // A user-defined function of that name may be meant.
+        Err(_) if !user.is_empty() => None,
+        native => native?,
     };
-    choose(&lower, candidates, arguments, receiver, None).map(Some)
+    let mut candidates = user;
+    candidates.extend(native.unwrap_or_default());
+    match candidates.is_empty() {
+        true => Ok(None),
+        false => choose(&lower, candidates, arguments, receiver, None).map(Some),
+    }
+}
+
+/// The one of several user-defined functions that a call means. `name` is how errors name them.
+///
+/// # Errors
+/// When no signature fits the arguments and the receiver, or several do.
+pub fn resolve_user(
+    name: &str,
+    candidates: Vec<Resolved>,
+    arguments: &[&dyn Argument],
+    receiver: Option<&CqlType>,
+) -> Result<Resolved, PlanError> {
+    choose(name, candidates, arguments, receiver, None)
 }
 
 /// The signature among the candidates that the arguments and the receiver fit.
@@ -309,7 +346,7 @@ fn check_only(only: Resolved, arguments: &[&dyn Argument]) -> Result<Resolved, P
 }
 
 /// A value of a known type, as an argument.
-struct Typed<'t>(&'t CqlType);
+pub(crate) struct Typed<'t>(pub(crate) &'t CqlType);
 
 impl Argument for Typed<'_> {
     fn test(&self, receiver: &CqlType) -> Assignment {
@@ -355,7 +392,7 @@ impl Function {
 }
 
 /// Whether numbers are of that type: what can be added.
-pub(crate) fn is_number(cql_type: &CqlType) -> bool {
+pub fn is_number(cql_type: &CqlType) -> bool {
     arithmetic::numeric_types().contains(cql_type)
 }
 

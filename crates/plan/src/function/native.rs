@@ -9,6 +9,8 @@ use types::CqlType;
 
 use super::aggregate::Aggregate;
 use super::collection::CollectionFunction;
+use super::mask::Mask;
+use super::measure::Measure;
 use super::scalar::{Math, Similarity, Site};
 use super::time::Moment;
 use super::{Argument, Resolved, Scalar, arithmetic, cast};
@@ -92,7 +94,7 @@ pub(crate) fn candidates(
         "similarity_euclidean" => similarity(name, Similarity::Euclidean, arguments).map(Some),
         "similarity_dot_product" => similarity(name, Similarity::DotProduct, arguments).map(Some),
         "tojson" | "to_json" => {
-            let cql_type = generic_argument(name, 0, 1, arguments)?;
+            let cql_type = any_argument(name, arguments)?;
             let function = Resolved::scalar(name, vec![cql_type.clone()], CqlType::Text, Scalar::ToJson(cql_type));
             Ok(Some(vec![function.generic()]))
         }
@@ -105,7 +107,7 @@ pub(crate) fn candidates(
                 ]))
             }
             None => Err(PlanError::Invalid(format!(
-                "{name}() cannot be used in the selection clause"
+                "{name}() cannot be used in the selection clause of a SELECT statement"
             ))),
         },
         _ => {
@@ -113,6 +115,12 @@ pub(crate) fn candidates(
                 return Ok(Some(found));
             }
             if let Some(function) = CollectionFunction::resolve(name, arguments)? {
+                return Ok(Some(vec![function]));
+            }
+            if let Some(function) = Mask::resolve(name, arguments, receiver)? {
+                return Ok(Some(vec![function]));
+            }
+            if let Some(function) = Measure::resolve(name, arguments)? {
                 return Ok(Some(vec![function]));
             }
             Ok(blob_conversion(name)
@@ -177,32 +185,34 @@ fn floors(name: &str) -> Vec<Resolved> {
     found
 }
 
-/// The type of an argument whose function takes `count` arguments, this one of any type.
-pub(crate) fn generic_argument(
-    name: &str,
-    index: usize,
-    count: usize,
-    arguments: &[&dyn Argument],
-) -> Result<CqlType, PlanError> {
-    if arguments.len() != count {
-        let any = vec!["any"; count].join(", ");
-        return Err(PlanError::Invalid(format!(
-            "Invalid number of arguments for function system.{name}({any})"
-        )));
-    }
-    arguments[index].known_type().ok_or_else(|| {
-        PlanError::Invalid(format!(
-            "Cannot infer type of argument {} in call to function system.{name}: use type casts to disambiguate",
-            arguments[index].text()
-        ))
-    })
+/// The type of the only argument of a function that takes any.
+pub(crate) fn any_argument(name: &str, arguments: &[&dyn Argument]) -> Result<CqlType, PlanError> {
+    let [argument] = arguments else {
+        return Err(wrong_count(name, "any"));
+    };
+    let known = argument.known_type();
+    known.ok_or_else(|| cannot_infer(name, "any", *argument))
+}
+
+/// The refusal of a call with another number of arguments than the signature has.
+pub(crate) fn wrong_count(name: &str, signature: &str) -> PlanError {
+    PlanError::Invalid(format!(
+        "Invalid number of arguments for function system.{name}({signature})"
+    ))
+}
+
+/// The refusal of an argument that does not tell its type to a function that takes several.
+pub(crate) fn cannot_infer(name: &str, signature: &str, argument: &dyn Argument) -> PlanError {
+    PlanError::Invalid(format!(
+        "Cannot infer type of argument {} in call to function system.{name}({signature}): use type casts to disambiguate",
+        argument.text()
+    ))
 }
 
 fn similarity(name: &str, similarity: Similarity, arguments: &[&dyn Argument]) -> Result<Vec<Resolved>, PlanError> {
+    const SIGNATURE: &str = "vector<float, n>, vector<float, n>";
     if arguments.len() != 2 {
-        return Err(PlanError::Invalid(format!(
-            "Invalid number of arguments for function system.{name}(vector<float, n>, vector<float, n>)"
-        )));
+        return Err(wrong_count(name, SIGNATURE));
     }
     let dimension = |argument: &&dyn Argument| match argument.known_type() {
         Some(CqlType::Vector(element, dimension)) if *element == CqlType::Float => Ok(Some(dimension)),
@@ -218,10 +228,7 @@ fn similarity(name: &str, similarity: Similarity, arguments: &[&dyn Argument]) -
         elements.and_then(|elements| u16::try_from(elements).ok())
     };
     let Some(dimension) = dimensions.into_iter().flatten().next().or_else(listed) else {
-        return Err(PlanError::Invalid(format!(
-            "Cannot infer type of argument {} in call to function system.{name}(vector<float, n>, vector<float, n>): use type casts to disambiguate",
-            arguments[0].text()
-        )));
+        return Err(cannot_infer(name, SIGNATURE, arguments[0]));
     };
     let vector = CqlType::Vector(Arc::new(CqlType::Float), dimension);
     if arguments

@@ -59,6 +59,14 @@ impl Operation {
         }
     }
 
+    /// Whether nodes of every release that this one meets know it, so that they may be asked to compute a part of an aggregate with it.
+    pub(crate) fn is_known_to_all(&self) -> bool {
+        match self {
+            Self::Call(function) => function.scalar.is_known_to_all(),
+            _ => true,
+        }
+    }
+
     /// Whether an unset argument makes the whole unset.
     pub(crate) const fn passes_unset(&self) -> bool {
         matches!(self, Self::List | Self::Set(_) | Self::Map(_) | Self::Vector { .. })

@@ -5,9 +5,10 @@
 //! extreme  u8 0, or u8 1, vint length and value
 //! total    u8 0, or u8 1 and i64 rows; then of integers vint length and digits; of floating numbers f64 sum, f64 lost, f64 simple,
 //!          and u8 0, or u8 1 and a decimal; of decimals i32 scale, vint length and digits
+//! user     u8 has rows; u8 0 null, or u8 1, vint length and state
 //! ```
 //!
-//! Numbers are little endian, digits a big endian two's complement. Which of the three it is both sides know from the statement.
+//! Numbers are little endian, digits a big endian two's complement. Which of them it is both sides know from the statement.
 
 use num_bigint::BigInt;
 use stdx::bytes::{Reader, Truncated};
@@ -21,6 +22,9 @@ use crate::error::PlanError;
 impl Aggregate {
     /// Whether parts of the rows can be aggregated apart with the same result. Cassandra's mean of decimals is rounded at each row.
     pub(crate) fn is_mergeable(&self) -> bool {
+        if let Self::User(of) = self {
+            return of.is_mergeable();
+        }
         !matches!(
             self.start(),
             Accumulator::Total {
@@ -36,6 +40,7 @@ impl Accumulator {
     pub(crate) fn merge(&mut self, behind: Self) -> Result<(), PlanError> {
         match (self, behind) {
             (Self::Count { rows, .. }, Self::Count { rows: more, .. }) => *rows += more,
+            (Self::User(state), Self::User(behind)) => state.merge(behind)?,
             (this @ Self::Extreme { .. }, Self::Extreme { best, .. }) => this.add(best.as_deref())?,
             (
                 Self::Total { total, rows, .. },
@@ -69,6 +74,12 @@ impl Accumulator {
                     put_sized(out, best);
                 }
             }
+            Self::User(user) => {
+                out.extend([u8::from(user.has_rows), u8::from(user.state.is_some())]);
+                if let Some(state) = &user.state {
+                    put_sized(out, state);
+                }
+            }
             Self::Total { total, rows, .. } => {
                 out.push(u8::from(rows.is_some()));
                 if let Some(rows) = rows {
@@ -97,6 +108,13 @@ impl Accumulator {
             Self::Count { rows, .. } => *rows = i64::from_le_bytes(reader.get_array()?),
             Self::Extreme { best, .. } => {
                 *best = match reader.get_u8()? {
+                    0 => None,
+                    _ => Some(sized(reader)?.to_vec()),
+                };
+            }
+            Self::User(user) => {
+                user.has_rows = reader.get_u8()? != 0;
+                user.state = match reader.get_u8()? {
                     0 => None,
                     _ => Some(sized(reader)?.to_vec()),
                 };

@@ -4,17 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use num_bigint::BigInt;
+use schema::UserFunction;
 use types::{CqlType, timeuuid};
 use uuid::Uuid;
 
 use super::arithmetic::{self, Arithmetic};
 use super::collection::CollectionFunction;
+use super::mask::Mask;
+use super::measure::Measure;
 use super::number::{DECIMAL_DIGITS_MAX, Number, Problem, ten_to};
 use super::operation::Arguments;
 use super::time::{self, Moment};
 use stdx::random::SplitMix64;
 
-use super::{cast, json, json_read, transcendental};
+use super::{cast, json, json_read, transcendental, user};
 use crate::bind::BindContext;
 use crate::error::PlanError;
 
@@ -56,10 +59,15 @@ pub(crate) enum Scalar {
         cql_type: CqlType,
     },
     Collection(CollectionFunction),
+    /// Masks nulls too.
+    Mask(Mask),
+    Measure(Measure),
     /// The similarity of two vectors of floats.
     Similarity(Similarity),
     ToJson(CqlType),
     FromJson(CqlType),
+    /// A user-defined function, which may be called with nulls.
+    User(Arc<UserFunction>),
 }
 
 /// The place in a statement where a function is called that gives something else at each call.
@@ -102,11 +110,24 @@ pub(crate) enum Similarity {
 }
 
 impl Scalar {
-    /// Whether the same arguments always give the same.
+    /// Whether the same arguments always give the same. What a user-defined function gives is found out in the execution: it may fail there.
     pub(crate) const fn is_pure(&self) -> bool {
         !matches!(
             self,
-            Self::Now(_) | Self::RandomUuid(_) | Self::CurrentTimestamp | Self::CurrentDate | Self::CurrentTime
+            Self::User(_)
+                | Self::Now(_)
+                | Self::RandomUuid(_)
+                | Self::CurrentTimestamp
+                | Self::CurrentDate
+                | Self::CurrentTime
+        )
+    }
+
+    /// Whether the release before this one has the function.
+    pub(crate) const fn is_known_to_all(&self) -> bool {
+        !matches!(
+            self,
+            Self::Mask(_) | Self::Measure(_) | Self::Collection(CollectionFunction::Intersection(_))
         )
     }
 
@@ -135,7 +156,15 @@ impl Scalar {
     ) -> Result<Option<Vec<u8>>, PlanError> {
         if let Self::ToJson(cql_type) = self {
             let value = arguments.first().and_then(|argument| argument.as_deref());
+            // As in Cassandra, where no bytes are no value of these types.
+            let value = value.filter(|bytes| !bytes.is_empty() || !json::is_null_of_no_bytes(cql_type));
             return Ok(Some(json::write_text(cql_type, value).into_bytes()));
+        }
+        if let Self::Mask(mask) = self {
+            return mask.apply(name, arguments);
+        }
+        if let Self::User(function) = self {
+            return user::call(function, arguments);
         }
         let mut values: [&[u8]; 3] = [&[]; 3];
         let mut rest = Vec::new();
@@ -207,10 +236,11 @@ impl Scalar {
             Self::Negate(cql_type) => arithmetic::negate(cql_type, a)?,
             Self::Cast { from, to } => cast::apply(from, to, a)?,
             Self::Math { function, cql_type } => function.apply(cql_type, a)?,
-            Self::Collection(function) => function.apply(a)?,
+            Self::Collection(function) => function.apply(a, b)?,
+            Self::Measure(measure) => measure.apply(name, &values[..arguments.len().min(values.len())])?,
             Self::Similarity(similarity) => similarity.apply(a, b)?,
             Self::FromJson(cql_type) => json_read::read(cql_type, a)?,
-            Self::ToJson(_) => None,
+            Self::ToJson(_) | Self::Mask(_) | Self::User(_) => None,
         })
     }
 }

@@ -129,11 +129,10 @@ pub(crate) fn floor(
     duration: &[u8],
     start: Option<&[u8]>,
 ) -> Result<Option<Vec<u8>>, Problem> {
+    let written = || CqlType::Duration.format(duration);
     let duration = Duration::deserialize(duration).map_err(|error| error.to_string())?;
-    if duration.months < 0 || duration.days < 0 || duration.nanoseconds < 0 {
-        return Err("Negative durations are not supported by the floor function".to_owned());
-    }
     if *cql_type == CqlType::Time {
+        refuse_negative(duration)?;
         return floor_time(moment, duration);
     }
     let (from, to) = match cql_type {
@@ -142,12 +141,16 @@ pub(crate) fn floor(
         _ => (Moment::Timestamp, Moment::Timestamp),
     };
     if *cql_type == CqlType::Date && duration.nanoseconds != 0 {
-        return Err("For this floor on date values, the duration precision cannot be less than 1 day".to_owned());
+        return Err(format!(
+            "The floor on date values cannot be computed for the {} duration as precision is below 1 day",
+            written()
+        ));
     }
     if duration.nanoseconds % NANOS_PER_MILLI != 0 {
-        return Err(
-            "For this floor on timestamp values, the duration precision cannot be less than 1 millisecond".to_owned(),
-        );
+        return Err(format!(
+            "The floor cannot be computed for the {} duration as precision is below 1 millisecond",
+            written()
+        ));
     }
     let Some(millis) = from.read(moment) else {
         return Ok(None);
@@ -162,12 +165,20 @@ pub(crate) fn floor(
     if start > millis {
         return Err("The floor function starting time is greater than the provided time".to_owned());
     }
+    refuse_negative(duration)?;
     Ok(floor_millis(millis, start, duration).map(|floor| to.write(floor)))
+}
+
+fn refuse_negative(duration: Duration) -> Result<(), Problem> {
+    match duration.months < 0 || duration.days < 0 || duration.nanoseconds < 0 {
+        true => Err("Negative durations are not supported by the floor function".to_owned()),
+        false => Ok(()),
+    }
 }
 
 fn floor_time(moment: &[u8], duration: Duration) -> Result<Option<Vec<u8>>, Problem> {
     if duration.months != 0 || duration.days != 0 || duration.nanoseconds > 86_400_000_000_000 {
-        return Err("For this floor on time values, the duration cannot be greater than 1 day".to_owned());
+        return Err("For time values, the floor can only be computed for durations smaller that a day".to_owned());
     }
     let Ok(nanos) = moment.try_into().map(i64::from_be_bytes) else {
         return Ok(None);

@@ -77,6 +77,41 @@ fn push_operand(prefix: &mut Vec<u8>, operand: &Operand, ctx: &BindContext<'_>, 
     }
 }
 
+/// The serialised values of a tuple of terms.
+fn tuple_prefix(
+    terms: &[Operand],
+    columns: &[&Column],
+    is_alternative: bool,
+    ctx: &BindContext<'_>,
+) -> Result<Vec<u8>, PlanError> {
+    let mut prefix = Vec::new();
+    for (i, operand) in terms.iter().enumerate() {
+        match operand.eval(ctx)? {
+            Evaluated::Value(v) => {
+                check_length(&v)?;
+                push_component(&mut prefix, &v);
+            }
+            Evaluated::Null if is_alternative => {
+                let names: Vec<&str> = columns.iter().map(|c| c.name.as_str()).collect();
+                return Err(PlanError::Invalid(format!(
+                    "Invalid null value in condition for columns: [{}]",
+                    names.join(", ")
+                )));
+            }
+            Evaluated::Null => {
+                let name = &columns[i].name;
+                return Err(PlanError::Invalid(format!("Invalid null value for column {name}")));
+            }
+            Evaluated::Unset => return Err(unset_field(i)),
+        }
+    }
+    Ok(prefix)
+}
+
+fn unset_field(i: usize) -> PlanError {
+    PlanError::Invalid(format!("Invalid unset value for tuple field number {i}"))
+}
+
 fn check_length(value: &[u8]) -> Result<(), PlanError> {
     if value.len() > super::KEY_BYTES_MAX {
         return Err(PlanError::invalid(format!(
@@ -105,6 +140,14 @@ fn bound_values(
         match operand.eval(ctx)? {
             Evaluated::Value(v) => values.push(v.into_owned()),
             Evaluated::Null => return Err(null(i)),
+            Evaluated::Unset if bound.tuple.is_some() => {
+                let names: Vec<&str> = columns.iter().map(|c| c.name.as_str()).collect();
+                return Err(PlanError::Invalid(format!(
+                    "Invalid unset value for tuple ({})",
+                    names.join(",")
+                )));
+            }
+            Evaluated::Unset if bound.values.len() > 1 => return Err(unset_field(i)),
             Evaluated::Unset => {
                 return Err(PlanError::invalid(format!(
                     "Invalid unset value for column {}",
@@ -126,6 +169,17 @@ fn bound_values(
 }
 
 impl ClusteringRestriction {
+    /// Whether nodes of every release that this one meets know the functions in it.
+    pub(crate) fn is_known_to_all(&self) -> bool {
+        let of_choice = |choice: &Choice| match choice {
+            Choice::One(operand) => operand.is_known_to_all(),
+            Choice::Many(alternatives) | Choice::TupleValues(alternatives, _) => alternatives.is_known_to_all(),
+            Choice::Tuples { alternatives, .. } => alternatives.iter().flatten().all(Operand::is_known_to_all),
+        };
+        let mut bounds = self.lower.iter().chain(&self.upper);
+        self.prefix.iter().all(of_choice) && bounds.all(|bound| bound.values.iter().all(Operand::is_known_to_all))
+    }
+
     /// The rows whose first clustering columns are one of the choices, in the columns' order, and whose next columns lie between the bounds.
     ///
     /// # Errors
@@ -247,6 +301,21 @@ impl ClusteringRestriction {
         })
     }
 
+    /// How many prefixes it names by IN in this execution: the product of the distinct alternatives, which is not built for that.
+    ///
+    /// # Errors
+    /// As [`InOperand::eval`].
+    pub fn product(&self, ctx: &BindContext<'_>) -> Result<u64, PlanError> {
+        self.prefix.iter().try_fold(1_u64, |product, choice| {
+            let alternatives = match choice {
+                Choice::One(_) => 1,
+                Choice::Many(operand) | Choice::TupleValues(operand, _) => operand.distinct(ctx)?,
+                Choice::Tuples { alternatives, .. } => alternatives.len() as u64,
+            };
+            Ok(product.saturating_mul(alternatives))
+        })
+    }
+
     /// How many columns the prefix fixes.
     pub fn prefix_columns(&self) -> usize {
         self.columns
@@ -284,12 +353,9 @@ impl ClusteringRestriction {
                     columns: n,
                     alternatives: tuples,
                 } => {
+                    let of = &columns[at..at + n];
                     for tuple in tuples {
-                        let mut part = Vec::new();
-                        for (i, operand) in tuple.iter().enumerate() {
-                            push_operand(&mut part, operand, ctx, &columns[at + i].name)?;
-                        }
-                        alternatives.push(part);
+                        alternatives.push(tuple_prefix(tuple, of, tuples.len() > 1, ctx)?);
                     }
                     at += n;
                 }

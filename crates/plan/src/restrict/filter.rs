@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use schema::Table;
 use types::{CollectionIter, Comparator, CqlType, MapIter};
 
-use super::Comparison;
+use super::{Comparison, is_like};
 use crate::{BindContext, Evaluated, InOperand, Operand, PlanError, Row};
 
 /// One condition on one column. Null on either side is not true.
@@ -22,6 +22,16 @@ pub enum FilterTest {
     Compare(Comparison, Operand),
     /// Equal to one of the alternatives.
     In(InOperand),
+    /// There, and equal to none of the alternatives.
+    NotIn(InOperand),
+    /// There.
+    NotNull,
+    /// A text like this pattern.
+    Like(Operand),
+    /// A collection that is there, without this element, or a map without this value.
+    NotContains(Operand),
+    /// A map that is there, without this key.
+    NotContainsKey(Operand),
     /// A collection with this element, or a map with this value.
     Contains(Operand),
     /// A map with this key.
@@ -38,10 +48,28 @@ pub enum FilterTest {
 #[derive(Clone, Debug)]
 enum Test {
     Compare(Comparison, Operand, Comparator),
-    In(InOperand, Comparator),
-    Contains(Operand, CqlType),
-    ContainsKey(Operand, CqlType),
-    Element { key: Operand, value: Operand, map: CqlType },
+    In {
+        alternatives: InOperand,
+        comparator: Comparator,
+        is_negated: bool,
+    },
+    NotNull,
+    Like(Operand),
+    Contains {
+        element: Operand,
+        of: CqlType,
+        is_negated: bool,
+    },
+    ContainsKey {
+        key: Operand,
+        map: CqlType,
+        is_negated: bool,
+    },
+    Element {
+        key: Operand,
+        value: Operand,
+        map: CqlType,
+    },
 }
 
 fn value<'v>(operand: &'v Operand, ctx: &BindContext<'v>) -> Result<Cow<'v, [u8]>, PlanError> {
@@ -67,8 +95,12 @@ impl Filter {
             let name = &declared.name;
             PlanError::Invalid(format!("Column {name} of type {inner} cannot be {what}"))
         };
-        if let FilterTest::Compare(_, operand) | FilterTest::Contains(operand) | FilterTest::ContainsKey(operand) =
-            &test
+        if let FilterTest::Compare(_, operand)
+        | FilterTest::Like(operand)
+        | FilterTest::Contains(operand)
+        | FilterTest::ContainsKey(operand)
+        | FilterTest::NotContains(operand)
+        | FilterTest::NotContainsKey(operand) = &test
             && operand.as_constant() == Some(None)
         {
             return Err(PlanError::Invalid(format!(
@@ -80,14 +112,46 @@ impl Filter {
             FilterTest::Compare(comparison, operand) => {
                 Test::Compare(comparison, operand, declared.cql_type.comparator())
             }
-            FilterTest::In(operand) => Test::In(operand, declared.cql_type.comparator()),
-            FilterTest::Contains(operand) => match inner {
-                CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..) => Test::Contains(operand, inner.clone()),
-                _ => return Err(refuse("searched for an element")),
+            FilterTest::In(alternatives) => Test::In {
+                alternatives,
+                comparator: declared.cql_type.comparator(),
+                is_negated: false,
             },
-            FilterTest::ContainsKey(operand) => match inner {
-                CqlType::Map(..) => Test::ContainsKey(operand, inner.clone()),
-                _ => return Err(refuse("searched for a key")),
+            FilterTest::NotIn(alternatives) => Test::In {
+                alternatives,
+                comparator: declared.cql_type.comparator(),
+                is_negated: true,
+            },
+            FilterTest::NotNull => Test::NotNull,
+            FilterTest::Like(pattern) => match inner {
+                CqlType::Text | CqlType::Ascii => Test::Like(pattern),
+                _ => return Err(refuse("compared with LIKE")),
+            },
+            FilterTest::Contains(_) | FilterTest::NotContains(_) if !inner.is_collection() => {
+                return Err(refuse("searched for an element"));
+            }
+            FilterTest::ContainsKey(_) | FilterTest::NotContainsKey(_) if !matches!(inner, CqlType::Map(..)) => {
+                return Err(refuse("searched for a key"));
+            }
+            FilterTest::Contains(element) => Test::Contains {
+                element,
+                of: inner.clone(),
+                is_negated: false,
+            },
+            FilterTest::NotContains(element) => Test::Contains {
+                element,
+                of: inner.clone(),
+                is_negated: true,
+            },
+            FilterTest::ContainsKey(key) => Test::ContainsKey {
+                key,
+                map: inner.clone(),
+                is_negated: false,
+            },
+            FilterTest::NotContainsKey(key) => Test::ContainsKey {
+                key,
+                map: inner.clone(),
+                is_negated: true,
             },
             FilterTest::Entry { key, value } => match inner {
                 CqlType::Map(..) => Test::Element {
@@ -110,13 +174,54 @@ impl Filter {
     pub(crate) fn test(&self) -> FilterTest {
         match &self.test {
             Test::Compare(comparison, operand, _) => FilterTest::Compare(*comparison, operand.clone()),
-            Test::In(operand, _) => FilterTest::In(operand.clone()),
-            Test::Contains(operand, _) => FilterTest::Contains(operand.clone()),
-            Test::ContainsKey(operand, _) => FilterTest::ContainsKey(operand.clone()),
+            Test::In {
+                alternatives,
+                is_negated,
+                ..
+            } => match is_negated {
+                true => FilterTest::NotIn(alternatives.clone()),
+                false => FilterTest::In(alternatives.clone()),
+            },
+            Test::NotNull => FilterTest::NotNull,
+            Test::Like(pattern) => FilterTest::Like(pattern.clone()),
+            Test::Contains {
+                element, is_negated, ..
+            } => match is_negated {
+                true => FilterTest::NotContains(element.clone()),
+                false => FilterTest::Contains(element.clone()),
+            },
+            Test::ContainsKey { key, is_negated, .. } => match is_negated {
+                true => FilterTest::NotContainsKey(key.clone()),
+                false => FilterTest::ContainsKey(key.clone()),
+            },
             Test::Element { key, value, .. } => FilterTest::Entry {
                 key: key.clone(),
                 value: value.clone(),
             },
+        }
+    }
+
+    /// Whether nodes of every release that this one meets know the test, so that they may be asked to compute a part of an aggregate with it.
+    pub(crate) fn is_known_to_all(&self) -> bool {
+        match &self.test {
+            Test::Compare(_, operand, _) => operand.is_known_to_all(),
+            Test::Element { key, value, .. } => key.is_known_to_all() && value.is_known_to_all(),
+            Test::In {
+                alternatives,
+                is_negated,
+                ..
+            } => !*is_negated && alternatives.is_known_to_all(),
+            Test::Contains {
+                element: operand,
+                is_negated,
+                ..
+            }
+            | Test::ContainsKey {
+                key: operand,
+                is_negated,
+                ..
+            } => !*is_negated && operand.is_known_to_all(),
+            Test::NotNull | Test::Like(_) => false,
         }
     }
 
@@ -137,10 +242,12 @@ impl Filter {
             )))
         };
         match &self.test {
-            Test::Compare(_, operand, _) | Test::Contains(operand, _) | Test::ContainsKey(operand, _) => {
-                check(operand, "value")
-            }
-            Test::In(operand, _) => operand.eval(ctx).map(|_| ()),
+            Test::Compare(_, operand, _)
+            | Test::Like(operand)
+            | Test::Contains { element: operand, .. }
+            | Test::ContainsKey { key: operand, .. } => check(operand, "value"),
+            Test::In { alternatives, .. } => alternatives.eval(ctx).map(|_| ()),
+            Test::NotNull => Ok(()),
             Test::Element { key, value, .. } => {
                 check(key, "map key")?;
                 check(value, "map value")
@@ -158,14 +265,28 @@ impl Filter {
                 let order = comparator.compare(have, &want);
                 op.holds(order)
             }
-            Test::In(operand, comparator) => {
+            Test::In {
+                alternatives,
+                comparator,
+                is_negated,
+            } => {
                 let Some(have) = have else { return Ok(false) };
-                operand.eval(ctx)?.iter().any(|v| comparator.compare(have, v).is_eq())
+                let alternatives = alternatives.eval(ctx)?;
+                alternatives.iter().any(|v| comparator.compare(have, v).is_eq()) != *is_negated
             }
-            Test::Contains(operand, of) => {
-                let want = value(operand, ctx)?;
+            Test::NotNull => have.is_some(),
+            Test::Like(pattern) => {
+                let pattern = value(pattern, ctx)?;
+                have.is_some_and(|have| is_like(have, &pattern))
+            }
+            Test::Contains {
+                element,
+                of,
+                is_negated,
+            } => {
+                let want = value(element, ctx)?;
                 let Some(have) = have else { return Ok(false) };
-                match of {
+                let has = match of {
                     CqlType::Map(_, v) => {
                         let c = v.comparator();
                         MapIter::new(have).is_ok_and(|m| m.flatten().any(|(_, v)| c.compare(v, &want).is_eq()))
@@ -175,15 +296,17 @@ impl Filter {
                         CollectionIter::new(have).is_ok_and(|l| l.flatten().any(|v| c.compare(v, &want).is_eq()))
                     }
                     _ => false,
-                }
+                };
+                has != *is_negated
             }
-            Test::ContainsKey(operand, of) => {
-                let want = value(operand, ctx)?;
-                let (Some(have), CqlType::Map(k, _)) = (have, of) else {
+            Test::ContainsKey { key, map, is_negated } => {
+                let want = value(key, ctx)?;
+                let (Some(have), CqlType::Map(k, _)) = (have, map) else {
                     return Ok(false);
                 };
                 let c = k.comparator();
-                MapIter::new(have).is_ok_and(|m| m.flatten().any(|(k, _)| c.compare(k, &want).is_eq()))
+                let has = MapIter::new(have).is_ok_and(|m| m.flatten().any(|(k, _)| c.compare(k, &want).is_eq()));
+                has != *is_negated
             }
             Test::Element {
                 key,

@@ -21,6 +21,15 @@ pub enum PartitionRestriction {
     Key(Vec<Operand>),
     /// Alternatives for each column: their product.
     Keys(Vec<InOperand>),
+    /// Those of a product of alternatives whose tokens are in a range.
+    KeysWithin {
+        /// Alternatives for each column.
+        keys: Vec<InOperand>,
+        /// Lower bound.
+        start: Option<TokenBound>,
+        /// Upper bound.
+        end: Option<TokenBound>,
+    },
     /// A range of tokens.
     Token {
         /// Lower bound.
@@ -56,7 +65,7 @@ impl PartitionRestriction {
         let has = table.partition_key().count();
         let named = match self {
             Self::Key(operands) => operands.len(),
-            Self::Keys(operands) => operands.len(),
+            Self::Keys(operands) | Self::KeysWithin { keys: operands, .. } => operands.len(),
             Self::All | Self::Token { .. } => has,
         };
         if named != has {
@@ -71,26 +80,48 @@ impl PartitionRestriction {
     /// Whether it may name several partitions by IN. An IN of one alternative is as good as `=`.
     pub fn has_alternatives(&self) -> bool {
         match self {
-            Self::Keys(columns) => columns.iter().any(|o| o.len() != Some(1)),
+            Self::Keys(columns) | Self::KeysWithin { keys: columns, .. } => columns.iter().any(|o| o.len() != Some(1)),
             Self::All | Self::Key(_) | Self::Token { .. } => false,
         }
     }
 
     /// Whether it names single partitions.
     pub fn is_keys(&self) -> bool {
-        matches!(self, Self::Key(_) | Self::Keys(_))
+        matches!(self, Self::Key(_) | Self::Keys(_) | Self::KeysWithin { .. })
+    }
+
+    /// How many partitions it names by IN in this execution: the product of each column's distinct values, which is not built for that.
+    ///
+    /// # Errors
+    /// As [`InOperand::eval`].
+    pub fn product(&self, ctx: &BindContext<'_>) -> Result<u64, PlanError> {
+        match self {
+            Self::Keys(columns) | Self::KeysWithin { keys: columns, .. } => {
+                columns.iter().try_fold(1_u64, |product, column| {
+                    Ok(product.saturating_mul(column.distinct(ctx)?))
+                })
+            }
+            Self::All | Self::Key(_) | Self::Token { .. } => Ok(1),
+        }
     }
 
     /// The marker that each partition key column is compared with, when each has one: drivers compute tokens from them.
     pub fn key_markers(&self) -> Vec<u16> {
-        let Self::Key(operands) = self else { return Vec::new() };
-        let markers: Option<Vec<u16>> = operands
-            .iter()
-            .map(|o| match o {
-                Operand::Marker { index, .. } => u16::try_from(*index).ok(),
-                _ => None,
-            })
-            .collect();
+        let marker = |operand: &Operand| match operand {
+            Operand::Marker { index, .. } => u16::try_from(*index).ok(),
+            _ => None,
+        };
+        let markers: Option<Vec<u16>> = match self {
+            Self::Key(operands) => operands.iter().map(marker).collect(),
+            Self::KeysWithin { keys, .. } => keys
+                .iter()
+                .map(|key| match key {
+                    InOperand::Terms { operands, .. } if operands.len() == 1 => marker(&operands[0]),
+                    InOperand::Terms { .. } | InOperand::List { .. } => None,
+                })
+                .collect(),
+            Self::All | Self::Keys(_) | Self::Token { .. } => None,
+        };
         markers.unwrap_or_default()
     }
 
@@ -103,72 +134,93 @@ impl PartitionRestriction {
                 partition_key_bytes(table, operands, ctx, &mut key)?;
                 Ok(Partitions::Keys(vec![(token_of(&key), key)]))
             }
-            Self::Keys(operands) => {
-                let mut products: Vec<Vec<Cow<'_, [u8]>>> = vec![Vec::new()];
-                for operand in operands {
-                    let values = operand.eval(ctx)?;
-                    products = products
-                        .into_iter()
-                        .flat_map(|p| {
-                            values.iter().map(move |v| {
-                                let mut p = p.clone();
-                                p.push(v.clone());
-                                p
-                            })
-                        })
-                        .collect();
-                }
-                let comparators: Vec<Comparator> = table.partition_key().map(|c| c.cql_type.comparator()).collect();
-                products.sort_by(|a, b| {
-                    let parts = comparators.iter().zip(a.iter().zip(b));
-                    parts
-                        .map(|(c, (a, b))| c.compare(a, b))
-                        .find(|o| o.is_ne())
-                        .unwrap_or(Ordering::Equal)
-                });
-                products.dedup();
-                let mut keys = Vec::with_capacity(products.len());
-                for parts in products {
-                    let mut key = Vec::new();
-                    put_key(&mut key, parts.iter().map(|p| &**p), parts.len());
-                    validate_partition_key(table, &key, parts.iter().map(|p| &**p))?;
-                    keys.push((token_of(&key), key));
-                }
+            Self::Keys(operands) => Ok(Partitions::Keys(product_of_keys(table, operands, ctx)?)),
+            Self::KeysWithin { keys, start, end } => {
+                let mut keys = product_of_keys(table, keys, ctx)?;
+                let Some((from, to)) = tokens_between(start.as_ref(), end.as_ref(), ctx)? else {
+                    return Ok(Partitions::None);
+                };
+                keys.retain(|(token, _)| (from..=to).contains(token));
                 Ok(Partitions::Keys(keys))
             }
-            Self::Token { start, end } => {
-                let bound = |b: &Option<TokenBound>| -> Result<Option<(i64, bool)>, PlanError> {
-                    let Some(b) = b else { return Ok(None) };
-                    let Evaluated::Value(v) = b.value.eval(ctx)? else {
-                        return Err(PlanError::invalid("Invalid null token value for column partition key"));
-                    };
-                    let bytes = v
-                        .as_ref()
-                        .try_into()
-                        .map_err(|_| PlanError::invalid("Expected 8 byte long"))?;
-                    Ok(Some((i64::from_be_bytes(bytes), b.inclusive)))
-                };
-                let (start, end) = (bound(start)?, bound(end)?);
-                let from = match start {
-                    None | Some((i64::MIN, _)) => i64::MIN,
-                    Some((t, true)) => t,
-                    Some((i64::MAX, false)) => return Ok(Partitions::None),
-                    Some((t, false)) => t + 1,
-                };
-                // The minimum token as an upper bound means the end of the ring, as drivers' range scans use it.
-                let to = match end {
-                    None | Some((i64::MIN, _)) => i64::MAX,
-                    Some((t, true)) => t,
-                    Some((t, false)) => t - 1,
-                };
-                Ok(if from > to {
-                    Partitions::None
-                } else {
-                    Partitions::Tokens(Token(from), Token(to))
-                })
-            }
+            Self::Token { start, end } => Ok(match tokens_between(start.as_ref(), end.as_ref(), ctx)? {
+                Some((from, to)) => Partitions::Tokens(from, to),
+                None => Partitions::None,
+            }),
         }
     }
+}
+
+/// The partitions of each combination of the columns' alternatives, each once, in the order of their values.
+fn product_of_keys(
+    table: &Table,
+    operands: &[InOperand],
+    ctx: &BindContext<'_>,
+) -> Result<Vec<(Token, Vec<u8>)>, PlanError> {
+    let mut products: Vec<Vec<Cow<'_, [u8]>>> = vec![Vec::new()];
+    for operand in operands {
+        let values = operand.eval(ctx)?;
+        products = products
+            .into_iter()
+            .flat_map(|p| {
+                values.iter().map(move |v| {
+                    let mut p = p.clone();
+                    p.push(v.clone());
+                    p
+                })
+            })
+            .collect();
+    }
+    let comparators: Vec<Comparator> = table.partition_key().map(|c| c.cql_type.comparator()).collect();
+    products.sort_by(|a, b| {
+        let parts = comparators.iter().zip(a.iter().zip(b));
+        parts
+            .map(|(c, (a, b))| c.compare(a, b))
+            .find(|o| o.is_ne())
+            .unwrap_or(Ordering::Equal)
+    });
+    products.dedup();
+    let mut keys = Vec::with_capacity(products.len());
+    for parts in products {
+        let mut key = Vec::new();
+        put_key(&mut key, parts.iter().map(|p| &**p), parts.len());
+        validate_partition_key(table, &key, parts.iter().map(|p| &**p))?;
+        keys.push((token_of(&key), key));
+    }
+    Ok(keys)
+}
+
+/// The tokens between two bounds, both included; `None` when there are none.
+fn tokens_between(
+    start: Option<&TokenBound>,
+    end: Option<&TokenBound>,
+    ctx: &BindContext<'_>,
+) -> Result<Option<(Token, Token)>, PlanError> {
+    let bound = |b: Option<&TokenBound>| -> Result<Option<(i64, bool)>, PlanError> {
+        let Some(b) = b else { return Ok(None) };
+        let Evaluated::Value(v) = b.value.eval(ctx)? else {
+            return Err(PlanError::invalid("Invalid null token value"));
+        };
+        let bytes = v
+            .as_ref()
+            .try_into()
+            .map_err(|_| PlanError::invalid("Expected 8 byte long"))?;
+        Ok(Some((i64::from_be_bytes(bytes), b.inclusive)))
+    };
+    let (start, end) = (bound(start)?, bound(end)?);
+    let from = match start {
+        None | Some((i64::MIN, _)) => i64::MIN,
+        Some((t, true)) => t,
+        Some((i64::MAX, false)) => return Ok(None),
+        Some((t, false)) => t + 1,
+    };
+    // The minimum token as an upper bound means the end of the ring, as drivers' range scans use it.
+    let to = match end {
+        None | Some((i64::MIN, _)) => i64::MAX,
+        Some((t, true)) => t,
+        Some((t, false)) => t - 1,
+    };
+    Ok((from <= to).then_some((Token(from), Token(to))))
 }
 
 fn put_key<'k>(out: &mut Vec<u8>, parts: impl Iterator<Item = &'k [u8]>, count: usize) {

@@ -8,7 +8,7 @@ use crate::Operand;
 use crate::bind::{BindContext, Evaluated};
 use crate::error::PlanError;
 use crate::function::Operation;
-use crate::row::Row;
+use crate::row::{NO_TIMESTAMP, Row};
 
 /// What expressions look at.
 #[derive(Debug, Default)]
@@ -76,6 +76,13 @@ pub enum Expression {
         /// What is wanted of them.
         wanted: Wanted,
     },
+    /// A value that is null when a part of the row is.
+    WhenThere {
+        /// The part.
+        part: Box<Expression>,
+        /// The value.
+        value: Box<Expression>,
+    },
     /// An aggregate: its place in the group.
     Aggregate(usize),
     /// The element of a set, or the value of a map, by key.
@@ -134,9 +141,33 @@ impl Expression {
                 uses.times = true;
             }
             Self::OfCells { cells, .. } => cells.uses(uses),
+            Self::WhenThere { part, value } => {
+                part.uses(uses);
+                value.uses(uses);
+            }
             Self::Aggregate(place) => uses.aggregates = uses.aggregates.max(place.saturating_add(1)),
             Self::Element { collection, .. } | Self::Slice { collection, .. } => collection.uses(uses),
             Self::Field { value, .. } => value.uses(uses),
+        }
+    }
+
+    /// Whether nodes of every release that this one meets know the functions in it.
+    pub(crate) fn is_known_to_all(&self) -> bool {
+        match self {
+            Self::Column(_) | Self::Cells(_) | Self::Aggregate(_) => true,
+            Self::Term(operand) => operand.is_known_to_all(),
+            Self::Apply { operation, arguments } => {
+                operation.is_known_to_all() && arguments.iter().all(Self::is_known_to_all)
+            }
+            Self::OfCell { part, .. } => part.as_ref().is_none_or(|part| part.is_known_to_all()),
+            Self::OfCells { cells, .. } => cells.is_known_to_all(),
+            // The release before this one does not know the expression itself.
+            Self::WhenThere { .. } => false,
+            Self::Element { collection, key, .. } => collection.is_known_to_all() && key.is_known_to_all(),
+            Self::Slice {
+                collection, from, to, ..
+            } => collection.is_known_to_all() && from.iter().chain(to).all(Operand::is_known_to_all),
+            Self::Field { value, .. } => value.is_known_to_all(),
         }
     }
 
@@ -159,6 +190,10 @@ impl Expression {
             }
             Self::OfCell { part, .. } => part.as_ref().map_or(Ok(()), |part| part.check(ctx)),
             Self::OfCells { cells, .. } => cells.check(ctx),
+            Self::WhenThere { part, value } => {
+                part.check(ctx)?;
+                value.check(ctx)
+            }
             Self::Element {
                 name, collection, key, ..
             } => {
@@ -229,6 +264,10 @@ impl Expression {
                 };
                 of_cells(&cells, *is_ttl, *wanted).map(Cow::Owned)
             }
+            Self::WhenThere { part, value } => match part.eval(input)? {
+                Some(_) => value.eval(input)?,
+                None => None,
+            },
             Self::Aggregate(place) => input
                 .group
                 .get(*place)
@@ -279,7 +318,7 @@ impl Expression {
 fn time_of(times: &[u8], is_ttl: bool) -> Option<Vec<u8>> {
     let (timestamp, ttl) = times.split_at_checked(size_of::<i64>())?;
     match is_ttl {
-        false => Some(timestamp.to_vec()),
+        false => (timestamp != NO_TIMESTAMP.to_be_bytes()).then(|| timestamp.to_vec()),
         true => ttl.iter().any(|b| *b != 0).then(|| ttl.to_vec()),
     }
 }

@@ -1,12 +1,15 @@
-//! Changes of multi-cell collections, element by element.
+//! Changes of multi-cell collections and user-defined types, element by element.
 //!
 //! An element's path is a map's key, a set's element, or for a list a time UUID that orders it: appended elements take
-//! the present time, prepended ones a time mirrored at a fixed moment, so that later prepends sort before earlier ones.
+//! the present time, prepended ones a time mirrored at a fixed moment, so that later prepends sort before earlier ones. The
+//! path of a user-defined type's field is its place, in two bytes, big endian.
+
+use std::borrow::Cow;
 
 use mutation::Tombstone;
 use mutation::row::Cell;
 use schema::{Column, RowLayout};
-use types::{CollectionIter, CqlType, MapIter, timeuuid};
+use types::{CollectionIter, CqlType, MapIter, TupleIter, timeuuid};
 
 use super::pack::{Packer, Times};
 use super::{Addend, Change, ColumnChange, ListElements};
@@ -16,13 +19,13 @@ use crate::{BindContext, Evaluated, PlanError};
 const MIRROR_TICKS: i64 = 1_262_304_000 * 10_000_000;
 
 /// What becomes of one element.
-pub(super) struct Element {
-    path: Vec<u8>,
+pub(super) struct Element<'v> {
+    path: Cow<'v, [u8]>,
     /// None removes it.
-    value: Option<Vec<u8>>,
+    value: Option<Cow<'v, [u8]>>,
 }
 
-impl Element {
+impl Element<'_> {
     pub(super) fn as_ref(&self, times: Times) -> (&[u8], Cell<'_>) {
         let cell = match &self.value {
             Some(v) => times.live(v),
@@ -33,12 +36,12 @@ impl Element {
 }
 
 /// A collection's change: perhaps a tombstone, then elements in path order.
-pub(super) struct Elements {
+pub(super) struct Elements<'v> {
     pub(super) tombstone: Tombstone,
-    pub(super) elements: Vec<Element>,
+    pub(super) elements: Vec<Element<'v>>,
 }
 
-impl Elements {
+impl Elements<'_> {
     fn none() -> Self {
         Self {
             tombstone: Tombstone::NONE,
@@ -52,10 +55,10 @@ impl Elements {
             list.clear();
         }
         for Element { path, value } in &self.elements {
-            list.retain(|(present, _)| present != path);
+            list.retain(|(present, _)| present[..] != path[..]);
             if let Some(value) = value {
                 let at = list.partition_point(|(present, _)| layout.compare_paths(id, present, path).is_lt());
-                list.insert(at, (path.clone(), value.clone()));
+                list.insert(at, (path.to_vec(), value.to_vec()));
             }
         }
     }
@@ -83,28 +86,34 @@ fn malformed(column: &Column) -> PlanError {
 }
 
 /// The elements of a serialised collection as they are stored; list positions come from `position`.
-fn split(column: &Column, value: &[u8], mut position: impl FnMut() -> Vec<u8>) -> Result<Vec<Element>, PlanError> {
+fn split<'v>(
+    column: &Column,
+    value: &'v [u8],
+    mut position: impl FnMut() -> Cow<'v, [u8]>,
+) -> Result<Vec<Element<'v>>, PlanError> {
+    if let CqlType::Udt(udt) = &column.cql_type {
+        return fields(column, udt.fields.len(), value);
+    }
     // A negative count is read as zero elsewhere, but nobody means it.
     if value.first().is_some_and(|b| *b >= 0x80) {
         return Err(malformed(column));
     }
-    let mut out = Vec::new();
+    let elements = || CollectionIter::new(value).map_err(|_| malformed(column));
+    let mut out = Vec::with_capacity(elements()?.len_max());
     match &column.cql_type {
         CqlType::List(_) => {
-            for v in CollectionIter::new(value).map_err(|_| malformed(column))? {
-                let v = v.map_err(|_| malformed(column))?;
+            for v in elements()? {
                 out.push(Element {
                     path: position(),
-                    value: Some(v.to_vec()),
+                    value: Some(Cow::Borrowed(v.map_err(|_| malformed(column))?)),
                 });
             }
         }
         CqlType::Set(_) => {
-            for v in CollectionIter::new(value).map_err(|_| malformed(column))? {
-                let v = v.map_err(|_| malformed(column))?;
+            for v in elements()? {
                 out.push(Element {
-                    path: v.to_vec(),
-                    value: Some(Vec::new()),
+                    path: Cow::Borrowed(v.map_err(|_| malformed(column))?),
+                    value: Some(Cow::Borrowed(&[])),
                 });
             }
         }
@@ -112,14 +121,50 @@ fn split(column: &Column, value: &[u8], mut position: impl FnMut() -> Vec<u8>) -
             for pair in MapIter::new(value).map_err(|_| malformed(column))? {
                 let (k, v) = pair.map_err(|_| malformed(column))?;
                 out.push(Element {
-                    path: k.to_vec(),
-                    value: Some(v.to_vec()),
+                    path: Cow::Borrowed(k),
+                    value: Some(Cow::Borrowed(v)),
                 });
             }
         }
         _ => return Err(malformed(column)),
     }
     Ok(out)
+}
+
+/// The fields of a serialised user-defined type that are not null.
+fn fields<'v>(column: &Column, fields: usize, value: &'v [u8]) -> Result<Vec<Element<'v>>, PlanError> {
+    let mut out = Vec::with_capacity(fields);
+    for (place, field) in TupleIter::new(value).enumerate() {
+        let field = field.map_err(|_| malformed(column))?;
+        let place = u16::try_from(place).map_err(|_| malformed(column))?;
+        if usize::from(place) >= fields {
+            return Err(malformed(column));
+        }
+        if let Some(bytes) = field {
+            out.push(Element {
+                path: path_of_field(place),
+                value: Some(Cow::Borrowed(bytes)),
+            });
+        }
+    }
+    Ok(out)
+}
+
+/// The path of a field: its place, in two bytes.
+fn path_of_field(place: u16) -> Cow<'static, [u8]> {
+    static FIRST: [[u8; 2]; 32] = {
+        let mut paths = [[0; 2]; 32];
+        let mut place = 0;
+        while place < 32 {
+            paths[place as usize] = (place as u16).to_be_bytes();
+            place += 1;
+        }
+        paths
+    };
+    match FIRST.get(usize::from(place)) {
+        Some(path) => Cow::Borrowed(path),
+        None => Cow::Owned(place.to_be_bytes().to_vec()),
+    }
 }
 
 /// What a statement adds to a counter in all; unset when none of its numbers is set.
@@ -161,9 +206,9 @@ pub(super) fn multiply(changes: &[ColumnChange], values: &mut [Evaluated<'_>], t
 
 /// The elements that a statement's changes of one multi-cell column write, one after the other: each sees a list as those before it leave it.
 pub(super) fn pack_changes<'c>(
-    packer: &Packer<'_>,
+    packer: &Packer<'c>,
     changes: impl Iterator<Item = (&'c ColumnChange, &'c Evaluated<'c>)>,
-) -> Result<Elements, PlanError> {
+) -> Result<Elements<'c>, PlanError> {
     let layout = &*packer.plan.table.layout;
     let mut all: Option<Elements> = None;
     let mut list: Option<ListElements> = None;
@@ -193,20 +238,22 @@ pub(super) fn pack_changes<'c>(
 }
 
 /// The elements that one change writes; `list` has the present ones when it needs them.
-fn pack_complex(
-    packer: &Packer<'_>,
-    assignment: &ColumnChange,
-    value: &Evaluated<'_>,
+fn pack_complex<'c>(
+    packer: &Packer<'c>,
+    assignment: &'c ColumnChange,
+    value: &'c Evaluated<'c>,
     list: Option<&ListElements>,
-) -> Result<Elements, PlanError> {
+) -> Result<Elements<'c>, PlanError> {
     let column = &packer.plan.table.columns[assignment.column];
     let layout = &packer.plan.table.layout;
     let random = packer.ctx.random;
     let append = || {
         let ticks = packer.clock.uuid_ticks(packer.ctx.now_us);
-        timeuuid::from_parts(ticks, random as u16, node_of(random))
-            .as_bytes()
-            .to_vec()
+        Cow::Owned(
+            timeuuid::from_parts(ticks, random as u16, node_of(random))
+                .as_bytes()
+                .to_vec(),
+        )
     };
     let mut out = Elements::none();
     match (&assignment.change, value) {
@@ -231,28 +278,27 @@ fn pack_complex(
         }
         (Change::Append(_), Evaluated::Value(v)) => out.elements = split(column, v, append)?,
         (Change::Prepend(_), Evaluated::Value(v)) => {
-            out.elements = split(column, v, Vec::new)?;
+            out.elements = split(column, v, || Cow::Borrowed(&[]))?;
             // Later positions sort first, so the last element takes its position first.
             for e in out.elements.iter_mut().rev() {
                 let ticks = packer.clock.uuid_ticks(packer.ctx.now_us);
                 let mirrored = 2 * MIRROR_TICKS - ticks;
-                e.path = timeuuid::from_parts(mirrored, random as u16, node_of(random))
-                    .as_bytes()
-                    .to_vec();
+                let path = timeuuid::from_parts(mirrored, random as u16, node_of(random));
+                e.path = Cow::Owned(path.as_bytes().to_vec());
             }
         }
         (Change::Remove(_), Evaluated::Value(v)) => {
             for key in CollectionIter::new(v).map_err(|_| malformed(column))? {
                 let key = key.map_err(|_| malformed(column))?;
                 out.elements.push(Element {
-                    path: key.to_vec(),
+                    path: Cow::Borrowed(key),
                     value: None,
                 });
             }
         }
         (Change::Take(_), Evaluated::Value(v)) => {
             out.elements.push(Element {
-                path: v.to_vec(),
+                path: Cow::Borrowed(v),
                 value: None,
             });
         }
@@ -265,25 +311,35 @@ fn pack_complex(
         (Change::Put { key, .. }, value) => {
             let key = key.eval(packer.ctx)?;
             out.elements.push(Element {
-                path: map_key(&key)?.to_vec(),
+                path: Cow::Owned(map_key(&key)?.to_vec()),
                 value: match value {
-                    Evaluated::Value(v) => Some(v.to_vec()),
+                    Evaluated::Value(v) => Some(Cow::Borrowed(v)),
                     Evaluated::Null | Evaluated::Unset => None,
                 },
             });
         }
+        (Change::PutField { field, .. }, value) => out.elements.push(Element {
+            path: path_of_field(*field),
+            value: match value {
+                Evaluated::Value(v) => Some(Cow::Borrowed(v)),
+                Evaluated::Null | Evaluated::Unset => None,
+            },
+        }),
         (Change::Count(_), Evaluated::Value(number)) => out.elements.push(Element {
-            path: Vec::new(),
-            value: Some(number.to_vec()),
+            path: Cow::Borrowed(&[]),
+            value: Some(Cow::Borrowed(number)),
         }),
         (Change::PutAt { .. } | Change::TakeAt(_) | Change::Discard(_), value) => {
             out.elements = change_list(packer, assignment, column, value, list)?;
         }
         // Adding or removing null changes nothing.
         (_, Evaluated::Null) => return Ok(out),
-        (Change::Set(_), Evaluated::Value(_)) => return Err(malformed(column)),
+        (Change::Set(_) | Change::Compute(_), Evaluated::Value(_)) => return Err(malformed(column)),
     }
-    if !matches!(column.cql_type, CqlType::List(_)) {
+    let is_sorted = |elements: &[Element<'_>]| {
+        elements.is_sorted_by(|a, b| layout.compare_paths(assignment.id, &a.path, &b.path).is_lt())
+    };
+    if !matches!(column.cql_type, CqlType::List(_)) && !is_sorted(&out.elements) {
         // A literal is sorted; a bound value need not be.
         out.elements
             .sort_by(|a, b| layout.compare_paths(assignment.id, &a.path, &b.path));
@@ -311,9 +367,9 @@ fn change_list(
     column: &Column,
     value: &Evaluated<'_>,
     list: Option<&ListElements>,
-) -> Result<Vec<Element>, PlanError> {
+) -> Result<Vec<Element<'static>>, PlanError> {
     let have = list.map_or(&[][..], Vec::as_slice);
-    let place = |index: Evaluated<'_>| -> Result<Vec<u8>, PlanError> {
+    let place = |index: Evaluated<'_>| -> Result<Cow<'static, [u8]>, PlanError> {
         let i = match index {
             Evaluated::Value(i) => i,
             Evaluated::Null => return Err(PlanError::invalid("Invalid null value for list index")),
@@ -328,14 +384,14 @@ fn change_list(
         usize::try_from(i)
             .ok()
             .and_then(|i| have.get(i))
-            .map(|(path, _)| path.clone())
+            .map(|(path, _)| Cow::Owned(path.clone()))
             .ok_or_else(|| PlanError::invalid(format!("List index {i} out of bound, list has size {}", have.len())))
     };
     match (&assignment.change, value) {
         (Change::PutAt { index, .. }, value) => {
             let path = place(index.eval(packer.ctx)?)?;
             let value = if let Evaluated::Value(v) = value {
-                Some(v.to_vec())
+                Some(Cow::Owned(v.to_vec()))
             } else {
                 None
             };
@@ -357,7 +413,7 @@ fn change_list(
                 .iter()
                 .filter(|(_, v)| unwanted.contains(&&v[..]))
                 .map(|(path, _)| Element {
-                    path: path.clone(),
+                    path: Cow::Owned(path.clone()),
                     value: None,
                 })
                 .collect())

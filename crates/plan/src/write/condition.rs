@@ -6,14 +6,15 @@
 //! - `= null` and `!= null` ask whether there is a value; no other operator may be compared with null.
 //! - A column that is null is different from every value, and in no other relation to it.
 //! - A multi-cell collection without elements is null and empty at once; a frozen one is either.
-//! - `IN` is `=` with one of its alternatives, null among them.
+//! - A multi-cell user-defined type without fields is null. A field of null is null, and so is one that was added later.
+//! - `IN` is `=` with one of its alternatives, null among them, and `NOT IN` is `!=` with each.
 
 use std::sync::Arc;
 
 use schema::{ColumnKind, Table};
 use types::{CollectionIter, Comparator, CqlType, MapIter, TupleIter};
 
-use crate::restrict::{Comparison, no_column};
+use crate::restrict::{Comparison, is_like, no_column};
 use crate::{BindContext, Evaluated, InOperand, Operand, PlanError, Row};
 
 /// What must hold of the rows before they are written.
@@ -70,6 +71,8 @@ pub enum Part {
     Index(Operand),
     /// A value of a map, by its key.
     Key(Operand),
+    /// A field of a user-defined type, by its place.
+    Field(usize),
 }
 
 /// What a condition asks of a column or its part.
@@ -79,6 +82,10 @@ pub enum ConditionTest {
     Compare(Comparison, Operand),
     /// To be one of the alternatives.
     In(InOperand),
+    /// To be none of them.
+    NotIn(InOperand),
+    /// To be a text like this pattern.
+    Like(Operand),
     /// To have this element, or this value of a map.
     Contains(Operand),
     /// To have this key.
@@ -93,12 +100,16 @@ enum Access {
     Index(Operand),
     /// A value of a map.
     Key(Operand, Comparator),
+    /// A field of a user-defined type.
+    Field(usize),
 }
 
 #[derive(Debug)]
 enum Test {
     Compare(Comparison, Operand),
     In(InOperand, CqlType),
+    NotIn(InOperand, CqlType),
+    Like(Operand),
     Contains(Operand),
     ContainsKey(Operand),
 }
@@ -149,7 +160,8 @@ impl ColumnCondition {
             (Part::Whole, _) => (Access::Whole, &declared.cql_type),
             (Part::Index(index), CqlType::List(element)) => (Access::Index(index), &**element),
             (Part::Key(key, ..), CqlType::Map(key_type, value)) => (Access::Key(key, key_type.comparator()), &**value),
-            (Part::Index(_) | Part::Key(_), _) => {
+            (Part::Field(at), CqlType::Udt(udt)) if at < udt.fields.len() => (Access::Field(at), &udt.fields[at].1),
+            (Part::Index(_) | Part::Key(_) | Part::Field(_), _) => {
                 return invalid(format!("Column {name} of type {inner} has no such part"));
             }
         };
@@ -158,6 +170,13 @@ impl ColumnCondition {
                 (Test::Compare(comparison, operand), compared.comparator())
             }
             (ConditionTest::In(operand), _) => (Test::In(operand, compared.clone()), compared.comparator()),
+            (ConditionTest::NotIn(operand), _) => (Test::NotIn(operand, compared.clone()), compared.comparator()),
+            (ConditionTest::Like(operand), _) if matches!(compared, CqlType::Text | CqlType::Ascii) => {
+                (Test::Like(operand), compared.comparator())
+            }
+            (ConditionTest::Like(_), _) => {
+                return invalid(format!("Column {name} of type {inner} cannot be compared with LIKE"));
+            }
             (ConditionTest::Contains(operand), CqlType::List(e) | CqlType::Set(e) | CqlType::Map(_, e)) => {
                 (Test::Contains(operand), e.comparator())
             }
@@ -173,7 +192,9 @@ impl ColumnCondition {
         };
         Ok(Self {
             column,
-            multi_cell: declared.cql_type.is_multi_cell() && matches!(access, Access::Whole),
+            multi_cell: declared.cql_type.is_multi_cell()
+                && declared.cql_type.is_collection()
+                && matches!(access, Access::Whole),
             is_map: matches!(inner, CqlType::Map(..)),
             kind: match inner {
                 CqlType::Map(..) => "map",
@@ -189,7 +210,7 @@ impl ColumnCondition {
     /// Takes the values of one execution.
     pub(super) fn bind(self: &Arc<Self>, ctx: &BindContext<'_>) -> Result<BoundCondition, PlanError> {
         let key = match &self.access {
-            Access::Whole => Vec::new(),
+            Access::Whole | Access::Field(_) => Vec::new(),
             Access::Index(operand) => {
                 let Some(index) = owned(operand.eval(ctx)?)? else {
                     return invalid("Invalid null value for list element access");
@@ -230,7 +251,8 @@ impl ColumnCondition {
             }
             Test::Contains(operand) => not_null(operand, "CONTAINS")?,
             Test::ContainsKey(operand) => not_null(operand, "CONTAINS KEY")?,
-            Test::In(operand, cql_type) => alternatives(operand, cql_type, ctx)?,
+            Test::Like(operand) => not_null(operand, "LIKE")?,
+            Test::In(operand, cql_type) | Test::NotIn(operand, cql_type) => alternatives(operand, cql_type, ctx)?,
         };
         Ok(BoundCondition {
             condition: self.clone(),
@@ -300,6 +322,7 @@ impl BoundCondition {
             Access::Whole if c.multi_cell => Some(stored.unwrap_or(EMPTY)),
             Access::Whole => stored,
             Access::Index(_) => stored.and_then(|list| self.element(list)),
+            Access::Field(at) => stored.and_then(|value| TupleIter::new(value).nth(*at)?.ok()?),
             Access::Key(_, comparator) => stored.and_then(|map| self.entry(map, comparator)),
         };
         match &c.test {
@@ -311,6 +334,14 @@ impl BoundCondition {
                 .wanted
                 .iter()
                 .any(|w| self.compare(Comparison::Equal, actual, w.as_deref())),
+            Test::NotIn(..) => self
+                .wanted
+                .iter()
+                .all(|w| self.compare(Comparison::NotEqual, actual, w.as_deref())),
+            Test::Like(_) => match (actual, self.wanted.first()) {
+                (Some(actual), Some(Some(pattern))) => is_like(actual, pattern),
+                _ => false,
+            },
             Test::Contains(_) | Test::ContainsKey(_) => actual.is_some_and(|a| self.contains(a)),
         }
     }

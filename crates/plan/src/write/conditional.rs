@@ -233,7 +233,7 @@ impl Request {
             .collect();
         let is_key = |c: &Column| matches!(c.kind, ColumnKind::PartitionKey | ColumnKind::Clustering);
         if exists {
-            self.shown = (0..table.columns.len()).collect();
+            self.shown = table.visible().map(|(i, _)| i).collect();
             let (of_statics, of_rows) = (self.updates_statics, self.updates_rows);
             for (i, c) in table.columns.iter().enumerate() {
                 self.is_read[i] = match c.kind {
@@ -561,10 +561,10 @@ impl CurrentRows {
         max
     }
 
-    /// The elements of the lists that a statement changes by place or value.
+    /// The elements of the lists that a statement changes by place or value, and the values that it computes with.
     fn lists(&self, plan: &WritePlan, key: &[u8]) -> ListContents {
         let mut lists = ListContents::new();
-        let ids: Vec<usize> = plan.lists_read().collect();
+        let ids: Vec<usize> = plan.columns_read().collect();
         for block in self.blocks() {
             collect_lists(&plan.table, &ids, block, key, self.now, &mut lists);
         }
@@ -572,7 +572,7 @@ impl CurrentRows {
     }
 }
 
-/// Adds the elements that a block has of some list columns, by id.
+/// Adds the elements that a block has of some list columns and the values of other columns, by id.
 pub fn collect_lists(
     table: &Table,
     ids: &[usize],
@@ -589,10 +589,14 @@ pub fn collect_lists(
     });
     for (name, row, deletion) in statics.into_iter().chain(rows) {
         for (id, column) in LiveRow::new(row, &table.layout, deletion, now).columns() {
-            if let (true, LiveColumn::Complex(elements)) = (ids.contains(&id), column) {
-                let list = elements.map(|(p, c)| (p.to_vec(), c.value.to_vec())).collect();
-                lists.insert(name, id, list);
+            if !ids.contains(&id) {
+                continue;
             }
+            let elements = match column {
+                LiveColumn::Complex(elements) => elements.map(|(p, c)| (p.to_vec(), c.value.to_vec())).collect(),
+                LiveColumn::Simple(cell) => vec![(Vec::new(), cell.value.to_vec())],
+            };
+            lists.insert(name, id, elements);
         }
     }
 }

@@ -3,7 +3,9 @@
 mod collection;
 mod condition;
 mod conditional;
+mod json;
 mod pack;
+mod values;
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -12,11 +14,14 @@ use std::time::Duration;
 use schema::{ClusteringOrder, ColumnKind, Table};
 use types::CqlType;
 
+use crate::function::{self, ArithmeticOperator, Operation, Typed};
 use crate::restrict::{ClusteringRestriction, PartitionRestriction, no_column};
 use crate::{BindContext, Operand, PlanError, own_timeout};
 
 pub use condition::{ColumnCondition, ConditionTest, Conditions, Part};
 pub use conditional::{BoundWrite, ConditionalAnswer, CurrentRows, ReadSpec, Request, collect_lists};
+pub use json::JsonRow;
+pub use values::WrittenValue;
 
 /// The longest time to live, seconds: twenty years.
 pub const TTL_MAX: i32 = 630_720_000;
@@ -66,6 +71,8 @@ pub struct WritePlan {
     columns: usize,
     kind: ModificationKind,
     conditions: Conditions,
+    /// The row comes as JSON.
+    json: Option<JsonRow>,
 }
 
 /// An [`Assignment`] with its column's id.
@@ -140,6 +147,13 @@ pub enum Change {
     },
     /// Removes one entry of a map or element of a set.
     Take(Operand),
+    /// Sets one field of a user-defined type.
+    PutField {
+        /// The field's place.
+        field: u16,
+        /// The value; null removes the field.
+        value: Operand,
+    },
     /// Sets a list's element by index. Reads before it writes.
     PutAt {
         /// The element's place, an int.
@@ -153,6 +167,37 @@ pub enum Change {
     Discard(Operand),
     /// Adds numbers to a counter, and takes others from it.
     Count(Vec<Addend>),
+    /// Sets the column to what arithmetic makes of its present value; a null stays null. Reads before it writes, so only a
+    /// conditional write may have it.
+    Compute(Arithmetic),
+}
+
+/// Arithmetic of a column's present value and a term, both of the column's type.
+#[derive(Debug)]
+pub struct Arithmetic {
+    pub(crate) operation: Operation,
+    pub(crate) term: Operand,
+}
+
+impl Arithmetic {
+    /// What the operator means in a column of that type.
+    ///
+    /// # Errors
+    /// When the type has no such arithmetic.
+    pub fn new(operator: ArithmeticOperator, cql_type: &CqlType, term: Operand) -> Result<Self, PlanError> {
+        let column = Typed(cql_type);
+        let found = function::resolve_arithmetic(operator, [&column, &column], Some(cql_type))?;
+        if found.returns != *cql_type {
+            return Err(PlanError::Internal(format!(
+                "arithmetic of {cql_type} gives {}",
+                found.returns
+            )));
+        }
+        Ok(Self {
+            operation: found.into_operation(0)?,
+            term,
+        })
+    }
 }
 
 /// A number to add to a counter.
@@ -166,13 +211,21 @@ pub struct Addend {
 
 impl Change {
     /// Whether the list's present elements must be known.
-    pub(crate) const fn reads(&self) -> bool {
+    pub(crate) const fn reads_list(&self) -> bool {
         matches!(self, Self::PutAt { .. } | Self::TakeAt(_) | Self::Discard(_))
+    }
+
+    /// Whether the column's present value must be known.
+    pub(crate) const fn reads(&self) -> bool {
+        self.reads_list() || matches!(self, Self::Compute(_))
     }
 
     /// Whether a statement may have it beside others of the same collection.
     pub const fn is_partial(&self) -> bool {
-        !matches!(self, Self::Set(_) | Self::Replace(_) | Self::Count(_))
+        !matches!(
+            self,
+            Self::Set(_) | Self::Replace(_) | Self::Count(_) | Self::Compute(_)
+        )
     }
 
     /// Whether a column of that type can be changed so.
@@ -181,7 +234,7 @@ impl Change {
         match self {
             Self::Delete => true,
             Self::Count(_) => cql_type.is_counter(),
-            Self::Set(_) => !cql_type.is_counter() && !cql_type.is_multi_cell(),
+            Self::Set(_) | Self::Compute(_) => !cql_type.is_counter() && !cql_type.is_multi_cell(),
             Self::Replace(_) => cql_type.is_multi_cell(),
             Self::Append(_) => matches!(cql_type, T::List(_) | T::Set(_) | T::Map(..)),
             Self::Prepend(_) | Self::PutAt { .. } | Self::TakeAt(_) | Self::Discard(_) => {
@@ -189,6 +242,10 @@ impl Change {
             }
             Self::Remove(_) | Self::Take(_) => matches!(cql_type, T::Set(_) | T::Map(..)),
             Self::Put { .. } => matches!(cql_type, T::Map(..)),
+            Self::PutField { field, .. } => match cql_type {
+                T::Udt(udt) => usize::from(*field) < udt.fields.len(),
+                _ => false,
+            },
         }
     }
 }
@@ -216,6 +273,11 @@ impl WritePlan {
                 return Err(PlanError::Invalid(format!(
                     "Column {name} of type {} cannot be changed so",
                     column.cql_type
+                )));
+            }
+            if matches!(assignment.change, Change::Compute(_)) && matches!(write.conditions, Conditions::None) {
+                return Err(PlanError::Invalid(format!(
+                    "Column {name} cannot be computed without a condition"
                 )));
             }
             let of_kind = match column.kind {
@@ -253,7 +315,9 @@ impl WritePlan {
         let dropped_at = statics.iter().chain(&regulars).map(|c| c.dropped_at);
         let dropped_at_max = dropped_at.max().unwrap_or(i64::MIN);
         Ok(Self {
-            marker: write.kind == ModificationKind::Insert && matches!(write.target, Target::Row(_)),
+            marker: write.kind == ModificationKind::Insert
+                && matches!(write.target, Target::Row(_))
+                && write.table.compact.is_none(),
             table: write.table,
             partition: write.partition,
             target: write.target,
@@ -266,6 +330,7 @@ impl WritePlan {
             dropped_at_max,
             kind: write.kind,
             conditions: write.conditions,
+            json: None,
         })
     }
 
@@ -336,10 +401,11 @@ impl WriteClock {
     }
 }
 
-/// Elements of a list: path and value, in order.
+/// Elements of a list: path and value, in order. The value of another column is one element without a path.
 pub type ListElements = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// The present elements of the lists that a statement changes by index or value, by row and column id. The static row has the name of its partition.
+/// The present elements of the lists that a statement changes by index or value, and the present values of columns that it computes with, by row and
+/// column id. The static row has the name of its partition.
 #[derive(Debug, Default)]
 pub struct ListContents(std::collections::HashMap<(Vec<u8>, usize), ListElements>);
 
@@ -364,7 +430,10 @@ impl ListContents {
 impl WritePlan {
     /// For each partition key column the marker that it takes its value from, when each has one.
     pub fn key_markers(&self) -> Vec<u16> {
-        self.partition.key_markers()
+        match self.json {
+            Some(_) => Vec::new(),
+            None => self.partition.key_markers(),
+        }
     }
 }
 

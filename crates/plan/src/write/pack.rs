@@ -8,8 +8,9 @@ use types::CqlType;
 use types::token::{Token, token_of};
 
 use super::collection::{self, Elements, pack_changes, sum};
-use super::{Change, ColumnChange, ListContents, TTL_MAX, Target, WriteClock, WritePlan};
+use super::{Arithmetic, Change, ColumnChange, ListContents, TTL_MAX, Target, WriteClock, WritePlan};
 use crate::Operand;
+use crate::batch::write_timestamp;
 use crate::restrict::{KEY_BYTES_MAX, PartitionRestriction, Partitions, partition_key_bytes};
 use crate::{BindContext, Evaluated, PlanError};
 
@@ -88,9 +89,14 @@ impl Times {
 }
 
 impl WritePlan {
-    /// Whether it must read lists before it can be packed, see [`WritePlan::lists`].
+    /// Whether it must read columns before it can be packed, see [`WritePlan::columns_read`].
     pub fn reads(&self) -> bool {
         self.statics.iter().chain(&self.regulars).any(|a| a.change.reads())
+    }
+
+    /// Whether it must read lists before it can be packed.
+    pub fn reads_lists(&self) -> bool {
+        self.statics.iter().chain(&self.regulars).any(|a| a.change.reads_list())
     }
 
     /// Whether it adds to counters: what it packs is to be added, not written.
@@ -99,8 +105,8 @@ impl WritePlan {
         assignments.any(|a| matches!(a.change, Change::Count(_)))
     }
 
-    /// The ids of the list columns that it must read.
-    pub fn lists_read(&self) -> impl Iterator<Item = usize> {
+    /// The ids of the columns that it must read.
+    pub fn columns_read(&self) -> impl Iterator<Item = usize> {
         let assignments = self.statics.iter().chain(&self.regulars);
         assignments.filter(|a| a.change.reads()).map(|a| a.id)
     }
@@ -141,34 +147,19 @@ impl WritePlan {
 
     /// The timestamp that the statement gives, if it gives one.
     pub fn own_timestamp(&self, ctx: &BindContext<'_>) -> Result<Option<i64>, PlanError> {
-        let Some(operand) = &self.timestamp else {
-            return Ok(None);
-        };
-        match operand.eval(ctx)? {
-            Evaluated::Value(v) => {
-                let bytes = v
-                    .as_ref()
-                    .try_into()
-                    .map_err(|_| PlanError::invalid("Invalid timestamp value"))?;
-                let timestamp = i64::from_be_bytes(bytes);
-                if timestamp == i64::MIN {
-                    return Err(PlanError::invalid(format!(
-                        "Timestamp must be greater than {}, but was {timestamp}",
-                        i64::MIN
-                    )));
-                }
-                Ok(Some(timestamp))
-            }
-            Evaluated::Null => Err(PlanError::invalid("Invalid null value of timestamp")),
-            Evaluated::Unset => Ok(None),
-        }
+        self.timestamp
+            .as_ref()
+            .map_or(Ok(None), |operand| write_timestamp(operand, ctx))
     }
 
     fn ttl(&self, ctx: &BindContext<'_>) -> Result<u32, PlanError> {
         let default = u32::try_from(self.table.options.default_time_to_live).unwrap_or(0);
         let Some(operand) = &self.ttl else { return Ok(default) };
-        let Evaluated::Value(v) = operand.eval(ctx)? else {
-            return Ok(default);
+        let v = match operand.eval(ctx)? {
+            Evaluated::Value(v) => v,
+            // As in Cassandra: null asks for no time to live, whatever the table has.
+            Evaluated::Null => return Ok(0),
+            Evaluated::Unset => return Ok(default),
         };
         let bytes = v
             .as_ref()
@@ -448,7 +439,10 @@ impl<'p> Packer<'p> {
                 | Change::TakeAt(o)
                 | Change::Discard(o) => o.eval(self.ctx)?,
                 Change::Count(addends) => sum(addends, self.ctx)?,
-                Change::Put { value, .. } | Change::PutAt { value, .. } => value.eval(self.ctx)?,
+                Change::Compute(arithmetic) => self.compute(assignment, arithmetic)?,
+                Change::Put { value, .. } | Change::PutField { value, .. } | Change::PutAt { value, .. } => {
+                    value.eval(self.ctx)?
+                }
                 Change::Delete => Evaluated::Null,
             };
             if value == Evaluated::Unset {
@@ -460,6 +454,31 @@ impl<'p> Packer<'p> {
             self.leave_out_dropped(assignments, &mut values);
         }
         Ok(values)
+    }
+
+    /// What arithmetic makes of the present value; unset, so that nothing is written, when there is none.
+    fn compute(&self, assignment: &ColumnChange, arithmetic: &'p Arithmetic) -> Result<Evaluated<'p>, PlanError> {
+        let table = &self.plan.table;
+        let term = match arithmetic.term.eval(self.ctx)? {
+            Evaluated::Value(term) => term,
+            Evaluated::Unset => return Ok(Evaluated::Unset),
+            Evaluated::Null => {
+                return Err(PlanError::Invalid(format!(
+                    "Invalid null value for an increment of column {}",
+                    table.columns[assignment.column].name
+                )));
+            }
+        };
+        let present = self
+            .lists
+            .and_then(|read| read.get(&table.clustering_order, self.row, assignment.id));
+        let Some([(_, present)]) = present.map(Vec::as_slice) else {
+            return Ok(Evaluated::Unset);
+        };
+        let computed = arithmetic
+            .operation
+            .apply(&[Some(present.as_slice().into()), Some(term)], self.ctx)?;
+        Ok(computed.map_or(Evaluated::Null, |value| Evaluated::Value(value.into())))
     }
 
     /// A change without a value does nothing, but the key of a map must be one.
@@ -489,8 +508,8 @@ impl<'p> Packer<'p> {
 
     fn row(
         &self,
-        assignments: &[ColumnChange],
-        values: &Values<'_>,
+        assignments: &'p [ColumnChange],
+        values: &Values<'p>,
         marker: bool,
         out: &mut Vec<u8>,
     ) -> Result<bool, PlanError> {

@@ -46,7 +46,8 @@ struct Work {
     level: Consistency,
     view: Arc<ClusterView>,
     block_for: u16,
-    /// What other nodes are sent, and the version of the schema that it is for; None when this node has another schema by now.
+    /// What other nodes are sent, and the version of the schema that it is for; None when this node has another schema by now, or
+    /// nodes of an earlier release would not know a function: then this shard does what is theirs.
     for_peers: Option<(Vec<u8>, Uuid)>,
     /// By span; what was found of it so far.
     found: RefCell<Vec<Option<AggregateState>>>,
@@ -247,7 +248,10 @@ impl Engine {
                 Err(error) => error,
             };
             // The statement itself fails wherever it is executed.
-            let is_final = matches!(error, QueryError::Function(_) | QueryError::Invalid(_));
+            let is_final = matches!(
+                error,
+                QueryError::Function(_) | QueryError::UserFunction(_) | QueryError::Invalid(_)
+            );
             match reader {
                 Some(replica) if !is_final => {
                     log::debug!(
@@ -302,7 +306,7 @@ impl Engine {
             return runtime::timeout(timeout, part).await.map_err(|_| silent())?;
         }
         let Some((plan, schema)) = &work.for_peers else {
-            return Err(QueryError::Server("the schema has changed meanwhile".to_owned()));
+            return Err(QueryError::Server("the plan is not for other nodes".to_owned()));
         };
         let count = spans.len();
         let request = PartRequest {

@@ -27,7 +27,7 @@ use std::net::IpAddr;
 use coordinator::{CoordinatorError, Tally};
 use mutation::{Bound, BoundKind};
 use plan::selection::{AggregateState, Selection};
-use plan::{Execution, OwnedBound};
+use plan::{Execution, FunctionFailure, OwnedBound};
 use stdx::bytes::{Reader, Truncated};
 use stdx::vint;
 use topology::{Consistency, Unavailable};
@@ -292,6 +292,16 @@ pub(super) fn encode_answer(answer: &Result<Part, QueryError>) -> Vec<u8> {
             out.push(4);
             put_sized(&mut out, message.as_bytes());
         }
+        QueryError::UserFunction(failure) => {
+            out.push(7);
+            for part in [&failure.keyspace, &failure.function, &failure.message] {
+                put_sized(&mut out, part.as_bytes());
+            }
+            vint::put_unsigned(&mut out, failure.argument_types.len() as u64);
+            for cql_type in &failure.argument_types {
+                put_sized(&mut out, cql_type.as_bytes());
+            }
+        }
         QueryError::Invalid(message) => {
             out.push(5);
             put_sized(&mut out, message.as_bytes());
@@ -374,6 +384,19 @@ pub(super) fn decode_answer(
         4 => Err(QueryError::Function(text(reader)?)),
         5 => Err(QueryError::Invalid(text(reader)?)),
         6 => Err(QueryError::Server(text(reader)?)),
+        7 => {
+            let (keyspace, function, message) = (text(reader)?, text(reader)?, text(reader)?);
+            let mut argument_types = Vec::new();
+            for _ in 0..reader.get_vint()? {
+                argument_types.push(text(reader)?);
+            }
+            Err(QueryError::UserFunction(Box::new(FunctionFailure {
+                keyspace,
+                function,
+                argument_types,
+                message,
+            })))
+        }
         _ => return Err(Malformed),
     };
     if !reader.rest().is_empty() {

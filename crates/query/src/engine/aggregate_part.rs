@@ -37,7 +37,7 @@ impl Engine {
                 return Err(refuse("the schema is another one here"));
             }
             let table = |id| schema.table_by_id(id).cloned();
-            let select = SelectPlan::decode_part(&request.plan, table).map_err(|e| refuse(&e.to_string()))?;
+            let select = SelectPlan::decode_part(&request.plan, &schema, table).map_err(|e| refuse(&e.to_string()))?;
             let timeout = Duration::from_millis(u64::from(request.timeout_ms));
             self.aggregate_part(&select, &request.run, request.level, &request.spans, timeout)
                 .await

@@ -1,4 +1,4 @@
-//! The bytes of a batch, counted as Cassandra counts them, so that a limit means the same here.
+//! The bytes of a batch, counted as Cassandra counts them, so that a limit means the same here, and the guardrails of batches.
 //!
 //! ```text
 //! partition  8, the static row, the rows; and when it has range tombstones 4, with 12 and both bounds for each
@@ -12,7 +12,11 @@ use std::collections::BTreeSet;
 
 use mutation::row::{Column, RowView};
 use mutation::{Mutation, MutationItem, RangeTombstone};
+use plan::BatchKind;
 use schema::{Table, components};
+
+use crate::QueryError;
+use crate::guardrails::BatchGuardrails;
 
 const PARTITION_BYTES: usize = 8;
 const ROW_BYTES: usize = 8 + 13;
@@ -55,14 +59,74 @@ impl<'a> BatchSize<'a> {
     }
 
     /// Whether the batch is about several partitions: one of a single partition is one write, however large.
-    pub(super) fn is_of_several(&self) -> bool {
+    fn is_of_several(&self) -> bool {
         let mut names = self.partitions.iter().map(|(keyspace, _, key)| (keyspace, key));
         let first = names.next();
         names.any(|name| Some(name) != first)
     }
 
+    /// The tables, as Cassandra lists them.
+    fn tables(&self) -> String {
+        let names: BTreeSet<_> = self
+            .partitions
+            .iter()
+            .map(|(keyspace, table, _)| (keyspace, table))
+            .collect();
+        let names: Vec<String> = names
+            .into_iter()
+            .map(|(keyspace, table)| format!("{keyspace}.{table}"))
+            .collect();
+        format!("[{}]", names.join(", "))
+    }
+
+    /// What the client is to be warned of, in Cassandra's words.
+    ///
+    /// # Errors
+    /// When there are more bytes than the limit.
+    pub(super) fn check(&self, kind: BatchKind, limits: BatchGuardrails) -> Result<Vec<String>, QueryError> {
+        if !self.is_of_several() {
+            return Ok(Vec::new());
+        }
+        let bytes = self.bytes() as u64;
+        if let Some(max) = limits.bytes.fail.filter(|max| bytes > *max) {
+            return Err(QueryError::invalid(format!(
+                "Batch too large: it has {bytes} bytes, and batch_size_fail_threshold is {max}"
+            )));
+        }
+        let mut warnings = Vec::new();
+        if let Some(max) = limits.bytes.warn.filter(|max| bytes > *max) {
+            warnings.push(format!(
+                "Batch for {} is of size {bytes}, exceeding specified threshold of {max} by {}.",
+                self.tables(),
+                bytes - max
+            ));
+        }
+        // Of the same key in two tables Cassandra counts one.
+        let keys = || {
+            self.partitions
+                .iter()
+                .map(|(_, _, key)| key)
+                .collect::<BTreeSet<_>>()
+                .len() as u64
+        };
+        if kind != BatchKind::Logged
+            && let Some(max) = limits.unlogged_partitions
+            && self.partitions.len() as u64 > max
+            && keys() > max
+        {
+            let tables = self.tables();
+            let plural = if tables.contains(',') { "s" } else { "" };
+            warnings.push(format!(
+                "Unlogged batch covering {} partitions detected against table{plural} {tables}. You should use a logged batch for atomicity, or \
+                 asynchronous writes for performance.",
+                keys()
+            ));
+        }
+        Ok(warnings)
+    }
+
     /// The bytes of all that was added.
-    pub(super) fn bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         let empty_static_rows = self.partitions.len() - self.with_static_row.len();
         self.bytes
             + self.partitions.len() * PARTITION_BYTES

@@ -6,6 +6,7 @@
 //! Writes without conditions take no turn. They are ordered with conditional ones by their timestamps only, as in
 //! Cassandra; so a conditional write takes a timestamp above everything that it read.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -45,10 +46,15 @@ impl Engine {
     /// those of a BATCH.
     pub async fn execute_conditional(
         self: &Rc<Self>,
-        statements: Vec<BoundWrite>,
+        mut statements: Vec<BoundWrite>,
         batch: bool,
         params: &Params,
     ) -> Result<ConditionalAnswer, QueryError> {
+        for statement in &mut statements {
+            if let Cow::Owned(read) = statement.plan.read_json(&statement.run)? {
+                statement.run = read;
+            }
+        }
         let request = Request::new(&statements, batch)?;
         let bound = statements.iter().map(|s| (&*s.plan, &s.run));
         let goal = CasGoal {

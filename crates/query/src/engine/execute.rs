@@ -9,7 +9,7 @@ use plan::write::{BoundWrite, ConditionalAnswer};
 use plan::{Execution, PageSink, Plan, ResultColumn};
 
 use super::read::Page;
-use super::{Engine, Params};
+use super::{Engine, Params, description};
 use crate::QueryError;
 
 /// A change of the schema, and what the user should know about it.
@@ -20,10 +20,12 @@ pub(super) type SchemaChanged = (SchemaChange, Vec<String>);
 pub enum Outcome<S> {
     /// Nothing to return.
     Void,
+    /// A batch is written; what the user should know about it.
+    Batch(Vec<String>),
     /// Rows.
     Rows(Page<S>),
-    /// Rows of serialised values of a statement whose columns are not known before it runs (DESCRIBE).
-    Table(Vec<ResultColumn>, Vec<Vec<Option<Vec<u8>>>>),
+    /// A page of rows of serialised values, of a statement whose columns are not known before it runs (DESCRIBE), and the paging state if there are more.
+    Table(Vec<ResultColumn>, Vec<Vec<Option<Vec<u8>>>>, Option<Vec<u8>>),
     /// What came of a conditional statement.
     Conditional(ConditionalAnswer),
     /// The connection's keyspace changes.
@@ -65,8 +67,11 @@ impl Engine {
                     keyspace: params.keyspace.as_deref(),
                     node: &node,
                 };
-                let (columns, rows) = describe(&self.schema(), statement, &ctx)?;
-                Ok(Outcome::Table(columns, rows))
+                let schema = self.schema();
+                let (columns, rows) = describe(&schema, statement, &ctx)?;
+                let state = params.paging_state.as_deref();
+                let (rows, next) = description::page(rows, schema.version, params.page_rows, state)?;
+                Ok(Outcome::Table(columns, rows, next))
             }
         }
     }
@@ -87,7 +92,7 @@ impl Engine {
                 let (writes, batch) = match plan {
                     Plan::Batch(b) => (b.writes.as_slice(), true),
                     Plan::Write(w) => (std::slice::from_ref(w), false),
-                    Plan::Select(_) => (&[][..], false),
+                    Plan::Select(_) | Plan::VirtualWrite(_) => (&[][..], false),
                 };
                 let params = match plan {
                     Plan::Batch(b) => &self.params_of_batch(b, run, params)?,
@@ -101,7 +106,8 @@ impl Engine {
                 Ok(Outcome::Conditional(answer))
             }
             Plan::Write(w) => self.write(w, run, params).await.map(|()| Outcome::Void),
-            Plan::Batch(b) => self.write_batch(b, run, params).await.map(|()| Outcome::Void),
+            Plan::Batch(b) => self.write_batch(b, run, params).await.map(Outcome::Batch),
+            Plan::VirtualWrite(w) => self.write_virtual(w, run).await.map(|()| Outcome::Void),
         }
     }
 }

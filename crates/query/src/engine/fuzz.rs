@@ -10,12 +10,15 @@ use types::Token;
 use uuid::Uuid;
 
 use super::aggregate_message::{Part, PartRequest, ResumePoint, Span, decode_answer, encode_answer};
+use super::description;
 use super::page::PagingState;
 use crate::QueryError;
 
 /// What the answers are about.
 const AGGREGATE: &str = "SELECT count(*), min(x), max(f), sum(b), avg(i), sum(dc) FROM ks.t";
 const SPANS: usize = 3;
+/// Rows of the description that is paged through.
+const DESCRIBED_ROWS: usize = 5;
 
 fn place() -> ResumePoint {
     ResumePoint {
@@ -92,6 +95,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
     for position in [&[0][..], &[1, 3, b'k', b'e', b'y'], &[2, 2, 4, 5, 3, b'k', b'e', b'y']] {
         seeds.push([&limits, position].concat());
     }
+    let rows = vec![Vec::new(); DESCRIBED_ROWS];
+    let (_, state) = description::page(rows, Uuid::nil(), Some(2), None).expect("there is no state to refuse");
+    seeds.extend(state);
     seeds
 }
 
@@ -103,6 +109,13 @@ pub fn read(bytes: &[u8]) {
             assert_eq!(again, Ok(state), "a paging state changes when it is written");
         }
         Err(error) => drop(error.message()),
+    }
+    let rows = vec![Vec::new(); DESCRIBED_ROWS];
+    if let Ok((page, next)) = description::page(rows, Uuid::nil(), Some(2), Some(bytes)) {
+        assert!(
+            page.len() <= 2 && next.is_none_or(|next| next != bytes),
+            "a page ends, and the next one is another"
+        );
     }
     if let Ok(request) = PartRequest::decode(bytes) {
         let written = request.encode();

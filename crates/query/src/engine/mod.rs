@@ -10,9 +10,11 @@ mod aggregate_message;
 mod aggregate_part;
 mod batch_size;
 mod conditional;
+mod description;
 mod execute;
 #[doc(hidden)]
 pub mod fuzz;
+mod guard;
 mod ownership;
 mod page;
 mod patience;
@@ -35,8 +37,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use coordinator::{Coordinator, Levels, PointRead};
+use cql::Variables;
 use cql_compiler::ddl::SchemaChange;
 use cql_compiler::describe::DescribedNode;
+use logging::LineLimit;
 use plan::write::WriteClock;
 use replica::{Shard, TableStore};
 use schema::{Schema, Table, TableId};
@@ -44,6 +48,7 @@ use system_tables::Registry;
 use topology::Consistency;
 
 use crate::QueryError;
+use crate::guardrails::Guardrails;
 
 pub use execute::Outcome;
 pub use ownership::{CameTo, TabletPlace, partition_of};
@@ -52,7 +57,7 @@ pub use point::PointOutcome;
 pub use prepared::{Prepared, PreparedId, SharedStatements, UNPREPARED};
 pub use read::Page;
 pub use schema_change::{KeepError, SchemaKeeper};
-pub use tombstones::{TombstoneLimits, TombstoneWarning};
+pub use tombstones::{PageLimits, TombstoneWarning};
 pub use write::Written;
 
 /// What the shards of a node share.
@@ -166,9 +171,6 @@ impl Default for Params {
     }
 }
 
-/// The most bytes of a batch over several partitions, unless the node says otherwise.
-pub const BATCH_BYTES_MAX: usize = 1 << 20;
-
 /// Called on each shard for each change of the schema.
 pub type SchemaListener = Box<dyn Fn(&SchemaChange)>;
 
@@ -193,14 +195,19 @@ pub struct Engine {
     listener: RefCell<Option<SchemaListener>>,
     schema_lock: runtime::Semaphore,
     keeper: RefCell<Option<Rc<dyn SchemaKeeper>>>,
-    /// The most bytes of a batch over several partitions.
-    batch_bytes_max: Cell<usize>,
-    tombstone_limits: Cell<TombstoneLimits>,
+    page_limits: Cell<PageLimits>,
     /// Whether keyspaces with tablets list the racks of their copies.
     lists_racks: Cell<bool>,
+    /// What equal names of bind markers mean.
+    variables: Cell<Variables>,
+    has_functions: Cell<bool>,
     /// Pages whose clients were warned, and reads that failed, for their tombstones.
     tombstone_excesses: Cell<(u64, u64)>,
-    tombstone_log: tombstones::WarningLog,
+    tombstone_log: LineLimit,
+    guardrails: RefCell<Rc<Guardrails>>,
+    /// [`Guardrails::usual_timestamps`] of them.
+    usual_timestamps: Cell<(u64, u64)>,
+    guardrail_log: LineLimit,
 }
 
 impl Engine {
@@ -228,11 +235,15 @@ impl Engine {
             listener: RefCell::default(),
             schema_lock: runtime::Semaphore::new(1),
             keeper: RefCell::default(),
-            batch_bytes_max: Cell::new(BATCH_BYTES_MAX),
-            tombstone_limits: Cell::default(),
+            page_limits: Cell::default(),
             lists_racks: Cell::new(false),
+            variables: Cell::default(),
+            has_functions: Cell::new(false),
             tombstone_excesses: Cell::default(),
-            tombstone_log: tombstones::WarningLog::default(),
+            tombstone_log: LineLimit::new(|lines| log::warn!("{lines} more reads of many tombstones are not logged")),
+            guardrails: RefCell::default(),
+            usual_timestamps: Cell::new(Guardrails::default().usual_timestamps()),
+            guardrail_log: LineLimit::new(|lines| log::warn!("{lines} more warnings of guardrails are not logged")),
         });
         engine.coordinator.begin_alone();
         engine.coordinator.on_aggregate(Box::new(|body| {
@@ -282,19 +293,24 @@ impl Engine {
         keeper.ok_or_else(|| "the node is starting, and does not change its metadata yet".to_owned())
     }
 
-    /// Sets the most bytes that a batch over several partitions may have, [`BATCH_BYTES_MAX`] at first.
-    pub fn set_batch_bytes_max(&self, bytes: usize) {
-        self.batch_bytes_max.set(bytes);
+    /// Sets how many tombstones a page may meet, those of [`PageLimits::default`] at first.
+    pub fn set_page_limits(&self, limits: PageLimits) {
+        self.page_limits.set(limits);
     }
 
-    /// Sets how many tombstones a page may meet, those of [`TombstoneLimits::default`] at first.
-    pub fn set_tombstone_limits(&self, limits: TombstoneLimits) {
-        self.tombstone_limits.set(limits);
+    /// Sets what equal names of bind markers mean, before the first statement.
+    pub fn set_variables(&self, variables: Variables) {
+        self.variables.set(variables);
     }
 
     /// Has statements write the copies of keyspaces with tablets as lists of racks, or not, as at first. On shard 0.
     pub fn set_lists_racks(&self, lists_racks: bool) {
         self.lists_racks.set(lists_racks);
+    }
+
+    /// Lets functions be created, or not, as at first (`user_defined_functions_enabled`). On shard 0.
+    pub fn set_has_functions(&self, has_functions: bool) {
+        self.has_functions.set(has_functions);
     }
 
     /// How many pages of this shard's clients met more tombstones than `tombstone_warn_threshold`, and how many reads failed at `tombstone_failure_threshold`.

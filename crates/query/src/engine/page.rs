@@ -23,7 +23,7 @@ use types::Comparator;
 
 use super::Engine;
 use super::patience::Patience;
-use super::tombstones::{TombstoneCount, TombstoneLimits, TombstoneWarning};
+use super::tombstones::{PageLimits, TombstoneCount, TombstoneWarning};
 use crate::QueryError;
 
 /// A page ends when its sink holds this much, whatever its number of rows.
@@ -208,7 +208,10 @@ fn evaluate_limit(operand: Option<&Operand>, what: &str, ctx: &BindContext<'_>) 
     let Some(operand) = operand else { return Ok(u64::MAX) };
     match operand.eval(ctx)? {
         Evaluated::Unset => Ok(u64::MAX),
-        Evaluated::Null => Err(QueryError::invalid(format!("Invalid null value of {what}"))),
+        Evaluated::Null => Err(QueryError::invalid(format!(
+            "Invalid null value of {}",
+            what.to_lowercase()
+        ))),
         Evaluated::Value(v) => {
             let n = v.as_ref().try_into().map(i32::from_be_bytes).unwrap_or(0);
             u64::try_from(n)
@@ -308,7 +311,7 @@ impl<S: RowSink> Consumer<S> {
     }
 
     /// Has tombstones limited.
-    pub(super) fn limit_tombstones(&mut self, plan: &SelectPlan, limits: TombstoneLimits) {
+    pub(super) fn limit_tombstones(&mut self, plan: &SelectPlan, limits: PageLimits) {
         self.tombstones = TombstoneCount::new(limits.for_select(plan, self.paged));
     }
 
@@ -430,7 +433,10 @@ impl<S: RowSink> Consumer<S> {
     ) -> Result<Flow, QueryError> {
         let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
         let order = &plan.table.clustering_order;
+        let first = plan.table.partition_key().count();
         let n = block.len();
+        // What the rows of a partition share is set once, but for its times.
+        let mut is_kept = false;
         for step in 0..n {
             let i = if plan.reversed { n - 1 - step } else { step };
             let (clustering, view) = (block.clustering(i), block.row(i));
@@ -439,6 +445,9 @@ impl<S: RowSink> Consumer<S> {
                 .as_ref()
                 .is_some_and(|s| !s.iter().any(|s| s.contains(order, clustering)))
             {
+                if self.tombstones.reject() {
+                    return Ok(self.end_page_behind(block.key(), clustering));
+                }
                 continue;
             }
             let deletion = if ranges.is_empty() {
@@ -451,18 +460,22 @@ impl<S: RowSink> Consumer<S> {
                 self.met.1 += 1;
                 self.tombstones.add(1, &plan.table, block.key())?;
                 if self.tombstones.is_page_full() && !self.owes_static_row(plan, ctx, block) {
-                    self.position = Position::BehindRow {
-                        key: block.key().to_vec(),
-                        clustering: clustering.to_vec(),
-                    };
-                    return Ok(Flow::PageFull);
+                    return Ok(self.end_page_behind(block.key(), clustering));
                 }
                 continue;
             }
             self.met.0 += 1;
             self.partition_has_rows = true;
-            self.set_partition_columns(plan, ctx, block);
-            let first = plan.table.partition_key().count();
+            match is_kept {
+                true => self.row.clear_to_kept(),
+                false => {
+                    self.set_partition_columns(plan, ctx, block);
+                    is_kept = !plan.selection.needs_times;
+                    if is_kept {
+                        self.row.keep();
+                    }
+                }
+            }
             for (c, value) in components(clustering).enumerate() {
                 self.row.set(first + c, value);
             }
@@ -488,6 +501,14 @@ impl<S: RowSink> Consumer<S> {
         Ok(Flow::Continue)
     }
 
+    fn end_page_behind(&mut self, key: &[u8], clustering: &[u8]) -> Flow {
+        self.position = Position::BehindRow {
+            key: key.to_vec(),
+            clustering: clustering.to_vec(),
+        };
+        Flow::PageFull
+    }
+
     /// Ends a partition: its static row alone is a row when nothing else was, and the statement asked for the whole
     /// partition. `block` is any block of it.
     pub fn end_partition(
@@ -499,7 +520,7 @@ impl<S: RowSink> Consumer<S> {
         self.begin_partition();
         self.in_partition = false;
         if !self.owes_static_row(plan, ctx, block) {
-            if self.tombstones.is_page_full() {
+            if !self.partition_has_rows && self.tombstones.reject() || self.tombstones.is_page_full() {
                 self.position = Position::BehindPartition {
                     key: block.key().to_vec(),
                 };
@@ -535,7 +556,10 @@ impl<S: RowSink> Consumer<S> {
     fn row(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>, name: (&[u8], &[u8])) -> Result<Flow, QueryError> {
         for f in &plan.restrictions.filters {
             if !f.passes(&self.row, ctx)? {
-                return Ok(Flow::Continue);
+                return Ok(match self.tombstones.reject() {
+                    true => Flow::PageFull,
+                    false => Flow::Continue,
+                });
             }
         }
         if plan.selection.is_aggregate() || !plan.group_by.is_empty() {
@@ -586,12 +610,7 @@ impl<S: RowSink> Consumer<S> {
         ctx: &BindContext<'_>,
         (partition, clustering): (&[u8], &[u8]),
     ) -> Result<Flow, QueryError> {
-        let key: Vec<Option<Vec<u8>>> = plan
-            .group_by
-            .iter()
-            .map(|&c| self.row.get(c).map(<[u8]>::to_vec))
-            .collect();
-        let is_new = self.group.is_none() || !self.is_of_group(&key);
+        let is_new = self.group.is_none() || !self.is_of_group(plan);
         if self.group.is_some() && is_new {
             self.finish_group(plan, ctx)?;
             if self.limit_left == 0 {
@@ -609,7 +628,10 @@ impl<S: RowSink> Consumer<S> {
             }
             self.per_partition_left -= 1;
         }
-        self.group_key = key;
+        if is_new {
+            let value = |&c: &usize| self.row.get(c).map(<[u8]>::to_vec);
+            self.group_key = plan.group_by.iter().map(value).collect();
+        }
         if is_new && self.sorted.is_some() {
             self.group_name = clustering.to_vec();
         }
@@ -628,13 +650,13 @@ impl<S: RowSink> Consumer<S> {
         })
     }
 
-    /// Whether values of the columns of GROUP BY are those of the group.
-    fn is_of_group(&self, key: &[Option<Vec<u8>>]) -> bool {
-        let is_same = |at: usize| match (&key[at], &self.group_key[at], &self.group_order[at]) {
+    /// Whether the row's values of the columns of GROUP BY are those of the group.
+    fn is_of_group(&self, plan: &SelectPlan) -> bool {
+        let mut of_group = plan.group_by.iter().zip(&self.group_key).zip(&self.group_order);
+        of_group.all(|((&column, value), order)| match (self.row.get(column), value, order) {
             (Some(a), Some(b), Some(order)) => order.compare(a, b).is_eq(),
-            (a, b, _) => a == b,
-        };
-        (0..key.len()).all(is_same)
+            (a, b, _) => a == b.as_deref(),
+        })
     }
 
     fn is_page_full(&self) -> bool {
@@ -752,7 +774,13 @@ fn now(ctx: &BindContext<'_>) -> u32 {
 
 /// Sets the needed columns of a row or static row.
 fn set_columns(row: &mut Row, plan: &SelectPlan, live: LiveRow<'_>, now: u32) {
+    if plan.needed_ids() == 0 {
+        return;
+    }
     for (id, column) in live.columns() {
+        if id >= plan.needed_ids() {
+            break;
+        }
         let Some(at) = plan.needed_position(id) else { continue };
         match column {
             LiveColumn::Simple(c) => {
@@ -771,7 +799,10 @@ fn set_columns(row: &mut Row, plan: &SelectPlan, live: LiveRow<'_>, now: u32) {
                     let times = elements
                         .clone()
                         .map(|(path, cell)| (path, cell.timestamp, ttl_left(&cell, now)));
-                    row.set_cells(at, times);
+                    match &plan.table.columns[at].cql_type {
+                        types::CqlType::Udt(udt) => row.set_field_cells(at, udt.fields.len(), times),
+                        _ => row.set_cells(at, times),
+                    }
                 }
                 row.set_with(at, |out| {
                     put_collection(out, &plan.table.columns[at].cql_type, elements)

@@ -3,9 +3,9 @@
 //! This is the shortest way through the engine: key bytes, token, tablet, memtable, row, and its values straight into the
 //! sink. It allocates nothing beyond the buffers that its caller reuses.
 
-use mutation::compact::{LiveColumn, LiveRow};
+use mutation::compact::{LiveColumn, LiveElements, LiveRow};
 use mutation::{RowView, Tombstone, merge, stretch};
-use plan::{BindContext, PlanError, PointSource, RowSink, SelectPlan, key_component};
+use plan::{BindContext, PlanError, PointSource, RowSink, SelectPlan, key_component, put_collection};
 use replica::{CachedRow, PlainRow, Sources, TableStore, Tablet};
 use schema::components;
 use smallvec::SmallVec;
@@ -177,8 +177,14 @@ fn point_row(
 
 /// The living values of a row's plain columns, by column id.
 type LiveCells<'r> = SmallVec<[Option<&'r [u8]>; 32]>;
-/// The living counters that are returned, by column id.
-type LiveCounters = SmallVec<[(usize, [u8; 8]); 8]>;
+/// The living multi-cell columns that are returned.
+#[derive(Default)]
+struct LiveComplex<'r> {
+    /// Counters by column id.
+    counters: SmallVec<[(usize, [u8; 8]); 8]>,
+    /// Collections and user-defined types by column id.
+    elements: SmallVec<[(usize, LiveElements<'r>); 1]>,
+}
 
 /// Finds what lives of a row; whether anything does.
 ///
@@ -188,17 +194,20 @@ fn gather<'r>(
     live: LiveRow<'r>,
     sources: &[PointSource],
     cells: &mut [Option<&'r [u8]>],
-    counters: &mut LiveCounters,
+    complex: &mut LiveComplex<'r>,
 ) -> bool {
     let mut any = live.has_live_marker();
     live.columns().for_each(|(id, column)| {
         any = true;
         match column {
             LiveColumn::Simple(c) => cells[id] = Some(c.value),
-            LiveColumn::Complex(elements) if returns_counter(sources, id) => {
-                counters.push((id, count(elements).sum.to_be_bytes()));
-            }
-            LiveColumn::Complex(_) => {}
+            LiveColumn::Complex(elements) => match complex_source(sources, id) {
+                Some(PointSource::Counter(_)) => {
+                    complex.counters.push((id, count(elements).sum.to_be_bytes()));
+                }
+                Some(_) => complex.elements.push((id, elements)),
+                None => {}
+            },
         }
     });
     any
@@ -218,9 +227,9 @@ fn write_live_row(
     let layout = &*plan.table.layout;
     let live = LiveRow::new(view, layout, deletion, now);
     let mut cells: LiveCells<'_> = SmallVec::from_elem(None, layout.len());
-    let mut counters = LiveCounters::new();
+    let mut complex = LiveComplex::default();
     let cells = &mut cells[..];
-    let any = gather(live, sources, cells, &mut counters);
+    let any = gather(live, sources, cells, &mut complex);
     if !any {
         return 0;
     }
@@ -228,8 +237,20 @@ fn write_live_row(
         match *source {
             PointSource::Cell(id) => out.value(cells[usize::from(id)]),
             PointSource::Counter(id) => {
-                let counter = counters.iter().find(|(counted, _)| *counted == usize::from(id));
+                let counter = complex.counters.iter().find(|(counted, _)| *counted == usize::from(id));
                 out.value(counter.map(|(_, sum)| &sum[..]));
+            }
+            PointSource::Elements { id, column } => {
+                let found = complex.elements.iter().find(|(of, _)| *of == usize::from(id));
+                let value = found.map(|(_, elements)| {
+                    let cql_type = &plan.table.columns[usize::from(column)].cql_type;
+                    // Lengths take four bytes each.
+                    let packed = view.bytes().len();
+                    let mut value = Vec::with_capacity(packed + packed / 2);
+                    put_collection(&mut value, cql_type, elements.clone());
+                    value
+                });
+                out.value(value.as_deref());
             }
             PointSource::Clustering(i) => out.value(components(clustering).nth(usize::from(i))),
             PointSource::PartitionKey(i) => out.value(key_component(&plan.table, key, usize::from(i))),
@@ -287,7 +308,7 @@ fn assemble_large_row(
 ) -> Tombstone {
     let layout = &*plan.table.layout;
     let ids = sources.iter().filter_map(|source| match source {
-        PointSource::Cell(id) | PointSource::Counter(id) => Some(*id),
+        PointSource::Cell(id) | PointSource::Counter(id) | PointSource::Elements { id, .. } => Some(*id),
         PointSource::PartitionKey(_) | PointSource::Clustering(_) => None,
     });
     let ids: Vec<u16> = ids.collect();
@@ -329,7 +350,11 @@ fn assemble_large_row(
     deletion
 }
 
-fn returns_counter(sources: &[PointSource], id: usize) -> bool {
-    let is_it = |source: &PointSource| matches!(source, PointSource::Counter(counter) if usize::from(*counter) == id);
-    sources.iter().any(is_it)
+/// Where a multi-cell column is returned.
+fn complex_source(sources: &[PointSource], id: usize) -> Option<PointSource> {
+    let is_it = |source: &&PointSource| match source {
+        PointSource::Counter(of) | PointSource::Elements { id: of, .. } => usize::from(*of) == id,
+        PointSource::Cell(_) | PointSource::PartitionKey(_) | PointSource::Clustering(_) => false,
+    };
+    sources.iter().find(is_it).copied()
 }

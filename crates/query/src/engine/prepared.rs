@@ -1,6 +1,6 @@
 //! Prepared statements: compiled once a shard, known to the whole node by their text.
 //!
-//! An id is the MD5 of keyspace and text, as Cassandra's. The node keeps texts by id; a shard that meets an id for the
+//! An id is the MD5 of keyspace and text, as Cassandra's, unless equal names are several variables. The node keeps texts by id; a shard that meets an id for the
 //! first time, or after the schema changed, compiles it. Both caches are bounded: when full, the node forgets the text
 //! used longest ago, and its users are told to prepare again.
 
@@ -10,9 +10,10 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-use cql_compiler::{MarkerSpec, Statement, compile};
+use cql::Variables;
+use cql_compiler::{MarkerSpec, Statement, compile_with};
 use plan::{Plan, ResultColumn};
-use schema::{Schema, Table};
+use schema::Table;
 
 use super::Engine;
 use crate::QueryError;
@@ -45,6 +46,8 @@ pub struct Prepared {
     pub table: Option<Arc<Table>>,
     /// The columns that it returns.
     pub columns: Arc<[ResultColumn]>,
+    /// Whether each execution has to be checked by [`Engine::guard`] first, so that none is answered in one call.
+    pub is_guarded: bool,
     /// What the user should know whenever it is executed.
     pub warnings: Vec<String>,
     /// What a server keeps with the statement, such as its encoded metadata.
@@ -133,37 +136,44 @@ fn metadata_id(columns: &[ResultColumn]) -> [u8; 16] {
     md5::compute(text.as_bytes()).0
 }
 
-fn prepare(id: PreparedId, text: Arc<str>, schema: &Schema, keyspace: Option<&str>) -> Result<Prepared, QueryError> {
-    let c = compile(&text, schema, keyspace)?;
-    Ok(Prepared {
-        id,
-        text,
-        metadata_id: metadata_id(&c.columns),
-        statement: c.statement,
-        markers: c.markers,
-        key_markers: c.key_markers,
-        warnings: c.warnings,
-        table: c.table,
-        columns: c.columns,
-        attachment: OnceCell::new(),
-    })
-}
-
 impl Engine {
+    fn compiled(&self, id: PreparedId, text: Arc<str>, keyspace: Option<&str>) -> Result<Prepared, QueryError> {
+        let guardrails = self.guardrails();
+        let c = compile_with(&text, &self.schema(), keyspace, self.variables.get())?;
+        guardrails.check_text(&c.statement)?;
+        Ok(Prepared {
+            id,
+            is_guarded: guardrails.watches(&c.statement),
+            text,
+            metadata_id: metadata_id(&c.columns),
+            statement: c.statement,
+            markers: c.markers,
+            key_markers: c.key_markers,
+            warnings: c.warnings,
+            table: c.table,
+            columns: c.columns,
+            attachment: OnceCell::new(),
+        })
+    }
+
     /// Compiles a statement that is executed once.
     pub fn compile(&self, text: &str, keyspace: Option<&str>) -> Result<Prepared, QueryError> {
-        prepare(UNPREPARED, text.into(), &self.schema(), keyspace)
+        self.compiled(UNPREPARED, text.into(), keyspace)
     }
 
     /// Prepares a statement for the node.
     pub fn prepare(&self, text: &str, keyspace: Option<&str>) -> Result<Rc<Prepared>, QueryError> {
         let mut named = keyspace.unwrap_or("").to_owned();
         named.push_str(text);
+        // A node that reads the text otherwise must not take the statement for its own.
+        if self.variables.get() == Variables::ByPlace {
+            named.push('\0');
+        }
         let id = md5::compute(named.as_bytes()).0;
         if let Some(p) = self.prepared.0.borrow().get(&id) {
             return Ok(p.clone());
         }
-        let prepared = Rc::new(prepare(id, text.into(), &self.schema(), keyspace)?);
+        let prepared = Rc::new(self.compiled(id, text.into(), keyspace)?);
         self.node.statements.remember(id, prepared.text.clone(), keyspace);
         self.keep(prepared.clone());
         Ok(prepared)
@@ -195,7 +205,9 @@ impl Engine {
         let id: PreparedId = id.try_into().map_err(|_| unprepared())?;
         let text = self.node.statements.find(&id).ok_or_else(unprepared)?;
         // A statement that no longer compiles is forgotten: preparing it again tells the client why.
-        let prepared = prepare(id, text.text, &self.schema(), text.keyspace.as_deref()).map_err(|_| unprepared())?;
+        let prepared = self
+            .compiled(id, text.text, text.keyspace.as_deref())
+            .map_err(|_| unprepared())?;
         let prepared = Rc::new(prepared);
         self.keep(prepared.clone());
         Ok(prepared)

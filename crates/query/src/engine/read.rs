@@ -237,7 +237,7 @@ impl Engine {
         };
         let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &request, S::default()))?;
         if system_tables::kind(&select.table.keyspace).is_none() {
-            consumer.limit_tombstones(select, self.tombstone_limits.get());
+            consumer.limit_tombstones(select, self.page_limits.get());
         }
         let partitions = run.with(|ctx| select.restrictions.partition.partitions(&select.table, ctx))?;
         let waiting = self.patience(select, run, level)?;
@@ -253,7 +253,10 @@ impl Engine {
         let serial = params.serial.then_some(level);
         let mut flow = Flow::Continue;
         match partitions {
-            Partitions::None => {}
+            // The values are checked as if there were partitions.
+            Partitions::None => {
+                run.with(|ctx| select.restrictions.clustering.slices(&select.table, ctx))?;
+            }
             Partitions::Keys(keys) => {
                 let from = keys_read(&keys, &consumer);
                 for (token, key) in keys.into_iter().skip(from) {

@@ -23,6 +23,7 @@ use uuid::Uuid;
 use super::execute::SchemaChanged;
 use super::{Engine, Params};
 use crate::QueryError;
+use crate::guardrails::{check_change, check_kind};
 
 /// How often a statement is made to fit a schema that others change at the same time.
 const CONFLICTS_MAX: usize = 100;
@@ -76,12 +77,14 @@ impl Engine {
         now_us: i64,
     ) -> Result<Option<SchemaChanged>, QueryError> {
         let _one_at_a_time = self.schema_lock.acquire(1).await;
+        let guardrails = self.guardrails();
+        let of_kind = check_kind(&guardrails.schema, statement)?;
         let new_id = Uuid::from_u64_pair(runtime::random_u64(), runtime::random_u64());
         let new_id = uuid::Builder::from_random_bytes(*new_id.as_bytes()).into_uuid();
         for _ in 0..CONFLICTS_MAX {
             let base = self.schema();
             let nodes = self.nodes_by_datacenter();
-            let racks = self.lists_racks.get().then(|| self.racks_by_datacenter());
+            let racks = self.racks_by_datacenter();
             let ctx = DdlContext {
                 keyspace,
                 now_us,
@@ -90,11 +93,17 @@ impl Engine {
                 has_tombstone_gc: self
                     .coordinator
                     .with_view(|view| view.topology.enabled_features().contains(TOMBSTONE_GC)),
-                racks: racks.as_ref(),
+                has_functions: self.has_functions.get(),
+                racks: &racks,
+                lists_racks: self.lists_racks.get(),
             };
-            let Some(outcome) = ddl::apply(&base, statement, &ctx)? else {
+            let Some(mut outcome) = ddl::apply(&base, statement, &ctx)? else {
                 return Ok(None);
             };
+            outcome.warnings.extend_from_slice(&of_kind);
+            outcome
+                .warnings
+                .extend(check_change(&guardrails.schema, &base, &outcome.schema)?);
             let keeper = self.keeper().map_err(QueryError::Server)?;
             match keeper.change(base.version, Arc::new(outcome.schema)).await {
                 Ok(()) => {

@@ -1,4 +1,4 @@
-//! How many tombstones a page of a read may meet before its client is warned, before the page ends, and before the read fails.
+//! How many tombstones a page of a read may meet before its client is warned, before the page ends, and before the read fails; and how many living rows it may examine in vain.
 //!
 //! A [`TombstoneCount`] travels with the consumer of a page from shard to shard. It counts what the replicas' answers come to when they are merged: rows of
 //! which nothing lives, range tombstones, deleted partitions. Deleted cells of living rows are not counted, and a read of one row by its whole key counts nothing. Rows
@@ -7,11 +7,7 @@
 //! A page is cut behind a row or a partition, so the coordinator cuts it, not the replicas: each of these answers stretch by stretch, and whatever one has not answered
 //! for is asked again.
 
-use std::cell::Cell;
-use std::time::Duration;
-
 use plan::SelectPlan;
-use runtime::Instant;
 use schema::Table;
 
 use super::Engine;
@@ -19,46 +15,50 @@ use crate::QueryError;
 
 /// The limits of a page; [`u64::MAX`] is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TombstoneLimits {
+pub struct PageLimits {
     /// The client is warned of more than so many.
     pub warn: u64,
     /// The read fails at more than so many.
     pub failure: u64,
     /// A page ends behind so many, even if it has no row.
     pub page: u64,
+    /// A page ends behind so many living rows and partitions that are no part of the result, even if it has no row.
+    pub rejected: u64,
 }
 
-impl Default for TombstoneLimits {
+impl Default for PageLimits {
     fn default() -> Self {
         Self {
             warn: 1_000,
             failure: 100_000,
             page: 10_000,
+            rejected: 100_000,
         }
     }
 }
 
-impl TombstoneLimits {
+impl PageLimits {
     /// Those of a read whose pages clients ask for one by one, or that is answered at once. An aggregate over many rows is one page, however much it reads: its time limits it.
     pub(super) fn for_select(self, plan: &SelectPlan, is_paged: bool) -> Self {
         let is_aggregate = plan.selection.is_aggregate() || !plan.group_by.is_empty();
+        let is_cut = !is_aggregate && plan.sorted.is_none() && is_paged;
+        let of_cut = |limit: u64| if is_cut { limit } else { u64::MAX };
         Self {
+            warn: self.warn,
             failure: if is_aggregate { u64::MAX } else { self.failure },
-            page: if is_aggregate || plan.sorted.is_some() || !is_paged {
-                u64::MAX
-            } else {
-                self.page
-            },
-            ..self
+            page: of_cut(self.page),
+            rejected: of_cut(self.rejected),
         }
     }
 }
 
-/// The tombstones of one page.
+/// What a page meets that is no part of its result.
 #[derive(Debug)]
 pub(super) struct TombstoneCount {
     count: u64,
-    limits: TombstoneLimits,
+    /// Living rows that the statement does not ask for, and partitions of which it gives no row.
+    rejected: u64,
+    limits: PageLimits,
     /// The partition in which the warning's threshold was passed.
     warned_of: Option<Vec<u8>>,
 }
@@ -76,15 +76,17 @@ pub struct TombstoneWarning {
 
 impl TombstoneCount {
     /// Counts for nobody.
-    pub(super) const UNLIMITED: Self = Self::new(TombstoneLimits {
+    pub(super) const UNLIMITED: Self = Self::new(PageLimits {
         warn: u64::MAX,
         failure: u64::MAX,
         page: u64::MAX,
+        rejected: u64::MAX,
     });
 
-    pub(super) const fn new(limits: TombstoneLimits) -> Self {
+    pub(super) const fn new(limits: PageLimits) -> Self {
         Self {
             count: 0,
+            rejected: 0,
             limits,
             warned_of: None,
         }
@@ -111,9 +113,15 @@ impl TombstoneCount {
         )))
     }
 
+    /// Counts a living row, or a partition, that is no part of the result. Whether the page should end.
+    pub(super) const fn reject(&mut self) -> bool {
+        self.rejected += 1;
+        self.is_page_full()
+    }
+
     /// Whether the page should end.
     pub(super) const fn is_page_full(&self) -> bool {
-        self.count >= self.limits.page
+        self.count >= self.limits.page || self.rejected >= self.limits.rejected
     }
 
     /// What to warn of at the end of a page of so many rows.
@@ -137,36 +145,6 @@ impl TombstoneWarning {
     }
 }
 
-/// How many lines about tombstones a shard writes in a period.
-const LINES_MAX: u32 = 10;
-const LINES_PERIOD: Duration = Duration::from_mins(1);
-
-/// A shard's lines about tombstones: a period has its share, and the rest is counted.
-#[derive(Default)]
-pub(super) struct WarningLog {
-    period_began: Cell<Option<Instant>>,
-    /// Those of the period, written or not.
-    seen: Cell<u32>,
-}
-
-impl WarningLog {
-    fn log(&self, text: &str) {
-        let now = runtime::now();
-        let is_over = |began: Instant| now.saturating_duration_since(began) >= LINES_PERIOD;
-        if self.period_began.get().is_none_or(is_over) {
-            let unlogged = self.seen.replace(0).saturating_sub(LINES_MAX);
-            self.period_began.set(Some(now));
-            if unlogged > 0 {
-                log::warn!("{unlogged} more reads of many tombstones are not logged");
-            }
-        }
-        self.seen.set(self.seen.get().saturating_add(1));
-        if self.seen.get() <= LINES_MAX {
-            log::warn!("{text}");
-        }
-    }
-}
-
 impl Engine {
     /// Logs and counts that a page met many tombstones. What its client is to be told.
     #[cold]
@@ -174,7 +152,9 @@ impl Engine {
         let (warned, failed) = self.tombstone_excesses.get();
         self.tombstone_excesses.set((warned + 1, failed));
         let text = warning.text(table);
-        self.tombstone_log.log(&text);
+        if self.tombstone_log.admits() {
+            log::warn!("{text}");
+        }
         text
     }
 
@@ -183,7 +163,9 @@ impl Engine {
     pub(super) fn note_too_many_tombstones(&self, reason: &str) {
         let (warned, failed) = self.tombstone_excesses.get();
         self.tombstone_excesses.set((warned, failed + 1));
-        self.tombstone_log.log(reason);
+        if self.tombstone_log.admits() {
+            log::warn!("{reason}");
+        }
     }
 }
 

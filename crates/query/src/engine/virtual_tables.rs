@@ -3,10 +3,13 @@
 
 use std::rc::Rc;
 
-use mutation::PartitionBlock;
+use mutation::{Column as MutationColumn, Mutation, MutationItem, PartitionBlock, RowView};
 use plan::restrict::Partitions;
-use plan::{Execution, PageSink, RowSink, SelectPlan};
-use system_tables::{BlockLimits, PartitionBlocks, Reader, Request, ScanBlocks, VirtualTable, Wanted};
+use plan::{BindContext, Execution, PageSink, RowSink, SelectPlan, WritePlan};
+use system_tables::{
+    BlockLimits, PartitionBlocks, Reader, Request, ScanBlocks, VirtualTable, Wanted, WrittenRow,
+    modification_unsupported,
+};
 use types::Token;
 use types::token::token_of;
 
@@ -79,6 +82,52 @@ impl Engine {
             }
         };
         end_page(select, run, consumer, flow)
+    }
+}
+
+impl Engine {
+    /// Gives rows of a virtual table other values. Only this node has them, so no consistency level matters.
+    pub(super) async fn write_virtual(&self, plan: &WritePlan, run: &Execution) -> Result<(), QueryError> {
+        let Some(table) = self.node.system_tables.virtual_table(plan.table.id) else {
+            return Err(QueryError::invalid(modification_unsupported(
+                &plan.table.keyspace,
+                &plan.table.name,
+            )));
+        };
+        let run = &*plan.read_json(run)?;
+        let rows = run.with(|ctx| self.written_rows(plan, ctx))?;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        table.source.write(rows).await.map_err(QueryError::Invalid)
+    }
+
+    /// What a statement gives to which rows. Virtual tables that take writes have neither clustering columns nor multi-cell ones.
+    fn written_rows(&self, plan: &WritePlan, ctx: &BindContext<'_>) -> Result<Vec<WrittenRow>, QueryError> {
+        let table = &plan.table;
+        let timestamp = self.clock.timestamp(ctx.now_us);
+        let mut rows = Vec::new();
+        for (_, key) in plan.keys(ctx)? {
+            let mut packed = Vec::new();
+            if !plan.pack(&key, timestamp, ctx, &self.clock, None, &mut packed)? {
+                continue;
+            }
+            let mutation = Mutation::new(&packed).expect("it was packed just now");
+            let mut columns = Vec::new();
+            for item in mutation.items() {
+                let MutationItem::Row { row, .. } = item else { continue };
+                let row = RowView::new(row).expect("it was packed just now");
+                for (id, column) in row.columns(&table.layout) {
+                    let MutationColumn::Simple(cell) = column else { continue };
+                    let Some(named) = table.columns.iter().find(|column| usize::from(column.id.0) == id) else {
+                        continue;
+                    };
+                    columns.push((named.name.clone(), (!cell.dead).then(|| cell.value.to_vec())));
+                }
+            }
+            rows.push(WrittenRow { key, columns });
+        }
+        Ok(rows)
     }
 }
 

@@ -107,7 +107,7 @@ impl Engine {
         done: impl FnOnce(Token) -> Option<(Rc<dyn WriteDone>, u32)>,
     ) -> Result<Written, QueryError> {
         let is_limited = plan.table.options.rate_limits.writes.is_some() || plan.has_timeout();
-        if plan.reads() || plan.counts() || plan.is_conditional() || is_limited {
+        if plan.reads() || plan.counts() || plan.is_conditional() || plan.is_of_json() || is_limited {
             return Ok(Written::Later);
         }
         let mut key = self.key.borrow_mut();
@@ -116,7 +116,11 @@ impl Engine {
             return Ok(Written::Later);
         };
         let token = token?;
-        let timestamp = match plan.own_timestamp(ctx)?.or(timestamp) {
+        let timestamp = match plan.own_timestamp(ctx)? {
+            Some(own) if !self.is_usual(own) => return Ok(Written::Later),
+            own => own.or(timestamp),
+        };
+        let timestamp = match timestamp {
             Some(t) => t,
             None => self.clock.timestamp(ctx.now_us),
         };
@@ -144,6 +148,7 @@ impl Engine {
 
     /// Writes by the general way and waits until it may be acknowledged.
     pub async fn write(self: &Rc<Self>, plan: &WritePlan, run: &Execution, params: &Params) -> Result<(), QueryError> {
+        let run = &*plan.read_json(run)?;
         if let Some(limit) = plan.table.options.rate_limits.writes
             && !plan.counts()
             && let [(token, _)] = run.with(|ctx| plan.keys(ctx))?[..]
@@ -184,13 +189,13 @@ impl Engine {
         added.map_err(QueryError::of_replicas)
     }
 
-    /// Executes a batch and waits until it may be acknowledged.
+    /// Executes a batch and waits until it may be acknowledged. The answer is what its client is to be warned of.
     pub async fn write_batch(
         self: &Rc<Self>,
         batch: &BatchPlan,
         run: &Execution,
         params: &Params,
-    ) -> Result<(), QueryError> {
+    ) -> Result<Vec<String>, QueryError> {
         let params = &self.params_of_batch(batch, run, params)?;
         let runs: Vec<&Execution> = batch.writes.iter().map(|_| run).collect();
         let own = run.with(|ctx| batch.own_timestamp(ctx))?;
@@ -211,7 +216,7 @@ impl Engine {
         })
     }
 
-    /// Executes several writes as one batch, each with its own values.
+    /// Executes several writes as one batch, each with its own values. The answer is what its client is to be warned of.
     pub async fn write_all(
         self: &Rc<Self>,
         writes: &[&WritePlan],
@@ -219,7 +224,15 @@ impl Engine {
         params: &Params,
         timestamp: Option<i64>,
         kind: BatchKind,
-    ) -> Result<(), QueryError> {
+    ) -> Result<Vec<String>, QueryError> {
+        let (mut read, mut read_runs) = (Vec::new(), Vec::new());
+        if writes.iter().any(|plan| plan.is_of_json()) {
+            for (plan, run) in writes.iter().zip(runs) {
+                read.push(plan.read_json(run)?);
+            }
+            read_runs.extend(read.iter().map(|run| &**run));
+        }
+        let runs = if read.is_empty() { runs } else { &read_runs[..] };
         // All statements of a batch write at the same moment.
         let timestamp = timestamp.or(params.timestamp).unwrap_or_else(|| {
             self.clock
@@ -232,7 +245,7 @@ impl Engine {
             let out = if plan.counts() { &mut additions } else { &mut mutations };
             self.pack(plan, run, params, (Some(timestamp), time), out).await?;
         }
-        self.check_size(writes, mutations.iter().chain(&additions))?;
+        let warnings = self.check_batch(writes, mutations.iter().chain(&additions), kind)?;
         let write_kind = match kind {
             BatchKind::Logged => WriteKind::Batch,
             BatchKind::Unlogged => WriteKind::UnloggedBatch,
@@ -244,15 +257,16 @@ impl Engine {
         if !additions.is_empty() {
             self.add(additions, time.goal(params.consistency)).await?;
         }
-        Ok(())
+        Ok(warnings)
     }
 
-    /// Refuses a batch of several partitions with more bytes than the limit.
-    fn check_size<'m>(
+    /// Has a batch meet its guardrails.
+    fn check_batch<'m>(
         &self,
         writes: &[&WritePlan],
         mutations: impl Iterator<Item = &'m Addressed>,
-    ) -> Result<(), QueryError> {
+        kind: BatchKind,
+    ) -> Result<Vec<String>, QueryError> {
         let mut size = BatchSize::default();
         for mutation in mutations {
             let mutation = mutation.mutation();
@@ -260,13 +274,9 @@ impl Engine {
                 size.add(&plan.table, &mutation);
             }
         }
-        let (bytes, max) = (size.bytes(), self.batch_bytes_max.get());
-        if bytes <= max || !size.is_of_several() {
-            return Ok(());
-        }
-        Err(QueryError::invalid(format!(
-            "Batch too large: it has {bytes} bytes, and batch_size_fail_threshold is {max}"
-        )))
+        let warnings = size.check(kind, self.guardrails().batches)?;
+        self.log_guardrails(&warnings);
+        Ok(warnings)
     }
 
     async fn pack(
@@ -316,7 +326,7 @@ impl Engine {
         let now = u32::try_from(run.now_us / 1_000_000).unwrap_or(0);
         let wanted = Lists {
             table: plan.table.clone(),
-            ids: plan.lists_read().collect(),
+            ids: plan.columns_read().collect(),
             now,
         };
         let key = key.to_vec();

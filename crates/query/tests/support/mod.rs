@@ -139,7 +139,9 @@ pub fn schema_of(create_table: &str) -> Schema {
             new_id: Uuid::from_u128(1),
             nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
             has_tombstone_gc: false,
-            racks: None,
+            has_functions: true,
+            racks: &BTreeMap::new(),
+            lists_racks: false,
         };
         let changed = ddl::apply(&schema, &statement, &ctx).expect(text);
         schema = changed.expect("it changes something").schema;

@@ -4,7 +4,7 @@
 //! Schema       version, object*                                  in the metadata file and in Raft snapshots
 //! Change       base, next, put object*, dropped name*            in a command of the metadata log
 //! Objects      object*                                           beside the files of a snapshot, see `sealed.rs`
-//! Object       one of: keyspace, table                           (kept for later: type, view, index, …)
+//! Object       one of: keyspace, table, type, function, aggregate (kept for later: view, index, …)
 //! ```
 //!
 //! The structs here are what stands on disk. They are apart from the values that the rest of the node uses; each module has the two conversions
@@ -15,21 +15,33 @@
 mod change;
 mod column;
 mod cql_type;
+mod function;
 mod keyspace;
 mod object;
 mod sealed;
 mod table;
 
 pub use change::{CHANGE, ChangeRecord, SCHEMA, SchemaRecord};
-pub use object::{ObjectRecord, object_from_record, object_record};
+pub use object::{ObjectRecord, USER_FUNCTIONS, USER_TYPES, object_from_record, object_record};
 pub use sealed::{open_objects, seal_objects};
-pub use table::{PER_PARTITION_RATE_LIMIT, TABLET_OPTIONS, TOMBSTONE_GC};
+pub use table::{
+    COMPACT_STORAGE, PAXOS_GRACE, PER_PARTITION_RATE_LIMIT, SNAPSHOT_OPTIONS, TABLET_OPTIONS, TOMBSTONE_GC,
+};
 
 use record::RecordError;
 use uuid::Uuid;
 
 /// The fields of the base format that later fields of this crate came with: what a node must be able to read.
-pub const FEATURES: &[&str] = &[PER_PARTITION_RATE_LIMIT, TABLET_OPTIONS, TOMBSTONE_GC];
+pub const FEATURES: &[&str] = &[
+    COMPACT_STORAGE,
+    PAXOS_GRACE,
+    PER_PARTITION_RATE_LIMIT,
+    SNAPSHOT_OPTIONS,
+    TABLET_OPTIONS,
+    TOMBSTONE_GC,
+    USER_FUNCTIONS,
+    USER_TYPES,
+];
 
 /// An id that stands in a record as its 16 bytes.
 ///

@@ -5,10 +5,18 @@
 use std::sync::Arc;
 
 use record::{Field, Message, Of, Record, RecordError};
+use types::CqlType;
 
+use super::cql_type::{self, TYPE, TypeRecord};
+use super::function::{self, AGGREGATE, AggregateRecord, FUNCTION, FunctionRecord};
 use super::keyspace::{self, KeyspaceRecord};
 use super::table::{self, TABLE, TableRecord};
 use crate::object::{Object, ObjectKind, ObjectName};
+
+/// User-defined types are objects of the schema. Columns hold their definitions in the base format already; without this feature no type can be created.
+pub const USER_TYPES: &str = "user_types";
+/// User-defined functions and aggregates are objects of the schema. Plans of aggregates that other nodes compute may call them.
+pub const USER_FUNCTIONS: &str = "user_functions";
 
 /// An object.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -19,15 +27,21 @@ pub struct ObjectRecord {
     /// If it is a table.
     #[prost(message, optional, tag = "2")]
     pub table: Option<TableRecord>,
+    /// If it is a user-defined type.
+    #[prost(message, optional, tag = "3")]
+    pub user_type: Option<TypeRecord>,
+    /// If it is a user-defined function.
+    #[prost(message, optional, tag = "6")]
+    pub function: Option<FunctionRecord>,
+    /// If it is a user-defined aggregate.
+    #[prost(message, optional, tag = "7")]
+    pub aggregate: Option<AggregateRecord>,
 }
 
 /// Kinds that are planned. Their numbers are also those of [`ObjectKind`].
 const PLANNED: &[(u32, &str)] = &[
-    (3, "a type"),
     (4, "a materialized view"),
     (5, "a secondary index"),
-    (6, "a function"),
-    (7, "an aggregate"),
     (8, "a role"),
     (9, "a service level"),
 ];
@@ -37,6 +51,9 @@ pub(super) static OBJECT: Message = Message::new(
     &[
         Field::new(1, "keyspace", Of::Record(&super::keyspace::KEYSPACE)),
         Field::new(2, "table", Of::Record(&TABLE)),
+        Field::new(3, "user_type", Of::Record(&TYPE)).since(USER_TYPES),
+        Field::new(6, "function", Of::Record(&FUNCTION)).since(USER_FUNCTIONS),
+        Field::new(7, "aggregate", Of::Record(&AGGREGATE)).since(USER_FUNCTIONS),
     ],
 )
 .reserving(PLANNED);
@@ -54,7 +71,7 @@ pub struct ObjectNameRecord {
     /// Its keyspace.
     #[prost(string, tag = "2")]
     pub keyspace: String,
-    /// Its name; empty if it is a keyspace.
+    /// Its name, with its arguments' types if it is a function or aggregate; empty if it is a keyspace.
     #[prost(string, tag = "3")]
     pub name: String,
 }
@@ -76,6 +93,9 @@ pub fn object_record(object: &Object) -> ObjectRecord {
     match object {
         Object::Keyspace(keyspace) => record.keyspace = Some(keyspace::to_record(keyspace)),
         Object::Table(table) => record.table = Some(table::to_record(table)),
+        Object::Type(udt) => record.user_type = Some(cql_type::to_record(&CqlType::Udt(udt.clone()))),
+        Object::Function(of) => record.function = Some(function::function_to_record(of)),
+        Object::Aggregate(of) => record.aggregate = Some(function::aggregate_to_record(of)),
     }
     record
 }
@@ -85,11 +105,33 @@ pub fn object_record(object: &Object) -> ObjectRecord {
 /// # Errors
 /// When it describes none.
 pub fn object_from_record(record: ObjectRecord) -> Result<Object, RecordError> {
-    match (record.keyspace, record.table) {
-        (Some(keyspace), None) => keyspace::from_record(keyspace).map(Object::Keyspace),
-        (None, Some(table)) => Ok(Object::Table(Arc::new(table::from_record(table)?))),
-        (None, None) => Err(RecordError::damaged("object", "it has no kind")),
-        (Some(_), Some(_)) => Err(RecordError::damaged("object", "it has two kinds")),
+    let mut kinds = Vec::new();
+    let ObjectRecord {
+        keyspace,
+        table,
+        user_type,
+        function,
+        aggregate,
+    } = record;
+    kinds.extend(keyspace.map(|record| keyspace::from_record(record).map(Object::Keyspace)));
+    kinds.extend(table.map(|record| Ok(Object::Table(Arc::new(table::from_record(record)?)))));
+    kinds.extend(user_type.map(|record| type_from_record(&record)));
+    kinds.extend(function.map(|record| Ok(Object::Function(Arc::new(function::function_from_record(record)?)))));
+    kinds.extend(aggregate.map(|record| Ok(Object::Aggregate(Arc::new(function::aggregate_from_record(record)?)))));
+    match kinds.pop() {
+        None => Err(RecordError::damaged("object", "it has no kind")),
+        Some(object) if kinds.is_empty() => object,
+        Some(_) => Err(RecordError::damaged("object", "it has two kinds")),
+    }
+}
+
+fn type_from_record(record: &TypeRecord) -> Result<Object, RecordError> {
+    match cql_type::from_record(record, "user-defined type")? {
+        CqlType::Udt(udt) if !udt.keyspace.is_empty() && !udt.name.is_empty() => Ok(Object::Type(udt)),
+        other => {
+            let why = format!("expected a user-defined type with keyspace and name, found {other}");
+            Err(RecordError::damaged("user-defined type", why))
+        }
     }
 }
 
@@ -102,7 +144,13 @@ pub(super) fn name_to_record(name: &ObjectName) -> ObjectNameRecord {
 }
 
 pub(super) fn name_from_record(record: ObjectNameRecord) -> Result<ObjectName, RecordError> {
-    let kinds = [ObjectKind::Keyspace, ObjectKind::Table];
+    let kinds = [
+        ObjectKind::Keyspace,
+        ObjectKind::Table,
+        ObjectKind::Type,
+        ObjectKind::Function,
+        ObjectKind::Aggregate,
+    ];
     let Some(kind) = kinds.into_iter().find(|kind| *kind as u32 == record.kind) else {
         let planned = PLANNED.iter().find(|(number, _)| *number == record.kind);
         let what = planned.map_or("unknown to this release", |(_, what)| what);

@@ -7,7 +7,7 @@ use record::{Field, Message, OPTION, Of, Record, RecordError};
 
 use super::column::{self, COLUMN, ColumnRecord, DROPPED_COLUMN, DroppedColumnRecord};
 use super::{small, there, uuid};
-use crate::table::{ColumnId, ColumnKind, RateLimits, Table, TableId, TableOptions};
+use crate::table::{ColumnId, ColumnKind, CompactStorage, RateLimits, Table, TableId, TableOptions};
 use crate::tablet_options::TabletOptions;
 use crate::tombstone_gc::{TombstoneGc, TombstoneGcMode};
 
@@ -25,6 +25,22 @@ pub const TOMBSTONE_GC: &str = "tombstone_gc";
 ///
 /// A leader of a release without it would split and merge them by other rules.
 pub const TABLET_OPTIONS: &str = "tablet_options";
+
+/// Tables may have compact storage.
+///
+/// A release without it would write row markers, and show columns that no statement names.
+pub const COMPACT_STORAGE: &str = "compact_storage";
+
+/// Tables may say that no snapshot is taken before they are dropped or truncated (`allow_auto_snapshot`), and that they take no part in
+/// incremental backups (`incremental_backups`).
+///
+/// A release without them would take the snapshot, and refuses the fields.
+pub const SNAPSHOT_OPTIONS: &str = "snapshot_options";
+
+/// Tables may say for how long what acceptors know is kept (`paxos_grace_seconds`).
+///
+/// A release without it would forget proposals, and purge what they may still write, at another time.
+pub const PAXOS_GRACE: &str = "paxos_grace_seconds";
 
 /// A table.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -50,7 +66,15 @@ pub struct TableRecord {
     /// WITH options.
     #[prost(message, optional, tag = "7")]
     pub options: Option<TableOptionsRecord>,
+    /// 0: it has no compact storage; else [`COMPACT_STATIC`] or [`COMPACT_DENSE`].
+    #[prost(uint32, tag = "8")]
+    pub compact: u32,
 }
+
+/// Compact storage without clustering columns.
+const COMPACT_STATIC: u32 = 1;
+/// Compact storage with clustering columns.
+const COMPACT_DENSE: u32 = 2;
 
 /// The options of a table: those of [`TableOptions`], under the same names.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -96,6 +120,15 @@ pub struct TableOptionsRecord {
     /// Absent where nothing is said.
     #[prost(message, optional, tag = "19")]
     pub tablets: Option<TabletOptionsRecord>,
+    /// `allow_auto_snapshot` is false.
+    #[prost(bool, tag = "20")]
+    pub forbids_auto_snapshot: bool,
+    /// `incremental_backups` is false.
+    #[prost(bool, tag = "21")]
+    pub forbids_incremental_backups: bool,
+    /// Absent where `gc_grace_seconds` decides.
+    #[prost(uint32, optional, tag = "22")]
+    pub paxos_grace_seconds: Option<u32>,
 }
 
 /// `tablets` of a table: those of [`TabletOptions`], under the same names.
@@ -145,6 +178,7 @@ pub(super) static TABLE: Message = Message::new(
         Field::list(5, "dropped", Of::Record(&DROPPED_COLUMN)),
         Field::new(6, "next_column_id", Of::U32),
         Field::new(7, "options", Of::Record(&OPTIONS)),
+        Field::new(8, "compact_storage", Of::U32).since(COMPACT_STORAGE),
     ],
 )
 .titled(&[1, 2]);
@@ -171,6 +205,9 @@ static OPTIONS: Message = Message::new(
         Field::new(17, "per_partition_rate_limit", Of::Record(&RATE_LIMITS)).since(PER_PARTITION_RATE_LIMIT),
         Field::new(18, "tombstone_gc", Of::Record(&GC)).since(TOMBSTONE_GC),
         Field::new(19, "tablets", Of::Record(&TABLETS)).since(TABLET_OPTIONS),
+        Field::new(20, "forbids_auto_snapshot", Of::Bool).since(SNAPSHOT_OPTIONS),
+        Field::new(21, "forbids_incremental_backups", Of::Bool).since(SNAPSHOT_OPTIONS),
+        Field::new(22, "paxos_grace_seconds", Of::U32).since(PAXOS_GRACE),
     ],
 );
 
@@ -214,6 +251,11 @@ pub(super) fn to_record(table: &Table) -> TableRecord {
         dropped: table.dropped.iter().map(column::dropped_to_record).collect(),
         next_column_id: u32::from(table.next_column_id),
         options: Some(options_to_record(&table.options)),
+        compact: match table.compact {
+            None => 0,
+            Some(CompactStorage::Static) => COMPACT_STATIC,
+            Some(CompactStorage::Dense) => COMPACT_DENSE,
+        },
     }
 }
 
@@ -231,6 +273,15 @@ pub(super) fn from_record(record: TableRecord) -> Result<Table, RecordError> {
         dropped: dropped.collect::<Result<_, _>>().map_err(|e| e.within(&name))?,
         next_column_id: small(record.next_column_id, &at("next_column_id"))?,
         options: options_from_record(there(record.options, &at("options"))?, &at("options"))?,
+        compact: match record.compact {
+            0 => None,
+            COMPACT_STATIC => Some(CompactStorage::Static),
+            COMPACT_DENSE => Some(CompactStorage::Dense),
+            other => {
+                let why = format!("it is {other}; 0, {COMPACT_STATIC} and {COMPACT_DENSE} are known");
+                return Err(RecordError::damaged(at("compact_storage"), why));
+            }
+        },
         keyspace: record.keyspace,
         name: record.name,
         layout: Arc::default(),
@@ -301,6 +352,9 @@ fn options_to_record(options: &TableOptions) -> TableOptionsRecord {
             expected_data_size_in_gb: tablets.expected_data_size_in_gb,
             pow2_count: tablets.pow2_count,
         }),
+        forbids_auto_snapshot: !options.allow_auto_snapshot,
+        forbids_incremental_backups: !options.incremental_backups,
+        paxos_grace_seconds: options.paxos_grace_seconds,
     }
 }
 
@@ -341,6 +395,9 @@ fn options_from_record(record: TableOptionsRecord, place: &str) -> Result<TableO
         additional_write_policy: record.additional_write_policy,
         cdc: record.cdc,
         extensions: record.extensions,
+        allow_auto_snapshot: !record.forbids_auto_snapshot,
+        incremental_backups: !record.forbids_incremental_backups,
+        paxos_grace_seconds: record.paxos_grace_seconds,
         rate_limits: record
             .rate_limits
             .map_or_else(RateLimits::default, |limits| RateLimits {

@@ -6,17 +6,18 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use plan::ValueRows;
-use query::engine::TombstoneLimits;
+use query::engine::PageLimits;
 use query::{Engine, Execution, Outcome, Params, QueryError};
 use runtime::sim::Simulation;
 use schema::Schema;
 
 /// More pages than any read here has.
 const PAGES_MAX: usize = 500;
-const NONE: TombstoneLimits = TombstoneLimits {
+const NONE: PageLimits = PageLimits {
     warn: u64::MAX,
     failure: u64::MAX,
     page: u64::MAX,
+    rejected: u64::MAX,
 };
 
 fn schema() -> Schema {
@@ -94,7 +95,7 @@ async fn fill(engine: &Rc<Engine>) {
     }
 }
 
-const READS: [&str; 13] = [
+const READS: [&str; 16] = [
     "SELECT * FROM t WHERE k = 1",
     "SELECT * FROM t WHERE k = 1 ORDER BY c DESC",
     "SELECT * FROM t WHERE k = 1 AND c > 11 AND c < 42",
@@ -107,6 +108,9 @@ const READS: [&str; 13] = [
     "SELECT * FROM t LIMIT 12",
     "SELECT * FROM t PER PARTITION LIMIT 2",
     "SELECT * FROM t WHERE v > 10 ALLOW FILTERING",
+    "SELECT * FROM t WHERE c = 13 ALLOW FILTERING",
+    "SELECT * FROM t WHERE s = 8 ALLOW FILTERING",
+    "SELECT * FROM t WHERE k = 1 AND v > 10 ORDER BY c DESC LIMIT 3 ALLOW FILTERING",
     "SELECT k, count(c) FROM t GROUP BY k",
 ];
 
@@ -125,22 +129,28 @@ fn on_shard(test: impl AsyncFn(Rc<Engine>) + Copy + 'static) {
 }
 
 #[test]
-fn pages_that_end_behind_tombstones_have_the_rows_of_a_read_without_limits() {
+fn pages_that_end_behind_what_is_no_result_have_the_rows_of_a_read_without_limits() {
     on_shard(async |engine: Rc<Engine>| {
         for is_flushed in [false, true] {
             if is_flushed {
                 engine.shard.flush_all().await.expect("it flushes");
             }
             for text in READS {
-                engine.set_tombstone_limits(NONE);
+                engine.set_page_limits(NONE);
                 let (whole, warnings) = pages(&engine, text, u32::MAX).await.expect(text);
                 assert_eq!((whole.len(), warnings), (1, 0), "{text}");
-                for page in [1, 2, 3, 7, 15, 39, 40, 41] {
-                    for rows in [1, 4, 5000] {
-                        engine.set_tombstone_limits(TombstoneLimits { page, ..NONE });
-                        let (cut, _) = pages(&engine, text, rows).await.expect(text);
-                        let cut: Vec<_> = cut.concat();
-                        assert_eq!(cut, whole.concat(), "{text}, behind {page} tombstones or {rows} rows");
+                for limit in [1, 2, 3, 7, 15, 39, 40, 41] {
+                    for (page, rejected) in [(limit, u64::MAX), (u64::MAX, limit), (limit, limit)] {
+                        for rows in [1, 4, 5000] {
+                            engine.set_page_limits(PageLimits { page, rejected, ..NONE });
+                            let (cut, _) = pages(&engine, text, rows).await.expect(text);
+                            let cut: Vec<_> = cut.concat();
+                            assert_eq!(
+                                cut,
+                                whole.concat(),
+                                "{text}, behind {page} tombstones, {rejected} rejected or {rows} rows"
+                            );
+                        }
                     }
                 }
             }
@@ -151,7 +161,7 @@ fn pages_that_end_behind_tombstones_have_the_rows_of_a_read_without_limits() {
 #[test]
 fn a_page_of_tombstones_alone_is_empty_and_a_read_without_pages_is_whole() {
     on_shard(async |engine: Rc<Engine>| {
-        engine.set_tombstone_limits(TombstoneLimits { page: 3, ..NONE });
+        engine.set_page_limits(PageLimits { page: 3, ..NONE });
         let text = "SELECT c FROM t WHERE k = 1";
         let (cut, _) = pages(&engine, text, 100).await.expect(text);
         assert!(cut.len() >= 13, "40 tombstones in {} pages", cut.len());
@@ -168,11 +178,29 @@ fn a_page_of_tombstones_alone_is_empty_and_a_read_without_pages_is_whole() {
 }
 
 #[test]
+fn a_page_ends_behind_rows_that_are_filtered_out_and_an_aggregate_does_not() {
+    on_shard(async |engine: Rc<Engine>| {
+        engine.set_page_limits(PageLimits { rejected: 5, ..NONE });
+        for (text, at_least) in [
+            ("SELECT c FROM t WHERE k = 1 AND v = 100 ALLOW FILTERING", 2),
+            ("SELECT c FROM t WHERE v = 100 ALLOW FILTERING", 4),
+            ("SELECT c FROM t WHERE c = 100 ALLOW FILTERING", 4),
+        ] {
+            let (cut, _) = pages(&engine, text, 100).await.expect(text);
+            assert!(cut.len() >= at_least && cut.concat().is_empty(), "{text}: {cut:?}");
+        }
+        let text = "SELECT count(*) FROM t WHERE v = 100 ALLOW FILTERING";
+        let (cut, _) = pages(&engine, text, 100).await.expect(text);
+        assert_eq!(cut.len(), 1, "{text}");
+    });
+}
+
+#[test]
 fn a_read_warns_of_more_tombstones_than_the_threshold_and_names_the_partition() {
     on_shard(async |engine: Rc<Engine>| {
         let text = "SELECT c FROM t WHERE k = 1";
         for (warn, warned) in [(39, true), (40, false), (u64::MAX, false)] {
-            engine.set_tombstone_limits(TombstoneLimits { warn, ..NONE });
+            engine.set_page_limits(PageLimits { warn, ..NONE });
             let Outcome::Rows(page) = ask(&engine, text, &Params::default()).await.expect(text) else {
                 panic!("a SELECT returns rows");
             };
@@ -186,7 +214,7 @@ fn a_read_warns_of_more_tombstones_than_the_threshold_and_names_the_partition() 
         }
         assert_eq!(engine.tombstone_excesses(), (1, 0));
         // What each page met counts, not what came before it.
-        engine.set_tombstone_limits(TombstoneLimits {
+        engine.set_page_limits(PageLimits {
             warn: 10,
             page: 10,
             ..NONE
@@ -200,14 +228,14 @@ fn a_read_warns_of_more_tombstones_than_the_threshold_and_names_the_partition() 
 fn a_read_of_more_tombstones_than_the_limit_fails_unless_its_pages_end_before() {
     on_shard(async |engine: Rc<Engine>| {
         let text = "SELECT c FROM t WHERE k = 1";
-        engine.set_tombstone_limits(TombstoneLimits { failure: 39, ..NONE });
+        engine.set_page_limits(PageLimits { failure: 39, ..NONE });
         let failed = ask(&engine, text, &Params::default()).await;
         let expected = "Scanned over 40 tombstones of ks.t, at last in the partition k = 1; the read was aborted (see tombstone_failure_threshold)";
         assert_eq!(failed, Err(QueryError::TooManyTombstones(expected.to_owned())));
         let failed = pages(&engine, text, 100).await;
         assert!(matches!(failed, Err(QueryError::TooManyTombstones(_))), "{failed:?}");
         assert_eq!(engine.tombstone_excesses(), (0, 2));
-        engine.set_tombstone_limits(TombstoneLimits {
+        engine.set_page_limits(PageLimits {
             failure: 39,
             page: 39,
             ..NONE

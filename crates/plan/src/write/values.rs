@@ -1,0 +1,83 @@
+//! What a write is about to store, for those who limit it before it is packed.
+
+use schema::Column;
+
+use super::{Change, Target, WritePlan};
+use crate::{BindContext, Evaluated, PlanError};
+
+/// A value that a write gives a column.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WrittenValue<'v> {
+    /// The value of the column, or the elements that are added to its collection.
+    Whole(&'v [u8]),
+    /// The value of one element of its collection.
+    Element(&'v [u8]),
+}
+
+impl WritePlan {
+    /// Calls `f` with each column that gets a value in this execution. Columns that are deleted, or left as they are, get none.
+    ///
+    /// # Errors
+    /// Those of `f`, and when a value does not fit.
+    pub fn each_value<E: From<PlanError>>(
+        &self,
+        ctx: &BindContext<'_>,
+        mut f: impl FnMut(&Column, WrittenValue<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for assignment in self.statics.iter().chain(&self.regulars) {
+            let column = &self.table.columns[assignment.column];
+            let (operand, is_element) = match &assignment.change {
+                Change::Set(value) | Change::Replace(value) | Change::Append(value) | Change::Prepend(value) => {
+                    (value, false)
+                }
+                Change::Put { value, .. } | Change::PutField { value, .. } | Change::PutAt { value, .. } => {
+                    (value, true)
+                }
+                Change::Delete
+                | Change::Remove(_)
+                | Change::Take(_)
+                | Change::TakeAt(_)
+                | Change::Discard(_)
+                | Change::Count(_)
+                | Change::Compute(_) => continue,
+            };
+            if let Evaluated::Value(value) = operand.eval(ctx)? {
+                f(
+                    column,
+                    match is_element {
+                        true => WrittenValue::Element(&value),
+                        false => WrittenValue::Whole(&value),
+                    },
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it gives any column a value that is no counter's.
+    pub fn has_values(&self) -> bool {
+        let has_columns = !self.statics.is_empty() || !self.regulars.is_empty();
+        has_columns && !self.table.is_counter()
+    }
+
+    /// Whether it may name several partitions, or several rows of one, by IN.
+    pub fn has_alternatives(&self) -> bool {
+        let rows = match &self.target {
+            Target::Rows(rows) | Target::Range(rows) | Target::WholeRows(rows) => rows.has_alternatives(),
+            Target::Row(_) | Target::Partition | Target::Statics => false,
+        };
+        rows || self.partition.has_alternatives()
+    }
+
+    /// How many partitions it names by IN in this execution, and how many prefixes of clustering keys in each.
+    ///
+    /// # Errors
+    /// When a value is null or unset.
+    pub fn products(&self, ctx: &BindContext<'_>) -> Result<(u64, u64), PlanError> {
+        let rows = match &self.target {
+            Target::Rows(rows) | Target::Range(rows) | Target::WholeRows(rows) => rows.product(ctx)?,
+            Target::Row(_) | Target::Partition | Target::Statics => 1,
+        };
+        Ok((self.partition.product(ctx)?, rows))
+    }
+}

@@ -1,0 +1,84 @@
+//! The door at which requests of clients meet the guardrails.
+
+use std::rc::Rc;
+
+use plan::{Execution, Plan};
+
+use super::{Engine, Params, Prepared};
+use crate::QueryError;
+use crate::guardrails::Guardrails;
+
+impl Engine {
+    /// Sets the guardrails of this shard's clients; at first there are none. Statements are compiled again, for what their text says.
+    pub fn set_guardrails(&self, guardrails: &Guardrails) {
+        if **self.guardrails.borrow() == *guardrails {
+            return;
+        }
+        self.usual_timestamps.set(guardrails.usual_timestamps());
+        *self.guardrails.borrow_mut() = Rc::new(guardrails.clone());
+        self.prepared.clear();
+    }
+
+    pub(super) fn guardrails(&self) -> Rc<Guardrails> {
+        self.guardrails.borrow().clone()
+    }
+
+    /// Whether no guardrail looks at a timestamp that a statement gives itself.
+    pub(super) fn is_usual(&self, timestamp: i64) -> bool {
+        let (behind, ahead) = self.usual_timestamps.get();
+        let now = runtime::wall_clock_us();
+        let beyond = |difference: i64| u64::try_from(difference).unwrap_or(0);
+        beyond(timestamp.saturating_sub(now)) <= ahead && beyond(now.saturating_sub(timestamp)) <= behind
+    }
+
+    /// Checks an execution of a client's statement before anything is done. The answer is what its client is to be warned of.
+    ///
+    /// # Errors
+    /// When a guardrail refuses it, or a value of the statement cannot be evaluated.
+    pub fn guard(&self, prepared: &Prepared, run: &Execution, params: &Params) -> Result<Vec<String>, QueryError> {
+        let Some(plan) = prepared.plan() else {
+            return Ok(Vec::new());
+        };
+        let warnings = self.guardrails().check(plan, run, params, runtime::wall_clock_us())?;
+        self.log_guardrails(&warnings);
+        Ok(warnings)
+    }
+
+    /// The same of the statements of a BATCH message. A warning that several of them cause is given once.
+    ///
+    /// # Errors
+    /// As [`Engine::guard`].
+    pub fn guard_batch<'s>(
+        &self,
+        statements: impl Iterator<Item = (&'s Prepared, &'s Execution)>,
+        params: &Params,
+    ) -> Result<Vec<String>, QueryError> {
+        let guardrails = self.guardrails();
+        let clock_us = runtime::wall_clock_us();
+        let mut warnings: Vec<String> = Vec::new();
+        for (prepared, run) in statements {
+            let Some(Plan::Write(write)) = prepared.plan() else {
+                continue;
+            };
+            let mut of_write = Vec::new();
+            guardrails.check_levels(write, params, &mut of_write)?;
+            guardrails.check_write(write, run, clock_us, &mut of_write)?;
+            of_write.retain(|warning| !warnings.contains(warning));
+            warnings.append(&mut of_write);
+            warnings.truncate(WARNINGS_MAX);
+        }
+        self.log_guardrails(&warnings);
+        Ok(warnings)
+    }
+
+    pub(super) fn log_guardrails(&self, warnings: &[String]) {
+        for warning in warnings {
+            if self.guardrail_log.admits() {
+                log::warn!("{warning}");
+            }
+        }
+    }
+}
+
+/// The most warnings that the client of a batch gets.
+const WARNINGS_MAX: usize = 20;

@@ -1,0 +1,206 @@
+//! User-defined functions and aggregates.
+//!
+//! Both are told from their namesakes by the types of their arguments. A collection or user-defined type that is an argument or a
+//! result is written without `frozen`, as in Cassandra, and is one value all the same.
+
+use std::fmt;
+
+use types::{CqlType, quote_identifier};
+
+/// What the source of a function is written in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Language {
+    /// Lua 5.4.
+    Lua,
+    /// WebAssembly, as text.
+    Wasm,
+}
+
+impl Language {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Lua, Self::Wasm];
+
+    /// The word after `LANGUAGE`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lua => "lua",
+            Self::Wasm => "wasm",
+        }
+    }
+
+    /// The language of that name.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|language| language.name() == name)
+    }
+}
+
+impl fmt::Display for Language {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A function of one row's values.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UserFunction {
+    /// Its keyspace.
+    pub keyspace: String,
+    /// Its name, without quotes.
+    pub name: String,
+    /// Names, without quotes, and types of its arguments.
+    pub arguments: Vec<(String, CqlType)>,
+    /// The type of its result.
+    pub returns: CqlType,
+    /// Whether it is called when an argument is null. If not, the result is null then.
+    pub called_on_null: bool,
+    /// What its source is written in.
+    pub language: Language,
+    /// The source.
+    pub body: String,
+}
+
+/// A function of the values of many rows: `state = state_function(state, arguments)` for each row, then `final_function(state)`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UserAggregate {
+    /// Its keyspace, which is that of its functions.
+    pub keyspace: String,
+    /// Its name, without quotes.
+    pub name: String,
+    /// The types of its arguments.
+    pub arguments: Vec<CqlType>,
+    /// The name of the function that takes a row.
+    pub state_function: String,
+    /// The type of the state.
+    pub state_type: CqlType,
+    /// The name of the function that joins two states, if there is one.
+    pub reduce_function: Option<String>,
+    /// The name of the function that makes the result of the last state. Without one the state is the result.
+    pub final_function: Option<String>,
+    /// The type of the result.
+    pub returns: CqlType,
+    /// The state before the first row, serialised; None is null.
+    pub initial_state: Option<Vec<u8>>,
+}
+
+impl UserFunction {
+    /// What tells it from all other functions of its keyspace: `name(type, type)`.
+    #[must_use]
+    pub fn signature(&self) -> String {
+        signature(&self.name, self.arguments.iter().map(|(_, cql_type)| cql_type))
+    }
+
+    /// Whether it takes values of these types.
+    #[must_use]
+    pub fn takes(&self, types: &[&CqlType]) -> bool {
+        is_same(self.arguments.iter().map(|(_, cql_type)| cql_type), types)
+    }
+
+    /// Whether an argument or the result is of the type of that name in its keyspace, or has it inside.
+    #[must_use]
+    pub fn uses_type(&self, name: &str) -> bool {
+        let arguments = self.arguments.iter().map(|(_, cql_type)| cql_type);
+        arguments
+            .chain([&self.returns])
+            .any(|t| t.has_user_type(&self.keyspace, name))
+    }
+
+    /// The same function, where `new` takes the place of the user-defined type of its name.
+    #[must_use]
+    pub fn with_user_type(&self, new: &std::sync::Arc<types::UdtType>) -> Self {
+        let mut altered = self.clone();
+        for (_, cql_type) in &mut altered.arguments {
+            *cql_type = cql_type.with_user_type(new);
+        }
+        altered.returns = altered.returns.with_user_type(new);
+        altered
+    }
+}
+
+impl UserAggregate {
+    /// What tells it from all other aggregates of its keyspace: `name(type, type)`.
+    #[must_use]
+    pub fn signature(&self) -> String {
+        signature(&self.name, self.arguments.iter())
+    }
+
+    /// The types that its state function takes.
+    #[must_use]
+    pub fn state_arguments(&self) -> Vec<&CqlType> {
+        std::iter::once(&self.state_type).chain(&self.arguments).collect()
+    }
+
+    /// Whether an argument, the state or the result is of the type of that name in its keyspace, or has it inside.
+    #[must_use]
+    pub fn uses_type(&self, name: &str) -> bool {
+        let own = [&self.state_type, &self.returns];
+        let mut all = self.arguments.iter().chain(own);
+        all.any(|t| t.has_user_type(&self.keyspace, name))
+    }
+
+    /// The same aggregate, where `new` takes the place of the user-defined type of its name. The initial state stays as it is: its
+    /// missing fields are null.
+    #[must_use]
+    pub fn with_user_type(&self, new: &std::sync::Arc<types::UdtType>) -> Self {
+        let mut altered = self.clone();
+        let own = [&mut altered.state_type, &mut altered.returns];
+        for cql_type in altered.arguments.iter_mut().chain(own) {
+            *cql_type = cql_type.with_user_type(new);
+        }
+        altered
+    }
+
+    /// Whether it calls that function.
+    #[must_use]
+    pub fn calls(&self, function: &UserFunction) -> bool {
+        let state = &self.state_type;
+        let is = |name: &str, types: &[&CqlType]| function.name == name && function.takes(types);
+        is(&self.state_function, &self.state_arguments())
+            || self.final_function.as_ref().is_some_and(|name| is(name, &[state]))
+            || self
+                .reduce_function
+                .as_ref()
+                .is_some_and(|name| is(name, &[state, state]))
+    }
+}
+
+/// `name(type, type)`; the name is quoted if it must be.
+#[must_use]
+pub fn signature<'t>(name: &str, types: impl Iterator<Item = &'t CqlType>) -> String {
+    let types: Vec<String> = types.map(|t| t.unfrozen().to_string()).collect();
+    format!("{}({})", quote_identifier(name), types.join(", "))
+}
+
+fn is_same<'t>(own: impl ExactSizeIterator<Item = &'t CqlType>, types: &[&CqlType]) -> bool {
+    own.len() == types.len() && own.zip(types).all(|(a, b)| a.unfrozen() == b.unfrozen())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_signature_tells_namesakes_apart_and_frozen_makes_no_difference() {
+        let list = CqlType::List(Arc::new(CqlType::Int));
+        assert_eq!(signature("f", [].iter()), "f()");
+        assert_eq!(
+            signature("F f", [CqlType::Int, list.frozen()].iter()),
+            "\"F f\"(int, list<int>)"
+        );
+        let function = UserFunction {
+            keyspace: "k".to_owned(),
+            name: "f".to_owned(),
+            arguments: vec![("a".to_owned(), list.clone())],
+            returns: CqlType::Int,
+            called_on_null: false,
+            language: Language::Lua,
+            body: String::new(),
+        };
+        assert!(function.takes(&[&list.frozen()]));
+        assert!(!function.takes(&[&CqlType::Int]) && !function.takes(&[]) && !function.takes(&[&list, &list]));
+        assert_eq!(Language::of_name("wasm"), Some(Language::Wasm));
+        assert_eq!(Language::of_name("java"), None);
+    }
+}
