@@ -125,6 +125,7 @@ def movement():
         figure("read p99 during a movement against none", during["p99_us"] / idle["p99_us"], "times", most=READ_P99_MAX)
         after = reads(cluster, seconds)
         figure(f"reads at {READ_RATE:,}/s, p99, half of it is elsewhere", after["p99_us"], "us")
+        figure("read p99 during a movement against the same nodes at rest", during["p99_us"] / after["p99_us"], "times")
         leaving.remove()
 
 

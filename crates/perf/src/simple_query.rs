@@ -5,11 +5,12 @@
 //! its id, check the consistency level, bind a random key that this shard owns, execute, and write the answer frame; after a
 //! batch the writes go to the commitlog and the shard turns to other work.
 //!
-//! Table `ks.cf ("KEY" blob PRIMARY KEY, "C0".."C4" blob)`; keys are sequence numbers of 8 bytes, values five fixed blobs of 34, or five counters.
-//! Reads and deletes find a table that was filled; writes begin with an empty one.
+//! Table `ks.cf ("KEY" blob PRIMARY KEY, "C0".."C4" blob)`; keys are sequence numbers of 8 bytes, values five fixed blobs of 34, five counters, a map or a
+//! user-defined type. All workloads but writes find a table that was filled. Scans read the whole of `ks.rows`, which has a hundred rows in each partition: one operation is one scan.
 
 mod report;
 mod run_on_shard;
+mod statements;
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -28,14 +29,23 @@ use crate::temporary::Directory;
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Write instead of reading.
-    #[arg(long, conflicts_with = "delete")]
+    #[arg(long, group = "workload")]
     pub write: bool,
     /// Delete instead of reading.
-    #[arg(long)]
+    #[arg(long, group = "workload")]
     pub delete: bool,
-    /// The values are counters: writes add to them.
-    #[arg(long)]
-    pub counters: bool,
+    /// Write on a condition that holds.
+    #[arg(long, group = "workload")]
+    pub conditional: bool,
+    /// Parse and prepare the statement of a read, each time another one.
+    #[arg(long, group = "workload")]
+    pub prepare: bool,
+    /// Read a whole table instead of a row.
+    #[arg(long, group = "workload", value_enum, value_name = "WHAT")]
+    pub scan: Option<Scan>,
+    /// What a row has.
+    #[arg(long, value_enum, default_value = "blobs")]
+    pub values: Values,
     /// Number of shards.
     #[arg(short = 'c', long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub smp: u32,
@@ -76,21 +86,54 @@ fn consistency_level(text: &str) -> Result<Consistency, String> {
         .map_err(|_| "expected a level such as ONE, QUORUM or LOCAL_QUORUM".to_owned())
 }
 
+/// What a scan does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Scan {
+    /// `count(*)`.
+    Count,
+    /// A sum for each partition.
+    Group,
+    /// A filter that no row passes.
+    Filter,
+}
+
+/// What a row has besides its key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Values {
+    /// Five blobs of 34 bytes.
+    Blobs,
+    /// Five counters: writes add to them.
+    Counters,
+    /// A map of 16 texts.
+    Map,
+    /// A user-defined type with 8 texts.
+    Udt,
+}
+
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Workload {
     Read,
     Write,
     Delete,
+    Conditional,
+    Prepare,
+    Scan(Scan),
 }
 
 impl Options {
     fn workload(&self) -> Workload {
-        match (self.write, self.delete) {
-            (true, _) => Workload::Write,
-            (_, true) => Workload::Delete,
-            _ => Workload::Read,
+        if let Some(scan) = self.scan {
+            return Workload::Scan(scan);
         }
+        let chosen = [
+            (self.write, Workload::Write),
+            (self.delete, Workload::Delete),
+            (self.conditional, Workload::Conditional),
+            (self.prepare, Workload::Prepare),
+        ];
+        let chosen = chosen.into_iter().find(|(is_chosen, _)| *is_chosen);
+        chosen.map_or(Workload::Read, |(_, workload)| workload)
     }
 }
 

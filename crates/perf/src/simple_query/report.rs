@@ -58,6 +58,9 @@ impl Report {
             Workload::Read => "read",
             Workload::Write => "write",
             Workload::Delete => "delete",
+            Workload::Conditional => "conditional write",
+            Workload::Prepare => "prepare",
+            Workload::Scan(_) => "scan",
         }
     }
 

@@ -12,18 +12,15 @@ use cql_protocol::{
 use cql_server::{CellWriter, Cells};
 use plan::{BindContext, Bound, Execution, OwnedBound, Plan};
 use query::engine::Written;
-use query::{Engine, Level, Params, PointOutcome, QueryError};
+use query::{Engine, Level, Outcome, Params, PointOutcome, QueryError};
 use runtime::{InstructionCounter, ShardId};
 use stdx::random::SplitMix64;
 use types::token::token_of;
 
-use super::{Options, Results, ShardResult, Workload};
+use super::statements::{ROWS, Statements};
+use super::{Options, Results, Scan, ShardResult, Workload};
 use crate::allocations::allocation_count;
 
-/// Bytes of each value.
-const VALUE_BYTES: usize = 34;
-/// Columns besides the key.
-const COLUMNS: usize = 5;
 /// The version that answers are written in.
 const VERSION: ProtocolVersion = ProtocolVersion::V4;
 /// How often a shard looks whether the others have come as far.
@@ -32,7 +29,7 @@ const MEETING_POLL: Duration = Duration::from_micros(200);
 /// The bench that all shards take part in.
 pub(super) struct Bench {
     workload: Workload,
-    counters: bool,
+    statements: Statements,
     shards: u32,
     partitions: u64,
     concurrency: u64,
@@ -56,7 +53,7 @@ impl Bench {
     pub(super) fn new(options: &Options, shards: u32) -> Self {
         Self {
             workload: options.workload(),
-            counters: options.counters,
+            statements: Statements::of(options.workload(), options.values),
             shards,
             partitions: options.partitions,
             concurrency: u64::from(options.concurrency),
@@ -105,7 +102,7 @@ impl Bench {
     /// None when another shard has failed.
     async fn measure(&self, engine: &Rc<Engine>) -> Result<Option<ShardResult>, String> {
         if runtime::shard() == ShardId(0) {
-            make_table(engine, self.counters)
+            make_table(engine, &self.statements.made_by)
                 .await
                 .map_err(|error| error.message())?;
         }
@@ -178,19 +175,11 @@ impl Bench {
     }
 }
 
-async fn make_table(engine: &Rc<Engine>, counters: bool) -> Result<(), QueryError> {
-    let value_type = if counters { "counter" } else { "blob" };
-    let columns: String = (0..COLUMNS).map(|i| format!(", \"C{i}\" {value_type}")).collect();
-    let statements = [
-        "CREATE KEYSPACE ks WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
-            .to_owned(),
-        format!(
-            "CREATE TABLE ks.cf (\"KEY\" blob PRIMARY KEY{columns}) \
-             WITH compaction = {{'class': 'SizeTieredCompactionStrategy', 'enabled': 'false'}}"
-        ),
-    ];
-    for text in statements {
-        let statement = engine.compile(&text, None)?;
+async fn make_table(engine: &Rc<Engine>, made_by: &[String]) -> Result<(), QueryError> {
+    let keyspace =
+        "CREATE KEYSPACE ks WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 1}";
+    for text in std::iter::once(keyspace).chain(made_by.iter().map(String::as_str)) {
+        let statement = engine.compile(text, None)?;
         let run = Execution {
             values: Vec::new(),
             now_us: runtime::wall_clock_us(),
@@ -203,62 +192,46 @@ async fn make_table(engine: &Rc<Engine>, counters: bool) -> Result<(), QueryErro
     Ok(())
 }
 
-/// The statement measured, and the one that fills the table.
-fn statement_texts(workload: Workload, counters: bool) -> (String, String) {
-    let names: Vec<String> = (0..COLUMNS).map(|i| format!("\"C{i}\"")).collect();
-    let value = |i: usize| format!("0x{}", format!("{:02x}", 0x8f - 16 * i).repeat(VALUE_BYTES));
-    let assignments: Vec<String> = names
-        .iter()
-        .enumerate()
-        .map(|(i, name)| match counters {
-            true => format!("{name} = {name} + {}", i + 1),
-            false => format!("{name} = {}", value(i)),
-        })
-        .collect();
-    let (names, assignments) = (names.join(", "), assignments.join(", "));
-    let write = format!("UPDATE ks.cf SET {assignments} WHERE \"KEY\" = ?");
-    let measured = match workload {
-        Workload::Read => format!("SELECT {names} FROM ks.cf WHERE \"KEY\" = ?"),
-        Workload::Write => write.clone(),
-        Workload::Delete => format!("DELETE {names} FROM ks.cf WHERE \"KEY\" = ?"),
-    };
-    (measured, write)
-}
-
 /// One shard's operations: what a server keeps between requests.
 struct Worker<'e> {
     engine: &'e Rc<Engine>,
+    workload: Workload,
+    statements: &'e Statements,
     id: [u8; 16],
     fill_id: [u8; 16],
+    /// Statements that were prepared.
+    prepared: u64,
     metadata: EncodedMetadata,
     level: Level,
     keys: Vec<[u8; 8]>,
     key_choice: SplitMix64,
     answers: Vec<u8>,
-    expect_rows: bool,
     batch_operations: u64,
 }
 
 impl<'e> Worker<'e> {
-    fn new(engine: &'e Rc<Engine>, bench: &Bench) -> Result<Self, QueryError> {
-        let (measured, fill) = statement_texts(bench.workload, bench.counters);
-        let statement = engine.prepare(&measured, None)?;
+    fn new(engine: &'e Rc<Engine>, bench: &'e Bench) -> Result<Self, QueryError> {
+        let statements = &bench.statements;
+        let statement = engine.prepare(&statements.measured.replace("{n}", "1"), None)?;
         let columns: Vec<ColumnSpec<'_>> = statement
             .columns
             .iter()
             .map(|column| ColumnSpec {
                 keyspace: "ks",
-                table: "cf",
+                table: statements.table,
                 name: &column.name,
                 column_type: &column.cql_type,
             })
             .collect();
         let shard = runtime::shard().0;
         let schema = engine.schema();
-        let table = schema.keyspaces.get("ks").and_then(|ks| ks.tables.get("cf"));
+        let table = schema
+            .keyspaces
+            .get("ks")
+            .and_then(|ks| ks.tables.get(statements.table));
         let table = table
             .map(|table| table.id)
-            .ok_or_else(|| QueryError::invalid("table ks.cf is gone"))?;
+            .ok_or_else(|| QueryError::invalid("the table is gone"))?;
         let keys: Vec<[u8; 8]> = (0..bench.partitions)
             .map(u64::to_be_bytes)
             .filter(|key| engine.owner(table, token_of(key)) == shard)
@@ -269,14 +242,16 @@ impl<'e> Worker<'e> {
         }
         Ok(Self {
             engine,
+            workload: bench.workload,
+            statements,
             id: statement.id,
-            fill_id: engine.prepare(&fill, None)?.id,
+            fill_id: engine.prepare(&statements.fill, None)?.id,
+            prepared: 1,
             metadata: EncodedMetadata::new(VERSION, &columns),
             level: Level::from_number(bench.consistency.number()).expect("both have the protocol's numbers"),
             keys,
             key_choice: SplitMix64::new(runtime::random_u64()),
             answers: Vec::with_capacity(1 << 16),
-            expect_rows: bench.workload == Workload::Read,
             batch_operations: bench.concurrency,
         })
     }
@@ -289,7 +264,11 @@ impl<'e> Worker<'e> {
             let now_us = runtime::wall_clock_us();
             let id = self.fill_id;
             for key in batch {
-                self.operation(&id, *key, now_us).await?;
+                for value in &self.statements.filled {
+                    if !self.operation_now(&id, (value.as_deref(), key), now_us)? {
+                        self.operation_later(&id, (value.as_deref(), key), now_us).await?;
+                    }
+                }
             }
             self.finish_batch().await?;
             runtime::yield_now().await;
@@ -302,34 +281,81 @@ impl<'e> Worker<'e> {
     async fn batch(&mut self, operations: u64) -> Result<(), QueryError> {
         let now_us = runtime::wall_clock_us();
         let id = self.id;
+        let bound = self.statements.bound.as_deref();
         for _ in 0..operations {
-            let key = self.random_key();
-            if !self.operation_now(&id, &key, now_us)? {
-                self.operation_later(&id, key, now_us).await?;
+            match self.workload {
+                Workload::Prepare => self.prepare()?,
+                Workload::Scan(scan) => self.scan(scan, now_us).await?,
+                _ => {
+                    let key = self.random_key();
+                    if !self.operation_now(&id, (bound, &key), now_us)? {
+                        self.operation_later(&id, (bound, &key), now_us).await?;
+                    }
+                }
             }
         }
         self.finish_batch().await
     }
 
-    async fn operation(&mut self, id: &[u8; 16], key: [u8; 8], now_us: i64) -> Result<(), QueryError> {
-        if self.operation_now(id, &key, now_us)? {
-            Ok(())
-        } else {
-            self.operation_later(id, key, now_us).await
+    /// Prepares a statement that was not prepared before.
+    fn prepare(&mut self) -> Result<(), QueryError> {
+        self.prepared += 1;
+        let text = self.statements.measured.replace("{n}", &self.prepared.to_string());
+        self.engine.prepare(&text, None).map(drop)
+    }
+
+    /// Reads the whole table.
+    async fn scan(&mut self, scan: Scan, now_us: i64) -> Result<(), QueryError> {
+        let statement = self.engine.prepared(&self.id)?;
+        let run = Execution {
+            values: Vec::new(),
+            now_us,
+            random: runtime::random_u64(),
+        };
+        let params = Params {
+            consistency: self.level,
+            ..Params::default()
+        };
+        let executed = self
+            .engine
+            .execute::<Cells>(&statement.statement, &run, &params)
+            .await?;
+        let Outcome::Rows(page) = executed else {
+            return Err(QueryError::Server("a scan returns rows".to_owned()));
+        };
+        let partitions = u32::try_from(self.keys.len()).unwrap_or(u32::MAX);
+        // Other shards' partitions come on top of it.
+        let (least, most) = match scan {
+            Scan::Count => (1, 1),
+            Scan::Group => (partitions, u32::MAX),
+            Scan::Filter => (0, 0),
+        };
+        match (least..=most).contains(&page.rows) {
+            true => Ok(()),
+            false => Err(QueryError::Server(format!(
+                "{} rows of {partitions} partitions of {ROWS} rows",
+                page.rows
+            ))),
         }
     }
 
     /// What the CQL server does with an EXECUTE when memory can answer; false when it cannot.
     #[inline]
-    fn operation_now(&mut self, id: &[u8], key: &[u8], now_us: i64) -> Result<bool, QueryError> {
+    fn operation_now(
+        &mut self,
+        id: &[u8],
+        (bound, key): (Option<&[u8]>, &[u8]),
+        now_us: i64,
+    ) -> Result<bool, QueryError> {
         let engine = self.engine;
         let statement = engine.prepared(id)?;
-        let values = [Bound::Value(key)];
+        let values = [Bound::Value(bound.unwrap_or_default()), Bound::Value(key)];
+        let values = &values[usize::from(bound.is_none())..];
         if values.len() != statement.markers.len() {
             return Err(QueryError::invalid("the statement wants another number of values"));
         }
         let context = BindContext {
-            values: &values,
+            values,
             now_us,
             random: runtime::random_u64(),
         };
@@ -345,7 +371,7 @@ impl<'e> Worker<'e> {
                 };
                 finish_rows(out, rows, count, None);
                 finish_response(out, mark).map_err(|error| QueryError::invalid(error.to_string()))?;
-                if self.expect_rows && count != 1 {
+                if count != 1 {
                     return Err(QueryError::Server(format!(
                         "{count} rows of a key that was written once"
                     )));
@@ -365,9 +391,15 @@ impl<'e> Worker<'e> {
 
     /// The general way, for what memory could not answer.
     #[cold]
-    async fn operation_later(&mut self, id: &[u8; 16], key: [u8; 8], now_us: i64) -> Result<(), QueryError> {
+    async fn operation_later(
+        &self,
+        id: &[u8; 16],
+        (bound, key): (Option<&[u8]>, &[u8]),
+        now_us: i64,
+    ) -> Result<(), QueryError> {
         let statement = self.engine.prepared(id)?;
-        let values = vec![OwnedBound::Value(key.to_vec())];
+        let values = bound.into_iter().chain([key]);
+        let values = values.map(|value| OwnedBound::Value(value.to_vec())).collect();
         let run = Execution {
             values,
             now_us,
@@ -378,7 +410,12 @@ impl<'e> Worker<'e> {
             ..Params::default()
         };
         let executed = self.engine.execute::<Cells>(&statement.statement, &run, &params);
-        executed.await.map(drop)
+        match executed.await? {
+            Outcome::Conditional(answer) if !answer.applied => {
+                Err(QueryError::Server("a condition that holds does not".to_owned()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Hands the writes of a batch to the kernel, and its answers to nobody.

@@ -25,8 +25,17 @@ fn each_workload_does_all_its_operations_on_every_shard() {
         ("", "read"),
         ("--write", "write"),
         ("--delete", "delete"),
-        ("--counters", "read"),
-        ("--counters --write", "write"),
+        ("--values counters", "read"),
+        ("--values counters --write", "write"),
+        ("--values map", "read"),
+        ("--values map --write", "write"),
+        ("--values udt --delete", "delete"),
+        ("--values udt --conditional", "conditional write"),
+        ("--conditional", "conditional write"),
+        ("--prepare", "prepare"),
+        ("--scan count", "scan"),
+        ("--scan group", "scan"),
+        ("--scan filter", "scan"),
     ] {
         let report =
             run(&options(&format!("{words} --smp 2 --operations 101"))).unwrap_or_else(|e| panic!("{name}: {e}"));
