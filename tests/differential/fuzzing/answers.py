@@ -225,6 +225,11 @@ class Reader:
             return ("map", self.type_(), self.type_())
         if code == 0x22:
             return ("set", self.type_())
+        if code == 0x30:
+            self.string()
+            self.string()
+            fields = [(self.string(), self.type_()) for _ in range(self.short())]
+            return ("udt", *(type_ for _, type_ in fields))
         if code == 0x31:
             return ("tuple", *(self.type_() for _ in range(self.short())))
         return TYPES[code]
@@ -276,7 +281,7 @@ def _text(type_, data):
     if isinstance(type_, tuple):
         kind, *of = type_
         reader = Reader(data)
-        if kind == "tuple":
+        if kind in ("tuple", "udt"):
             return "(" + ", ".join(text(t, reader.value()) if reader.at < len(data) else "-" for t in of) + ")"
         parts = [": ".join(text(t, reader.value()) for t in of) for _ in range(reader.int())]
         return f"[{', '.join(parts)}]" if kind == "list" else f"{{{', '.join(parts)}}}"

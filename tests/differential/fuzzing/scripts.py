@@ -10,6 +10,7 @@ from differential.fuzzing.statements import Statement
 from differential.fuzzing.terms import UNSET
 
 BYTE_FOR_BYTE = "-- Answers are compared byte for byte, errors by their code."
+WORD_FOR_WORD = "-- Answers are compared byte for byte, errors by their words."
 REMARK = re.compile(r"(.*?)(?: -- bound (.*?))?(?: -- pages of (\d+))?(?: (-- as frame))?(?: -- protocol (\d))?", re.S)
 
 
