@@ -10,7 +10,6 @@ from harness.cluster import eventually
 from harness.counter import Counter
 from harness.members import host_of
 from harness.node import NodeFailed, ceto_binary
-from harness.older import NoOlderRelease, older_binary
 from harness.repairs import marks, repaired
 from harness.witness import NO_ANSWER, TIMEOUTS, UNAVAILABLE, Witness
 
@@ -20,14 +19,6 @@ NEW_FEATURES = ("disk_levels", "incremental_repair", "tablet_moves")
 HOLD = ["--enable-new-features", "false"]
 REQUESTS = 400
 ROWS = 50
-
-
-@pytest.fixture(scope="module")
-def older():
-    try:
-        return older_binary()
-    except NoOlderRelease as reason:
-        pytest.skip(f"there is no older release to upgrade from: {reason}")
 
 
 @pytest.fixture

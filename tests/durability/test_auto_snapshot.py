@@ -90,3 +90,13 @@ def test_nothing_is_kept_where_the_option_says_so(start):
     fill(node)
     execute(node, "TRUNCATE k.t", "DROP TABLE k.t")
     assert snapshots(node) == []
+
+
+def test_nothing_is_kept_of_a_table_that_says_so(start):
+    node = start()
+    fill(node)
+    execute(node, "ALTER TABLE k.t WITH allow_auto_snapshot = false", "TRUNCATE k.t", "INSERT INTO k.t (k) VALUES (1)")
+    assert snapshots(node) == []
+    execute(node, "INSERT INTO k.empty (k) VALUES (1)", "DROP KEYSPACE k")
+    ((_, table, _),) = snapshots(node)
+    assert table == "empty"

@@ -3,13 +3,7 @@
 import signal
 
 from harness import cql
-from harness.cluster import eventually
-
-
-def hang_up(node, *words):
-    before = len(node.lines)
-    node.process.send_signal(signal.SIGHUP)
-    return eventually(f"a line with {words}", lambda: [line for line in node.lines[before:] if "SIGHUP" in line and all(word in line for word in words)])
+from harness.cluster import eventually, hang_up
 
 
 def test_the_largest_batch_changes(new_node, connect, tmp_path):

@@ -1,20 +1,12 @@
 """Reads of many tombstones, as a client and an operator see them: a warning, shorter pages, a failure; and the limits change while the node runs."""
 
-import signal
-
 import pytest
 from cassandra import ReadFailure
 from cassandra.query import SimpleStatement
 
-from harness.cluster import eventually
+from harness.cluster import eventually, hang_up
 
 DELETED = 60
-
-
-def hang_up(node, *words):
-    before = len(node.lines)
-    node.process.send_signal(signal.SIGHUP)
-    eventually(f"a line with {words}", lambda: [line for line in node.lines[before:] if "SIGHUP" in line and all(word in line for word in words)])
 
 
 def test_a_client_is_warned_of_tombstones_gets_shorter_pages_and_at_last_an_error(new_node, connect, tmp_path):

@@ -133,3 +133,31 @@ def test_a_select_in_a_batch_message_is_refused(session, rows_table):
         cql.INVALID,
         "Invalid statement in batch: only UPDATE, INSERT and DELETE statements are allowed.",
     )
+
+
+def test_large_batches_and_those_of_many_partitions_warn_their_client(session, table):
+    name = f"{session.keyspace}.{table('k int PRIMARY KEY, v text')}"
+    insert = session.prepare(f"INSERT INTO {name} (k, v) VALUES (?, ?)")
+
+    def warnings(kind, rows, text):
+        batch = BatchStatement(batch_type=kind)
+        for k in range(rows):
+            batch.add(insert, (k, text))
+        future = session.execute_async(batch)
+        future.result()
+        return future.warnings or []
+
+    big = "x" * 66_000
+    for kind in (BatchType.LOGGED, BatchType.UNLOGGED):
+        assert warnings(kind, 2, big) == [
+            f"Batch for [{name}] is of size 132140, exceeding specified threshold of 131072 by 1068."
+        ], kind
+        assert warnings(kind, 1, 3 * big) == [], "one partition is one write"
+    assert warnings(BatchType.UNLOGGED, 10, "") == []
+    assert warnings(BatchType.LOGGED, 11, "") == []
+    [warning] = warnings(BatchType.UNLOGGED, 11, "")
+    assert warning.startswith(f"Unlogged batch covering 11 partitions detected against table [{name}].")
+    text = "".join(f"INSERT INTO {name} (k) VALUES ({k});" for k in range(11))
+    future = session.execute_async(f"BEGIN UNLOGGED BATCH {text} APPLY BATCH")
+    future.result()
+    assert future.warnings == [warning]

@@ -153,3 +153,30 @@ def test_of_clients_that_insert_one_row_one_wins(server, keyspace, session, name
     for k in range(rounds):
         winners = [number for number in range(CLIENTS) if applied[number][k]]
         assert [(winner,) for winner in winners] == cql.rows(session, f"SELECT v FROM {name} WHERE k = {k}")
+
+
+def applied(session, statement, parameters=None):
+    return cql.rows(session, statement, parameters)[0][0]
+
+
+def test_a_conditional_update_computes_a_column_from_its_value(session, table):
+    name = table("k int PRIMARY KEY, n int, t text")
+    session.execute(f"INSERT INTO {name} (k, n, t) VALUES (1, 5, 'a')")
+    assert applied(session, f"UPDATE {name} SET n = n + 2, t += 'b' WHERE k = 1 IF EXISTS")
+    assert not applied(session, f"UPDATE {name} SET n += 2 WHERE k = 1 IF n = 5")
+    increment = session.prepare(f"UPDATE {name} SET n += ? WHERE k = ? IF n = ?")
+    assert applied(session, increment, (10, 1, 7))
+    assert cql.rows(session, f"SELECT n, t FROM {name}") == [(17, "ab")]
+    assert cql.refusal(session, f"UPDATE {name} SET n = n + 1 WHERE k = 1")[0] == cql.INVALID
+
+
+@pytest.mark.ceto_only("Cassandra only adds, and fails with an error of its own where a number is null")
+def test_a_conditional_update_subtracts_and_takes_no_null(session, table):
+    name = table("k int PRIMARY KEY, n int, t text")
+    session.execute(f"INSERT INTO {name} (k, n, t) VALUES (1, 5, 'a')")
+    assert applied(session, f"UPDATE {name} SET n -= 7 WHERE k = 1 IF EXISTS")
+    assert cql.rows(session, f"SELECT n FROM {name}") == [(-2,)]
+    for assignment in ("n = n - null", "n += null", "t = t - 'a'"):
+        assert cql.refusal(session, f"UPDATE {name} SET {assignment} WHERE k = 1 IF EXISTS")[0] == cql.INVALID
+    assert cql.refusal(session, f"UPDATE {name} SET n += 1, n += 1 WHERE k = 1 IF EXISTS")[0] == cql.SYNTAX
+    assert cql.rows(session, f"SELECT n, t FROM {name}") == [(-2, "a")]

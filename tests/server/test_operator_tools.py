@@ -288,7 +288,7 @@ def test_the_tables_of_what_a_node_measures_have_rows(node, session, loaded):
     assert metrics["prepared_statements_executed"] > 0 and 0 < metrics["prepared_statements_ratio"] < 1, metrics
 
 
-@pytest.mark.parametrize("table", ["system.top_partitions", "system.batches", "system_views.queries", 'system."IndexInfo"'])
+@pytest.mark.parametrize("table", ["system.top_partitions", "system.batches", "system_views.queries"])
 def test_a_table_of_which_nobody_has_facts_does_not_exist(session, table):
     with pytest.raises(InvalidRequest, match="does not exist|unconfigured"):
         session.execute(f"SELECT * FROM {table}")

@@ -231,7 +231,7 @@ REFUSED_DDL = [
     ("CREATE TABLE {ks}.u (k int PRIMARY KEY) WITH nonsense = 1", cql.SYNTAX, "Unknown property 'nonsense'"),
     ("CREATE TABLE {ks}.u (k int PRIMARY KEY) WITH gc_grace_seconds = 'x'", cql.SYNTAX, "gc_grace_seconds"),
     ("CREATE KEYSPACE u WITH replication = {'class': 'Nonsense', 'replication_factor': 1}", cql.CONFIG, "Nonsense"),
-    ("CREATE KEYSPACE u", cql.SYNTAX, "expecting K_WITH"),
+    ("CREATE KEYSPACE u replication = {}", cql.SYNTAX, "expecting K_WITH"),
     ("ALTER KEYSPACE nowhere WITH durable_writes = true", cql.INVALID, "Keyspace 'nowhere' doesn't exist"),
     ("ALTER TABLE {ks}.nothing ADD v int", cql.INVALID, "doesn't exist"),
     ("ALTER TABLE {ks}.t ADD k int", cql.INVALID, "Column with name 'k' already exists"),

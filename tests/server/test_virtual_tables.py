@@ -1,0 +1,115 @@
+"""Virtual tables about the node and its cluster, with the columns of ScyllaDB and Cassandra."""
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from harness import cql
+
+INVALID = 0x2200
+
+
+@pytest.fixture
+def session(new_node, connect):
+    node = new_node().start()
+    session = connect(node)
+    session.node = node
+    return session
+
+
+def rows(session, statement, parameters=None):
+    return [row._asdict() for row in session.execute(statement, parameters)]
+
+
+def test_a_node_tells_its_versions_and_servers(session):
+    (versions,) = rows(session, "SELECT * FROM system.versions")
+    local = session.execute("SELECT release_version, cql_version, rpc_port FROM system.local").one()
+    assert versions["key"] == "local" and versions["version"]
+    assert versions["compatible_version"] == local.release_version
+    (server,) = rows(session, "SELECT * FROM system.protocol_servers")
+    assert (server["name"], server["protocol"], server["is_running"]) == ("native", "cql", True)
+    assert server["protocol_version"] == local.cql_version
+    assert f"127.0.0.1:{local.rpc_port}" in server["listen_addresses"]
+
+
+def test_runtime_info_is_grouped(session):
+    info = {(row["group"], row["item"]): row["value"] for row in rows(session, "SELECT * FROM system.runtime_info")}
+    assert int(info["memtable", "memory_total_bytes"]) <= int(info["memtable", "memory_max_bytes"])
+    assert int(info["generic", "uptime_ms"]) > 0
+    assert info["native_transport", "active"] == "true"
+    one = rows(session, "SELECT value FROM system.runtime_info WHERE group = 'memory' AND item = 'total_bytes'")
+    assert one == [{"value": info["memory", "total_bytes"]}]
+
+
+def test_snapshots_are_listed(session):
+    session.execute("CREATE TABLE s (k int PRIMARY KEY)")
+    session.execute("INSERT INTO s (k) VALUES (1)")
+    session.node.nodetool("snapshot", "-t", "first", session.keyspace)
+    of_table = "WHERE keyspace_name = %s AND table_name = 's'"
+    (row,) = rows(session, f"SELECT * FROM system.snapshots {of_table}", (session.keyspace,))
+    # The table still has the data files: what the snapshot has of its own are the manifest and the schema.
+    assert row["snapshot_name"] == "first" and 0 < row["live"] < row["total"]
+    (view,) = rows(session, "SELECT * FROM system_views.snapshots WHERE name = 'first' AND keyspace_name = %s", (session.keyspace,))
+    assert view["table_name"] == "s" and view["size_on_disk"] == row["total"] and view["expires_at"] is None
+    made = view["created_at"].replace(tzinfo=timezone.utc)
+    assert abs(datetime.now(timezone.utc) - made) < timedelta(minutes=10)
+    (size,) = rows(session, f"SELECT mebibytes FROM system_views.max_sstable_size {of_table}", (session.keyspace,))
+    assert size["mebibytes"] == 1
+
+
+def test_the_ring_is_whole(session):
+    ring = rows(session, "SELECT * FROM system.token_ring WHERE keyspace_name = 'system_distributed'")
+    assert ring and {row["endpoint"] for row in ring} == {"127.0.0.1"}
+    starts, ends = ({row[name] for row in ring} for name in ("start_token", "end_token"))
+    least, most = str(-(2**63)), str(2**63 - 1)
+    assert starts - {least} == ends - {most, least}
+
+
+def test_tablets_are_counted_and_sized(session):
+    session.execute("CREATE TABLE s (k int PRIMARY KEY)")
+    session.execute("INSERT INTO s (k) VALUES (1)")
+    session.node.nodetool("flush", session.keyspace)
+    (load,) = rows(session, "SELECT * FROM system.load_per_node")
+    host = session.execute("SELECT host_id FROM system.local").one().host_id
+    assert load["node"] == host and load["tablets_allocated"] > 0
+    assert load["tablets_allocated_per_shard"] == load["tablets_allocated"] / session.node.smp
+    table = session.execute(
+        "SELECT id FROM system_schema.tables WHERE keyspace_name = %s AND table_name = 's'", (session.keyspace,)
+    ).one().id
+    sizes = rows(session, "SELECT * FROM system.tablet_sizes WHERE table_id = %s", (table,))
+    tablets = rows(session, "SELECT last_token FROM system.tablets WHERE table_id = %s", (table,))
+    assert [row["last_token"] for row in sizes] == [row["last_token"] for row in tablets]
+    assert all(set(row["replicas"]) == {host} and not row["missing_replicas"] for row in sizes)
+    assert sum(row["replicas"][host] for row in sizes) > 0
+
+
+def test_the_metadata_group_has_one_voter(session):
+    (member,) = rows(session, "SELECT * FROM system.raft_state")
+    host = session.execute("SELECT host_id FROM system.local").one().host_id
+    assert (member["disposition"], member["server_id"], member["can_vote"]) == ("CURRENT", host, True)
+
+
+def test_tables_of_what_does_not_exist_yet_are_empty(session):
+    for table, columns in {
+        '"IndexInfo"': ["table_name", "index_name", "value"],
+        "built_views": ["keyspace_name", "view_name"],
+    }.items():
+        answer = session.execute(f"SELECT * FROM system.{table}")
+        assert list(answer) == [] and answer.column_names == columns, table
+
+
+def test_statements_on_virtual_tables_answer_as_in_cassandra(session):
+    # All rows are computed anyway, so filters need no permission.
+    assert rows(session, "SELECT name FROM system_views.settings WHERE value = '9042' AND name = 'smp'") == []
+    assert rows(session, "SELECT name FROM system_views.caches WHERE size_bytes >= 0")
+    assert rows(session, "SELECT table_name FROM system_views.disk_usage WHERE keyspace_name = 'system'")
+    for statement, code, words in [
+        ("SELECT host_id FROM system.local WHERE rack = 'rack1'", INVALID, "ALLOW FILTERING"),
+        ("DELETE FROM system_views.settings WHERE name = 'x'", INVALID, "Modification is not supported by table system_views.settings"),
+        ("INSERT INTO system.versions (key) VALUES ('x')", INVALID, "Modification is not supported by table system.versions"),
+        ("INSERT INTO system.versions (key) VALUES ('x') IF NOT EXISTS", INVALID, "Conditional updates are not supported by virtual tables"),
+        ("UPDATE system_views.settings USING TTL 5 SET value = '1' WHERE name = 'x'", INVALID, "Expiring columns are not supported by virtual tables"),
+        ("TRUNCATE system_views.settings", INVALID, "Truncation is not supported by table system_views.settings"),
+        ("DROP TABLE system_views.settings", 0x2100, "system_views keyspace is not user-modifiable"),
+    ]:
+        cql.refused(session, statement, code, words)
