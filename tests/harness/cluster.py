@@ -9,6 +9,7 @@ Linux routes all of 127.0.0.0/8 to the machine itself, so no address must be set
 which needs root; without it a node is cut off by pausing it.
 """
 
+import signal
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -61,6 +62,7 @@ class Cluster:
         """Start them for the first time, one after another: the first forms the cluster, the others join."""
         for node in self.nodes:
             node.start()
+        self.trusts_its_clocks()
         return self
 
     def add(self, *options):
@@ -104,6 +106,12 @@ class Cluster:
 
         for node in self.nodes:
             eventually(f"{node.host} sees all nodes up", lambda node=node: all_up(node))
+        self.trusts_its_clocks()
+
+    def trusts_its_clocks(self):
+        """Wait until each node has compared its clock with the others': before that a repair marks nothing and nothing is purged."""
+        for node in self.nodes:
+            eventually(f"{node.host} trusts its clock", lambda node=node: node.api("/ceto/clock")[1]["state"] == "TRUSTED")
 
     def has_voters(self):
         """Wait until each node votes on metadata, which it may when it has served for some seconds."""
@@ -195,6 +203,16 @@ def eventually(what, condition, seconds=SETTLE_SECONDS):
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
         time.sleep(POLL_SECONDS)
     return answer
+
+
+def hang_up(node, *words):
+    """Have the node read its options again; what it then logs of SIGHUP with all of these words."""
+    before = len(node.lines)
+    node.process.send_signal(signal.SIGHUP)
+    return eventually(
+        f"a line of SIGHUP with {words}",
+        lambda: [line for line in node.lines[before:] if "SIGHUP" in line and all(word in line for word in words)],
+    )
 
 
 def address(number):

@@ -12,7 +12,6 @@ sleeps or guesses. The harness ends only processes that it started, each by its 
 import atexit
 import contextlib
 import ctypes
-import http.client
 import json
 import os
 import queue
@@ -22,11 +21,13 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
 
+from harness.http_answer import http_answer
 from harness.server import Server
 
 SERVING = re.compile(r"serving CQL on (\S+):(\d+)")
@@ -39,6 +40,7 @@ POLL_SECONDS = 0.001
 # Another process may take a port between the moment we saw it free and the moment the node binds it.
 PORT_ATTEMPTS = 5
 LOG_LINES_SHOWN = 60
+HTTP_ANSWER = str(Path(__file__).with_name("http_answer.py"))
 
 _started = set()
 
@@ -275,21 +277,19 @@ class Node:
 
     def api(self, path, method="GET"):
         """What the REST API answers: status and JSON, None for no body."""
-        host, _, port = (self.workdir / "api").read_text().strip().rpartition(":")
-        connection = http.client.HTTPConnection(host, int(port), timeout=START_SECONDS)
-        with contextlib.closing(connection):
-            connection.request(method, path)
-            answer = connection.getresponse()
-            body = answer.read()
-            return answer.status, json.loads(body) if body else None
+        address = (self.workdir / "api").read_text().strip()
+        if self.wrapper:  # the node may stand where this process cannot reach it, such as in a network namespace
+            command = [*self.wrapper, sys.executable, HTTP_ANSWER, address, method, path]
+            answer = subprocess.run(command, check=True, capture_output=True, text=True, timeout=COMMAND_SECONDS)
+            status, _, body = answer.stdout.partition("\n")
+        else:
+            status, body = http_answer(address, method, path)
+        return int(status), json.loads(body) if body else None
 
     def metrics(self):
         """What Prometheus is told: values by name and labels, as they are written."""
         host, port = next(m.groups() for line in self.lines if (m := METRICS.search(line)))
-        connection = http.client.HTTPConnection(host, int(port), timeout=START_SECONDS)
-        with contextlib.closing(connection):
-            connection.request("GET", "/metrics")
-            text = connection.getresponse().read().decode()
+        _, text = http_answer(f"{host}:{port}", "GET", "/metrics")
         lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
         return {name: float(value) for name, _, value in lines}
 
