@@ -326,6 +326,7 @@ impl Coordinator {
             bytes: read.stretch.bytes,
             until: None,
             digest_only: false,
+            bypasses_cache: false,
         };
         let answer = service::read(&self.shard, command, Stamp::of(view, request.table.id)).await?;
         let order = &request.table.clustering_order;

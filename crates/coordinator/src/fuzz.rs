@@ -75,6 +75,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         rows: 100,
         bytes: 1000,
         digest_only: false,
+        bypasses_cache: true,
         until: None,
     };
     let scan = ReadCommand {

@@ -274,12 +274,15 @@ pub struct ReadCommand<E = Extent> {
     pub until: Option<ReadPosition>,
     /// Answer with the digest alone.
     pub digest_only: bool,
+    /// Read past the caches, and put nothing into them. Earlier releases do not know this flag and ignore it.
+    pub bypasses_cache: bool,
 }
 
 const DIGEST_ONLY: u8 = 1;
 const REVERSED: u8 = 2;
 const TOKENS: u8 = 4;
 const UNTIL: u8 = 8;
+const BYPASSES_CACHE: u8 = 16;
 
 impl ReadCommand<&Extent> {
     /// The same with an extent of its own.
@@ -292,6 +295,7 @@ impl ReadCommand<&Extent> {
             bytes: self.bytes,
             until: self.until,
             digest_only: self.digest_only,
+            bypasses_cache: self.bypasses_cache,
         }
     }
 }
@@ -311,6 +315,9 @@ impl<E: Borrow<Extent>> ReadCommand<E> {
         }
         if self.until.is_some() {
             flags |= UNTIL;
+        }
+        if self.bypasses_cache {
+            flags |= BYPASSES_CACHE;
         }
         out.push(flags);
         out.extend_from_slice(&self.now.to_le_bytes());
@@ -356,6 +363,7 @@ impl ReadCommand {
             bytes: self.bytes,
             until: self.until.clone(),
             digest_only: self.digest_only,
+            bypasses_cache: self.bypasses_cache,
         }
     }
 
@@ -408,6 +416,7 @@ impl ReadCommand {
             bytes,
             until,
             digest_only: flags & DIGEST_ONLY != 0,
+            bypasses_cache: flags & BYPASSES_CACHE != 0,
         })
     }
 }

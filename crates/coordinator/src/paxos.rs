@@ -461,6 +461,7 @@ impl<'r> Attempt<'r> {
                 bytes: read.stretch.bytes,
                 until: None,
                 digest_only,
+                bypasses_cache: false,
             };
             Phase::Prepare(ballot, Reads::of(request.reads.iter().map(command)))
         };

@@ -90,6 +90,7 @@ pub struct ReplicatedRead {
     timeout: Duration,
     latencies: Rc<TableLatencies>,
     is_range: bool,
+    bypasses_cache: bool,
     /// A replica takes no requests of this view.
     is_stale: bool,
 }
@@ -183,6 +184,7 @@ impl ReplicatedRead {
             timeout,
             latencies: coordinator.latencies_of(table),
             is_range,
+            bypasses_cache: false,
             is_stale: false,
         })
     }
@@ -229,6 +231,15 @@ impl ReplicatedRead {
     #[must_use]
     pub fn within(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
+    }
+
+    /// The same past the caches of the replicas, if `does` says so.
+    #[must_use]
+    pub fn bypassing_cache(self, does: bool) -> Self {
+        Self {
+            bypasses_cache: does,
+            ..self
+        }
     }
 
     /// The next block that the level vouches for; None at the end. Consecutive blocks of a partition have the same key, all but its
@@ -348,6 +359,7 @@ impl ReplicatedRead {
             bytes: self.stretch.bytes,
             until: None,
             digest_only,
+            bypasses_cache: self.bypasses_cache,
         }
     }
 

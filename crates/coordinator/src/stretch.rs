@@ -39,6 +39,7 @@ pub(crate) struct Stretch {
     bytes_max: usize,
     until: Option<ReadPosition>,
     digest_only: bool,
+    bypasses_cache: bool,
     is_scan: bool,
     is_reversed: bool,
     table: Arc<Table>,
@@ -53,6 +54,9 @@ pub(crate) struct Stretch {
     partition: Option<(Token, Vec<u8>, bool)>,
     /// Where it ends, when not everything was read.
     end: Option<ReadPosition>,
+    /// The block in which it ends, whole, if the reader is worth to be kept.
+    last: Option<PartitionBlock>,
+    keeps_last: bool,
     is_paused: bool,
 }
 
@@ -66,6 +70,7 @@ impl Stretch {
             bytes_max: command.bytes,
             until: command.until,
             digest_only: command.digest_only,
+            bypasses_cache: command.bypasses_cache,
             is_scan: matches!(command.extent, Extent::Tokens { .. }),
             is_reversed,
             table,
@@ -78,6 +83,8 @@ impl Stretch {
             range_tombstones: 0,
             partition: None,
             end: None,
+            last: None,
+            keeps_last: false,
             is_paused: false,
         };
         (stretch, command.extent)
@@ -126,6 +133,7 @@ impl Stretch {
         self.begin_partition(&block);
         if let Some(bound) = self.count(&block, is_reversed) {
             if block.covered.as_ref() != Some(&bound) {
+                self.last = self.keeps_last.then(|| block.clone());
                 split_block(&mut block, &bound, &order, is_reversed);
             }
             self.end = Some(ReadPosition::behind(&block));
@@ -134,6 +142,9 @@ impl Stretch {
         }
         if self.end.is_none() {
             self.end_block(&block);
+        }
+        if self.keeps_last && self.end.is_some() && self.last.is_none() {
+            self.last = Some(block.clone());
         }
         self.keep(block);
     }
@@ -213,6 +224,7 @@ impl Stretch {
         tablet.count_request();
         let (table, version) = (self.table.clone(), tablet.version());
         if let [slice] = &read.slices[..]
+            && !self.bypasses_cache
             && let Some(clustering) = row_of(&table, slice)
         {
             let row = version.read_row(&table, &shard.cache, KeyHash::of(&read.key), &read.key, clustering);
@@ -227,8 +239,8 @@ impl Stretch {
         } else {
             read.slices.iter().rev().map(|s| s.end.clone()).collect()
         };
-        let cache = shard.cache.clone();
-        let mut reader = PartitionReader::new(table, version, cache, read);
+        let (cache, paused) = (shard.cache_of_read(self.bypasses_cache), &shard.paused_readers);
+        let mut reader = PartitionReader::resumed(paused, table, version, cache, read);
         while let Some(mut block) = reader.next_block().await? {
             // Slices of which nothing is here end without a block.
             ends.truncate(reader.slices_left() + 1);
@@ -236,8 +248,14 @@ impl Stretch {
                 block.covered = ends.pop();
             }
             let is_last = block.covered.is_none();
+            // What `until` cuts off is not kept.
+            self.keeps_last = self.until.is_none() && reader.is_in_files();
             self.push(block);
+            self.keeps_last = false;
             if is_last || self.is_full() {
+                if let Some(last) = self.last.take() {
+                    paused.pause(&tablet, reader, last);
+                }
                 return Ok(());
             }
             give_way().await;
@@ -275,7 +293,14 @@ impl Stretch {
             from.1.push(0);
         }
         let range = TokenRange { after, to };
-        let mut scan = TabletScan::new(store.table(), store, shard.cache.clone(), range, from, self.limits());
+        let mut scan = TabletScan::new(
+            store.table(),
+            store,
+            shard.cache_of_read(self.bypasses_cache),
+            range,
+            from,
+            self.limits(),
+        );
         while let Some(block) = scan.next_block().await? {
             self.push(block);
             if self.is_full() {

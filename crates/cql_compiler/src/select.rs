@@ -83,6 +83,8 @@ pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>
         per_partition_limit,
         timeout,
         reversed,
+        bypasses_cache: select.bypass_cache,
+        fragments_of: None,
         distinct: select.distinct,
         sorted: is_of_several.then_some(ordered).filter(|columns| *columns > 0),
         group_by,

@@ -191,10 +191,8 @@ pub fn compile_with(
             false => Plan::Write(plan),
         }))
     };
-    let mut bypasses_cache = false;
     let statement = match parsed.statement {
         ast::Statement::Select(mut s) => {
-            bypasses_cache = s.bypass_cache;
             let table = match &s.table {
                 Some(name) => table_of(name, schema, keyspace)?,
                 None => {
@@ -248,9 +246,6 @@ pub fn compile_with(
         Statement::Plan(Plan::Select(select)) => {
             columns = select.selection.columns.clone().into();
             warnings.extend(warning(select).map(str::to_owned));
-            if bypasses_cache {
-                warnings.push(unbuilt("BYPASS CACHE"));
-            }
             (Some(select.table.clone()), select.key_markers())
         }
         Statement::Plan(Plan::Write(write)) => (Some(write.table.clone()), write.key_markers()),

@@ -1,4 +1,4 @@
-//! Every clause of a statement that reads or writes is executed, refused, or its user is warned: none is taken and ignored.
+//! Every clause of a statement that reads or writes is executed or refused: none is taken and ignored.
 
 mod common;
 
@@ -10,10 +10,8 @@ enum Fate {
     Done,
     /// The refusal says this.
     Refused(&'static str),
-    /// The warning says this.
-    Warned(&'static str),
 }
-use Fate::{Done, Refused, Warned};
+use Fate::{Done, Refused};
 
 const CLAUSES: &[(&str, Fate)] = &[
     ("SELECT JSON k FROM ks.t", Done),
@@ -78,10 +76,6 @@ fn no_clause_is_taken_and_ignored() {
             (Refused(words), Err(error)) => {
                 let error = format!("{error:?}");
                 assert!(error.contains(words), "{text}: {error}");
-            }
-            (Warned(words), Ok(compiled)) => {
-                let is_said = compiled.warnings.iter().any(|warning| warning.contains(words));
-                assert!(is_said, "{text}: {:?}", compiled.warnings);
             }
             (fate, other) => panic!("{text}: {other:?} instead of {fate:?}"),
         }

@@ -30,6 +30,10 @@ pub struct Select {
     pub reversed: bool,
     /// Whether each partition gives one row.
     pub distinct: bool,
+    /// Whether it reads past the caches of the replicas, and puts nothing into them.
+    pub bypasses_cache: bool,
+    /// The table whose mutations it reads, source by source, on this node; `table` is what they look like.
+    pub fragments_of: Option<Arc<Table>>,
     /// By how many of their first clustering columns the rows of several named partitions are sorted into one order; those that are equal in them stay in the
     /// order of their partitions.
     pub sorted: Option<usize>,
@@ -85,6 +89,8 @@ impl Select {
             timeout: None,
             reversed: false,
             distinct: false,
+            bypasses_cache: false,
+            fragments_of: None,
             sorted: None,
             group_by: Vec::new(),
         }
@@ -100,6 +106,8 @@ impl Select {
             && (table.clustering_order.is_empty() || self.restrictions.clustering.names_one_row(table))
             && self.restrictions.filters.is_empty()
             && !self.distinct
+            && !self.bypasses_cache
+            && self.fragments_of.is_none()
             && !self.selection.needs_times
             && self.limit.is_none()
             && self.per_partition_limit.is_none()
@@ -245,11 +253,20 @@ impl SelectPlan {
         self.point.is_some()
     }
 
+    /// The same, of the mutations of a table on this node, source by source; the plan's own table is what they look like.
+    #[must_use]
+    pub fn of_fragments(mut self, of: Arc<Table>) -> Self {
+        self.select.fragments_of = Some(of);
+        self.point = None;
+        self
+    }
+
     /// Whether it is one aggregate whose parts can be computed apart, wherever the rows are.
     pub fn is_mergeable(&self) -> bool {
         let filters = &self.restrictions.filters;
         self.selection.is_mergeable()
             && self.group_by.is_empty()
+            && self.fragments_of.is_none()
             && filters.iter().all(crate::restrict::Filter::is_known_to_all)
     }
 

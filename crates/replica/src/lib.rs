@@ -57,7 +57,9 @@ pub use memory::MemoryStats;
 pub use noted_batches::{NotedBatches, min_timestamp};
 pub use point::{PlainRow, Sources, row_of};
 pub use quarantine::{DiskFailure, OnDiskFailure};
-pub use read::{BlockLimits, PartitionRead, PartitionReader, ReadError, ScanReader, split_block};
+pub use read::{
+    BlockLimits, PartitionRead, PartitionReader, PausedCounts, PausedReaders, ReadError, ScanReader, split_block,
+};
 pub use reconcile::{AdoptError, Sealed, WantedTable};
 pub use recovery::{Foreign, RecoveryError, RecoveryStats};
 pub use repaired::{PurgeHold, RepairedRange};

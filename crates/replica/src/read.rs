@@ -6,6 +6,8 @@
 //! the answer is of one moment. A block carries everything the sources say, tombstones included: who consumes it
 //! decides what lives (`mutation::compact`).
 
+mod paused;
+
 use std::cmp::Ordering;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,6 +22,8 @@ use types::token::KeyHash;
 
 use crate::tablet::{MemtableCell, TokenRange, Version};
 use crate::trace;
+
+pub use paused::{PausedCounts, PausedReaders};
 
 /// Why this node cannot say what it has.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -142,6 +146,8 @@ enum Source {
     Sstable(Box<sstable::PartitionCursor>),
     /// The blocks of one partition of a scan.
     Scan(usize),
+    /// What a page did not use of a block.
+    Rest,
 }
 
 enum MemtableSource {
@@ -238,6 +244,8 @@ pub struct PartitionReader {
     /// The slices to come, in reading order, last first.
     slices: Vec<ClusteringSlice>,
     slice: Option<ClusteringSlice>,
+    /// What was left of the slice before the block that was given last.
+    given: Option<ClusteringSlice>,
     reversed: bool,
     limits: BlockLimits,
     version: Rc<Version>,
@@ -265,12 +273,33 @@ impl PartitionReader {
             key,
             slices,
             slice: None,
+            given: None,
             reversed,
             limits,
             version,
             cache,
             feeds: Vec::new(),
             head: Head::default(),
+        }
+    }
+
+    /// The same, by the reader that the page before has left where this read begins, if it is kept.
+    pub fn resumed(
+        paused: &PausedReaders,
+        table: Arc<Table>,
+        version: Rc<Version>,
+        cache: Rc<ChunkCache>,
+        read: PartitionRead,
+    ) -> Self {
+        match paused.resume(&table, &version, &read) {
+            Some(reader) => {
+                trace::note(|| {
+                    let (keyspace, name) = (&table.keyspace, &table.name);
+                    format!("Going on in a partition of {keyspace}.{name} where the last page ended")
+                });
+                reader
+            }
+            None => Self::new(table, version, cache, read),
         }
     }
 
@@ -340,7 +369,7 @@ impl PartitionReader {
                 }
             }
             // From here to the merge nothing suspends.
-            let slice = self.slice.clone().expect("a slice is being read");
+            let slice = self.slice.take().expect("a slice is being read");
             let (token, reversed, limits) = (self.token, self.reversed, self.limits);
             for feed in &mut self.feeds {
                 if let (Source::Memtable(m), None, false) = (&feed.source, &feed.pending, feed.exhausted) {
@@ -355,26 +384,19 @@ impl PartitionReader {
             }
             let order = self.table.clustering_order.clone();
             let ready = merge_ready(&self.table, &order, &mut self.feeds, reversed);
-            let Some(mut block) = ready else {
-                self.slice = None;
-                continue;
-            };
+            let Some(mut block) = ready else { continue };
             self.head.complete(&self.table, &mut block);
-            match &block.covered {
-                Some(b) if reversed => {
-                    self.slice = Some(ClusteringSlice {
-                        end: b.clone(),
-                        ..slice
-                    })
-                }
-                Some(b) => {
-                    self.slice = Some(ClusteringSlice {
-                        start: b.clone(),
-                        ..slice
-                    })
-                }
-                None => self.slice = None,
-            }
+            self.slice = block.covered.clone().map(|covered| match reversed {
+                true => ClusteringSlice {
+                    start: slice.start.clone(),
+                    end: covered,
+                },
+                false => ClusteringSlice {
+                    start: covered,
+                    end: slice.end.clone(),
+                },
+            });
+            self.given = Some(slice);
             // Memtables are read again from the new bound: what they had ready may be outdated by then.
             for feed in &mut self.feeds {
                 if matches!(feed.source, Source::Memtable(_)) {

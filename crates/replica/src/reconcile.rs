@@ -152,8 +152,11 @@ impl Shard {
                 true => range.contains(reader.tokens().0),
                 false => range.overlaps(reader.tokens()),
             });
-        let (rows, alarm) = (self.row_cache_budget.clone(), self.alarm.clone());
-        Tablet::new(table, range, its.cloned().collect(), rows, alarm)
+        let (kept, alarm) = (
+            (self.row_cache_budget.clone(), self.paused_readers.clone()),
+            self.alarm.clone(),
+        );
+        Tablet::new(table, range, its.cloned().collect(), kept, alarm)
     }
 
     /// Makes the tablets of a table that will not be wanted any more ready to leave; `cuts` are the ranges of the tablets to come, wherever they are.

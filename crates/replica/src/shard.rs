@@ -21,6 +21,7 @@ use crate::compact::OnCompaction;
 use crate::memory::{DirtyMemory, MemoryStats};
 use crate::noted_batches::{self, NotedBatches};
 use crate::quarantine::{DamageAlarm, OnDiskFailure, OnQuarantine};
+use crate::read::PausedReaders;
 use crate::retention::HoldTombstones;
 use crate::room::CompactionRoom;
 use crate::row_cache::RowCacheBudget;
@@ -80,6 +81,9 @@ impl std::fmt::Display for WriteError {
     }
 }
 
+/// What a read past the cache may hold of decoded blocks: it reads a chunk again when it needs it for another slice.
+const BYPASS_BYTES_MAX: usize = 256 << 10;
+
 /// One shard's data. Lives on its shard behind an `Rc`.
 pub struct Shard {
     pub(crate) options: ShardOptions,
@@ -91,6 +95,8 @@ pub struct Shard {
     pub cache: Rc<sstable::ChunkCache>,
     /// Rows of sstables, over all tables.
     pub row_cache_budget: Rc<RowCacheBudget>,
+    /// Readers of partitions, between two pages.
+    pub paused_readers: Rc<PausedReaders>,
     /// While files of an earlier run's log exist, a crash replays them: tombstones must outlive them, and so must what this
     /// run's log says about them.
     pub(crate) old_log: Cell<bool>,
@@ -126,6 +132,14 @@ pub struct Shard {
 }
 
 impl Shard {
+    /// The cache of blocks for one read: the shard's, or a small one of its own that leaves the shard's as it is.
+    pub fn cache_of_read(&self, bypasses: bool) -> Rc<sstable::ChunkCache> {
+        match bypasses {
+            false => Rc::clone(&self.cache),
+            true => Rc::new(sstable::ChunkCache::new(BYPASS_BYTES_MAX)),
+        }
+    }
+
     /// A shard without tables.
     pub fn new(options: ShardOptions, log: Rc<Commitlog>) -> Rc<Self> {
         Rc::new(Self {
@@ -133,6 +147,7 @@ impl Shard {
             // A third of the cache holds rows as point reads want them, the rest blocks as the files have them.
             cache: Rc::new(sstable::ChunkCache::new(options.cache_bytes_max / 3 * 2)),
             row_cache_budget: RowCacheBudget::new(options.cache_bytes_max / 3),
+            paused_readers: PausedReaders::new(options.cache_bytes_max / 32),
             options,
             log,
             tables: RefCell::default(),

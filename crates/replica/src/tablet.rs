@@ -16,6 +16,7 @@ use types::token::KeyHash;
 use crate::changes::Observer;
 use crate::load::LoadMeter;
 use crate::quarantine::DamageAlarm;
+use crate::read::PausedReaders;
 use crate::repaired::RepairedRanges;
 use crate::row_cache::{RowCache, RowCacheBudget};
 use crate::table_metrics::TableMetrics;
@@ -70,6 +71,10 @@ pub(crate) enum MemtableState {
 pub struct MemtableCell(RefCell<MemtableState>);
 
 impl MemtableCell {
+    fn of_frozen(memtable: &Arc<Memtable>) -> Rc<Self> {
+        Rc::new(Self(RefCell::new(MemtableState::Frozen(memtable.clone()))))
+    }
+
     pub(crate) fn new(table: &Table) -> Rc<Self> {
         Rc::new(Self(RefCell::new(MemtableState::Active(Box::new(Memtable::new(
             table,
@@ -139,6 +144,41 @@ pub struct Version {
 }
 
 impl Version {
+    /// Its sources, each alone: names as ScyllaDB has them (`memtable:0`, `sstable:` and the path), the newest memtable first.
+    pub fn by_source(&self) -> Vec<(String, Rc<Self>)> {
+        let memtables = 1 + self.frozen.len();
+        let alone = |n: usize| {
+            let mut part = self.clone();
+            part.sstables.clear();
+            part.rows = Rc::new(RefCell::new(RowCache::new(RowCacheBudget::new(0))));
+            part.has_files = !part.missing.is_empty();
+            part.frozen.clear();
+            match n.checked_sub(memtables) {
+                None if n == 0 => {}
+                None => part.active = MemtableCell::of_frozen(&self.frozen[memtables - 1 - n].memtable),
+                Some(file) => {
+                    part.active = MemtableCell::of_frozen(&Arc::new(Memtable::placeholder()));
+                    part.sstables.push(self.sstables[file].clone());
+                    part.has_files = true;
+                }
+            }
+            part
+        };
+        let name = |n: usize| match n.checked_sub(memtables) {
+            None => format!("memtable:{n}"),
+            Some(file) => format!(
+                "sstable:{}",
+                self.sstables[file]
+                    .descriptor()
+                    .path(sstable::Component::Data)
+                    .display()
+            ),
+        };
+        (0..memtables + self.sstables.len())
+            .map(|n| (name(n), Rc::new(alone(n))))
+            .collect()
+    }
+
     /// What of it is not repaired: memtables, and sstables without a valid mark. What is missing is missing of it too.
     pub(crate) fn unrepaired(&self) -> Rc<Self> {
         let mut part = self.clone();
@@ -161,6 +201,7 @@ pub struct Tablet {
     pub range: TokenRange,
     version: RefCell<Rc<Version>>,
     row_cache_budget: Rc<RowCacheBudget>,
+    paused: Rc<PausedReaders>,
     /// The first log segment with writes of the active memtable; 0 when it is empty.
     pub(crate) first_segment: Cell<u64>,
     /// One flush of it at a time.
@@ -205,7 +246,7 @@ impl Tablet {
         table: &Table,
         range: TokenRange,
         sstables: Vec<Arc<sstable::Reader>>,
-        row_cache_budget: Rc<RowCacheBudget>,
+        (row_cache_budget, paused): (Rc<RowCacheBudget>, Rc<PausedReaders>),
         alarm: Rc<DamageAlarm>,
     ) -> Rc<Self> {
         let version = Version {
@@ -219,6 +260,7 @@ impl Tablet {
         };
         Rc::new(Self {
             row_cache_budget,
+            paused,
             range,
             version: RefCell::new(Rc::new(version)),
             first_segment: Cell::new(0),
@@ -316,6 +358,13 @@ impl Tablet {
             next.rows = Rc::new(RefCell::new(RowCache::new(self.row_cache_budget.clone())));
         }
         *self.version.borrow_mut() = Rc::new(next);
+        self.paused.forget(&before);
+    }
+}
+
+impl Drop for Tablet {
+    fn drop(&mut self) {
+        self.paused.forget(self.version.get_mut());
     }
 }
 
@@ -587,7 +636,13 @@ mod tests {
         let tablet = |(after, to): &(i64, i64)| {
             let (after, to) = (Token(*after), Token(*to));
             let budget = RowCacheBudget::new(0);
-            Tablet::new(&table, TokenRange { after, to }, Vec::new(), budget, Rc::default())
+            Tablet::new(
+                &table,
+                TokenRange { after, to },
+                Vec::new(),
+                (budget, PausedReaders::new(0)),
+                Rc::default(),
+            )
         };
         TableStore::new(&table, PathBuf::new(), ranges.iter().map(tablet).collect())
     }

@@ -35,7 +35,6 @@ use crate::error::CompileError;
 
 pub use difference::{SchemaDifference, schema_difference};
 pub(crate) use types::has_duration;
-pub(crate) use unbuilt::unbuilt;
 pub use version::schema_version;
 
 /// What a schema change needs to know besides the schema and the statement.

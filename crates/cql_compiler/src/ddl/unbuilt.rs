@@ -1,4 +1,4 @@
-//! Clauses and options that are taken and have no effect yet: who uses one is told. Their names and the reasons are in `unbuilt.txt`.
+//! Options that are taken and have no effect yet: who uses one is told. Their names and the reasons are in `unbuilt.txt`.
 
 use schema::TableOptions;
 
@@ -8,14 +8,6 @@ fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
         .lines()
         .filter(|line| !line.starts_with('#'));
     lines.filter_map(|line| line.split_once('\t'))
-}
-
-/// What the client is told who uses a clause that has no effect.
-///
-/// # Panics
-/// When `unbuilt.txt` does not have it: a test goes through all of them.
-pub(crate) fn unbuilt(clause: &str) -> String {
-    format!("{clause} has no effect here: {}", reason(clause))
 }
 
 fn reason(name: &str) -> &'static str {
@@ -179,9 +171,6 @@ mod tests {
         ("ZstdCompressor", "compression_level", "7", Done),
     ];
 
-    /// Clauses that have no effect, and what a client is told that uses one: `tests/clauses.rs` goes through all clauses.
-    const CLAUSES_WARNED: [&str; 1] = ["BYPASS CACHE"];
-
     /// What a client is told that executes these statements, one after the other.
     fn told(texts: &[String]) -> Result<Vec<String>, String> {
         let nodes = BTreeMap::from([("datacenter1".to_owned(), 3)]);
@@ -285,14 +274,11 @@ mod tests {
             keyspace(false).is_ok_and(|warnings| warnings[0].starts_with("durable_writes = 'false' has no effect"))
         );
         seen.insert("durable_writes".to_owned());
-        for clause in CLAUSES_WARNED {
-            seen.insert(clause.to_owned());
-        }
         let listed: BTreeSet<String> = all().map(|(name, _)| name.to_owned()).collect();
         assert_eq!(
             seen, listed,
             "unbuilt.txt lists what clients are warned of, and nothing else"
         );
-        assert!(listed.len() <= 12, "the list only gets shorter");
+        assert!(listed.len() <= 11, "the list only gets shorter");
     }
 }

@@ -8,6 +8,7 @@ use admin::operator::{Metric, Value};
 use coordinator::Metrics;
 use cql_server::Server;
 use query::Engine;
+use replica::PausedCounts;
 use rpc::Rpc;
 
 use crate::continuous_repair::{self, Ages};
@@ -249,6 +250,19 @@ fn requests(shard: &mut Shard, server: &Server) {
     connections(shard, server);
 }
 
+fn paused_readers(shard: &mut Shard, counts: PausedCounts) {
+    let help = "Reads of partitions that wait for the client to ask for the next page.";
+    shard.gauge("paused_readers", help, counts.readers as u64);
+    let help = "Memory of the reads that wait for the client to ask for the next page, about.";
+    shard.gauge("paused_readers_bytes", help, counts.bytes as u64);
+    let help = "Pages that ended inside a partition, with their reader kept for the next page.";
+    shard.count("pages_paused_total", help, counts.paused);
+    let help = "Pages that went on with the reader of the page before.";
+    shard.count("pages_resumed_total", help, counts.resumed);
+    let help = "Readers that were dropped before the next page: their files were replaced, or memory was short.";
+    shard.count("paused_readers_dropped_total", help, counts.dropped);
+}
+
 fn connections(shard: &mut Shard, server: &Server) {
     let arrivals = server.arrivals();
     let measured = [
@@ -402,6 +416,7 @@ fn storage(shard: &mut Shard, engine: &Engine) {
     shard.count("chunk_cache_misses_total", "Chunk lookups that went to disk.", misses);
     let rows = engine.shard.row_cache_budget.bytes() as u64;
     shard.gauge("row_cache_bytes", "Size of the cached sstable rows.", rows);
+    paused_readers(shard, engine.shard.paused_readers.counts());
     shard.gauge(
         "flushes",
         "Memtables that are being flushed or wait to be flushed.",

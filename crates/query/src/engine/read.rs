@@ -42,7 +42,7 @@ pub struct Page<S> {
 
 /// The part of a read that one shard does.
 #[derive(Debug)]
-enum Part {
+pub(super) enum Part {
     /// One partition; with a serial level, in its turn among the conditional statements on it.
     Partition(Token, Vec<u8>, Option<Consistency>),
     Tokens(Token, Token),
@@ -159,6 +159,9 @@ impl Engine {
         run: &Execution,
         params: &Params,
     ) -> Result<Page<S>, QueryError> {
+        if let Some(of) = &select.fragments_of {
+            return self.read_fragments(of, select, run, params).await;
+        }
         if let Some(table) = self.node.system_tables.virtual_table(select.table.id) {
             return self.read_virtual(&*table.source, select, run, params).await;
         }
@@ -411,7 +414,7 @@ impl Engine {
         }
     }
 
-    async fn part_on<S: PageSink>(
+    pub(super) async fn part_on<S: PageSink>(
         self: &Rc<Self>,
         shard: u32,
         select: &Arc<SelectPlan>,
@@ -493,6 +496,11 @@ impl Engine {
         token: Token,
         key: &[u8],
     ) -> Result<Flow, QueryError> {
+        if let Some(of) = &select.fragments_of {
+            return self
+                .fragments_of_partition(of, select, run, consumer, (token, key))
+                .await;
+        }
         let store = self.store(&select.table)?;
         let Some(tablet) = store.tablet(token) else {
             return Err(QueryError::Server(
@@ -504,7 +512,7 @@ impl Engine {
             rows: consumer.rows_wanted(),
             bytes: BLOCK_BYTES,
         };
-        let cache = self.shard.cache.clone();
+        let cache = self.shard.cache_of_read(select.bypasses_cache);
         let table = select.table.clone();
         let read = PartitionRead {
             token,
@@ -517,10 +525,24 @@ impl Engine {
         tablet.count_request();
         let version = tablet.version();
         let sstables = version.sstables_for(KeyHash::of(key));
-        let mut reader = PartitionReader::new(table, version, cache, read);
+        let paused = &self.shard.paused_readers;
+        let mut source = PausableReader {
+            reader: PartitionReader::resumed(paused, table, version, cache, read),
+            unused: None,
+        };
         consumer.take_met();
-        let consumed = consume_partition(select, run, consumer, &mut reader).await;
+        let consumed = consume_partition(select, run, consumer, &mut source).await;
         store.metrics.note_partition_read(sstables, consumer.take_met());
+        if let (
+            Ok(Flow::PageFull),
+            PausableReader {
+                reader,
+                unused: Some(last),
+            },
+        ) = (&consumed, source)
+        {
+            paused.pause(&tablet, reader, last);
+        }
         consumed
     }
 
@@ -532,6 +554,9 @@ impl Engine {
         from: Token,
         to: Token,
     ) -> Result<Flow, QueryError> {
+        if let Some(of) = &select.fragments_of {
+            return self.fragments_of_tokens(of, select, run, consumer, (from, to)).await;
+        }
         let store = self.store(&select.table)?;
         let start = match consumer.position().clone() {
             Position::Start => (from, Vec::new()),
@@ -560,7 +585,7 @@ impl Engine {
         let mut scan = TabletScan::new(
             select.table.clone(),
             &store,
-            self.shard.cache.clone(),
+            self.shard.cache_of_read(select.bypasses_cache),
             range,
             start,
             limits,
@@ -606,15 +631,28 @@ pub(super) trait BlockSource {
     async fn next_block(&mut self) -> Result<Option<PartitionBlock>, QueryError>;
     /// Leaves the rest of the current partition unread.
     async fn skip_partition(&mut self) -> Result<(), QueryError>;
+    /// Takes back the block in which the page ended.
+    fn page_ended(&mut self, _block: PartitionBlock) {}
 }
 
-impl BlockSource for PartitionReader {
+/// A partition whose rest the next page may want.
+struct PausableReader {
+    reader: PartitionReader,
+    /// The block in which the page ended.
+    unused: Option<PartitionBlock>,
+}
+
+impl BlockSource for PausableReader {
     async fn next_block(&mut self) -> Result<Option<PartitionBlock>, QueryError> {
-        Self::next_block(self).await.map_err(failure)
+        self.reader.next_block().await.map_err(failure)
     }
 
     async fn skip_partition(&mut self) -> Result<(), QueryError> {
         Ok(())
+    }
+
+    fn page_ended(&mut self, block: PartitionBlock) {
+        self.unused = Some(block);
     }
 }
 
@@ -644,7 +682,11 @@ pub(super) async fn consume_partition(
                 last = Some(block);
                 break;
             }
-            Flow::PageFull | Flow::Done => return Ok(flow),
+            Flow::PageFull => {
+                source.page_ended(block);
+                return Ok(flow);
+            }
+            Flow::Done => return Ok(flow),
         }
         last = Some(block);
         consumer.pause().await?;

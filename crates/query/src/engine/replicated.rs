@@ -42,7 +42,9 @@ impl Engine {
         };
         let view = self.coordinator.view();
         let read = ReplicatedRead::new(&self.coordinator, &view, &select.table, level, extent, now, stretch);
-        let read = read.map_err(QueryError::of_replicas)?;
+        let read = read
+            .map_err(QueryError::of_replicas)?
+            .bypassing_cache(select.bypasses_cache);
         if let Some(time) = consumer.own_time() {
             return Ok(read.within(time.left()));
         }
