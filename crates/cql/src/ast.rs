@@ -242,6 +242,8 @@ pub struct Select {
     pub selection: Selection,
     /// The table or view read; none in ScyllaDB's `SELECT now()`, which has no clause behind its selection.
     pub table: Option<QualifiedName>,
+    /// ScyllaDB's `FROM MUTATION_FRAGMENTS(table)`: what each source of this node has of the table.
+    pub fragments: bool,
     /// `WHERE … AND …`; empty when there is none.
     pub relations: Vec<Relation>,
     /// `GROUP BY`: columns, or functions of them.

@@ -248,6 +248,7 @@ fn select_statement() -> impl Strategy<Value = Select> {
             distinct,
             selection,
             table: Some(table),
+            fragments: json != distinct,
             relations,
             group_by,
             order_by: Vec::new(),
@@ -264,6 +265,17 @@ fn select_statement() -> impl Strategy<Value = Select> {
                 !(select.json || select.distinct) || !first.starts_with(['[', '-'])
             },
         )
+        .prop_filter("a field as a map's key would be the type of a variable", |select| {
+            let text = select.selection.to_string();
+            let mut before_colons: Vec<&str> = text.split("): ").collect();
+            before_colons.pop();
+            let is_name = |name: &str| !name.contains(['(', ' ', ',']);
+            let ends_in_field = |text: &&str| {
+                text.rsplit_once('(')
+                    .is_some_and(|(_, name)| name.contains('.') && is_name(name))
+            };
+            !before_colons.iter().any(ends_in_field)
+        })
 }
 
 // --- Texts -----------------------------------------------------------------------------------------------------------

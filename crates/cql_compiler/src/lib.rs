@@ -9,6 +9,7 @@ pub mod ddl;
 pub mod describe;
 mod describe_function;
 mod error;
+mod fragments;
 mod function_call;
 #[doc(hidden)]
 pub mod fuzz;

@@ -10,7 +10,7 @@ use system_tables::KeyspaceKind;
 use types::CqlType;
 
 use crate::CompileError;
-use crate::ddl::unbuilt;
+use crate::fragments::fragments_table;
 use crate::restrict::Scope;
 use crate::select::{compile_select, warning};
 use crate::term::{MarkerSpec, Markers};
@@ -194,6 +194,7 @@ pub fn compile_with(
     let statement = match parsed.statement {
         ast::Statement::Select(mut s) => {
             let table = match &s.table {
+                Some(name) if s.fragments => fragments_table(table_of(name, schema, keyspace)?.as_ref())?,
                 Some(name) => table_of(name, schema, keyspace)?,
                 None => {
                     s.relations.push(own_row());
@@ -209,7 +210,15 @@ pub fn compile_with(
                 table: &table,
                 markers: &mut markers,
             };
-            let plan = compile_select(&s, &table, &mut scope)?;
+            let mut plan = compile_select(&s, &table, &mut scope)?;
+            if let Some(name) = s.table.as_ref().filter(|_| s.fragments) {
+                if !s.order_by.is_empty() {
+                    return Err(CompileError::invalid(
+                        "ORDER BY is not supported on MUTATION_FRAGMENTS: fragments come in the order that each source has them in",
+                    ));
+                }
+                plan = plan.of_fragments(table_of(name, schema, keyspace)?);
+            }
             Statement::Plan(Plan::Select(Arc::new(plan)))
         }
         ast::Statement::Insert(i) => write(Modification::Insert(i), &mut markers)?,

@@ -23,9 +23,11 @@ const CLAUSES: &[(&str, Fate)] = &[
     ("SELECT v FROM ks.t PER PARTITION LIMIT 1", Done),
     ("SELECT v FROM ks.t LIMIT 1", Done),
     ("SELECT v FROM ks.t WHERE v = 1 ALLOW FILTERING", Done),
+    ("SELECT v FROM ks.t BYPASS CACHE", Done),
+    ("SELECT value FROM MUTATION_FRAGMENTS(ks.t) WHERE k = 1", Done),
     (
-        "SELECT v FROM ks.t BYPASS CACHE",
-        Warned("BYPASS CACHE has no effect here"),
+        "SELECT value FROM MUTATION_FRAGMENTS(ks.t) WHERE k = 1 ORDER BY mutation_source DESC",
+        Refused("ORDER BY is not supported on MUTATION_FRAGMENTS"),
     ),
     ("SELECT v FROM ks.t USING TIMEOUT 1s", Done),
     ("SELECT v FROM ks.t USING TIMEOUT ?", Done),

@@ -14,7 +14,10 @@ impl Display for Select {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let (json, distinct) = (when(self.json, "JSON "), when(self.distinct, "DISTINCT "));
         write!(f, "SELECT {json}{distinct}{}", self.selection)?;
-        clause(f, "FROM", maybe(&self.table))?;
+        match &self.table {
+            Some(table) if self.fragments => write!(f, " FROM MUTATION_FRAGMENTS({table})")?,
+            table => clause(f, "FROM", maybe(table))?,
+        }
         where_clause(f, &self.relations)?;
         if !self.group_by.is_empty() {
             f.write_str(" GROUP BY ")?;

@@ -20,6 +20,7 @@ impl Parser<'_> {
             distinct,
             selection,
             table: None,
+            fragments: false,
             relations: Vec::new(),
             group_by: Vec::new(),
             order_by: Vec::new(),
@@ -33,7 +34,18 @@ impl Parser<'_> {
             return Ok(select);
         }
         self.expect_from()?;
-        select.table = Some(self.table_name()?);
+        let name = self.table_name()?;
+        // No other table's name stands before a parenthesis here.
+        select.fragments =
+            name.keyspace.is_none() && name.name == "mutation_fragments" && self.accept(TokenKind::LeftParenthesis);
+        select.table = Some(match select.fragments {
+            false => name,
+            true => {
+                let of = self.qualified_name()?;
+                self.expect(TokenKind::RightParenthesis)?;
+                of
+            }
+        });
         if self.accept_word(Keyword::Where) {
             select.relations = self.where_relations()?;
         }

@@ -12,6 +12,8 @@ mod batch_size;
 mod conditional;
 mod description;
 mod execute;
+mod fragment_text;
+mod fragments;
 #[doc(hidden)]
 pub mod fuzz;
 mod guard;

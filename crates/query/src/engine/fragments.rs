@@ -1,0 +1,509 @@
+//! Reads of `MUTATION_FRAGMENTS(table)`: what each memtable and each sstable of this node has of a table, before anything is merged.
+//!
+//! Every source is read alone, by the reader that merges them otherwise, so what it shows is what a read would take from it. A fragment is a
+//! row of a table that is made up for the statement (`cql_compiler/src/fragments.rs`), and passes through the same consumer as others. A page goes on
+//! behind the place of its last fragment: sources by name, within one by region and by position in the order of the table.
+//!
+//! Source of columns and words: "Reading mutation fragments" and "dump-data" in ScyllaDB's documentation.
+
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use mutation::row::Shared;
+use mutation::{
+    Bound, BoundKind, Cell, ClusteringSlice, Liveness, PartitionBlock, RangeTombstone, RowBuilder, Tombstone,
+};
+use plan::restrict::Partitions;
+use plan::{Execution, PageSink, RowSink, SelectPlan};
+use replica::{BlockLimits, PartitionRead, PartitionReader, Shard, TabletScan, TokenRange, Version};
+use schema::{ClusteringOrder, Table, components, push_component};
+use types::Token;
+use types::token::token_of;
+
+use super::fragment_text::{metadata_of_row, metadata_of_static, tombstone_text, values};
+use super::page::{Consumer, Flow, PageRequest, Position};
+use super::read::{
+    BLOCK_BYTES, BlockSource, Page, Part, consume_partition, end_page, failure, keys_read, start_behind,
+};
+use super::{Engine, Params};
+use crate::QueryError;
+
+const PARTITION_START: u8 = 0;
+const STATIC_ROW: u8 = 1;
+const CLUSTERED: u8 = 2;
+const PARTITION_END: u8 = 3;
+
+impl Engine {
+    /// Reads a page of the fragments that this node has of a table.
+    pub(super) async fn read_fragments<S: PageSink>(
+        self: &Rc<Self>,
+        of: &Table,
+        select: &Arc<SelectPlan>,
+        run: &Execution,
+        params: &Params,
+    ) -> Result<Page<S>, QueryError> {
+        let table = &select.table;
+        if self.node.system_tables.virtual_table(table.id).is_some() {
+            return Err(QueryError::invalid(format!(
+                "MUTATION_FRAGMENTS of {}.{} cannot be read: its rows are computed, and nowhere stored",
+                of.keyspace, of.name
+            )));
+        }
+        let request = PageRequest {
+            rows: params.page_rows,
+            state: params.paging_state.clone(),
+        };
+        let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &request, S::default()))?;
+        let waiting = self.patience(select, run, params.consistency)?;
+        let _waiting = waiting.map(|(patience, waiting)| {
+            consumer.set_patience(patience);
+            waiting
+        });
+        let parts: Vec<(u32, Part)> = match run.with(|ctx| select.restrictions.partition.partitions(table, ctx))? {
+            Partitions::None => Vec::new(),
+            Partitions::Keys(keys) => {
+                let from = keys_read(&keys, &consumer);
+                // Those of other nodes are not here.
+                let here = |(token, key): (Token, Vec<u8>)| {
+                    let pieces = self.pieces(table.id, token, token);
+                    pieces
+                        .first()
+                        .map(|(shard, ..)| (*shard, Part::Partition(token, key, None)))
+                };
+                keys.into_iter().skip(from).filter_map(here).collect()
+            }
+            Partitions::Tokens(from, to) => {
+                let begin = match consumer.position() {
+                    Position::Start => from,
+                    Position::BehindPartition { key } | Position::BehindRow { key, .. } => from.max(token_of(key)),
+                };
+                let pieces = self.pieces(table.id, from, to).into_iter();
+                let left = pieces.filter(|(_, _, last)| *last >= begin);
+                left.map(|(shard, first, last)| (shard, Part::Tokens(first, last)))
+                    .collect()
+            }
+        };
+        let mut flow = Flow::Continue;
+        for (shard, part) in parts {
+            (consumer, flow) = self.part_on(shard, select, run, consumer, part).await?;
+            if matches!(flow, Flow::PageFull | Flow::Done) {
+                break;
+            }
+        }
+        end_page(select, run, consumer, flow)
+    }
+
+    /// Gives this shard's fragments of one partition to a consumer.
+    pub(super) async fn fragments_of_partition(
+        &self,
+        of: &Arc<Table>,
+        select: &SelectPlan,
+        run: &Execution,
+        consumer: &mut Consumer<impl RowSink>,
+        (token, key): (Token, &[u8]),
+    ) -> Result<Flow, QueryError> {
+        let store = self.store(&select.table)?;
+        let Some(tablet) = store.tablet(token) else {
+            return Ok(Flow::Continue);
+        };
+        let behind = match consumer.position() {
+            Position::BehindRow { key: last, clustering } if last == key => Some(Place::parse(clustering)),
+            _ => None,
+        };
+        let mut sources: Vec<(String, Rc<Version>)> = tablet.version().by_source();
+        sources.sort_by(|(a, _), (b, _)| a.cmp(b));
+        if let Some(place) = &behind {
+            sources.retain(|(name, _)| name.as_bytes() >= &place.source[..]);
+        }
+        let mut fragments = Fragments {
+            of: of.clone(),
+            shown: select.table.clone(),
+            key: key.to_vec(),
+            token,
+            shard: self.shard.clone(),
+            sources: sources.into(),
+            source: None,
+            behind,
+            slices: run.with(|ctx| select.restrictions.clustering.slices(&select.table, ctx))?,
+            limits: BlockLimits {
+                rows: consumer.rows_wanted(),
+                bytes: BLOCK_BYTES,
+            },
+        };
+        consume_partition(select, run, consumer, &mut fragments).await
+    }
+
+    /// The same of every partition with those tokens.
+    pub(super) async fn fragments_of_tokens(
+        &self,
+        of: &Arc<Table>,
+        select: &SelectPlan,
+        run: &Execution,
+        consumer: &mut Consumer<impl RowSink>,
+        (from, to): (Token, Token),
+    ) -> Result<Flow, QueryError> {
+        let store = self.store(&select.table)?;
+        let start = match consumer.position().clone() {
+            Position::Start => (from, Vec::new()),
+            Position::BehindPartition { key } => start_behind(key, from),
+            Position::BehindRow { key, .. } => match token_of(&key) {
+                token if token >= from => (token, key),
+                _ => (from, Vec::new()),
+            },
+        };
+        let range = TokenRange {
+            after: Token(from.0.saturating_sub(1)),
+            to,
+        };
+        let limits = BlockLimits { rows: 1, bytes: 1 };
+        let cache = self.shard.cache_of_read(true);
+        let mut scan = TabletScan::new(of.clone(), &store, cache, range, start, limits);
+        while let Some(block) = TabletScan::next_block(&mut scan).await.map_err(failure)? {
+            let partition = (block.token, block.key());
+            let flow = self
+                .fragments_of_partition(of, select, run, consumer, partition)
+                .await?;
+            if matches!(flow, Flow::PageFull | Flow::Done) {
+                return Ok(flow);
+            }
+            TabletScan::skip_partition(&mut scan).await.map_err(failure)?;
+        }
+        Ok(Flow::Continue)
+    }
+}
+
+/// Where a fragment is in its partition.
+struct Place {
+    source: Vec<u8>,
+    region: u8,
+    /// The clustering prefix, and on which side of what begins with it: a row is at it.
+    prefix: Vec<u8>,
+    weight: i8,
+}
+
+impl Place {
+    /// As a clustering key of the table that is shown. Regions without rows have the first two components only.
+    fn clustering(&self, order: &ClusteringOrder) -> Vec<u8> {
+        let mut out = Vec::new();
+        push_component(&mut out, &self.source);
+        push_component(&mut out, &[self.region]);
+        if self.region == CLUSTERED {
+            let given = components(&self.prefix).count();
+            out.extend_from_slice(&self.prefix);
+            for _ in given..order.len() {
+                push_component(&mut out, &[]);
+            }
+            push_component(&mut out, &self.weight.to_be_bytes());
+        }
+        out
+    }
+
+    /// From such a key. Beside a row, empty components at the end stand for those that a bound does not have.
+    fn parse(clustering: &[u8]) -> Self {
+        let mut parts: Vec<&[u8]> = components(clustering).collect();
+        let weight = match parts.len() {
+            0..3 => 0,
+            _ => parts
+                .pop()
+                .and_then(|weight| weight.first().copied())
+                .map_or(0, u8::cast_signed),
+        };
+        let mut rest = parts.split_off(parts.len().min(2));
+        while weight != 0 && rest.last().is_some_and(|last| last.is_empty()) {
+            rest.pop();
+        }
+        let mut prefix = Vec::new();
+        rest.iter().for_each(|part| push_component(&mut prefix, part));
+        Self {
+            source: parts.first().map_or_else(Vec::new, |source| source.to_vec()),
+            region: parts.get(1).and_then(|region| region.first().copied()).unwrap_or(0),
+            prefix,
+            weight,
+        }
+    }
+
+    fn bound(&self) -> Bound {
+        match self.weight {
+            ..0 => Bound::before(&self.prefix),
+            _ => Bound::after(&self.prefix),
+        }
+    }
+
+    fn compare(&self, order: &ClusteringOrder, other: &Self) -> Ordering {
+        let clustered = || match (self.weight, other.weight) {
+            (0, 0) => order.compare(&self.prefix, &other.prefix),
+            (0, _) => other.bound().compare_key(order, &self.prefix).reverse(),
+            (_, 0) => self.bound().compare_key(order, &other.prefix),
+            _ => self.bound().compare(order, &other.bound()),
+        };
+        let before = self.source.cmp(&other.source).then(self.region.cmp(&other.region));
+        before.then_with(clustered)
+    }
+}
+
+/// A source that is being read.
+struct Reading {
+    name: String,
+    reader: PartitionReader,
+    has_begun: bool,
+    /// The range tombstone that covers what follows, and where it is cut.
+    open: Option<(Tombstone, Bound)>,
+}
+
+/// The fragments of one partition, source by source.
+struct Fragments {
+    of: Arc<Table>,
+    shown: Arc<Table>,
+    key: Vec<u8>,
+    token: Token,
+    shard: Rc<Shard>,
+    sources: VecDeque<(String, Rc<Version>)>,
+    source: Option<Reading>,
+    /// The place of the last fragment of the page before.
+    behind: Option<Place>,
+    /// Which of them the statement wants.
+    slices: Vec<ClusteringSlice>,
+    limits: BlockLimits,
+}
+
+impl BlockSource for Fragments {
+    async fn next_block(&mut self) -> Result<Option<PartitionBlock>, QueryError> {
+        loop {
+            let Some(reading) = &mut self.source else {
+                let Some((name, version)) = self.sources.pop_front() else {
+                    return Ok(None);
+                };
+                self.begin(name, version);
+                continue;
+            };
+            let of_source = reading.reader.next_block().await.map_err(failure)?;
+            let mut out = PartitionBlock::new(self.token, &self.key);
+            match of_source {
+                Some(block) => self.show_block(&block, &mut out),
+                None => {
+                    self.show_end(&mut out);
+                    self.source = None;
+                }
+            }
+            if !out.has_no_rows() {
+                let last = out.clustering(out.len() - 1);
+                out.covered = Some(Bound::after(last));
+                return Ok(Some(out));
+            }
+        }
+    }
+
+    async fn skip_partition(&mut self) -> Result<(), QueryError> {
+        self.sources.clear();
+        self.source = None;
+        Ok(())
+    }
+}
+
+impl Fragments {
+    fn begin(&mut self, name: String, version: Rc<Version>) {
+        // The page goes on among the rows of this source: what is before them is not read again.
+        let behind = self.behind.as_ref();
+        let inside = behind.filter(|place| place.source == name.as_bytes() && place.region == CLUSTERED);
+        let mut slice = ClusteringSlice::all();
+        if let Some(place) = inside {
+            // The row itself is read again, for a range tombstone may begin behind it.
+            slice.start = Bound::before(&place.prefix);
+        }
+        let read = PartitionRead {
+            token: self.token,
+            key: self.key.clone(),
+            slices: vec![slice],
+            reversed: false,
+            limits: self.limits,
+        };
+        self.source = Some(Reading {
+            name,
+            reader: PartitionReader::new(self.of.clone(), version, self.shard.cache_of_read(true), read),
+            has_begun: false,
+            open: None,
+        });
+    }
+
+    fn show_block(&mut self, block: &PartitionBlock, out: &mut PartitionBlock) {
+        let Some(mut reading) = self.source.take() else { return };
+        if !reading.has_begun {
+            reading.has_begun = true;
+            let metadata = format!("{{\"tombstone\":{}}}", tombstone_text(block.tombstone));
+            let head = (PARTITION_START, &[][..], 0);
+            self.show(&reading.name, head, ("partition start", Some(metadata), None), out);
+            if let Some(row) = block.static_row() {
+                let texts = (metadata_of_static(&self.of, &row), values(&self.of, &row));
+                let head = (STATIC_ROW, &[][..], 0);
+                self.show(&reading.name, head, ("static row", Some(texts.0), Some(texts.1)), out);
+            }
+        }
+        let order = self.of.clustering_order.clone();
+        let mut ranges = block.range_tombstones.iter().peekable();
+        for (clustering, row) in block.rows() {
+            while let Some(range) = ranges.next_if(|range| range.start.compare_key(&order, clustering).is_lt()) {
+                self.show_range(&mut reading, range, out);
+            }
+            if reading
+                .open
+                .as_ref()
+                .is_some_and(|(_, end)| end.compare_key(&order, clustering).is_lt())
+            {
+                self.close(&mut reading, out);
+            }
+            let texts = (metadata_of_row(&self.of, &row), values(&self.of, &row));
+            let head = (CLUSTERED, clustering, 0);
+            self.show(
+                &reading.name,
+                head,
+                ("clustering row", Some(texts.0), Some(texts.1)),
+                out,
+            );
+        }
+        for range in ranges {
+            self.show_range(&mut reading, range, out);
+        }
+        // One that reaches to the end of the block may go on in the next.
+        let is_cut = |end: &Bound| block.covered.as_ref() == Some(end);
+        if reading.open.as_ref().is_some_and(|(_, end)| !is_cut(end)) {
+            self.close(&mut reading, out);
+        }
+        self.source = Some(reading);
+    }
+
+    /// A range tombstone begins; where another ends at its start there is one change.
+    fn show_range(&self, reading: &mut Reading, range: &RangeTombstone, out: &mut PartitionBlock) {
+        let touches = reading.open.as_ref().is_some_and(|(_, end)| *end == range.start);
+        if !touches {
+            self.close(reading, out);
+        }
+        if reading.open.as_ref().is_none_or(|(open, _)| *open != range.tombstone) {
+            self.show_change(&reading.name, &range.start, range.tombstone, out);
+        }
+        reading.open = Some((range.tombstone, range.end.clone()));
+    }
+
+    fn close(&self, reading: &mut Reading, out: &mut PartitionBlock) {
+        if let Some((_, end)) = reading.open.take() {
+            self.show_change(&reading.name, &end, Tombstone::NONE, out);
+        }
+    }
+
+    fn show_change(&self, source: &str, at: &Bound, tombstone: Tombstone, out: &mut PartitionBlock) {
+        let weight = match at.kind {
+            BoundKind::Before => -1,
+            BoundKind::After => 1,
+        };
+        let metadata = format!("{{\"tombstone\":{}}}", tombstone_text(tombstone));
+        let head = (CLUSTERED, &at.prefix[..], weight);
+        self.show(source, head, ("range tombstone change", Some(metadata), None), out);
+    }
+
+    fn show_end(&mut self, out: &mut PartitionBlock) {
+        let Some(mut reading) = self.source.take() else { return };
+        self.close(&mut reading, out);
+        let goes_on_inside = self
+            .behind
+            .as_ref()
+            .is_some_and(|place| place.source == reading.name.as_bytes());
+        if reading.has_begun || goes_on_inside {
+            self.show(
+                &reading.name,
+                (PARTITION_END, &[], 0),
+                ("partition end", None, None),
+                out,
+            );
+        }
+    }
+
+    /// Appends a fragment, if the statement wants it and no page has shown it.
+    fn show(
+        &self,
+        source: &str,
+        (region, prefix, weight): (u8, &[u8], i8),
+        (kind, metadata, value): (&str, Option<String>, Option<String>),
+        out: &mut PartitionBlock,
+    ) {
+        let place = Place {
+            source: source.as_bytes().to_vec(),
+            region,
+            prefix: prefix.to_vec(),
+            weight,
+        };
+        let (order, clustering) = (&self.of.clustering_order, place.clustering(&self.of.clustering_order));
+        let is_shown = |last: &Place| Place::parse(&clustering).compare(order, last).is_le();
+        if self.behind.as_ref().is_some_and(is_shown) {
+            return;
+        }
+        let shown = &self.shown.clustering_order;
+        if !self.slices.iter().any(|slice| slice.contains(shown, &clustering)) {
+            return;
+        }
+        let texts = [
+            ("metadata", metadata.as_deref()),
+            ("mutation_fragment_kind", Some(kind)),
+            ("value", value.as_deref()),
+        ];
+        out.push_row_with(&clustering, |out| {
+            pack(&self.shown, &texts, out);
+            true
+        });
+    }
+}
+
+/// Packs the texts of a fragment as a living row. The table's columns have their ids in the order of their names.
+fn pack(shown: &Table, texts: &[(&str, Option<&str>)], out: &mut Vec<u8>) {
+    let shared = Shared {
+        timestamp: 0,
+        ttl: 0,
+        expiry: 0,
+    };
+    let marker = Liveness {
+        timestamp: 0,
+        ttl: 0,
+        expiry: 0,
+    };
+    let mut row = RowBuilder::begin(
+        out,
+        &shown.layout,
+        shared,
+        Some(marker),
+        Tombstone::NONE,
+        false,
+        texts.len(),
+    );
+    for (id, (_, text)) in texts.iter().enumerate() {
+        if let Some(text) = text {
+            let cell = Cell {
+                timestamp: 0,
+                ttl: 0,
+                deletion_time: 0,
+                dead: false,
+                value: text.as_bytes(),
+            };
+            row.cell(id, &cell);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_comes_back_from_the_key_that_it_is_shown_as() {
+        let order = ClusteringOrder::default();
+        for region in [PARTITION_START, STATIC_ROW, PARTITION_END] {
+            let place = Place {
+                source: b"memtable:0".to_vec(),
+                region,
+                prefix: Vec::new(),
+                weight: 0,
+            };
+            let again = Place::parse(&place.clustering(&order));
+            assert_eq!(again.compare(&order, &place), Ordering::Equal, "region {region}");
+        }
+    }
+}
