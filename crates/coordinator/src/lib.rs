@@ -148,8 +148,10 @@ pub enum TargetError {
     Overloaded(String),
     /// It will never do this, whoever asks again, and did nothing.
     Rejected(String),
-    /// It cannot do it now, or could not be reached, and did nothing.
+    /// It cannot do it now, and did nothing.
     Refused(String),
+    /// There is no connection to it, so it did nothing. It may be taken to live for a moment still, or again.
+    Unreachable(String),
     /// It tried and failed, or its answer was lost; it may have done it.
     Failed(String),
 }
@@ -170,7 +172,8 @@ impl From<RpcError> for TargetError {
             },
             RpcError::Overloaded => Self::Overloaded(error.to_string()),
             RpcError::TooLarge { .. } => Self::Rejected(error.to_string()),
-            RpcError::Disconnected { may_have_run: false } | RpcError::Refused(_) => Self::Refused(error.to_string()),
+            RpcError::Disconnected { may_have_run: false } => Self::Unreachable(error.to_string()),
+            RpcError::Refused(_) => Self::Refused(error.to_string()),
         }
     }
 }
@@ -200,6 +203,7 @@ impl TargetError {
             | Self::Overloaded(reason)
             | Self::Rejected(reason)
             | Self::Refused(reason)
+            | Self::Unreachable(reason)
             | Self::Failed(reason) => Some(reason),
         }
     }

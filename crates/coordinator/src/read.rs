@@ -713,7 +713,8 @@ impl ReplicatedRead {
         }
     }
 
-    /// The error of a read that too few replicas could do: a timeout when some of them were only silent.
+    /// The error of a read that too few replicas could do: a timeout when some of them were only silent; unavailable when those that failed
+    /// could not be reached, as it is when that is known before.
     fn read_failure(
         &self,
         acks: &Acks,
@@ -731,6 +732,16 @@ impl ReplicatedRead {
             return self.read_timeout(acks, data_present, &silent);
         }
         let failed = failures.iter().filter(|(_, e)| !is_silent(e));
+        let is_unreachable = |e: &TargetError| matches!(e, TargetError::Unreachable(_));
+        if failed.clone().all(|(_, e)| is_unreachable(e)) {
+            let is_reached = |replica: &&Replica| !failed.clone().any(|(other, _)| other == *replica);
+            let reached = self.targets.live().iter().filter(is_reached);
+            let reached = self.requirement.count(reached.copied(), &self.view.locality);
+            if let Err(unavailable) = self.requirement.is_sufficient(&reached) {
+                self.coordinator.count(|m| m.unavailable += 1);
+                return unavailable.into();
+            }
+        }
         let reasons: Vec<String> = failed
             .clone()
             .map(|(replica, e)| {

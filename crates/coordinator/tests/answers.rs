@@ -59,6 +59,25 @@ fn the_newest_value_is_found_whichever_replica_has_it() {
 }
 
 #[test]
+fn a_read_is_unavailable_while_there_are_no_connections_to_replicas_that_are_taken_to_live() {
+    let mut cluster = Cluster::new(3, Shape::default());
+    write_at(&mut cluster, 0, 0, 0, 10);
+    // Nobody has said yet that they are down.
+    (1..3).for_each(|node| cluster.kill(node));
+    let mut is_refused = || match cluster.on(0, |node| async move { node.select(&[0], QUORUM).await }) {
+        Err(CoordinatorError::Unavailable(unavailable)) => {
+            assert_eq!((unavailable.required, unavailable.alive), (2, 1));
+            true
+        }
+        // The end of a connection is not known at once.
+        Err(CoordinatorError::ReadTimeout { .. }) => false,
+        other => panic!("{other:?}"),
+    };
+    assert!((0..10).any(|_| is_refused()), "no read was refused at once");
+    assert!(is_refused(), "the next one is refused, too");
+}
+
+#[test]
 fn what_a_read_at_quorum_returns_two_replicas_have_though_one_takes_no_writes() {
     let mut cluster = Cluster::new(2, Shape::default());
     // It still answers reads, so it is asked, and its repair fails.
