@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use ::cluster::{INCREMENTAL_REPAIR, REPAIR_MODES};
 use coordinator::ClusterView;
+use logging::LineLimit;
 use query::Engine;
 use repair::{IncrementalMode, Marks, Mode, Participant, RepairError, Repaired, Request};
-use replica::{RepairedRange, TokenRange};
+use replica::{RepairedRange, TableStore, TokenRange};
 use rpc::Rpc;
 use runtime::ShardId;
 use schema::TableId;
@@ -302,12 +303,32 @@ enum Failure {
     Repair(RepairError),
 }
 
+thread_local! {
+    /// Repairs that could mark nothing.
+    static UNMARKED: LineLimit = const { LineLimit::new(|lines| log::warn!("{lines} more repairs that mark nothing are not logged")) };
+}
+
+/// Says of a repair that is to mark that it will mark nothing, because nothing may be said of the time.
+fn warn_of_clock(store: &TableStore, how: How) {
+    let wants_marks = how.mode == Mode::Repair && how.incremental != IncrementalMode::Disabled;
+    if wants_marks && !runtime::is_clock_trusted() && UNMARKED.with(LineLimit::admits) {
+        let table = store.table();
+        log::warn!(
+            "a repair of {}.{} makes replicas equal and marks nothing, and tombstones stay as long as before: this node has not compared its clock with \
+             those of the others yet",
+            table.keyspace,
+            table.name
+        );
+    }
+}
+
 async fn attempt_part(part: &Part, how: How, origin: &Origin) -> Result<Repaired, Failure> {
     let engine = Engine::local();
     let rpc = runtime::local::<Rpc>();
     let rpc = rpc.ok_or(Failure::Here("this node has no connections to others"))?;
     let store = engine.shard.store(part.table);
     let store = store.ok_or(Failure::Here("the table was dropped"))?;
+    warn_of_clock(&store, how);
     let others: Vec<Participant> = part.others.iter().map(|(_, other)| *other).collect();
     let request = Request {
         table: part.table,
