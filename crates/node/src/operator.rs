@@ -39,6 +39,8 @@ use crate::follow::on_all_shards;
 use crate::maintenance;
 use crate::start::Shared;
 
+pub(crate) use control::key_text;
+
 /// The listeners of the REST API and of the metrics.
 pub(crate) struct OperatorListeners {
     api: Option<(TcpListener, SocketAddr)>,
@@ -475,6 +477,7 @@ impl Operator for NodeOperator {
                 all.extend(metrics::node::balance(&cluster.own_balance_report()));
             }
             all.extend(metrics::node::tasks(&self.shared.tasks.classes()));
+            all.extend(metrics::node::large_data(sstable::large_counts()));
             let shared = self.shared.clone();
             all.extend(runtime::offload(move || metrics::node::machine(&shared.config)).await);
             all.extend(metrics::node::handoff(

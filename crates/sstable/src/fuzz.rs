@@ -20,6 +20,7 @@ use crate::filter::{self, Filter};
 use crate::generation::Generation;
 use crate::header::{EncodingBase, SerializationHeader};
 use crate::index::{Entry, IndexBytes, Promoted, skip_others};
+use crate::large::{LargeData, LargeEntry, LargeKind};
 use crate::reader::{Checksums, Reader, decode_crc};
 use crate::statistics::{Collector, Statistics};
 use crate::summary::{Sample, Summary};
@@ -182,6 +183,31 @@ const COMPRESSORS: [Compressor; 4] = [
     Compressor::Zstd(3),
 ];
 
+fn large_data() -> LargeData {
+    let entry = |kind| LargeEntry {
+        kind,
+        bytes: 20 << 20,
+        key: b"key"[..].into(),
+        clustering: b"row"[..].into(),
+    };
+    let kinds = [
+        LargeKind::Partition {
+            rows: 1,
+            range_tombstones: 2,
+            dead_rows: 3,
+        },
+        LargeKind::Row,
+        LargeKind::Cell {
+            column: "v".to_owned(),
+            elements: 4,
+        },
+    ];
+    LargeData {
+        written_at: 7,
+        entries: kinds.map(entry).into_iter().collect(),
+    }
+}
+
 /// The small components, an entry of the index, compressed chunks, the note of a quarantine, and file names.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
@@ -197,6 +223,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         index_len: 20_000,
         index: vec![1, 2],
         components: vec![(Component::Summary, 10, 3), (Component::Filter, 20, 4)],
+        large: large_data(),
     };
     let checksums = checksums.encode();
     // A key, a position, and a promoted index of one block.

@@ -30,6 +30,7 @@ mod header;
 mod histogram;
 mod index;
 mod io;
+mod large;
 mod quarantine;
 mod reader;
 mod repaired;
@@ -51,6 +52,10 @@ pub use error::Error;
 pub use generation::{Generation, Generations};
 pub use header::{EncodingBase, HeaderColumn, SerializationHeader, kept_columns};
 pub use histogram::{EstimatedHistogram, TombstoneHistogram};
+pub use large::{
+    LargeCounts, LargeData, LargeEntry, LargeKind, LargeThresholds, large_counts, large_thresholds,
+    set_large_thresholds,
+};
 pub use quarantine::{Quarantined, accept, quarantine, quarantined, read_twice};
 pub use reader::{Meta, Reader};
 pub use repaired::{FileHosts, RepairRecord, mark_repaired, records, remove_record, remove_records, write_record};

@@ -27,6 +27,7 @@ use crate::filter::Filter;
 use crate::generation::Generation;
 use crate::index::{Entry, IndexBytes, skip_others};
 use crate::io::{self, InputFile};
+use crate::large::LargeData;
 use crate::quarantine::read_twice;
 use crate::scan::{BlockingScan, ScanCursor};
 use crate::statistics::Statistics;
@@ -55,6 +56,8 @@ pub struct Meta {
     pub data_len: u64,
     /// Bytes of all components.
     pub disk_len: u64,
+    /// What is large in it.
+    pub large: LargeData,
 }
 
 impl Meta {
@@ -64,7 +67,7 @@ impl Meta {
         summary: &Summary,
         partitions: u64,
         data_len: u64,
-        disk_len: u64,
+        (disk_len, large): (u64, LargeData),
     ) -> Self {
         Self {
             descriptor: descriptor.clone(),
@@ -76,6 +79,7 @@ impl Meta {
             partitions,
             data_len,
             disk_len,
+            large,
         }
     }
 
@@ -104,13 +108,14 @@ impl Meta {
 ///
 /// ```text
 /// u32 version 1, u64 length of Index.db, u32 pages, u32 CRC-32 of each 16 KiB page of it,
-/// u32 n, n x {u16 length and name of a component, u64 length, u32 CRC-32}, u32 CRC-32 of all before
+/// u32 n, n x {u16 length and name of a component, u64 length, u32 CRC-32}, what is large (`large.rs`), u32 CRC-32 of all before
 /// ```
 #[derive(Debug)]
 pub(crate) struct Checksums {
     pub(crate) index_len: u64,
     pub(crate) index: Vec<u32>,
     pub(crate) components: Vec<(Component, u64, u32)>,
+    pub(crate) large: LargeData,
 }
 
 impl Checksums {
@@ -131,6 +136,7 @@ impl Checksums {
             out.extend_from_slice(&len.to_be_bytes());
             out.extend_from_slice(&crc.to_be_bytes());
         }
+        self.large.encode(&mut out);
         let crc = crc32fast::hash(&out);
         out.extend_from_slice(&crc.to_be_bytes());
         out
@@ -169,6 +175,7 @@ impl Checksums {
             index_len,
             index,
             components,
+            large: LargeData::decode(&mut r)?,
         })
     }
 
@@ -463,7 +470,19 @@ impl Reader {
         } else {
             samples * u64::from(summary.interval)
         };
-        let meta = Meta::new(descriptor, statistics, &summary, partitions, data.len(), disk_len);
+        let large = small
+            .checksums
+            .as_ref()
+            .map(|own| own.large.clone())
+            .unwrap_or_default();
+        let meta = Meta::new(
+            descriptor,
+            statistics,
+            &summary,
+            partitions,
+            data.len(),
+            (disk_len, large),
+        );
         let shape = Shape {
             format: Arc::new(format),
             layout: Arc::clone(&table.layout),

@@ -272,6 +272,7 @@ pub fn mark_repaired(descriptor: &Descriptor, repaired_at: i64) -> Result<(), Er
             index_len: own.index_len,
             index: own.index.clone(),
             components,
+            large: own.large.clone(),
         };
         Some(own.encode())
     };

@@ -26,6 +26,7 @@ use crate::generation::Generation;
 use crate::header::{EncodingBase, SerializationHeader};
 use crate::index::{Prefix, PromotedWriter};
 use crate::io::{self, OutputFile};
+use crate::large::{Finder, LargeData, LargeKind};
 use crate::reader::{Checksums, Meta};
 use crate::statistics::Collector;
 use crate::summary::{Sample, Summary};
@@ -153,6 +154,9 @@ struct Partition {
     last_item: u64,
     /// The deletion whose end is not written yet.
     open: Option<(Bound, Tombstone)>,
+    rows: u64,
+    dead_rows: u64,
+    range_tombstones: u64,
 }
 
 /// Writes one sstable. Blocks; for background threads.
@@ -176,6 +180,7 @@ pub struct Writer {
     collector: Collector,
     min_clustering: Option<Bound>,
     max_clustering: Option<Bound>,
+    large: Finder,
     cleanup: Cleanup,
     has_failed: bool,
 }
@@ -273,6 +278,7 @@ impl Writer {
             collector: Collector::new(),
             min_clustering: None,
             max_clustering: None,
+            large: Finder::new(),
             cleanup,
             has_failed: false,
         })
@@ -367,9 +373,11 @@ impl Writer {
                 }
             };
             let layout = &self.table.layout;
+            let at = self.data.position();
             self.encoder
                 .row(None, &row, layout, 0, &mut self.collector, &mut self.data.pending)
                 .map_err(|e| Error::rejected(self.data.file.path(), e))?;
+            self.large.row(&self.table, key, &[], &row, self.data.position() - at);
         }
         if let Some(filter) = &mut self.filter {
             filter.add(filter::hash(key));
@@ -383,6 +391,9 @@ impl Writer {
             tombstone: block.tombstone,
             last_item: 0,
             open: None,
+            rows: 0,
+            dead_rows: 0,
+            range_tombstones: 0,
         });
         Ok(())
     }
@@ -390,6 +401,7 @@ impl Writer {
     /// Writes rows and markers in their order. The inner error is a reason that has no file name yet.
     fn items(&mut self, partition: &mut Partition, block: &PartitionBlock) -> Result<(), Result<Error, &'static str>> {
         let mut ranges = &block.range_tombstones[..];
+        partition.range_tombstones += ranges.len() as u64;
         let layout = std::sync::Arc::clone(&self.table.layout);
         for (key, row) in block.rows() {
             if partition.open.is_some() || !ranges.is_empty() {
@@ -409,8 +421,12 @@ impl Writer {
                 )
                 .map_err(Err)?;
             self.collector.rows += 1;
+            partition.rows += 1;
+            partition.dead_rows += u64::from(row.marker.is_none() && !row.tombstone.is_none());
             partition.last_item = position;
             let place = position..self.data.position() - partition.start;
+            self.large
+                .row(&self.table, &partition.key, key, &row, place.end - place.start);
             let open = partition.open.as_ref().map(|(_, t)| *t);
             let widths = &self.encoder.format.widths;
             self.promoted
@@ -553,6 +569,9 @@ impl Writer {
             start,
             head_len,
             tombstone,
+            rows,
+            dead_rows,
+            range_tombstones,
             ..
         } = partition;
         let entry_at = self.index.position();
@@ -577,6 +596,12 @@ impl Writer {
         }
         self.partitions += 1;
         self.collector.partition(&key, end);
+        let counted = LargeKind::Partition {
+            rows,
+            range_tombstones,
+            dead_rows,
+        };
+        self.large.partition(&key, end, counted);
         self.last = Some((token, key));
         self.data.pack(false)
     }
@@ -651,11 +676,15 @@ impl Writer {
             index_len,
             index: self.index_checksums.checksums,
             components: Vec::new(),
+            large: LargeData::default(),
         };
         for (component, bytes) in &small {
             own.components
                 .push((*component, bytes.len() as u64, crc32fast::hash(bytes)));
         }
+        let written_at = u64::try_from(runtime::wall_clock_us() / 1_000_000).unwrap_or(0);
+        let name = descriptor.path(Component::Data).display().to_string();
+        own.large = self.large.finish(&self.table, &name, written_at);
         small.push((Component::Checksums, own.encode()));
         for (component, bytes) in &small {
             io::write_all(descriptor.path(*component), bytes)?;
@@ -680,7 +709,7 @@ impl Writer {
             &summary,
             self.partitions,
             data_len,
-            all,
+            (all, own.large),
         ))
     }
 }

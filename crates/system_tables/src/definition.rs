@@ -9,7 +9,7 @@ use uuid::Builder;
 pub struct Definition {
     /// The keyspace.
     pub keyspace: &'static str,
-    /// What stands behind CREATE TABLE: `name (column type, …, PRIMARY KEY (…))`. Names are taken literally, without quotes. Columns of the
+    /// What stands behind CREATE TABLE: `name (column type, …, PRIMARY KEY (…))`; ` DESC` behind a clustering column orders it so. Names are taken literally, without quotes. Columns of the
     /// primary key come first, in key order; all columns are in the order in which rows name them.
     pub cql: &'static str,
     /// What differs from the options that CREATE TABLE gives.
@@ -35,6 +35,8 @@ pub(crate) struct ColumnText {
     pub(crate) kind: ColumnKind,
     /// Its place in the key.
     position: u16,
+    /// The key says ` DESC` behind it.
+    descending: bool,
 }
 
 /// Table options that differ from those that CREATE TABLE gives.
@@ -107,15 +109,20 @@ impl Definition {
                 type_text,
                 kind: ColumnKind::Regular,
                 position: 0,
+                descending: false,
             });
         }
         let (partition_key, clustering) = key_of(key);
         let partition_key = (0..).zip(partition_key).map(|key| (ColumnKind::PartitionKey, key));
         let clustering = (0..).zip(clustering).map(|key| (ColumnKind::Clustering, key));
         for (at, (kind, (position, name))) in partition_key.chain(clustering).enumerate() {
+            let (name, descending) = match name.strip_suffix(" DESC") {
+                Some(name) => (name, true),
+                None => (name, false),
+            };
             let column = columns.get_mut(at).filter(|column| column.name == name);
             let column = column.unwrap_or_else(|| panic!("{name} does not stand in key order: {}", self.cql));
-            (column.kind, column.position) = (kind, position);
+            (column.kind, column.position, column.descending) = (kind, position, descending);
         }
         columns
     }
@@ -131,6 +138,7 @@ impl Definition {
         };
         let column = |column: ColumnText| Column {
             position: column.position,
+            descending: column.descending,
             ..Column::new(column.name, type_of(column.name, column.type_text), column.kind)
         };
         let columns = self.columns().into_iter().map(column).collect();

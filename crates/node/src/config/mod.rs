@@ -15,6 +15,7 @@ mod file;
 pub(crate) mod fuzz;
 mod given;
 mod guardrails;
+mod large_data;
 mod live;
 mod machine;
 mod maintenance;
@@ -197,6 +198,8 @@ pub struct Config {
     pub function_limits: functions::Limits,
     /// How many tombstones a page of a read may meet.
     pub page_limits: PageLimits,
+    /// Above which size partitions, rows and cells are listed as large.
+    pub large: sstable::LargeThresholds,
     /// The limits of statements besides.
     pub guardrails: query::guardrails::Guardrails,
     /// What is kept of tables that are dropped or truncated.
@@ -459,6 +462,7 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
         user_defined_functions_enabled: cluster::switch(options, "user_defined_functions_enabled", false),
         function_limits: function_limits(options),
         page_limits: page_limits(options),
+        large: large_data::thresholds(options),
         guardrails: guardrails::guardrails(options),
         auto_snapshot: auto_snapshot(options),
         uuid_generations: cluster::switch(options, "uuid_sstable_identifiers_enabled", true),

@@ -289,7 +289,7 @@ fn value(column: &str, cql_type: &CqlType, text: &str) -> Result<Vec<u8>, String
 }
 
 /// A serialised partition key as the text that means it.
-fn key_text(table: &Table, key: &[u8]) -> String {
+pub(crate) fn key_text(table: &Table, key: &[u8]) -> String {
     let columns: Vec<_> = table.partition_key().collect();
     if let [column] = columns[..] {
         return text(&column.cql_type, key);

@@ -5,6 +5,7 @@ mod estimates;
 mod facts;
 mod info;
 mod internode;
+mod large;
 mod measured;
 mod own;
 mod peers;
@@ -29,6 +30,7 @@ pub(crate) fn registry(about: &Arc<About>, clients: &Arc<Clients>, options: &Arc
     crate::repair_history::register(&mut tables);
     facts::register(&mut tables);
     internode::register(&mut tables);
+    large::register(&mut tables);
     measured::register(&mut tables);
     register(&mut tables, about);
     tables.virtual_table(Arc::new(configuration::Configuration(options.clone())));

@@ -57,6 +57,24 @@ pub(in crate::operator) fn tasks(classes: &[ClassStatus]) -> Vec<Metric> {
     metrics
 }
 
+/// What sstables were written with that is larger than the thresholds.
+pub(in crate::operator) fn large_data(counts: sstable::LargeCounts) -> Vec<Metric> {
+    let help = "Partitions, rows and cells above the thresholds of the configuration, each time that they were written to an sstable.";
+    let of = |kind: &str, count| {
+        metric(
+            "large_data_total",
+            help,
+            vec![("kind", kind.to_owned())],
+            Value::Counter(count),
+        )
+    };
+    vec![
+        of("partition", counts.partitions),
+        of("row", counts.rows),
+        of("cell", counts.cells),
+    ]
+}
+
 /// What the node did as the leader so that tablets are even, and how even they were at its last look.
 pub(in crate::operator) fn balance(report: &cluster::BalanceReport) -> Vec<Metric> {
     let done = report.done;
