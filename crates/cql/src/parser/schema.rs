@@ -163,8 +163,7 @@ impl Parser<'_> {
         self.expect(TokenKind::LeftParenthesis)?;
         loop {
             fields.push(self.field_definition()?);
-            // As in tables, a comma after the last field is forgiven.
-            if !self.accept(TokenKind::Comma) || self.kind() == TokenKind::RightParenthesis {
+            if !self.commas_before_another() {
                 break;
             }
         }

@@ -206,11 +206,7 @@ impl Parser<'_> {
                 }
                 columns.push(column);
             }
-            if !self.accept(TokenKind::Comma) {
-                break;
-            }
-            // A comma after the last column is forgiven.
-            if self.kind() == TokenKind::RightParenthesis {
+            if !self.commas_before_another() {
                 break;
             }
         }
@@ -223,6 +219,16 @@ impl Parser<'_> {
             primary_keys,
             options,
         })
+    }
+
+    /// Whether another column or field follows. Cassandra takes any number of commas between two, and behind the last one; cassandra-stress
+    /// writes two.
+    pub(super) fn commas_before_another(&mut self) -> bool {
+        let mut any = false;
+        while self.accept(TokenKind::Comma) {
+            any = true;
+        }
+        any && self.kind() != TokenKind::RightParenthesis
     }
 
     /// `name type [STATIC] [MASKED WITH …]`
