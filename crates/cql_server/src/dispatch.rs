@@ -327,7 +327,7 @@ impl Connection {
                 let new_id = metadata_id
                     .filter(|id| *id != prepared.metadata_id)
                     .map(|_| &prepared.metadata_id[..]);
-                let rows_mark = begin_rows(out, m, params.skip_metadata, new_id);
+                let rows_mark = begin_rows(out, m, metadata::is_skipped(prepared, params, metadata_id), new_id);
                 match engine.read_now(select, &ctx, level(params.consistency), &mut CellWriter(out)) {
                     Ok(PointOutcome::Rows(n)) => {
                         batch.owned += 1;
@@ -410,7 +410,7 @@ impl Connection {
                 random: ctx.random,
             },
             params: self::params(params, keyspace.as_deref()),
-            skip_metadata: params.skip_metadata,
+            skip_metadata: metadata::is_skipped(prepared, params, metadata_id),
             metadata_id: metadata_id.map(<[u8]>::to_vec),
             reply,
         }

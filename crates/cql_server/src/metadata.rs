@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use cql_protocol::{ColumnSpec, EncodedMetadata, ProtocolVersion};
+use cql_protocol::{ColumnSpec, EncodedMetadata, ProtocolVersion, QueryParams};
 use plan::ResultColumn;
 use plan::write::ConditionalAnswer;
 use query::{MarkerSpec, Prepared};
@@ -80,6 +80,12 @@ pub(crate) fn result(prepared: &Prepared, version: ProtocolVersion) -> &EncodedM
         let (keyspace, table) = names(prepared);
         of_columns(version, keyspace, table, &prepared.columns)
     })
+}
+
+/// Whether the client does without the metadata of the result. One that names none cannot be told that those it holds are stale.
+#[inline]
+pub(crate) fn is_skipped(prepared: &Prepared, params: &QueryParams<'_>, known_id: Option<&[u8]>) -> bool {
+    params.skip_metadata && (known_id.is_some() || !prepared.was_altered)
 }
 
 /// The name of the column that says whether a conditional statement was applied.

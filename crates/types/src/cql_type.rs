@@ -117,6 +117,18 @@ impl CqlType {
         matches!(self.unfrozen(), Self::List(_) | Self::Set(_) | Self::Map(..))
     }
 
+    /// True for a user-defined type and what has one inside.
+    #[must_use]
+    pub fn has_fields(&self) -> bool {
+        match self {
+            Self::Udt(_) => true,
+            Self::List(inner) | Self::Set(inner) | Self::Vector(inner, _) | Self::Frozen(inner) => inner.has_fields(),
+            Self::Map(key, value) => key.has_fields() || value.has_fields(),
+            Self::Tuple(inner) => inner.iter().any(Self::has_fields),
+            _ => false,
+        }
+    }
+
     /// True for a counter.
     #[must_use]
     pub const fn is_counter(&self) -> bool {

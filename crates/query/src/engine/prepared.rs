@@ -3,6 +3,10 @@
 //! An id is the MD5 of keyspace and text, as Cassandra's, unless equal names are several variables. The node keeps texts by id; a shard that meets an id for the
 //! first time, or after the schema changed, compiles it. Both caches are bounded: when full, the node forgets the text
 //! used longest ago, and its users are told to prepare again.
+//!
+//! They are also told so when a change of the schema has changed the columns of the result: before version 5 of the protocol a client decodes rows
+//! by what PREPARE told it. The id stays the same, so the node cannot tell a client that has prepared again from one that has not: results of
+//! such a statement come with their metadata from then on, whatever a client of an older version asks for.
 
 use std::any::Any;
 use std::cell::{OnceCell, RefCell};
@@ -46,6 +50,8 @@ pub struct Prepared {
     pub table: Option<Arc<Table>>,
     /// The columns that it returns.
     pub columns: Arc<[ResultColumn]>,
+    /// Whether clients may hold metadata of its result that is no longer true.
+    pub was_altered: bool,
     /// Whether each execution has to be checked by [`Engine::guard`] first, so that none is answered in one call.
     pub is_guarded: bool,
     /// What the user should know whenever it is executed.
@@ -73,6 +79,10 @@ struct Text {
     text: Arc<str>,
     keyspace: Option<Arc<str>>,
     used: u64,
+    /// That of the last PREPARE.
+    metadata_id: [u8; 16],
+    /// Whether an earlier PREPARE had another.
+    was_altered: bool,
 }
 
 #[derive(Debug, Default)]
@@ -86,16 +96,21 @@ struct Texts {
 pub struct SharedStatements(Mutex<Texts>);
 
 impl SharedStatements {
-    fn remember(&self, id: PreparedId, text: Arc<str>, keyspace: Option<&str>) {
+    /// Remembers what a client prepares; whether it had another result when it was prepared before.
+    fn remember(&self, prepared: &Prepared, keyspace: Option<&str>) -> bool {
         let mut texts = self.0.lock().expect("nobody panics while holding the statements");
         texts.uses += 1;
         let used = texts.uses;
+        let known = texts.by_id.get(&prepared.id);
+        let was_altered = known.is_some_and(|t| t.was_altered || t.metadata_id != prepared.metadata_id);
         texts.by_id.insert(
-            id,
+            prepared.id,
             Text {
-                text,
+                text: prepared.text.clone(),
                 keyspace: keyspace.map(Into::into),
                 used,
+                metadata_id: prepared.metadata_id,
+                was_altered,
             },
         );
         if texts.by_id.len() > STATEMENTS_MAX
@@ -103,6 +118,7 @@ impl SharedStatements {
         {
             texts.by_id.remove(&oldest);
         }
+        was_altered
     }
 
     fn find(&self, id: &PreparedId) -> Option<Text> {
@@ -130,7 +146,11 @@ fn metadata_id(columns: &[ResultColumn]) -> [u8; 16] {
     for c in columns {
         text.push_str(&c.name);
         text.push('\0');
-        text.push_str(&c.cql_type.to_string());
+        // The name of a type has no fields, which are part of the metadata too.
+        match c.cql_type.has_fields() {
+            true => text.push_str(&c.cql_type.marshal_name()),
+            false => text.push_str(&c.cql_type.to_string()),
+        }
         text.push('\0');
     }
     md5::compute(text.as_bytes()).0
@@ -152,6 +172,7 @@ impl Engine {
             warnings: c.warnings,
             table: c.table,
             columns: c.columns,
+            was_altered: false,
             attachment: OnceCell::new(),
         })
     }
@@ -173,19 +194,20 @@ impl Engine {
         if let Some(p) = self.prepared.0.borrow().get(&id) {
             return Ok(p.clone());
         }
-        let prepared = Rc::new(self.compiled(id, text.into(), keyspace)?);
-        self.node.statements.remember(id, prepared.text.clone(), keyspace);
-        self.keep(prepared.clone());
-        Ok(prepared)
+        let mut prepared = self.compiled(id, text.into(), keyspace)?;
+        prepared.was_altered = self.node.statements.remember(&prepared, keyspace);
+        Ok(self.keep(prepared))
     }
 
-    fn keep(&self, prepared: Rc<Prepared>) {
+    fn keep(&self, prepared: Prepared) -> Rc<Prepared> {
+        let prepared = Rc::new(prepared);
         let mut cache = self.prepared.0.borrow_mut();
         if cache.len() >= STATEMENTS_MAX {
             // Rare and cheap enough: what is in use comes back by its text.
             cache.clear();
         }
-        cache.insert(prepared.id, prepared);
+        cache.insert(prepared.id, prepared.clone());
+        prepared
     }
 
     /// The prepared statement of that id.
@@ -205,11 +227,13 @@ impl Engine {
         let id: PreparedId = id.try_into().map_err(|_| unprepared())?;
         let text = self.node.statements.find(&id).ok_or_else(unprepared)?;
         // A statement that no longer compiles is forgotten: preparing it again tells the client why.
-        let prepared = self
+        let mut prepared = self
             .compiled(id, text.text, text.keyspace.as_deref())
             .map_err(|_| unprepared())?;
-        let prepared = Rc::new(prepared);
-        self.keep(prepared.clone());
-        Ok(prepared)
+        if prepared.metadata_id != text.metadata_id {
+            return Err(unprepared());
+        }
+        prepared.was_altered = text.was_altered;
+        Ok(self.keep(prepared))
     }
 }

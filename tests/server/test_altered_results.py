@@ -1,0 +1,99 @@
+"""Prepared statements whose result an ALTER changes: no client may read rows by metadata from before it."""
+
+import struct
+
+import pytest
+
+from harness import cql, wire
+from harness.wire import Connection
+
+ROWS, PREPARED = 2, 4
+METADATA_CHANGED, NO_METADATA = 0x8, 0x4
+SKIP_METADATA, ONE = 0x02, 1
+
+
+def prepare(connection, statement):
+    """The id of the statement, and from version 5 that of its result."""
+    body = wire.long_string(statement) + (b"\0\0\0\0" if connection.version >= 5 else b"")
+    answer = connection.ask(wire.PREPARE, body)
+    assert answer.opcode == wire.RESULT and struct.unpack_from(">i", answer.body) == (PREPARED,), answer
+    ids, at = [], 4
+    for _ in range(2 if connection.version >= 5 else 1):
+        (length,) = struct.unpack_from(">H", answer.body, at)
+        ids.append(answer.body[at + 2 : at + 2 + length])
+        at += 2 + length
+    return ids
+
+
+def execute(connection, ids):
+    """The answer to EXECUTE of a client that has the metadata already."""
+    flags = struct.pack(">I" if connection.version >= 5 else ">B", SKIP_METADATA)
+    body = b"".join(struct.pack(">H", len(id)) + id for id in ids) + struct.pack(">H", ONE) + flags
+    return connection.ask(wire.EXECUTE, body)
+
+
+def rows(answer):
+    """What RESULT rows says of its metadata, and its column count."""
+    assert answer.opcode == wire.RESULT, answer.error
+    kind, flags, columns = struct.unpack_from(">iii", answer.body)
+    assert kind == ROWS
+    return flags & (METADATA_CHANGED | NO_METADATA), columns
+
+
+@pytest.fixture
+def open_connection(server):
+    opened = []
+
+    def make(version):
+        opened.append(Connection(server, version))
+        opened[-1].startup()
+        return opened[-1]
+
+    yield make
+    for connection in opened:
+        connection.socket.close()
+
+
+@pytest.mark.parametrize("change", ["ADD c int", "DROP v"])
+def test_a_client_of_version_4_is_told_to_prepare_again(session, keyspace, table, open_connection, change):
+    name = table("k int PRIMARY KEY, v int")
+    session.execute(f"INSERT INTO {name} (k, v) VALUES (1, 1)")
+    statement = f"SELECT * FROM {keyspace}.{name}"
+    connection = open_connection(4)
+    ids = prepare(connection, statement)
+    assert rows(execute(connection, ids)) == (NO_METADATA, 2)
+    session.execute(f"ALTER TABLE {name} {change}")
+    assert execute(connection, ids).error[0] == cql.UNPREPARED
+    # A driver takes a statement that has another id for another one.
+    assert prepare(connection, statement) == ids
+    assert rows(execute(connection, ids))[1] == (3 if change.startswith("ADD") else 1)
+
+
+@pytest.mark.ceto_only("Cassandra sends the second client rows that it reads by stale metadata (CASSANDRA-10786)")
+def test_a_client_that_did_not_prepare_again_gets_the_metadata_with_the_rows(session, keyspace, table, open_connection):
+    name = table("k int PRIMARY KEY, v int")
+    session.execute(f"INSERT INTO {name} (k, v) VALUES (1, 1)")
+    statement = f"SELECT * FROM {keyspace}.{name}"
+    first, second = open_connection(4), open_connection(4)
+    ids = prepare(first, statement)
+    assert prepare(second, statement) == ids
+    session.execute(f"ALTER TABLE {name} ADD c int")
+    assert execute(first, ids).error[0] == cql.UNPREPARED
+    prepare(first, statement)
+    assert rows(execute(second, ids)) == (0, 3)
+
+
+def test_a_client_of_version_5_learns_of_a_new_field(session, keyspace, table, open_connection):
+    udt = cql.unique("address")
+    session.execute(f"CREATE TYPE {udt} (street text)")
+    name = table(f"k int PRIMARY KEY, v frozen<{udt}>")
+    session.execute(f"INSERT INTO {name} (k, v) VALUES (1, {{street: 'Main'}})")
+    statement = f"SELECT v FROM {keyspace}.{name}"
+    connection = open_connection(5)
+    before = prepare(connection, statement)
+    session.execute(f"ALTER TYPE {udt} ADD city text")
+    after = prepare(connection, statement)
+    assert after[0] == before[0]
+    assert after[1] != before[1]
+    assert rows(execute(connection, before)) == (METADATA_CHANGED, 1)
+    assert rows(execute(connection, after)) == (NO_METADATA, 1)
