@@ -361,17 +361,19 @@ fn seed(text: &str, default_port: u16, lookup: Lookup<'_>) -> Result<Seed, Strin
     is_one.then_some(seed).ok_or_else(|| EXPECTED.to_owned())
 }
 
-/// How many tokens the node takes, and which, when it is told.
+/// How many tokens the node takes, and which, when it is told. Calculators of tokens begin with the smallest, which no key has and up to which
+/// the ring is closed: its place is the end of the ring.
 fn tokens(options: &mut Options<'_>) -> (usize, Vec<Token>) {
     let parse = |text: &str| {
-        let tokens = parts(text).map(|part| part.parse::<i64>().ok().map(Token));
+        let at_its_place = |token| if token == Token::MIN { Token(i64::MAX) } else { token };
+        let tokens = parts(text).map(|part| part.parse::<i64>().ok().map(Token).map(at_its_place));
         let tokens = tokens.collect::<Option<Vec<_>>>()?;
         let mut sorted = tokens.clone();
         sorted.sort_unstable();
         sorted.dedup();
-        (sorted.len() == tokens.len() && !tokens.contains(&Token::MIN)).then_some(tokens)
+        (sorted.len() == tokens.len()).then_some(tokens)
     };
-    let expected = "tokens, each once, above -9223372036854775808 and separated by commas";
+    let expected = "tokens, each once and separated by commas";
     let initial = options.get("initial_token", expected, parse).unwrap_or_default();
     let shown = initial
         .iter()

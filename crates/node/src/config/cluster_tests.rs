@@ -125,6 +125,7 @@ fn seeds_are_taken_in_every_form_that_files_and_people_write() {
 fn tokens_that_are_given_are_all_that_the_node_takes() {
     let cases = [
         ("initial_token: -9223372036854775807", "", "-9223372036854775807", 1),
+        ("initial_token: -9223372036854775808", "", "9223372036854775807", 1),
         ("initial_token: '1, -2,3'\nnum_tokens: 3", "", "1 -2 3", 3),
         ("initial_token: [1, -2]", "", "1 -2", 2),
         ("", "--initial-token -5,5", "-5 5", 2),
