@@ -246,6 +246,38 @@ def test_an_unknown_prepared_id_is_answered_with_that_id(server):
             assert answer.body.endswith(struct.pack(">H", 16) + UNKNOWN_ID)
 
 
+def test_clients_of_versions_1_and_2_can_read_why_they_are_refused(server):
+    for version in (1, 2):
+        with Connection(server) as connection:
+            startup = wire.string_map({"CQL_VERSION": "3.0.0"})
+            connection.send_bytes(struct.pack(">BBBBI", version, 0, 0, wire.STARTUP, len(startup)) + startup)
+            answered, _, _, opcode, length = struct.unpack(">BBBBI", connection.recv_bytes(8))
+            assert (answered, opcode) == (0x80 | version, wire.ERROR)
+            assert f"Invalid or unsupported protocol version ({version})".encode() in connection.recv_bytes(length)
+
+
+def test_of_a_dropped_keyspace_clients_are_told_table_by_table(server, session):
+    name = cql.unique("told")
+    session.execute(f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}")
+    session.execute(f"CREATE TYPE {name}.pair (a int, b int)")
+    session.execute(f"CREATE TABLE {name}.one (k int PRIMARY KEY, v frozen<pair>)")
+    with Connection(server) as connection:
+        connection.startup()
+        assert connection.ask(wire.REGISTER, b"\0\1" + wire.string("SCHEMA_CHANGE")).opcode == wire.READY
+        session.execute(f"DROP KEYSPACE {name}")
+        told = []
+        while len(told) < 3:
+            event = connection.recv()
+            if wire.string(name) in event.body:
+                told.append(event.body.removeprefix(wire.string("SCHEMA_CHANGE") + wire.string("DROPPED")))
+        keyspace = wire.string(name)
+        assert told == [
+            wire.string("TABLE") + keyspace + wire.string("one"),
+            wire.string("TYPE") + keyspace + wire.string("pair"),
+            wire.string("KEYSPACE") + keyspace,
+        ]
+
+
 def test_a_connection_that_is_not_asked_for_a_password_may_not_talk_of_one(server):
     # With no authenticator Cassandra takes any credentials; what matters is an answer, and a connection that goes on.
     with Connection(server) as connection:

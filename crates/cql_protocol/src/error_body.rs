@@ -12,6 +12,7 @@ use std::net::IpAddr;
 use crate::codes::{Consistency, ErrorCode, Opcode, ProtocolVersion, WriteType};
 use crate::error::{FrameError, ProtocolError};
 use crate::event::put_address;
+use crate::frame::DIRECTION_BIT;
 use crate::response::{
     Extras, begin_response, finish_small, put_int, put_short, put_short_bytes, put_string, put_string_list,
 };
@@ -296,14 +297,21 @@ pub fn write_error(
 
 /// Writes the ERROR that answers a frame which could not be read. The connection is of no use after it.
 pub fn write_frame_error(out: &mut Vec<u8>, error: &FrameError) -> ErrorCode {
-    write_error(
+    let start = out.len();
+    let code = write_error(
         out,
         error.version,
         error.stream,
         &Extras::default(),
         &error.error.to_string(),
         &ErrorBody::Protocol,
-    )
+    );
+    // Versions 1 and 2 have a stream of one byte: their clients could not read the answer in a frame of later ones.
+    if let ProtocolError::UnsupportedVersion { version: version @ 1..=2 } = error.error {
+        out[start] = DIRECTION_BIT | version;
+        out.remove(start + 2);
+    }
+    code
 }
 
 impl From<&ProtocolError> for ErrorBody<'static> {

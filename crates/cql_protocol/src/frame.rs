@@ -13,7 +13,7 @@ use crate::error::{FrameError, ProtocolError};
 /// Bytes of a frame header.
 pub const FRAME_HEADER_BYTES: usize = 9;
 
-const DIRECTION_BIT: u8 = 0x80;
+pub(crate) const DIRECTION_BIT: u8 = 0x80;
 
 /// The header of a request frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

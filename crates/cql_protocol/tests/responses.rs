@@ -512,6 +512,25 @@ fn a_long_message_is_cut_between_characters() {
 }
 
 #[test]
+fn clients_of_versions_1_and_2_get_a_frame_that_they_can_read() {
+    for version in [1, 2] {
+        let mut frame = b"before".to_vec();
+        let error = FrameError {
+            version: ProtocolVersion::V5,
+            stream: 0,
+            error: ProtocolError::UnsupportedVersion { version },
+        };
+        write_frame_error(&mut frame, &error);
+        let frame = frame.strip_prefix(b"before").expect("what stood before stays");
+        // Version, flags, a stream of one byte, opcode, and the length of what follows.
+        assert_eq!(frame[..4], [0x80 | version, 0, 0, 0]);
+        let length = u32::from_be_bytes(frame[4..8].try_into().expect("four bytes"));
+        assert_eq!(usize::try_from(length).expect("it is small"), frame.len() - 8);
+        assert!(frame.ends_with(b"the lowest supported version is 3 and the greatest is 5"));
+    }
+}
+
+#[test]
 fn an_abandoned_response_leaves_nothing_behind() {
     let mut out = Vec::new();
     write_ready(&mut out, ProtocolVersion::V4, 1);

@@ -95,6 +95,30 @@ fn changes_and_dropped_tables_are_told() {
 }
 
 #[test]
+fn of_a_dropped_keyspace_clients_are_told_table_by_table() {
+    let mut schema = system_schema();
+    for statement in [
+        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy'}",
+        "CREATE TYPE u (a int)",
+        "CREATE TABLE t (k int PRIMARY KEY, v frozen<u>)",
+    ] {
+        schema = run(&schema, statement).schema;
+    }
+    let gone = run(&schema, "DROP KEYSPACE ks").schema;
+    let told = ddl::schema_difference(&schema, &gone).changes;
+    let (change, keyspace) = (ChangeKind::Dropped, "ks".to_owned());
+    let (table, name) = ("t".to_owned(), "u".to_owned());
+    assert_eq!(
+        told,
+        [
+            SchemaChange::Table { change, keyspace: keyspace.clone(), table },
+            SchemaChange::Type { change, keyspace: keyspace.clone(), name },
+            SchemaChange::Keyspace { change, keyspace },
+        ]
+    );
+}
+
+#[test]
 fn a_dropped_column_leaves_its_number_to_nobody() {
     let mut schema = run(
         &system_schema(),

@@ -32,7 +32,10 @@ pub fn schema_difference(before: &Schema, after: &Schema) -> SchemaDifference {
         };
         let gone = old.tables.values().filter(|table| !survives(table));
         difference.dropped_tables.extend(gone.map(|table| table.id));
-        if !after.keyspaces.contains_key(name) {
+        if next.is_none() {
+            // As Cassandra: drivers that keep a list of tables hear of each.
+            put_dropped_tables(&mut difference.changes, old);
+            put_dropped(&mut difference.changes, old, None);
             difference.changes.push(keyspace_change(ChangeKind::Dropped, name));
         }
     }
@@ -79,19 +82,27 @@ pub fn schema_difference(before: &Schema, after: &Schema) -> SchemaDifference {
         for table in new.tables.keys().filter(|t| !old.tables.contains_key(*t)) {
             difference.changes.push(table_change(ChangeKind::Created, name, table));
         }
-        for (_, aggregate) in old.aggregates.iter().filter(|(s, _)| !new.aggregates.contains_key(*s)) {
-            difference
-                .changes
-                .push(aggregate_change(ChangeKind::Dropped, aggregate));
-        }
-        for (_, function) in old.functions.iter().filter(|(s, _)| !new.functions.contains_key(*s)) {
-            difference.changes.push(function_change(ChangeKind::Dropped, function));
-        }
-        for udt in old.types.keys().filter(|udt| !new.types.contains_key(*udt)) {
-            difference.changes.push(type_change(ChangeKind::Dropped, name, udt));
-        }
+        put_dropped(&mut difference.changes, old, Some(new));
     }
     difference
+}
+
+/// The tables of a keyspace that is dropped.
+fn put_dropped_tables(changes: &mut Vec<SchemaChange>, old: &Keyspace) {
+    let dropped = old.tables.keys();
+    changes.extend(dropped.map(|table| table_change(ChangeKind::Dropped, &old.name, table)));
+}
+
+/// What is gone besides tables: aggregates, the functions that they called, and types.
+fn put_dropped(changes: &mut Vec<SchemaChange>, old: &Keyspace, new: Option<&Keyspace>) {
+    let aggregates = old.aggregates.iter();
+    let gone = aggregates.filter(|(signature, _)| new.is_none_or(|new| !new.aggregates.contains_key(*signature)));
+    changes.extend(gone.map(|(_, aggregate)| aggregate_change(ChangeKind::Dropped, aggregate)));
+    let functions = old.functions.iter();
+    let gone = functions.filter(|(signature, _)| new.is_none_or(|new| !new.functions.contains_key(*signature)));
+    changes.extend(gone.map(|(_, function)| function_change(ChangeKind::Dropped, function)));
+    let gone = old.types.keys().filter(|udt| new.is_none_or(|new| !new.types.contains_key(*udt)));
+    changes.extend(gone.map(|udt| type_change(ChangeKind::Dropped, &old.name, udt)));
 }
 
 /// Functions that are new or not as they were, then aggregates.

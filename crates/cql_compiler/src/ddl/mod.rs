@@ -72,7 +72,7 @@ pub enum ChangeKind {
 /// A change that clients are told of.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SchemaChange {
-    /// Of a keyspace; dropping one drops its tables without further changes.
+    /// Of a keyspace.
     Keyspace {
         /// What happened.
         change: ChangeKind,
