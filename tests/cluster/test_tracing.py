@@ -53,7 +53,7 @@ def test_the_steps_of_a_write_and_of_a_read(session, cluster, keyspace):
     select = SimpleStatement(f"SELECT v FROM {keyspace}.t WHERE k = 1")
     activities(session, cluster, select, "Read request received", "Sending the answer")
     scan = SimpleStatement(f"SELECT * FROM {keyspace}.t")
-    activities(session, cluster, scan, f"of {keyspace}.t from 0 sstables and 1 memtables", "Read 1 live rows and 0 tombstones")
+    activities(session, cluster, scan, f"of {keyspace}.t from 0 sstables and 1 memtables", "Read 1 live rows and 0 tombstone cells")
 
 
 def test_the_steps_of_a_conditional_statement_of_a_counter_and_of_a_batch(session, cluster, keyspace):

@@ -156,6 +156,6 @@ pub async fn read(shard: &Rc<Shard>, command: ReadCommand, stamp: Stamp) -> Resu
     // What was truncated meanwhile may be there in part.
     stamp.check(&store)?;
     let (live, tombstones) = stretch.met();
-    trace::note(|| format!("Read {live} live rows and {tombstones} tombstones"));
+    trace::note(|| format!("Read {live} live rows and {tombstones} tombstone cells"));
     Ok(stretch.finish())
 }
