@@ -69,7 +69,7 @@ pub struct Route {
     of_one: Levels,
     /// Some tablets go to other replicas.
     moves: bool,
-    /// Whether the tablets are the table's own. Those of the token ring are made anew for each version of the cluster, and a shard
+    /// Whether the tablets are the table's own. Those of the token ring are made of the members' tokens, and a shard
     /// keeps what it has of them as one.
     pub has_own_tablets: bool,
 }
@@ -100,6 +100,15 @@ impl Ring {
     }
 }
 
+/// The map of a keyspace's tables on the token ring, and what it was made of besides the topology.
+#[derive(Clone, Debug)]
+struct KeyspaceRing {
+    former: Replication,
+    next: Replication,
+    stage: RingChange,
+    map: Arc<TabletMap>,
+}
+
 /// What a member that was down for long holds for others, hints and notes of batches, is given up: it hands nothing of it over when it comes back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Forgotten {
@@ -123,6 +132,8 @@ pub struct ClusterView {
     /// Requests that were routed by an older version than this are not taken.
     pub fence: u64,
     routes: HashMap<TableId, Arc<Route>, foldhash::fast::FixedState>,
+    /// By keyspace: the map of its tables on the token ring.
+    rings: BTreeMap<String, KeyspaceRing>,
     peers: Vec<Option<Peer>>,
     /// The version of the last truncation of each table that was ever truncated.
     truncations: BTreeMap<TableId, u64>,
@@ -145,10 +156,11 @@ impl ClusterView {
         tablets: &BTreeMap<TableId, Arc<TabletMap>>,
     ) -> Result<Self, NotAMember> {
         let ring = Ring::at_rest(&topology);
-        Self::with_ring(topology, host_id, keyspaces, (tablets, &ring))
+        Self::with_ring(topology, host_id, keyspaces, (tablets, &ring), None)
     }
 
-    /// The same while the token ring goes to other owners.
+    /// The same while the token ring goes to other owners. Of the view `before` it keeps the maps of keyspaces on the ring for which nothing has changed: most
+    /// versions are steps of single tablets, and to find the owners of all ranges takes long.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -157,7 +169,10 @@ impl ClusterView {
         host_id: HostId,
         keyspaces: impl Iterator<Item = (&'k str, Replication, Vec<TableId>)>,
         (tablets, change): (&BTreeMap<TableId, Arc<TabletMap>>, &Ring),
+        before: Option<&Self>,
     ) -> Result<Self, NotAMember> {
+        let before = before.filter(|view| view.topology == topology);
+        let mut rings = BTreeMap::new();
         let locality = Locality::new(&topology, host_id).ok_or(NotAMember(host_id))?;
         let me = topology.number(host_id).ok_or(NotAMember(host_id))?;
         let mut routes = HashMap::default();
@@ -184,12 +199,11 @@ impl ClusterView {
                     (None, None) => {
                         let next = within(on_ring, &topology);
                         let former = former.map_or_else(|| next.clone(), |former| within(former, &topology));
-                        let map = changing_ring_map(&topology, (&former, &next), change.stage);
-                        let map = map.unwrap_or_else(|reason| {
-                            log::error!("keyspace {name} has no replicas: {reason}");
-                            nowhere(&topology)
-                        });
-                        ring.insert(Arc::new(map)).clone()
+                        let known = before.and_then(|view| view.rings.get(name));
+                        let of = KeyspaceRing::new(name, &topology, (former, next, change.stage), known);
+                        let map = ring.insert(of.map.clone()).clone();
+                        rings.insert(name.to_owned(), of);
+                        map
                     }
                 };
                 // On the ring there are as many copies as nodes allow, at any time; so their number differs only while it is another.
@@ -217,6 +231,7 @@ impl ClusterView {
             version: 0,
             fence: 0,
             routes,
+            rings,
             peers,
             truncations: BTreeMap::new(),
             forgotten: BTreeMap::new(),
@@ -349,6 +364,34 @@ fn within(replication: &Replication, topology: &Topology) -> Replication {
         factors.retain(|name, _| known.contains(name.as_str()));
     }
     replication
+}
+
+impl KeyspaceRing {
+    /// `known` is that of the same keyspace and topology in the view before.
+    fn new(
+        keyspace: &str,
+        topology: &Topology,
+        (former, next, stage): (Replication, Replication, RingChange),
+        known: Option<&Self>,
+    ) -> Self {
+        // The stage stands in the ranges that go to other owners, and nowhere else.
+        let is_of_stage = |known: &Self| known.stage == stage || known.map.moving().next().is_none();
+        let is_same = |known: &&Self| known.former == former && known.next == next && is_of_stage(known);
+        if let Some(known) = known.filter(is_same) {
+            return known.clone();
+        }
+        let map = changing_ring_map(topology, (&former, &next), stage);
+        let map = map.unwrap_or_else(|reason| {
+            log::error!("keyspace {keyspace} has no replicas: {reason}");
+            nowhere(topology)
+        });
+        Self {
+            former,
+            next,
+            stage,
+            map: Arc::new(map),
+        }
+    }
 }
 
 /// The map of a table that no node can hold: what is asked of it is unavailable.
@@ -487,3 +530,75 @@ impl std::fmt::Display for NotAMember {
 }
 
 impl std::error::Error for NotAMember {}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use topology::{Copies, Location, NodeState, TopologyCommand};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn node(number: u8, state: NodeState) -> Node {
+        let address = SocketAddr::from(([127, 0, 0, number], 7000));
+        Node {
+            host_id: HostId(Uuid::from_u128(u128::from(number))),
+            internode: address,
+            native: SocketAddr::new(address.ip(), 9042),
+            native_shard_aware_port: None,
+            location: Location {
+                datacenter: "north".to_owned(),
+                rack: "rack".to_owned(),
+            },
+            shards: 1,
+            tokens: vec![Token(i64::from(number))],
+            state,
+            features: std::collections::BTreeSet::new(),
+            release: "1".to_owned(),
+            loss: None,
+        }
+    }
+
+    /// What node 1 sees behind a view, with a keyspace on the ring that has so many copies.
+    fn view(topology: &Topology, copies: u16, ring: &Ring, before: Option<&ClusterView>) -> ClusterView {
+        let factors = BTreeMap::from([("north".to_owned(), Copies::Count(copies))]);
+        let keyspace = ("k", Replication::NetworkTopology(factors), vec![TABLE]);
+        let host = HostId(Uuid::from_u128(1));
+        let topology = Arc::new(topology.clone());
+        ClusterView::with_ring(topology, host, [keyspace].into_iter(), (&BTreeMap::new(), ring), before)
+            .expect("node 1 is a member")
+    }
+
+    const TABLE: TableId = TableId(Uuid::from_u128(7));
+
+    fn map(view: &ClusterView) -> &Arc<TabletMap> {
+        &view.route(TABLE).expect("the table is there").map
+    }
+
+    /// The ring of a version of the metadata.
+    fn ring(version: u64, stage: Stage) -> Ring {
+        Ring {
+            stage: RingChange { version, stage },
+            former: BTreeMap::new(),
+            towards: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn the_owners_of_the_ring_are_found_again_only_where_something_of_it_is_another() {
+        let mut topology = Topology::alone("sea", node(1, NodeState::Normal));
+        let first = view(&topology, 1, &ring(1, Stage::WriteBothReadOld), None);
+        let second = view(&topology, 1, &ring(2, Stage::WriteBothReadOld), Some(&first));
+        assert!(Arc::ptr_eq(map(&first), map(&second)), "nothing of the ring is another");
+        let copies = view(&topology, 2, &ring(3, Stage::WriteBothReadOld), Some(&second));
+        assert!(!Arc::ptr_eq(map(&second), map(&copies)), "another replication");
+        let joining = TopologyCommand::AddNode(Box::new(node(2, NodeState::Joining)));
+        topology.apply(&joining).expect("it may join");
+        let joins = view(&topology, 2, &ring(4, Stage::WriteBothReadOld), Some(&copies));
+        let moves = |view: &ClusterView| map(view).moving().next().and_then(|t| t.transition.map(|t| t.stage));
+        assert_eq!(moves(&joins), Some(Stage::WriteBothReadOld), "another topology");
+        let copied = view(&topology, 2, &ring(4, Stage::WriteBothReadNew), Some(&joins));
+        assert_eq!(moves(&copied), Some(Stage::WriteBothReadNew), "another stage");
+    }
+}

@@ -527,7 +527,8 @@ async fn requests_end(view: Weak<ClusterView>, at_end: Arc<SharedNotify>) -> boo
 impl Listener for NodeListener {
     fn changed(&self, next: Arc<Metadata>) -> Local<'_, Drain> {
         Box::pin(async move {
-            let view = match view_of(&self.shared, &next) {
+            let former = self.engine.coordinator.view();
+            let view = match view_of(&self.shared, &next, &former) {
                 Ok(view) => Arc::new(view),
                 Err(e) => {
                     // Removed by the others: it goes on with what it knew until it is told to stop.
@@ -535,7 +536,6 @@ impl Listener for NodeListener {
                     return Drain(Box::pin(std::future::ready(true)));
                 }
             };
-            let former = self.engine.coordinator.view();
             let (old, at_end) = (Arc::downgrade(&former), former.at_end());
             drop(former);
             follower().follow(&next.schema, view).await;

@@ -123,7 +123,7 @@ impl Version {
             self.regaining.push(table.id);
         }
         let shards = runtime::shard_count();
-        // The map of a table on the ring is made anew for each version.
+        // The map of a table on the ring says nothing by being another value.
         let changes_ring = |view: &ClusterView| view.changes_ring(table.id);
         let is_other_ring = changes_ring(before) || changes_ring(&self.view);
         if is_same && is_same_map && !is_other_ring {

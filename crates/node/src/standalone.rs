@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::cluster::{ChangeError, Command, Metadata, SchemaChange, Standalone};
+use coordinator::Coordinator;
 use query::Engine;
 use query::engine::{KeepError, SchemaKeeper};
 use schema::{Schema, TableId};
@@ -37,7 +38,9 @@ pub(crate) fn keep(shared: &Arc<Shared>, engine: &Rc<Engine>) {
 impl Keeper {
     async fn propose(&self, command: Command) -> Result<(), ChangeError> {
         let next: Arc<Metadata> = self.standalone.propose(command).await?;
-        let view = view_of(&self.shared, &next).map_err(ChangeError::Stopping)?;
+        let before = Coordinator::local().view();
+        let view = view_of(&self.shared, &next, &before).map_err(ChangeError::Stopping)?;
+        drop(before);
         follower().follow(&next.schema, Arc::new(view)).await;
         Ok(())
     }

@@ -441,7 +441,7 @@ fn prepare_as(mut config: Config, embedded: Option<Embedded>, announces: bool) -
     };
     let ring = metadata.as_ref().map(|metadata| ring_of(metadata, &topology));
     let ring = ring.unwrap_or_else(|| Ring::at_rest(&topology));
-    let view = cluster_view(&schema, &topology, HostId(host_id), (&tablets, &ring));
+    let view = cluster_view(&schema, &topology, HostId(host_id), (&tablets, &ring), None);
     let view = view
         .map_err(|e| e.to_string())?
         .at(version, fence)

@@ -14,16 +14,22 @@ use types::Token;
 use crate::cluster::peer;
 use crate::start::{Shared, with_shards};
 
-/// What requests see of the metadata on this node.
+/// What requests see of the metadata on this node, which has seen `before` until now.
 ///
 /// # Errors
 /// When the node is not a member.
-pub(crate) fn view_of(shared: &Shared, metadata: &Metadata) -> Result<ClusterView, String> {
+pub(crate) fn view_of(shared: &Shared, metadata: &Metadata, before: &ClusterView) -> Result<ClusterView, String> {
     let host_id = HostId(shared.host_id);
     // Until the others know with how many shards this node was started, it does.
     let topology = with_shards(&metadata.topology, host_id.0, shared.config.smp);
     let ring = ring_of(metadata, &topology);
-    let view = cluster_view(&metadata.schema, &topology, host_id, (&metadata.tablets, &ring));
+    let view = cluster_view(
+        &metadata.schema,
+        &topology,
+        host_id,
+        (&metadata.tablets, &ring),
+        Some(before),
+    );
     let view = view.map_err(|e| e.to_string())?;
     let view = view
         .at(metadata.index, metadata.fence)
@@ -41,7 +47,7 @@ pub(crate) fn forgotten(metadata: &Metadata) -> BTreeMap<HostId, Forgotten> {
     metadata.forgotten.iter().map(of).collect()
 }
 
-/// The cluster as the node `host_id` sees it.
+/// The cluster as the node `host_id` sees it, which has seen `before` until now.
 ///
 /// # Errors
 /// When the topology does not have the node.
@@ -50,6 +56,7 @@ pub(crate) fn cluster_view(
     topology: &Arc<Topology>,
     host_id: HostId,
     (tablets, ring): (&BTreeMap<TableId, Arc<TabletMap>>, &Ring),
+    before: Option<&ClusterView>,
 ) -> Result<ClusterView, NotAMember> {
     let keyspaces = schema.keyspaces.values().filter_map(|keyspace| {
         // What each node has for itself has no replicas.
@@ -59,7 +66,7 @@ pub(crate) fn cluster_view(
         let replication = replication(keyspace, topology)?;
         Some((&*keyspace.name, replication, tables))
     });
-    ClusterView::with_ring(topology.clone(), host_id, keyspaces, (tablets, ring))
+    ClusterView::with_ring(topology.clone(), host_id, keyspaces, (tablets, ring), before)
 }
 
 /// How the token ring is on its way to other owners.
