@@ -21,8 +21,8 @@ pub const TTL_DEFAULT: Duration = Duration::from_mins(1);
 /// How long a task that an operator asked for is kept after its end, unless an operator says otherwise.
 pub const USER_TTL_DEFAULT: Duration = Duration::from_hours(1);
 
-/// How often tasks are forgotten whose time is over while nobody looks at the list: a shard's thread pays for it.
-const FORGET_PERIOD: Duration = Duration::from_secs(1);
+/// How often tasks are forgotten whose time is over while nobody looks at the list: a shard's thread pays for it, half a millisecond for [`ENDED_MAX`] tasks.
+const FORGET_PERIOD: Duration = Duration::from_secs(10);
 
 /// Why a task is not aborted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
