@@ -1,10 +1,15 @@
-//! Plays scenarios for a long time: `./dev sim [--seeds N] [--minutes M | --seconds S] [--first SEED] [--only node|cluster] [--verbose]`.
+//! Plays scenarios for a long time: `./dev sim [--seeds N] [--minutes M | --seconds S] [--first SEED] [--only node|cluster] [--progress] [--verbose]`.
 //! With `--elastic` operators change all clusters while they work. Each seed is played with one node and with a cluster; `--planted BUG` plants a bug of `stdx::planted` in the clusters, which should be found.
+//! With `--progress` each run prints a line with the sums so far, so that a process that is stopped has said what it played.
 
 use std::time::Duration;
 
 use sim::{ClusterScenario, Durability, FAULTS, Failure, Faults, Scenario};
 use stdx::planted::Bug;
+
+/// A sixth of the time of a run goes into memory of the system's allocator.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The scenario of one node that a seed chooses.
 fn scenario(seed: u64) -> Scenario {
@@ -84,19 +89,39 @@ struct Sum {
     faults_by_kind: [u64; FAULTS.len()],
     walks: u64,
     failed: Vec<String>,
+    prints_progress: bool,
 }
 
 impl Sum {
-    fn add(&mut self, time: Duration, faults: u64) {
+    /// A run that broke no promise.
+    fn add(&mut self, name: &str, time: Duration, faults: u64, trace_hash: u64) {
         self.played += 1;
         self.hours += time.as_secs_f64() / 3600.0;
         self.faults += faults;
+        if self.prints_progress {
+            println!(
+                "{name}: {:.0} simulated seconds, {faults} faults, trace {trace_hash:016x}; so far {}",
+                time.as_secs_f64(),
+                self.so_far()
+            );
+        }
+    }
+
+    fn so_far(&self) -> String {
+        format!(
+            "{} runs without a failure, {:.2} simulated hours, {} faults; {} failures",
+            self.played,
+            self.hours,
+            self.faults,
+            self.failed.len()
+        )
     }
 
     fn node(&mut self, seed: u64) {
         match scenario(seed).run(seed) {
             Ok(report) => {
-                self.add(report.time, report.faults);
+                let name = format!("seed {seed}, one node");
+                self.add(&name, report.time, report.faults, report.trace_hash);
                 self.partitions_checked += report.counts.partitions_checked;
                 self.batches_checked += report.counts.batches_checked;
                 self.pages_resumed += report.counts.pages_resumed;
@@ -115,7 +140,8 @@ impl Sum {
         };
         match scenario.run(seed) {
             Ok(report) => {
-                self.add(report.time, report.faults);
+                let name = format!("seed {seed}, cluster");
+                self.add(&name, report.time, report.faults, report.trace_hash);
                 self.disturbed_messages += report.disturbed_messages;
                 self.requests += report.counts.acknowledged + report.counts.reads;
                 self.errors += report.counts.errors;
@@ -174,7 +200,10 @@ fn main() {
     let is_elastic = std::env::args().any(|a| a == "--elastic");
     let start = runtime::now();
     let is_time_left = || start.elapsed() < Duration::from_secs(seconds);
-    let mut sum = Sum::default();
+    let mut sum = Sum {
+        prints_progress: std::env::args().any(|a| a == "--progress"),
+        ..Sum::default()
+    };
     let mut next = first;
     while next - first < seeds && is_time_left() {
         if plays("node") {
@@ -185,13 +214,7 @@ fn main() {
         }
         next += 1;
     }
-    println!(
-        "seeds {first} to {}, {} runs, {:.2} simulated hours, {} faults",
-        next - 1,
-        sum.played,
-        sum.hours,
-        sum.faults
-    );
+    println!("seeds {first} to {}: {}", next - 1, sum.so_far());
     println!(
         "one node: {} partitions checked, {} batches checked, {} walks by page resumed",
         sum.partitions_checked, sum.batches_checked, sum.pages_resumed

@@ -17,6 +17,8 @@ use runtime::sim::{NodeId, Simulation};
 
 const WORKDIR: &str = "/ceto";
 const PORT: u16 = 9042;
+/// While the cluster rests, an operator does one in so many of the things that it would do else: there is nothing new to flush or to compact.
+const RESTS_TIMES: u64 = 8;
 /// What the node subtracts from its memory before it gives the rest to its shards.
 const UNCOUNTED_BYTES: u64 = 48 << 20;
 
@@ -71,6 +73,8 @@ pub(crate) struct Start {
     apart: VecDeque<(u64, String)>,
     /// The answers to those; None while there is none.
     pub(crate) apart_answers: BTreeMap<u64, Option<String>>,
+    /// Whether nobody writes for some time.
+    pub(crate) rests: bool,
 }
 
 impl Start {
@@ -252,6 +256,9 @@ async fn operate(machines: u64, start: Rc<RefCell<Start>>) {
         }
         let pause = (20 + runtime::random_u64() % 300) * machines;
         runtime::sleep(Duration::from_millis(pause)).await;
+        if start.borrow().rests && !runtime::random_u64().is_multiple_of(RESTS_TIMES) {
+            continue;
+        }
         let command = if runtime::random_u64().is_multiple_of(3) {
             "compact"
         } else {

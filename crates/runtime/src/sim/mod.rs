@@ -306,6 +306,12 @@ impl Simulation {
         self.world.network.borrow().disturbed
     }
 
+    /// How many events and turns of shards there were so far: what the run has cost, on any computer.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.world.steps.get()
+    }
+
     /// A hash over everything that has happened so far. Equal for equal seeds and programs.
     #[must_use]
     pub fn trace_hash(&self) -> u64 {
@@ -336,11 +342,14 @@ fn checked(shards: u32) -> u32 {
 
 /// Does one thing. False when there is nothing to do before the limit, which is then the time.
 fn step(world: &Rc<World>, limit: Instant) -> bool {
+    let steps = world.steps.get() + 1;
     if let Some(action) = world.pop_due_event() {
+        world.steps.set(steps);
         action(world);
         return true;
     }
-    let mut runnable = Vec::new();
+    let mut runnable = world.runnable.borrow_mut();
+    runnable.clear();
     let mut next = world.next_event_at();
     let now = world.now();
     for machine in world.nodes.borrow().iter() {
@@ -363,6 +372,8 @@ fn step(world: &Rc<World>, limit: Instant) -> bool {
     if !runnable.is_empty() {
         let (node, shard) =
             runnable[usize::try_from(world.below(runnable.len() as u64)).expect("an index of a vector")];
+        drop(runnable);
+        world.steps.set(steps);
         turn(world, &world.node(node), shard);
         return true;
     }

@@ -33,6 +33,10 @@ pub(crate) struct World {
     trace: Cell<u64>,
     events: RefCell<BinaryHeap<Event>>,
     next_event: Cell<u64>,
+    /// Events and turns so far.
+    pub(crate) steps: Cell<u64>,
+    /// Memory for the shards that can run; of one step.
+    pub(crate) runnable: RefCell<Vec<(NodeId, usize)>>,
     pub(crate) nodes: RefCell<Vec<Rc<SimulatedNode>>>,
     pub(crate) network: RefCell<Network>,
     /// The addresses of host names.
@@ -100,6 +104,8 @@ impl World {
             trace: Cell::new(seed),
             events: RefCell::default(),
             next_event: Cell::new(0),
+            steps: Cell::new(0),
+            runnable: RefCell::default(),
             nodes: RefCell::default(),
             network: RefCell::default(),
             names: RefCell::default(),

@@ -292,6 +292,13 @@ impl Cluster {
         member.start.borrow().failure()
     }
 
+    /// Whether nobody writes for some time: operators flush and compact less often.
+    pub fn set_rest(&mut self, rests: bool) {
+        for member in &self.members {
+            member.start.borrow_mut().rests = rests;
+        }
+    }
+
     /// Has a node's operator ask something of its REST API, such as `POST /storage_service/flush`; the answer comes within some seconds.
     pub fn order(&self, node: usize, request: &str) {
         self.members[node].start.borrow_mut().order(request.to_owned());

@@ -688,6 +688,9 @@ impl Run<'_> {
 
     pub(super) fn slice(&mut self) {
         self.operate();
+        // During an outage nobody writes either, and compactions are what is waited for.
+        self.cluster
+            .set_rest(self.clients.phase.get() == Phase::Rest && self.outage.is_none());
         for node in 0..self.reordered.len() {
             if self.reordered[node] {
                 let delay = self.chance.millis(60);
