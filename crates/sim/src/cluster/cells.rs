@@ -8,6 +8,8 @@
 
 use std::collections::BTreeMap;
 
+use stdx::random::scramble;
+
 use super::clients::{Clients, W, X};
 use super::history::{Effect, Key, Level, PRESENT};
 use super::writes::Planned;
@@ -279,7 +281,7 @@ impl Clients {
         let c = number((dice >> 8) % u64::from(rows_of(p).unsigned_abs()));
         let element = number((dice >> 40) % u64::from(ELEMENTS.unsigned_abs()));
         let (using, place) = (format!("USING TIMESTAMP {timestamp}"), format!("p = {p} AND c = {c}"));
-        let (long, short) = (length(dice >> 44), length(dice >> 20));
+        let (long, short) = (length(scramble(dice)), length(dice >> 20));
         let slot = |column: i32| (W, p, c * STRIDE + column);
         let entries = || (0..ELEMENTS).map(|n| slot(2 + n));
         let elements = || (0..ELEMENTS).map(|n| slot(2 + ELEMENTS + n));

@@ -568,7 +568,7 @@ impl Clients {
 
     async fn write(&self, client: &mut Client, node: usize, level: Level, dice: u64) -> bool {
         // A deletion in doubt excuses whatever is missing; one that is acknowledged when it is asked for again excuses no more.
-        let again = if (dice >> 50).is_multiple_of(4) {
+        let again = if (dice >> 46).is_multiple_of(4) {
             self.again.borrow_mut().pop()
         } else {
             None

@@ -39,7 +39,7 @@ impl Clients {
             Mix::Everything | Mix::Reads | Mix::Serial | Mix::Counters => (dice >> 32) % 20,
         };
         let (text, keys, effect) = match kind {
-            _ if self.workload.truncates_with_traffic && (dice >> 52).is_multiple_of(2) => {
+            _ if self.workload.truncates_with_traffic && (dice >> 45).is_multiple_of(2) => {
                 let text = format!("INSERT INTO k.t (p, v) VALUES ({p}, {v}) USING TIMESTAMP {v}");
                 (text, vec![(T, p, 0)], Effect::Set)
             }
@@ -96,7 +96,7 @@ impl Clients {
             }
         };
         // What has a prepared form is executed by it at times.
-        let is_prepared = effect == Effect::Set && keys.len() == 1 && (dice >> 48).is_multiple_of(2);
+        let is_prepared = effect == Effect::Set && keys.len() == 1 && (dice >> 44).is_multiple_of(2);
         let values = |keys: &[i32]| -> Vec<Vec<u8>> {
             let ints = keys.iter().chain([&v]).map(|n| n.to_be_bytes().to_vec());
             ints.chain([i64::from(v).to_be_bytes().to_vec()]).collect()
