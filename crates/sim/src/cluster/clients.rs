@@ -4,7 +4,7 @@
 //! partition; `a` and `b` `(p, v)` are written by logged batches over both, and by nothing else, so they agree in the end; `t (p, v)` is truncated, or dropped
 //! and made again, now and then; values of `e (p, v)` end by themselves; `n` has counters ([`super::counters`]), `l` is for
 //! conditional statements ([`super::conditional`]), `w` has large values, static columns and collections ([`super::cells`]), and `u` is written at the time of the
-//! coordinators' clocks ([`super::clocked`]). Every value is the timestamp that it was written with ([`super::history`]).
+//! coordinators' clocks ([`super::clocked`]). Where tombstones are kept for a short time there is `i (p, c, v)`, which forgets deletions at once. Every value is the timestamp that it was written with ([`super::history`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +38,8 @@ pub(crate) const E: u8 = 4;
 pub(crate) const W: u8 = 5;
 /// Elements of lists of `w`.
 pub(crate) const X: u8 = 6;
+/// The table that forgets deletions at once.
+pub(crate) const I: u8 = 7;
 /// The partitions of `a` from here on are written once.
 pub(crate) const FRESH: i32 = 1_000_000;
 /// The partition of `b` that is written with one of `a`.
@@ -46,6 +48,7 @@ pub(crate) fn partition_of_b(p: i32) -> i32 {
 }
 
 pub(crate) const TABLE_T: &str = "k.t (p int PRIMARY KEY, v int)";
+const TABLE_I: &str = "k.i (p int, c int, v int, PRIMARY KEY (p, c)) WITH tombstone_gc = {'mode': 'immediate'}";
 /// How much of a statement a failure tells.
 const STORY_CHARS_MAX: usize = 240;
 /// Longer than any coordinator takes.
@@ -382,6 +385,7 @@ impl Clients {
         };
         let all = tables.iter().chain(&more).enumerate();
         statements.extend(all.map(|(number, t)| format!("CREATE TABLE {t}{}", options(number))));
+        statements.extend(grace.map(|_| format!("CREATE TABLE {TABLE_I}")));
         for statement in statements {
             match client.ask(&statement).await {
                 Ok(Answer::Done) => {}
@@ -693,6 +697,10 @@ impl Clients {
         let (text, keys): (String, Vec<Key>) = match kind {
             _ if self.workload.truncates_with_traffic && (dice >> 36).is_multiple_of(2) => {
                 (format!("SELECT p, v FROM k.t WHERE p = {p}"), vec![(T, p, 0)])
+            }
+            _ if self.uses_immediate(dice) => {
+                let text = format!("SELECT p, c, v FROM k.i WHERE p = {p}");
+                (text, (0..ROWS).map(|c| (I, p, c)).collect())
             }
             0 => (
                 "SELECT p, c, v FROM k.r".to_owned(),

@@ -175,6 +175,8 @@ pub enum Effect {
     Delete,
     /// The same for a range of rows: a read of some of them may repair these alone.
     DeleteRange,
+    /// The same in a table whose replicas forget deletions at once: what it deletes may come back from a replica that has missed it.
+    DeleteForgotten,
     /// Its timestamp becomes the value for some time.
     Expire {
         /// When it may be gone.
@@ -188,7 +190,12 @@ impl Effect {
     /// Whether it is a deletion.
     #[must_use]
     pub fn deletes(self) -> bool {
-        matches!(self, Self::Delete | Self::DeleteRange)
+        matches!(self, Self::Delete | Self::DeleteRange | Self::DeleteForgotten)
+    }
+
+    /// Whether replicas keep it for as long as it hides something.
+    fn is_kept(self) -> bool {
+        self != Self::DeleteForgotten
     }
 }
 
@@ -251,8 +258,15 @@ impl Register {
         met.map(|(_, floor)| *floor).max().unwrap_or(0)
     }
 
+    /// Whether a deletion that is at least as new as a floor may be forgotten, and what it deletes with it.
+    fn may_be_forgotten(&self, floor: i32) -> bool {
+        let mut newer = self.writes.range(floor..);
+        newer.any(|(_, write)| !write.effect.is_kept() && write.fate != Fate::Refused)
+    }
+
     fn promise(&mut self, least: Option<Least>, timestamp: i32) {
-        if let Some(least) = least {
+        let is_kept = self.writes.get(&timestamp).is_none_or(|write| write.effect.is_kept());
+        if let Some(least) = least.filter(|_| is_kept) {
             self.raise(least, timestamp);
         }
     }
@@ -268,7 +282,7 @@ impl Register {
             // Whichever deletion it is, it is this one or a later one.
             let is_gone = |effect| match effect {
                 Effect::Set => false,
-                Effect::Delete | Effect::DeleteRange => true,
+                Effect::Delete | Effect::DeleteRange | Effect::DeleteForgotten => true,
                 Effect::Expire { from, .. } => from <= span.answered,
             };
             let mut deletions = self.writes.range(floor..).filter(|(_, w)| is_gone(w.effect));
@@ -323,7 +337,7 @@ impl Register {
                 }
             }
         }
-        if value < floor {
+        if value < floor && !self.may_be_forgotten(floor) {
             return Err(format!("{value} is there, but {floor} or a later one was promised"));
         }
         self.promise(least, value);
@@ -441,8 +455,11 @@ impl History {
 
     /// Of each register the newest write that was acknowledged, if nothing truncated it.
     fn newest_acknowledged(&self) -> Vec<(Key, i32)> {
-        let acknowledged =
-            |write: &Write| matches!(write.fate, Fate::Acknowledged(_)) && write.truncation == Truncation::None;
+        let acknowledged = |write: &Write| {
+            write.effect.is_kept()
+                && matches!(write.fate, Fate::Acknowledged(_))
+                && write.truncation == Truncation::None
+        };
         let newest = |(key, register): (&Key, &Register)| {
             let last = register.writes.iter().rev().find(|(_, write)| acknowledged(write));
             let timestamp = *last?.0;
@@ -496,7 +513,9 @@ impl History {
         self.settle(keys, timestamp, Fate::Acknowledged(asked));
         let least = self.copies.least(asked);
         for key in keys {
-            let counts = |write: &Write| write.truncation == Truncation::None && self.counts(&least, write.weak);
+            let counts = |write: &Write| {
+                write.effect.is_kept() && write.truncation == Truncation::None && self.counts(&least, write.weak)
+            };
             let write = self
                 .registers
                 .get(key)

@@ -50,6 +50,41 @@ fn a_read_may_return_what_overlapping_levels_allow_and_nothing_else() {
 }
 
 #[test]
+fn a_table_that_forgets_deletions_may_show_what_was_deleted_and_loses_nothing_else() {
+    use Effect::{DeleteForgotten, Set};
+    use Level::Quorum;
+    let deleted = [
+        (1, Set, Some(Quorum)),
+        (2, Set, Some(Quorum)),
+        (3, DeleteForgotten, Some(Quorum)),
+    ];
+    for value in [None, Some(1), Some(2)] {
+        assert!(
+            seen(&deleted, Quorum, value).is_ok(),
+            "{value:?}: a replica has missed it"
+        );
+    }
+    assert!(seen(&deleted, Quorum, Some(4)).is_err(), "nobody wrote it");
+    let again = [deleted.as_slice(), &[(5, Set, Some(Quorum))]].concat();
+    assert!(seen(&again, Quorum, Some(5)).is_ok());
+    for value in [None, Some(1), Some(2)] {
+        assert!(
+            seen(&again, Quorum, value).is_err(),
+            "{value:?}: the last write is lost"
+        );
+    }
+    let between = [
+        (1, Set, Some(Quorum)),
+        (2, DeleteForgotten, Some(Quorum)),
+        (3, Set, Some(Quorum)),
+    ];
+    assert!(
+        seen(&between, Quorum, Some(1)).is_err(),
+        "an older deletion excuses nothing"
+    );
+}
+
+#[test]
 fn a_deletion_that_one_row_of_a_read_shows_excuses_no_older_value_of_another() {
     let (quorum, other) = (here(Level::Quorum), (0, 1, 2));
     for (value, is_right) in [(None, true), (Some(1), false), (Some(3), true)] {

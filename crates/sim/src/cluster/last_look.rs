@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::cells;
-use super::clients::{A, ANSWER_WAIT_MAX, B, Clients, E, Outcome, PARTITIONS, R, ROWS, T, partition_of_b};
+use super::clients::{A, ANSWER_WAIT_MAX, B, Clients, E, I, Outcome, PARTITIONS, R, ROWS, T, partition_of_b};
 use super::history::{Key, Level};
 use super::scenario::CLOCK_JUMP_MAX;
 use crate::client::Answer;
@@ -71,7 +71,8 @@ impl Clients {
     async fn look_at_contents(&self) -> Result<(), String> {
         let mut compared = Ok(0);
         for _ in 0..LOOKS {
-            for table in TABLES {
+            let immediate = self.workload.grace.map(|_| "k.i");
+            for table in TABLES.into_iter().chain(immediate) {
                 self.read_table_at_all(table).await?;
             }
             self.inventory
@@ -125,6 +126,10 @@ impl Clients {
             for (table, name) in [(T, "t"), (E, "e")] {
                 let text = format!("SELECT p, v FROM k.{name} WHERE p = {p}");
                 reads.push((text, vec![(table, p, 0)]));
+            }
+            if self.workload.grace.is_some() {
+                let text = format!("SELECT p, c, v FROM k.i WHERE p = {p}");
+                reads.push((text, (0..ROWS).map(|c| (I, p, c)).collect()));
             }
             for (text, keys) in reads {
                 let read = self.read_and_check(&mut client, node, &text, &keys, level, None).await;

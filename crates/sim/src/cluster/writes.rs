@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::clients::{A, ANSWER_WAIT_MAX, B, Clients, E, FRESH, Mix, R, ROWS, T, millis, partition_of_b};
+use super::clients::{A, ANSWER_WAIT_MAX, B, Clients, E, FRESH, I, Mix, R, ROWS, T, millis, partition_of_b};
 use super::history::{Effect, Key};
 
 /// A statement that is prepared, and the values for this time.
@@ -29,6 +29,11 @@ impl Clients {
         (number(dice % partitions), number((dice >> 8) % 3))
     }
 
+    /// Whether a request is to the table that forgets deletions at once.
+    pub(crate) fn uses_immediate(&self, dice: u64) -> bool {
+        self.workload.grace.is_some() && (dice >> 41).is_multiple_of(6)
+    }
+
     pub(crate) fn plan(&self, dice: u64) -> Planned {
         let (p, c) = self.place(dice);
         let timestamp = self.timestamp(dice >> 16);
@@ -43,6 +48,7 @@ impl Clients {
                 let text = format!("INSERT INTO k.t (p, v) VALUES ({p}, {v}) USING TIMESTAMP {v}");
                 (text, vec![(T, p, 0)], Effect::Set)
             }
+            _ if self.uses_immediate(dice) => plan_immediate(kind, (p, c), v),
             0 => {
                 let text = format!("DELETE FROM k.r USING TIMESTAMP {v} WHERE p = {p}");
                 (text, (0..ROWS).map(row).collect(), Effect::Delete)
@@ -181,6 +187,25 @@ impl Clients {
         Effect::Expire {
             from: (now + seconds * 1000).saturating_sub(error),
             until: now + millis(ANSWER_WAIT_MAX) + seconds * 1000 + error,
+        }
+    }
+}
+
+/// A write to the table that forgets deletions at once; a third of them are deletions.
+fn plan_immediate(kind: u64, (p, c): (i32, i32), v: i32) -> (String, Vec<Key>, Effect) {
+    let row = |c| (I, p, c);
+    match kind % 9 {
+        0 => {
+            let text = format!("DELETE FROM k.i USING TIMESTAMP {v} WHERE p = {p}");
+            (text, (0..ROWS).map(row).collect(), Effect::DeleteForgotten)
+        }
+        1..=2 => {
+            let text = format!("DELETE FROM k.i USING TIMESTAMP {v} WHERE p = {p} AND c = {c}");
+            (text, vec![row(c)], Effect::DeleteForgotten)
+        }
+        _ => {
+            let text = format!("INSERT INTO k.i (p, c, v) VALUES ({p}, {c}, {v}) USING TIMESTAMP {v}");
+            (text, vec![row(c)], Effect::Set)
         }
     }
 }
