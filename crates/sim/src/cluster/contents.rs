@@ -63,9 +63,7 @@ pub(crate) struct Inventory {
     counts_from: Cell<u32>,
     held: RefCell<Vec<Held>>,
     failure: RefCell<Option<String>>,
-    /// Whether shards say what they see of the metadata.
-    pub(super) is_watching: Cell<bool>,
-    /// What they have seen last, while they run.
+    /// What shards have seen of the metadata last, while they run.
     pub(super) seen: RefCell<BTreeMap<(IpAddr, u32), Seen>>,
 }
 
@@ -75,9 +73,7 @@ impl Inventory {
         let mut answered = self.asked.get();
         loop {
             runtime::sleep(POLL).await;
-            if self.is_watching.get()
-                && let Some(seen) = placement::look()
-            {
+            if let Some(seen) = placement::look() {
                 let (mut all, shards) = (self.seen.borrow_mut(), runtime::shard_count());
                 // The node may have had more before it was started last.
                 all.retain(|(of, shard), _| *of != node || *shard < shards);

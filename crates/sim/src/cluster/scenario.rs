@@ -22,6 +22,8 @@ use crate::scenario::{Chance, Failure, panic_text};
 const FORM_WAIT_MAX: Duration = Duration::from_mins(3);
 /// After everything is healed, how long until every node has served QUORUM again.
 const SERVE_WAIT_MAX: Duration = Duration::from_secs(30);
+/// How much longer a node may take that has no place in the cluster yet: at each start it waits for its place before it serves clients without.
+const PLACE_WAIT: Duration = Duration::from_secs(30);
 /// How long after that until no error comes any more: a peer that fell often must answer sixteen pings before it is trusted again.
 const TRUST_WAIT: Duration = Duration::from_secs(20);
 /// When the clients rest, until nothing is under way any more: the network tries for a minute.
@@ -433,7 +435,6 @@ impl ClusterScenario {
         };
         let mut cluster = Cluster::new(seed, &setup);
         cluster.set_spares(elastic.spares);
-        cluster.inventory.is_watching.set(self.faults.is_elastic());
         if self.faults.disturbed_messages {
             cluster.disturb_messages(DISTURBED_PER_MILLION, self.overtaken_per_million);
         }
@@ -596,21 +597,36 @@ impl Run<'_> {
     /// What was healed serves soon, and after some time without any error.
     fn must_be_well(&mut self) -> Result<(), String> {
         let before = self.clients.served.borrow().clone();
-        let late = |run: &Self| -> Vec<usize> {
+        let late = |run: &Self, is_of_all: bool| -> Vec<usize> {
             let served = run.clients.served.borrow();
+            let has_place = |node: &usize| run.clients.inventory.is_full_member(run.cluster.address(*node));
             let mut members = run.clients.members();
             members.retain(|node| served[*node] <= before[*node] + 3 && !run.operator.is_coming(*node));
+            members.retain(|node| is_of_all || has_place(node));
             members
         };
-        let what = "not every node served QUORUM within thirty seconds after all was healed";
-        let waited = self.wait_for(SERVE_WAIT_MAX, what, |run| {
-            run.start_what_ended();
-            late(run).is_empty()
-        });
-        waited.map_err(|why| match late(self)[..] {
-            [] => why,
-            ref late => format!("{why}: nodes {late:?}; the operator's: {}", self.operator.story()),
-        })?;
+        let waits = [
+            (
+                false,
+                SERVE_WAIT_MAX,
+                "not every node served QUORUM within thirty seconds after all was healed",
+            ),
+            (
+                true,
+                PLACE_WAIT,
+                "a node that joins did not serve QUORUM within a minute after all was healed",
+            ),
+        ];
+        for (is_of_all, limit, what) in waits {
+            let waited = self.wait_for(limit, what, |run| {
+                run.start_what_ended();
+                late(run, is_of_all).is_empty()
+            });
+            waited.map_err(|why| match late(self, is_of_all)[..] {
+                [] => why,
+                ref late => format!("{why}: nodes {late:?}; the operator's: {}", self.operator.story()),
+            })?;
+        }
         self.settle()?;
         self.clients.phase.set(Phase::Rest);
         self.run_for(TRUST_WAIT)?;
