@@ -424,7 +424,8 @@ impl Cluster {
     }
 
     /// Whether this node leads the metadata group.
-    pub(crate) fn leads(&self) -> bool {
+    #[must_use]
+    pub fn leads(&self) -> bool {
         self.consensus.status().leader == Some(self.own_raft_id)
     }
 

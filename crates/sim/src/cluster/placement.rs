@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ::cluster::{BalanceReport, Cluster};
 use coordinator::Coordinator;
 use query::Engine;
 use schema::TableId;
@@ -62,6 +63,8 @@ pub(super) struct Seen {
     is_ring_at_rest: bool,
     tables: BTreeMap<TableId, SeenTable>,
     open: Vec<Open>,
+    /// What the last plan of the leader of the metadata group found, where this is its shard 0.
+    planned: Option<BalanceReport>,
 }
 
 /// Of this shard; None while it has no data yet.
@@ -97,7 +100,10 @@ pub(super) fn look() -> Option<Seen> {
             bytes: tablet.disk_bytes(),
         }));
     }
+    let cluster = runtime::local::<Cluster>();
+    let leader = cluster.filter(|cluster| cluster.leads());
     Some(Seen {
+        planned: leader.map(|cluster| cluster.own_balance_report()),
         version: view.version,
         topology: view.topology.clone(),
         me: view.me,
@@ -399,7 +405,13 @@ fn check_balance(seen: &Seen, all: &BTreeMap<Place, Seen>) -> Result<(), String>
     let planned = plan(&seen.topology, &nodes, &inputs, &Limits::default(), &Options::default());
     let step = planned.steps.iter().find(|step| !matches!(step, Step::Resize { .. }));
     match step {
-        Some(step) => Err(format!("the planner has a step left: {step:?}")),
+        Some(step) => {
+            let leader = all.values().find_map(|seen| seen.planned.as_ref());
+            Err(format!(
+                "the planner has a step left: {step:?}, with {:?} before; the leader: {leader:?}",
+                planned.bytes_before
+            ))
+        }
         None => Ok(()),
     }
 }
