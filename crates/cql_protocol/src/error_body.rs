@@ -307,7 +307,10 @@ pub fn write_frame_error(out: &mut Vec<u8>, error: &FrameError) -> ErrorCode {
         &ErrorBody::Protocol,
     );
     // Versions 1 and 2 have a stream of one byte: their clients could not read the answer in a frame of later ones.
-    if let ProtocolError::UnsupportedVersion { version: version @ 1..=2 } = error.error {
+    if let ProtocolError::UnsupportedVersion {
+        version: version @ 1..=2,
+    } = error.error
+    {
         out[start] = DIRECTION_BIT | version;
         out.remove(start + 2);
     }

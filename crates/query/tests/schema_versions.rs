@@ -111,8 +111,16 @@ fn of_a_dropped_keyspace_clients_are_told_table_by_table() {
     assert_eq!(
         told,
         [
-            SchemaChange::Table { change, keyspace: keyspace.clone(), table },
-            SchemaChange::Type { change, keyspace: keyspace.clone(), name },
+            SchemaChange::Table {
+                change,
+                keyspace: keyspace.clone(),
+                table
+            },
+            SchemaChange::Type {
+                change,
+                keyspace: keyspace.clone(),
+                name
+            },
             SchemaChange::Keyspace { change, keyspace },
         ]
     );

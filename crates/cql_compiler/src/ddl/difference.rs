@@ -101,7 +101,10 @@ fn put_dropped(changes: &mut Vec<SchemaChange>, old: &Keyspace, new: Option<&Key
     let functions = old.functions.iter();
     let gone = functions.filter(|(signature, _)| new.is_none_or(|new| !new.functions.contains_key(*signature)));
     changes.extend(gone.map(|(_, function)| function_change(ChangeKind::Dropped, function)));
-    let gone = old.types.keys().filter(|udt| new.is_none_or(|new| !new.types.contains_key(*udt)));
+    let gone = old
+        .types
+        .keys()
+        .filter(|udt| new.is_none_or(|new| !new.types.contains_key(*udt)));
     changes.extend(gone.map(|udt| type_change(ChangeKind::Dropped, &old.name, udt)));
 }
 
