@@ -1,12 +1,16 @@
 """TRACING ON: what a node does for a request is in `system_traces`, as drivers and cqlsh look it up. Slow requests are in the log."""
 
+from uuid import UUID
+
 import pytest
 from cassandra import ConsistencyLevel, InvalidRequest
 from cassandra.query import BatchStatement, SimpleStatement
 
-from harness import cql
+from harness import cql, wire
 from harness.cluster import eventually
+from harness.wire import Connection
 
+TRACING = 0x02
 # The driver asks again until the trace is whole; more would mean that it waited in vain.
 WAIT_SECONDS_MAX = 5
 
@@ -42,6 +46,18 @@ def test_prepared_statements_batches_and_conditions_are_traced(session, table):
     assert trace_of(session, batch).request_type == "Execute batch of CQL3 queries"
     assert trace_of(session, f"UPDATE {table} SET v = 5 WHERE k = 1 IF v = 1").events
     assert trace_of(session, f"SELECT count(*) FROM {table}").events
+
+
+def test_preparing_is_traced(server, session, table):
+    text = f"SELECT v FROM {session.keyspace}.{table} WHERE k = ?"
+    with Connection(server) as connection:
+        connection.startup()
+        prepared = connection.ask(wire.PREPARE, wire.long_string(text), flags=TRACING)
+    assert prepared.flags & TRACING
+    select = "SELECT request, parameters, duration FROM system_traces.sessions WHERE session_id = %s"
+    select = SimpleStatement(select, consistency_level=ConsistencyLevel.ONE)
+    kept = eventually("the trace", lambda: [row for row in cql.rows(session, select, (UUID(bytes=prepared.body[:16]),)) if row[2] is not None])
+    assert [(request, parameters["query"]) for request, parameters, _ in kept] == [("Preparing CQL3 query", text)]
 
 
 def test_a_trace_is_kept_for_a_day(session, table):

@@ -249,8 +249,8 @@ impl Connection {
     }
 
     fn prepare(&self, text: &str, keyspace: Option<&str>, reply: Reply, batch: &mut Batch) -> Taken {
-        let used = self.keyspace.borrow().clone();
-        match self.server.engine.prepare(text, keyspace.or(used.as_deref())) {
+        let trace = reply.tracing_id.map(Trace::begin);
+        match self.server.engine.prepare(text, keyspace.or(self.keyspace.borrow().as_deref())) {
             Ok(prepared) if self.is_first_of_user(&prepared) => return Taken::FirstOfUser,
             Ok(prepared) => {
                 let with_id = reply.version >= ProtocolVersion::V5 || self.extensions.result_metadata_id;
@@ -272,6 +272,7 @@ impl Connection {
             }
             Err(e) => reply.error(&mut batch.out, &e),
         }
+        tracing::note_prepare(&self.server.engine, trace, self.peer, text);
         increment(&self.server.counts.prepares);
         Taken::Done
     }

@@ -64,6 +64,22 @@ pub(crate) async fn traced<T>(
     result
 }
 
+/// Keeps the trace of a PREPARE that has been answered, which takes no task: drivers that trace a query look for that of its PREPARE too.
+pub(crate) fn note_prepare(engine: &Rc<Engine>, trace: Option<Rc<Trace>>, client: SocketAddr, text: &str) {
+    let Some(trace) = trace else { return };
+    trace.note("Request complete".to_owned());
+    let session = Session {
+        client,
+        request: "Preparing CQL3 query",
+        duration: trace.elapsed(),
+        parameters: vec![("query", text.to_owned())],
+    };
+    let engine = Rc::clone(engine);
+    drop(runtime::spawn(
+        async move { engine.keep_trace(&trace, Some(session)).await },
+    ));
+}
+
 /// The shard's account of slow requests.
 #[derive(Default)]
 pub(crate) struct SlowRequests {
