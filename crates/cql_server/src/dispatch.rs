@@ -250,7 +250,11 @@ impl Connection {
 
     fn prepare(&self, text: &str, keyspace: Option<&str>, reply: Reply, batch: &mut Batch) -> Taken {
         let trace = reply.tracing_id.map(Trace::begin);
-        match self.server.engine.prepare(text, keyspace.or(self.keyspace.borrow().as_deref())) {
+        match self
+            .server
+            .engine
+            .prepare(text, keyspace.or(self.keyspace.borrow().as_deref()))
+        {
             Ok(prepared) if self.is_first_of_user(&prepared) => return Taken::FirstOfUser,
             Ok(prepared) => {
                 let with_id = reply.version >= ProtocolVersion::V5 || self.extensions.result_metadata_id;

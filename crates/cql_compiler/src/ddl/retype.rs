@@ -69,13 +69,18 @@ fn has_values_of(new: &CqlType, old: &CqlType) -> bool {
         | (T::Int | T::BigInt | T::Timestamp, T::VarInt)
         | (T::BigInt, T::Timestamp)
         | (T::Timestamp, T::BigInt) => true,
+        // A tuple that has fewer values than its type lacks the last ones, which are null.
+        (T::Frozen(old), T::Frozen(new)) => match (&**old, &**new) {
+            (T::Tuple(old), T::Tuple(new)) => new.starts_with(old),
+            (old, new) => old == new,
+        },
         (old, new) => old == new,
     }
 }
 
-/// Whether a client that gives the same value again gives the same bytes. A number has fewer bytes as a varint.
+/// Whether a client that gives the same value again gives the same bytes. A number has fewer bytes as a varint, a tuple more with another null.
 fn is_written_alike(new: &CqlType, old: &CqlType) -> bool {
-    *new != CqlType::VarInt || old == new
+    !matches!(new.unfrozen(), CqlType::VarInt | CqlType::Tuple(_)) || old == new
 }
 
 /// Whether values of type `old` are in the same order as values of type `new`, and of the same length.
@@ -89,6 +94,8 @@ fn is_ordered_alike(new: &CqlType, old: &CqlType) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use schema::{TableId, TableOptions};
     use uuid::Uuid;
 
@@ -111,6 +118,35 @@ mod tests {
         retype(&mut table, "c", type_of(new)).map_err(|e| e.to_string())?;
         assert_eq!(table.layout, before, "stored rows keep their form");
         Ok(table.column("c").expect("it is still there").cql_type.clone())
+    }
+
+    #[test]
+    fn a_tuple_gets_further_values_outside_the_key() {
+        use ColumnKind::{Clustering, PartitionKey, Regular, Static};
+        let tuple = |names: &[&str]| {
+            CqlType::Frozen(Arc::new(CqlType::Tuple(
+                names.iter().map(|name| type_of(name)).collect(),
+            )))
+        };
+        let (two, three, other) = (
+            tuple(&["int", "int"]),
+            tuple(&["int", "int", "text"]),
+            tuple(&["int", "text", "text"]),
+        );
+        for kind in [PartitionKey, Clustering, Static, Regular] {
+            let column = Column::new("c", two.clone(), kind);
+            assert_eq!(
+                check(&column, &three).is_ok(),
+                matches!(kind, Static | Regular),
+                "{kind:?}"
+            );
+            assert!(
+                check(&column, &other).is_err(),
+                "{kind:?}: the values that there are have other types"
+            );
+            let column = Column::new("c", three.clone(), kind);
+            assert!(check(&column, &two).is_err(), "{kind:?}: a value would be lost");
+        }
     }
 
     #[test]
