@@ -113,3 +113,21 @@ def test_statements_on_virtual_tables_answer_as_in_cassandra(session):
         ("DROP TABLE system_views.settings", 0x2100, "system_views keyspace is not user-modifiable"),
     ]:
         cql.refused(session, statement, code, words)
+
+
+def test_members_repairs_and_streams_have_cassandra_s_columns(session):
+    (member,) = rows(session, "SELECT * FROM system_views.gossip_info")
+    local = session.execute("SELECT broadcast_address, data_center, rack, host_id FROM system.local").one()
+    known = member["address"], member["dc"], member["rack"], member["host_id"], member["rpc_ready"]
+    assert known == (local.broadcast_address, local.data_center, local.rack, str(local.host_id), "true")
+    assert member["status"].startswith("NORMAL,") and len(member) == 66
+    session.node.nodetool("repair", "ks")
+    for table in ("repairs", "repair_sessions"):
+        for row in rows(session, f"SELECT * FROM system_views.{table}"):
+            assert row["completed"] in (True, False) and row["state_init_timestamp"]
+    assert rows(session, "SELECT * FROM system_views.streaming") == []
+    assert rows(session, "SELECT * FROM system_views.system_properties") == []
+    session.execute("CREATE TABLE ks.l (k int PRIMARY KEY)")
+    latencies = rows(session, "SELECT * FROM system_views.local_read_latency WHERE keyspace_name = 'ks' AND table_name = 'l'")
+    assert [row["count"] for row in latencies] in ([], [None]), "what a replica takes is not measured"
+    assert rows(session, "SELECT * FROM system_schema.column_masks") == []

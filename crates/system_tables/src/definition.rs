@@ -92,6 +92,14 @@ impl Definition {
         parts.unwrap_or_else(|| panic!("no name and columns: {}", self.cql))
     }
 
+    /// The names of its columns, in its order.
+    ///
+    /// # Panics
+    /// When its CQL is none.
+    pub fn column_names(&self) -> impl Iterator<Item = &'static str> {
+        self.columns().into_iter().map(|column| column.name)
+    }
+
     /// All columns, in the order in which a row names them.
     pub(crate) fn columns(&self) -> Vec<ColumnText> {
         let (mut columns, mut key) = (Vec::new(), "");

@@ -33,6 +33,7 @@ pub(super) enum Cell {
     Int(i32),
     BigInt(i64),
     Double(f64),
+    Float(f32),
     Boolean(bool),
     Uuid(Uuid),
     Inet(IpAddr),
@@ -63,6 +64,7 @@ impl Cell {
             Self::Int(number) => Value::Int(*number),
             Self::BigInt(number) => Value::BigInt(*number),
             Self::Double(number) => Value::Double(*number),
+            Self::Float(number) => Value::Float(*number),
             Self::Boolean(is_true) => Value::Boolean(*is_true),
             Self::Uuid(uuid) => Value::Uuid(*uuid),
             Self::TextList(texts) => Value::TextList(texts.clone()),
@@ -101,13 +103,13 @@ impl VirtualTable for Measured {
 }
 
 /// Rows by partition.
-struct Gathered {
+pub(super) struct Gathered {
     key_columns: usize,
     partitions: Vec<Vec<Row>>,
 }
 
 impl Gathered {
-    fn new(mut rows: Vec<Row>, key_columns: usize) -> Self {
+    pub(super) fn new(mut rows: Vec<Row>, key_columns: usize) -> Self {
         let key = |row: &Row| {
             row[..key_columns]
                 .iter()
@@ -200,6 +202,10 @@ pub(super) fn register(tables: &mut Builder) {
     add("system_views", 2, WRITE_LATENCY, |_| {
         Box::pin(of_tables(|table| latencies(&table.writes)))
     });
+    add("system_views", 1, BATCH_METRICS, |_| Box::pin(batch_metrics()));
+    for cql in [LOCAL_READ_LATENCY, LOCAL_SCAN_LATENCY, LOCAL_WRITE_LATENCY] {
+        add("system_views", 2, cql, |_| Box::pin(of_tables(|_| no_latencies())));
+    }
     add("system_views", 2, TOMBSTONES_PER_READ, |_| {
         Box::pin(of_tables(|table| counts(&table.tombstones_per_read)))
     });
@@ -233,6 +239,14 @@ const READ_LATENCY: &str = "coordinator_read_latency (keyspace_name text, table_
 const SCAN_LATENCY: &str = "coordinator_scan_latency (keyspace_name text, table_name text, count bigint, max_ms double, p50th_ms double, \
      p99th_ms double, per_second double, PRIMARY KEY ((keyspace_name, table_name)))";
 const WRITE_LATENCY: &str = "coordinator_write_latency (keyspace_name text, table_name text, count bigint, max_ms double, p50th_ms double, \
+     p99th_ms double, per_second double, PRIMARY KEY ((keyspace_name, table_name)))";
+const BATCH_METRICS: &str =
+    "batch_metrics (name text PRIMARY KEY, max bigint, p50th double, p999th double, p99th double)";
+const LOCAL_READ_LATENCY: &str = "local_read_latency (keyspace_name text, table_name text, count bigint, max_ms double, p50th_ms double, \
+     p99th_ms double, per_second double, PRIMARY KEY ((keyspace_name, table_name)))";
+const LOCAL_SCAN_LATENCY: &str = "local_scan_latency (keyspace_name text, table_name text, count bigint, max_ms double, p50th_ms double, \
+     p99th_ms double, per_second double, PRIMARY KEY ((keyspace_name, table_name)))";
+const LOCAL_WRITE_LATENCY: &str = "local_write_latency (keyspace_name text, table_name text, count bigint, max_ms double, p50th_ms double, \
      p99th_ms double, per_second double, PRIMARY KEY ((keyspace_name, table_name)))";
 const TOMBSTONES_PER_READ: &str = "tombstones_per_read (keyspace_name text, table_name text, count bigint, max double, p50th double, \
      p99th double, PRIMARY KEY ((keyspace_name, table_name)))";
@@ -282,6 +296,12 @@ fn latencies(latencies: &Distribution) -> Row {
         // Counted since the start; nobody keeps a rate.
         ("per_second", Cell::Null),
     ]
+}
+
+/// Nobody measures how long a replica takes apart from its coordinator.
+fn no_latencies() -> Row {
+    let columns = ["count", "max_ms", "p50th_ms", "p99th_ms", "per_second"];
+    columns.into_iter().map(|name| (name, Cell::Null)).collect()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
@@ -378,6 +398,36 @@ async fn cql_metrics() -> Vec<Row> {
         row("prepared_statements_ratio", ratio),
         row("regular_statements_executed", regular as f64),
     ]
+}
+
+/// How many partitions batches had since the start, by the kind of the batch.
+#[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+async fn batch_metrics() -> Vec<Row> {
+    let of_shard = async |engine: Rc<Engine>| {
+        let counts = engine.batch_partitions();
+        [&counts.counter, &counts.logged, &counts.unlogged].map(|histogram| (histogram.buckets(), histogram.sum()))
+    };
+    let mut whole: [Distribution; 3] = Default::default();
+    for of_kinds in on_all_shards(of_shard).await {
+        for (whole, (buckets, sum)) in whole.iter_mut().zip(of_kinds) {
+            whole.add(buckets, sum);
+        }
+    }
+    let row = |(kind, found): (&str, &Distribution)| {
+        let part = |part: f64| Cell::Double(found.percentile(part) as f64);
+        vec![
+            ("name", Cell::Text(format!("partitions_per_{kind}_batch"))),
+            ("max", Cell::count(found.max())),
+            ("p50th", part(0.5)),
+            ("p999th", part(0.999)),
+            ("p99th", part(0.99)),
+        ]
+    };
+    ["counter", "logged", "unlogged"]
+        .into_iter()
+        .zip(&whole)
+        .map(row)
+        .collect()
 }
 
 async fn thread_pools() -> Vec<Row> {

@@ -11,6 +11,7 @@ mod own;
 mod peers;
 #[cfg(test)]
 mod tests;
+mod views;
 
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ pub(crate) fn registry(about: &Arc<About>, clients: &Arc<Clients>, options: &Arc
     internode::register(&mut tables);
     large::register(&mut tables);
     measured::register(&mut tables);
+    views::register(&mut tables, about);
     register(&mut tables, about);
     tables.virtual_table(Arc::new(configuration::Configuration(options.clone())));
     tables.build()

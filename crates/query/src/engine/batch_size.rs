@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use mutation::row::{Column, RowView};
 use mutation::{Mutation, MutationItem, RangeTombstone};
 use plan::BatchKind;
+use replica::TableHistogram;
 use schema::{Table, components};
 
 use crate::QueryError;
@@ -25,6 +26,27 @@ const CELL_BYTES: usize = 20;
 const COLLECTION_BYTES: usize = 12;
 const RANGES_BYTES: usize = 4;
 const RANGE_BYTES: usize = 12;
+
+/// How many partitions batches have: logged ones, unlogged ones, and those of counters.
+#[derive(Default, Debug)]
+pub struct BatchPartitions {
+    /// Of logged batches.
+    pub logged: TableHistogram,
+    /// Of unlogged batches.
+    pub unlogged: TableHistogram,
+    /// Of batches of counters.
+    pub counter: TableHistogram,
+}
+
+impl BatchPartitions {
+    fn of(&self, kind: BatchKind) -> &TableHistogram {
+        match kind {
+            BatchKind::Logged => &self.logged,
+            BatchKind::Unlogged => &self.unlogged,
+            BatchKind::Counter => &self.counter,
+        }
+    }
+}
 
 /// Counts the mutations of a batch.
 #[derive(Default)]
@@ -56,6 +78,11 @@ impl<'a> BatchSize<'a> {
                 }
             };
         }
+    }
+
+    /// Counts the partitions of the batch.
+    pub(super) fn record(&self, kind: BatchKind, counts: &BatchPartitions) {
+        counts.of(kind).add(self.partitions.len() as u64, 1);
     }
 
     /// Whether the batch is about several partitions: one of a single partition is one write, however large.

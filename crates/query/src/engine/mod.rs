@@ -52,6 +52,7 @@ use topology::Consistency;
 use crate::QueryError;
 use crate::guardrails::Guardrails;
 
+pub use batch_size::BatchPartitions;
 pub use execute::Outcome;
 pub use ownership::{CameTo, TabletPlace, partition_of};
 pub use page::{PageRequest, PagingState, Position};
@@ -203,6 +204,7 @@ pub struct Engine {
     /// What equal names of bind markers mean.
     variables: Cell<Variables>,
     has_functions: Cell<bool>,
+    batch_partitions: BatchPartitions,
     /// Pages whose clients were warned, and reads that failed, for their tombstones.
     tombstone_excesses: Cell<(u64, u64)>,
     tombstone_log: LineLimit,
@@ -213,6 +215,11 @@ pub struct Engine {
 }
 
 impl Engine {
+    /// How many partitions the batches had that this shard coordinated.
+    pub const fn batch_partitions(&self) -> &BatchPartitions {
+        &self.batch_partitions
+    }
+
     /// An engine over a shard's data.
     pub fn new(
         shard: Rc<Shard>,
@@ -241,6 +248,7 @@ impl Engine {
             lists_racks: Cell::new(false),
             variables: Cell::default(),
             has_functions: Cell::new(false),
+            batch_partitions: BatchPartitions::default(),
             tombstone_excesses: Cell::default(),
             tombstone_log: LineLimit::new(|lines| log::warn!("{lines} more reads of many tombstones are not logged")),
             guardrails: RefCell::default(),

@@ -274,6 +274,7 @@ impl Engine {
                 size.add(&plan.table, &mutation);
             }
         }
+        size.record(kind, &self.batch_partitions);
         let warnings = size.check(kind, self.guardrails().batches)?;
         self.log_guardrails(&warnings);
         Ok(warnings)
