@@ -1,8 +1,9 @@
 """What cannot be done is said, by an error of the right class, in the words that users of Cassandra know."""
 
 import pytest
+from cassandra import FunctionFailure
 
-from harness import cql
+from harness import cql, wire
 
 KEY_BYTES_MAX = 65535
 
@@ -209,3 +210,27 @@ def test_a_prepared_statement_is_prepared_again_after_its_table_was_made_anew(se
     session.execute(insert, (3, "c"))
     assert cql.rows(session, f"SELECT * FROM {name}") == [(3, "c")]
     session.execute(f"DROP TABLE {name}")
+
+
+def test_a_function_that_fails_tells_its_signature(session, table):
+    name = table("k int PRIMARY KEY, v int")
+    session.execute(f"INSERT INTO {name} (k, v) VALUES (1, 0)")
+    with pytest.raises(FunctionFailure) as failure:
+        session.execute(f"SELECT k / v FROM {name}")
+    raised = failure.value
+    assert (raised.keyspace, raised.function, raised.arg_types) == ("system", "_divide", ["int", "int"])
+
+
+def test_a_client_that_prepares_after_use_is_warned_once(server, keyspace, table):
+    name = table("k int PRIMARY KEY, v int")
+    with wire.Connection(server) as connection:
+        connection.startup()
+
+        def warnings(statement):
+            frame = connection.ask(wire.PREPARE, wire.long_string(statement))
+            return frame.body.count(b"`USE <keyspace>` with prepared statements") if frame.flags & 0x08 else 0
+
+        assert warnings(f"SELECT * FROM {keyspace}.{name}") == 0
+        connection.query(f"USE {keyspace}")
+        told = [warnings(f"SELECT {column} FROM {name}") for column in ("k", "v")]
+        assert told == [1, 0]

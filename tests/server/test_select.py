@@ -1,6 +1,7 @@
 """What a SELECT finds: keys, slices, IN, tuples, token(), order, limits, filters, static columns, projections."""
 
 import pytest
+from cassandra.query import SimpleStatement
 
 from harness import cql
 
@@ -272,3 +273,16 @@ REFUSED = [
 @pytest.mark.parametrize("statement, words", REFUSED, ids=[s for s, _ in REFUSED])
 def test_a_wrong_select_is_refused(session, events, statement, words):
     cql.refused(session, statement.format(t=events), cql.INVALID, words)
+
+
+def test_rows_are_grouped_by_the_hour(session, table):
+    name = table("k int, at timestamp, v int, PRIMARY KEY (k, at)")
+    for hour, minute in ((10, 1), (10, 59), (11, 0)):
+        session.execute(f"INSERT INTO {name} (k, at, v) VALUES (1, '2020-02-03T{hour}:{minute:02}Z', {minute})")
+    by_hour = f"SELECT floor(at, 1h) AS hour, count(*) AS rows, max(v) AS most FROM {name} WHERE k = 1 GROUP BY floor(at, 1h)"
+    found = [(row.hour.hour, row.rows, row.most) for row in session.execute(by_hour)]
+    assert found == [(10, 2, 59), (11, 1, 0)]
+    grouped = SimpleStatement(f"SELECT k, at FROM {name} GROUP BY k, floor(at, 1h)", fetch_size=1)
+    assert [row.at.minute for row in session.execute(grouped)] == [1, 0], "a page ends between groups"
+    cql.refused(session, f"SELECT k FROM {name} GROUP BY k, floor(at, 1h), at", cql.INVALID, "last element")
+    cql.refused(session, f"SELECT k FROM {name} GROUP BY k, mintimeuuid(at)", cql.INVALID, "monotonic")

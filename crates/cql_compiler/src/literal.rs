@@ -106,6 +106,7 @@ pub(crate) fn test_constant(literal: &Literal, receiver: &CqlType) -> Assignment
                 | T::Date
                 | T::Time
                 | T::Timestamp
+                | T::Duration
         ),
         LiteralKind::Float => matches!(receiver, T::Float | T::Double | T::Decimal),
         LiteralKind::Boolean => matches!(receiver, T::Boolean),

@@ -3,24 +3,24 @@
 use std::sync::Arc;
 
 use cql::ast::{
-    ComparisonOperator, Direction, InValues, Predicate, Select, Selection as AstSelection, Selector, Subject,
+    ComparisonOperator, Direction, InValues, Ordering, Predicate, Select, Selection as AstSelection, Selector, Subject,
 };
 use plan::restrict::{PartitionRestriction, Restrictions};
+use plan::selection::GroupFunction;
 use plan::{SelectPlan, Selection};
 use schema::{ColumnKind, Table};
 use types::CqlType;
 
 use crate::CompileError;
 use crate::restrict::{self, Scope, StatementKind};
-use crate::selection::compile_selection;
-use crate::statement::is_of_node;
+use crate::selection::{compile_group_function, compile_selection};
 
 /// Compiles a SELECT.
 pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>) -> Result<SelectPlan, CompileError> {
     let selection = compile_selection(select, table, scope.markers, scope.schema, scope.keyspace)?;
     let kind = StatementKind::Select {
         // Of the keyspaces that are virtual in Cassandra all is computed anyway.
-        allow_filtering: select.allow_filtering || matches!(&*table.keyspace, "system_views" | "system_virtual_schema"),
+        allow_filtering: select.allow_filtering || is_virtual_in_cassandra(table),
     };
     let restrictions = restrict::compile(&select.relations, kind, scope)?;
     let kinds = || selection.needed.iter().map(|&i| table.columns[i].kind);
@@ -65,7 +65,7 @@ pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>
             by.column
         )));
     }
-    let group_by = compile_group_by(select, table)?;
+    let (group_by, group_function) = compile_group_by(select, table, scope)?;
     if select.distinct
         && group_by
             .iter()
@@ -88,12 +88,18 @@ pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>
         distinct: select.distinct,
         sorted: is_of_several.then_some(ordered).filter(|columns| *columns > 0),
         group_by,
+        group_function,
     })?)
+}
+
+/// Whether Cassandra computes the table when it is read, and so takes reads of it to be cheap.
+fn is_virtual_in_cassandra(table: &Table) -> bool {
+    matches!(&*table.keyspace, "system_views" | "system_virtual_schema")
 }
 
 /// What Cassandra warns of: an aggregate over more than one partition.
 pub(crate) fn warning(plan: &SelectPlan) -> Option<&'static str> {
-    if (!plan.selection.is_aggregate() && plan.group_by.is_empty()) || is_of_node(&plan.table) {
+    if (!plan.selection.is_aggregate() && plan.group_by.is_empty()) || is_virtual_in_cassandra(&plan.table) {
         return None;
     }
     match &plan.restrictions.partition {
@@ -207,7 +213,13 @@ fn compile_order(select: &Select, table: &Table, restrictions: &Restrictions) ->
     let clustering: Vec<_> = table.clustering().collect();
     let mut reversed: Option<bool> = None;
     let mut next = 0;
-    for ordering in &select.order_by {
+    for (i, ordering) in select.order_by.iter().enumerate() {
+        let of_column = |other: &&Ordering| other.column == ordering.column;
+        if select.order_by[..i].iter().any(|other| of_column(&other)) {
+            continue;
+        }
+        // A column that is named twice has the direction that is named last, as in Cassandra.
+        let ordering = select.order_by.iter().rev().find(of_column).unwrap_or(ordering);
         let Some(at) = clustering.iter().position(|c| c.name == ordering.column) else {
             return Err(CompileError::invalid(format!(
                 "Order by is currently only supported on the clustered columns of the PRIMARY KEY, got {}",
@@ -235,12 +247,30 @@ fn compile_order(select: &Select, table: &Table, restrictions: &Restrictions) ->
 }
 
 /// Columns of GROUP BY: a prefix of the primary key that contains the partition key. Columns that have one value may be left out of the statement, and are in the
-/// prefix.
-fn compile_group_by(select: &Select, table: &Table) -> Result<Vec<usize>, CompileError> {
+/// prefix. The last one may stand in a function.
+fn compile_group_by(
+    select: &Select,
+    table: &Table,
+    scope: &mut Scope<'_>,
+) -> Result<(Vec<usize>, Option<GroupFunction>), CompileError> {
     let mut out: Vec<usize> = Vec::new();
+    let (mut function, mut not_monotonic) = (None, None);
     for selector in &select.group_by {
-        let Selector::Column(name) = selector else {
-            return Err(CompileError::invalid("GROUP BY with functions is not supported yet"));
+        if function.is_some() {
+            return Err(CompileError::invalid(
+                "Functions are only supported on the last element of the GROUP BY clause",
+            ));
+        }
+        let found;
+        let name = match selector {
+            Selector::Column(name) => name,
+            _ => {
+                let compiled = compile_group_function(selector, table, scope.markers, scope.schema, scope.keyspace)?;
+                not_monotonic = compiled.not_monotonic;
+                function = Some(compiled.function);
+                found = compiled.column;
+                &found
+            }
         };
         let Some((at, _)) = table.visible().find(|(_, c)| &c.name == name) else {
             return Err(CompileError::invalid(format!(
@@ -271,5 +301,8 @@ fn compile_group_by(select: &Select, table: &Table) -> Result<Vec<usize>, Compil
             "Group by is not supported on only a part of the partition key",
         ));
     }
-    Ok(out)
+    match not_monotonic {
+        Some(error) => Err(error),
+        None => Ok((out, function)),
+    }
 }

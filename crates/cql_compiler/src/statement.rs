@@ -63,6 +63,8 @@ pub struct Compiled {
     pub columns: Arc<[ResultColumn]>,
     /// What the user should know.
     pub warnings: Vec<String>,
+    /// Whether it reads or writes a table that it names without a keyspace.
+    pub depends_on_use: bool,
 }
 
 fn table_of(name: &ast::QualifiedName, schema: &Schema, keyspace: Option<&str>) -> Result<Arc<Table>, CompileError> {
@@ -101,7 +103,7 @@ fn own_row() -> ast::Relation {
 }
 
 /// Whether a table is in a keyspace that each node has for itself, and nobody writes to.
-pub(crate) fn is_of_node(table: &Table) -> bool {
+fn is_of_node(table: &Table) -> bool {
     system_tables::kind(&table.keyspace) == Some(KeyspaceKind::Local)
 }
 
@@ -136,18 +138,21 @@ fn writable(m: &Modification, table: &Table) -> Result<(), CompileError> {
     }
 }
 
+const fn table_name_of(m: &Modification) -> &ast::QualifiedName {
+    match m {
+        Modification::Insert(i) => &i.table,
+        Modification::Update(u) => &u.table,
+        Modification::Delete(d) => &d.table,
+    }
+}
+
 fn compile_modification(
     m: &Modification,
     schema: &Schema,
     keyspace: Option<&str>,
     markers: &mut Markers,
 ) -> Result<WritePlan, CompileError> {
-    let name = match m {
-        Modification::Insert(i) => &i.table,
-        Modification::Update(u) => &u.table,
-        Modification::Delete(d) => &d.table,
-    };
-    let table = table_of(name, schema, keyspace)?;
+    let table = table_of(table_name_of(m), schema, keyspace)?;
     writable(m, &table)?;
     let mut scope = Scope {
         schema,
@@ -190,6 +195,13 @@ pub fn compile_with(
             true => Plan::VirtualWrite(plan),
             false => Plan::Write(plan),
         }))
+    };
+    let depends_on_use = match &parsed.statement {
+        ast::Statement::Select(s) => s.table.as_ref().is_some_and(|name| name.keyspace.is_none()),
+        ast::Statement::Insert(i) => i.table.keyspace.is_none(),
+        ast::Statement::Update(u) => u.table.keyspace.is_none(),
+        ast::Statement::Delete(d) => d.table.keyspace.is_none(),
+        _ => false,
     };
     let statement = match parsed.statement {
         ast::Statement::Select(mut s) => {
@@ -261,7 +273,7 @@ pub fn compile_with(
         // Every node has rows of its own: no key says which node to ask.
         Statement::Plan(Plan::VirtualWrite(write)) => (Some(write.table.clone()), Vec::new()),
         Statement::Plan(Plan::Batch(batch)) => match batch.writes.first() {
-            Some(first) => (Some(first.table.clone()), first.key_markers()),
+            Some(first) => (Some(first.table.clone()), key_markers_of(batch)),
             None => (None, Vec::new()),
         },
         Statement::Truncate(..) | Statement::Use(_) | Statement::Ddl(_) | Statement::Describe(_) => (None, Vec::new()),
@@ -273,7 +285,23 @@ pub fn compile_with(
         table,
         columns,
         warnings,
+        depends_on_use,
     })
+}
+
+/// The markers of the partition key of a BATCH: those of its last statement that has some, as Cassandra tells drivers; none when the statements are of several
+/// tables or the BATCH has markers of its own.
+fn key_markers_of(batch: &BatchPlan) -> Vec<u16> {
+    let (first, own) = (&batch.writes[0], batch.timestamp.iter().chain(&batch.timeout));
+    let is_of_one = batch.writes.iter().all(|write| write.table.id == first.table.id);
+    if !is_of_one || own.into_iter().any(|operand| matches!(operand, Operand::Marker { .. })) {
+        return Vec::new();
+    }
+    let markers = batch.writes.iter().rev().map(|write| write.key_markers());
+    markers
+        .into_iter()
+        .find(|markers| !markers.is_empty())
+        .unwrap_or_default()
 }
 
 /// Compiles a BATCH.
@@ -286,6 +314,10 @@ fn compile_batch(
     let attributes = &batch.attributes;
     let mut writes = Vec::new();
     for m in &batch.statements {
+        let name = table_name_of(m);
+        if let Some(keyspace) = name.keyspace.as_deref().or(keyspace) {
+            markers.begin_table(keyspace, &name.name);
+        }
         let plan = compile_modification(m, schema, keyspace, markers)?;
         if is_of_node(&plan.table) {
             return Err(CompileError::invalid(match batch.kind {
@@ -321,6 +353,7 @@ fn compile_batch(
     let (mut timestamp, mut timeout) = (None, None);
     if let Some(first) = writes.first() {
         let table = first.table.clone();
+        markers.begin_table("[batch]", "[batch]");
         let mut scope = Scope {
             schema,
             keyspace: &table.keyspace,
@@ -358,6 +391,7 @@ mod tests {
             "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
             "CREATE TABLE ks.t (k int, c int, v int, w text, l list<int>, s int static, PRIMARY KEY (k, c))",
             "CREATE TABLE ks.n (k int, c int, n counter, m counter, s counter static, PRIMARY KEY (k, c))",
+            "CREATE TABLE ks.ts (k int, at timestamp, v timestamp, PRIMARY KEY (k, at))",
         ]
         .iter()
         .enumerate()
@@ -377,6 +411,87 @@ mod tests {
             schema = changed.expect("it changes something").schema;
         }
         schema
+    }
+
+    fn compiled(text: &str) -> Result<Compiled, CompileError> {
+        compile(text, &schema(), Some("ks"))
+    }
+
+    #[test]
+    fn markers_of_a_batch_tell_their_tables_and_the_key_of_its_last_statement() {
+        let insert = "INSERT INTO t (k, c) VALUES (?, ?)";
+        let update = "UPDATE t SET v = ? WHERE k = ? AND c = 1";
+        let of = |text: &str| {
+            let found = compiled(text).expect(text);
+            let tables = found
+                .markers
+                .iter()
+                .map(|marker| marker.of.as_ref().map(|(_, table)| table.to_string()));
+            (
+                tables.collect::<Option<Vec<_>>>().unwrap_or_default(),
+                found.key_markers,
+            )
+        };
+        let t = || "t".to_owned();
+        assert_eq!(of(insert), (Vec::new(), vec![0]), "a statement alone has one table");
+        assert_eq!(
+            of(&format!("BEGIN BATCH {insert}; {update}; APPLY BATCH")),
+            (vec![t(); 4], vec![3])
+        );
+        assert_eq!(
+            of(&format!("BEGIN BATCH USING TIMESTAMP ? {insert}; APPLY BATCH")),
+            (vec!["[batch]".to_owned(), t(), t()], Vec::new())
+        );
+        let counters = "BEGIN COUNTER BATCH UPDATE n SET n = n + ? WHERE k = ? AND c = 1; UPDATE n SET m = m + 1 WHERE k = 1 AND c = ?; APPLY BATCH";
+        assert_eq!(
+            of(counters).1,
+            vec![1],
+            "the last statement that has markers for the whole key"
+        );
+        assert_eq!(
+            of("SELECT v FROM t WHERE k IN (?)").1,
+            vec![0],
+            "one value is one partition"
+        );
+        assert!(of("SELECT v FROM t WHERE k IN (?, ?)").1.is_empty());
+    }
+
+    #[test]
+    fn rows_are_grouped_by_a_function_that_grows_with_the_last_column() {
+        let refused = |group: &str, words: &str| {
+            let error = compiled(&format!("SELECT k FROM ts GROUP BY {group}")).expect_err(group);
+            assert!(error.to_string().contains(words), "{group}: {error}");
+        };
+        for group in [
+            "k, floor(at, 1h)",
+            "k, floor(floor(at, 1h), 1d)",
+            "k, to_date(at), floor(at, 1d)",
+        ] {
+            let plan = compiled(&format!("SELECT k FROM ts GROUP BY {group}"));
+            assert_eq!(plan.is_ok(), !group.contains("to_date"), "{group}");
+        }
+        refused("k, to_date(at), at", "only supported on the last element");
+        refused("k, mintimeuuid(at)", "Only monotonic functions");
+        refused("k, floor(at, 1d, at)", "Only monotonic functions");
+        refused("k, max(at)", "Aggregate functions are not supported");
+        refused("k, now()", "must have one clustering column");
+        refused("k, floor(v, 1d)", "only supported on clustering columns, got v");
+        refused("k, cast(at AS date)", "GROUP BY takes columns");
+        refused("floor(at, 1d)", "declared order");
+    }
+
+    #[test]
+    fn a_statement_depends_on_use_when_its_table_has_no_keyspace() {
+        for (text, depends) in [
+            ("SELECT v FROM t", true),
+            ("SELECT v FROM ks.t", false),
+            ("INSERT INTO t (k, c) VALUES (1, 1)", true),
+            ("DELETE FROM ks.t WHERE k = 1", false),
+            ("UPDATE t SET v = 1 WHERE k = 1 AND c = 1", true),
+            ("USE ks", false),
+        ] {
+            assert_eq!(compiled(text).expect(text).depends_on_use, depends, "{text}");
+        }
     }
 
     #[test]

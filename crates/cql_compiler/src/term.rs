@@ -7,6 +7,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use cql::ast::{BindMarker, FunctionCall, InValues, Literal, LiteralKind, Term, TypeName};
 use plan::function::{self, Argument, Assignment, Operation, Resolved};
@@ -27,6 +28,8 @@ pub struct MarkerSpec {
     pub name: String,
     /// The type of value that it takes.
     pub cql_type: CqlType,
+    /// Keyspace and table of the statement in a BATCH that has it; `[batch]` for those of the BATCH itself. None: the statement's.
+    pub of: Option<(Arc<str>, Arc<str>)>,
 }
 
 /// Collects what markers stand for while a statement is compiled.
@@ -36,6 +39,8 @@ pub struct Markers {
     /// A variable that stands for values of two types, and these.
     conflict: Option<(String, CqlType, CqlType)>,
     sites: u64,
+    /// What [`MarkerSpec::of`] of the next markers is.
+    of: Option<(Arc<str>, Arc<str>)>,
 }
 
 impl Markers {
@@ -45,6 +50,7 @@ impl Markers {
             specs: vec![None; count],
             conflict: None,
             sites: 0,
+            of: None,
         }
     }
 
@@ -64,7 +70,13 @@ impl Markers {
         self.specs[marker.index] = Some(MarkerSpec {
             name,
             cql_type: spec.cql_type,
+            of: self.of.clone(),
         });
+    }
+
+    /// Says which table the next markers are of, in a BATCH.
+    pub(crate) fn begin_table(&mut self, keyspace: &str, table: &str) {
+        self.of = Some((keyspace.into(), table.into()));
     }
 
     /// How many the statement has.
@@ -186,6 +198,7 @@ fn marker_operand(marker: &BindMarker, receiver: &Receiver, markers: &mut Marker
     let spec = MarkerSpec {
         name: receiver.name.clone(),
         cql_type: receiver.cql_type.clone(),
+        of: None,
     };
     markers.set(marker, spec);
     Operand::Marker {
@@ -453,12 +466,7 @@ impl TermCompiler<'_, '_> {
                 ));
             }
             CqlType::Vector(element, _) => ("vector", element),
-            _ => {
-                return refuse(format!(
-                    "Unexpected receiver type '{}'; only list and vector are expected",
-                    receiver.cql_type
-                ));
-            }
+            _ => return refuse(not_a_list(&receiver.cql_type)),
         };
         let operands = self.elements(what, elements, element, receiver)?;
         let operation = match what {
@@ -479,6 +487,7 @@ impl TermCompiler<'_, '_> {
     ) -> Result<Vec<Operand>, CompileError> {
         let element = receiver.part("value", element);
         let compile = |term: &Term| {
+            check_list_receiver(term, &element.cql_type)?;
             if self.scope.test(term, &element.cql_type) == Assignment::Not {
                 let (term, name, of) = (term_text(term), &receiver.name, &element.cql_type);
                 return refuse(format!(
@@ -518,6 +527,7 @@ impl TermCompiler<'_, '_> {
         let mut operands = Vec::with_capacity(pairs.len() * 2);
         for (k, v) in pairs {
             for (what, term, part) in [("key", k, &key), ("value", v, &value)] {
+                check_list_receiver(term, &part.cql_type)?;
                 if self.scope.test(term, &part.cql_type) == Assignment::Not {
                     return refuse(format!(
                         "Invalid map literal for {}: {what} {} is not of type {}",
@@ -590,6 +600,7 @@ impl TermCompiler<'_, '_> {
         }
         let mut operands = Vec::with_capacity(elements.len());
         for (index, (term, element)) in elements.iter().zip(types.iter()).enumerate() {
+            check_list_receiver(term, element)?;
             if self.scope.test(term, element) == Assignment::Not {
                 let receiver = &receiver.name;
                 return refuse(format!(
@@ -658,7 +669,32 @@ impl TermCompiler<'_, '_> {
     }
 }
 
+fn not_a_list(cql_type: &CqlType) -> String {
+    format!("Unexpected receiver type '{cql_type}'; only list and vector are expected")
+}
+
+/// Refuses a list where a value of another type is expected.
+fn check_list_receiver(term: &Term, cql_type: &CqlType) -> Result<(), CompileError> {
+    match (term, cql_type.unfrozen()) {
+        (Term::List(_), inner) if !matches!(inner, CqlType::List(_) | CqlType::Vector(..)) => {
+            refuse(not_a_list(cql_type))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `'now'` for a timestamp is the moment in which the statement is executed.
+fn current_timestamp() -> Result<Operand, CompileError> {
+    let found = function::resolve("current_timestamp", &[], Some(&CqlType::Timestamp), None, Vec::new())?;
+    let found = found.ok_or_else(|| CompileError::Internal("current_timestamp is not known".to_owned()))?;
+    Ok(Operand::computed(found.into_operation(0)?, Vec::new())?)
+}
+
 fn constant(literal: &Literal, receiver: &Receiver) -> Result<Operand, CompileError> {
+    let is_now = literal.kind == LiteralKind::String && literal.text.eq_ignore_ascii_case("now");
+    if is_now && *receiver.cql_type.unfrozen() == CqlType::Timestamp {
+        return current_timestamp();
+    }
     if literal.kind == LiteralKind::Null {
         if receiver.cql_type.is_counter() {
             return refuse("Invalid null value for counter increment/decrement".to_owned());

@@ -43,6 +43,8 @@ pub enum ProtocolError {
         /// Bytes that are left.
         remaining: usize,
     },
+    /// Pages of no rows were asked for.
+    PageOfNoRows,
     /// A number outside what the field allows.
     OutOfRange {
         /// The field.
@@ -135,7 +137,14 @@ impl fmt::Display for ProtocolError {
                 "Not enough bytes to read the {field}: expected {needed} more, but {remaining} are left in the frame"
             ),
             // In the words that Cassandra has for each.
+            ProtocolError::PageOfNoRows => formatter.write_str("The page size cannot be 0"),
             ProtocolError::OutOfRange { field, expected, found } => match *field {
+                "default timestamp" => write!(
+                    formatter,
+                    "Out of bound timestamp, must be in [{}, {}] (got {found})",
+                    -i64::MAX,
+                    i64::MAX
+                ),
                 "consistency" | "serial consistency" => {
                     write!(
                         formatter,

@@ -159,7 +159,11 @@ impl<'a> QueryParams<'a> {
         }
         // The commonest requests stop here, or at the page size.
         if has(query_flags::PAGE_SIZE) {
-            params.page_size = u32::try_from(reader.int("page size")?).ok().filter(|rows| *rows > 0);
+            let rows = reader.int("page size")?;
+            if rows == 0 {
+                return Err(ProtocolError::PageOfNoRows);
+            }
+            params.page_size = u32::try_from(rows).ok();
         }
         if has(query_flags::PAGING_STATE) {
             params.paging_state = reader.bytes("paging state")?;

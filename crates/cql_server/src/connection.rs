@@ -51,6 +51,8 @@ pub(crate) struct Connection {
     pub(crate) rate_limit_error: bool,
     /// It has asked nothing so far but what drivers ask to know the cluster, and its tasks run in the group for that.
     pub(crate) is_drivers: Cell<bool>,
+    /// The client was warned that it prepares statements which depend on its USE.
+    pub(crate) warned_of_use: Cell<bool>,
     /// Requests that wait for other replicas.
     pub(crate) pending: Pending,
     /// An answer in the making; kept for its memory.
@@ -242,6 +244,7 @@ async fn serve(
         tablets_routing: agreed.tablets_routing,
         rate_limit_error: agreed.rate_limit_error,
         is_drivers: Cell::new(true),
+        warned_of_use: Cell::new(false),
         pending: Pending::default(),
         answer: RefCell::default(),
     });

@@ -4,17 +4,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use cql_protocol::{
-    BatchKind, BatchStatement, Consistency, Extras, Frame, LWT_METADATA_MARK, Opcode, ProtocolVersion, QueryParams,
-    Request, Value, Values, WriteType, begin_response, begin_rows, decode_request, finish_response, finish_rows,
-    frame_flags, write_prepared, write_ready, write_void,
+    BatchKind, BatchStatement, Consistency, Extras, Frame, Opcode, QueryParams, Request, WriteType, begin_response,
+    begin_rows, decode_request, finish_response, finish_rows, frame_flags, write_ready, write_void,
 };
 use plan::write::BoundWrite;
-use plan::{BatchPlan, BindContext, Bound, Execution, OwnedBound, Plan};
+use plan::{BatchPlan, BindContext, Execution, OwnedBound, Plan};
 use query::engine::{CameTo, UNPREPARED, Written, partition_of};
 use query::trace::{Trace, TraceId};
 use query::{Engine, Level, Outcome, Params, PointOutcome, Prepared, QueryError, Recorded, Statement};
 use schema::TableId;
-use smallvec::SmallVec;
 use stdx::probe;
 use types::Token;
 
@@ -23,6 +21,7 @@ use crate::connection::Connection;
 use crate::counts::{OWNER_EVERY, SAMPLE_EVERY, increment};
 use crate::respond::Reply;
 use crate::tracing::{self, Traced};
+use crate::values::binds;
 use crate::{ANSWER_BYTES_MAX, Server, metadata};
 
 /// A waiting request's answer is taken to need at least this much.
@@ -33,7 +32,7 @@ const CHANGE_CHARS_MAX: usize = 400;
 /// Answers of one socket read, before its writes are committed.
 #[derive(Default)]
 pub(crate) struct Batch {
-    out: Vec<u8>,
+    pub(crate) out: Vec<u8>,
     /// Acknowledgements of writes in `out`: where each begins and ends, and whom it answers.
     writes: Vec<(usize, usize, Reply)>,
     now_us: i64,
@@ -54,16 +53,6 @@ pub(crate) enum Taken {
     FirstOfUser,
 }
 
-type Binds<'a> = SmallVec<[Bound<'a>; 16]>;
-
-fn bound<'a>(value: Value<'a>) -> Bound<'a> {
-    match value {
-        Value::Bytes(b) => Bound::Value(b),
-        Value::Null => Bound::Null,
-        Value::Unset => Bound::Unset,
-    }
-}
-
 /// Whether a statement is one by which drivers and tools learn of the cluster.
 fn is_of_driver(prepared: &Prepared) -> bool {
     let is_system = |keyspace: &str| system_tables::kind(keyspace).is_some();
@@ -73,35 +62,6 @@ fn is_of_driver(prepared: &Prepared) -> bool {
         Statement::Describe(_) => true,
         _ => false,
     }
-}
-
-/// The values in the order of the statement's markers.
-#[inline]
-fn binds<'a>(prepared: &Prepared, values: &Values<'a>) -> Result<Binds<'a>, QueryError> {
-    if values.is_named() {
-        return named_binds(prepared, values);
-    }
-    if values.len() != prepared.markers.len() {
-        return Err(QueryError::invalid(format!(
-            "Invalid amount of bind variables: there were {} markers(?) in CQL but {} bound variables",
-            prepared.markers.len(),
-            values.len()
-        )));
-    }
-    Ok(values.iter().map(bound).collect())
-}
-
-fn named_binds<'a>(prepared: &Prepared, values: &Values<'a>) -> Result<Binds<'a>, QueryError> {
-    let named: Vec<(&str, Value<'a>)> = values.iter_named().collect();
-    prepared
-        .markers
-        .iter()
-        .map(|m| {
-            // A name that is not given counts as unset, as in Cassandra.
-            let value = named.iter().find(|(name, _)| *name == m.name).map(|(_, v)| *v);
-            Ok(value.map_or(Bound::Unset, bound))
-        })
-        .collect()
 }
 
 /// Refuses levels that the statement cannot have; whether its replicas can give the level is for the coordinator to say.
@@ -244,41 +204,8 @@ impl Connection {
 
     /// Whether a statement is the first on this connection that is not a driver's own.
     #[inline]
-    fn is_first_of_user(&self, prepared: &Prepared) -> bool {
+    pub(crate) fn is_first_of_user(&self, prepared: &Prepared) -> bool {
         self.is_drivers.get() && !is_of_driver(prepared)
-    }
-
-    fn prepare(&self, text: &str, keyspace: Option<&str>, reply: Reply, batch: &mut Batch) -> Taken {
-        let trace = reply.tracing_id.map(Trace::begin);
-        match self
-            .server
-            .engine
-            .prepare(text, keyspace.or(self.keyspace.borrow().as_deref()))
-        {
-            Ok(prepared) if self.is_first_of_user(&prepared) => return Taken::FirstOfUser,
-            Ok(prepared) => {
-                let with_id = reply.version >= ProtocolVersion::V5 || self.extensions.result_metadata_id;
-                let result = cql_protocol::PreparedResult {
-                    id: &prepared.id,
-                    result_metadata_id: with_id.then_some(&prepared.metadata_id[..]),
-                    variables: metadata::variables(&prepared, reply.version),
-                    partition_key_indexes: &prepared.key_markers,
-                    lwt_mark: (self.lwt_mark && prepared.is_conditional()).then_some(LWT_METADATA_MARK),
-                    result: matches!(prepared.plan(), Some(Plan::Select(_)))
-                        .then(|| metadata::result(&prepared, reply.version)),
-                };
-                let out = &mut batch.out;
-                let mark = begin_response(out, reply.version, reply.stream, Opcode::Result, &reply.extras());
-                write_prepared(out, reply.version, &result);
-                if let Err(e) = finish_response(out, mark) {
-                    reply.error(out, &QueryError::invalid(e.to_string()));
-                }
-            }
-            Err(e) => reply.error(&mut batch.out, &e),
-        }
-        tracing::note_prepare(&self.server.engine, trace, self.peer, text);
-        increment(&self.server.counts.prepares);
-        Taken::Done
     }
 
     /// Runs a statement: at once if memory answers, else as a task.

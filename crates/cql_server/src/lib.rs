@@ -24,11 +24,13 @@ mod events;
 mod handshake;
 mod metadata;
 mod pending;
+mod prepare;
 mod proxied;
 mod respond;
 mod room;
 mod startup;
 mod tracing;
+mod values;
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};

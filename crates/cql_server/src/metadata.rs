@@ -37,12 +37,16 @@ pub(crate) fn of_columns(
 }
 
 fn of_markers(version: ProtocolVersion, keyspace: &str, table: &str, markers: &[MarkerSpec]) -> EncodedMetadata {
-    encode(
-        version,
-        keyspace,
-        table,
-        markers.iter().map(|m| (&m.name[..], &m.cql_type)),
-    )
+    let specs = markers.iter().map(|marker| {
+        let of = marker.of.as_ref();
+        ColumnSpec {
+            keyspace: of.map_or(keyspace, |(keyspace, _)| keyspace),
+            table: of.map_or(table, |(_, table)| table),
+            name: &marker.name,
+            column_type: &marker.cql_type,
+        }
+    });
+    EncodedMetadata::new(version, &specs.collect::<Vec<_>>())
 }
 
 fn encode<'a>(

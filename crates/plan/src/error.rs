@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A user-defined function that failed.
+/// A function that failed, with its signature.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FunctionFailure {
     /// Its keyspace.
@@ -20,9 +20,9 @@ pub struct FunctionFailure {
 pub enum PlanError {
     /// The plan does not fit its table, or a value does not fit its place.
     Invalid(String),
-    /// A function failed.
+    /// A function failed that does not tell its signature.
     Function(String),
-    /// A user-defined function failed.
+    /// A function failed.
     UserFunction(Box<FunctionFailure>),
     /// A bug of this program.
     Internal(String),

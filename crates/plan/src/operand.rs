@@ -166,6 +166,7 @@ fn check_bound<'v>(cql_type: &CqlType, bytes: &'v [u8]) -> Result<Cow<'v, [u8]>,
     if let CqlType::Blob = cql_type {
         return Ok(Cow::Borrowed(bytes));
     }
+    check_count(cql_type, bytes)?;
     cql_type
         .validate(bytes)
         .map_err(|error| PlanError::Invalid(error.to_string()))?;
@@ -178,6 +179,22 @@ fn check_bound<'v>(cql_type: &CqlType, bytes: &'v [u8]) -> Result<Cow<'v, [u8]>,
         | CqlType::Vector(..) => sorted(cql_type, bytes),
         _ => Cow::Borrowed(bytes),
     })
+}
+
+/// Refuses a collection of a negative number of elements. Where one is stored it is read as empty: earlier releases took it in frozen collections.
+pub(crate) fn check_count(cql_type: &CqlType, bytes: &[u8]) -> Result<(), PlanError> {
+    let name = match cql_type.unfrozen() {
+        CqlType::List(_) => "list",
+        CqlType::Set(_) => "set",
+        CqlType::Map(..) => "map",
+        _ => return Ok(()),
+    };
+    match bytes.first_chunk() {
+        Some(count) if i32::from_be_bytes(*count) < 0 => Err(PlanError::Invalid(format!(
+            "The data cannot be deserialized as a {name}"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Whether the name is that of several columns: `(a,b)`.

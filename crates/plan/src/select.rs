@@ -8,7 +8,7 @@ use schema::{ColumnKind, Table, push_component};
 use types::token::KeyHash;
 
 use crate::restrict::{PartitionRestriction, Restrictions, no_column, partition_key_bytes};
-use crate::selection::{Selection, SelectionKind};
+use crate::selection::{GroupFunction, Selection, SelectionKind};
 use crate::{BindContext, Evaluated, Operand, PlanError, own_timeout};
 
 /// What a read says. [`SelectPlan::new`] checks it.
@@ -39,6 +39,8 @@ pub struct Select {
     pub sorted: Option<usize>,
     /// The columns that make a group: positions in `table.columns`. Rows of one group follow each other.
     pub group_by: Vec<usize>,
+    /// What of the last of these columns makes a group, when it is not the column's value.
+    pub group_function: Option<GroupFunction>,
 }
 
 /// A read that fits its table, and what follows from it.
@@ -93,6 +95,7 @@ impl Select {
             fragments_of: None,
             sorted: None,
             group_by: Vec::new(),
+            group_function: None,
         }
     }
 

@@ -3,7 +3,7 @@
 //! The calendar is the Gregorian one before its invention too, and has a year 0, as in ISO 8601.
 //!
 //! ```text
-//! date      = [+-] year - month - day                               four digits of year or more
+//! date      = [+-] year - month - day                               four digits of year, or a sign and more
 //! time      = hour : minute : second [. fraction of up to 9 digits]
 //! timestamp = milliseconds | date [ (T | space) hour : minute [: second [. fraction]]] [[space] zone]
 //! zone      = Z | UTC | GMT | [UTC | GMT] (+|-) hour [[:] minute]
@@ -163,12 +163,14 @@ impl Cursor<'_> {
 
     /// Year, month and day; the day may still be beyond the end of the month.
     fn date(&mut self) -> Option<(i64, i64, i64)> {
-        let sign = match (self.take('-'), self.take('+')) {
+        // A year of more than four digits has a sign; a plus stands before no other.
+        let (sign, len_min, len_max) = match (self.take('-'), self.take('+')) {
             (true, true) => return None,
-            (true, false) => -1,
-            _ => 1,
+            (true, false) => (-1, 4, 9),
+            (false, true) => (1, 5, 9),
+            (false, false) => (1, 4, 4),
         };
-        let year = self.number(4, 9).filter(|year| *year <= YEAR_MAX)? * sign;
+        let year = self.number(len_min, len_max).filter(|year| *year <= YEAR_MAX)? * sign;
         self.expect('-')?;
         let month = self.number(2, 2).filter(|month| (1..=12).contains(month))?;
         self.expect('-')?;

@@ -90,7 +90,19 @@ impl CqlType {
             (Self::Time, Str | Integer) => parse_time(text),
             (Self::Timestamp, Str | Integer) => parse_timestamp(text),
             (Self::Inet, Str) => parse_inet(text),
-            (Self::Frozen(inner), _) => inner.parse_literal(kind, text),
+            // Cassandra reads it as one, without its sign.
+            (Self::Duration, Integer) => unreadable(format!(
+                "Unable to convert '{}' to a duration",
+                text.trim_start_matches('-')
+            )),
+            (Self::Frozen(inner), _) => inner.parse_literal(kind, text).map_err(|error| match error {
+                TypeError::WrongLiteral { kind, text, .. } => TypeError::WrongLiteral {
+                    kind,
+                    text,
+                    of: self.clone(),
+                },
+                other => other,
+            }),
             _ => Err(TypeError::WrongLiteral {
                 kind,
                 text: text.to_owned(),
@@ -272,9 +284,37 @@ fn parse_inet(text: &str) -> Result<Vec<u8>, TypeError> {
     if text.is_empty() {
         return Ok(Vec::new());
     }
-    match text.parse::<IpAddr>().map(|address| address.to_canonical()) {
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let parsed = match bare {
+        Some(bare) => bare.parse().map(IpAddr::V6),
+        None => text.parse(),
+    };
+    match parsed.map(|address: IpAddr| address.to_canonical()) {
         Ok(IpAddr::V4(address)) => Ok(address.octets().to_vec()),
         Ok(IpAddr::V6(address)) => Ok(address.octets().to_vec()),
-        Err(_) => unreadable(format!("Unable to make inet address from '{text}'")),
+        Err(_) => match short_inet(text) {
+            Some(octets) => Ok(octets.to_vec()),
+            None => unreadable(format!("Unable to make inet address from '{text}'")),
+        },
     }
+}
+
+/// An IPv4 address of fewer than four parts, the last of which stands for all that are left out, as in `127.1`; zeros may stand before a part.
+fn short_inet(text: &str) -> Option<[u8; 4]> {
+    let parts: Vec<&str> = text.split('.').collect();
+    let is_number = |part: &&str| !part.is_empty() && part.len() <= 10 && part.bytes().all(|b| b.is_ascii_digit());
+    if parts.len() > 4 || !parts.iter().all(is_number) {
+        return None;
+    }
+    let (last, first) = parts.split_last()?;
+    let last: u64 = last.parse().ok()?;
+    let bits = 8 * (4 - first.len());
+    if last >> bits != 0 {
+        return None;
+    }
+    let mut octets = u32::try_from(last).ok()?.to_be_bytes();
+    for (octet, part) in octets.iter_mut().zip(first) {
+        *octet = part.parse().ok()?;
+    }
+    Some(octets)
 }

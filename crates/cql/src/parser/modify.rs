@@ -66,23 +66,25 @@ impl Parser<'_> {
         }
         loop {
             let place = self.position;
-            let repeated = match self.keyword() {
+            let replaced = match self.keyword() {
                 Keyword::Timestamp => {
                     self.advance();
-                    attributes.timestamp.replace(self.integer_or_marker()?).is_some()
+                    attributes.timestamp.replace(self.integer_or_marker()?)
                 }
                 Keyword::Timeout => {
                     self.advance();
-                    attributes.timeout.replace(self.duration_or_marker()?).is_some()
+                    attributes.timeout.replace(self.duration_or_marker()?)
                 }
                 Keyword::Ttl if of == AttributesOf::Write => {
                     self.advance();
-                    attributes.ttl.replace(self.integer_or_marker()?).is_some()
+                    attributes.ttl.replace(self.integer_or_marker()?)
                 }
                 _ if of == AttributesOf::Delete => return Err(self.mismatched("K_TIMESTAMP")),
                 _ => return Err(self.no_viable_here()),
             };
-            if repeated {
+            // The last one counts, as in Cassandra; a marker that does not count would have no type.
+            let is_refused = matches!(replaced, Some(Term::BindMarker(_))) || of == AttributesOf::Delete;
+            if replaced.is_some() && is_refused {
                 let attribute = self.written(self.tokens[place]);
                 return Err(self.source().at(place, format!("USING names {attribute} twice")));
             }

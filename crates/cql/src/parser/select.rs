@@ -258,7 +258,11 @@ impl Parser<'_> {
             self.advance();
             let selector = Box::new(self.selector()?);
             self.expect_word(Keyword::As)?;
+            let place = self.position;
             let type_name = self.type_name()?;
+            if !matches!(type_name, TypeName::Native(_)) {
+                return Err(self.no_viable_from(place));
+            }
             self.expect(TokenKind::RightParenthesis)?;
             self.grow_above(self.height)?;
             return Ok(Selector::Cast { selector, type_name });

@@ -26,7 +26,7 @@ mod version;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cql::ast::{QualifiedName, Statement};
+use cql::ast::{CreateIndex, IndexTarget, QualifiedName, Statement};
 use schema::{Keyspace, Schema, Table, TableId};
 use system_tables::KeyspaceKind;
 use uuid::Uuid;
@@ -157,60 +157,93 @@ pub fn apply(schema: &Schema, statement: &Statement, ctx: &DdlContext<'_>) -> Re
         Statement::DropFunction(s) => function::drop_function(schema, s, ctx),
         Statement::CreateAggregate(s) => function::create_aggregate(schema, s, ctx),
         Statement::DropAggregate(s) => function::drop_aggregate(schema, s, ctx),
-        other => Err(CompileError::invalid(match name_of_unsupported(other) {
-            Some(name) => format!("{name} is not supported yet"),
-            None => "The statement does not change the schema".to_owned(),
-        })),
+        Statement::CreateIndex(s) => {
+            let table = indexed_table(schema, s, ctx)?;
+            Err(missing_column(table, &s.targets).unwrap_or_else(|| unsupported("CREATE INDEX")))
+        }
+        Statement::DropTrigger(s) => match s.if_exists {
+            true => Ok(None),
+            false => Err(CompileError::Invalid(format!(
+                "Trigger '{}' on '{}.{}' doesn't exist",
+                s.name,
+                keyspace_of(&s.table, ctx)?,
+                s.table.name
+            ))),
+        },
+        other if is_about_roles(other) => Err(CompileError::Unauthorized(
+            "You have to be logged in and not anonymous to perform this request".to_owned(),
+        )),
+        other => Err(match name_of_unsupported(other) {
+            Some(name) => unsupported(name),
+            None => CompileError::invalid("The statement does not change the schema"),
+        }),
     }
 }
 
-/// The name of a statement that changes schema or roles and is not executed yet.
-fn name_of_unsupported(statement: &Statement) -> Option<&'static str> {
-    Some(match statement {
-        Statement::CreateIndex(_) => "CREATE INDEX",
-        Statement::CreateMaterializedView(_) => "CREATE MATERIALIZED VIEW",
-        Statement::CreateTrigger(_) => "CREATE TRIGGER",
-        Statement::DropTrigger(_) => "DROP TRIGGER",
-        Statement::CreateRole(_) => "CREATE ROLE",
-        Statement::AlterRole(_) => "ALTER ROLE",
-        Statement::DropRole(_) => "DROP ROLE",
-        Statement::CreateUser(_) => "CREATE USER",
-        Statement::AlterUser(_) => "ALTER USER",
-        Statement::DropUser(_) => "DROP USER",
-        Statement::AddIdentity(_) => "ADD IDENTITY",
-        Statement::DropIdentity(_) => "DROP IDENTITY",
-        Statement::Grant(_) | Statement::GrantRole(_) => "GRANT",
-        Statement::Revoke(_) | Statement::RevokeRole(_) => "REVOKE",
-        Statement::ListPermissions(_) => "LIST PERMISSIONS",
-        Statement::ListRoles(_) => "LIST ROLES",
-        Statement::ListUsers => "LIST USERS",
-        Statement::ListSuperusers => "LIST SUPERUSERS",
-        Statement::Select(_)
-        | Statement::Insert(_)
-        | Statement::Update(_)
-        | Statement::Delete(_)
-        | Statement::Batch(_)
-        | Statement::Truncate(_)
-        | Statement::Use(_)
-        | Statement::Describe(_)
-        | Statement::CreateKeyspace(_)
-        | Statement::AlterKeyspace(_)
-        | Statement::DropKeyspace(_)
-        | Statement::CreateTable(_)
-        | Statement::CreateTableLike(_)
-        | Statement::AlterTable(_)
-        | Statement::DropTable(_)
-        | Statement::CreateType(_)
-        | Statement::AlterType(_)
-        | Statement::DropType(_)
-        | Statement::CreateFunction(_)
-        | Statement::DropFunction(_)
-        | Statement::CreateAggregate(_)
-        | Statement::DropAggregate(_)
-        | Statement::DropIndex(_)
-        | Statement::AlterMaterializedView(_)
-        | Statement::DropMaterializedView(_) => return None,
-    })
+fn unsupported(name: &str) -> CompileError {
+    CompileError::Invalid(format!("{name} is not supported yet"))
+}
+
+/// The name of a statement that changes the schema and is not executed yet.
+const fn name_of_unsupported(statement: &Statement) -> Option<&'static str> {
+    match statement {
+        Statement::CreateMaterializedView(_) => Some("CREATE MATERIALIZED VIEW"),
+        Statement::CreateTrigger(_) => Some("CREATE TRIGGER"),
+        _ => None,
+    }
+}
+
+/// Whether a statement is about roles: there are none, so whoever asks is anonymous.
+const fn is_about_roles(statement: &Statement) -> bool {
+    matches!(
+        statement,
+        Statement::CreateRole(_)
+            | Statement::AlterRole(_)
+            | Statement::DropRole(_)
+            | Statement::CreateUser(_)
+            | Statement::AlterUser(_)
+            | Statement::DropUser(_)
+            | Statement::AddIdentity(_)
+            | Statement::DropIdentity(_)
+            | Statement::Grant(_)
+            | Statement::GrantRole(_)
+            | Statement::Revoke(_)
+            | Statement::RevokeRole(_)
+            | Statement::ListPermissions(_)
+            | Statement::ListRoles(_)
+            | Statement::ListUsers
+            | Statement::ListSuperusers
+    )
+}
+
+/// The table that an index is to be of.
+fn indexed_table<'s>(
+    schema: &'s Schema,
+    statement: &CreateIndex,
+    ctx: &DdlContext<'_>,
+) -> Result<&'s Table, CompileError> {
+    let keyspace = keyspace_of(&statement.table, ctx)?;
+    let missing = |what: &str, name: &str| CompileError::Invalid(format!("{what} '{name}' doesn't exist"));
+    let found = schema
+        .keyspaces
+        .get(keyspace)
+        .ok_or_else(|| missing("Keyspace", keyspace))?;
+    let table = found.tables.get(&statement.table.name).map(|table| &**table);
+    table.ok_or_else(|| missing("Table", &statement.table.name))
+}
+
+/// The refusal of an index on a column that its table does not have.
+fn missing_column(table: &Table, targets: &[IndexTarget]) -> Option<CompileError> {
+    let missing = targets.iter().find_map(|target| match target {
+        IndexTarget::Column(name) => table.visible().all(|(_, c)| c.name != *name).then_some(name),
+        _ => None,
+    })?;
+    Some(CompileError::Invalid(format!(
+        "Undefined column name {} in table {}.{}",
+        schema::quote_identifier(missing),
+        table.keyspace,
+        table.name
+    )))
 }
 
 /// The answer of a statement about what no schema has yet.

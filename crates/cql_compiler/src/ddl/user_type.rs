@@ -164,13 +164,28 @@ pub(super) fn alter(schema: &Schema, s: &AlterType, ctx: &DdlContext<'_>) -> Res
     outcome_of_type(schema, keyspace, udt, ChangeKind::Updated).map(Some)
 }
 
+/// A type's text in which user-defined types have their keyspaces.
+fn with_keyspaces(cql_type: &CqlType) -> String {
+    let of = with_keyspaces;
+    match cql_type {
+        CqlType::Udt(udt) => format!("{}.{}", udt.keyspace, types::quote_identifier(&udt.name)),
+        CqlType::Frozen(inner) => format!("frozen<{}>", of(inner)),
+        CqlType::List(element) => format!("list<{}>", of(element)),
+        CqlType::Set(element) => format!("set<{}>", of(element)),
+        CqlType::Map(key, value) => format!("map<{}, {}>", of(key), of(value)),
+        CqlType::Vector(element, dimension) => format!("vector<{}, {dimension}>", of(element)),
+        other => other.to_string(),
+    }
+}
+
 /// Refuses a new field that the type, or who uses it, cannot have.
 fn check_addition(keyspace: &Keyspace, udt: &UdtType, name: &str, cql_type: &CqlType) -> Result<(), CompileError> {
     let full_name = format!("{}.{}", udt.keyspace, udt.name);
     if cql_type.has_user_type(&udt.keyspace, &udt.name) {
         return invalid(format!(
-            "Cannot add new field {name} of type {cql_type} to user type {full_name} as it would create a circular \
-             reference"
+            "Cannot add new field {name} of type {} to user type {full_name} as it would create a circular \
+             reference",
+            with_keyspaces(cql_type)
         ));
     }
     // A partition key keeps its token only as long as it keeps its bytes.

@@ -5,7 +5,7 @@ mod names;
 
 use cql::ast::{Select, Selection as AstSelection, Selector, Term};
 use plan::function::{Aggregate, Assignment, Operation};
-use plan::selection::{AggregateCall, Expression, Item, Selection, Wanted};
+use plan::selection::{AggregateCall, Expression, GroupFunction, Item, Selection, Wanted};
 use plan::{Operand, ResultColumn};
 use schema::{ColumnKind, Schema, Table};
 use types::CqlType;
@@ -60,6 +60,119 @@ pub fn compile_selection(
         });
     }
     Ok(Selection::new(table, items, compiler.aggregates, select.json)?)
+}
+
+/// A function in GROUP BY.
+pub struct CompiledGroupFunction {
+    /// The clustering column that it is of.
+    pub column: String,
+    /// The function.
+    pub function: GroupFunction,
+    /// The refusal of one that does not grow with the column.
+    pub not_monotonic: Option<CompileError>,
+}
+
+/// Compiles a function in GROUP BY.
+///
+/// # Errors
+/// When it is no call of a function of one clustering column.
+pub fn compile_group_function(
+    selector: &Selector,
+    table: &Table,
+    markers: &mut Markers,
+    schema: &Schema,
+    keyspace: &str,
+) -> Result<CompiledGroupFunction, CompileError> {
+    if matches!(selector, Selector::CountRows) {
+        return refuse(of_aggregate("count_rows"));
+    }
+    if !matches!(
+        selector,
+        Selector::FunctionCall { .. } | Selector::Arithmetic { .. } | Selector::Negation(_)
+    ) {
+        return refuse("GROUP BY takes columns, and functions of a clustering column".to_owned());
+    }
+    let scope = Scope::of_table(schema, table);
+    debug_assert_eq!(scope.keyspace, keyspace, "a table is read in its keyspace");
+    let inference = Inference::new(&scope, table);
+    let mut columns = Vec::new();
+    for argument in arguments_of(selector) {
+        columns_of(argument, &mut columns);
+    }
+    for column in &columns {
+        let kind = table.columns[inference.column(column)?].kind;
+        if kind != ColumnKind::Clustering {
+            return refuse(format!(
+                "Group by functions are only supported on clustering columns, got {column}"
+            ));
+        }
+    }
+    let found = inference.resolve(selector)?;
+    if found.is_aggregate() {
+        return refuse(of_aggregate(&found.name));
+    }
+    let mut names = columns.clone();
+    names.dedup();
+    let column = match names.as_slice() {
+        [only] => (*only).to_owned(),
+        [] => return refuse("GROUP BY functions must have one clustering column name as parameter".to_owned()),
+        several => {
+            return refuse(format!(
+                "GROUP BY functions accept only one clustering column as parameter, got: {}",
+                several.join(",")
+            ));
+        }
+    };
+    let not_monotonic = check_monotonic(&inference, selector).err();
+    let mut compiler = Compiler {
+        inference: &inference,
+        markers,
+        aggregates: Vec::new(),
+        is_in_aggregate: false,
+    };
+    let expression = compiler.call(selector)?;
+    Ok(CompiledGroupFunction {
+        column,
+        function: GroupFunction::new(expression)?,
+        not_monotonic,
+    })
+}
+
+fn of_aggregate(name: &str) -> String {
+    format!("Aggregate functions are not supported within the GROUP BY clause, got: system.{name}")
+}
+
+/// The columns that a selector names, in its order.
+fn columns_of<'s>(selector: &'s Selector, columns: &mut Vec<&'s str>) {
+    match selector {
+        Selector::Column(name) => columns.push(name),
+        Selector::Cast { selector, .. } | Selector::TypeHint { selector, .. } => columns_of(selector, columns),
+        _ => arguments_of(selector)
+            .into_iter()
+            .for_each(|argument| columns_of(argument, columns)),
+    }
+}
+
+/// Refuses a call, or one in it, that does not grow with its first argument while the others stay.
+fn check_monotonic(inference: &Inference<'_>, selector: &Selector) -> Result<(), CompileError> {
+    let mut columns = Vec::new();
+    columns_of(selector, &mut columns);
+    let arguments = arguments_of(selector);
+    if columns.is_empty() || arguments.is_empty() {
+        return Ok(());
+    }
+    let found = inference.resolve(selector)?;
+    let mut others = Vec::new();
+    arguments[1..]
+        .iter()
+        .for_each(|argument| columns_of(argument, &mut others));
+    if !found.is_monotonic() || !others.is_empty() {
+        return refuse(format!(
+            "Only monotonic functions are supported in the GROUP BY clause. Got: {} ",
+            found.describe()
+        ));
+    }
+    check_monotonic(inference, arguments[0])
 }
 
 /// `*`: the table's columns in their order.

@@ -181,13 +181,23 @@ impl Arithmetic {
                         Number::VarInt(in_varints(self.operator, &left.to_varint()?, &right.to_varint()?)?)
                     }
                     CqlType::Decimal => {
-                        Number::Decimal(in_decimals(self.operator, &left.to_decimal()?, &right.to_decimal()?)?)
+                        Number::Decimal(in_decimals(self.operator, &as_decimal(left)?, &as_decimal(right)?)?)
                     }
                     _ => Number::Integer(in_integers(self.operator, left.to_i64(), right.to_i64())?),
                 };
                 result.write(returns).map(Some)
             }
         }
+    }
+}
+
+/// An operand of an operation on decimals. Cassandra takes an integer as a double, which gives it a digit behind the point (5 is 5.0); one that no double holds
+/// is taken exactly.
+fn as_decimal(number: Number) -> Result<Decimal, Problem> {
+    const EXACT_MAX: u64 = 1 << 53;
+    match number {
+        Number::Integer(n) if n.unsigned_abs() <= EXACT_MAX => Number::Double(number.to_f64()).to_decimal(),
+        other => other.to_decimal(),
     }
 }
 
@@ -254,17 +264,36 @@ pub(crate) fn in_decimals(operator: ArithmeticOperator, left: &Decimal, right: &
         }
         ArithmeticOperator::Divide => divide(left, right),
         ArithmeticOperator::Modulo if right.unscaled.is_zero() => Err("Division by zero".to_owned()),
-        ArithmeticOperator::Add | ArithmeticOperator::Subtract | ArithmeticOperator::Modulo => {
+        ArithmeticOperator::Modulo => modulo(left, right),
+        ArithmeticOperator::Add | ArithmeticOperator::Subtract => {
             let scale = left.scale.max(right.scale);
             let (left, right) = (rescaled(left, scale)?, rescaled(right, scale)?);
             let unscaled = match operator {
                 ArithmeticOperator::Add => left + right,
-                ArithmeticOperator::Subtract => left - right,
-                _ => left % right,
+                _ => left - right,
             };
             Ok(Decimal { unscaled, scale })
         }
     }
+}
+
+/// What is left of a division without a fraction. Its scale is Java's: of the dividend less the product of quotient and divisor, where the quotient is written
+/// with as few zeros behind its digits as the dividend's scale allows.
+fn modulo(left: &Decimal, right: &Decimal) -> Result<Decimal, Problem> {
+    let scale = left.scale.max(right.scale);
+    let (dividend, divisor) = (rescaled(left, scale)?, rescaled(right, scale)?);
+    let (mut quotient, mut unscaled) = (&dividend / &divisor, &dividend % &divisor);
+    let ten = BigInt::from(10);
+    let mut wanted = scale;
+    while wanted > left.scale && (&quotient % &ten).is_zero() {
+        quotient /= &ten;
+        unscaled /= &ten;
+        wanted -= 1;
+    }
+    Ok(Decimal {
+        unscaled,
+        scale: wanted,
+    })
 }
 
 /// The digits of a decimal at a larger scale.

@@ -31,6 +31,7 @@ pub(crate) fn is_null_of_no_bytes(cql_type: &CqlType) -> bool {
             | T::TimeUuid
             | T::Inet
             | T::Timestamp
+            | T::Boolean
     )
 }
 

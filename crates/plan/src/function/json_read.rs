@@ -47,6 +47,10 @@ impl fmt::Display for Json {
         match self {
             Self::Null => f.write_str("null"),
             Self::Boolean(value) => write!(f, "{value}"),
+            Self::Number(text) if self.kind() == "Double" => match text.parse::<f64>() {
+                Ok(number) => f.write_str(&CqlType::Double.format(&number.to_be_bytes())),
+                Err(_) => f.write_str(text),
+            },
             Self::Number(text) | Self::String(text) => f.write_str(text),
             Self::List(elements) => {
                 let elements: Vec<_> = elements.iter().map(ToString::to_string).collect();
@@ -61,12 +65,22 @@ impl fmt::Display for Json {
 }
 
 /// The serialised value that a JSON text is for a type; `None` is null.
-pub(crate) fn read(cql_type: &CqlType, text: &[u8]) -> Result<Option<Vec<u8>>, PlanError> {
+pub(crate) fn read(function: &str, cql_type: &CqlType, text: &[u8]) -> Result<Option<Vec<u8>>, PlanError> {
     let text = String::from_utf8_lossy(text);
-    let fail = |problem: String| PlanError::Function(format!("Could not decode JSON string '{text}': {problem}"));
+    let fail = |problem: String| {
+        PlanError::Function(format!(
+            "execution of 'system.{function}[text]' failed: Could not decode JSON string '{text}': {problem}"
+        ))
+    };
     match parse(&text).map_err(fail)? {
         Json::Null => Ok(None),
-        json => convert(cql_type, &json).map(Some).map_err(PlanError::Function),
+        json => convert(cql_type, &json)
+            .map(Some)
+            .map_err(|problem| match (cql_type.unfrozen(), &json) {
+                // Cassandra does not say that it was a function which met the text of a duration.
+                (CqlType::Duration, Json::String(_)) => PlanError::Invalid(problem),
+                _ => PlanError::Function(problem),
+            }),
     }
 }
 
@@ -133,7 +147,7 @@ fn convert(cql_type: &CqlType, json: &Json) -> Result<Vec<u8>, String> {
     let reparsed;
     let json = match json {
         Json::String(text) if is_nested => {
-            reparsed = parse(text)?;
+            reparsed = parse(text).map_err(|problem| format!("Error decoding JSON string: {problem}"))?;
             &reparsed
         }
         json => json,
@@ -324,10 +338,15 @@ fn convert_native(cql_type: &CqlType, json: &Json) -> Result<Vec<u8>, String> {
 fn parse(text: &str) -> Result<Json, String> {
     let mut reader = Reader { text, at: 0 };
     let json = reader.value(0)?;
+    let is_number = matches!(json, Json::Number(_));
+    let end = reader.at;
     reader.skip_spaces();
     match reader.peek() {
-        None => Ok(json),
-        Some(found) => Err(format!("unexpected '{found}' behind the value, at byte {}", reader.at)),
+        // What stands behind the first value is not read, as in Cassandra; a number must end where it ends.
+        Some(found) if is_number && reader.at == end => {
+            Err(format!("unexpected '{found}' behind the value, at byte {}", reader.at))
+        }
+        _ => Ok(json),
     }
 }
 
@@ -499,6 +518,9 @@ mod tests {
         ("int", "5", "5"),
         ("int", " \"-5\" ", "-5"),
         ("int", "1.5", "! Expected an int value, but got a Double: 1.5"),
+        ("int", "1e3", "! Expected an int value, but got a Double: 1000.0"),
+        ("int", "5 x", "5"),
+        ("int", "\"5\"x", "5"),
         (
             "int",
             "99999999999",
@@ -560,7 +582,7 @@ mod tests {
         (
             "int",
             "05",
-            "! Could not decode JSON string '05': '05' begins with a zero, at byte 0",
+            "! execution of 'system.fromjson[text]' failed: Could not decode JSON string '05': '05' begins with a zero, at byte 0",
         ),
         ("int", "-0", "0"),
         ("int", "[]", "! Expected an int value, but got a ArrayList: []"),
@@ -594,15 +616,16 @@ mod tests {
             "! Tuple contains extra items (expected 2): [1, null, 3]",
         ),
         ("vector<float, 2>", "[1, 2.5]", "[1.0, 2.5]"),
+        ("int", "5 5", "5"),
         (
             "int",
-            "5 5",
-            "! Could not decode JSON string '5 5': unexpected '5' behind the value, at byte 2",
+            "5x",
+            "! execution of 'system.fromjson[text]' failed: Could not decode JSON string '5x': unexpected 'x' behind the value, at byte 1",
         ),
         (
             "int",
             "",
-            "! Could not decode JSON string '': the text ends where a value is expected",
+            "! execution of 'system.fromjson[text]' failed: Could not decode JSON string '': the text ends where a value is expected",
         ),
         ("int", "null", "null"),
     ];
@@ -611,7 +634,7 @@ mod tests {
     fn values_are_read_for_their_type() {
         for &(type_name, text, expected) in VALUES {
             let cql_type = CqlType::parse_native(type_name).expect("the type is well written");
-            let given = match read(&cql_type, text.as_bytes()) {
+            let given = match read("fromjson", &cql_type, text.as_bytes()) {
                 Ok(Some(bytes)) if bytes.is_empty() => "no bytes".to_owned(),
                 Ok(Some(bytes)) => cql_type.format(&bytes),
                 Ok(None) => "null".to_owned(),

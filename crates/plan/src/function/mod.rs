@@ -194,8 +194,13 @@ impl Resolved {
         }
     }
 
+    /// Whether what it gives never falls while its first argument grows and the others stay.
+    pub const fn is_monotonic(&self) -> bool {
+        matches!(self.what, What::Scalar(Scalar::Floor(_) | Scalar::Convert { .. }))
+    }
+
     /// The signature as Cassandra lists it; names that are no identifiers are quoted.
-    fn describe(&self) -> String {
+    pub fn describe(&self) -> String {
         let arguments: Vec<String> = self.arguments.iter().map(ToString::to_string).collect();
         let name = types::quote_identifier(&self.name);
         format!(

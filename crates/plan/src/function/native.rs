@@ -101,6 +101,7 @@ pub(crate) fn candidates(
         "fromjson" | "from_json" => match receiver {
             // What it gives is what is wanted.
             Some(wanted) => {
+                check_from_json(name, arguments)?;
                 let scalar = Scalar::FromJson(wanted.clone());
                 Ok(Some(vec![
                     Resolved::scalar(name, vec![CqlType::Text], wanted.clone(), scalar).generic(),
@@ -127,6 +128,20 @@ pub(crate) fn candidates(
                 .map(|found| vec![found])
                 .or_else(|| cast::candidates_of_name(name)))
         }
+    }
+}
+
+/// `from_json` takes one text, and tells so in words of its own.
+fn check_from_json(name: &str, arguments: &[&dyn Argument]) -> Result<(), PlanError> {
+    let [argument] = arguments else {
+        return Err(wrong_count(name, "text"));
+    };
+    match argument.known_type() {
+        Some(other) if argument.test(&CqlType::Text) == super::Assignment::Not => Err(PlanError::Invalid(format!(
+            "Function system.{name} requires an argument of type text, but found argument {} of type {other}",
+            argument.text()
+        ))),
+        _ => Ok(()),
     }
 }
 

@@ -8,7 +8,7 @@ use types::{CollectionBuilder, Comparator, CqlType, TupleBuilder, UdtType, sorte
 
 use super::Scalar;
 use crate::bind::BindContext;
-use crate::error::PlanError;
+use crate::error::{FunctionFailure, PlanError};
 
 /// Arguments of an operation; `None` is null.
 pub type Arguments<'a, 'v> = &'a [Option<Cow<'v, [u8]>>];
@@ -43,6 +43,22 @@ pub struct Function {
     pub(crate) arguments: Vec<CqlType>,
     pub(crate) returns: CqlType,
     pub(crate) scalar: Scalar,
+}
+
+impl Function {
+    /// The failure of this function, with the signature that clients are told.
+    #[cold]
+    fn failed(&self, error: PlanError) -> PlanError {
+        match error {
+            PlanError::Function(message) => PlanError::UserFunction(Box::new(FunctionFailure {
+                keyspace: super::NATIVE.to_owned(),
+                function: self.name.clone(),
+                argument_types: self.arguments.iter().map(ToString::to_string).collect(),
+                message,
+            })),
+            other => other,
+        }
+    }
 }
 
 impl Operation {
@@ -133,7 +149,10 @@ impl Operation {
                     out.extend_from_slice(element);
                 }
             }
-            Self::Call(Function { name, scalar, .. }) => return scalar.apply(name, arguments, ctx),
+            Self::Call(function) => {
+                let made = function.scalar.apply(&function.name, arguments, ctx);
+                return made.map_err(|error| function.failed(error));
+            }
         }
         Ok(Some(out))
     }

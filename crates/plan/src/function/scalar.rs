@@ -239,7 +239,7 @@ impl Scalar {
             Self::Collection(function) => function.apply(a, b)?,
             Self::Measure(measure) => measure.apply(name, &values[..arguments.len().min(values.len())])?,
             Self::Similarity(similarity) => similarity.apply(a, b)?,
-            Self::FromJson(cql_type) => json_read::read(cql_type, a)?,
+            Self::FromJson(cql_type) => json_read::read(name, cql_type, a)?,
             Self::ToJson(_) | Self::Mask(_) | Self::User(_) => None,
         })
     }

@@ -33,6 +33,11 @@ pub(crate) fn add_to_timestamp(bytes: &[u8], duration: Duration, is_taken: bool)
         .try_into()
         .map(i64::from_be_bytes)
         .map_err(|_| "the timestamp is malformed")?;
+    if duration.nanoseconds % NANOS_PER_MILLI != 0 {
+        return Err(format!(
+            "The duration must have a millisecond precision. Was: {duration}"
+        ));
+    }
     let (months, days, nanos) = signed(duration, is_taken);
     let day = plus_months(millis.div_euclid(MILLIS_PER_DAY), months) + days;
     let sum = day

@@ -113,14 +113,14 @@ impl PartitionRestriction {
         };
         let markers: Option<Vec<u16>> = match self {
             Self::Key(operands) => operands.iter().map(marker).collect(),
-            Self::KeysWithin { keys, .. } => keys
+            Self::Keys(keys) | Self::KeysWithin { keys, .. } => keys
                 .iter()
                 .map(|key| match key {
                     InOperand::Terms { operands, .. } if operands.len() == 1 => marker(&operands[0]),
                     InOperand::Terms { .. } | InOperand::List { .. } => None,
                 })
                 .collect(),
-            Self::All | Self::Keys(_) | Self::Token { .. } => None,
+            Self::All | Self::Token { .. } => None,
         };
         markers.unwrap_or_default()
     }

@@ -69,6 +69,48 @@ pub struct Group {
     needs_first: bool,
 }
 
+/// A function of a clustering column that grows with it, so that rows of one result follow each other.
+#[derive(Clone, Debug)]
+pub struct GroupFunction {
+    expression: Expression,
+}
+
+impl GroupFunction {
+    /// The function that an expression over one row is.
+    ///
+    /// # Errors
+    /// When an aggregate is in it.
+    pub fn new(expression: Expression) -> Result<Self, PlanError> {
+        let mut uses = Uses::default();
+        expression.uses(&mut uses);
+        match uses.aggregates {
+            0 => Ok(Self { expression }),
+            _ => Err(PlanError::invalid("a group of rows cannot be made by an aggregate")),
+        }
+    }
+
+    /// Checks the bound values in it.
+    ///
+    /// # Errors
+    /// When one is none of its type, or is unset.
+    pub fn check(&self, ctx: &BindContext<'_>) -> Result<(), PlanError> {
+        self.expression.check(ctx)
+    }
+
+    /// What it makes of a row; `None` is null.
+    ///
+    /// # Errors
+    /// When the function fails.
+    pub fn eval(&self, row: &Row, ctx: &BindContext<'_>) -> Result<Option<Vec<u8>>, PlanError> {
+        let input = Input {
+            row: Some(row),
+            group: &[],
+            ctx,
+        };
+        Ok(self.expression.eval(&input)?.map(std::borrow::Cow::into_owned))
+    }
+}
+
 /// An aggregate and what it is about; without an argument it counts rows.
 #[derive(Clone, Debug)]
 pub struct AggregateCall {

@@ -13,6 +13,7 @@ use types::{CollectionIter, CqlType, MapIter, TupleIter, timeuuid};
 
 use super::pack::{Packer, Times};
 use super::{Addend, Change, ColumnChange, ListElements};
+use crate::operand::check_count;
 use crate::{BindContext, Evaluated, PlanError};
 
 /// 2010-01-01T00:00:00Z in units of 100 ns since 1970: list positions of prepended elements are mirrored at it.
@@ -94,10 +95,7 @@ fn split<'v>(
     if let CqlType::Udt(udt) = &column.cql_type {
         return fields(column, udt.fields.len(), value);
     }
-    // A negative count is read as zero elsewhere, but nobody means it.
-    if value.first().is_some_and(|b| *b >= 0x80) {
-        return Err(malformed(column));
-    }
+    check_count(&column.cql_type, value)?;
     let elements = || CollectionIter::new(value).map_err(|_| malformed(column));
     let mut out = Vec::with_capacity(elements()?.len_max());
     match &column.cql_type {

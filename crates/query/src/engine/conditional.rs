@@ -56,6 +56,7 @@ impl Engine {
             }
         }
         let request = Request::new(&statements, batch)?;
+        self.check_commit_level(&request, params.consistency)?;
         let bound = statements.iter().map(|s| (&*s.plan, &s.run));
         let goal = CasGoal {
             serial: params.serial_consistency,
@@ -73,6 +74,22 @@ impl Engine {
             })
         })
         .await
+    }
+
+    /// EACH_QUORUM counts copies by datacenter, so the keyspace must say how many each has.
+    fn check_commit_level(&self, request: &Request, level: Consistency) -> Result<(), QueryError> {
+        if level != Consistency::EachQuorum {
+            return Ok(());
+        }
+        let schema = self.schema();
+        let keyspace = schema.keyspaces.get(&request.table.keyspace);
+        let class = keyspace.and_then(|keyspace| keyspace.replication.get("class"));
+        match class {
+            Some(class) if !class.ends_with("NetworkTopologyStrategy") => Err(QueryError::Invalid(format!(
+                "consistency level EACH_QUORUM not compatible with replication strategy ({class})"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     async fn conditional_here(

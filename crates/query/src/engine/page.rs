@@ -251,6 +251,9 @@ impl<S: RowSink> Consumer<S> {
             filter.check(&plan.table, ctx)?;
         }
         plan.selection.check(ctx)?;
+        if let Some(function) = &plan.group_function {
+            function.check(ctx)?;
+        }
         let limit = evaluate_limit(plan.limit.as_ref(), "LIMIT", ctx)?;
         let per_partition = evaluate_limit(plan.per_partition_limit.as_ref(), "LIMIT", ctx)?;
         let aggregate = plan.selection.is_aggregate() || !plan.group_by.is_empty();
@@ -610,7 +613,11 @@ impl<S: RowSink> Consumer<S> {
         ctx: &BindContext<'_>,
         (partition, clustering): (&[u8], &[u8]),
     ) -> Result<Flow, QueryError> {
-        let is_new = self.group.is_none() || !self.is_of_group(plan);
+        let made = match &plan.group_function {
+            Some(function) => function.eval(&self.row, ctx)?,
+            None => None,
+        };
+        let is_new = self.group.is_none() || !self.is_of_group(plan, made.as_deref());
         if self.group.is_some() && is_new {
             self.finish_group(plan, ctx)?;
             if self.limit_left == 0 {
@@ -631,6 +638,9 @@ impl<S: RowSink> Consumer<S> {
         if is_new {
             let value = |&c: &usize| self.row.get(c).map(<[u8]>::to_vec);
             self.group_key = plan.group_by.iter().map(value).collect();
+            if let Some(last) = self.group_key.last_mut().filter(|_| plan.group_function.is_some()) {
+                *last = made;
+            }
         }
         if is_new && self.sorted.is_some() {
             self.group_name = clustering.to_vec();
@@ -650,9 +660,16 @@ impl<S: RowSink> Consumer<S> {
         })
     }
 
-    /// Whether the row's values of the columns of GROUP BY are those of the group.
-    fn is_of_group(&self, plan: &SelectPlan) -> bool {
-        let mut of_group = plan.group_by.iter().zip(&self.group_key).zip(&self.group_order);
+    /// Whether the row's values of the columns of GROUP BY are those of the group; of the last one what a function made of it, when there is one.
+    fn is_of_group(&self, plan: &SelectPlan, made: Option<&[u8]>) -> bool {
+        let mut columns = plan.group_by.as_slice();
+        if plan.group_function.is_some() {
+            if self.group_key.last().is_some_and(|last| last.as_deref() != made) {
+                return false;
+            }
+            columns = &columns[..columns.len().saturating_sub(1)];
+        }
+        let mut of_group = columns.iter().zip(&self.group_key).zip(&self.group_order);
         of_group.all(|((&column, value), order)| match (self.row.get(column), value, order) {
             (Some(a), Some(b), Some(order)) => order.compare(a, b).is_eq(),
             (a, b, _) => a == b.as_deref(),

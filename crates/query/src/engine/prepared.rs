@@ -54,6 +54,8 @@ pub struct Prepared {
     pub was_altered: bool,
     /// Whether each execution has to be checked by [`Engine::guard`] first, so that none is answered in one call.
     pub is_guarded: bool,
+    /// Whether it names its table without a keyspace.
+    pub depends_on_use: bool,
     /// What the user should know whenever it is executed.
     pub warnings: Vec<String>,
     /// What a server keeps with the statement, such as its encoded metadata.
@@ -169,6 +171,7 @@ impl Engine {
             statement: c.statement,
             markers: c.markers,
             key_markers: c.key_markers,
+            depends_on_use: c.depends_on_use,
             warnings: c.warnings,
             table: c.table,
             columns: c.columns,

@@ -260,6 +260,11 @@ impl Engine {
             Partitions::None => {
                 run.with(|ctx| select.restrictions.clustering.slices(&select.table, ctx))?;
             }
+            Partitions::Keys(keys) if params.serial && keys.len() > 1 => {
+                return Err(QueryError::invalid(
+                    "SERIAL/LOCAL_SERIAL consistency may only be requested for one partition at a time",
+                ));
+            }
             Partitions::Keys(keys) => {
                 let from = keys_read(&keys, &consumer);
                 for (token, key) in keys.into_iter().skip(from) {

@@ -1,0 +1,50 @@
+//! The values of a request, in the order of the statement's markers.
+
+use cql_protocol::{Value, Values};
+use plan::Bound;
+use query::engine::UNPREPARED;
+use query::{Prepared, QueryError};
+use smallvec::SmallVec;
+
+pub(crate) type Binds<'a> = SmallVec<[Bound<'a>; 16]>;
+
+pub(crate) fn bound<'a>(value: Value<'a>) -> Bound<'a> {
+    match value {
+        Value::Bytes(b) => Bound::Value(b),
+        Value::Null => Bound::Null,
+        Value::Unset => Bound::Unset,
+    }
+}
+
+/// The values in the order of the statement's markers.
+#[inline]
+pub(crate) fn binds<'a>(prepared: &Prepared, values: &Values<'a>) -> Result<Binds<'a>, QueryError> {
+    if values.is_named() {
+        return named_binds(prepared, values);
+    }
+    if values.len() != prepared.markers.len() {
+        return Err(wrong_count(prepared, values.len()));
+    }
+    Ok(values.iter().map(bound).collect())
+}
+
+#[cold]
+fn wrong_count(prepared: &Prepared, given: usize) -> QueryError {
+    QueryError::invalid(match prepared.id {
+        UNPREPARED => "Invalid amount of bind variables".to_owned(),
+        _ => format!(
+            "there were {} markers(?) in CQL but {given} bound variables",
+            prepared.markers.len()
+        ),
+    })
+}
+
+fn named_binds<'a>(prepared: &Prepared, values: &Values<'a>) -> Result<Binds<'a>, QueryError> {
+    let named: Vec<(&str, Value<'a>)> = values.iter_named().collect();
+    let value_of = |name: &str| named.iter().find(|(given, _)| *given == name).map(|(_, v)| bound(*v));
+    let found: Binds<'a> = prepared.markers.iter().filter_map(|m| value_of(&m.name)).collect();
+    match found.len() == prepared.markers.len() {
+        true => Ok(found),
+        false => Err(wrong_count(prepared, found.len())),
+    }
+}
