@@ -8,6 +8,8 @@ from differential.generate import KEYSPACE
 from harness import cql
 
 INDENT = "    "
+# How many answers were compared with Cassandra's: in all, and of statements that stand in recorded/ apart from each other.
+compared = {"answers": 0, "statements": 0}
 
 
 def fresh_session(cluster):
@@ -78,6 +80,12 @@ def text(value):
     if type(value).__name__ in ("SortedSet", "set"):
         return "{" + ", ".join(map(text, value)) + "}"
     return str(value)
+
+
+def count(statements, is_first_time):
+    """Adds to what the summary of the tests says."""
+    compared["answers"] += statements
+    compared["statements"] += statements if is_first_time else 0
 
 
 def write(path, answered):

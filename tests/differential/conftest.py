@@ -2,8 +2,14 @@
 
 import pytest
 
-from differential.answers import fresh_session
+from differential.answers import compared, fresh_session
 from harness import Node, Server, cql
+
+
+def pytest_terminal_summary(terminalreporter):
+    if compared["answers"]:
+        line = "{statements} statements compared with Cassandra's answers, {answers} times in all".format(**compared)
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

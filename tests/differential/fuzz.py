@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 LINE_MAX = 5_000
+KEPT = "Cassandra keeps rows that it cannot flush behind a TRUNCATE; the seed ends"
 FLUSHES, KILLS, SWEEPS = 0.02, 0.003, 0.1
 SWEEP_ROWS_MAX = 12
 # Cassandra refuses batches above this; ceto refuses far larger ones unless it is told.
@@ -103,6 +104,8 @@ class Seed:
                 break
             self.disturb()
             answers, found = self.compare(statement)
+            if statement.kind == "truncate" and self.keeps_rows():
+                break
             rows = len(answers[0].rows)
             if statement.kind == "select" and 1 < rows <= SWEEP_ROWS_MAX and self.random.random() < SWEEPS:
                 for page in range(1, rows + 2):
@@ -113,11 +116,19 @@ class Seed:
                 break  # the tables are not the same any more
             if diverged(self.servers, table.name):
                 truncate = Statement("truncate", f"TRUNCATE {table.name}")
-                if any(server.ask(truncate).error for server in self.servers):
+                if any(server.ask(truncate).error for server in self.servers) or self.keeps_rows():
                     break  # Cassandra could not flush the table
                 self.asked.append(truncate)
         for server in self.servers:
             server.run(f"DROP TABLE IF EXISTS {table.name}")
+
+    def keeps_rows(self):
+        """Whether Cassandra shows rows behind a TRUNCATE: those of a memtable that it cannot flush, such as one with a decimal key that has a scale and no digits.
+        The first TRUNCATE fails then; later ones are acknowledged, and so is the first one behind an ALTER."""
+        everything = Statement("select", f"SELECT * FROM {self.generator.table.name}")
+        kept = bool(self.servers[0].ask(everything).rows)
+        self.report.intended[KEPT] += kept
+        return kept
 
     def disturb(self):
         """Now and then, flush the node, or kill it and start it again."""

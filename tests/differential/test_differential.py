@@ -32,11 +32,12 @@ LENIENT = {
 FIRST, LAST = map(int, os.environ.get("CETO_DIFFERENTIAL_SEEDS", "100:120").split(":"))
 
 
-def compare(session, answered, disturb=lambda number, session: session):
+def compare(session, answered, disturb=None):
     """Ask again and compare. `disturb` may do something to the node before a statement, and returns the session to use."""
     different = []
+    answers.count(len(answered), is_first_time=disturb is None)
     for number, (statement, expected) in enumerate(answered):
-        session = disturb(number, session)
+        session = disturb(number, session) if disturb else session
         got = answers.answer(session, statement)
         expected = next((ours for part, ours in LENIENT.items() if part in statement), expected)
         if got != expected:
