@@ -173,7 +173,11 @@ fn selector() -> impl Strategy<Value = Selector> {
         prop_oneof![
             (qualified_name(), prop::collection::vec(inner.clone(), 0..3))
                 .prop_map(|(name, arguments)| Selector::FunctionCall { name, arguments }),
-            (boxed.clone(), type_name()).prop_map(|(selector, type_name)| Selector::Cast { selector, type_name }),
+            (
+                boxed.clone(),
+                type_name().prop_filter("a cast goes to native types", |of| matches!(of, TypeName::Native(_)))
+            )
+                .prop_map(|(selector, type_name)| Selector::Cast { selector, type_name }),
             (boxed.clone(), type_name()).prop_map(|(selector, type_name)| Selector::TypeHint { type_name, selector }),
             (boxed.clone(), term()).prop_map(|(collection, key)| Selector::Element { collection, key }),
             (boxed.clone(), prop::option::of(term()), prop::option::of(term())).prop_filter_map(

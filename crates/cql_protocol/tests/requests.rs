@@ -222,7 +222,7 @@ fn what_the_protocol_forbids_in_a_query_is_told_in_words() {
         (
             V4,
             query(&[0, 1, 0x20, 0x80, 0, 0, 0, 0, 0, 0, 0]),
-            "Invalid default timestamp: expected -9223372036854775807 to 9223372036854775807, got -9223372036854775808",
+            "Out of bound timestamp, must be in [-9223372036854775807, 9223372036854775807] (got -9223372036854775808)",
         ),
         (
             V5,

@@ -3,7 +3,7 @@
 //! The calendar is the Gregorian one before its invention too, and has a year 0, as in ISO 8601.
 //!
 //! ```text
-//! date      = [+-] year - month - day                               four digits of year, or a sign and more
+//! date      = [+-] year - month - day                               four digits of year, or a sign and more; before a time, no sign is needed
 //! time      = hour : minute : second [. fraction of up to 9 digits]
 //! timestamp = milliseconds | date [ (T | space) hour : minute [: second [. fraction]]] [[space] zone]
 //! zone      = Z | UTC | GMT | [UTC | GMT] (+|-) hour [[:] minute]
@@ -27,8 +27,9 @@ const YEAR_MAX: i64 = 999_999_999;
 /// Days since 1970-01-01 of an ISO date.
 pub(crate) fn parse_date(text: &str) -> Option<i64> {
     let mut cursor = Cursor { rest: text };
+    let lacks_sign = cursor.is_long_year_without_sign();
     let (year, month, day) = cursor.date()?;
-    (cursor.rest.is_empty() && day <= days_in_month(year, month)).then(|| days_of(year, month, day))
+    (!lacks_sign && cursor.rest.is_empty() && day <= days_in_month(year, month)).then(|| days_of(year, month, day))
 }
 
 /// Nanoseconds since midnight.
@@ -50,6 +51,7 @@ pub(crate) fn parse_time(text: &str) -> Option<i64> {
 /// Milliseconds since 1970-01-01 UTC. A day beyond the end of its month is the last of it.
 pub(crate) fn parse_timestamp(text: &str) -> Option<i64> {
     let mut cursor = Cursor { rest: text };
+    let lacks_sign = cursor.is_long_year_without_sign();
     let (year, month, day) = cursor.date()?;
     let days = days_of(year, month, day.min(days_in_month(year, month)));
     let has_time = cursor.rest.starts_with('T')
@@ -57,6 +59,9 @@ pub(crate) fn parse_timestamp(text: &str) -> Option<i64> {
             .rest
             .strip_prefix(' ')
             .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    if lacks_sign && !has_time {
+        return None;
+    }
     let millis_of_day = if has_time { cursor.time_of_timestamp()? } else { 0 };
     let offset_minutes = cursor.zone()?;
     // The first day that a timestamp reaches begins before it does, so the sum is narrowed, not its parts.
@@ -161,14 +166,19 @@ impl Cursor<'_> {
         format!("{digits:0<9}").parse().ok()
     }
 
+    /// Whether a year of more than four digits is next: a date has a sign before it, a time of a day does without.
+    fn is_long_year_without_sign(&self) -> bool {
+        self.rest.bytes().take_while(u8::is_ascii_digit).count() > 4
+    }
+
     /// Year, month and day; the day may still be beyond the end of the month.
     fn date(&mut self) -> Option<(i64, i64, i64)> {
-        // A year of more than four digits has a sign; a plus stands before no other.
+        // A plus stands before a year of more than four digits only.
         let (sign, len_min, len_max) = match (self.take('-'), self.take('+')) {
             (true, true) => return None,
             (true, false) => (-1, 4, 9),
             (false, true) => (1, 5, 9),
-            (false, false) => (1, 4, 4),
+            (false, false) => (1, 4, 9),
         };
         let year = self.number(len_min, len_max).filter(|year| *year <= YEAR_MAX)? * sign;
         self.expect('-')?;

@@ -119,6 +119,10 @@ fn years_of_more_than_four_digits_have_a_sign() {
             assert!(read(text).is_err(), "{of} {text}");
         }
     }
+    // Before a time of day no sign is needed.
+    let read = |text: &str| CqlType::Timestamp.parse_literal(LiteralKind::String, text).ok();
+    assert_eq!(read("12011-02-03T04:05:06Z"), read("+12011-02-03T04:05:06Z"));
+    assert!(read("12011-02-03 04:05").is_some());
 }
 
 #[test]
