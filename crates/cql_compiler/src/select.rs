@@ -257,9 +257,9 @@ fn compile_group_by(
     let (mut function, mut not_monotonic) = (None, None);
     for selector in &select.group_by {
         if function.is_some() {
-            return Err(CompileError::invalid(
-                "Functions are only supported on the last element of the GROUP BY clause",
-            ));
+            let misplaced =
+                || CompileError::invalid("Functions are only supported on the last element of the GROUP BY clause");
+            return Err(not_monotonic.unwrap_or_else(misplaced));
         }
         let found;
         let name = match selector {
