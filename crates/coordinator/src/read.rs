@@ -723,14 +723,6 @@ impl ReplicatedRead {
         outstanding: &[Replica],
     ) -> CoordinatorError {
         let is_silent = |e: &TargetError| *e == TargetError::Silent;
-        if failures.iter().all(|(_, e)| is_silent(e)) {
-            let silent: Vec<Replica> = failures
-                .iter()
-                .map(|(r, _)| *r)
-                .chain(outstanding.iter().copied())
-                .collect();
-            return self.read_timeout(acks, data_present, &silent);
-        }
         let failed = failures.iter().filter(|(_, e)| !is_silent(e));
         let is_unreachable = |e: &TargetError| matches!(e, TargetError::Unreachable(_));
         if failed.clone().all(|(_, e)| is_unreachable(e)) {
@@ -741,6 +733,13 @@ impl ReplicatedRead {
                 self.coordinator.count(|m| m.unavailable += 1);
                 return unavailable.into();
             }
+            // The others were enough, and did not answer.
+            let silent = failures
+                .iter()
+                .filter(|(_, e)| is_silent(e))
+                .map(|(replica, _)| *replica);
+            let silent: Vec<Replica> = silent.chain(outstanding.iter().copied()).collect();
+            return self.read_timeout(acks, data_present, &silent);
         }
         let reasons: Vec<String> = failed
             .clone()

@@ -78,6 +78,22 @@ fn a_read_is_unavailable_while_there_are_no_connections_to_replicas_that_are_tak
 }
 
 #[test]
+fn a_read_times_out_where_replicas_that_can_be_reached_are_enough_and_say_nothing() {
+    let mut cluster = Cluster::new(4, Shape::default());
+    write_at(&mut cluster, 0, 0, 0, 10);
+    cluster.kill(1);
+    // Until the end of the connection is known, and nobody has said that it is down.
+    for _ in 0..4 {
+        cluster.on(0, |node| async move {
+            node.select(&[0], QUORUM).await.map(drop).unwrap_or_default()
+        });
+    }
+    cluster.split(&[2]);
+    let read = cluster.on(0, |node| async move { node.select(&[0], QUORUM).await });
+    assert!(matches!(read, Err(CoordinatorError::ReadTimeout { .. })), "{read:?}");
+}
+
+#[test]
 fn what_a_read_at_quorum_returns_two_replicas_have_though_one_takes_no_writes() {
     let mut cluster = Cluster::new(2, Shape::default());
     // It still answers reads, so it is asked, and its repair fails.
