@@ -588,13 +588,11 @@ fn holds_of(ledger: &Ledger, view: &ClusterView) -> Holds {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
-
-    use topology::{Location, Node, Topology, TopologyCommand};
-    use types::Token;
+    use topology::{Topology, TopologyCommand};
     use uuid::Uuid;
 
     use super::*;
+    use crate::view::tests::node;
 
     fn host(number: u128) -> HostId {
         HostId(Uuid::from_u128(number))
@@ -614,27 +612,11 @@ mod tests {
         let mut apply = |command| topology.apply(&command).expect("the nodes form a cluster");
         for number in 1..=3u8 {
             let host_id = host(u128::from(number));
-            let address = SocketAddr::from(([127, 0, 0, number], 7000));
             let state = match number {
                 1 => NodeState::Normal,
                 _ => NodeState::Joining,
             };
-            let node = Node {
-                host_id,
-                internode: address,
-                native: SocketAddr::new(address.ip(), 9042),
-                native_shard_aware_port: None,
-                location: Location {
-                    datacenter: "north".to_owned(),
-                    rack: "rack".to_owned(),
-                },
-                shards: 1,
-                tokens: vec![Token(i64::from(number))],
-                state,
-                features: Default::default(),
-                release: "1".to_owned(),
-                loss: None,
-            };
+            let node = node(number, state);
             apply(TopologyCommand::AddNode(Box::new(node)));
             if state == NodeState::Joining {
                 let state = NodeState::Normal;

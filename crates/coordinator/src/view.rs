@@ -532,7 +532,7 @@ impl std::fmt::Display for NotAMember {
 impl std::error::Error for NotAMember {}
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::net::SocketAddr;
 
     use topology::{Copies, Location, NodeState, TopologyCommand};
@@ -540,7 +540,8 @@ mod tests {
 
     use super::*;
 
-    fn node(number: u8, state: NodeState) -> Node {
+    /// A node of datacenter north, on 127.0.0.N.
+    pub(crate) fn node(number: u8, state: NodeState) -> Node {
         let address = SocketAddr::from(([127, 0, 0, number], 7000));
         Node {
             host_id: HostId(Uuid::from_u128(u128::from(number))),
