@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use mutation::{ClusteringSlice, PartitionBlock};
 use schema::{Table, TableId};
+use types::Token;
 
 use super::{Feed, PartitionRead, PartitionReader, Source, split_block};
 use crate::tablet::{Tablet, Version};
@@ -38,7 +39,8 @@ struct Paused {
 struct Kept {
     /// By when they were kept.
     readers: BTreeMap<u64, Paused>,
-    by_partition: HashMap<(TableId, Box<[u8]>), Vec<u64>, foldhash::fast::FixedState>,
+    /// Their numbers by table and token: a partition's key is compared with the few that share them.
+    by_token: HashMap<(TableId, Token), Vec<u64>, foldhash::fast::FixedState>,
     bytes: usize,
     next: u64,
 }
@@ -102,7 +104,7 @@ impl PausedReaders {
         if kept.readers.is_empty() {
             return None;
         }
-        let numbers = kept.by_partition.get(&(table.id, Box::from(&read.key[..])))?;
+        let numbers = kept.by_token.get(&(table.id, read.token))?;
         let is_it = |n: &&u64| {
             let Paused { reader, last, .. } = &kept.readers[n];
             Arc::ptr_eq(&reader.table, table)
@@ -140,8 +142,8 @@ impl PausedReaders {
         let number = kept.next;
         kept.next += 1;
         kept.bytes += bytes;
-        let partition = (reader.table.id, Box::from(&reader.key[..]));
-        kept.by_partition.entry(partition).or_default().push(number);
+        let place = (reader.table.id, reader.token);
+        kept.by_token.entry(place).or_default().push(number);
         kept.readers.insert(number, Paused { reader, last, bytes });
         self.count(|c| {
             c.paused += 1;
@@ -165,11 +167,11 @@ impl Kept {
     fn take(&mut self, number: u64) -> Option<Paused> {
         let paused = self.readers.remove(&number)?;
         self.bytes -= paused.bytes;
-        let partition = (paused.reader.table.id, Box::from(&paused.reader.key[..]));
-        if let Some(numbers) = self.by_partition.get_mut(&partition) {
+        let place = (paused.reader.table.id, paused.reader.token);
+        if let Some(numbers) = self.by_token.get_mut(&place) {
             numbers.retain(|n| *n != number);
             if numbers.is_empty() {
-                self.by_partition.remove(&partition);
+                self.by_token.remove(&place);
             }
         }
         Some(paused)
@@ -193,7 +195,7 @@ impl PartitionReader {
         let (Some(given), order) = (&self.given, &self.table.clustering_order) else {
             return false;
         };
-        if read.reversed != self.reversed || read.slices.len() != self.slices.len() + 1 {
+        if read.key != self.key || read.reversed != self.reversed || read.slices.len() != self.slices.len() + 1 {
             return false;
         }
         let covered = last.covered.as_ref();
