@@ -148,6 +148,8 @@ pub struct LargeData {
 
 /// Of each kind an sstable lists so many at most, those that it came upon first.
 pub const ENTRIES_MAX: usize = 1_000;
+/// And of all kinds so many bytes of keys: the lists of open sstables are in memory.
+const KEY_BYTES_MAX: usize = 256 << 10;
 
 impl LargeData {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
@@ -233,6 +235,7 @@ pub(crate) struct Finder {
     /// No row of fewer bytes has anything large.
     row_bytes_min: u64,
     found: [Vec<LargeEntry>; 3],
+    key_bytes: usize,
 }
 
 impl Finder {
@@ -243,12 +246,15 @@ impl Finder {
             row_bytes_min: thresholds.row_bytes.min(thresholds.cell_bytes).min(thresholds.elements),
             thresholds,
             found: Default::default(),
+            key_bytes: 0,
         }
     }
 
     fn note(&mut self, place: usize, entry: LargeEntry) {
         COUNTS[place].fetch_add(1, Ordering::Relaxed);
-        if self.found[place].len() < ENTRIES_MAX {
+        let key_bytes = self.key_bytes + entry.key.len() + entry.clustering.len();
+        if self.found[place].len() < ENTRIES_MAX && key_bytes <= KEY_BYTES_MAX {
+            self.key_bytes = key_bytes;
             self.found[place].push(entry);
         }
     }
