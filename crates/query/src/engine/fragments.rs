@@ -23,7 +23,7 @@ use types::Token;
 use types::token::token_of;
 
 use super::fragment_text::{metadata_of_row, metadata_of_static, tombstone_text, values};
-use super::page::{Consumer, Flow, PageRequest, Position};
+use super::page::{Consumer, Flow, Position};
 use super::read::{
     BLOCK_BYTES, BlockSource, Page, Part, consume_partition, end_page, failure, keys_read, start_behind,
 };
@@ -51,16 +51,7 @@ impl Engine {
                 of.keyspace, of.name
             )));
         }
-        let request = PageRequest {
-            rows: params.page_rows,
-            state: params.paging_state.clone(),
-        };
-        let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &request, S::default()))?;
-        let waiting = self.patience(select, run, params.consistency)?;
-        let _waiting = waiting.map(|(patience, waiting)| {
-            consumer.set_patience(patience);
-            waiting
-        });
+        let (mut consumer, _waiting) = self.consumer::<S>(select, run, params)?;
         let parts: Vec<(u32, Part)> = match run.with(|ctx| select.restrictions.partition.partitions(table, ctx))? {
             Partitions::None => Vec::new(),
             Partitions::Keys(keys) => {
@@ -115,7 +106,9 @@ impl Engine {
         let mut sources: Vec<(String, Rc<Version>)> = tablet.version().by_source();
         sources.sort_by(|(a, _), (b, _)| a.cmp(b));
         if let Some(place) = &behind {
-            sources.retain(|(name, _)| name.as_bytes() >= &place.source[..]);
+            let is_read =
+                |name: &[u8]| name < &place.source[..] || name == place.source && place.region == PARTITION_END;
+            sources.retain(|(name, _)| !is_read(name.as_bytes()));
         }
         let mut fragments = Fragments {
             of: of.clone(),

@@ -234,20 +234,11 @@ impl Engine {
                 return Ok(page);
             }
         }
-        let request = PageRequest {
-            rows: params.page_rows,
-            state: params.paging_state.clone(),
-        };
-        let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &request, S::default()))?;
+        let (mut consumer, _waiting) = self.consumer(select, run, params)?;
         if system_tables::kind(&select.table.keyspace).is_none() {
             consumer.limit_tombstones(select, self.page_limits.get());
         }
         let partitions = run.with(|ctx| select.restrictions.partition.partitions(&select.table, ctx))?;
-        let waiting = self.patience(select, run, level)?;
-        let _waiting = waiting.map(|(patience, waiting)| {
-            consumer.set_patience(patience);
-            waiting
-        });
         if let Partitions::Tokens(from, to) = partitions
             && let Some(spread) = self.spread(select, params, &consumer, (from, to))?
         {
@@ -313,6 +304,26 @@ impl Engine {
         let mut page = end_page(select, run, consumer, flow)?;
         page.warning = warning.map(|warning| self.warn_of_tombstones(&select.table, &warning));
         Ok(page)
+    }
+
+    /// What makes the page that a client asks for, and what waits with it until the page is there.
+    pub(super) fn consumer<S: PageSink>(
+        &self,
+        select: &SelectPlan,
+        run: &Execution,
+        params: &Params,
+    ) -> Result<(Consumer<S>, Option<Waiting>), QueryError> {
+        let request = PageRequest {
+            rows: params.page_rows,
+            state: params.paging_state.clone(),
+        };
+        let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &request, S::default()))?;
+        let waiting = self.patience(select, run, params.consistency)?;
+        let waiting = waiting.map(|(patience, waiting)| {
+            consumer.set_patience(patience);
+            waiting
+        });
+        Ok((consumer, waiting))
     }
 
     /// How long a statement goes on that reads many partitions, or all of one; None when its page ends it soon.

@@ -13,7 +13,7 @@ use system_tables::{
 use types::Token;
 use types::token::token_of;
 
-use super::page::{Consumer, Flow, PageRequest, Position};
+use super::page::{Consumer, Flow, Position};
 use super::read::{
     BLOCK_BYTES, BlockSource, Page, consume_partition, consume_scan, end_page, keys_read, slices_left, successor,
 };
@@ -50,16 +50,7 @@ impl Engine {
         run: &Execution,
         params: &Params,
     ) -> Result<Page<S>, QueryError> {
-        let request = PageRequest {
-            rows: params.page_rows,
-            state: params.paging_state.clone(),
-        };
-        let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &request, S::default()))?;
-        let waiting = self.patience(select, run, params.consistency)?;
-        let _waiting = waiting.map(|(patience, waiting)| {
-            consumer.set_patience(patience);
-            waiting
-        });
+        let (mut consumer, _waiting) = self.consumer::<S>(select, run, params)?;
         let open = |wanted| {
             let schema = self.schema();
             Reader::open(source, select.table.clone(), Request { schema, wanted }, run.now_us)
