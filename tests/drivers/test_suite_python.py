@@ -17,6 +17,7 @@ PARTS = ("standard", "cqlengine")
 
 def fetch(directory):
     """`tests` of the release, without the driver beside it, and an environment for them."""
+    # Only ./dev drivers runs this suite. Nobody but Debian publishes its tests, and only Debian's tool fetches them.
     if not shutil.which("apt-get"):
         pytest.skip("apt-get is missing, which fetches the source package")
     (directory / "lists").mkdir()
