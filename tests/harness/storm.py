@@ -2,6 +2,7 @@
 
     outcome = storm(node.host, node.port, 2000, ["SELECT * FROM system.local"])
     nice -n 19 python -m harness.storm HOST PORT CONNECTIONS SECONDS     # wave after wave, for measurements
+    python -m harness.storm HOST PORT CONNECTIONS                        # opened and silent until standard input ends
 """
 
 import contextlib
@@ -10,13 +11,16 @@ import json
 import select
 import socket
 import struct
+import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from harness import wire
 
 SECONDS = 60
+TESTS = Path(__file__).resolve().parents[1]
 # What drivers ask to know the cluster.
 OF_DRIVERS = [
     "SELECT * FROM system.local WHERE key = 'local'",
@@ -101,9 +105,31 @@ def storm(host, port, connections, statements=(), seconds=SECONDS):
     return outcome
 
 
+@contextlib.contextmanager
+def silent(host, port, connections):
+    """So many connections that say nothing. A process of their own opens them: beside a driver's threads each would wait for its
+    turn, and the first would be closed for its silence before the last is there."""
+    command = [sys.executable, "-m", "harness.storm", host, str(port), str(connections)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=TESTS) as process:
+        assert process.stdout.readline() == b"open\n", f"{connections} connections to {host}:{port} were not opened"
+        yield  # its standard input is closed behind this
+
+
+def stay_silent(host, port, connections):
+    """Open the connections, say so, and keep them until standard input ends."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(connections):
+            stack.enter_context(socket.create_connection((host, port)))
+        print("open", flush=True)
+        sys.stdin.read()
+
+
 def main():
-    host, port, connections, seconds = sys.argv[1], *map(int, sys.argv[2:5])
-    end = time.monotonic() + seconds
+    host, port, connections, *seconds = sys.argv[1], *map(int, sys.argv[2:5])
+    if not seconds:
+        stay_silent(host, port, connections)
+        return
+    end = time.monotonic() + seconds[0]
     while time.monotonic() < end:
         print(json.dumps(asdict(storm(host, port, connections, OF_DRIVERS))), flush=True)
 
