@@ -86,7 +86,7 @@ def end(process):
 
 
 def run_test(binary, seconds_max, mutant=None, reached=None):
-    return run(binary.program, [], binary.directory, seconds_max, mutant, reached)
+    return run(binary.program, [binary.only] if binary.only else [], binary.directory, seconds_max, mutant, reached)
 
 
 def play_seeds(binary, mutant=None, reached=None):

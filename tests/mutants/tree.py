@@ -8,8 +8,8 @@ from pathlib import Path
 
 from mutants.places import ROOT, by_file, rewrite
 
-# `program` runs in the directory of its package, as cargo runs it.
-Binary = namedtuple("Binary", "program directory")
+# A program, the directory of its crate, in which cargo runs it, and its tests that count: those whose names contain `only`.
+Binary = namedtuple("Binary", "program directory only", defaults=[""])
 
 FLAG_FILE = "crates/stdx/src/planted.rs"
 # Reads the environment once. When the selected mutant is reached first, it makes the file of CETO_MUTANT_REACHED.
@@ -87,16 +87,28 @@ def build(mutants, directory, with_seeds):
     tests = sorted({test for mutant in mutants for test in mutant.tests})
     crates = sorted({test.partition(":")[0] for test in tests} | {"sim"})
     packages = [word for crate in crates for word in ("-p", crate)]
-    targets = sorted({target for _, _, target in (test.partition(":") for test in tests)})
+    programs = {test: program_of(test, directory) for test in tests}
+    targets = sorted({target for _, target, _ in programs.values()})
     names = [word for target in targets for word in (["--lib"] if target == "lib" else ["--test", target])]
     # Several crates may have a test target of one name.
     found = cargo(directory, ["test", "--no-run", *packages, *names]) if tests else {}
-    if missing := [test for test in tests if test not in found]:
+    if missing := [test for test, (crate, target, _) in programs.items() if f"{crate}:{target}" not in found]:
         raise BuildFailed(f"no test targets are named {', '.join(missing)}")
-    binaries = {test: found[test] for test in tests}
+    binaries = {test: found[f"{crate}:{target}"]._replace(only=only) for test, (crate, target, only) in programs.items()}
     if with_seeds:
         binaries |= cargo(directory, ["build", "--profile", "test", *packages, "--example", "run"])
     return binaries
+
+
+def program_of(test, directory):
+    """The crate and target of a test file, and the module that it is there: a crate may have all its files in the target `all`."""
+    crate, _, name = test.partition(":")
+    tests = directory / "crates" / crate / "tests"
+    if name != "lib" and (tests / "all.rs").exists():
+        if not (tests / f"{name}.rs").exists():
+            raise BuildFailed(f"{crate} has no file of tests named {name}")
+        return crate, "all", f"{name}::"
+    return crate, name, ""
 
 
 def cargo(directory, arguments):

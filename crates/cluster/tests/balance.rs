@@ -1,14 +1,11 @@
 //! Tablets find their places by themselves: nodes that come get their share, and each tablet the copies that its keyspace wants.
 
-#[expect(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
+use crate::support::{SECOND, Sea, host};
 use cluster::{Cluster, Disk, TabletBytes};
 use runtime::sim::CrashKind;
 use schema::TableId;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use support::{SECOND, Sea, host};
 use topology::DiskLevel;
 use types::Token;
 use uuid::Uuid;

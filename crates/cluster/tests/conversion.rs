@@ -1,15 +1,12 @@
 //! Tables go from the token ring to tablets and back, whatever happens to the nodes meanwhile: nobody has a replica of what it has not copied.
 
-#[expect(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
+use crate::support::{SECOND, Sea, host};
 use cluster::{Cluster, Command, Conversion, Metadata, OperationKind, Rejected};
 use runtime::sim::CrashKind;
 use schema::TableId;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
-use support::{SECOND, Sea, host};
 use topology::{Boundaries, HostId, NodeState, REPLICATION_KINDS, Replication, TabletMap, ring_map};
 use types::Token;
 use uuid::Uuid;

@@ -1,12 +1,9 @@
 //! Requests that do not end when the cluster changes, and nodes that do not hear of the change.
 
-#[expect(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
+use crate::support::{SECOND, Sea, host};
 use cluster::Command;
 use std::rc::Rc;
 use std::time::Duration;
-use support::{SECOND, Sea, host};
 
 /// What a node has said to another that it has.
 fn said(sea: &Sea, to: usize, of: usize) -> u64 {

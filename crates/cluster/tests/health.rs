@@ -1,13 +1,10 @@
 //! Nodes whose wall clock jumps and nodes whose log takes no writes: what they and their peers make of it, under the simulator.
 
-#[expect(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
+use crate::support::{SECOND, Sea, host};
 use runtime::sim::CrashKind;
 use std::rc::Rc;
 use std::time::Duration;
 use stdx::planted::{Bug, Planted};
-use support::{SECOND, Sea, host};
 use topology::{ClockDoubt, ClockState, DiskLevel};
 
 const DAY_US: i64 = 86_400_000_000;

@@ -1,14 +1,11 @@
 //! Nodes whose metadata differs, directories that are older than what ran last, nodes that lost their metadata, and nodes that are removed.
 
-#[expect(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
+use crate::support::{SECOND, Sea, dir, host};
 use cluster::{ChangeError, Cluster, METADATA_HISTORY, Metadata};
 use consensus::Part;
 use record::Known;
 use runtime::sim::CrashKind;
 use std::rc::Rc;
-use support::{SECOND, Sea, dir, host};
 use topology::NodeState;
 
 const LOG: &str = "raft/metadata-raft.log";

@@ -1,11 +1,8 @@
 //! Nodes that are lost for good: what goes on without them, how a lost majority is given up, and who is removed.
 
-#[expect(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
+use crate::support::{SECOND, Sea, dir, host};
 use cluster::{ChangeError, Command};
 use runtime::sim::CrashKind;
-use support::{SECOND, Sea, dir, host};
 use topology::TopologyCommand;
 
 #[test]

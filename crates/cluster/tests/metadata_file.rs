@@ -1,14 +1,12 @@
 //! The metadata file under the simulator: what a change costs, and that no power loss takes back what was acknowledged.
 
-#[expect(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
+use crate::support;
+use crate::support::{SECOND, Sea, dir};
 use cluster::{Command, SchemaChange, TabletsChange};
 use runtime::sim::CrashKind;
 use schema::{Keyspace, Schema, Table, TableId, TableOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use support::{SECOND, Sea, dir};
 use topology::{Boundaries, NodeNumber, Replica, ReplicaList, TabletChange, TabletEdit, TabletId, TabletMap};
 use uuid::Uuid;
 

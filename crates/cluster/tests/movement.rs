@@ -1,14 +1,11 @@
 //! Tablets that move between nodes, whatever happens to the nodes meanwhile.
 
-#[expect(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
+use crate::support::{SECOND, Sea, host};
 use cluster::NodeMove;
 use runtime::sim::CrashKind;
 use schema::TableId;
 use std::sync::Arc;
 use std::time::Duration;
-use support::{SECOND, Sea, host};
 use topology::{NodeState, Replica, Stage};
 use types::Token;
 use uuid::Uuid;

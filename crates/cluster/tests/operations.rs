@@ -1,13 +1,10 @@
 //! Zero-token nodes, excluded nodes, and nodes that leave and are told to stay.
 
-#[expect(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
+use crate::support::{SECOND, Sea, host};
 use cluster::{Cluster, Operation, OperationKind};
 use runtime::sim::CrashKind;
 use schema::TableId;
 use std::rc::Rc;
-use support::{SECOND, Sea, host};
 use topology::{NodeState, Replaced};
 use uuid::Uuid;
 

@@ -1,8 +1,6 @@
 //! Nodes that claim what they are not: strangers that speak for members, tell a node that it has left, or join and vanish.
 
-#[expect(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
+use crate::support::{SECOND, Sea, host};
 use cluster::fuzz;
 use rpc::{Peer, Rpc};
 use runtime::sim::CrashKind;
@@ -10,7 +8,6 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use support::{SECOND, Sea, host};
 use topology::{HostId, JoinRequest, Location, Node, NodeState};
 use uuid::Uuid;
 

@@ -1,11 +1,8 @@
 //! Promises of moves that are broken on purpose: each is found by one of a few seeds.
 #![cfg(debug_assertions)]
 
-#[expect(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
+use crate::support::joins::join_meets_writes;
 use stdx::planted::{Bug, Planted};
-use support::joins::join_meets_writes;
 
 /// Whether one of these seeds finds a node that owns rows which it does not have.
 fn is_found(bug: Bug, seeds: std::ops::Range<u64>) {

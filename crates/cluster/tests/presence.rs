@@ -1,12 +1,9 @@
 //! Nodes that come and go in good order: who is sent to them when, under the simulator.
 
-#[expect(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
+use crate::support::{SECOND, Sea, host};
 use runtime::sim::CrashKind;
 use std::rc::Rc;
 use std::time::Duration;
-use support::{SECOND, Sea, host};
 use topology::NodeState;
 
 /// How long a node that starts waits for peers of whom it knows nothing.

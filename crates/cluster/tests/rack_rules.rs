@@ -1,15 +1,12 @@
 //! `rf_rack_valid_keyspaces`: nothing makes a keyspace with tablets unfit for the racks, neither another replication nor a node that comes or goes.
 
-#[expect(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::support::{SECOND, Sea, host};
 use cluster::{ChangeError, Command, Metadata, RACK_OPTION, RACK_RULES, Rejected, SchemaChange};
 use runtime::sim::CrashKind;
 use schema::{Keyspace, Schema};
-use support::{SECOND, Sea, host};
 use topology::{NodeState, TopologyCommand};
 use uuid::Uuid;
 

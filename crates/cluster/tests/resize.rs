@@ -1,15 +1,12 @@
 //! Tables get more tablets as they grow, and fewer as they shrink.
 
-#[expect(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
+use crate::support::{SECOND, Sea, host};
 use cluster::{Balancing, Cluster, Command, NodeMove, TABLET_RESIZES};
 use runtime::sim::CrashKind;
 use schema::{TableId, TabletOptions};
 use std::rc::Rc;
 #[cfg(debug_assertions)]
 use stdx::planted::{Bug, Planted};
-use support::{SECOND, Sea, host};
 use types::Token;
 use uuid::Uuid;
 

@@ -1,15 +1,12 @@
 //! Ranges of the token ring go to other owners, whatever happens to the nodes meanwhile: nobody becomes an owner of what it has not copied.
 
-#[expect(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
+use crate::support::{SECOND, Sea, host};
 use cluster::Cluster;
 use runtime::sim::CrashKind;
 use schema::TableId;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
-use support::{SECOND, Sea, host};
 use topology::{HostId, NodeState, Replication, Stage, ring_map};
 use types::Token;
 use uuid::Uuid;

@@ -1,8 +1,7 @@
 //! Nodes that form, join, leave and come back under the simulator. `CETO_SIM_SEEDS=n` plays n more seeds.
 
-#[expect(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
+use crate::support;
+use crate::support::{Dice, SECOND, Sea, create_keyspace, dir, host};
 use cluster::{ChangeError, Cluster, ClusterError};
 use runtime::sim::CrashKind;
 use std::cell::RefCell;
@@ -10,7 +9,6 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use support::{Dice, SECOND, Sea, create_keyspace, dir, host};
 use testkit::seeds;
 use topology::NodeState;
 

@@ -3,16 +3,14 @@
 //! An *old* node is one whose configuration lacks the feature `per_partition_rate_limit`. It reads records exactly as a build from before the feature
 //! does: the field is unknown to it, and it does not say that it has the feature. Everything else is real: `rpc`, the metadata group, and the disk.
 
-#[expect(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
+use crate::support;
+use crate::support::{SECOND, Sea, dir};
 use cluster::{ChangeError, Cluster, ClusterError, PER_PARTITION_RATE_LIMIT};
 use record::Known;
 use runtime::sim::CrashKind;
 use schema::{Column, ColumnKind, Keyspace, RateLimits, Schema, Table, TableId, TableOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use support::{SECOND, Sea, dir};
 use types::CqlType;
 use uuid::Uuid;
 

@@ -1,12 +1,9 @@
 //! Who votes in the metadata group while nodes leave: what the others decide never needs one that is gone.
 
-#[expect(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{SECOND, Sea, host};
 use runtime::sim::CrashKind;
-use support::{SECOND, Sea, host};
 use topology::NodeState;
 
 /// Has a node leave, and kills it in the moment in which another one hears that it has left.

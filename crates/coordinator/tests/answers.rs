@@ -1,17 +1,16 @@
 //! Whose answers a request needs, and what replicas have when it is answered, on simulated nodes.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support;
+use crate::support::{Cluster, Local, SECOND, Shape, addition, addressed, counters, insert, partition, table};
 use commitlog::Replay;
 use coordinator::{CasRequest, ClusterView, CoordinatorError, Decision, Levels, Origin, ReadResult, Stamp, apply};
 use mutation::compact::{LiveColumn, LiveRow};
 use mutation::{Addressed, Mutation, MutationBuilder, RowView, Tombstone};
 use smallvec::SmallVec;
-use support::{Cluster, Local, SECOND, Shape, addition, addressed, counters, insert, partition, table};
 use topology::{
     Boundaries, Consistency, HostId, NodeNumber, Replica, ReplicaList, Replication, Stage, TabletChange, TabletEdit,
     TabletId, TabletMap, Transition,

@@ -1,16 +1,14 @@
 //! Logged batches on three simulated nodes: they happen wholly or not at all, also when their coordinator dies in the middle.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::support::{Cluster, Local, SECOND, Shape, addressed, insert, table};
 use commitlog::SyncMode;
 use coordinator::{Coordinator, CoordinatorError, WriteKind};
 use hints::{Change, Order};
 use runtime::sim::CrashKind;
 use stdx::planted::{Bug, Planted};
-use support::{Cluster, Local, SECOND, Shape, addressed, insert, table};
 use topology::{Consistency, HostId, Replication};
 use uuid::Uuid;
 

@@ -1,14 +1,12 @@
 //! Conditional statements that a node decides alone, because it has the only copy as far as it knows.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::support::{Cluster, Local, SECOND, Shape, insert, read_of, rows, table};
 use coordinator::{CasRequest, ClusterView, CoordinatorError, Decision, Levels, ReadResult};
 use runtime::sim::CrashKind;
 use stdx::planted::{Bug, Planted};
-use support::{Cluster, Local, SECOND, Shape, insert, read_of, rows, table};
 use topology::{Consistency, HostId, Replication};
 use uuid::Uuid;
 

@@ -1,11 +1,10 @@
 //! Writes and reads at consistency levels, on three simulated nodes of which one may be dead or cut off.
 
-mod support;
-
+use crate::support;
+use crate::support::{Cluster, SECOND, Shape};
 use coordinator::CoordinatorError;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use support::{Cluster, SECOND, Shape};
 use topology::Consistency;
 
 fn row(c: i32, v: &[u8]) -> BTreeMap<i32, Vec<u8>> {

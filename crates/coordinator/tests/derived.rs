@@ -1,11 +1,10 @@
 //! What is derived from writes: observers are told what each write changes, and mutations that follow from a request's are written with it.
 
-mod support;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::support::{Cluster, Local, SECOND, Shape, addressed, clustering, insert, rows, table};
 use coordinator::{Augment, ClusterView, CoordinatorError, Mutations, WriteKind};
 use mutation::{Addressed, Bound, Located, Mutation, MutationBuilder, MutationItem, PartitionBlock, Tombstone};
 use replica::{Change, Observer};
@@ -14,7 +13,6 @@ use runtime::StopPoint;
 #[cfg(debug_assertions)]
 use runtime::sim::{CrashKind, Stop};
 use schema::Table;
-use support::{Cluster, Local, SECOND, Shape, addressed, clustering, insert, rows, table};
 use topology::{Consistency, Replication};
 use types::token::token_of;
 

@@ -1,17 +1,16 @@
 //! Coordinators that have missed a change of where data is, on three simulated nodes.
 
-mod support;
-
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support;
+use crate::support::{Cluster, SECOND, Shape, addition, addressed, counters, everything, rows, sum};
 use coordinator::{ClusterView, CoordinatorError};
 use runtime::StopPoint;
 use runtime::sim::Stop;
-use support::{Cluster, SECOND, Shape, addition, addressed, counters, everything, rows, sum};
 use topology::{Consistency, HostId, Replication};
 use uuid::Uuid;
 

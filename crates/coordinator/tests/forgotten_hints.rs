@@ -3,16 +3,14 @@
 //! Nodes 0 and 1 have the partition. Node 2 has no copy of it; it coordinates an insert that node 1 misses, keeps a hint, and is down while the row is deleted and
 //! the replicas are repaired.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::support::{Cluster, SECOND, Shape};
 use coordinator::{ClusterView, Coordinator, Forgotten};
 use replica::{RepairedRange, TokenRange};
 use schema::{TombstoneGc, TombstoneGcMode};
 use stdx::planted::{Bug, Planted};
-use support::{Cluster, SECOND, Shape};
 use topology::{Boundaries, Consistency, FORGOTTEN_HINTS, HostId, NodeNumber, Replica, Replication, TabletMap};
 use uuid::Uuid;
 

@@ -1,11 +1,9 @@
 //! Nodes whose disks are full: nobody sends them data, they take deletes, and they are read from.
 
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support::{Cluster, Local, SECOND, Shape, addition, addressed, delete, insert, table};
 use coordinator::{CoordinatorError, WriteKind};
-use support::{Cluster, Local, SECOND, Shape, addition, addressed, delete, insert, table};
 use topology::{Consistency, NodeNumber};
 
 const KEY: &[u8] = b"key";

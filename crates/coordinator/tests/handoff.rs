@@ -1,18 +1,16 @@
 //! Hinted handoff on three simulated nodes: a node that was away gets what it missed, and nothing that was deleted for good.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Cluster, Local, SECOND, Shape};
 use coordinator::{ClusterView, Coordinator, CoordinatorError};
 use hints::{Change, Order, SyncPoint};
 #[cfg(debug_assertions)]
 use runtime::StopPoint;
 #[cfg(debug_assertions)]
 use runtime::sim::{CrashKind, Stop};
-use support::{Cluster, Local, SECOND, Shape};
 use topology::{Consistency, HostId, NodeState, Replication, TopologyCommand};
 use uuid::Uuid;
 

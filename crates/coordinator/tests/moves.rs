@@ -1,14 +1,12 @@
 //! Requests that come to a shard whose tablets have left it, or are on their way to it, on three simulated nodes.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Cluster, Local, SECOND, Shape, addition, addressed, counters, table};
 use coordinator::{ClusterView, paxos_state_of};
 use replica::{TokenRange, WantedTable};
-use support::{Cluster, Local, SECOND, Shape, addition, addressed, counters, table};
 use topology::{Consistency, HostId, Replication};
 use uuid::Uuid;
 

@@ -1,11 +1,9 @@
 //! What is answered when there is no room: for a request, or for the answer to one that ran.
 
-mod support;
-
+use crate::support::{Cluster, SECOND, Shape, addition, addressed, counters, partition, sum};
 use coordinator::{CoordinatorError, WriteKind};
 use rpc::Limits;
 use stdx::planted::{Bug, Planted};
-use support::{Cluster, SECOND, Shape, addition, addressed, counters, partition, sum};
 use topology::{Consistency, Replication};
 
 /// Twenty keys of which the first node has no copy, so that others lead the additions to them.

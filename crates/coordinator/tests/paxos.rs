@@ -1,15 +1,13 @@
 //! Conditional statements on three simulated nodes: what they cost, what they survive, and that they are executed in one order.
 
-mod support;
-
+use crate::support::linearizable::{Did, Op, is_linearizable};
+use crate::support::{Cluster, Local, SECOND, Shape};
 use coordinator::CoordinatorError;
 use runtime::sim::CrashKind;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
-use support::linearizable::{Did, Op, is_linearizable};
-use support::{Cluster, Local, SECOND, Shape};
 use topology::{Consistency, Replication};
 
 const LEVELS: (Consistency, Consistency) = (Consistency::Serial, Consistency::Quorum);

@@ -1,15 +1,14 @@
 //! What conditional statements have decided outlasts power losses, replicas that learn late, and deletions.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support;
+use crate::support::{Cluster, SECOND, Shape, insert, read_of, rows, table};
 use coordinator::{CasRequest, Decision, ReadResult};
 use mutation::PartitionBlock;
 use runtime::sim::CrashKind;
 #[cfg(debug_assertions)]
 use stdx::planted::{Bug, Planted};
-use support::{Cluster, SECOND, Shape, insert, read_of, rows, table};
 use topology::Consistency;
 
 const LEVELS: (Consistency, Consistency) = (Consistency::Serial, Consistency::Quorum);

@@ -1,18 +1,16 @@
 //! Reads of one row that this shard has in memory and other replicas confirm, without a task.
 
-mod support;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Cluster, Local, SECOND, Shape, clustering, delete, insert, partition, table};
 use coordinator::{Confirmation, CoordinatorError, ReadDone, ReplicatedRead, Stretch};
 use mutation::Mutation;
 use rpc::Limits;
 use runtime::Signal;
 use schema::Table;
-use support::{Cluster, Local, SECOND, Shape, clustering, delete, insert, partition, table};
 use topology::{Consistency, Replication};
 use types::token::{KeyHash, token_of};
 

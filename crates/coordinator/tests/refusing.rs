@@ -1,14 +1,13 @@
 //! Nodes whose log takes no writes: nobody sends them any, and they are read from.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support;
+use crate::support::{Cluster, Local, SECOND, Shape, addition, addressed, counters, insert, partition, sum, table};
 use coordinator::{CoordinatorError, WriteKind};
 use stdx::planted::{Bug, Planted};
-use support::{Cluster, Local, SECOND, Shape, addition, addressed, counters, insert, partition, sum, table};
 use topology::{Consistency, Replication};
 use types::token::token_of;
 

@@ -1,13 +1,11 @@
 //! A serial read of two rows that another node writes one after the other, while messages come late.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Cluster, Local, SECOND, Shape, insert, read_of, rows, table};
 use coordinator::{CasRequest, CoordinatorError, Decision, ReadResult};
 #[cfg(debug_assertions)]
 use stdx::planted::{Bug, Planted};
-use support::{Cluster, Local, SECOND, Shape, insert, read_of, rows, table};
 use topology::Consistency;
 
 /// Partitions: which two replicas a node asks depends on the key.

@@ -1,13 +1,12 @@
 //! When a read asks one more replica: as the table's `speculative_retry` says, under simulated time.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support;
+use crate::support::{Cluster, Local, Shape, partition};
 use coordinator::{ReplicatedRead, Stretch};
 use schema::{Table, TableOptions};
-use support::{Cluster, Local, Shape, partition};
 use topology::Consistency;
 
 const SLOW: Duration = Duration::from_millis(400);

@@ -1,11 +1,9 @@
 //! How a scan is spread over the shards of a cluster.
 
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support::{Cluster, Shape};
 use coordinator::{CoordinatorError, Spread};
-use support::{Cluster, Shape};
 use topology::{Consistency, NodeNumber, Replica, Replication};
 use types::Token;
 

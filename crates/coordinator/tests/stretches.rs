@@ -1,17 +1,16 @@
 //! Replicas that agree about what lives agree about digests, however much of what is dead each of them still has.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::support;
+use crate::support::{Cluster, Local, Shape, clustering, everything, insert, partition};
 use coordinator::Extent;
 use mutation::row::{RowBuilder, Shared};
 use mutation::{Cell, ClusteringSlice, Mutation, MutationBuilder, Tombstone};
 use replica::Shard;
 use schema::Table;
-use support::{Cluster, Local, Shape, clustering, everything, insert, partition};
 use topology::{Consistency, Replication};
 use types::token::token_of;
 

@@ -1,18 +1,16 @@
 //! Tombstones that a replica may lack stay on the others beyond the grace period, on simulated nodes: what was deleted does not come back.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Cluster, SECOND, Shape};
 use coordinator::{ClusterView, Coordinator};
 use hints::{Change, Order};
 use replica::{RepairedRange, TokenRange};
 use runtime::sim::CrashKind;
 use schema::{TombstoneGc, TombstoneGcMode};
 use stdx::planted::{Bug, Planted};
-use support::{Cluster, SECOND, Shape};
 use topology::{Consistency, HostId, NodeState, Replication, TopologyCommand};
 use uuid::Uuid;
 

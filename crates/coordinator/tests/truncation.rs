@@ -1,7 +1,5 @@
 //! TRUNCATE beside readers and writers, on three simulated nodes that hear of it one after the other.
 
-mod support;
-
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
@@ -9,11 +7,12 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::support;
+use crate::support::{Cluster, SECOND, Shape, everything};
 use runtime::StopPoint;
 use runtime::sim::Stop;
 #[cfg(debug_assertions)]
 use stdx::planted::{Bug, Planted};
-use support::{Cluster, SECOND, Shape, everything};
 use topology::Consistency;
 
 const ALL: (Consistency, Consistency) = (Consistency::Serial, Consistency::All);

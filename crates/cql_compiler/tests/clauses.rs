@@ -1,7 +1,6 @@
 //! Every clause of a statement that reads or writes is executed or refused: none is taken and ignored.
 
-mod common;
-
+use crate::common;
 use cql_compiler::compile;
 
 /// What becomes of a clause.

@@ -1,10 +1,8 @@
 //! What a conditional request reads, decides and writes, without a shard.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::schema_of;
+use crate::common::schema_of;
 use cql::ast::{Modification, Statement as Ast};
 use cql_compiler::restrict::Scope;
 use cql_compiler::{Markers, compile_delete, compile_insert, compile_update};

@@ -1,10 +1,8 @@
 //! Aggregates that travel as encoded plans find what they find where they were compiled, and damaged ones do no harm.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::schema_of;
+use crate::common::schema_of;
 use cql_compiler::{Markers, Receiver, Statement, compile, compile_term_of_table};
 use plan::encoding::DecodeError;
 use plan::{BindContext, Bound, Evaluated, Plan, Row, SelectPlan};

@@ -1,12 +1,11 @@
 //! Conditional statements of one shard under the simulator: clients that meet on one row, and lost power.
 
-mod support;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support;
 use plan::ValueRows;
 use query::{Engine, Execution, Outcome, Params, QueryError};
 use runtime::sim::{CrashKind, Simulation};

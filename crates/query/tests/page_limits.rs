@@ -1,10 +1,9 @@
 //! Limits of the tombstones that a page of a read may meet: where pages are cut, nothing is lost and nothing comes twice, and reads of too many fail.
 
-mod support;
-
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::support;
 use plan::ValueRows;
 use query::engine::PageLimits;
 use query::{Engine, Execution, Outcome, Params, QueryError};

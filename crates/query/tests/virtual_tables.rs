@@ -1,13 +1,11 @@
 //! Tables that a crate registers for itself, read through CQL.
 
-#[expect(dead_code, reason = "the schema of one table is for other test files")]
-mod support;
-
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support;
 use mutation::row::Shared;
 use mutation::{Liveness, Mutation, MutationBuilder, RowBuilder, Tombstone};
 use plan::ValueRows;

@@ -1,14 +1,13 @@
 //! What fails while replicas are repaired: nothing is lost, what was forgotten does not come back, and a later repair makes them equal.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support;
+use crate::support::writer::{delete_range, insert};
+use crate::support::{Content, Local, MOMENT, Repairing, SECOND, Sea, Tally, merged, name_of, plain};
 use mutation::Tombstone;
 use repair::{Mode, Refusal, RepairError, SESSION_IDLE};
 use runtime::sim::CrashKind;
-use support::writer::{delete_range, insert};
-use support::{Content, Local, MOMENT, Repairing, SECOND, Sea, Tally, merged, name_of, plain};
 use tasks::{Class, Module, Origin};
 
 /// Longer than a repair takes.

@@ -1,13 +1,11 @@
 //! Random histories, of which each replica misses some: repaired, all replicas show the merge of what they had.
 
-mod support;
-
+use crate::support::writer::Writer;
+use crate::support::{Sea, counting, merged, wide};
 use repair::{Mode, Repaired};
 use schema::Table;
 use stdx::planted::{Bug, Planted};
 use stdx::random::SplitMix64;
-use support::writer::Writer;
-use support::{Sea, counting, merged, wide};
 
 /// A sea whose replicas differ: what each has is in memory, in files, or compacted.
 fn differing(seed: u64, table: &Table) -> Sea {

@@ -1,16 +1,15 @@
 //! Repairs that mark sstables: what they leave out is equal, whatever fails, and they read what was written since alone.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support;
+use crate::support::writer::{Writer, insert, insert_for};
+use crate::support::{MOMENT, SECOND, Sea, Tally, name_of, plain, wide};
 use repair::Repaired;
 use runtime::sim::CrashKind;
 use schema::Table;
 use stdx::planted::{Bug, Planted};
 use stdx::random::SplitMix64;
-use support::writer::{Writer, insert, insert_for};
-use support::{MOMENT, SECOND, Sea, Tally, name_of, plain, wide};
 
 /// Longer than any repair, with all its timeouts.
 const LIMIT: Duration = Duration::from_hours(1);

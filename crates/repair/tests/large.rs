@@ -1,11 +1,10 @@
 //! How much goes over the network, and that partitions of any length are repaired.
 
-mod support;
-
+use crate::support;
+use crate::support::writer::{delete_partition, insert};
+use crate::support::{Sea, merged, plain};
 use mutation::Tombstone;
 use repair::{Mode, Repaired};
-use support::writer::{delete_partition, insert};
-use support::{Sea, merged, plain};
 
 const ROWS: u32 = 100_000;
 

@@ -1,12 +1,11 @@
 //! What a compaction drops while the wall clock has jumped: nothing.
 
-mod support;
-
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{open_table, shard, whole};
 use mutation::compact::LiveRow;
 use mutation::row::Shared;
 use mutation::{Mutation, MutationBuilder, PartitionBlock, RowBuilder, Tombstone};
@@ -14,7 +13,6 @@ use replica::{PartitionReader, Shard, TableStore};
 use runtime::ClockBelief;
 use runtime::sim::Simulation;
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
-use support::{open_table, shard, whole};
 use types::CqlType;
 use types::token::token_of;
 use uuid::Uuid;

@@ -1,17 +1,15 @@
 //! Sstables that are cut before their tablet is split: the split finds nothing to rewrite, and no row is lost or doubled, whatever crashes.
 
-mod support;
-
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::two_shards::*;
 use replica::{Shard, TokenRange};
 use runtime::sim::{CrashKind, Simulation};
 use stdx::planted::{Bug, Planted};
-use support::two_shards::*;
 
 fn halves() -> Option<Arc<[TokenRange]>> {
     Some(Arc::from([LOW, HIGH]))

@@ -1,19 +1,17 @@
 //! Flushes and compactions beside crashes, truncations, drops and full disks: no write is lost, and none comes back.
 
-mod support;
-
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{open_table, replay, shard, whole};
 use mutation::row::Shared;
 use mutation::{Mutation, MutationBuilder, RowBuilder, Tombstone};
 use replica::{DiskFailure, PartitionReader, Shard, TableStore, WantedTable};
 use runtime::StopPoint;
 use runtime::sim::{CrashKind, DiskErrors, NodeId, Simulation, Stop};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
-use support::{open_table, replay, shard, whole};
 use types::CqlType;
 use types::token::token_of;
 use uuid::Uuid;

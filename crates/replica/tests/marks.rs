@@ -1,13 +1,11 @@
 //! Repaired and unrepaired sstables of a tablet: they are compacted apart, cut with their marks, and found again by a start.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::two_shards::*;
 use replica::{MarkError, Shard, TokenRange};
 use sstable::RepairRecord;
-use support::two_shards::*;
 
 /// The marks of a shard's sstables, in order.
 fn marks(shard: &Shard) -> Vec<i64> {

@@ -1,13 +1,12 @@
 //! A page that goes on with the reader of the page before says what a reader that begins anew says, whatever was written, flushed and
 //! compacted in between; and it goes on wherever it can.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{open_table, shard};
 use mutation::row::Shared;
 use mutation::{
     Bound, Cell, ClusteringSlice, Mutation, MutationBuilder, PartitionBlock, RangeTombstone, RangeTombstoneList,
@@ -17,7 +16,6 @@ use replica::{BlockLimits, PartitionRead, PartitionReader, PausedCounts, Shard, 
 use runtime::random_u64;
 use runtime::sim::Simulation;
 use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
-use support::{open_table, shard};
 use types::CqlType;
 use types::token::token_of;
 use uuid::Uuid;

@@ -1,12 +1,11 @@
 //! What compactions may forget, and what every block of a partition carries.
 
-mod support;
-
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{open_table, shard, whole};
 use mutation::compact::LiveRow;
 use mutation::row::Shared;
 use mutation::{
@@ -17,7 +16,6 @@ use replica::{PartitionReader, Shard, TableStore, TokenRange, TombstoneHold};
 use runtime::sim::{FailedSync, Simulation};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions, TombstoneGc, TombstoneGcMode, push_component};
 use stdx::planted::{self, Bug, Planted};
-use support::{open_table, shard, whole};
 use types::token::token_of;
 use types::{CqlType, Token};
 use uuid::Uuid;

@@ -1,8 +1,6 @@
 //! Damaged sstables: a start goes on without them, reads of what they may have had are refused until an operator accepts the loss, and
 //! no file is lost whenever power is.
 
-mod support;
-
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{shard, whole};
 use mutation::compact::LiveRow;
 use mutation::row::{RowBuilder, Shared};
 use mutation::{Liveness, Mutation, MutationBuilder, Tombstone};
@@ -18,7 +17,6 @@ use runtime::sim::{CrashKind, NodeId, Simulation};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
 use sstable::Component;
 use stdx::planted::{Bug, Planted};
-use support::{shard, whole};
 use types::token::{KeyHash, token_of};
 use types::{CqlType, Token};
 use uuid::Uuid;

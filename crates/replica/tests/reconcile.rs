@@ -1,7 +1,5 @@
 //! Tablets that split, merge and move between the shards of a node: every row is there once, whatever crashes, and nothing comes back.
 
-mod support;
-
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,11 +7,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::two_shards::*;
 use mutation::Mutation;
 use replica::{TokenRange, WantedTable, WriteError};
 use runtime::sim::{CrashKind, FailedSync, Simulation};
 use stdx::planted::{self, Bug, Planted};
-use support::two_shards::*;
 use tasks::{Origin, Spec};
 use types::Token;
 use types::token::token_of;

@@ -1,11 +1,10 @@
 //! One row read by its name says what a reader of its partition says, whatever is in memtables, in files and in the row cache.
 
-mod support;
-
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{open_table, shard, whole};
 use mutation::row::Shared;
 use mutation::{
     Bound, Cell, ClusteringSlice, Liveness, Mutation, MutationBuilder, PartitionBlock, RangeTombstone, RowBuilder,
@@ -15,7 +14,6 @@ use replica::{PartitionRead, PartitionReader, Shard, TableStore, row_of};
 use runtime::random_u64;
 use runtime::sim::Simulation;
 use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
-use support::{open_table, shard, whole};
 use types::CqlType;
 use types::token::{KeyHash, token_of};
 use uuid::Uuid;

@@ -22,7 +22,6 @@
 
 #[path = "../../mutation/tests/notation/mod.rs"]
 mod notation;
-mod support;
 
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
@@ -30,11 +29,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Limits, open_table, shard_with, whole};
 use mutation::{ClusteringSlice, Mutation, PartitionBlock};
 use replica::{PartitionRead, PartitionReader, ReadError, Shard, TableStore, TombstoneHold, WantedTable};
 use runtime::sim::{CrashKind, Simulation};
 use schema::{Table, TableOptions};
-use support::{Limits, open_table, shard_with, whole};
 use testkit::{Case, path};
 use types::token::{KeyHash, token_of};
 

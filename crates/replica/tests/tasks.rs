@@ -1,18 +1,16 @@
 //! What an operator sees of a shard's long work, and what an abort leaves.
 
-mod support;
-
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Limits, open_table, shard_with, whole};
 use mutation::row::Shared;
 use mutation::{Mutation, MutationBuilder, RowBuilder, Tombstone};
 use replica::{Shard, TableStore};
 use runtime::sim::Simulation;
 use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
-use support::{Limits, open_table, shard_with, whole};
 use tasks::{Class, Module, Origin, Spec, State, Status, Tasks};
 use types::CqlType;
 use types::token::token_of;

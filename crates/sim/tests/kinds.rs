@@ -1,12 +1,9 @@
 //! A keyspace that goes from the token ring to tablets and back on whole nodes, with everything that is known of its rows: conditional statements, counters,
 //! deletions, hints.
 
-#[path = "support/rounds.rs"]
-mod rounds;
-
 use std::time::Duration;
 
-use rounds::{ROWS, check, write};
+use crate::support::rounds::{ROWS, check, write};
 use runtime::StopPoint;
 use runtime::sim::{CrashKind, Stop};
 use sim::client::Answer;

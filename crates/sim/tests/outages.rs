@@ -172,13 +172,10 @@ fn nothing_deleted_returns_after_outages_whatever_else_happens() {
 #[test]
 #[cfg(debug_assertions)]
 fn tombstones_that_are_forgotten_at_the_end_of_the_grace_are_found() {
-    support::is_found(
+    crate::support::is_found(
         stdx::planted::Bug::ForgottenMiss,
         &scenario(ClusterFaults::NONE, true),
         0..4,
         &["was promised"],
     );
 }
-
-#[cfg(debug_assertions)]
-mod support;

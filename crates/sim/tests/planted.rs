@@ -1,14 +1,12 @@
 //! Promises that are broken on purpose: each is found by one of a few seeds, which are played in every build.
 #![cfg(debug_assertions)]
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::is_found;
 use runtime::StopPoint;
 use sim::{ClusterFaults, ClusterScenario, Datacenter, Durability, FewSlots, Mix, Workload};
 use stdx::planted::Bug;
-use support::is_found;
 
 const NONE: ClusterFaults = ClusterFaults::NONE;
 

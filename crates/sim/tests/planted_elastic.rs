@@ -1,11 +1,9 @@
 //! Promises of clusters that grow, shrink, heal and change their replication, broken on purpose: each is found by one of a few seeds.
 #![cfg(debug_assertions)]
 
-mod support;
-
+use crate::support::is_found;
 use sim::{ClusterFaults, ClusterScenario, Datacenter};
 use stdx::planted::Bug;
-use support::is_found;
 
 /// What a client read is not what was acknowledged before.
 const LOST: &[&str] = &["was promised", "increments"];

@@ -1,11 +1,8 @@
 //! Tables that are split and merged on whole nodes, with everything that is known of their rows: conditional statements, counters, truncations, batches and hints.
 
-#[path = "support/rounds.rs"]
-mod rounds;
-
 use std::time::Duration;
 
-use rounds::{ROWS, check, write};
+use crate::support::rounds::{ROWS, check, write};
 use runtime::StopPoint;
 use runtime::sim::{CrashKind, Stop};
 use sim::client::Answer;

@@ -1,10 +1,8 @@
 //! Whatever happens to the bytes of a file: an error, never a panic, and never an answer that was not written.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 
-use common::{TempDir, forget_checksums, wide_blocks, wide_table};
+use crate::common::{TempDir, forget_checksums, wide_blocks, wide_table};
 use sstable::{Component, Compression, Compressor, EncodingBase, Writer, WriterOptions};
 
 fn write_sample(dir: &Path, compression: Compression) -> PathBuf {

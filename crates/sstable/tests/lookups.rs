@@ -1,13 +1,11 @@
 //! Partitions are found by their keys, whatever the index looks like; and a damaged index or partition does not panic a shard.
 
-mod common;
-
 use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, mpsc};
 
-use common::{TempDir, clustering, forget_checksums, long_partition, long_table, wide_blocks, wide_table};
+use crate::common::{TempDir, clustering, forget_checksums, long_partition, long_table, wide_blocks, wide_table};
 use mutation::{Bound, ClusteringSlice, PartitionBlock};
 use schema::Table;
 use sstable::{ChunkCache, Compression, EncodingBase, ReadLimits, Reader, Writer, WriterOptions};

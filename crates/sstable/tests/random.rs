@@ -1,8 +1,7 @@
 //! Random partitions of a table with every kind of column are read back as they were written.
 
-mod common;
-
-use common::{NOW, NOW_US, TempDir, Value, dead, describe, expiring, join, live, tombstone, wide_table};
+use crate::common;
+use crate::common::{NOW, NOW_US, TempDir, Value, dead, describe, expiring, join, live, tombstone, wide_table};
 use mutation::{Bound, Cell, Liveness, PartitionBlock, RangeTombstone, RangeTombstoneList, Tombstone};
 use schema::{ColumnKind, Table};
 use sstable::{Compression, Compressor, EncodingBase, ReadLimits, Reader, Writer, WriterOptions};

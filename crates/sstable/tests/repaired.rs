@@ -1,10 +1,8 @@
 //! Marks of repairs in finished sstables: durable, atomic, and of nothing else in the file.
 
-mod common;
-
 use std::path::Path;
 
-use common::{TempDir, forget_checksums, wide_blocks, wide_table};
+use crate::common::{TempDir, forget_checksums, wide_blocks, wide_table};
 use runtime::fs;
 use runtime::sim::{CrashKind, NodeId, Simulation};
 use sstable::{Component, Descriptor, EncodingBase, Generation, RepairRecord, Writer, WriterOptions};

@@ -1,13 +1,12 @@
 //! What is written is read back: by scans, by reads of slices, forwards and backwards, through every compressor.
 
-mod common;
-
 use std::cmp::Ordering;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use common::{TempDir, describe, join, long_partition, long_table, wide_blocks, wide_table};
+use crate::common;
+use crate::common::{TempDir, describe, join, long_partition, long_table, wide_blocks, wide_table};
 use mutation::{Bound, ClusteringSlice, PartitionBlock, RangeTombstoneList};
 use schema::Table;
 use sstable::{ChunkCache, Compression, Compressor, EncodingBase, ReadLimits, Reader, Writer, WriterOptions};

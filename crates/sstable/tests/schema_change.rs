@@ -1,11 +1,10 @@
 //! A file keeps its meaning while its table changes; and extreme values keep theirs.
 
-mod common;
-
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{NOW, NOW_US, TempDir, Value, column, describe, live, marker, regular, row, table};
+use crate::common;
+use crate::common::{NOW, NOW_US, TempDir, Value, column, describe, live, marker, regular, row, table};
 use mutation::{BoundKind, Liveness, PartitionBlock, Tombstone};
 use schema::{ColumnKind, Table};
 use sstable::{EncodingBase, ReadLimits, Reader, Writer, WriterOptions};

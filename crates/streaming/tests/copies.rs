@@ -1,12 +1,11 @@
 //! What a copy has, and what it must not be made of.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support;
+use crate::support::{Cluster, HIGH, LOW, Local, Rows, SECOND, WHOLE, name_of};
 use replica::TokenRange;
 use streaming::{Refusal, StreamError};
-use support::{Cluster, HIGH, LOW, Local, Rows, SECOND, WHOLE, name_of};
 use types::Token;
 use types::token::token_of;
 

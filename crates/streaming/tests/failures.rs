@@ -1,15 +1,14 @@
 //! What fails while data is copied: a later copy has exactly the rows, and nothing stays behind.
 
-mod support;
-
 use std::cell::Cell;
 use std::io::ErrorKind;
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::support;
+use crate::support::{Cluster, Local, MOMENT, Pulling, Rows, SECOND, Tally, WHOLE, name_of};
 use runtime::sim::CrashKind;
 use streaming::{Refusal, SESSION_IDLE, StreamError};
-use support::{Cluster, Local, MOMENT, Pulling, Rows, SECOND, Tally, WHOLE, name_of};
 use tasks::{Class, Module, Origin};
 
 const KEYS: u32 = 40;

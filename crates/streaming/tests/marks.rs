@@ -1,11 +1,9 @@
 //! The marks that repairs have left move with a tablet: the node that gets it has the source's record, and never without all that the record stands for.
 
-mod support;
-
+use crate::support::{Cluster, HIGH, LOW, MOMENT, WHOLE};
 use replica::TokenRange;
 use runtime::sim::CrashKind;
 use sstable::{FileHosts, RepairRecord};
-use support::{Cluster, HIGH, LOW, MOMENT, WHOLE};
 
 const KEYS: u32 = 40;
 const RECORD: RepairRecord = RepairRecord {

@@ -1,11 +1,10 @@
 //! The balancer: random clusters that plans are carried out on.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::holders;
-use common::world::{Table, World};
+use crate::common;
+use crate::common::holders;
+use crate::common::world::{Table, World};
 use stdx::random::SplitMix64;
 use topology::{Copies, Limits, NodeNumber, Plan, Replica, ReplicaList, Replication, Role, Topology, place_tablets};
 

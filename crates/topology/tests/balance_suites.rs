@@ -9,13 +9,11 @@
 //!
 //! The answer has the steps, what is unmet, and how far nodes are from their fair share of bytes and load, before and after.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use common::world::{Table, World};
-use common::{Cluster, cluster};
+use crate::common::world::{Table, World};
+use crate::common::{Cluster, cluster};
 use smallvec::SmallVec;
 use testkit::Case;
 use topology::{

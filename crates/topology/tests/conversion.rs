@@ -1,10 +1,9 @@
 //! Tables that go from the token ring to tablets and back: plans are carried out on random clusters until nothing is left to do.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::holders;
+use crate::common;
+use crate::common::holders;
 use stdx::random::SplitMix64;
 use topology::{
     Boundaries, Conversion, Copies, Limits, NodeInput, NodeNumber, Options, Plan, Replica, ReplicaList, Replication,

@@ -1,11 +1,9 @@
 //! Detectors of several nodes over a network of the test's, with loss, cuts and deaths, from a seed.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use common::host;
+use crate::common::host;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use topology::{FailureDetector, FailureDetectorConfig, HostId, Message, Output, Status};

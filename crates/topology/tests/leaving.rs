@@ -1,8 +1,6 @@
 //! Nodes that are given up.
 
-mod common;
-
-use common::{cluster, host};
+use crate::common::{cluster, host};
 use topology::{Loss, NodeState, TopologyCommand};
 
 #[test]

@@ -1,12 +1,10 @@
 //! Commands and what they may not do, joins and refusals, snitches, and the bytes of it all.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use common::{CLUSTER_ID, address, cluster, host, node};
+use crate::common::{CLUSTER_ID, address, cluster, host, node};
 use proptest::prelude::*;
 use record::{Known, RecordError};
 use topology::record::{TopologyCommandRecord, TopologyRecord};

@@ -1,11 +1,10 @@
 //! Zero-token nodes, excluded nodes, and nodes that leave and stay.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use common::{CLUSTER_ID, cluster, host, node};
+use crate::common;
+use crate::common::{CLUSTER_ID, cluster, host, node};
 use topology::record::TopologyRecord;
 use topology::{
     Admission, CLOCK_OFFSET_MAX, CommandError, JoinFacts, JoinRequest, Load, Locality, NodeState, PlacementError,

@@ -1,10 +1,9 @@
 //! Clusters and keyspaces as text, replicas as text.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{Cluster, cluster};
+use crate::common;
+use crate::common::{Cluster, cluster};
 use smallvec::SmallVec;
 use topology::{
     Copies, Load, PlacementError, Replica, ReplicaList, Replication, Stage, TabletChange, TabletEdit, TabletMap,

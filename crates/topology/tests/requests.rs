@@ -1,8 +1,6 @@
 //! What a coordinator asks per request: how many answers, from whom, in which order.
 
-mod common;
-
-use common::{Cluster, cluster, host};
+use crate::common::{Cluster, cluster, host};
 use smallvec::smallvec;
 use topology::{
     Acks, Boundaries, Consistency, Counts, DiskLevel, Factors, Liveness, Locality, NodeNumber, Proximity, ReadTargets,

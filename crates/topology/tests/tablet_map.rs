@@ -1,10 +1,8 @@
 //! Maps: where tokens are, what changes do, how much memory there is, and that bytes come back.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::cluster;
+use crate::common::cluster;
 use proptest::prelude::*;
 use smallvec::smallvec;
 use topology::{

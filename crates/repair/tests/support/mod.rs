@@ -5,7 +5,6 @@
 //! sea.on(0, async |node| node.apply(&[write]).await);
 //! sea.repair(0, Mode::Repair).expect("nothing fails");
 //! ```
-#![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub mod writer;
 
@@ -41,10 +40,6 @@ pub const WHOLE: TokenRange = TokenRange::ALL;
 pub const LOW: TokenRange = TokenRange {
     after: Token(i64::MIN),
     to: Token(0),
-};
-pub const HIGH: TokenRange = TokenRange {
-    after: Token(0),
-    to: Token(i64::MAX),
 };
 /// Seconds that deletions of the tables are kept.
 pub const GRACE: u32 = 1_000;
@@ -384,11 +379,6 @@ impl Sea {
                 shard: 0,
             })
             .collect()
-    }
-
-    pub fn local(&self, number: usize) -> Local {
-        let local = self.machines[number].seen.local.borrow().clone();
-        local.expect("the node runs")
     }
 
     pub fn restart(&mut self, number: usize, kind: CrashKind) {

@@ -1,5 +1,4 @@
 //! A shard alone on a simulated machine, and reads of a partition.
-#![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub mod two_shards;
 

@@ -5,9 +5,8 @@
 //! cluster.on(0, |node| async move { node.write(7, 10).await });
 //! cluster.pull(1, WHOLE, &[0]).expect("nothing fails");
 //! ```
-#![allow(dead_code, reason = "each test binary uses its own part")]
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -352,15 +351,6 @@ impl Cluster {
         }
     }
 
-    pub fn local(&self, number: usize) -> Local {
-        self.machines[number]
-            .seen
-            .local
-            .borrow()
-            .clone()
-            .expect("the node runs")
-    }
-
     /// Loses power on a machine, if it runs, and starts it again.
     pub fn restart(&mut self, number: usize, kind: CrashKind) {
         self.kill(number, kind);
@@ -609,9 +599,4 @@ pub fn name_of<T>(result: &Result<T, StreamError>) -> &'static str {
         Err(StreamError::Disk(_)) => "disk",
         Err(StreamError::Aborted) => "aborted",
     }
-}
-
-/// A cell that a test shares with a task.
-pub fn shared<T: Copy>(value: T) -> Rc<Cell<T>> {
-    Rc::new(Cell::new(value))
 }

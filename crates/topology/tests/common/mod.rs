@@ -1,8 +1,6 @@
 //! Clusters from text: a line per node, `name dc rack [key=value…]`, with `tokens=1,2`, `shards=2`, `state=joining`.
 //! The host id of the n-th node of a text is the number n.
 
-#![allow(dead_code, reason = "each test binary uses a part")]
-
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
@@ -106,7 +104,6 @@ impl Cluster {
 pub mod world;
 
 /// All nodes of a topology, as the balancer is told of nodes that hold what they have.
-#[allow(dead_code, reason = "some test files plan nothing")]
 pub fn holders(topology: &Topology) -> Vec<topology::NodeInput> {
     let input = |(number, _)| topology::NodeInput {
         number,

@@ -1,0 +1,25 @@
+//! The tests of this crate in one program: a program for each file would compile what they share again.
+
+mod answers;
+mod batchlog;
+mod cas;
+mod cluster;
+mod derived;
+mod fence;
+mod forgotten_hints;
+mod full_disks;
+mod handoff;
+mod moves;
+mod overload;
+mod paxos;
+mod paxos_durability;
+mod point;
+mod refusing;
+mod serial_reads;
+mod speculation;
+mod spread;
+mod stretches;
+mod support;
+mod tombstones;
+mod truncation;
+mod turns;

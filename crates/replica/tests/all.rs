@@ -1,0 +1,14 @@
+//! The tests of this crate in one program: a program for each file would compile what they share again.
+
+mod clock;
+mod cut_ahead;
+mod flush;
+mod marks;
+mod paused;
+mod purge;
+mod quarantine;
+mod reconcile;
+mod rows;
+mod scripts;
+mod support;
+mod tasks;

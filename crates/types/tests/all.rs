@@ -1,0 +1,7 @@
+//! The tests of this crate in one program: a program for each file would compile what they share again.
+
+mod names;
+mod order;
+mod properties;
+mod text;
+mod validation;
