@@ -33,6 +33,7 @@ fn table_with_tablets(base: &Schema, power: u8) -> Command {
         next_column_id: 0,
         options: TableOptions::default(),
         compact: None,
+        row_ttl: None,
         layout: Arc::default(),
         clustering_order: Arc::default(),
     };

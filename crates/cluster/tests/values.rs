@@ -54,6 +54,7 @@ fn keyspace(name: &str, tables: &[u128]) -> Arc<Keyspace> {
             next_column_id: 0,
             options: TableOptions::default(),
             compact: None,
+            row_ttl: None,
             layout: Arc::default(),
             clustering_order: Arc::default(),
         };

@@ -105,6 +105,8 @@ pub struct ColumnDefinition {
     pub type_name: TypeName,
     /// `STATIC`: one value per partition.
     pub is_static: bool,
+    /// `TTL`: its value says when the row expires, as in ScyllaDB.
+    pub is_row_ttl: bool,
     /// `MASKED WITH`.
     pub mask: Option<ColumnMask>,
 }
@@ -206,6 +208,8 @@ pub enum TableChange {
     Properties(Vec<Property>),
     /// `DROP COMPACT STORAGE`
     DropCompactStorage,
+    /// `TTL column`, or `TTL NULL`: which column says when a row expires, as in ScyllaDB.
+    RowTtl(Option<String>),
 }
 
 /// `DROP TABLE`

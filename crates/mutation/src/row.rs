@@ -365,7 +365,19 @@ impl<'a> RowView<'a> {
     #[cold]
     fn min_timestamp_of_all(&self, layout: &RowLayout) -> i64 {
         let mut least = self.timestamp;
-        let mut see = |timestamp: i64| least = least.min(timestamp);
+        self.each_timestamp(layout, |timestamp| least = least.min(timestamp));
+        least
+    }
+
+    /// The greatest write timestamp of anything in the row, deletions included.
+    pub fn max_timestamp(&self, layout: &RowLayout) -> i64 {
+        let mut greatest = i64::MIN;
+        self.each_timestamp(layout, |timestamp| greatest = greatest.max(timestamp));
+        greatest
+    }
+
+    /// Gives the write timestamps of all that is in the row.
+    fn each_timestamp(&self, layout: &RowLayout, mut see: impl FnMut(i64)) {
         if !self.tombstone.is_none() {
             see(self.tombstone.timestamp);
         }
@@ -381,7 +393,6 @@ impl<'a> RowView<'a> {
                 }
             }
         }
-        least
     }
 
     /// Whether each simple cell says how it differs from what the row shares.

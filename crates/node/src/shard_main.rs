@@ -208,6 +208,8 @@ fn begin_member_chores(shared: &Arc<Shared>, engine: &Rc<Engine>, has_peers: boo
     let group = runtime::Group::BACKGROUND;
     drop(runtime::spawn_in(group, engine.coordinator.clone().run_handoff()));
     drop(runtime::spawn_in(group, engine.coordinator.clone().run_batchlog()));
+    let expiry = crate::row_expiry::run(engine.clone(), shared.options.current().config.row_expiry_period);
+    drop(runtime::spawn_in(group, expiry));
     if has_peers {
         let repairs = crate::continuous_repair::run(engine.clone(), shared.config.repair_threshold);
         drop(runtime::spawn_in(group, repairs));

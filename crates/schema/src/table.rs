@@ -220,6 +220,8 @@ pub struct Table {
     pub options: TableOptions,
     /// `WITH COMPACT STORAGE`.
     pub compact: Option<CompactStorage>,
+    /// The regular column that says when the whole row expires; see [`Table::ttl_column`].
+    pub row_ttl: Option<ColumnId>,
     /// Derived: widths of every column ever, by id.
     pub layout: Arc<RowLayout>,
     /// Derived: comparators of the clustering columns.
@@ -239,6 +241,7 @@ impl Table {
             next_column_id: 0,
             options,
             compact: None,
+            row_ttl: None,
             layout: Arc::default(),
             clustering_order: Arc::default(),
         };
@@ -360,6 +363,18 @@ impl Table {
     /// The living column of that name, hidden or not.
     pub fn column(&self, name: &str) -> Option<&Column> {
         self.columns.iter().find(|c| c.name == name)
+    }
+
+    /// The TTL column (per-row TTL of ScyllaDB): its value is the moment from which on the row may be deleted, as a `timestamp`, or in seconds since the epoch
+    /// as a `bigint` or `int`.
+    pub fn ttl_column(&self) -> Option<&Column> {
+        let id = self.row_ttl?;
+        self.regulars().find(|c| c.id == id)
+    }
+
+    /// Whether a column may be the TTL column, as far as its type goes.
+    pub fn can_be_row_ttl(cql_type: &CqlType) -> bool {
+        matches!(cql_type, CqlType::Timestamp | CqlType::BigInt | CqlType::Int)
     }
 
     /// Partition key columns in key order.

@@ -165,10 +165,10 @@ fn shown_columns(table: &Table, internals: bool) -> Vec<String> {
     let alone = table.visible().filter(|(_, c)| role(c) < 2).count() == 1;
     let mut lines: Vec<String> = Vec::with_capacity(living.len());
     for c in living {
-        let tail = if alone && c.kind == ColumnKind::PartitionKey {
-            " PRIMARY KEY"
-        } else {
-            ""
+        let tail = match c.kind {
+            ColumnKind::PartitionKey if alone => " PRIMARY KEY",
+            ColumnKind::Regular if table.row_ttl == Some(c.id) => " TTL",
+            _ => "",
         };
         lines.push(format!("    {}{tail}", column(&c.name, &c.cql_type, declared(c.kind))));
     }

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use record::{Known, Problem, Record, RecordError, text};
 use schema::record::{
-    COMPACT_STORAGE, ChangeRecord, ObjectRecord, PAXOS_GRACE, PER_PARTITION_RATE_LIMIT, SNAPSHOT_OPTIONS, SchemaRecord,
-    TABLET_OPTIONS, TOMBSTONE_GC, USER_FUNCTIONS, USER_TYPES, object_from_record, object_record, open_objects,
-    seal_objects,
+    COMPACT_STORAGE, ChangeRecord, ObjectRecord, PAXOS_GRACE, PER_PARTITION_RATE_LIMIT, ROW_TTL, SNAPSHOT_OPTIONS,
+    SchemaRecord, TABLET_OPTIONS, TOMBSTONE_GC, USER_FUNCTIONS, USER_TYPES, object_from_record, object_record,
+    open_objects, seal_objects,
 };
 use schema::{
     Change, Column, ColumnKind, CompactStorage, KeyspaceObject, Language, Object, ObjectKind, ObjectName, RateLimits,
@@ -117,6 +117,8 @@ fn full_table() -> Table {
     let mut table = Table::new("ks", "t", TableId(Uuid::from_u128(7)), columns, options);
     table.drop_column("r05", 1_700_000_000_000_000);
     table.compact = Some(CompactStorage::Dense);
+    let timestamp = table.regulars().find(|c| c.cql_type == CqlType::Timestamp);
+    table.row_ttl = timestamp.map(|c| c.id);
     table
 }
 
@@ -381,6 +383,7 @@ fn a_node_from_before_rate_limits_refuses_a_table_that_has_some_and_reads_one_th
     let before = Known::features(["another_feature"]);
     let full_table = || Table {
         compact: None,
+        row_ttl: None,
         ..full_table()
     };
     let limited = object_record(&Object::Table(Arc::new(full_table())));
@@ -413,6 +416,24 @@ fn a_node_from_before_rate_limits_refuses_a_table_that_has_some_and_reads_one_th
     let free = object_record(&Object::Table(Arc::new(table)));
     assert_eq!(record::needs(&free), []);
     assert_eq!(record::decode(&record::encode(&free), &before), Ok(free));
+}
+
+#[test]
+fn a_table_with_a_ttl_column_needs_its_feature_and_the_column_can_be_one() {
+    let full = full_table();
+    let table = Table {
+        compact: None,
+        options: TableOptions::default(),
+        ..full.clone()
+    };
+    let record = object_record(&Object::Table(Arc::new(table.clone())));
+    let needs: Vec<&str> = record::needs(&record).iter().map(|need| need.feature).collect();
+    assert_eq!(needs, [ROW_TTL]);
+    assert_eq!(object_from_record(record), Ok(Object::Table(Arc::new(table))));
+    expect_refused(
+        &table_text("7 {\n}\n9 3"),
+        "table ks.t, row_ttl is damaged: no regular column with a type for it has the number 3",
+    );
 }
 
 #[test]

@@ -99,6 +99,9 @@ impl Start {
     }
 }
 
+/// How often nodes look for rows that have expired.
+const ROW_EXPIRY_PERIOD: Duration = Duration::from_secs(20);
+
 pub(crate) fn node_config(setup: &Setup, shards: u32, address: SocketAddr) -> Config {
     let workdir = PathBuf::from(WORKDIR);
     Config {
@@ -146,6 +149,7 @@ pub(crate) fn node_config(setup: &Setup, shards: u32, address: SocketAddr) -> Co
         warnings: Vec::new(),
         // What nodes lose is looked for, and a repair would mend it.
         repair_threshold: None,
+        row_expiry_period: ROW_EXPIRY_PERIOD,
         ..Config::defaults(&Machine {
             cpus: vec![0],
             cpu_quota: None,

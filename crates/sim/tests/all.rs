@@ -19,6 +19,7 @@ mod planted_elastic;
 mod planted_faults;
 mod refused_hints;
 mod resizes;
+mod row_expiry;
 mod steps;
 mod support;
 mod system_tables;

@@ -20,6 +20,8 @@ pub enum Bug {
     IgnoredProposal,
     /// A write that a replica missed is not kept for it.
     DroppedHint,
+    /// A row is deleted because one copy of it says that it has expired.
+    UnconfirmedExpiry,
     /// A logged batch is written without being noted anywhere.
     BatchWithoutNote,
     /// The log of the metadata is not synced.
@@ -117,7 +119,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 53] = [
+    pub const ALL: [Self; 54] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedAcceptance,
@@ -125,6 +127,7 @@ impl Bug {
         Self::AcceptedWithoutPromise,
         Self::IgnoredProposal,
         Self::DroppedHint,
+        Self::UnconfirmedExpiry,
         Self::BatchWithoutNote,
         Self::UnsyncedMetadata,
         Self::RepeatedRequest,

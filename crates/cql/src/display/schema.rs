@@ -125,10 +125,11 @@ impl Display for ColumnDefinition {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} {}{}",
+            "{} {}{}{}",
             Name(&self.name),
             self.type_name,
-            when(self.is_static, " STATIC")
+            when(self.is_static, " STATIC"),
+            when(self.is_row_ttl, " TTL")
         )?;
         match &self.mask {
             Some(mask) => write!(f, " {mask}"),
@@ -259,6 +260,8 @@ impl Display for TableChange {
             }
             TableChange::Properties(properties) => with(f, properties),
             TableChange::DropCompactStorage => f.write_str(" DROP COMPACT STORAGE"),
+            TableChange::RowTtl(Some(column)) => write!(f, " TTL {}", Name(column)),
+            TableChange::RowTtl(None) => f.write_str(" TTL NULL"),
         }
     }
 }

@@ -231,15 +231,16 @@ impl Parser<'_> {
         any && self.kind() != TokenKind::RightParenthesis
     }
 
-    /// `name type [STATIC] [MASKED WITH …]`
+    /// `name type [STATIC] [TTL] [MASKED WITH …]`
     fn column_definition(&mut self) -> Parse<ColumnDefinition> {
         let name = self.name()?;
         let type_start = self.position;
         let type_name = self.type_name()?;
-        if self.is_name(self.token()) && !matches!(self.keyword(), Keyword::Static | Keyword::Masked) {
+        if self.is_name(self.token()) && !matches!(self.keyword(), Keyword::Static | Keyword::Ttl | Keyword::Masked) {
             return Err(self.no_viable_from(type_start));
         }
         let is_static = self.accept_word(Keyword::Static);
+        let is_row_ttl = self.accept_word(Keyword::Ttl);
         let mask = if self.keyword() == Keyword::Masked {
             Some(self.column_mask()?)
         } else {
@@ -249,6 +250,7 @@ impl Parser<'_> {
             name,
             type_name,
             is_static,
+            is_row_ttl,
             mask,
         })
     }
@@ -280,7 +282,13 @@ impl Parser<'_> {
 
     pub(super) fn alter_table(&mut self) -> Parse<AlterTable> {
         let if_exists = self.if_exists()?;
-        let table = self.table_name()?;
+        let start = self.position;
+        let mut table = self.qualified_name()?;
+        // Behind no other table may TTL follow.
+        if self.keyword() != Keyword::Ttl {
+            self.position = start;
+            table = self.table_name()?;
+        }
         let change = match self.keyword() {
             Keyword::Alter => self.alter_column()?,
             Keyword::Add => {
@@ -300,6 +308,14 @@ impl Parser<'_> {
                     if_exists,
                     columns: self.renames()?,
                 }
+            }
+            Keyword::Ttl => {
+                self.advance();
+                let column = match self.accept_word(Keyword::Null) {
+                    true => None,
+                    false => Some(self.name()?),
+                };
+                TableChange::RowTtl(column)
             }
             Keyword::With => {
                 self.advance();

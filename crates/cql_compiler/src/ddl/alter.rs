@@ -5,6 +5,7 @@ use schema::{Column, ColumnKind, DroppedColumn, Keyspace, Schema, Table};
 use types::CqlType;
 
 use super::retype::retype;
+use super::row_ttl;
 use super::table::{COLUMNS_MAX, existing_table, mask_refused, static_without_clustering};
 use super::{ChangeKind, DdlContext, DdlOutcome, compact, options, outcome_of_table, types as column_types};
 use crate::error::CompileError;
@@ -23,6 +24,7 @@ pub(super) fn alter(schema: &Schema, s: &AlterTable, ctx: &DdlContext<'_>) -> Re
             for c in columns {
                 add(keyspace, &mut table, c, *if_not_exists)?;
             }
+            row_ttl::declare(&mut table, columns)?;
         }
         TableChange::Drop {
             if_exists,
@@ -69,6 +71,8 @@ pub(super) fn alter(schema: &Schema, s: &AlterTable, ctx: &DdlContext<'_>) -> Re
             )));
         }
         TableChange::DropCompactStorage => compact::drop_storage(&mut table)?,
+        TableChange::RowTtl(Some(column)) => row_ttl::enable(&mut table, column)?,
+        TableChange::RowTtl(None) => row_ttl::disable(&mut table)?,
     }
     if table == *old {
         return Ok(None);
@@ -212,6 +216,7 @@ fn drop(table: &mut Table, name: &str, if_exists: bool, dropped_at_us: i64) -> R
         ))),
         Some(c) => {
             compact::check_drop(table, c)?;
+            row_ttl::check_unused(table, name, "drop")?;
             table.drop_column(name, dropped_at_us);
             Ok(())
         }

@@ -16,6 +16,7 @@ mod properties;
 mod rack_lists;
 mod retry;
 mod retype;
+mod row_ttl;
 mod table;
 mod table_like;
 mod types;

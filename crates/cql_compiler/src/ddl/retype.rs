@@ -7,6 +7,7 @@
 use schema::{Column, ColumnKind, Table};
 use types::CqlType;
 
+use super::row_ttl;
 use crate::error::CompileError;
 
 /// Gives a column another type.
@@ -21,6 +22,9 @@ pub(super) fn retype(table: &mut Table, name: &str, new: CqlType) -> Result<(), 
         )));
     };
     check(column, &new)?;
+    if column.cql_type != new {
+        row_ttl::check_unused(table, name, "change the type of")?;
+    }
     table.set_type(name, new);
     Ok(())
 }

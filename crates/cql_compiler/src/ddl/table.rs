@@ -7,6 +7,7 @@ use schema::{Column, ColumnId, ColumnKind, Keyspace, Schema, Table, TableId};
 use types::CqlType;
 
 use super::properties::first_duplicate;
+use super::row_ttl;
 use super::{
     ChangeKind, DdlContext, DdlOutcome, SchemaChange, check_modifiable, compact, keyspace_of, options, outcome,
     outcome_of_table, types as column_types,
@@ -143,7 +144,7 @@ fn build(of: &Keyspace, s: &CreateTable, key: &PrimaryKey, ctx: &DdlContext<'_>)
     }
     check_name(keyspace, name)?;
     options::validate(&table_options)?;
-    Ok(Table {
+    let mut table = Table {
         compact,
         ..Table::new(
             keyspace,
@@ -152,7 +153,9 @@ fn build(of: &Keyspace, s: &CreateTable, key: &PrimaryKey, ctx: &DdlContext<'_>)
             columns,
             table_options,
         )
-    })
+    };
+    row_ttl::declare(&mut table, &s.columns)?;
+    Ok(table)
 }
 
 pub(super) fn check_name(keyspace: &str, name: &str) -> Result<(), CompileError> {

@@ -41,10 +41,13 @@ pub(super) fn create(
     });
     let columns = columns.collect::<Result<_, CompileError>>()?;
     let id = TableId(id.unwrap_or(ctx.new_id));
-    let table = Table {
+    let mut table = Table {
         compact: source.compact,
         ..Table::new(keyspace_name, name, id, columns, table_options)
     };
+    if let Some(column) = source.ttl_column() {
+        table.row_ttl = table.column(&column.name).map(|c| c.id);
+    }
     created(schema, keyspace, table, &s.properties).map(Some)
 }
 

@@ -177,6 +177,11 @@ fn digest_table(text: &mut String, table: &Table) {
     if let Some(compact) = table.compact {
         let _ = writeln!(text, "compact {compact:?}");
     }
+    if let Some(column) = table.ttl_column() {
+        text.push_str("row_ttl ");
+        word(text, &column.name);
+        text.push('\n');
+    }
     digest_options(text, &table.options);
 }
 

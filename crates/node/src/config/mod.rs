@@ -216,6 +216,8 @@ pub struct Config {
     pub task_ttl: Duration,
     /// How long a task that an operator asked for is kept after its end.
     pub user_task_ttl: Duration,
+    /// From the beginning of a pass over rows that may have expired to that of the next.
+    pub row_expiry_period: Duration,
     /// The interface to the kernel.
     pub backend: Backend,
     /// The least severe message that is logged.
@@ -471,6 +473,7 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
         balancing: cluster.balancing,
         task_ttl: seconds(options, "task_ttl_in_seconds", tasks::TTL_DEFAULT),
         user_task_ttl: seconds(options, "user_task_ttl_in_seconds", tasks::USER_TTL_DEFAULT),
+        row_expiry_period: row_expiry_period(options),
         backend: backend(options),
         log_level: log_level(options),
         log_format: log_format(options),
@@ -572,6 +575,17 @@ fn seconds(options: &mut Options<'_>, name: &'static str, default: Duration) -> 
     let time = given.map_or(default, Duration::from_secs);
     options.note(name, time.as_secs());
     time
+}
+
+fn row_expiry_period(options: &mut Options<'_>) -> Duration {
+    let option = "alternator_ttl_period_in_seconds";
+    let is_some = |seconds: &u64| *seconds > 0;
+    let given = options.get(option, "a number of seconds above 0", |text| {
+        text.parse().ok().filter(is_some)
+    });
+    let seconds = given.unwrap_or(24 * 60 * 60);
+    options.note(option, seconds);
+    Duration::from_secs(seconds)
 }
 
 fn clock_wrong_by(options: &mut Options<'_>, args: &ServerArgs, developer_mode: bool) -> i64 {

@@ -370,6 +370,8 @@ pub(super) const TABLE: &[Row] = &[
     row("compaction_collection_elements_count_warning_threshold", Storage, Number, Is("10000"), Hangup,
         "Elements above which a collection is listed there; 0: never", &[]),
 
+    row("alternator_ttl_period_in_seconds", Storage, Seconds, Is("86400"), Hangup,
+        "How often a shard looks for rows whose TTL column says that they have expired: the time from the beginning of one pass to that of the next", &[]),
     row("auto_snapshot", Storage, Switch, Is("true"), Hangup,
         "Whether a table is kept in a snapshot before it is dropped or truncated", &[]),
     row("auto_snapshot_ttl", Storage, Duration, Follows("none, they are kept until an operator clears them"), Hangup,

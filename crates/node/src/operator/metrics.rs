@@ -12,6 +12,7 @@ use replica::PausedCounts;
 use rpc::Rpc;
 
 use crate::continuous_repair::{self, Ages};
+use crate::row_expiry::{self, RowExpiryCounts};
 
 /// The metrics of one shard, while they are collected.
 struct Shard {
@@ -74,7 +75,38 @@ pub(super) fn of_shard(engine: &Engine) -> Vec<Metric> {
     streams(&mut shard, &streaming::metrics());
     repairs(&mut shard, &repair::metrics());
     repaired_ranges(&mut shard, &continuous_repair::ages(engine));
+    expired_rows(&mut shard, row_expiry::counts());
     shard.metrics
+}
+
+fn expired_rows(shard: &mut Shard, counts: RowExpiryCounts) {
+    shard.count_all([
+        (
+            "expiration_scan_passes_total",
+            "Passes over the rows of tables with a TTL column.",
+            counts.passes,
+        ),
+        (
+            "expiration_scan_tables_total",
+            "Tables with a TTL column that passes have looked through.",
+            counts.tables,
+        ),
+        (
+            "expiration_scanned_rows_total",
+            "Rows of tables with a TTL column that passes have looked at.",
+            counts.looked_at,
+        ),
+        (
+            "expiration_items_deleted_total",
+            "Rows that were deleted because their TTL column said so.",
+            counts.deleted,
+        ),
+        (
+            "expiration_failures_total",
+            "Ranges that a pass could not look through, each time.",
+            counts.failures,
+        ),
+    ]);
 }
 
 fn streams(shard: &mut Shard, metrics: &streaming::StreamMetrics) {

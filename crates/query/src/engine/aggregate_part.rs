@@ -125,7 +125,7 @@ impl RowSink for NoRows {
 }
 
 /// The lowest token above one; the lowest of all above itself.
-fn first_of(after: Token) -> Token {
+pub(super) fn first_of(after: Token) -> Token {
     match after.0 {
         i64::MIN => after,
         n => Token(n.saturating_add(1)),

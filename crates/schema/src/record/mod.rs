@@ -25,7 +25,7 @@ pub use change::{CHANGE, ChangeRecord, SCHEMA, SchemaRecord};
 pub use object::{ObjectRecord, USER_FUNCTIONS, USER_TYPES, object_from_record, object_record};
 pub use sealed::{open_objects, seal_objects};
 pub use table::{
-    COMPACT_STORAGE, PAXOS_GRACE, PER_PARTITION_RATE_LIMIT, SNAPSHOT_OPTIONS, TABLET_OPTIONS, TOMBSTONE_GC,
+    COMPACT_STORAGE, PAXOS_GRACE, PER_PARTITION_RATE_LIMIT, ROW_TTL, SNAPSHOT_OPTIONS, TABLET_OPTIONS, TOMBSTONE_GC,
 };
 
 use record::RecordError;
@@ -36,6 +36,7 @@ pub const FEATURES: &[&str] = &[
     COMPACT_STORAGE,
     PAXOS_GRACE,
     PER_PARTITION_RATE_LIMIT,
+    ROW_TTL,
     SNAPSHOT_OPTIONS,
     TABLET_OPTIONS,
     TOMBSTONE_GC,

@@ -42,6 +42,11 @@ pub const SNAPSHOT_OPTIONS: &str = "snapshot_options";
 /// A release without it would forget proposals, and purge what they may still write, at another time.
 pub const PAXOS_GRACE: &str = "paxos_grace_seconds";
 
+/// Tables may have a column that says when a row expires.
+///
+/// A release without it would not delete the rows of which it is the first replica.
+pub const ROW_TTL: &str = "row_ttl";
+
 /// A table.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct TableRecord {
@@ -69,6 +74,9 @@ pub struct TableRecord {
     /// 0: it has no compact storage; else [`COMPACT_STATIC`] or [`COMPACT_DENSE`].
     #[prost(uint32, tag = "8")]
     pub compact: u32,
+    /// The number of the column that says when a row expires.
+    #[prost(uint32, optional, tag = "9")]
+    pub row_ttl: Option<u32>,
 }
 
 /// Compact storage without clustering columns.
@@ -179,6 +187,7 @@ pub(super) static TABLE: Message = Message::new(
         Field::new(6, "next_column_id", Of::U32),
         Field::new(7, "options", Of::Record(&OPTIONS)),
         Field::new(8, "compact_storage", Of::U32).since(COMPACT_STORAGE),
+        Field::new(9, "row_ttl", Of::U32).since(ROW_TTL),
     ],
 )
 .titled(&[1, 2]);
@@ -256,6 +265,7 @@ pub(super) fn to_record(table: &Table) -> TableRecord {
             Some(CompactStorage::Static) => COMPACT_STATIC,
             Some(CompactStorage::Dense) => COMPACT_DENSE,
         },
+        row_ttl: table.row_ttl.map(|id| u32::from(id.0)),
     }
 }
 
@@ -282,12 +292,19 @@ pub(super) fn from_record(record: TableRecord) -> Result<Table, RecordError> {
                 return Err(RecordError::damaged(at("compact_storage"), why));
             }
         },
+        row_ttl: (record.row_ttl.map(|id| small(id, &at("row_ttl")).map(ColumnId))).transpose()?,
         keyspace: record.keyspace,
         name: record.name,
         layout: Arc::default(),
         clustering_order: Arc::default(),
     };
     check_columns(&table).map_err(|why| RecordError::damaged(at("columns"), why))?;
+    if let Some(id) = table.row_ttl
+        && !table.ttl_column().is_some_and(|c| Table::can_be_row_ttl(&c.cql_type))
+    {
+        let why = format!("no regular column with a type for it has the number {}", id.0);
+        return Err(RecordError::damaged(at("row_ttl"), why));
+    }
     table.derive();
     Ok(table)
 }
