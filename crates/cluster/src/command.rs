@@ -1,6 +1,7 @@
 //! What changes the metadata, and its bytes in the log.
 
 use crate::bytes::{Decoder, Encoder, Form, Malformed};
+use crate::client_routes::ClientRoutesChange;
 use crate::convert::Conversion;
 use crate::features::{PARALLEL_COPIES, SHARD_MOVES};
 use crate::record::CommandRecord;
@@ -115,6 +116,8 @@ pub enum Command {
         /// The index of the command that altered it last.
         version: u64,
     },
+    /// Client routes change. It needs the feature `client_routes`.
+    ClientRoutes(ClientRoutesChange),
     /// The command, unless it makes a keyspace unfit for the racks; see `rack_rules.rs`. It is none of this kind itself.
     RackValid(Box<Command>),
     /// A table has no tablets any more. Those of a table that is dropped vanish with it.

@@ -3,6 +3,7 @@
 //! Each member says its features when it joins and when it comes back. Once all members have one, the leader has the group enable it, for ever: a node
 //! without it is refused from then on. Until then nobody does what only some understand. So a cluster of two releases behaves as the older one does.
 
+pub use crate::client_routes::CLIENT_ROUTES;
 use crate::command::Command;
 use crate::error::ChangeError;
 pub use crate::rack_rules::RACK_RULES;
@@ -87,6 +88,7 @@ pub const REPAIR_MODES: &str = "repair_modes";
 
 /// All features of this release.
 pub const FEATURES: &[&str] = &[
+    CLIENT_ROUTES,
     COMPACT_STORAGE,
     DISK_LEVELS,
     EXCLUDE_TOGETHER,

@@ -2,6 +2,7 @@
 
 use crate::balance_report::BalanceReport;
 use crate::bytes::Malformed;
+use crate::client_routes::{ClientRoute, ClientRouteKey, ClientRoutesChange};
 use crate::command::{Command, SchemaChange};
 use crate::file;
 use crate::metadata::{Metadata, Run};
@@ -144,6 +145,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             before: 7,
         }
         .encode(),
+        Command::ClientRoutes(sample_routes()).encode(),
         Greeting { is_open: true }.encode(),
         greeted.encode(),
         wire::encode_run(Run { generation: 3, name: 5 }),
@@ -161,6 +163,23 @@ pub fn seeds() -> Vec<Vec<u8>> {
         seeds.push(change);
     }
     seeds
+}
+
+/// One client route that comes, and one that goes.
+fn sample_routes() -> ClientRoutesChange {
+    let key = |connection_id: &str| ClientRouteKey {
+        connection_id: connection_id.to_owned(),
+        host_id: Uuid::from_u128(1),
+    };
+    let route = ClientRoute {
+        address: "proxy".to_owned(),
+        port: Some(9042),
+        ..ClientRoute::default()
+    };
+    ClientRoutesChange {
+        put: BTreeMap::from([(key("a"), route)]),
+        removed: BTreeSet::from([key("b")]),
+    }
 }
 
 /// How the tablets of a table stand.

@@ -21,6 +21,7 @@ mod balance_report;
 mod balancer;
 mod bytes;
 mod claims;
+mod client_routes;
 mod command;
 mod config;
 mod convert;
@@ -68,6 +69,10 @@ mod wire;
 pub use balance_report::{BalanceCounts, BalanceReport, TableBalance};
 pub use balancer::Balancing;
 pub use bytes::Malformed;
+pub use client_routes::{
+    CLIENT_ROUTES, CLIENT_ROUTES_MAX, ClientRoute, ClientRouteKey, ClientRoutes, ClientRoutesChange,
+    changed_client_routes,
+};
 pub use command::{Command, SchemaChange, TableMoves, TabletsChange};
 pub use config::{
     Between, Config, Disk, Drain, FORGET_JOINING_AFTER, Listener, Local, NEWCOMERS_MAX, Reach, SCHEMA_TIMEOUT, Splits,

@@ -9,6 +9,7 @@
 //! - What a command did not touch is shared with the value before.
 
 use crate::bytes::{Decoder, Encoder, Form, Malformed};
+use crate::client_routes::ClientRoutes;
 use crate::command::{Command, SchemaChange, TableMoves, TabletsChange};
 use crate::features::REPLICATION_GOALS;
 use crate::forgetting::Forgotten;
@@ -73,6 +74,8 @@ pub struct Metadata {
     pub runs: Arc<BTreeMap<NodeNumber, Run>>,
     /// What members hold for others that is forgotten.
     pub forgotten: BTreeMap<HostId, Forgotten>,
+    /// Where clients reach nodes through proxies.
+    pub client_routes: Arc<ClientRoutes>,
 }
 
 /// Why a command was not applied.
@@ -128,6 +131,7 @@ impl Metadata {
             altered: BTreeMap::new(),
             runs: Arc::default(),
             forgotten: BTreeMap::new(),
+            client_routes: Arc::default(),
         }
     }
 
@@ -224,6 +228,7 @@ impl Metadata {
             } => next.resize(index, *table, (*from_version, *tablet_count))?,
             Command::Convert { table, step } => next.convert(index, *table, *step)?,
             Command::Reached { keyspace, version } => next.reach(keyspace, *version)?,
+            Command::ClientRoutes(change) => next.change_client_routes(change)?,
             Command::Balance { is_balanced } => next.is_balanced = *is_balanced,
             Command::RemoveTablets { table } => {
                 if next.tablets.remove(table).is_none() {

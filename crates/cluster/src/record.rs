@@ -3,6 +3,7 @@
 //! A command's record has one field for each kind, of which exactly one is there. A new kind is a new field with a feature. The numbers 1 to 10 are also
 //! those that kinds of commands had before they were records.
 
+use crate::client_routes::{CLIENT_ROUTES, ClientRouteRecord, ClientRoutes, ClientRoutesRecord, ROUTE, ROUTES};
 use crate::command::{Command, SchemaChange, TableMoves, TabletsChange};
 use crate::convert::Conversion;
 use crate::features::{EXCLUDE_TOGETHER, METADATA_HISTORY, REPLICATION_GOALS};
@@ -171,6 +172,8 @@ pub(crate) struct CommandRecord {
     is_rack_valid: Option<bool>,
     #[prost(message, optional, tag = "19")]
     forget: Option<ForgottenRecord>,
+    #[prost(message, optional, tag = "20")]
+    client_routes: Option<ClientRoutesRecord>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -243,6 +246,9 @@ pub(crate) struct MetadataRecord {
     altered: Vec<AlteredRecord>,
     #[prost(message, repeated, tag = "12")]
     forgotten: Vec<ForgottenRecord>,
+    /// By connection and node.
+    #[prost(message, repeated, tag = "13")]
+    client_routes: Vec<ClientRouteRecord>,
 }
 
 static TABLETS: Message = Message::new(
@@ -318,6 +324,7 @@ static COMMAND: Message = Message::new(
         Field::new(17, "reached", Of::Record(&REACHED)).since(REPLICATION_GOALS),
         Field::new(18, "is_rack_valid", Of::Bool).since(RACK_RULES),
         Field::new(19, "forget", Of::Record(&FORGOTTEN)).since(FORGOTTEN_HINTS),
+        Field::new(20, "client_routes", Of::Record(&ROUTES)).since(CLIENT_ROUTES),
     ],
 );
 static REJECTED: Message = Message::new(
@@ -362,6 +369,7 @@ static METADATA: Message = Message::new(
         Field::new(10, "ring", Of::Record(&RING)).since(RING_MOVES),
         Field::list(11, "altered", Of::Record(&ALTERED)).since(REPLICATION_GOALS),
         Field::list(12, "forgotten", Of::Record(&FORGOTTEN)).since(FORGOTTEN_HINTS),
+        Field::list(13, "client_routes", Of::Record(&ROUTE)).since(CLIENT_ROUTES),
     ],
 );
 
@@ -440,6 +448,7 @@ impl CommandRecord {
                     index: None,
                 });
             }
+            Command::ClientRoutes(change) => record.client_routes = Some(ClientRoutesRecord::of(change)),
             Command::Ring { version, step } => record.ring = Some(RingStepRecord::of(*version, *step)),
             Command::Balance { is_balanced } => {
                 record.balance = Some(BalanceRecord {
@@ -542,6 +551,9 @@ impl CommandRecord {
         if let Some(record) = self.forget {
             let (host_id, before) = (host(&record.host_id, "forget, host_id")?, record.before);
             kinds.push(Command::Forget { host_id, before });
+        }
+        if let Some(record) = self.client_routes {
+            kinds.push(Command::ClientRoutes(record.change()?));
         }
         if let Some(record) = self.ring {
             kinds.push(record.command()?);
@@ -655,6 +667,7 @@ impl MetadataRecord {
                 .map(|(keyspace, altered)| AlteredRecord::of(keyspace, altered))
                 .collect(),
             forgotten: forgotten.collect(),
+            client_routes: metadata.client_routes.iter().map(ClientRouteRecord::of).collect(),
         }
     }
 
@@ -679,6 +692,8 @@ impl MetadataRecord {
                 record.forgotten()?,
             );
         }
+        let client_routes = self.client_routes.into_iter().map(ClientRouteRecord::known);
+        let client_routes: ClientRoutes = client_routes.collect::<Result<_, _>>()?;
         let metadata = Metadata {
             index: self.index,
             fence: self.fence,
@@ -693,6 +708,7 @@ impl MetadataRecord {
             altered: self.altered.into_iter().map(AlteredRecord::altered).collect(),
             runs: Arc::new(runs),
             forgotten,
+            client_routes: Arc::new(client_routes),
         };
         Ok(metadata)
     }

@@ -4,8 +4,8 @@
 //! `CETO_REWRITE=1 cargo test -p cluster --test records` writes the file.
 
 use cluster::{
-    Altered, Command, Conversion, Forgotten, METADATA_HISTORY, Metadata, RingState, RingStep, SchemaChange,
-    TabletsChange,
+    Altered, ClientRoute, ClientRouteKey, ClientRoutesChange, Command, Conversion, Forgotten, METADATA_HISTORY,
+    Metadata, RingState, RingStep, SchemaChange, TabletsChange,
 };
 use record::Known;
 use schema::{Keyspace, Schema, TableId};
@@ -175,7 +175,35 @@ fn commands() -> Vec<Command> {
         host_id: HOST,
         before: 1_700_000_000,
     });
+    commands.push(Command::ClientRoutes(ClientRoutesChange {
+        put: client_routes(),
+        removed: BTreeSet::from([client_route_key("x")]),
+    }));
     commands
+}
+
+fn client_route_key(connection_id: &str) -> ClientRouteKey {
+    ClientRouteKey {
+        connection_id: connection_id.to_owned(),
+        host_id: HOST.0,
+    }
+}
+
+fn client_routes() -> cluster::ClientRoutes {
+    let all = ClientRoute {
+        address: "proxy".to_owned(),
+        port: Some(9042),
+        tls_port: Some(9142),
+        alternator_port: Some(8000),
+        alternator_https_port: Some(8043),
+    };
+    let one = ClientRoute {
+        tls_port: None,
+        alternator_port: None,
+        alternator_https_port: None,
+        ..all.clone()
+    };
+    BTreeMap::from([(client_route_key("a"), all), (client_route_key("b"), one)])
 }
 
 fn moves() -> Command {
@@ -325,6 +353,13 @@ fn commands_and_metadata_have_the_bytes_that_stand_on_disks() {
     let bytes = forgetting.encode();
     assert_eq!(Metadata::decode(&bytes, &Known::everything()), Ok(forgetting));
     line(&mut found, "metadata while a node is down for long", &bytes);
+    let routed = Metadata {
+        client_routes: Arc::new(client_routes()),
+        ..metadata()
+    };
+    let bytes = routed.encode();
+    assert_eq!(Metadata::decode(&bytes, &Known::everything()), Ok(routed));
+    line(&mut found, "metadata with client routes", &bytes);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/records.txt");
     if std::env::var_os("CETO_REWRITE").is_some() {
         std::fs::write(&path, found).expect("the source tree is writable");
