@@ -1,4 +1,4 @@
-"""One HTTP request, as a function and as a command: python http_answer.py HOST:PORT METHOD PATH
+"""One HTTP request, as a function and as a command: python http_answer.py HOST:PORT METHOD PATH [BODY]
 
 The command prints the status, and from the next line on the body. The harness runs it where a node is that it cannot reach itself.
 """
@@ -10,12 +10,12 @@ import sys
 ANSWER_SECONDS = 60.0
 
 
-def http_answer(address, method, path):
+def http_answer(address, method, path, body=None):
     """The status and the body, as text."""
     host, _, port = address.rpartition(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=ANSWER_SECONDS)
     with contextlib.closing(connection):
-        connection.request(method, path)
+        connection.request(method, path, body)
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
 

@@ -275,15 +275,16 @@ class Node:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def api(self, path, method="GET"):
-        """What the REST API answers: status and JSON, None for no body."""
+    def api(self, path, method="GET", body=None):
+        """What the REST API answers: status and JSON, None for no body. `body` is sent as JSON."""
+        sent = [] if body is None else [json.dumps(body)]
         address = (self.workdir / "api").read_text().strip()
         if self.wrapper:  # the node may stand where this process cannot reach it, such as in a network namespace
-            command = [*self.wrapper, sys.executable, HTTP_ANSWER, address, method, path]
+            command = [*self.wrapper, sys.executable, HTTP_ANSWER, address, method, path, *sent]
             answer = subprocess.run(command, check=True, capture_output=True, text=True, timeout=COMMAND_SECONDS)
             status, _, body = answer.stdout.partition("\n")
         else:
-            status, body = http_answer(address, method, path)
+            status, body = http_answer(address, method, path, *sent)
         return int(status), json.loads(body) if body else None
 
     def metrics(self):

@@ -1,8 +1,13 @@
 """The shard-aware fork of the Python driver (scylla-driver, in an environment of its own: .dev/venv-scylla)."""
 
 import pytest
+from cassandra import OperationTimedOut
+from cassandra.cluster import NoHostAvailable
 
 from harness import cql
+from harness.cluster import eventually
+from harness.forwarder import Forwarder
+from harness.members import host_of
 
 CONNECT_QUERIES_MAX = 20_000
 
@@ -81,3 +86,34 @@ def test_it_is_told_what_was_limited(scylla_session):
                 scylla_session.execute(statement)
         assert refused.value.op_type == operation
     scylla_session.execute(f"DROP TABLE {name}")
+
+
+@pytest.mark.ceto_only("Cassandra has no client routes")
+def test_it_reaches_a_node_through_proxies_and_follows_their_routes(new_node):
+    from cassandra.client_routes import ClientRouteProxy, ClientRoutesConfig
+
+    node = new_node(smp=2).start()
+    host_id = host_of(node)
+
+    def lead_through(proxy):
+        route = {"connection_id": "private", "host_id": host_id, "address": proxy.address, "port": proxy.port}
+        assert node.api("/v2/client-routes", "POST", [route]) == (200, None)
+
+    target = (node.host, node.port)
+    routes = ClientRoutesConfig([ClientRouteProxy("private")])
+    with Forwarder(target) as first, Forwarder(target) as second:
+        lead_through(first)
+        with cql.cluster(node, client_routes_config=routes) as driver:
+            session = driver.connect()
+            assert session.execute("SELECT key FROM system.local").one() is not None
+            assert first.accepted > 0 and second.accepted == 0
+            lead_through(second)
+            first.close()
+
+            def answers():
+                try:
+                    return session.execute("SELECT key FROM system.local").one() is not None and second.accepted > 0
+                except (NoHostAvailable, OperationTimedOut):
+                    return False
+
+            eventually("the driver goes through the second proxy", answers)

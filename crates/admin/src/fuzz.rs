@@ -12,6 +12,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         "POST /storage_service/snapshots?tag=a%20b+c&kn=ks&cf=t HTTP/1.0\r\nConnection: Keep-Alive\r\nContent-Length: 4\r\n\r\nbody",
         "DELETE /storage_service/snapshots?tag=%C3%A9 HTTP/1.1\r\ncontent-length: 0\r\n\r\nGET /metrics HTTP/1.1\r\n\r\n",
         "HEAD /column_family/metrics/live_ss_table_count/ks%3At HTTP/1.1\r\nAccept: */*\r\n\r\n",
+        "POST /v2/client-routes HTTP/1.1\r\nContent-Length: 103\r\n\r\n[{\"connection_id\":\"c\",\"host_id\":\"8ad27d74-8f8b-4bb4-9af7-7650a6cddf01\",\"address\":\"proxy\",\"port\":19042}]",
         "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
     ];
     let paths = rest::ROUTES
@@ -26,7 +27,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Reads the bytes as requests of one connection, and looks for the handler of each.
+/// Reads the bytes as requests of one connection, looks for the handler of each, and reads each body as client routes.
 pub fn read(bytes: &[u8]) {
     let mut rest = bytes;
     loop {
@@ -54,6 +55,7 @@ pub fn read(bytes: &[u8]) {
         if let Err((status, _)) = rest::find(&request.method, &request.path) {
             assert!(matches!(status, 404 | 405), "no handler is found with status {status}");
         }
+        rest::read_client_routes(&request.body);
         rest = &rest[taken..];
     }
 }

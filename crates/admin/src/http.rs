@@ -42,6 +42,8 @@ pub struct Request {
     pub path: String,
     /// Names and values behind the question mark, decoded, in order.
     pub query: Vec<(String, String)>,
+    /// At most [`BODY_BYTES_MAX`] bytes.
+    pub body: Vec<u8>,
     /// Whether the connection stays open behind the answer.
     pub keep_alive: bool,
     /// The client has closed its end since: nobody may hear the answer.
@@ -167,6 +169,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, Malformed> {
                 Ok((decode(name, true)?, decode(value, true)?))
             })
             .collect::<Result<_, Malformed>>()?,
+        body: bytes[head..head + body].to_vec(),
         keep_alive,
         client_is_gone: Rc::default(),
     };

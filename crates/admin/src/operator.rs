@@ -55,8 +55,62 @@ pub trait Operator: Handoff + Control + Operations {
     fn repair_cluster(&self, what: Selection, incremental_mode: Option<String>) -> Local<'_, Result<u64, String>>;
     /// Has some tablets of a table repaired, by a task; resolves with its id, once it has begun or has ended. It goes on without.
     fn repair_tablets(&self, wanted: TabletRepair) -> Local<'_, Result<Uuid, String>>;
+    /// The client routes of the cluster, by connection and node.
+    fn client_routes(&self) -> Vec<ClientRoute>;
+    /// Creates or replaces client routes, all or none; resolves when the cluster has agreed on them and this node has them.
+    fn put_client_routes(&self, routes: Vec<ClientRoute>) -> Local<'_, Result<(), NotChanged>>;
+    /// Removes client routes, all or none. Those that do not exist are passed over.
+    fn remove_client_routes(&self, routes: Vec<ClientRouteKey>) -> Local<'_, Result<(), NotChanged>>;
     /// Waits until the node has all metadata that was agreed on anywhere before.
     fn barrier(&self) -> Local<'_, Result<(), String>>;
+}
+
+/// Which client route.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct ClientRouteKey {
+    /// The private connection, by the id that its operator chose.
+    pub connection_id: String,
+    /// The node.
+    pub host_id: Uuid,
+}
+
+/// Where clients of a private connection reach a node: the address of a proxy, and its port for each protocol that it offers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClientRoute {
+    /// Which route.
+    pub key: ClientRouteKey,
+    /// A name or an address.
+    pub address: String,
+    /// For CQL.
+    pub port: Option<u16>,
+    /// For CQL by TLS.
+    pub tls_port: Option<u16>,
+    /// For Alternator.
+    pub alternator_port: Option<u16>,
+    /// For Alternator by HTTPS.
+    pub alternator_https_port: Option<u16>,
+}
+
+impl ClientRoute {
+    /// The ports, in the order of the fields.
+    #[must_use]
+    pub fn ports(&self) -> [Option<u16>; 4] {
+        [
+            self.port,
+            self.tls_port,
+            self.alternator_port,
+            self.alternator_https_port,
+        ]
+    }
+}
+
+/// Why the cluster's metadata were not changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NotChanged {
+    /// The change is one that the cluster never takes.
+    Refused(String),
+    /// The cluster could not agree, or one of its nodes does not know such changes; it may have happened if the text says so.
+    Failed(String),
 }
 
 /// What to repair.

@@ -3,6 +3,7 @@
 //! [`ROUTES`] is all of it, and `GET /` lists it. A handler gets the node's operator and the request; what it refuses is answered as
 //! `{"message": …, "code": …}`. A parameter that a route does not name is refused.
 
+mod client_routes;
 mod cluster;
 mod configuration;
 mod control;
@@ -24,6 +25,7 @@ use serde_json::Value;
 use crate::http::{JSON, Request, Response};
 use crate::operator::{Keyspace, Local, Member, Operator, Selection};
 
+pub(crate) use client_routes::read as read_client_routes;
 use route::Route;
 
 /// An answer, or status and reason.
@@ -44,7 +46,7 @@ pub(crate) enum Handler {
     Later(for<'a> fn(&'a Call) -> Local<'a, Answer>),
 }
 
-pub(crate) const ROUTES: [&[Route]; 13] = [
+pub(crate) const ROUTES: [&[Route]; 14] = [
     route::ROUTES_OF_INDEX,
     cluster::ROUTES,
     operations::ROUTES,
@@ -57,6 +59,7 @@ pub(crate) const ROUTES: [&[Route]; 13] = [
     health::ROUTES,
     loggers::ROUTES,
     configuration::ROUTES,
+    client_routes::ROUTES,
     tasks::ROUTES,
 ];
 

@@ -50,6 +50,21 @@ impl Events {
     }
 }
 
+/// Most client routes that one event names: at 255 bytes for the id of a connection it has 300 KB.
+const ROUTES_MAX: usize = 1024;
+
+/// Gives `tell` the events of client routes that have changed, named by connection and host id. There are several where there are very many routes.
+pub(crate) fn client_routes(changed: &[(String, String)], mut tell: impl FnMut(&ClusterEvent<'_>)) {
+    for part in changed.chunks(ROUTES_MAX) {
+        let connection_ids: Vec<&str> = part.iter().map(|(connection_id, _)| &**connection_id).collect();
+        let host_ids: Vec<&str> = part.iter().map(|(_, host_id)| &**host_id).collect();
+        tell(&ClusterEvent::ClientRoutes {
+            connection_ids: &connection_ids,
+            host_ids: &host_ids,
+        });
+    }
+}
+
 /// The event of a change of which nodes there are.
 pub(crate) fn topology(change: TopologyChange, native: SocketAddr) -> ClusterEvent<'static> {
     match change {
@@ -78,6 +93,35 @@ mod tests {
             set.insert(*event);
         }
         set
+    }
+
+    #[test]
+    fn changed_client_routes_are_named_pair_by_pair() {
+        let events = Events::default();
+        let (registered, other) = (Outbox::new(), Outbox::new());
+        events.register(&registered, set(&[EventType::ClientRoutesChange]));
+        events.register(&other, set(&[EventType::TopologyChange, EventType::SchemaChange]));
+        let changed = [("a", "n1"), ("a", "n2"), ("b", "n1")];
+        let changed = changed.map(|(connection, host)| (connection.to_owned(), host.to_owned()));
+        client_routes(&changed, |event| events.tell(event));
+        let body = [
+            &b"\0\x14CLIENT_ROUTES_CHANGE\0\x0cUPDATE_NODES"[..],
+            b"\0\x03\0\x01a\0\x01a\0\x01b",
+            b"\0\x03\0\x02n1\0\x02n2\0\x02n1",
+        ];
+        assert_eq!(&registered.take()[9..], body.concat());
+        assert!(other.take().is_empty(), "to a connection that did not ask for it");
+        client_routes(&[], |event| panic!("{event:?} tells of nothing"));
+        let many: Vec<(String, String)> = (0..ROUTES_MAX + 1).map(|n| (n.to_string(), String::new())).collect();
+        let mut told = Vec::new();
+        client_routes(&many, |event| match event {
+            ClusterEvent::ClientRoutes {
+                connection_ids,
+                host_ids,
+            } => told.push((connection_ids.len(), host_ids.len())),
+            other => panic!("{other:?} is another event"),
+        });
+        assert_eq!(told, [(ROUTES_MAX, ROUTES_MAX), (1, 1)]);
     }
 
     #[test]

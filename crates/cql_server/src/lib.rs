@@ -422,6 +422,11 @@ impl Server {
         self.events.tell(&events::status(up, native));
     }
 
+    /// Tells this shard's registered connections that client routes changed, named by connection and host id.
+    pub fn client_routes_changed(&self, changed: &[(String, String)]) {
+        events::client_routes(changed, |event| self.events.tell(event));
+    }
+
     /// Tells registered connections of a schema change.
     fn tell(&self, change: &SchemaChange) {
         self.events.tell(&ClusterEvent::Schema(respond::schema_change(change)));

@@ -350,6 +350,27 @@ impl NodeListener {
         true
     }
 
+    /// Shows client routes in the system table, and tells clients which of them are others: afterwards, since clients read the table when they hear the event.
+    fn take_client_routes(&self, next: &Metadata) {
+        let former = self.shared.note_client_routes(&next.client_routes);
+        if Arc::ptr_eq(&former, &next.client_routes) {
+            return;
+        }
+        let changed = ::cluster::changed_client_routes(&former, &next.client_routes);
+        let named = changed
+            .into_iter()
+            .map(|key| (key.connection_id, key.host_id.to_string()));
+        let named: Arc<[(String, String)]> = named.collect();
+        for shard in 0..runtime::shard_count() {
+            let named = named.clone();
+            drop(runtime::submit_to(ShardId(shard), move || {
+                if let Some(server) = runtime::local::<Server>() {
+                    server.client_routes_changed(&named);
+                }
+            }));
+        }
+    }
+
     /// Tells the shards what was heard of new members before they knew them.
     fn tell_early_words(&self) {
         for (host, word) in self.early_words.take() {
@@ -540,6 +561,7 @@ impl Listener for NodeListener {
             drop(former);
             follower().follow(&next.schema, view).await;
             self.tell_early_words();
+            self.take_client_routes(&next);
             Drain(Box::pin(requests_end(old, at_end)))
         })
     }

@@ -4,6 +4,7 @@
 
 mod balance;
 mod cleanup;
+mod client_routes;
 mod control;
 mod handoff;
 mod jobs;
@@ -25,8 +26,8 @@ use ::cluster::{Cluster, Role};
 use admin::Handoff;
 use admin::control::Control;
 use admin::operator::{
-    Balance, Keyspace, Local, Metric, Node, Operator, Quarantined, Raft, Range, RepairedTable, Repairs, Selection,
-    Snapshot, Started, State, Table, TabletRepair, Work,
+    Balance, ClientRoute, ClientRouteKey, Keyspace, Local, Metric, Node, NotChanged, Operator, Quarantined, Raft,
+    Range, RepairedTable, Repairs, Selection, Snapshot, Started, State, Table, TabletRepair, Work,
 };
 use query::Engine;
 use replica::TableStore;
@@ -526,6 +527,18 @@ impl Operator for NodeOperator {
             let set = self.cluster()?.set_balanced(is_balanced).await;
             set.map_err(|e| e.to_string())
         })
+    }
+
+    fn client_routes(&self) -> Vec<ClientRoute> {
+        client_routes::shown(&self.shared.client_routes())
+    }
+
+    fn put_client_routes(&self, routes: Vec<ClientRoute>) -> Local<'_, Result<(), NotChanged>> {
+        Box::pin(async move { client_routes::change(self.cluster(), client_routes::put(routes)).await })
+    }
+
+    fn remove_client_routes(&self, routes: Vec<ClientRouteKey>) -> Local<'_, Result<(), NotChanged>> {
+        Box::pin(async move { client_routes::change(self.cluster(), client_routes::removed(routes)).await })
     }
 
     fn repair(&self, wanted: Repairs) -> Local<'_, Result<Vec<RepairedTable>, String>> {

@@ -206,6 +206,19 @@ impl Shared {
             .change(|info| (info.tokens, info.state, info.peers) = (tokens, state, peers));
     }
 
+    /// The client routes, as this node knows them.
+    pub(crate) fn client_routes(&self) -> Arc<::cluster::ClientRoutes> {
+        self.about.info().client_routes.clone()
+    }
+
+    /// What the system tables say of client routes from here on. The routes before.
+    pub(crate) fn note_client_routes(&self, routes: &Arc<::cluster::ClientRoutes>) -> Arc<::cluster::ClientRoutes> {
+        let mut former = routes.clone();
+        self.about
+            .change(|info| std::mem::swap(&mut info.client_routes, &mut former));
+        former
+    }
+
     /// The options are others from here on; `set` are those of them that clients have set.
     pub(crate) fn replace_options(&self, config: Config, set: SetOptions) {
         let settings = config.settings.clone();
@@ -439,6 +452,9 @@ fn prepare_as(mut config: Config, embedded: Option<Embedded>, announces: bool) -
             (Arc::new(alone), BTreeMap::new(), BTreeMap::new(), 0, 0)
         }
     };
+    if let Some(metadata) = &metadata {
+        about.change(|info| info.client_routes = metadata.client_routes.clone());
+    }
     let ring = metadata.as_ref().map(|metadata| ring_of(metadata, &topology));
     let ring = ring.unwrap_or_else(|| Ring::at_rest(&topology));
     let view = cluster_view(&schema, &topology, HostId(host_id), (&tablets, &ring), None);

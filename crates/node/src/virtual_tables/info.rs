@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use ::cluster::ClientRoutes;
 use query::describe::DescribedNode;
 use topology::NodeState;
 use uuid::Uuid;
@@ -82,6 +83,8 @@ pub(crate) struct NodeInfo {
     pub(crate) state: NodeState,
     /// The other nodes of its cluster, in any order.
     pub(crate) peers: Vec<PeerInfo>,
+    /// Where clients reach the nodes through proxies.
+    pub(crate) client_routes: Arc<ClientRoutes>,
 }
 
 impl NodeInfo {
@@ -108,6 +111,7 @@ impl NodeInfo {
             settings: BTreeMap::new(),
             state: NodeState::Normal,
             peers: Vec::new(),
+            client_routes: Arc::default(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The system tables whose facts the node has: itself, its settings, the other nodes of its cluster, and what it measures.
 
+mod client_routes;
 mod configuration;
 mod estimates;
 mod facts;
@@ -45,4 +46,5 @@ fn register(tables: &mut Builder, about: &Arc<About>) {
     tables.virtual_table(Arc::new(peers::Peers(about.clone())));
     tables.virtual_table(Arc::new(peers::PeersV2(about.clone())));
     tables.virtual_table(Arc::new(peers::ClusterStatus(about.clone())));
+    tables.virtual_table(Arc::new(client_routes::Table(about.clone())));
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use ::cluster::{ClientRoute, ClientRouteKey};
 use cql_server::Clients;
 use schema::Schema;
 use system_tables::rows_of;
@@ -68,8 +69,24 @@ fn in_a_cluster() -> NodeInfo {
         peer(4, NodeState::Joining),
         peer(5, NodeState::Left),
     ];
+    let key = |connection_id: &str, node: u128| ClientRouteKey {
+        connection_id: connection_id.to_owned(),
+        host_id: Uuid::from_u128(node),
+    };
+    let route = |tls_port| ClientRoute {
+        address: "proxy".to_owned(),
+        port: Some(19042),
+        tls_port,
+        ..ClientRoute::default()
+    };
+    let routes = [
+        (key("east", 2), route(None)),
+        (key("east", 9), route(Some(19142))),
+        (key("west", 2), route(None)),
+    ];
     NodeInfo {
         tokens: vec!["0".to_owned()],
+        client_routes: Arc::new(routes.into()),
         peers,
         ..alone()
     }
