@@ -13,7 +13,7 @@ import lz4.block
 
 ERROR, STARTUP, READY, AUTHENTICATE, OPTIONS, SUPPORTED, QUERY, RESULT = 0, 1, 2, 3, 5, 6, 7, 8
 PREPARE, EXECUTE, REGISTER, EVENT, BATCH, AUTH_CHALLENGE, AUTH_RESPONSE, AUTH_SUCCESS = 9, 10, 11, 12, 13, 14, 15, 16
-COMPRESSED = 0x01
+COMPRESSED, TRACED, CUSTOM_PAYLOAD, WARNED = 0x01, 0x02, 0x04, 0x08
 HEADER = struct.Struct(">BBhBI")
 SECONDS = 20
 SEGMENT_BYTES_MAX = 0x1FFFF
@@ -109,6 +109,19 @@ class Connection:
     def query(self, cql, stream=1, flags=0, **options):
         return self.ask(QUERY, query_body(cql, self.version, **options), stream, flags)
 
+    def prepare(self, cql):
+        """The id of the statement."""
+        answer = self.ask(PREPARE, long_string(cql) + (b"\0\0\0\0" if self.version >= 5 else b""))
+        assert answer.opcode == RESULT, answer.error
+        (length,) = struct.unpack_from(">H", answer.body, 4)
+        return answer.body[6 : 6 + length]
+
+    def execute(self, prepared_id, values=(), behind=b"", consistency=1):
+        """Bound values are bytes. `behind` stands behind the message, where extensions have what they need. Not for version 5."""
+        bound = struct.pack(">H", len(values)) + b"".join(struct.pack(">i", len(value)) + value for value in values)
+        params = struct.pack(">HB", consistency, 0x01) + bound
+        return self.ask(EXECUTE, struct.pack(">H", len(prepared_id)) + prepared_id + params + behind)
+
 
 def frame(opcode, body, stream=1, flags=0, version=4):
     return HEADER.pack(version, flags, stream, opcode, len(body)) + body
@@ -185,4 +198,21 @@ def supported(answer):
         at += 2
         found[key] = [text() for _ in range(values)]
     assert at == len(answer.body), "bytes follow the last option of SUPPORTED"
+    return found
+
+
+def custom_payload(answer):
+    """The custom payload of a RESULT frame: bytes by key."""
+    assert answer.opcode == RESULT, answer.error
+    if not answer.flags & CUSTOM_PAYLOAD:
+        return {}
+    assert not answer.flags & (TRACED | WARNED), "more stands before the payload"
+    at, found = 2, {}
+    for _ in range(struct.unpack_from(">H", answer.body)[0]):
+        (length,) = struct.unpack_from(">H", answer.body, at)
+        key = answer.body[at + 2 : at + 2 + length].decode()
+        at += 2 + length
+        (length,) = struct.unpack_from(">i", answer.body, at)
+        found[key] = answer.body[at + 4 : at + 4 + length]
+        at += 4 + length
     return found

@@ -53,6 +53,7 @@ mod stretch;
 #[cfg(test)]
 #[path = "../tests/support/mod.rs"]
 mod support;
+mod tablet_version;
 mod tombstones;
 pub mod trace;
 mod truncate;
@@ -93,6 +94,7 @@ pub use point::{Confirmation, PointRead, ReadDone};
 pub use rate::{Admission, Operation};
 pub use read::{ReplicatedRead, Stretch};
 pub use spread::{Share, Spread};
+pub use tablet_version::VersionedTablet;
 pub use tombstones::{AcceptedLoss, HeldTombstones};
 pub use turns::{Ended, PartitionTurns, Turn};
 pub use verbs::{ReplicaHandler, Verb};

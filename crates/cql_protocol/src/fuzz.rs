@@ -192,8 +192,12 @@ fn split(mut splitter: Splitter, bytes: &[u8]) {
 
 /// Decodes a request; what it counts is what it yields.
 fn read_request(frame: &Frame<'_>) {
-    for result_metadata_id in [false, true] {
-        let (payload, request) = match decode_request(frame, Extensions { result_metadata_id }) {
+    for (result_metadata_id, tablet_version_block) in [(false, false), (true, false), (false, true), (true, true)] {
+        let extensions = Extensions {
+            result_metadata_id,
+            tablet_version_block,
+        };
+        let (payload, request) = match decode_request(frame, extensions) {
             Ok(decoded) => decoded,
             Err(error) => {
                 drop(error.to_string());

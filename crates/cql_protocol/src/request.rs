@@ -1,7 +1,7 @@
 //! Requests, decoded without copying: every slice and text borrows from the body of the frame.
 //!
 //! A body may be longer than its message: the specification lets clients append what an extension needs, so the rest is
-//! ignored, or handed out where an extension is known to use it (EXECUTE).
+//! ignored. An extension that a connection agreed on is read.
 
 use crate::batch::Batch;
 use crate::codes::{Consistency, EventSet, EventType, Opcode, ProtocolVersion, frame_flags, query_flags};
@@ -9,6 +9,7 @@ use crate::collections::{BytesMap, StringMap};
 use crate::error::ProtocolError;
 use crate::frame::Frame;
 use crate::reader::Reader;
+use crate::tablet_routing::TabletVersionBlock;
 use crate::values::Values;
 
 /// What a connection agreed on at STARTUP that changes the layout of its requests.
@@ -16,6 +17,8 @@ use crate::values::Values;
 pub struct Extensions {
     /// `SCYLLA_USE_METADATA_ID`: EXECUTE carries the result metadata id as in version 5.
     pub result_metadata_id: bool,
+    /// `TABLETS_ROUTING_V2_EXPERIMENTAL`: a byte follows the parameters of EXECUTE.
+    pub tablet_version_block: bool,
 }
 
 /// What a client asks.
@@ -47,8 +50,8 @@ pub enum Request<'a> {
         result_metadata_id: Option<&'a [u8]>,
         /// How to run it.
         params: QueryParams<'a>,
-        /// What follows the message: the tablet version block of `TABLETS_ROUTING_V2`, when agreed.
-        trailing: &'a [u8],
+        /// What the client knows of the version of the statement's tablet (`TABLETS_ROUTING_V2_EXPERIMENTAL`).
+        tablet_version_block: Option<TabletVersionBlock>,
     },
     /// Runs several statements.
     Batch(Batch<'a>),
@@ -105,11 +108,15 @@ pub fn decode_request<'a>(
                 false => None,
             };
             let params = QueryParams::read(reader, version)?;
+            let tablet_version_block = match extensions.tablet_version_block {
+                true => Some(TabletVersionBlock(reader.byte("tablet version block")?)),
+                false => None,
+            };
             Request::Execute {
                 id,
                 result_metadata_id,
                 params,
-                trailing: reader.rest(),
+                tablet_version_block,
             }
         }
         Opcode::Query => {

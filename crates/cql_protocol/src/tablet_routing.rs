@@ -1,20 +1,44 @@
-//! The hint that tells a driver where a tablet stands: the custom payload of the extension `TABLETS_ROUTING_V1`.
+//! The hint that tells a driver where a tablet stands: the custom payload of the extensions `TABLETS_ROUTING_V1` and `TABLETS_ROUTING_V2_EXPERIMENTAL`.
 //!
-//! A connection that named the extension in STARTUP gets it with the answer to a statement of one partition that it sent
+//! A connection that named the first in STARTUP gets it with the answer to a statement of one partition that it sent
 //! to a shard which is no replica. The driver forgets what it knew of overlapping ranges, and sends the next ones right.
 //!
 //! ```text
 //! tablets-routing-v1: tuple<bigint, bigint, list<tuple<uuid, int>>>
 //!                     the token before the range, its last token, replicas as host id and shard
+//! tablets-routing-v2: the same with a bigint behind it, the version of the tablet
 //! ```
+//!
+//! With the second, each EXECUTE says at its end what the driver knows of the version ([`TabletVersionBlock`]), and gets the hint when that is not so. The second
+//! supersedes the first on a connection that names both. ScyllaDB, documentation: `docs/dev/protocol-extensions.md`, `docs/dev/tablets-routing-v2.md`.
 
 use types::{CollectionBuilder, TupleBuilder};
 
 /// The extension's key in SUPPORTED and STARTUP.
 pub const TABLETS_ROUTING: &str = "TABLETS_ROUTING_V1";
 
+/// The same of the second version.
+pub const TABLETS_ROUTING_V2: &str = "TABLETS_ROUTING_V2_EXPERIMENTAL";
+
 /// The hint's key in the custom payload of a response.
 pub const TABLETS_ROUTING_PAYLOAD: &str = "tablets-routing-v1";
+
+/// The same of the second version.
+pub const TABLETS_ROUTING_V2_PAYLOAD: &str = "tablets-routing-v2";
+
+/// Four bits of the version that a driver has of a tablet: the high half of the byte says which, from the least significant on, the low half their value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TabletVersionBlock(pub u8);
+
+impl TabletVersionBlock {
+    /// Whether a version has these four bits there.
+    #[inline]
+    #[must_use]
+    pub fn is_of(self, version: u64) -> bool {
+        let (block, value) = (self.0 >> 4, self.0 & 15);
+        version >> (4 * u32::from(block)) & 15 == u64::from(value)
+    }
+}
 
 /// Where a tablet stands.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,9 +49,20 @@ pub struct TabletRoute {
     pub last_token: i64,
     /// Its replicas: host id, and the shard there.
     pub replicas: Vec<([u8; 16], u32)>,
+    /// Its version, in the second version of the extension.
+    pub version: Option<u64>,
 }
 
 impl TabletRoute {
+    /// The key of the payload.
+    #[must_use]
+    pub fn key(&self) -> &'static str {
+        match self.version {
+            None => TABLETS_ROUTING_PAYLOAD,
+            Some(_) => TABLETS_ROUTING_V2_PAYLOAD,
+        }
+    }
+
     /// The bytes of the payload.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -41,11 +76,14 @@ impl TabletRoute {
             list.push(&replica);
         }
         list.finish();
-        let mut out = Vec::with_capacity(28 + replicas.len());
+        let mut out = Vec::with_capacity(40 + replicas.len());
         let mut tuple = TupleBuilder::new(&mut out);
         tuple.push(Some(&self.after_token.to_be_bytes()));
         tuple.push(Some(&self.last_token.to_be_bytes()));
         tuple.push(Some(&replicas));
+        if let Some(version) = self.version {
+            tuple.push(Some(&version.to_be_bytes()));
+        }
         out
     }
 }
@@ -60,6 +98,7 @@ mod tests {
             after_token: i64::MIN,
             last_token: -2,
             replicas: vec![([0x11; 16], 3), ([0xfe; 16], 0)],
+            version: None,
         };
         let expected = [
             &[0, 0, 0, 8, 0x80, 0, 0, 0, 0, 0, 0, 0][..],
@@ -73,6 +112,26 @@ mod tests {
             &[0, 0, 0, 4, 0, 0, 0, 0],
         ];
         assert_eq!(route.encode(), expected.concat());
+        assert_eq!(route.key(), "tablets-routing-v1");
+        let versioned = TabletRoute {
+            version: Some(0xfedc_ba98_7654_3210),
+            ..route
+        };
+        let version = [0, 0, 0, 8, 0xfe, 0xdc, 0xba, 0x98, 0x76, 0x54, 0x32, 0x10];
+        assert_eq!(versioned.encode(), [&expected.concat()[..], &version].concat());
+        assert_eq!(versioned.key(), "tablets-routing-v2");
+    }
+
+    #[test]
+    fn a_block_is_four_bits_of_a_version_counted_from_the_least_significant() {
+        let version = 0xfedc_ba98_7654_3210;
+        for block in 0..16_u8 {
+            for value in 0..16 {
+                let given = TabletVersionBlock(block << 4 | value);
+                assert_eq!(given.is_of(version), value == block, "{:#04x}", given.0);
+            }
+        }
+        assert!(TabletVersionBlock(0xa3).is_of(0x0000_0300_0000_0000));
     }
 
     #[test]
@@ -81,6 +140,7 @@ mod tests {
             after_token: 0,
             last_token: i64::MAX,
             replicas: Vec::new(),
+            version: None,
         };
         assert_eq!(route.encode()[24..], [0, 0, 0, 4, 0, 0, 0, 0]);
     }

@@ -98,7 +98,7 @@ fn describe_loosely(request: &cql_protocol::Request<'_>) -> String {
             id,
             result_metadata_id,
             params,
-            trailing: &[],
+            tablet_version_block: None,
         }),
         ref other => describe(other),
     }
@@ -123,9 +123,9 @@ fn request_frame(version: ProtocolVersion, stream: i16, text: &str) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn any_body_is_decoded_or_refused(version in version(), opcode in 0_usize..8, flags in any::<u8>(), body in plausible_body(), id in any::<bool>()) {
+    fn any_body_is_decoded_or_refused(version in version(), opcode in 0_usize..8, flags in any::<u8>(), body in plausible_body(), agreed in any::<(bool, bool)>()) {
         let header = FrameHeader { version, flags, stream: 0, opcode: REQUEST_OPCODES[opcode], body_bytes: body.len() };
-        let extensions = Extensions { result_metadata_id: id };
+        let extensions = Extensions { result_metadata_id: agreed.0, tablet_version_block: agreed.1 };
         if let Ok((payload, request)) = decode_request(&Frame { header, body: &body }, extensions) {
             // The counts in the description are checked against what iterating yields.
             describe_loosely(&request);

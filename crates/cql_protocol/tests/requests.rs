@@ -7,7 +7,7 @@ mod common;
 use common::{decode_one, describe, framing_named, from_hex, version_named};
 use cql_protocol::{
     Extensions, Frame, FrameError, FrameHeader, Framing, Limits, Opcode, ProtocolError, ProtocolVersion, Request,
-    Splitter, Value, decode_request,
+    Splitter, TabletVersionBlock, Value, decode_request,
 };
 
 struct Vector {
@@ -316,23 +316,72 @@ fn extensions_of_execute_are_read_where_they_were_agreed() {
         &frame,
         Extensions {
             result_metadata_id: true,
+            tablet_version_block: true,
         },
     )
-    .expect("a metadata id");
+    .expect("a metadata id and a block");
     let Request::Execute {
         id,
         result_metadata_id,
         params,
-        trailing,
+        tablet_version_block,
     } = request
     else {
         panic!("{request:?}")
     };
     assert_eq!(
-        (id, result_metadata_id, trailing),
-        (b"i".as_slice(), Some(b"ab".as_slice()), b"\x5a".as_slice())
+        (id, result_metadata_id, tablet_version_block),
+        (b"i".as_slice(), Some(b"ab".as_slice()), Some(TabletVersionBlock(0x5a)))
     );
     assert_eq!(params.values.iter().collect::<Vec<_>>(), [Value::Bytes(b"x")]);
+    let metadata_id_alone = Extensions {
+        result_metadata_id: true,
+        ..Extensions::default()
+    };
+    let (_, request) = decode_request(&frame, metadata_id_alone).expect("what follows the message is not looked at");
+    let block = match request {
+        Request::Execute {
+            tablet_version_block, ..
+        } => tablet_version_block,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(block, None);
+}
+
+#[test]
+fn an_execute_without_the_block_that_was_agreed_is_refused() {
+    let extensions = Extensions {
+        tablet_version_block: true,
+        ..Extensions::default()
+    };
+    let whole = b"\0\x01i\0\x01\x05\0\x01\0\0\0\x01x\0\0\0\x09\xf7";
+    for version in [ProtocolVersion::V3, ProtocolVersion::V4] {
+        let decode = |body: &[u8]| {
+            let header = FrameHeader {
+                version,
+                flags: 0,
+                stream: 0,
+                opcode: Opcode::Execute,
+                body_bytes: body.len(),
+            };
+            decode_request(&Frame { header, body }, extensions).map(|(_, request)| match request {
+                Request::Execute {
+                    params,
+                    tablet_version_block,
+                    ..
+                } => (params.page_size, tablet_version_block),
+                other => panic!("{other:?}"),
+            })
+        };
+        assert_eq!(decode(whole), Ok((Some(9), Some(TabletVersionBlock(0xf7)))));
+        for length in 0..whole.len() {
+            assert!(decode(&whole[..length]).is_err(), "{length} of {} bytes", whole.len());
+        }
+        let error = decode(&whole[..whole.len() - 1])
+            .expect_err("a byte is missing")
+            .to_string();
+        assert!(error.contains("tablet version block"), "{error}");
+    }
 }
 
 #[test]

@@ -22,6 +22,7 @@ use crate::dispatch::{Batch, Taken};
 use crate::handshake::{Started, handshake};
 use crate::pending::Pending;
 use crate::respond::frame_error;
+use crate::startup::TabletsRouting;
 use crate::{ANSWER_BYTES_MAX, IN_FLIGHT_MAX, OUTBOX_BYTES_MAX, Server};
 
 /// A read buffer begins with this size and returns to it.
@@ -45,8 +46,8 @@ pub(crate) struct Connection {
     pub(crate) answer_estimate: Cell<usize>,
     /// Prepared conditional statements carry the mark.
     pub(crate) lwt_mark: bool,
-    /// Answers carry where the tablet stands when the client asked elsewhere.
-    pub(crate) tablets_routing: bool,
+    /// When answers carry where the tablet stands.
+    pub(crate) tablets_routing: TabletsRouting,
     /// The client knows the error of a partition's limit.
     pub(crate) rate_limit_error: bool,
     /// It has asked nothing so far but what drivers ask to know the cluster, and its tasks run in the group for that.
@@ -236,6 +237,7 @@ async fn serve(
         keyspace: RefCell::default(),
         extensions: Extensions {
             result_metadata_id: agreed.result_metadata_id,
+            tablet_version_block: agreed.tablets_routing == TabletsRouting::V2,
         },
         in_flight: Semaphore::new(IN_FLIGHT_MAX),
         answers: Semaphore::new(ANSWER_BYTES_MAX),

@@ -154,9 +154,10 @@ impl Connection {
                 id,
                 result_metadata_id,
                 params,
-                ..
+                tablet_version_block,
             } => {
                 reply.consistency = params.consistency;
+                reply.tablet_version_block = tablet_version_block;
                 match self.server.engine.prepared(id) {
                     Ok(prepared) if self.is_first_of_user(&prepared) => return Taken::FirstOfUser,
                     Ok(prepared) => self.run(&prepared, &params, result_metadata_id, reply, frame, batch),
@@ -251,6 +252,7 @@ impl Connection {
         };
         match prepared.plan() {
             _ if reply.tracing_id.is_some() || prepared.is_guarded => {}
+            _ if self.has_other_version(&reply, prepared, &ctx) => {}
             Some(Plan::Select(select)) if select.is_point() && !params.consistency.is_serial() => {
                 let out = &mut batch.out;
                 let start = out.len();
@@ -395,7 +397,7 @@ impl Connection {
                     }
                     let known = later.metadata_id.as_deref();
                     // Asked once it has run: by now the tablet may stand elsewhere.
-                    let route = connection.route(|| later.partition());
+                    let route = connection.route(&later.reply, || later.partition());
                     let skip_metadata = later.skip_metadata;
                     later.reply.outcome(
                         &mut out,
@@ -403,7 +405,7 @@ impl Connection {
                         &later.prepared,
                         skip_metadata,
                         known,
-                        route.as_deref(),
+                        route.as_ref(),
                     );
                 }
                 Err(e) => later.reply.error(&mut out, &e),
@@ -463,17 +465,6 @@ impl Connection {
         if let Some(threshold) = threshold.filter(|threshold| took >= *threshold) {
             self.server.slow.log(took, threshold, self.peer, &text());
         }
-    }
-
-    /// Where the tablet of a statement stands, if the client wants to know and asked elsewhere.
-    pub(crate) fn route(&self, partition: impl FnOnce() -> Option<(TableId, Token)>) -> Option<Vec<u8>> {
-        if !self.tablets_routing {
-            return None;
-        }
-        let routes = self.server.routes.borrow();
-        let (table, token) = partition()?;
-        let route = routes.as_ref()?(table, token)?;
-        Some(route.encode())
     }
 
     /// Runs a BATCH message as a task.

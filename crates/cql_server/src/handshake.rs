@@ -116,7 +116,7 @@ fn answer(server: &Server, frame: &Frame<'_>, client: &Client, out: &mut Vec<u8>
             server.supported(out, reply.version, reply.stream);
             return Answered::Other;
         }
-        Request::Startup(options) => match startup::agree(&options, reply.version) {
+        Request::Startup(options) => match startup::agree(&options, reply.version, server.options.tablets_routing_v2) {
             Ok(agreed) => {
                 let told = options.iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
                 client.started(reply.version.number(), told.collect());

@@ -29,6 +29,7 @@ mod proxied;
 mod respond;
 mod room;
 mod startup;
+mod tablets;
 mod tracing;
 mod values;
 
@@ -124,6 +125,8 @@ pub struct Options {
     pub partitioner: String,
     /// The CQL version told in SUPPORTED.
     pub cql_version: String,
+    /// Whether clients may agree on `TABLETS_ROUTING_V2_EXPERIMENTAL`.
+    pub tablets_routing_v2: bool,
     /// Where connections are listed.
     pub clients: Arc<Clients>,
 }
@@ -142,6 +145,8 @@ pub struct Server {
     pub(crate) events: Events,
     /// Where the tablet of a statement stands.
     pub(crate) routes: RefCell<Option<Routes>>,
+    /// A partition key and a clustering key in the making; kept for their memory.
+    pub(crate) key_scratch: RefCell<(Vec<u8>, Vec<u8>)>,
     /// For requests that wait, over all connections of the shard.
     pub(crate) request_room: RequestRoom,
     /// It takes no requests: the node is out of service, or ends.
@@ -246,6 +251,7 @@ impl Server {
             options,
             events: Events::default(),
             routes: RefCell::default(),
+            key_scratch: RefCell::default(),
             request_room: RequestRoom::new(request_bytes_max),
             draining: Cell::new(false),
             is_ending: Cell::new(false),

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use cql_protocol::{Extras, TABLETS_ROUTING_PAYLOAD, write_void};
+use cql_protocol::{Extras, write_void};
 use query::{Confirmation, CoordinatorError, Prepared, QueryError, ReadDone, WriteDone};
 use runtime::{Instant, Permit};
 use schema::TableId;
@@ -186,8 +186,8 @@ impl WriteDone for Connection {
         match result {
             Ok(()) => {
                 // Asked once it has run: by now the tablet may stand elsewhere.
-                let route = self.route(|| Some((write.table, write.token)));
-                let payload = route.as_deref().map(|route| (TABLETS_ROUTING_PAYLOAD, route));
+                let route = self.route(&write.reply, || Some((write.table, write.token)));
+                let payload = route.as_ref().map(|(key, route)| (*key, &**route));
                 let extras = Extras {
                     custom_payload: payload.as_slice(),
                     ..write.reply.extras()

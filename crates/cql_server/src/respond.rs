@@ -2,7 +2,7 @@
 
 use cql_protocol::{
     Consistency, ErrorBody, ErrorCode, Extras, FrameError, FrameHeader, Opcode, ProtocolVersion, RateLimitedOperation,
-    SchemaChangeKind, SchemaTarget, TABLETS_ROUTING_PAYLOAD, WriteType, begin_response, begin_rows, finish_response,
+    SchemaChangeKind, SchemaTarget, TabletVersionBlock, WriteType, begin_response, begin_rows, finish_response,
     finish_rows, write_schema_change, write_set_keyspace, write_void,
 };
 use plan::write::ConditionalAnswer;
@@ -13,6 +13,7 @@ use query::{CoordinatorError, Operation, Outcome, Page, Prepared, QueryError, Wr
 use crate::Server;
 use crate::cells::{self, Cells};
 use crate::metadata;
+use crate::tablets::Payload;
 
 /// A schema change in the protocol's words.
 pub(crate) fn schema_change(change: &SchemaChange) -> cql_protocol::SchemaChange<'_> {
@@ -115,6 +116,8 @@ pub(crate) struct Reply {
     pub(crate) warns_of_disks: bool,
     /// Whether the client knows the error of a partition's limit.
     pub(crate) rate_limit_error: bool,
+    /// What the client of an EXECUTE knows of the version of the tablet.
+    pub(crate) tablet_version_block: Option<TabletVersionBlock>,
 }
 
 impl Reply {
@@ -130,6 +133,7 @@ impl Reply {
             write_type: WriteType::Simple,
             warns_of_disks: false,
             rate_limit_error: false,
+            tablet_version_block: None,
         }
     }
 
@@ -338,9 +342,9 @@ impl Reply {
         prepared: &Prepared,
         skip_metadata: bool,
         known_metadata_id: Option<&[u8]>,
-        route: Option<&[u8]>,
+        route: Option<&Payload>,
     ) {
-        let payload = route.map(|route| (TABLETS_ROUTING_PAYLOAD, route));
+        let payload = route.map(|(key, route)| (*key, &**route));
         let own = self.extras();
         let of_page = match outcome {
             Outcome::Rows(page) => page.warning.as_ref(),

@@ -1,7 +1,8 @@
 //! OPTIONS and STARTUP: what this node offers, and what a connection agrees on.
 
 use cql_protocol::{
-    Compression, ErrorCode, Framing, LWT_METADATA_MARK, ProtocolVersion, StringMap, TABLETS_ROUTING, write_supported,
+    Compression, ErrorCode, Framing, LWT_METADATA_MARK, ProtocolVersion, StringMap, TABLETS_ROUTING,
+    TABLETS_ROUTING_V2, write_supported,
 };
 
 use crate::Server;
@@ -20,9 +21,20 @@ pub(crate) struct Agreed {
     pub(crate) framing: Framing,
     pub(crate) result_metadata_id: bool,
     pub(crate) lwt_mark: bool,
-    pub(crate) tablets_routing: bool,
+    pub(crate) tablets_routing: TabletsRouting,
     /// Whether the client knows the error of a partition's limit.
     pub(crate) rate_limit_error: bool,
+}
+
+/// What a connection wants to know of where tablets stand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum TabletsRouting {
+    /// Nothing.
+    Untold,
+    /// The tablet of a statement that came to a shard which is none of its replicas.
+    V1,
+    /// The tablet of an EXECUTE whose client has another version of it.
+    V2,
 }
 
 impl Server {
@@ -51,6 +63,9 @@ impl Server {
             (TABLETS_ROUTING, vec![""]),
             (RATE_LIMIT_ERROR, vec![&rate_limit_code]),
         ];
+        if o.tablets_routing_v2 {
+            options.push((TABLETS_ROUTING_V2, vec![""]));
+        }
         if let Some(port) = &port {
             options.push(("SCYLLA_SHARD_AWARE_PORT", vec![port]));
         }
@@ -59,8 +74,8 @@ impl Server {
     }
 }
 
-/// Checks a STARTUP.
-pub(crate) fn agree(options: &StringMap<'_>, version: ProtocolVersion) -> Result<Agreed, String> {
+/// Checks a STARTUP. `offers_v2`: this node offers `TABLETS_ROUTING_V2_EXPERIMENTAL`; where it does not, the key means nothing, as any that is not known.
+pub(crate) fn agree(options: &StringMap<'_>, version: ProtocolVersion, offers_v2: bool) -> Result<Agreed, String> {
     if options.get("CQL_VERSION").is_none() {
         return Err("Missing value CQL_VERSION in STARTUP message".to_owned());
     }
@@ -75,7 +90,11 @@ pub(crate) fn agree(options: &StringMap<'_>, version: ProtocolVersion) -> Result
         framing,
         result_metadata_id: options.get(USE_METADATA_ID).is_some(),
         lwt_mark: options.get(LWT_MARK).is_some(),
-        tablets_routing: options.get(TABLETS_ROUTING).is_some(),
+        tablets_routing: match (options.get(TABLETS_ROUTING_V2), options.get(TABLETS_ROUTING)) {
+            (Some(_), _) if offers_v2 => TabletsRouting::V2,
+            (_, Some(_)) => TabletsRouting::V1,
+            _ => TabletsRouting::Untold,
+        },
         rate_limit_error: options.get(RATE_LIMIT_ERROR).is_some(),
     })
 }

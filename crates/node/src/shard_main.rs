@@ -464,6 +464,7 @@ fn cql_options(shared: &Shared, (cql, aware): Addresses) -> cql_server::Options 
         host_id: shared.host_id,
         partitioner: "org.apache.cassandra.dht.Murmur3Partitioner".to_owned(),
         cql_version: shared.about.info().cql_version.clone(),
+        tablets_routing_v2: config.experimental.tablets_routing_v2,
         clients: shared.clients.clone(),
     }
 }
@@ -480,6 +481,7 @@ fn set_routes(server: &Server, engine: Rc<Engine>) {
                 .iter()
                 .map(|(host, shard)| (*host.0.as_bytes(), u32::from(*shard)))
                 .collect(),
+            version: None,
         })
     }));
 }

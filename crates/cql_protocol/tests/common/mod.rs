@@ -76,9 +76,9 @@ pub fn describe(request: &Request<'_>) -> String {
             id,
             result_metadata_id,
             params,
-            trailing,
+            tablet_version_block,
         } => {
-            assert!(trailing.is_empty(), "bytes follow the message: {trailing:?}");
+            assert!(tablet_version_block.is_none(), "no connection agreed on it");
             let metadata = result_metadata_id.map_or_else(String::new, |id| format!(" metadata=0x{}", to_hex(id)));
             format!("EXECUTE 0x{}{metadata} {}", to_hex(id), describe_params(params))
         }

@@ -11,6 +11,7 @@ mod cluster;
 #[cfg(test)]
 mod cluster_tests;
 mod error;
+mod experimental;
 mod file;
 pub(crate) mod fuzz;
 mod given;
@@ -52,6 +53,7 @@ pub use args::{Mode, ServerArgs};
 use cluster::Cluster;
 pub use cluster::{Between, Encryption, Hints};
 pub use error::{ConfigError, OptionOrigin};
+pub use experimental::Experimental;
 pub use given::Given;
 pub(crate) use given::SetOptions;
 pub(crate) use live::{Changed, Described, described, set};
@@ -88,6 +90,8 @@ pub struct Config {
     pub memory: u64,
     /// Checks of the environment are relaxed; durability is the same.
     pub developer_mode: bool,
+    /// Experimental features that are on.
+    pub experimental: Experimental,
     /// Whether every shard is kept busy with a background task: for measurements only.
     pub background_hog: bool,
     /// Seconds by which the clock is to be wrong, for tests.
@@ -402,6 +406,7 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
         overprovisioned,
         memory,
         developer_mode,
+        experimental: experimental::resolve(options),
         background_hog: args.mode.background_hog,
         clock_wrong_by_s: clock_wrong_by(options, args, developer_mode),
         held_back_features: args.mode.hold_back_feature.clone(),

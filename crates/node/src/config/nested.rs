@@ -37,7 +37,8 @@ pub(super) fn parts(name: &str, value: Node) -> Parts {
             Node::Scalar(given) => wrong(given, "a mapping"),
             Node::List(_) => wrong("a list".to_owned(), "a mapping"),
         },
-        "hinted_handoff_disabled_datacenters"
+        "experimental_features"
+        | "hinted_handoff_disabled_datacenters"
         | "hinted_handoff_enabled"
         | "initial_token"
         | "internode_compression_algorithms"

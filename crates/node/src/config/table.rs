@@ -293,6 +293,8 @@ pub(super) const TABLE: &[Row] = &[
         "Client connections of the node; -1 for 10000 a shard", &[]),
     row("uninitialized_connections_semaphore_cpu_concurrency", Network, Number, Is("8"), Restart,
         "Connections of a shard that may work for their handshake at once; the others wait in line", &[]),
+    row("experimental_features", Network, List, Follows("none"), Restart,
+        "Experimental features that are on: tablets-routing-v2 offers TABLETS_ROUTING_V2_EXPERIMENTAL to drivers; others are warned of", &[]),
     row("maintenance_mode", Network, Switch, Is("false"), Restart,
         "Whether the node stays apart from its cluster and serves its own data on the maintenance socket alone", &[]),
     row("maintenance_socket", Network, Name, Follows("ignore; workdir in maintenance mode"), Restart,

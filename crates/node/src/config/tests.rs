@@ -132,7 +132,7 @@ fn defaults_are_those_of_the_manual() {
 #[test]
 fn every_option_that_is_shown_can_be_given_and_its_shown_text_is_taken_back() {
     let config = config("", "--cpuset 0-3");
-    assert_eq!(config.settings.len(), 156, "{:?}", config.settings);
+    assert_eq!(config.settings.len(), 157, "{:?}", config.settings);
     for (name, text) in &config.settings {
         let given = text.as_deref().unwrap_or("none");
         let shown = resolved(&format!("{name}: {given}"), "").map(|config| config.settings[name].clone());
@@ -685,6 +685,27 @@ fn connections_of_the_node_are_shared_out_to_shards() {
     assert_eq!(
         config("native_transport_max_concurrent_connections: -1", "").max_connections_per_shard,
         10_000
+    );
+}
+
+#[test]
+fn experimental_features_are_off_until_they_are_named_and_others_are_warned_of() {
+    let told = |yaml: &str| {
+        let config = config(yaml, "");
+        let of_option = |warning: &&String| warning.starts_with("experimental_features");
+        let warnings = config.warnings.iter().filter(of_option).count();
+        (config.experimental.tablets_routing_v2, warnings)
+    };
+    assert_eq!(told(""), (false, 0));
+    assert_eq!(told("experimental_features: []"), (false, 0));
+    assert_eq!(told("experimental_features: tablets-routing-v2"), (true, 0));
+    assert_eq!(told("experimental_features: [tablets-routing-v2]"), (true, 0));
+    assert_eq!(told("experimental_features: [udf, tablets-routing-v2, x]"), (true, 2));
+    assert_eq!(told("experimental_features: [strongly-consistent-tables]"), (false, 1));
+    assert!(
+        config("", "--experimental-features tablets-routing-v2")
+            .experimental
+            .tablets_routing_v2
     );
 }
 
