@@ -168,7 +168,7 @@ impl Run<'_> {
         let datacenter = self.clients.layout.datacenter(node);
         let Some(host) = self.host(node) else { return false };
         let is_full = self.clients.inventory.state(host) == Some(NodeState::Normal);
-        if self.operator.is_going[node] || !is_full {
+        if self.operator.is_going[node] || self.operator.is_coming(node) || !is_full {
             return false;
         }
         if self.staying(datacenter) <= self.copies(datacenter).1 {
@@ -210,7 +210,8 @@ impl Run<'_> {
         // One of two nodes has the only vote.
         let members = self.clients.members();
         let staying = members.iter().filter(|other| !self.operator.is_going[**other]).count();
-        if is_under_way || least < 2 || self.operator.is_going[node] || !is_full || staying < 3 {
+        let moves = self.operator.is_going[node] || self.operator.is_coming(node);
+        if is_under_way || least < 2 || moves || !is_full || staying < 3 {
             return false;
         }
         let may_be_removed = self.staying(datacenter) > most;
@@ -352,6 +353,9 @@ impl Run<'_> {
                 }
                 if !self.clients.is_member(heir) {
                     self.start_late(heir, Some(Replaced::Host(host)));
+                }
+                if let Some(why) = self.cluster.failure(heir) {
+                    log::info!("simulation: node {heir} does not join yet: {why}");
                 }
                 if self.has_joined(heir) && self.clients.inventory.state(host) == Some(NodeState::Left) {
                     self.end_weak();

@@ -692,7 +692,8 @@ impl Run<'_> {
             return Err(text);
         }
         for node in 0..self.cluster.size() {
-            if self.may_end[node] || self.operator.is_going(node) {
+            // One that comes may be refused until the dead node is known to be dead; its operator starts it again.
+            if self.may_end[node] || self.operator.is_going(node) || self.operator.is_coming(node) {
                 continue;
             }
             if let Some(text) = self.cluster.failure(node) {
