@@ -392,6 +392,8 @@ impl Run<'_> {
 
     /// Asks a node for something, unless an answer is waited for; again when it failed. Whether it has been done.
     fn ask(&mut self, operation: &mut Operation, node: usize, request: &str) -> bool {
+        // One that is gone for good does not answer.
+        operation.asked = operation.asked.filter(|(asked, _)| self.clients.is_member(*asked));
         if let Some((asked, ticket)) = operation.asked {
             let Some(answer) = self.cluster.answer_to(asked, ticket) else {
                 return false;
@@ -412,6 +414,8 @@ impl Run<'_> {
         let Some(node) = left.last().copied() else {
             return true;
         };
+        // What another node answered says nothing of this one.
+        operation.asked = operation.asked.filter(|(asked, _)| *asked == node);
         if self.ask(operation, node, "/ceto/repair?kn=k") {
             left.pop();
             operation.not_before = 0;
