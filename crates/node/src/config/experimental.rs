@@ -35,7 +35,7 @@ pub(super) fn resolve(options: &mut Options<'_>) -> Experimental {
     let on = if experimental.tablets_routing_v2 {
         TABLETS_ROUTING_V2
     } else {
-        ""
+        "none"
     };
     options.note(option, on);
     experimental
