@@ -248,7 +248,7 @@ impl Clients {
             // What was promised when it was sent may be lost since.
             false => promised.and(partition.promised(self.layout.copies, &least, history.weakened())),
         };
-        let least = Some(least).filter(|least| history.counts(least, promised.weakened));
+        let least = Some(least).filter(|least| history.counts_read(least, promised.weakened));
         drop(history);
         if let Err(text) = partition.check(&promised, least, found, self.error_us()) {
             self.fail(format!("{story}: {text}"));

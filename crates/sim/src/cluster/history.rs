@@ -357,6 +357,8 @@ pub struct History {
     weak: usize,
     /// How often such an operation has begun or ended.
     weakened: u64,
+    /// Replicas become others, or may still do so.
+    moves: bool,
     /// What was acknowledged when the repair of everything was asked for.
     repaired: Option<Vec<(Key, i32)>>,
 }
@@ -383,6 +385,7 @@ impl History {
             truncations: Vec::new(),
             weak: 0,
             weakened: 0,
+            moves: false,
             repaired: None,
         }
     }
@@ -421,13 +424,31 @@ impl History {
         self.copies.is_kept(least) || (self.weak == 0 && weakened == self.weakened)
     }
 
+    /// Whether what a read that is answered now has seen must be seen later too ([`History::begin_move`]).
+    #[must_use]
+    pub fn counts_read(&self, least: &Least, weakened: u64) -> bool {
+        !self.moves && self.counts(least, weakened)
+    }
+
+    /// Some tablets or ranges are about to get other replicas. A read asks those from before until the next ones have copied; what came to those it asked after the
+    /// copy, and not to the next ones, was acknowledged at most as its writer was told. So what writes promise counts as ever, and what reads have seen does not.
+    pub fn begin_move(&mut self) {
+        self.moves = true;
+    }
+
+    /// All replicas are where they stay.
+    pub fn end_moves(&mut self) {
+        self.moves = false;
+    }
+
     /// A repair of everything is about to be asked for.
     pub fn begin_repair(&mut self) {
         self.repaired = Some(self.newest_acknowledged());
     }
 
-    /// Replicas become others: the repair that was asked for promises nothing.
-    pub fn forget_repair(&mut self) {
+    /// The operator has the replicas become others: besides, the repair that was asked for promises nothing.
+    pub fn begin_change(&mut self) {
+        self.begin_move();
         self.repaired = None;
     }
 
@@ -563,7 +584,7 @@ impl History {
     /// When it must not.
     pub fn check(&mut self, key: Key, floor: i32, asked: Asked, span: Span, value: Option<i32>) -> Result<(), String> {
         let promised = self.copies.least(asked);
-        let least = Some(promised).filter(|least| self.counts(least, span.weakened));
+        let least = Some(promised).filter(|least| self.counts_read(least, span.weakened));
         // What was promised when it was sent may be lost since.
         let floor = match span.weakened == self.weakened {
             true => floor,
@@ -640,7 +661,9 @@ impl History {
                         self.registers.get(&gone).map(story).unwrap_or_default()
                     ));
                 }
-                register.raise(least, timestamp);
+                if !self.moves {
+                    register.raise(least, timestamp);
+                }
             }
         }
         Ok(())

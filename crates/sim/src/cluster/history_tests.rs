@@ -279,10 +279,29 @@ fn a_repair_promises_what_was_acknowledged_before_it_unless_replicas_become_othe
         history.begin(&[KEY], 2, Effect::Set, "");
         history.acknowledged(&[KEY], 2, one);
         if is_other {
-            history.forget_repair();
+            history.begin_change();
         }
         history.end_repair();
         assert_eq!(history.floor(KEY, one), expected);
+    }
+}
+
+#[test]
+fn while_replicas_move_writes_promise_as_ever_and_reads_nothing() {
+    let (one, quorum, all) = (here(Level::One), here(Level::Quorum), here(Level::All));
+    for (moves, after_read) in [(false, 1), (true, 0)] {
+        let mut history = History::new(ONE_DATACENTER);
+        if moves {
+            history.begin_move();
+        }
+        history.begin(&[KEY], 1, Effect::Set, "");
+        history.acknowledged(&[KEY], 1, quorum);
+        assert_eq!(history.floor(KEY, quorum), 1, "the write");
+        history.check(KEY, 1, all, NOW, Some(1)).unwrap();
+        assert_eq!(history.floor(KEY, one), after_read, "the read");
+        history.end_moves();
+        history.check(KEY, 1, all, NOW, Some(1)).unwrap();
+        assert_eq!(history.floor(KEY, one), 1, "when they stay");
     }
 }
 

@@ -122,9 +122,9 @@ impl Run<'_> {
 
     fn add(&mut self, work: Work, wait: Duration) {
         log::info!("simulation: the operator begins {work:?}");
-        // Replicas become others, and need not have what those had that were repaired.
+        // The next replicas need not have what those had that were repaired or read.
         if !matches!(work, Work::Repair { .. }) {
-            self.clients.history.borrow_mut().forget_repair();
+            self.clients.history.borrow_mut().begin_change();
         }
         let wait = u64::try_from(wait.as_nanos()).expect("seconds");
         let not_before = self.now() + wait;

@@ -569,7 +569,7 @@ impl Run<'_> {
             self.clock_us.fill(0);
             self.heal();
             self.clients.begin_fault();
-            self.clients.history.borrow_mut().forget_repair();
+            self.clients.history.borrow_mut().begin_change();
             // Everybody's seeds may have left by now.
             let members = self.clients.members();
             self.cluster.start_late(node, &members, None);
@@ -659,6 +659,7 @@ impl Run<'_> {
         self.accept_loss()?;
         if self.scenario.faults.is_elastic() {
             self.must_be_placed()?;
+            self.clients.history.borrow_mut().end_moves();
         }
         self.clients.phase.set(Phase::Final);
         let is_done = |run: &mut Self| run.clients.phase.get() == Phase::Done;

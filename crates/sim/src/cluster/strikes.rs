@@ -220,6 +220,7 @@ impl Run<'_> {
 
     /// Has tablets of a node go to other shards of it, or to other nodes, some at the same time.
     fn move_tablets(&mut self, node: usize) {
+        self.clients.history.borrow_mut().begin_move();
         let members = self.clients.members();
         let hosts: Vec<String> = members.into_iter().filter_map(|node| self.host_id(node)).collect();
         for _ in 0..1 + self.chance.below(8) {
