@@ -354,6 +354,9 @@ fn check_open(all: &BTreeMap<Place, Seen>) -> Result<(), String> {
     Ok(())
 }
 
+/// The leader adds the tablets up in another order, so one that it finds just within the tolerance may be just outside here.
+const ROUNDING: f64 = 1e-9;
+
 /// The planner, asked as the leader of the metadata group asks it, has no step left.
 fn check_balance(seen: &Seen, all: &BTreeMap<Place, Seen>) -> Result<(), String> {
     let nodes: Vec<NodeInput> = seen
@@ -402,7 +405,12 @@ fn check_balance(seen: &Seen, all: &BTreeMap<Place, Seen>) -> Result<(), String>
             tablet_count_max: u32::MAX,
         })
         .collect();
-    let planned = plan(&seen.topology, &nodes, &inputs, &Limits::default(), &Options::default());
+    let options = Options::default();
+    let options = Options {
+        tolerance: options.tolerance * (1.0 + ROUNDING),
+        ..options
+    };
+    let planned = plan(&seen.topology, &nodes, &inputs, &Limits::default(), &options);
     let step = planned.steps.iter().find(|step| !matches!(step, Step::Resize { .. }));
     match step {
         Some(step) => {
