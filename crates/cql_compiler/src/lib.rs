@@ -26,6 +26,6 @@ mod write;
 pub use error::CompileError;
 pub use select::compile_select;
 pub use selection::compile_selection;
-pub use statement::{Compiled, Statement, compile, compile_with};
+pub use statement::{Compiled, Dialect, Statement, compile, compile_with};
 pub use term::{MarkerSpec, Markers, Receiver, compile_in, compile_term, compile_term_of_table};
 pub use write::{compile_delete, compile_insert, compile_update};

@@ -89,6 +89,7 @@ pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>
         sorted: is_of_several.then_some(ordered).filter(|columns| *columns > 0),
         group_by,
         group_function,
+        nulls: scope.nulls,
     })?)
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use cql::Variables;
 use cql::ast::{self, Modification};
+use plan::restrict::NullRule;
 use plan::{BatchKind, BatchPlan, Operand, Plan, ResultColumn, WritePlan};
 use schema::{Schema, Table};
 use system_tables::KeyspaceKind;
@@ -46,6 +47,15 @@ impl Statement {
     pub fn is_conditional(&self) -> bool {
         self.plan().is_some_and(Plan::is_conditional)
     }
+}
+
+/// What statements mean where servers differ.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Dialect {
+    /// What equal names of bind markers mean.
+    pub variables: Variables,
+    /// What a comparison with null means.
+    pub nulls: NullRule,
 }
 
 /// What compilation finds out.
@@ -150,7 +160,7 @@ fn compile_modification(
     m: &Modification,
     schema: &Schema,
     keyspace: Option<&str>,
-    markers: &mut Markers,
+    (nulls, markers): (NullRule, &mut Markers),
 ) -> Result<WritePlan, CompileError> {
     let table = table_of(table_name_of(m), schema, keyspace)?;
     writable(m, &table)?;
@@ -158,6 +168,7 @@ fn compile_modification(
         schema,
         keyspace: &table.keyspace,
         table: &table,
+        nulls,
         markers,
     };
     match m {
@@ -172,10 +183,10 @@ fn compile_modification(
 /// # Errors
 /// When the text is not CQL, or does not fit the schema.
 pub fn compile(text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Compiled, CompileError> {
-    compile_with(text, schema, keyspace, Variables::default())
+    compile_with(text, schema, keyspace, Dialect::default())
 }
 
-/// Compiles one statement, as [`compile`], with that meaning of equal names.
+/// Compiles one statement, as [`compile`], in that dialect.
 ///
 /// # Errors
 /// As [`compile`].
@@ -183,12 +194,13 @@ pub fn compile_with(
     text: &str,
     schema: &Schema,
     keyspace: Option<&str>,
-    variables: Variables,
+    dialect: Dialect,
 ) -> Result<Compiled, CompileError> {
-    let parsed = cql::parse_with(text, variables).map_err(|e| CompileError::Syntax(e.to_string()))?;
+    let nulls = dialect.nulls;
+    let parsed = cql::parse_with(text, dialect.variables).map_err(|e| CompileError::Syntax(e.to_string()))?;
     let mut markers = Markers::new(parsed.bind_markers.len());
     let write = |m: Modification, markers: &mut Markers| {
-        let plan = compile_modification(&m, schema, keyspace, markers)?;
+        let plan = compile_modification(&m, schema, keyspace, (nulls, markers))?;
         let is_virtual = is_of_node(&plan.table);
         let plan = Arc::new(plan);
         Ok::<_, CompileError>(Statement::Plan(match is_virtual {
@@ -220,6 +232,7 @@ pub fn compile_with(
                     None => keyspace.unwrap_or(&table.keyspace),
                 },
                 table: &table,
+                nulls,
                 markers: &mut markers,
             };
             let mut plan = compile_select(&s, &table, &mut scope)?;
@@ -237,7 +250,7 @@ pub fn compile_with(
         ast::Statement::Update(u) => write(Modification::Update(u), &mut markers)?,
         ast::Statement::Delete(d) => write(Modification::Delete(d), &mut markers)?,
         ast::Statement::Batch(b) => {
-            let plan = compile_batch(&b, schema, keyspace, &mut markers)?;
+            let plan = compile_batch(&b, schema, keyspace, (nulls, &mut markers))?;
             Statement::Plan(Plan::Batch(Arc::new(plan)))
         }
         ast::Statement::Truncate(t) => {
@@ -252,6 +265,7 @@ pub fn compile_with(
                 schema,
                 keyspace: &table.keyspace,
                 table: &table,
+                nulls,
                 markers: &mut markers,
             };
             let timeout = scope.optional(t.timeout.as_ref(), "[timeout]", &CqlType::Duration)?;
@@ -309,7 +323,7 @@ fn compile_batch(
     batch: &ast::Batch,
     schema: &Schema,
     keyspace: Option<&str>,
-    markers: &mut Markers,
+    (nulls, markers): (NullRule, &mut Markers),
 ) -> Result<BatchPlan, CompileError> {
     let attributes = &batch.attributes;
     let mut writes = Vec::new();
@@ -318,7 +332,7 @@ fn compile_batch(
         if let Some(keyspace) = name.keyspace.as_deref().or(keyspace) {
             markers.begin_table(keyspace, &name.name);
         }
-        let plan = compile_modification(m, schema, keyspace, markers)?;
+        let plan = compile_modification(m, schema, keyspace, (nulls, &mut *markers))?;
         if is_of_node(&plan.table) {
             return Err(CompileError::invalid(match batch.kind {
                 ast::BatchKind::Logged => "Cannot include a virtual table statement in a logged batch",
@@ -358,6 +372,7 @@ fn compile_batch(
             schema,
             keyspace: &table.keyspace,
             table: &table,
+            nulls,
             markers,
         };
         timestamp = scope.optional(attributes.timestamp.as_ref(), "[timestamp]", &CqlType::BigInt)?;

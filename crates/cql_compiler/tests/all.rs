@@ -5,3 +5,4 @@ mod common;
 mod conditional_request;
 mod encoded_plans;
 mod expressions;
+mod nulls;

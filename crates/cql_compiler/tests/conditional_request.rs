@@ -7,6 +7,7 @@ use cql::ast::{Modification, Statement as Ast};
 use cql_compiler::restrict::Scope;
 use cql_compiler::{Markers, compile_delete, compile_insert, compile_update};
 use mutation::{Mutation, MutationItem, PartitionBlock};
+use plan::restrict::NullRule;
 use plan::write::{BoundWrite, CurrentRows, Request, WriteClock};
 use plan::{BindContext, Execution, PlanError, WritePlan};
 use schema::{Schema, Table};
@@ -28,6 +29,7 @@ fn plan(schema: &Schema, m: &Modification) -> WritePlan {
         schema,
         keyspace: "ks",
         table: &table,
+        nulls: NullRule::Error,
         markers: &mut markers,
     };
     match m {

@@ -253,6 +253,7 @@ impl Connection {
         match prepared.plan() {
             _ if reply.tracing_id.is_some() || prepared.is_guarded => {}
             _ if self.has_other_version(&reply, prepared, &ctx) => {}
+            Some(Plan::Select(select)) if select.may_have_nulls(&values) => {}
             Some(Plan::Select(select)) if select.is_point() && !params.consistency.is_serial() => {
                 let out = &mut batch.out;
                 let start = out.len();

@@ -180,7 +180,7 @@ fn set_limits(engine: &Engine, config: &Config) {
     engine.set_page_limits(config.page_limits);
     engine.set_guardrails(&config.guardrails);
     engine.set_lists_racks(config.enforce_rack_list);
-    engine.set_variables(config.variables);
+    engine.set_dialect(config.dialect);
     engine.set_has_functions(config.user_defined_functions_enabled);
     functions::set_limits(config.function_limits);
     sstable::set_large_thresholds(config.large);

@@ -3,11 +3,14 @@
 use std::borrow::Cow;
 
 use types::sorted::sorted;
-use types::{CollectionIter, CqlType, Malformed};
+use types::{CollectionIter, CqlType, Malformed, TupleIter};
 
 use crate::bind::{BindContext, Bound, Evaluated};
 use crate::error::PlanError;
 use crate::function::Operation;
+
+/// Values that something is compared with; None is null.
+pub(crate) type Alternatives<'v> = Vec<Option<Cow<'v, [u8]>>>;
 
 /// A compiled term.
 #[derive(Clone, Debug)]
@@ -99,6 +102,43 @@ impl Operand {
             Evaluated::Value(Cow::Owned(bytes)) => {
                 split_in_list(&bytes, None, receiver, |element| Cow::Owned(element.to_vec()))
             }
+        }
+    }
+
+    /// The elements of such a list, None where one is null; None when the list is.
+    ///
+    /// # Errors
+    /// As [`Operand::eval`], and when the list is unset.
+    pub(crate) fn eval_list_with_nulls<'v>(
+        &'v self,
+        receiver: &str,
+        ctx: &BindContext<'v>,
+    ) -> Result<Option<Alternatives<'v>>, PlanError> {
+        let Some(raw) = self.raw_bound(ctx) else {
+            return match self.eval(ctx)? {
+                Evaluated::Null => Ok(None),
+                _ => Ok(Some(self.eval_list(receiver, ctx)?.into_iter().map(Some).collect())),
+            };
+        };
+        let element = match self {
+            Self::Marker { cql_type, .. } => list_element(cql_type),
+            _ => None,
+        };
+        let truncated = || PlanError::invalid("Not enough bytes to read a list");
+        let (count, elements) = raw.split_first_chunk::<4>().ok_or_else(truncated)?;
+        let count = usize::try_from(i32::from_be_bytes(*count)).map_err(|_| truncated())?;
+        let mut out = Vec::new();
+        // Behind its count a list is laid out as a tuple is.
+        for item in TupleIter::new(elements).take(count) {
+            out.push(match (item.map_err(|_| truncated())?, element) {
+                (Some(item), Some(element)) if !is_as_null(element, item) => Some(check_bound(element, item)?),
+                (Some(item), None) => Some(Cow::Borrowed(item)),
+                _ => None,
+            });
+        }
+        match out.len() == count {
+            true => Ok(Some(out)),
+            false => Err(truncated()),
         }
     }
 
@@ -229,8 +269,7 @@ fn split_in_list<'v, 'b>(
             out.push(hold(item));
             continue;
         };
-        let has_empty_values = matches!(element, CqlType::Text | CqlType::Ascii | CqlType::Blob);
-        if item.is_empty() && !has_empty_values {
+        if is_as_null(element, item) {
             return Err(null_in_condition(receiver));
         }
         match check_bound(element, item)? {
@@ -239,6 +278,11 @@ fn split_in_list<'v, 'b>(
         }
     }
     Ok(out)
+}
+
+/// Whether an alternative is as good as null: it is empty, and its type has no empty values.
+fn is_as_null(element: &CqlType, item: &[u8]) -> bool {
+    item.is_empty() && !matches!(element, CqlType::Text | CqlType::Ascii | CqlType::Blob)
 }
 
 fn null_in_condition(receiver: &str) -> PlanError {

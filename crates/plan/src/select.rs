@@ -7,12 +7,12 @@ use std::time::Duration;
 use schema::{ColumnKind, Table, push_component};
 use types::token::KeyHash;
 
-use crate::restrict::{PartitionRestriction, Restrictions, no_column, partition_key_bytes};
+use crate::restrict::{NullRule, PartitionRestriction, Restrictions, no_column, partition_key_bytes};
 use crate::selection::{GroupFunction, Selection, SelectionKind};
-use crate::{BindContext, Evaluated, Operand, PlanError, own_timeout};
+use crate::{BindContext, Bound, Evaluated, Operand, PlanError, own_timeout};
 
 /// What a read says. [`SelectPlan::new`] checks it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Select {
     /// What it reads.
     pub table: Arc<Table>,
@@ -41,6 +41,8 @@ pub struct Select {
     pub group_by: Vec<usize>,
     /// What of the last of these columns makes a group, when it is not the column's value.
     pub group_function: Option<GroupFunction>,
+    /// What a comparison with null means.
+    pub nulls: NullRule,
 }
 
 /// A read that fits its table, and what follows from it.
@@ -96,6 +98,7 @@ impl Select {
             sorted: None,
             group_by: Vec::new(),
             group_function: None,
+            nulls: NullRule::Error,
         }
     }
 
@@ -114,7 +117,8 @@ impl Select {
             && !self.selection.needs_times
             && self.limit.is_none()
             && self.per_partition_limit.is_none()
-            && self.group_by.is_empty();
+            && self.group_by.is_empty()
+            && (self.nulls == NullRule::Error || self.restrictions.has_nulls_of_values_only());
         if !one_row {
             return None;
         }
@@ -248,6 +252,31 @@ impl SelectPlan {
         let (mut key, mut clustering) = (Vec::new(), Vec::new());
         let is_point = self.point_names(ctx, &mut key, &mut clustering)?;
         Ok(is_point.then(|| (KeyHash::of(&key), key, clustering)))
+    }
+
+    /// The same read without the nulls in its restrictions, where a comparison with null is neither true nor false; None when it can go on as it is.
+    ///
+    /// # Errors
+    /// When a value is none of its type.
+    pub fn without_nulls(&self, ctx: &BindContext<'_>) -> Result<Option<Self>, PlanError> {
+        if self.nulls == NullRule::Error {
+            return Ok(None);
+        }
+        let Some(restrictions) = self.restrictions.without_nulls(&self.table, ctx)? else {
+            return Ok(None);
+        };
+        let select = Select {
+            restrictions,
+            nulls: NullRule::Error,
+            ..self.select.clone()
+        };
+        Self::new(select).map(Some)
+    }
+
+    /// Whether an execution with these values may have a null in a condition that is no mistake.
+    #[inline]
+    pub fn may_have_nulls(&self, values: &[Bound<'_>]) -> bool {
+        self.nulls == NullRule::Unknown && values.iter().any(|value| matches!(value, Bound::Null))
     }
 
     /// Whether it is a point read.

@@ -12,9 +12,11 @@ pub use engine::fuzz;
 
 pub use coordinator::trace;
 pub use cql::Variables;
+pub use cql_compiler::Dialect;
 pub use cql_compiler::{MarkerSpec, Statement, ddl, describe};
 pub use engine::{Engine, ExpiredRows, NodeState, Outcome, Page, Params, PointOutcome, Prepared};
 pub use error::QueryError;
+pub use plan::restrict::NullRule;
 pub use plan::{BindContext, Bound, Execution, OwnedBound, Plan, ResultColumn, ValueRows};
 /// What is recorded of a table's requests on a shard.
 pub use replica::Recorded;

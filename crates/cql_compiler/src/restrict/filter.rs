@@ -1,7 +1,7 @@
 //! Relations that are checked row by row.
 
 use cql::ast::{ComparisonOperator, InValues, Predicate, Relation, Subject, Term};
-use plan::restrict::{Filter, FilterTest};
+use plan::restrict::{Filter, FilterTest, NullRule};
 use types::CqlType;
 
 use super::{Scope, comparison};
@@ -104,7 +104,11 @@ pub(super) fn compile(r: &Relation, scope: &mut Scope<'_>) -> Result<Filter, Com
                 }
                 _ => return Err(unsupported()),
             };
-            Ok(Filter::new(scope.table, column, test)?)
+            let filter = Filter::new(scope.table, column, test)?;
+            if scope.nulls == NullRule::Error {
+                filter.refuse_constant_null(scope.table)?;
+            }
+            Ok(filter)
         }
         Subject::Element { column: name, key } => {
             let (column, c) = scope.column(name)?;

@@ -12,7 +12,7 @@ mod together;
 use std::borrow::Cow;
 
 use cql::ast::{ComparisonOperator, InValues, Predicate, Relation, Subject, Term};
-use plan::restrict::{Comparison, Restrictions};
+use plan::restrict::{Comparison, NullRule, Restrictions};
 use plan::{InOperand, Operand};
 use schema::{Column, ColumnKind, Schema, Table};
 use types::CqlType;
@@ -29,6 +29,8 @@ pub struct Scope<'a> {
     pub keyspace: &'a str,
     /// The table that the statement is about.
     pub table: &'a Table,
+    /// What a comparison with null means.
+    pub nulls: NullRule,
     /// The markers found so far.
     pub markers: &'a mut Markers,
 }

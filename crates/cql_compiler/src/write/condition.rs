@@ -63,7 +63,7 @@ pub(super) fn compile(relation: &Relation, scope: &mut Scope<'_>) -> Result<Colu
         _ => (Part::Whole, column.cql_type.clone(), name.clone()),
     };
     let test = compile_test(relation, &column, &compared, &receiver, scope)?;
-    Ok(ColumnCondition::new(scope.table, at, part, test)?)
+    Ok(ColumnCondition::new(scope.table, at, part, test)?.with_nulls(scope.nulls))
 }
 
 fn compile_test(

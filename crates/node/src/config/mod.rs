@@ -10,6 +10,7 @@ mod args;
 mod cluster;
 #[cfg(test)]
 mod cluster_tests;
+mod dialect;
 mod error;
 mod experimental;
 mod file;
@@ -42,7 +43,7 @@ use std::time::Duration;
 
 use coordinator::Timeouts;
 use log::LevelFilter;
-use query::Variables;
+use query::Dialect;
 use query::engine::PageLimits;
 use rpc::Compression;
 use runtime::Backend;
@@ -194,8 +195,8 @@ pub struct Config {
     pub rf_rack_valid_keyspaces: bool,
     /// Whether statements write the copies of keyspaces with tablets as lists of racks.
     pub enforce_rack_list: bool,
-    /// What equal names of bind markers mean.
-    pub variables: Variables,
+    /// What statements mean where servers differ.
+    pub dialect: Dialect,
     /// Whether functions may be created.
     pub user_defined_functions_enabled: bool,
     /// What one call of a user-defined function may use.
@@ -458,14 +459,7 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
         stream_throughput: throughput(options, "stream_throughput_outbound"),
         rf_rack_valid_keyspaces: cluster::switch(options, ::cluster::RACK_OPTION, false),
         enforce_rack_list: cluster::switch(options, "enforce_rack_list", false),
-        variables: match cluster::switch(
-            options,
-            "cql_duplicate_bind_variable_names_refer_to_same_variable",
-            true,
-        ) {
-            true => Variables::ByName,
-            false => Variables::ByPlace,
-        },
+        dialect: dialect::resolve(options),
         user_defined_functions_enabled: cluster::switch(options, "user_defined_functions_enabled", false),
         function_limits: function_limits(options),
         page_limits: page_limits(options),

@@ -349,6 +349,8 @@ pub(super) const TABLE: &[Row] = &[
         "Size of a batch over several partitions above which it is refused, at least 1KiB", &[("batch_size_fail_threshold_in_kb", Kibibytes)]),
     row("cql_duplicate_bind_variable_names_refer_to_same_variable", Storage, Switch, Is("true"), Restart,
         "Whether :name written twice in one statement is one variable, bound once, or, as in Cassandra, one for each place; give it on all nodes", &[]),
+    row("comparisons_with_null", Storage, Name, Is("error"), Restart,
+        "What a comparison with null in WHERE is: error, as in Cassandra, or unknown, as in ScyllaDB and SQL: true of no row; give it on all nodes", &[]),
     row("tombstone_warn_threshold", Storage, Number, Is("1000"), Hangup,
         "Tombstones that one page of a read may meet before its client is warned; 0: any number", &[]),
     row("tombstone_failure_threshold", Storage, Number, Is("100000"), Hangup,

@@ -85,7 +85,7 @@ impl Filter {
     /// A test of a column, by its position in `table.columns`.
     ///
     /// # Errors
-    /// When the table has no such column, the column's type does not have the test, or the column is compared with a constant null.
+    /// When the table has no such column, or the column's type does not have the test.
     pub fn new(table: &Table, column: usize, test: FilterTest) -> Result<Self, PlanError> {
         let Some(declared) = table.columns.get(column) else {
             return Err(super::no_column(table, column));
@@ -95,19 +95,6 @@ impl Filter {
             let name = &declared.name;
             PlanError::Invalid(format!("Column {name} of type {inner} cannot be {what}"))
         };
-        if let FilterTest::Compare(_, operand)
-        | FilterTest::Like(operand)
-        | FilterTest::Contains(operand)
-        | FilterTest::ContainsKey(operand)
-        | FilterTest::NotContains(operand)
-        | FilterTest::NotContainsKey(operand) = &test
-            && operand.as_constant() == Some(None)
-        {
-            return Err(PlanError::Invalid(format!(
-                "Unsupported null value for column {}",
-                declared.name
-            )));
-        }
         let test = match test {
             FilterTest::Compare(comparison, operand) => {
                 Test::Compare(comparison, operand, declared.cql_type.comparator())

@@ -3,6 +3,7 @@
 mod clustering;
 mod filter;
 mod like;
+mod nulls;
 mod partition;
 
 use std::cmp::Ordering;
@@ -14,6 +15,7 @@ use crate::PlanError;
 pub use clustering::{Choice, ClusteringBound, ClusteringRestriction};
 pub use filter::{Filter, FilterTest};
 pub(crate) use like::is_like;
+pub use nulls::NullRule;
 pub use partition::{
     KEY_BYTES_MAX, PartitionRestriction, Partitions, TokenBound, partition_key_bytes, validate_partition_key,
 };

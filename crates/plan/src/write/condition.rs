@@ -3,7 +3,7 @@
 //! A condition is built for the table, then bound to the values of one execution, then asked of a row. The row
 //! may be missing; then all its columns are null. What null means:
 //!
-//! - `= null` and `!= null` ask whether there is a value; no other operator may be compared with null.
+//! - `= null` and `!= null` ask whether there is a value; no other operator may be compared with null, or such a condition does not hold ([`NullRule`]).
 //! - A column that is null is different from every value, and in no other relation to it.
 //! - A multi-cell collection without elements is null and empty at once; a frozen one is either.
 //! - A multi-cell user-defined type without fields is null. A field of null is null, and so is one that was added later.
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use schema::{ColumnKind, Table};
 use types::{CollectionIter, Comparator, CqlType, MapIter, TupleIter};
 
-use crate::restrict::{Comparison, is_like, no_column};
+use crate::restrict::{Comparison, NullRule, is_like, no_column};
 use crate::{BindContext, Evaluated, InOperand, Operand, PlanError, Row};
 
 /// What must hold of the rows before they are written.
@@ -58,6 +58,7 @@ pub struct ColumnCondition {
     multi_cell: bool,
     /// The column is a map.
     is_map: bool,
+    nulls: NullRule,
     /// What it is called if it is a collection.
     kind: &'static str,
 }
@@ -122,6 +123,8 @@ fn invalid<T>(text: impl Into<String>) -> Result<T, PlanError> {
 #[derive(Debug)]
 pub(crate) struct BoundCondition {
     condition: Arc<ColumnCondition>,
+    /// Whether a null in it makes it true of no row.
+    is_unknown: bool,
     /// Serialised index or map key.
     key: Vec<u8>,
     /// One value, or the alternatives of IN. None is null.
@@ -196,6 +199,7 @@ impl ColumnCondition {
                 && declared.cql_type.is_collection()
                 && matches!(access, Access::Whole),
             is_map: matches!(inner, CqlType::Map(..)),
+            nulls: NullRule::Error,
             kind: match inner {
                 CqlType::Map(..) => "map",
                 CqlType::Set(_) => "set",
@@ -207,8 +211,47 @@ impl ColumnCondition {
         })
     }
 
+    /// The same with that meaning of null where only a value has one: in what comes behind `<`, `LIKE` and `CONTAINS`, as a list after `IN`, and in the brackets
+    /// of an element.
+    #[must_use]
+    pub fn with_nulls(self, nulls: NullRule) -> Self {
+        Self { nulls, ..self }
+    }
+
+    /// Whether a null makes it neither true nor false in this execution.
+    fn is_unknown(&self, ctx: &BindContext<'_>) -> Result<bool, PlanError> {
+        if self.nulls == NullRule::Error {
+            return Ok(false);
+        }
+        let is_null = |operand: &Operand| Ok::<_, PlanError>(matches!(operand.eval(ctx)?, Evaluated::Null));
+        let of_part = match &self.access {
+            Access::Whole | Access::Field(_) => false,
+            Access::Index(operand) | Access::Key(operand, _) => is_null(operand)?,
+        };
+        let of_value = match &self.test {
+            Test::Compare(Comparison::Equal | Comparison::NotEqual, _) => false,
+            Test::Compare(_, operand) | Test::Like(operand) | Test::Contains(operand) | Test::ContainsKey(operand) => {
+                is_null(operand)?
+            }
+            Test::In(InOperand::List { operand, .. }, _) | Test::NotIn(InOperand::List { operand, .. }, _) => {
+                // Its elements may be null, so it is not read as a whole.
+                matches!(operand, Operand::Marker { index, .. } if ctx.values.get(*index) == Some(&crate::Bound::Null))
+            }
+            Test::In(..) | Test::NotIn(..) => false,
+        };
+        Ok(of_part || of_value)
+    }
+
     /// Takes the values of one execution.
     pub(super) fn bind(self: &Arc<Self>, ctx: &BindContext<'_>) -> Result<BoundCondition, PlanError> {
+        if self.is_unknown(ctx)? {
+            return Ok(BoundCondition {
+                condition: self.clone(),
+                is_unknown: true,
+                key: Vec::new(),
+                wanted: Vec::new(),
+            });
+        }
         let key = match &self.access {
             Access::Whole | Access::Field(_) => Vec::new(),
             Access::Index(operand) => {
@@ -256,6 +299,7 @@ impl ColumnCondition {
         };
         Ok(BoundCondition {
             condition: self.clone(),
+            is_unknown: false,
             key,
             wanted,
         })
@@ -316,6 +360,9 @@ const EMPTY: &[u8] = &[0; 4];
 impl BoundCondition {
     /// Whether it holds of a row; None is a row that is not there.
     pub(super) fn holds(&self, row: Option<&Row>) -> bool {
+        if self.is_unknown {
+            return false;
+        }
         let c = &*self.condition;
         let stored = row.and_then(|r| r.get(c.column));
         let actual = match &c.access {

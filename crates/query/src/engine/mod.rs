@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use coordinator::{Coordinator, Levels, PointRead};
-use cql::Variables;
+use cql_compiler::Dialect;
 use cql_compiler::ddl::SchemaChange;
 use cql_compiler::describe::DescribedNode;
 use logging::LineLimit;
@@ -204,7 +204,7 @@ pub struct Engine {
     /// Whether keyspaces with tablets list the racks of their copies.
     lists_racks: Cell<bool>,
     /// What equal names of bind markers mean.
-    variables: Cell<Variables>,
+    dialect: Cell<Dialect>,
     has_functions: Cell<bool>,
     batch_partitions: BatchPartitions,
     /// Pages whose clients were warned, and reads that failed, for their tombstones.
@@ -248,7 +248,7 @@ impl Engine {
             keeper: RefCell::default(),
             page_limits: Cell::default(),
             lists_racks: Cell::new(false),
-            variables: Cell::default(),
+            dialect: Cell::default(),
             has_functions: Cell::new(false),
             batch_partitions: BatchPartitions::default(),
             tombstone_excesses: Cell::default(),
@@ -310,9 +310,9 @@ impl Engine {
         self.page_limits.set(limits);
     }
 
-    /// Sets what equal names of bind markers mean, before the first statement.
-    pub fn set_variables(&self, variables: Variables) {
-        self.variables.set(variables);
+    /// Sets what statements mean where servers differ, before the first one.
+    pub fn set_dialect(&self, dialect: Dialect) {
+        self.dialect.set(dialect);
     }
 
     /// Has statements write the copies of keyspaces with tablets as lists of racks, or not, as at first. On shard 0.

@@ -161,7 +161,7 @@ fn metadata_id(columns: &[ResultColumn]) -> [u8; 16] {
 impl Engine {
     fn compiled(&self, id: PreparedId, text: Arc<str>, keyspace: Option<&str>) -> Result<Prepared, QueryError> {
         let guardrails = self.guardrails();
-        let c = compile_with(&text, &self.schema(), keyspace, self.variables.get())?;
+        let c = compile_with(&text, &self.schema(), keyspace, self.dialect.get())?;
         guardrails.check_text(&c.statement)?;
         Ok(Prepared {
             id,
@@ -190,7 +190,7 @@ impl Engine {
         let mut named = keyspace.unwrap_or("").to_owned();
         named.push_str(text);
         // A node that reads the text otherwise must not take the statement for its own.
-        if self.variables.get() == Variables::ByPlace {
+        if self.dialect.get().variables == Variables::ByPlace {
             named.push('\0');
         }
         let id = md5::compute(named.as_bytes()).0;

@@ -159,6 +159,8 @@ impl Engine {
         run: &Execution,
         params: &Params,
     ) -> Result<Page<S>, QueryError> {
+        let without_nulls = run.with(|ctx| select.without_nulls(ctx))?.map(Arc::new);
+        let select = without_nulls.as_ref().unwrap_or(select);
         if let Some(of) = &select.fragments_of {
             return self.read_fragments(of, select, run, params).await;
         }

@@ -160,6 +160,8 @@ impl Guardrails {
             let what = format_args!("The pages of the read have {rows} rows");
             self.page_rows.check_max(u64::from(rows), "page_size", what, warnings)?;
         }
+        let without_nulls = run.with(|ctx| select.without_nulls(ctx))?;
+        let select = without_nulls.as_ref().unwrap_or(select);
         let restrictions = &select.restrictions;
         let limits_select = !self.partitions_in_select.is_none() || !self.product_in_select.is_none();
         let has_alternatives = restrictions.partition.has_alternatives() || restrictions.clustering.has_alternatives();
