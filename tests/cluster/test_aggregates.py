@@ -98,6 +98,68 @@ def test_prepared_values_filters_and_pages_are_as_without_other_nodes(session, t
     assert cql.rows(session, f"SELECT count(*) AS n FROM {keyspace}.t LIMIT 1") == [(ROWS,)]
 
 
+@pytest.fixture(scope="module")
+def readings(session):
+    """Few partitions of many rows, with the rows of each."""
+    keyspace = cql.unique("ks")
+    session.execute(f"CREATE KEYSPACE {keyspace} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 2}}")
+    session.execute(f"CREATE TABLE {keyspace}.t (k int, at timestamp, d decimal, s text, PRIMARY KEY (k, at))")
+    insert = session.prepare(f"INSERT INTO {keyspace}.t (k, at, d, s) VALUES (?, ?, ?, ?)")
+    insert.consistency_level = ConsistencyLevel.ALL
+    dice = random.Random(2)
+    rows = [(k, minute * 60_000, Decimal(dice.randrange(10**6)).scaleb(-2), "x" * TEXT_BYTES) for k in range(30) for minute in range(100)]
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda row: session.execute(insert, row), rows))
+    return keyspace, rows
+
+
+def parts_asked_for(cluster):
+    nodes = [node.metrics() for node in cluster]
+    return sum(value for node in nodes for name, value in node.items() if "aggregate_parts" in name)
+
+
+@pytest.mark.parametrize("level", ["ONE", "ALL"])
+def test_groups_are_made_where_the_rows_are(cluster, session, readings, level):
+    keyspace, rows = readings
+    level = ConsistencyLevel.name_to_value[level]
+    text = f"SELECT k, count(*), min(d), max(d), sum(d), max(s) FROM {keyspace}.t GROUP BY k"
+    before, parts = sent_bytes(cluster), parts_asked_for(cluster)
+    found = cql.rows(session, SimpleStatement(text, consistency_level=level))
+    assert sent_bytes(cluster) - before < len(rows) * TEXT_BYTES / 4, "rows travelled between the nodes"
+    assert parts_asked_for(cluster) > parts, "one scan made all groups"
+    of_key = {k: [d for key, _, d, _ in rows if key == k] for k in range(30)}
+    expected = {k: (k, 100, min(ds), max(ds), sum(ds), "x" * TEXT_BYTES) for k, ds in of_key.items()}
+    assert [row[0] for row in found] == [row.k for row in session.execute(f"SELECT DISTINCT k FROM {keyspace}.t")]
+    assert {row[0]: tuple(row) for row in found} == expected
+
+
+def test_pages_and_limits_of_groups_are_those_of_one_scan(session, readings):
+    keyspace, rows = readings
+    order = [row.k for row in session.execute(f"SELECT DISTINCT k FROM {keyspace}.t")]
+    whole = [(k, minute * 60) for k in order for minute in range(100)]
+    # Some pages end between two groups of a partition.
+    for fetch_size in [100, 250, 777, 2999, 3000, 5000]:
+        each = SimpleStatement(f"SELECT k, at, count(*) FROM {keyspace}.t GROUP BY k, at", fetch_size=fetch_size)
+        assert [(row.k, row.at.timestamp()) for row in session.execute(each)] == whole, fetch_size
+    for fetch_size in [1, 7, 29, 30, 31, 5000]:
+        statement = SimpleStatement(f"SELECT k, count(*) FROM {keyspace}.t GROUP BY k", fetch_size=fetch_size)
+        assert [tuple(row) for row in session.execute(statement)] == [(k, 100) for k in order], fetch_size
+        limited = SimpleStatement(f"SELECT k, count(*) FROM {keyspace}.t GROUP BY k LIMIT 20", fetch_size=fetch_size)
+        assert [row.k for row in session.execute(limited)] == order[:20], fetch_size
+
+
+def test_groups_by_a_function_and_means_of_decimals(session, readings):
+    keyspace, rows = readings
+    hours = session.execute(f"SELECT k, floor(at, 1h) AS hour, count(*) AS n, avg(d) AS mean FROM {keyspace}.t GROUP BY k, floor(at, 1h)").all()
+    assert [row.n for row in hours] == [60, 40] * 30
+    for row in hours:
+        first = int(row.hour.timestamp() * 1000)
+        values = [d for k, at, d, _ in rows if k == row.k and first <= at < first + 3_600_000]
+        assert abs(row.mean - sum(values) / len(values)) < Decimal("0.5"), "rounded at each row, as in Cassandra"
+    sums = session.execute(f"SELECT k, floor(at, 1h) AS hour, sum(d) AS total FROM {keyspace}.t GROUP BY k, floor(at, 1h)").all()
+    assert sum(row.total for row in sums) == sum(d for _, _, d, _ in rows)
+
+
 def test_a_count_at_quorum_answers_while_a_replica_is_down(cluster, session):
     keyspace, rows = fill(session, 3)
     driver = cluster.driver(only=1)

@@ -61,6 +61,9 @@ const STATEMENTS: &[&str] = &[
     "SELECT count(*) FROM ks.t WHERE i > ? AND x IN ('a text', 'b') AND l CONTAINS 1 ALLOW FILTERING",
     "SELECT count(*) FROM ks.t WHERE m CONTAINS KEY 'a' AND m['b'] = 2 AND tp = (1, 'y') ALLOW FILTERING",
     "SELECT count(*) FROM ks.t WHERE token(k) > 5 AND i = 3 + (int)? ALLOW FILTERING",
+    "SELECT count(*) FROM ks.t GROUP BY k",
+    "SELECT k, c, x, max(d), sum(i) + 1 FROM ks.t WHERE i > ? GROUP BY k, c ALLOW FILTERING",
+    "SELECT k, c FROM ks.t GROUP BY k",
 ];
 
 fn schema() -> Schema {
@@ -261,7 +264,9 @@ fn what_has_no_parts_is_not_encoded() {
     let schema = schema();
     for text in [
         "SELECT i FROM ks.t",
-        "SELECT count(*) FROM ks.t GROUP BY k",
+        "SELECT avg(dc) FROM ks.t GROUP BY k",
+        "SELECT k, writetime(i), count(*) FROM ks.t GROUP BY k",
+        "SELECT k, count(*) FROM ks.t GROUP BY k PER PARTITION LIMIT 1",
         "SELECT count(*), k FROM ks.t",
         "SELECT avg(dc) FROM ks.t",
         // An earlier release does not know these functions.

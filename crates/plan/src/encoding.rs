@@ -1,4 +1,4 @@
-//! An aggregate as bytes, for nodes that compute parts of it: format [`FORMAT`].
+//! An aggregate, of all rows or of groups of them, as bytes, for nodes that compute parts of it: format [`FORMAT`].
 //!
 //! What is encoded is what a part needs: the table's id, the aggregates and what they are over, and which rows count. What the
 //! coordinator makes of the joined parts stays with it. Bound values travel beside the plan.
@@ -12,6 +12,8 @@
 //!             3 choice                       of the clustering columns, in their order
 //!             4 lower bound, 5 upper bound   of the next clustering columns, each at most once
 //!             6 filter
+//!             7 column of GROUP BY: vint      in their order; with it a plan need not have an aggregate
+//!             8 column of which each group keeps the value of its first row: vint
 //! choice      u8 0 operand; 1 alternatives; 2 vint columns, vint count, count × columns operands; 3 alternatives, vint columns
 //! bound       u8 inclusive, vint columns of a tuple or 0, vint count, operands
 //! filter      vint column, then u8 0 comparison, operand; 1 alternatives; 2 contains operand; 3 contains key operand;
@@ -52,8 +54,8 @@ use crate::operand::Computed;
 use crate::restrict::{
     Choice, ClusteringBound, ClusteringRestriction, Comparison, Filter, FilterTest, PartitionRestriction, Restrictions,
 };
-use crate::selection::{AggregateCall, Expression, Selection, Wanted};
-use crate::{InOperand, Operand, PlanError, Select, SelectPlan};
+use crate::selection::{AggregateCall, Expression, Item, Selection, Wanted};
+use crate::{InOperand, Operand, PlanError, ResultColumn, Select, SelectPlan};
 
 /// The format of an encoded plan.
 pub const FORMAT: u8 = 1;
@@ -66,6 +68,8 @@ const CHOICE: u8 = 3;
 const LOWER: u8 = 4;
 const UPPER: u8 = 5;
 const FILTER: u8 = 6;
+const GROUP: u8 = 7;
+const FIRST: u8 = 8;
 
 /// Why bytes are no plan that can be executed here.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -113,7 +117,9 @@ impl SelectPlan {
             .iter()
             .filter_map(|call| call.argument.as_ref());
         let is_known = arguments.all(Expression::is_known_to_all) && self.restrictions.clustering.is_known_to_all();
-        if !self.is_mergeable() || !is_known {
+        let filters_are_known = self.restrictions.filters.iter().all(Filter::is_known_to_all);
+        let has_groups = self.has_groups_apart() && self.group_function.is_none() && filters_are_known;
+        if !(self.is_mergeable() || has_groups) || !is_known {
             return None;
         }
         let mut out = vec![FORMAT];
@@ -140,6 +146,14 @@ impl SelectPlan {
         for filter in &self.restrictions.filters {
             field(FILTER, &|out| put_filter(out, filter));
         }
+        if has_groups {
+            for column in &self.group_by {
+                field(GROUP, &|out| put_vint(out, *column));
+            }
+            for column in self.selection.columns_of_first() {
+                field(FIRST, &|out| put_vint(out, column));
+            }
+        }
         Some(out)
     }
 
@@ -165,10 +179,11 @@ impl SelectPlan {
         let table = table(id).ok_or(DecodeError::UnknownTable(id))?;
         let (mut aggregates, mut prefix, mut filters) = (Vec::new(), Vec::new(), Vec::new());
         let (mut lower, mut upper) = (None, None);
+        let (mut group_by, mut of_first) = (Vec::new(), Vec::new());
         let mut last = TABLE;
         while !reader.is_empty() {
             let (number, mut field) = next_field(&mut reader, schema)?;
-            let is_repeated = matches!(number, AGGREGATE | CHOICE | FILTER);
+            let is_repeated = matches!(number, AGGREGATE | CHOICE | FILTER | GROUP | FIRST);
             if number < last || (number == last && !is_repeated) {
                 return Err(DecodeError::Malformed("a field in the wrong place"));
             }
@@ -179,11 +194,13 @@ impl SelectPlan {
                 LOWER => lower = Some(field.bound(&table)?),
                 UPPER => upper = Some(field.bound(&table)?),
                 FILTER => filters.push(field.filter(&table)?),
+                GROUP => group_by.push(field.position(&table)?),
+                FIRST => of_first.push(field.position(&table)?),
                 _ => return Err(DecodeError::Malformed("an unknown field")),
             }
             field.end()?;
         }
-        if aggregates.is_empty() {
+        if group_by.is_empty() && (aggregates.is_empty() || !of_first.is_empty()) {
             return Err(DecodeError::Malformed("no aggregate"));
         }
         let restrictions = Restrictions {
@@ -191,9 +208,20 @@ impl SelectPlan {
             clustering: ClusteringRestriction::new(&table, prefix, lower, upper)?,
             filters,
         };
-        let selection = Selection::new(&table, Vec::new(), aggregates, false)?;
-        let plan = Self::new(Select::new(table, selection, restrictions))?;
-        match plan.is_mergeable() {
+        let item = |position: usize| Item {
+            column: ResultColumn {
+                name: table.columns[position].name.clone(),
+                cql_type: table.columns[position].cql_type.clone(),
+            },
+            expression: Expression::Column(position),
+        };
+        let items = of_first.into_iter().map(item).collect();
+        let selection = Selection::new(&table, items, aggregates, false)?;
+        let plan = Self::new(Select {
+            group_by,
+            ..Select::new(table, selection, restrictions)
+        })?;
+        match plan.is_mergeable() || plan.has_groups_apart() {
             true => Ok(plan),
             false => Err(DecodeError::Malformed("an aggregate without parts")),
         }
@@ -655,6 +683,15 @@ impl<'a> Field<'a> {
             tuple: Some(self.small()?).filter(|columns| *columns > 0),
             values: self.all(|field| field.operand(table))?,
         })
+    }
+
+    /// The position of a column.
+    fn position(&mut self, table: &Table) -> Decoded<usize> {
+        let position = self.number()?;
+        match position < table.columns.len() {
+            true => Ok(position),
+            false => Err(DecodeError::Malformed("a column that the table does not have")),
+        }
     }
 
     fn filter(&mut self, table: &Table) -> Decoded<Filter> {

@@ -302,6 +302,16 @@ impl SelectPlan {
             && filters.iter().all(crate::restrict::Filter::is_known_to_all)
     }
 
+    /// Whether it makes groups of the rows of many partitions, of which parts can be computed apart, wherever the rows are.
+    pub fn has_groups_apart(&self) -> bool {
+        !self.group_by.is_empty()
+            && self.selection.has_mergeable_groups()
+            && self.per_partition_limit.is_none()
+            && !self.distinct
+            && self.sorted.is_none()
+            && self.fragments_of.is_none()
+    }
+
     /// Whether it may read much more than one page shows, and has a time for the whole of it.
     pub fn may_read_much(&self) -> bool {
         let partitions = &self.restrictions.partition;

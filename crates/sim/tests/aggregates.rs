@@ -243,6 +243,80 @@ fn a_deletion_that_one_replica_missed_is_not_counted_at_quorum() {
 }
 
 #[test]
+fn groups_over_three_nodes_are_those_of_each_partition_while_replicas_fall() {
+    let mut story = Story::begin(4, &[2, 1, 2]);
+    story.must(
+        0,
+        "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}",
+        ONE,
+    );
+    story.must(
+        0,
+        "CREATE TABLE k.t (p int, c int, s int STATIC, v int, PRIMARY KEY (p, c))",
+        ONE,
+    );
+    for p in 0..40 {
+        for c in 0..=p % 4 {
+            let insert = format!("INSERT INTO k.t (p, c, s, v) VALUES ({p}, {c}, {}, {})", p * 7, p + c);
+            story.must(p as usize % 3, &insert, QUORUM);
+        }
+    }
+    let int = |row: &BTreeMap<String, Value>, name: &str| match row.get(name) {
+        Some(Value::Int(n)) => *n,
+        other => panic!("{name} is {other:?}"),
+    };
+    let names = |rows: &[BTreeMap<String, Value>]| rows.iter().map(|row| int(row, "p")).collect::<Vec<_>>();
+    let check = |story: &mut Story, when: &str, node: usize, level: u16| {
+        let order = names(&story.must(node, "SELECT DISTINCT p FROM k.t", level));
+        assert_eq!(order.len(), 40, "{when}");
+        let select = format!("SELECT p, s, c, {AGGREGATES} FROM k.t");
+        let grouped = story.must(node, &format!("{select} GROUP BY p"), level);
+        assert_eq!(
+            names(&grouped),
+            order,
+            "{when}, node {node}, level {level}: groups come in the order of tokens"
+        );
+        for row in &grouped {
+            let (p, rows) = (int(row, "p"), int(row, "p") % 4 + 1);
+            let found = ["s", "c", "n", "lo", "hi", "total"].map(|name| int(row, name));
+            let total = rows * p + rows * (rows - 1) / 2;
+            assert_eq!(
+                found,
+                [p * 7, 0, rows, p, p + rows - 1, total],
+                "{when}, node {node}, level {level}"
+            );
+        }
+        let rows = story.must(
+            node,
+            "SELECT p, c, CAST(count(*) AS int) AS n FROM k.t GROUP BY p, c",
+            level,
+        );
+        let ones = rows.iter().filter(|row| int(row, "n") == 1).count();
+        assert_eq!((rows.len(), ones), (100, 100), "{when}: each row is a group");
+        let filtered = format!("{select} WHERE c = 2 GROUP BY p ALLOW FILTERING");
+        let filtered = story.must(node, &filtered, level);
+        assert_eq!(
+            names(&filtered),
+            order.iter().copied().filter(|p| p % 4 >= 2).collect::<Vec<_>>(),
+            "{when}"
+        );
+        let limited = story.must(node, &format!("{select} GROUP BY p LIMIT 45"), level);
+        assert_eq!(names(&limited), order, "{when}");
+        let limited = story.must(node, &format!("{select} GROUP BY p LIMIT 7"), level);
+        assert_eq!(names(&limited), order[..7], "{when}");
+    };
+    for node in 0..3 {
+        for level in [ONE, QUORUM, ALL] {
+            check(&mut story, "while all are well", node, level);
+        }
+    }
+    story.cluster.crash(1, CrashKind::Kill);
+    check(&mut story, "just after a node was killed", 0, QUORUM);
+    story.cluster.sim.run_for(30 * SECOND);
+    check(&mut story, "long after a node was killed", 2, ONE);
+}
+
+#[test]
 fn a_scan_that_takes_longer_than_a_range_may_is_done_in_steps() {
     let mut story = Story::begin(3, &[1, 1, 1]);
     story.must(

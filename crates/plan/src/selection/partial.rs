@@ -1,9 +1,29 @@
 //! Groups of rows that are aggregated in parts.
 
+use schema::Table;
 use stdx::bytes::{Reader, Truncated};
+use stdx::vint;
 
+use super::expression::Uses;
 use super::{AggregateState, Selection, SelectionKind};
 use crate::error::PlanError;
+use crate::row::Row;
+
+/// Null is 0, a value one more than its length, and its bytes.
+fn put_value(out: &mut Vec<u8>, value: Option<&[u8]>) {
+    vint::put_unsigned(out, value.map_or(0, |value| value.len() as u64 + 1));
+    out.extend_from_slice(value.unwrap_or_default());
+}
+
+fn get_value<'a>(reader: &mut Reader<'a>) -> Result<Option<&'a [u8]>, Truncated> {
+    match reader.get_vint()? {
+        0 => Ok(None),
+        more => {
+            let len = usize::try_from(more - 1).unwrap_or(usize::MAX);
+            reader.get_slice(len).map(Some)
+        }
+    }
+}
 
 impl Selection {
     /// Whether a group may be aggregated in parts that are joined afterwards: nothing but aggregates, and each allows it.
@@ -12,6 +32,27 @@ impl Selection {
             return false;
         };
         !group.needs_first && group.aggregates.iter().all(|call| call.aggregate.is_mergeable())
+    }
+
+    /// Whether parts of the rows of one group of several may be aggregated apart. Of its first row the values alone are kept.
+    pub fn has_mergeable_groups(&self) -> bool {
+        let of_group = self.aggregates().iter().all(|call| call.aggregate.is_mergeable());
+        of_group && !self.needs_times
+    }
+
+    /// The columns of which each group keeps the values of its first row, by position in `table.columns`, in order.
+    pub fn columns_of_first(&self) -> Vec<usize> {
+        let mut uses = Uses::default();
+        match &self.kind {
+            SelectionKind::Plain(columns) => uses.columns.extend(columns),
+            SelectionKind::Computed(expressions) => expressions.items.iter().for_each(|item| item.uses(&mut uses)),
+            SelectionKind::Aggregate(group) => {
+                group.expressions.items.iter().for_each(|item| item.uses(&mut uses));
+            }
+        }
+        uses.columns.sort_unstable();
+        uses.columns.dedup();
+        uses.columns
     }
 
     /// A part of a group, from bytes.
@@ -23,6 +64,27 @@ impl Selection {
         for accumulator in &mut group.accumulators {
             accumulator.decode(reader)?;
         }
+        Ok(group)
+    }
+
+    /// A part of one group of several, from the bytes of [`AggregateState::encode`] and of the first row's values.
+    ///
+    /// # Errors
+    /// When the bytes end early.
+    pub fn decode_one_of_groups(
+        &self,
+        table: &Table,
+        columns: &[usize],
+        reader: &mut Reader<'_>,
+    ) -> Result<AggregateState, Truncated> {
+        let mut group = self.decode_group(reader)?;
+        let mut row = Row::new(table);
+        for column in columns {
+            if let Some(value) = get_value(reader)? {
+                row.set(*column, value);
+            }
+        }
+        group.first = Some(row);
         Ok(group)
     }
 }
@@ -37,6 +99,13 @@ impl AggregateState {
             this.merge(more)?;
         }
         Ok(())
+    }
+
+    /// The values of its first row, as bytes, behind those of [`AggregateState::encode`].
+    pub fn encode_first(&self, columns: &[usize], out: &mut Vec<u8>) {
+        for column in columns {
+            put_value(out, self.first.as_ref().and_then(|row| row.get(*column)));
+        }
     }
 
     /// As bytes.

@@ -1,6 +1,6 @@
 //! Aggregates beside the data: the shards that have the rows aggregate them, all at once, and only what they find travels.
 //!
-//! An aggregate over a table or a range of tokens, without groups, is cut into spans of tokens ([`Coordinator::spread`]). Each shard that
+//! An aggregate over a table or a range of tokens is cut into spans of tokens ([`Coordinator::spread`]). Each shard that
 //! reads some is asked for its spans in steps: an answer has the finished spans' states, and how far the next one is. The states are joined
 //! in token order, so that what depends on the order of rows is what one scan would find. Every step has `range_request_timeout`
 //! to be answered in, however many there are: a large table takes its time, and an error comes that long after the last progress. The
@@ -8,6 +8,9 @@
 //!
 //! Who fails, or does not answer in its part of that time, is passed by: the spans go on at the next replica from where they were, and
 //! last of all here, by an ordinary read, whose error the client is told.
+//!
+//! With GROUP BY a span comes to groups (`groups.rs`), which are not joined with those of other spans. When those of the first spans fill the page, nobody is asked for
+//! more.
 //!
 //! What a span's shard reads, it reads at the request's level: it asks other replicas for digests, and reconciles what differs. So
 //! the result has seen what any read at that level has seen.
@@ -21,16 +24,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator::{ClusterView, Spread};
-use plan::selection::AggregateState;
 use plan::{Execution, RowSink, SelectPlan};
 use runtime::{Instant, Notify, Semaphore, ShardId};
 use topology::{Consistency, Replica};
-use types::Token;
+use types::{Comparator, Token};
 use uuid::Uuid;
 
 use super::aggregate_message::{Part, PartRequest, Span, decode_answer};
-use super::page::{Consumer, Position};
-use super::read::Page;
+use super::groups::Found;
+use super::page::{Consumer, Flow, group_order};
+use super::paging_state::Position;
 use super::{Engine, Params};
 use crate::{QueryError, trace};
 
@@ -50,9 +53,15 @@ struct Work {
     /// nodes of an earlier release would not know a function: then this shard does what is theirs.
     for_peers: Option<(Vec<u8>, Uuid)>,
     /// By span; what was found of it so far.
-    found: RefCell<Vec<Option<AggregateState>>>,
+    found: RefCell<Vec<Option<Found>>>,
+    /// By span: whether it is done.
+    done: RefCell<Vec<bool>>,
     /// Spans that are not done.
     left: Cell<usize>,
+    /// How the values of GROUP BY compare.
+    order: Vec<Option<Comparator>>,
+    /// More groups than the page takes are in vain.
+    groups_wanted: u64,
     error: RefCell<Option<QueryError>>,
     /// Nobody waits for it any more.
     is_over: Cell<bool>,
@@ -84,26 +93,50 @@ impl Work {
     }
 
     /// Joins what was found behind what is known of a span.
-    fn put(&self, index: usize, state: AggregateState) -> Result<(), QueryError> {
+    fn put(&self, index: usize, found: Found) -> Result<(), QueryError> {
         match &mut self.found.borrow_mut()[index] {
-            Some(known) => known.merge(state)?,
-            none => *none = Some(state),
+            Some(known) => known.merge(found, &self.order)?,
+            none => *none = Some(found),
         }
         Ok(())
     }
 
+    fn note_done(&self, index: usize) {
+        self.done.borrow_mut()[index] = true;
+        self.left.set(self.left.get() - 1);
+    }
+
+    fn groups_of(&self, index: usize) -> u64 {
+        self.found.borrow()[index]
+            .as_ref()
+            .map_or(0, |found| found.groups() as u64)
+    }
+
+    /// Whether the spans in front that are done have more groups than the page takes.
+    fn is_enough(&self) -> bool {
+        let done = self.done.borrow();
+        let in_front = (0..done.len()).take_while(|index| done[*index]);
+        !self.order.is_empty() && in_front.map(|index| self.groups_of(index)).sum::<u64>() > self.groups_wanted
+    }
+
     /// Takes over an answer; what is left is in `tasks`.
     fn take(&self, part: Part, tasks: &mut VecDeque<Task>) -> Result<(), QueryError> {
-        for state in part.done {
+        for found in part.done {
             let Some(task) = tasks.pop_front() else { break };
-            self.put(task.index, state)?;
-            self.left.set(self.left.get() - 1);
+            self.put(task.index, found)?;
+            self.note_done(task.index);
         }
-        if let (Some((state, place)), Some(task)) = (part.begun, tasks.front_mut()) {
-            self.put(task.index, state)?;
+        if let (Some((found, place)), Some(task)) = (part.begun, tasks.front_mut()) {
+            let index = task.index;
+            self.put(index, found)?;
             task.span.place = Some(place);
+            if self.groups_of(index) > self.groups_wanted {
+                tasks.pop_front();
+                self.note_done(index);
+            }
         }
-        if self.left.get() == 0 {
+        if self.left.get() == 0 || self.is_enough() {
+            self.is_over.set(true);
             self.changed.notify_all();
         }
         Ok(())
@@ -121,7 +154,8 @@ impl Engine {
     ) -> Result<Option<Spread>, QueryError> {
         let has_one_shard = self.shards == 1 && self.coordinator.is_alone();
         let begins = *consumer.position() == Position::Start;
-        if has_one_shard || params.serial || !begins || !select.is_mergeable() || from > to {
+        let has_groups = || select.has_groups_apart() && self.expects_few_groups(select.table.id, consumer);
+        if has_one_shard || params.serial || !begins || from > to || !(select.is_mergeable() || has_groups()) {
             return Ok(None);
         }
         let after = Token(from.0.saturating_sub(1));
@@ -132,15 +166,15 @@ impl Engine {
         spread.map_err(QueryError::of_replicas)
     }
 
-    /// Aggregates what was spread.
+    /// Aggregates what was spread, into a page.
     pub(super) async fn spread_aggregate<S: RowSink>(
         self: &Rc<Self>,
         select: &Arc<SelectPlan>,
         run: &Execution,
-        mut consumer: Consumer<S>,
+        consumer: &mut Consumer<S>,
         level: Consistency,
         spread: Spread,
-    ) -> Result<Page<S>, QueryError> {
+    ) -> Result<Flow, QueryError> {
         let work = Rc::new(Work {
             select: select.clone(),
             run: run.clone(),
@@ -149,7 +183,10 @@ impl Engine {
             for_peers: self.encode_for_peers(select),
             block_for: spread.block_for,
             found: RefCell::new(vec![None; spread.shares.len()]),
+            done: RefCell::new(vec![false; spread.shares.len()]),
             left: Cell::new(spread.shares.len()),
+            order: group_order(select),
+            groups_wanted: consumer.groups_wanted(),
             error: RefCell::default(),
             is_over: Cell::new(false),
             changed: Notify::new(),
@@ -172,18 +209,23 @@ impl Engine {
         if let Some(error) = work.error.take() {
             return Err(error);
         }
-        let mut whole = select.selection.new_group();
-        for state in work.found.take().into_iter().flatten() {
-            whole.merge(state)?;
+        if !select.group_by.is_empty() {
+            for group in work.found.take().into_iter().flatten().flat_map(Found::into_groups) {
+                let flow = run.with(|ctx| consumer.take_part(select, ctx, group))?;
+                if flow != Flow::Continue {
+                    return Ok(flow);
+                }
+            }
+            return Ok(Flow::Continue);
         }
-        consumer.give_group(whole);
-        run.with(|ctx| consumer.finish(select, ctx))?;
-        Ok(Page {
-            rows: consumer.rows,
-            sink: consumer.out,
-            paging_state: None,
-            warning: None,
-        })
+        let mut whole = Found::All(select.selection.new_group());
+        for found in work.found.take().into_iter().flatten() {
+            whole.merge(found, &[])?;
+        }
+        if let Found::All(state) = whole {
+            consumer.give_group(state);
+        }
+        Ok(Flow::Continue)
     }
 
     /// The plan for other nodes, while its table is what the schema says.
@@ -328,6 +370,6 @@ impl Engine {
             QueryError::of_replicas(error)
         };
         let body = answer.map_err(|error| error.reason().map_or_else(silent, failed))?;
-        decode_answer(&body, &select.selection, count).map_err(|_| failed("a malformed part of an aggregate"))?
+        decode_answer(&body, select, count).map_err(|_| failed("a malformed part of an aggregate"))?
     }
 }

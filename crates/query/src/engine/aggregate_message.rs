@@ -16,7 +16,9 @@
 //! text     vint length and UTF-8
 //! ```
 //!
-//! Numbers are little endian; a part is [`AggregateState`], as the plan's types make it. A plan names columns by position, so it is
+//! Numbers are little endian; a part is [`Found`], as the plan's types make it: [`plan::selection::AggregateState`], or with GROUP BY a vint count of groups, each
+//! a vint count of values (vint 0, or length + 1 and bytes), vint length and partition key, vint length and clustering key of its last row, its state, and the values of
+//! its first row. A plan names columns by position, so it is
 //! decoded under the same schema only. A node that has another schema, or knows another format of request or plan, answers that it does not
 //! do it, and the coordinator goes elsewhere, at last to itself. So nodes of two releases compute aggregates together, each where it can: the
 //! format of answers stays when that of requests changes. Requests of format 1 had the text of the
@@ -26,14 +28,14 @@ use std::net::IpAddr;
 
 use coordinator::{CoordinatorError, Tally};
 use mutation::{Bound, BoundKind};
-use plan::selection::{AggregateState, Selection};
-use plan::{Execution, FunctionFailure, OwnedBound};
+use plan::{Execution, FunctionFailure, OwnedBound, SelectPlan};
 use stdx::bytes::{Reader, Truncated};
 use stdx::vint;
 use topology::{Consistency, Unavailable};
 use types::Token;
 use uuid::Uuid;
 
+use super::groups::Found;
 use crate::QueryError;
 
 /// The format of requests.
@@ -75,9 +77,9 @@ pub(super) struct PartRequest {
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     /// Of each span that is done, in their order.
-    pub(super) done: Vec<AggregateState>,
+    pub(super) done: Vec<Found>,
     /// Of the span behind them, as far as it was read.
-    pub(super) begun: Option<(AggregateState, ResumePoint)>,
+    pub(super) begun: Option<(Found, ResumePoint)>,
 }
 
 /// The bytes are not a message of this kind.
@@ -226,16 +228,16 @@ impl PartRequest {
 }
 
 /// What a shard answers.
-pub(super) fn encode_answer(answer: &Result<Part, QueryError>) -> Vec<u8> {
+pub(super) fn encode_answer(answer: &Result<Part, QueryError>, columns: &[usize]) -> Vec<u8> {
     let mut out = vec![ANSWER_FORMAT];
     let error = match answer {
         Ok(part) => {
             out.push(0);
             vint::put_unsigned(&mut out, part.done.len() as u64);
-            part.done.iter().for_each(|state| state.encode(&mut out));
+            part.done.iter().for_each(|found| found.encode(columns, &mut out));
             out.push(u8::from(part.begun.is_some()));
-            if let Some((state, place)) = &part.begun {
-                state.encode(&mut out);
+            if let Some((found, place)) = &part.begun {
+                found.encode(columns, &mut out);
                 place.encode(&mut out);
             }
             return out;
@@ -317,7 +319,7 @@ pub(super) fn encode_answer(answer: &Result<Part, QueryError>) -> Vec<u8> {
 /// A shard's answer about a statement that selects this; of `spans` spans, at most.
 pub(super) fn decode_answer(
     body: &[u8],
-    selection: &Selection,
+    select: &SelectPlan,
     spans: usize,
 ) -> Result<Result<Part, QueryError>, Malformed> {
     let reader = &mut Reader::new(body);
@@ -339,11 +341,12 @@ pub(super) fn decode_answer(
             if has_more(0) {
                 return Err(Malformed);
             }
-            let states = (0..count).map(|_| selection.decode_group(reader));
-            let done = states.collect::<Result<Vec<_>, _>>()?;
+            let columns = select.selection.columns_of_first();
+            let found = (0..count).map(|_| Found::decode(select, &columns, reader));
+            let done = found.collect::<Result<Vec<_>, _>>()?;
             let begun = match reader.get_u8()? {
                 0 => None,
-                1 if !has_more(1) => Some((selection.decode_group(reader)?, ResumePoint::decode(reader)?)),
+                1 if !has_more(1) => Some((Found::decode(select, &columns, reader)?, ResumePoint::decode(reader)?)),
                 _ => return Err(Malformed),
             };
             Ok(Part { done, begun })

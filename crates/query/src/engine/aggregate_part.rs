@@ -1,6 +1,6 @@
 //! A part of an aggregate: some spans of tokens, read at the request's level by the shard that has them, for a coordinator here or elsewhere.
 //!
-//! A part ends when its spans do, or when [`STEP_MAX`] has passed: then it says how far it came, and is asked to go on from there. So no
+//! A part ends when its spans do, or when [`STEP_MAX`] has passed or it has found many groups: then it says how far it came, and is asked to go on from there. So no
 //! answer is late because there is much to read, and who waits for one that is late knows that something is wrong.
 
 use std::rc::Rc;
@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use coordinator::{Extent, ReplicatedRead, Stretch};
 use mutation::PartitionBlock;
-use plan::selection::AggregateState;
 use plan::{Execution, RowSink, SelectPlan};
 use runtime::Instant;
 use topology::Consistency;
@@ -16,6 +15,7 @@ use types::Token;
 
 use super::Engine;
 use super::aggregate_message::{Part, PartRequest, ResumePoint, Span, encode_answer};
+use super::groups::Found;
 use super::page::{Consumer, Flow, PageRequest};
 use super::read::{BLOCK_BYTES, successor, yield_if_due};
 use crate::QueryError;
@@ -28,6 +28,7 @@ const STRETCH_ROWS: usize = 10_000;
 impl Engine {
     /// The answer to another node that asks for a part.
     pub(super) async fn aggregate_for_peer(self: &Rc<Self>, body: &[u8]) -> Vec<u8> {
+        let mut columns = Vec::new();
         let part = async {
             let refuse = |why: &str| QueryError::Server(why.to_owned());
             let request =
@@ -38,11 +39,13 @@ impl Engine {
             }
             let table = |id| schema.table_by_id(id).cloned();
             let select = SelectPlan::decode_part(&request.plan, &schema, table).map_err(|e| refuse(&e.to_string()))?;
+            columns = select.selection.columns_of_first();
             let timeout = Duration::from_millis(u64::from(request.timeout_ms));
             self.aggregate_part(&select, &request.run, request.level, &request.spans, timeout)
                 .await
         };
-        encode_answer(&part.await)
+        let part = part.await;
+        encode_answer(&part, &columns)
     }
 
     /// Aggregates spans one after the other, as many as there is time for, and something of the first at least.
@@ -61,14 +64,14 @@ impl Engine {
             if !done.is_empty() && runtime::now() >= until {
                 break;
             }
-            let (state, place) = self
+            let (found, place) = self
                 .aggregate_span(select, run, level, span, (until, timeout / 2))
                 .await?;
             if let Some(place) = place {
-                let begun = Some((state, place));
+                let begun = Some((found, place));
                 return Ok(Part { done, begun });
             }
-            done.push(state);
+            done.push(found);
         }
         Ok(Part { done, begun: None })
     }
@@ -81,8 +84,9 @@ impl Engine {
         level: Consistency,
         span: &Span,
         (until, timeout): (Instant, Duration),
-    ) -> Result<(AggregateState, Option<ResumePoint>), QueryError> {
+    ) -> Result<(Found, Option<ResumePoint>), QueryError> {
         let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &PageRequest::default(), NoRows))?;
+        consumer.keep_groups(select);
         run.with(|ctx| consumer.begin_scan(select, ctx))?;
         let (mut first, mut inside) = ((first_of(span.after), Vec::new()), None);
         if let Some(place) = &span.place {
@@ -107,7 +111,7 @@ impl Engine {
         let read = ReplicatedRead::new(&self.coordinator, &view, &select.table, level, extent, now, stretch);
         let read = read.map_err(QueryError::of_replicas)?.within(timeout);
         let place = consume_until(select, run, &mut consumer, read, until).await?;
-        Ok((consumer.take_group(select), place))
+        Ok((consumer.take_found(select), place))
     }
 }
 
@@ -150,7 +154,7 @@ async fn consume_until(
         if ends {
             run.with(|ctx| consumer.end_partition(select, ctx, &block))?;
         }
-        if runtime::now() >= until {
+        if runtime::now() >= until || consumer.has_many_groups() {
             return Ok(Some(place_behind(block, ends, consumer)));
         }
         yield_if_due().await;

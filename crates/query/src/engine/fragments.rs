@@ -23,7 +23,8 @@ use types::Token;
 use types::token::token_of;
 
 use super::fragment_text::{metadata_of_row, metadata_of_static, tombstone_text, values};
-use super::page::{Consumer, Flow, Position};
+use super::page::{Consumer, Flow};
+use super::paging_state::Position;
 use super::read::{
     BLOCK_BYTES, BlockSource, Page, Part, consume_partition, end_page, failure, keys_read, start_behind,
 };

@@ -11,11 +11,13 @@ use uuid::Uuid;
 
 use super::aggregate_message::{Part, PartRequest, ResumePoint, Span, decode_answer, encode_answer};
 use super::description;
-use super::page::PagingState;
+use super::groups::{Found, GroupPart};
+use super::paging_state::PagingState;
 use crate::QueryError;
 
 /// What the answers are about.
 const AGGREGATE: &str = "SELECT count(*), min(x), max(f), sum(b), avg(i), sum(dc) FROM ks.t";
+const GROUPS: &str = "SELECT k, x, count(*), sum(b) FROM ks.t GROUP BY k";
 const SPANS: usize = 3;
 /// Rows of the description that is paged through.
 const DESCRIBED_ROWS: usize = 5;
@@ -49,7 +51,13 @@ fn request() -> PartRequest {
 
 fn answers() -> Vec<Vec<u8>> {
     let plan = select(&schema(), AGGREGATE).expect("a SELECT");
-    let state = || plan.selection.new_group();
+    let state = || Found::All(plan.selection.new_group());
+    let grouped = select(&schema(), GROUPS).expect("a SELECT");
+    let groups = Found::Groups(vec![GroupPart {
+        key: vec![Some(vec![1]), None],
+        last_row: (vec![1], vec![4, 0, 0, 0, 1]),
+        state: grouped.selection.new_group(),
+    }]);
     let tally = || Tally {
         consistency: Consistency::Quorum,
         received: 1,
@@ -78,11 +86,17 @@ fn answers() -> Vec<Vec<u8>> {
         done: vec![state(), state()],
         begun: Some((state(), place())),
     };
-    let mut answers = vec![encode_answer(&Ok(part))];
-    answers.extend(failed.map(|error| encode_answer(&Err(QueryError::Replicas(error)))));
-    answers.push(encode_answer(&Err(QueryError::Function(
-        "a division by zero".to_owned(),
-    ))));
+    let of_groups = Part {
+        done: vec![Found::Groups(Vec::new()), groups.clone()],
+        begun: Some((groups, place())),
+    };
+    let mut answers = vec![
+        encode_answer(&Ok(part), &[]),
+        encode_answer(&Ok(of_groups), &grouped.selection.columns_of_first()),
+    ];
+    answers.extend(failed.map(|error| encode_answer(&Err(QueryError::Replicas(error)), &[])));
+    let failed = QueryError::Function("a division by zero".to_owned());
+    answers.push(encode_answer(&Err(failed), &[]));
     answers
 }
 
@@ -122,18 +136,25 @@ pub fn read(bytes: &[u8]) {
         let again = PartRequest::decode(&written).expect("it was encoded");
         assert_eq!(again.encode(), written, "a request changes when it is written");
     }
-    let plan = select(&schema(), AGGREGATE).expect("a SELECT");
-    if let Ok(answer) = decode_answer(bytes, &plan.selection, SPANS) {
-        let written = encode_answer(&answer);
-        let again = decode_answer(&written, &plan.selection, SPANS).expect("it was encoded");
-        // Errors that are not among those of the encoding come back as what they say.
-        assert_eq!(encode_answer(&again), written, "an answer changes when it is written");
-        if let Ok(part) = answer {
-            assert!(
-                part.done.len() + usize::from(part.begun.is_some()) <= SPANS,
-                "more parts than spans"
+    for text in [AGGREGATE, GROUPS] {
+        let plan = select(&schema(), text).expect("a SELECT");
+        let columns = plan.selection.columns_of_first();
+        if let Ok(answer) = decode_answer(bytes, &plan, SPANS) {
+            let written = encode_answer(&answer, &columns);
+            let again = decode_answer(&written, &plan, SPANS).expect("it was encoded");
+            // Errors that are not among those of the encoding come back as what they say.
+            assert_eq!(
+                encode_answer(&again, &columns),
+                written,
+                "an answer changes when it is written"
             );
+            if let Ok(part) = answer {
+                assert!(
+                    part.done.len() + usize::from(part.begun.is_some()) <= SPANS,
+                    "more parts than spans"
+                );
+            }
         }
+        let _ = Found::decode(&plan, &columns, &mut Reader::new(bytes));
     }
-    let _ = plan.selection.decode_group(&mut Reader::new(bytes));
 }

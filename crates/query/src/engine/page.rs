@@ -4,12 +4,6 @@
 //! result rows to its sink. It is a value that may travel: a page that begins on one shard goes on on the next with the same
 //! consumer. When its page is full it knows the position behind its last row; that and the limits left are the opaque
 //! paging state.
-//!
-//! ```text
-//! paging state: u8 1, u64 limit left, u64 per partition limit left, u8 position kind:
-//!   0 start; 1 behind a whole partition; 2 behind a row of it (then vint length and clustering key first)
-//!   1 and 2: vint length and partition key
-//! ```
 
 use mutation::compact::{LiveColumn, LiveElements, LiveRow};
 use mutation::row::Cell;
@@ -18,10 +12,11 @@ use plan::restrict::Partitions;
 use plan::selection::AggregateState;
 use plan::{BindContext, Evaluated, Operand, Row, RowSink, SelectPlan, ValueRows, key_component, put_collection};
 use schema::{ColumnKind, components};
-use stdx::vint;
 use types::Comparator;
 
 use super::Engine;
+use super::groups::{Found, GroupPart, is_one_group};
+use super::paging_state::{PagingState, Position};
 use super::patience::Patience;
 use super::tombstones::{PageLimits, TombstoneCount, TombstoneWarning};
 use crate::QueryError;
@@ -38,104 +33,6 @@ pub struct PageRequest {
     pub rows: Option<u32>,
     /// What the page before returned.
     pub state: Option<Vec<u8>>,
-}
-
-/// Where a read goes on.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum Position {
-    /// At the beginning.
-    #[default]
-    Start,
-    /// Behind a partition.
-    BehindPartition {
-        /// Its key.
-        key: Vec<u8>,
-    },
-    /// Behind a row.
-    BehindRow {
-        /// Its partition's key.
-        key: Vec<u8>,
-        /// Its clustering key.
-        clustering: Vec<u8>,
-    },
-}
-
-/// What the server tells itself by way of the client.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PagingState {
-    /// Where to go on.
-    pub position: Position,
-    limit_left: u64,
-    per_partition_left: u64,
-}
-
-impl PagingState {
-    /// As bytes for the client.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![1];
-        out.extend_from_slice(&self.limit_left.to_be_bytes());
-        out.extend_from_slice(&self.per_partition_left.to_be_bytes());
-        let mut put = |kind: u8, parts: &[&[u8]]| {
-            out.push(kind);
-            for p in parts {
-                vint::put_unsigned(&mut out, p.len() as u64);
-                out.extend_from_slice(p);
-            }
-        };
-        match &self.position {
-            Position::Start => put(0, &[]),
-            Position::BehindPartition { key } => put(1, &[key]),
-            Position::BehindRow { key, clustering } => put(2, &[clustering, key]),
-        }
-        out
-    }
-
-    /// From a client's bytes.
-    pub fn decode(bytes: &[u8]) -> Result<Self, QueryError> {
-        let invalid = || QueryError::Protocol("Invalid value for the paging state".to_owned());
-        let mut rest = bytes;
-        let mut take = |n: usize| -> Result<&[u8], QueryError> {
-            let (piece, tail) = rest.split_at_checked(n).ok_or_else(invalid)?;
-            rest = tail;
-            Ok(piece)
-        };
-        if take(1)? != [1] {
-            return Err(invalid());
-        }
-        let limit_left = u64::from_be_bytes(take(8)?.try_into().map_err(|_| invalid())?);
-        let per_partition_left = u64::from_be_bytes(take(8)?.try_into().map_err(|_| invalid())?);
-        let kind = take(1)?[0];
-        let mut sized = || -> Result<Vec<u8>, QueryError> {
-            let (len, used) = vint::get_unsigned(rest).ok_or_else(invalid)?;
-            let end = usize::try_from(len)
-                .ok()
-                .and_then(|n| used.checked_add(n))
-                .ok_or_else(invalid)?;
-            let piece = rest.get(used..end).ok_or_else(invalid)?.to_vec();
-            rest = &rest[end..];
-            Ok(piece)
-        };
-        let position = match kind {
-            0 => Position::Start,
-            1 => Position::BehindPartition { key: sized()? },
-            2 => {
-                let clustering = sized()?;
-                Position::BehindRow {
-                    key: sized()?,
-                    clustering,
-                }
-            }
-            _ => return Err(invalid()),
-        };
-        if !rest.is_empty() {
-            return Err(invalid());
-        }
-        Ok(Self {
-            position,
-            limit_left,
-            per_partition_left,
-        })
-    }
 }
 
 /// What the reader does next.
@@ -168,6 +65,10 @@ pub struct Consumer<S> {
     partition_has_rows: bool,
     in_partition: bool,
     group: Option<AggregateState>,
+    /// The groups, where they go to another sink than the page.
+    groups: Option<Vec<GroupPart>>,
+    /// About how many bytes they are.
+    group_bytes: usize,
     group_key: Vec<Option<Vec<u8>>>,
     /// For each column of GROUP BY how its values compare: those of clustering columns may be written in several ways (1.0 and 1.00), those of a partition
     /// key are one if their bytes are.
@@ -230,7 +131,7 @@ fn names_any(plan: &SelectPlan, ctx: &BindContext<'_>) -> Result<bool, QueryErro
     Ok(!names_none && !restrictions.clustering.slices(table, ctx)?.is_empty())
 }
 
-fn group_order(plan: &SelectPlan) -> Vec<Option<Comparator>> {
+pub(super) fn group_order(plan: &SelectPlan) -> Vec<Option<Comparator>> {
     let columns = plan.group_by.iter().map(|&at| &plan.table.columns[at]);
     columns
         .map(|column| (column.kind == ColumnKind::Clustering).then(|| column.cql_type.comparator()))
@@ -273,6 +174,8 @@ impl<S: RowSink> Consumer<S> {
             partition_has_rows: false,
             in_partition: false,
             group: None,
+            groups: None,
+            group_bytes: 0,
             group_key: Vec::new(),
             group_order: group_order(plan),
             counts_groups: !plan.group_by.is_empty(),
@@ -645,7 +548,7 @@ impl<S: RowSink> Consumer<S> {
         if is_new && self.sorted.is_some() {
             self.group_name = clustering.to_vec();
         }
-        if self.paged && !plan.group_by.is_empty() {
+        if (self.paged || self.groups.is_some()) && !plan.group_by.is_empty() {
             let (key, row) = &mut self.last_row;
             for (place, bytes) in [(key, partition), (row, clustering)] {
                 place.clear();
@@ -669,11 +572,11 @@ impl<S: RowSink> Consumer<S> {
             }
             columns = &columns[..columns.len().saturating_sub(1)];
         }
-        let mut of_group = columns.iter().zip(&self.group_key).zip(&self.group_order);
-        of_group.all(|((&column, value), order)| match (self.row.get(column), value, order) {
-            (Some(a), Some(b), Some(order)) => order.compare(a, b).is_eq(),
-            (a, b, _) => a == b.as_deref(),
-        })
+        let pairs = columns.iter().zip(&self.group_key);
+        is_one_group(
+            &self.group_order,
+            pairs.map(|(&column, value)| (self.row.get(column), value.as_deref())),
+        )
     }
 
     fn is_page_full(&self) -> bool {
@@ -693,6 +596,10 @@ impl<S: RowSink> Consumer<S> {
 
     fn finish_group(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>) -> Result<(), QueryError> {
         let Some(state) = self.group.take() else { return Ok(()) };
+        if self.groups.is_some() {
+            self.keep_group(state);
+            return Ok(());
+        }
         match &mut self.sorted {
             // Which groups the limit leaves is known when all are here.
             Some(kept) => {
@@ -761,8 +668,68 @@ impl<S: RowSink> Consumer<S> {
     }
 
     /// What was aggregated so far of a statement without groups; the next row begins anew.
-    pub(super) fn take_group(&mut self, plan: &SelectPlan) -> AggregateState {
+    fn take_group(&mut self, plan: &SelectPlan) -> AggregateState {
         self.group.take().unwrap_or_else(|| plan.selection.new_group())
+    }
+
+    /// Has the groups of a statement that has several kept for [`Consumer::take_found`].
+    pub(super) fn keep_groups(&mut self, plan: &SelectPlan) {
+        self.groups = (!plan.group_by.is_empty()).then(Vec::new);
+    }
+
+    fn keep_group(&mut self, state: AggregateState) {
+        let (key, last_row) = (std::mem::take(&mut self.group_key), self.last_row.clone());
+        let values = key.iter().flatten().map(Vec::len).sum::<usize>();
+        self.group_bytes += size_of::<GroupPart>() + 2 * (values + last_row.0.len() + last_row.1.len());
+        if let Some(groups) = &mut self.groups {
+            groups.push(GroupPart { key, last_row, state });
+        }
+    }
+
+    /// Whether so many groups are kept that they should be handed over.
+    pub(super) fn has_many_groups(&self) -> bool {
+        self.group_bytes >= PAGE_BYTES_MAX
+    }
+
+    /// What was aggregated so far; the next row begins anew.
+    pub(super) fn take_found(&mut self, plan: &SelectPlan) -> Found {
+        if self.groups.is_none() {
+            return Found::All(self.take_group(plan));
+        }
+        if let Some(state) = self.group.take() {
+            self.keep_group(state);
+        }
+        Found::Groups(self.groups.take().unwrap_or_default())
+    }
+
+    /// How many groups the page takes; all of them: `u64::MAX`.
+    pub(super) fn groups_wanted(&self) -> u64 {
+        let page = if self.paged { u64::from(self.rows_max) } else { u64::MAX };
+        page.min(self.limit_left)
+    }
+
+    /// Takes a group that was found elsewhere, behind those of before.
+    pub(super) fn take_part(
+        &mut self,
+        plan: &SelectPlan,
+        ctx: &BindContext<'_>,
+        part: GroupPart,
+    ) -> Result<Flow, QueryError> {
+        if self.group.is_some() {
+            self.finish_group(plan, ctx)?;
+            if self.limit_left == 0 {
+                return Ok(Flow::Done);
+            }
+            if self.paged && self.is_page_full() {
+                self.end_page_behind_group(&part.last_row.0);
+                return Ok(Flow::PageFull);
+            }
+        }
+        self.last_row = part.last_row;
+        // Where groups come from elsewhere they have no limit of their own in a partition: a page that ends between two of one goes on there.
+        self.per_partition_left = self.per_partition_max;
+        self.group = Some(part.state);
+        Ok(Flow::Continue)
     }
 
     /// Goes on with what was aggregated elsewhere.
@@ -858,35 +825,4 @@ pub(super) fn count(elements: LiveElements<'_>) -> Counter {
             .wrapping_add(cell.value.try_into().map_or(0, i64::from_be_bytes)),
         written_at: counter.written_at.max(cell.timestamp),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_paging_state_comes_back_and_a_damaged_one_is_refused() {
-        for position in [
-            Position::Start,
-            Position::BehindPartition { key: vec![1; 300] },
-            Position::BehindRow {
-                key: Vec::new(),
-                clustering: vec![4, 5],
-            },
-        ] {
-            let state = PagingState {
-                position,
-                limit_left: 7,
-                per_partition_left: u64::MAX,
-            };
-            let bytes = state.encode();
-            assert_eq!(PagingState::decode(&bytes), Ok(state));
-            for cut in 0..bytes.len() {
-                assert!(
-                    PagingState::decode(&bytes[..cut]).is_err(),
-                    "a state cut to {cut} bytes is refused"
-                );
-            }
-        }
-    }
 }

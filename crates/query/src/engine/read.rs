@@ -15,7 +15,8 @@ use topology::Consistency;
 use types::Token;
 use types::token::{KeyHash, token_of};
 
-use super::page::{Consumer, Flow, PageRequest, Position};
+use super::page::{Consumer, Flow, PageRequest};
+use super::paging_state::Position;
 use coordinator::trace::{self, Trace};
 
 use super::patience::{Patience, Waiting};
@@ -244,7 +245,8 @@ impl Engine {
         if let Partitions::Tokens(from, to) = partitions
             && let Some(spread) = self.spread(select, params, &consumer, (from, to))?
         {
-            return self.spread_aggregate(select, run, consumer, level, spread).await;
+            let flow = self.spread_aggregate(select, run, &mut consumer, level, spread).await?;
+            return end_page(select, run, consumer, flow);
         }
         let serial = params.serial.then_some(level);
         let mut flow = Flow::Continue;

@@ -11,7 +11,8 @@ use topology::Consistency;
 use types::Token;
 
 use super::Engine;
-use super::page::{Consumer, Flow, Position};
+use super::page::{Consumer, Flow};
+use super::paging_state::Position;
 use super::read::{BLOCK_BYTES, BlockSource, consume_partition, consume_scan, partition_left, start_behind};
 use crate::QueryError;
 

@@ -13,7 +13,8 @@ use system_tables::{
 use types::Token;
 use types::token::token_of;
 
-use super::page::{Consumer, Flow, Position};
+use super::page::{Consumer, Flow};
+use super::paging_state::Position;
 use super::read::{
     BLOCK_BYTES, BlockSource, Page, consume_partition, consume_scan, end_page, keys_read, slices_left, successor,
 };

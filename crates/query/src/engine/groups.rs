@@ -1,0 +1,198 @@
+//! Groups of rows beside the data: what `GROUP BY` over many partitions finds, part by part.
+//!
+//! A group does not reach beyond its partition, so each span of tokens has its groups for itself. One that a step has cut in two is joined where the steps are.
+//! It is worth it where a page has all groups: each span is read to its end at once, and what does not fit in the page would be read again for the next one.
+//! [`Engine::expects_few_groups`] tells by the partitions that this shard has.
+
+use plan::selection::AggregateState;
+use plan::{RowSink, SelectPlan};
+use schema::TableId;
+use stdx::bytes::{Reader, Truncated};
+use stdx::vint;
+use types::Comparator;
+
+use super::Engine;
+use super::page::Consumer;
+
+/// What a part of the rows comes to.
+#[derive(Clone, Debug)]
+pub(super) enum Found {
+    /// All of them are one group.
+    All(AggregateState),
+    /// Those with rows, in their order.
+    Groups(Vec<GroupPart>),
+}
+
+/// Rows of one group that follow each other.
+#[derive(Clone, Debug)]
+pub(super) struct GroupPart {
+    /// The values of the columns of GROUP BY; of the last one what the group function makes of it, when there is one.
+    pub(super) key: Vec<Option<Vec<u8>>>,
+    /// Partition key and clustering key of the last row.
+    pub(super) last_row: (Vec<u8>, Vec<u8>),
+    pub(super) state: AggregateState,
+}
+
+/// For each column of GROUP BY how its values compare; None: by their bytes.
+pub(super) type GroupOrder = [Option<Comparator>];
+
+/// Whether rows of one partition with these values are of one group.
+pub(super) fn is_one_group<'v>(
+    order: &GroupOrder,
+    values: impl Iterator<Item = (Option<&'v [u8]>, Option<&'v [u8]>)>,
+) -> bool {
+    order.iter().zip(values).all(|(order, (a, b))| match (order, a, b) {
+        (Some(order), Some(a), Some(b)) => order.compare(a, b).is_eq(),
+        (_, a, b) => a == b,
+    })
+}
+
+impl GroupPart {
+    fn continues(&self, before: &Self, order: &GroupOrder) -> bool {
+        let pairs = before.key.iter().zip(&self.key);
+        self.last_row.0 == before.last_row.0 && is_one_group(order, pairs.map(|(a, b)| (a.as_deref(), b.as_deref())))
+    }
+
+    fn encode(&self, columns: &[usize], out: &mut Vec<u8>) {
+        vint::put_unsigned(out, self.key.len() as u64);
+        for value in &self.key {
+            vint::put_unsigned(out, value.as_ref().map_or(0, |value| value.len() as u64 + 1));
+            out.extend_from_slice(value.as_deref().unwrap_or_default());
+        }
+        for part in [&self.last_row.0, &self.last_row.1] {
+            vint::put_unsigned(out, part.len() as u64);
+            out.extend_from_slice(part);
+        }
+        self.state.encode(out);
+        self.state.encode_first(columns, out);
+    }
+
+    fn decode(select: &SelectPlan, columns: &[usize], reader: &mut Reader<'_>) -> Result<Self, Truncated> {
+        let sized = |reader: &mut Reader<'_>, len: u64| {
+            let len = usize::try_from(len).unwrap_or(usize::MAX);
+            reader.get_slice(len).map(<[u8]>::to_vec)
+        };
+        let mut key = Vec::new();
+        for _ in 0..reader.get_vint()? {
+            key.push(match reader.get_vint()? {
+                0 => None,
+                more => Some(sized(reader, more - 1)?),
+            });
+        }
+        let mut place = || {
+            let len = reader.get_vint()?;
+            sized(reader, len)
+        };
+        let last_row = (place()?, place()?);
+        let state = select.selection.decode_one_of_groups(&select.table, columns, reader)?;
+        Ok(Self { key, last_row, state })
+    }
+}
+
+impl Found {
+    /// How many groups; one is none of several.
+    pub(super) fn groups(&self) -> usize {
+        match self {
+            Self::All(_) => 0,
+            Self::Groups(groups) => groups.len(),
+        }
+    }
+
+    /// The groups; none where all rows are one.
+    pub(super) fn into_groups(self) -> Vec<GroupPart> {
+        match self {
+            Self::All(_) => Vec::new(),
+            Self::Groups(groups) => groups,
+        }
+    }
+
+    /// Takes over what was found in the rows behind its own.
+    pub(super) fn merge(&mut self, behind: Self, order: &GroupOrder) -> Result<(), plan::PlanError> {
+        match (self, behind) {
+            (Self::All(state), Self::All(behind)) => state.merge(behind),
+            (Self::Groups(groups), Self::Groups(behind)) => {
+                let mut behind = behind.into_iter().peekable();
+                if let Some(last) = groups.last_mut()
+                    && let Some(rest) = behind.next_if(|next| next.continues(last, order))
+                {
+                    last.state.merge(rest.state)?;
+                    last.last_row = rest.last_row;
+                }
+                groups.extend(behind);
+                Ok(())
+            }
+            (Self::All(_), Self::Groups(_)) | (Self::Groups(_), Self::All(_)) => Err(plan::PlanError::Internal(
+                "a group and several groups were joined".to_owned(),
+            )),
+        }
+    }
+
+    /// As bytes, which follow from the plan.
+    pub(super) fn encode(&self, columns: &[usize], out: &mut Vec<u8>) {
+        match self {
+            Self::All(state) => state.encode(out),
+            Self::Groups(groups) => {
+                vint::put_unsigned(out, groups.len() as u64);
+                groups.iter().for_each(|group| group.encode(columns, out));
+            }
+        }
+    }
+
+    /// From the bytes of [`Found::encode`].
+    pub(super) fn decode(select: &SelectPlan, columns: &[usize], reader: &mut Reader<'_>) -> Result<Self, Truncated> {
+        if select.group_by.is_empty() {
+            return select.selection.decode_group(reader).map(Self::All);
+        }
+        let count = reader.get_vint()?;
+        let groups = (0..count).map(|_| GroupPart::decode(select, columns, reader));
+        groups.collect::<Result<_, _>>().map(Self::Groups)
+    }
+}
+
+impl Engine {
+    /// Whether the groups of a whole table may all fit in the page, as far as this shard can tell by how many partitions it has of how many tokens.
+    pub(super) fn expects_few_groups(&self, table: TableId, consumer: &Consumer<impl RowSink>) -> bool {
+        let wanted = consumer.groups_wanted();
+        if wanted == u64::MAX {
+            return true;
+        }
+        let Some(store) = self.shard.store(table) else {
+            return false;
+        };
+        let (mut partitions, mut tokens) = (0_u64, 0_u128);
+        for tablet in store.tablets().iter() {
+            tokens += u128::from(tablet.range.to.0.abs_diff(tablet.range.after.0)) + 1;
+            partitions += tablet.with_version(|version| {
+                let frozen = version.frozen.iter().map(|frozen| frozen.memtable.partition_count());
+                let in_memory = frozen.sum::<usize>() + version.active.borrow().partition_count();
+                let in_files = version.sstables.iter().map(|reader| reader.meta().partitions);
+                in_memory as u64 + in_files.sum::<u64>()
+            });
+        }
+        tokens > 0 && (u128::from(partitions) << 64) / tokens <= u128::from(wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::CqlType;
+
+    #[test]
+    fn values_that_are_written_in_two_ways_are_of_one_group() {
+        let order = [None, Some(CqlType::Decimal.comparator())];
+        let (one, other) = ([0, 0, 0, 0, 1], [0, 0, 0, 1, 10]);
+        let with = |a: Option<&'static [u8]>, b: Option<&'static [u8]>| {
+            let pairs = [(Some(&[1][..]), Some(&[1][..])), (a, b)];
+            is_one_group(&order, pairs.into_iter())
+        };
+        assert!(with(None, None) && !with(None, Some(&[])));
+        let pairs = [(Some(&[1][..]), Some(&[1][..])), (Some(&one[..]), Some(&other[..]))];
+        assert!(is_one_group(&order, pairs.into_iter()), "1 and 1.0");
+        let pairs = [(Some(&one[..]), Some(&other[..])), (None, None)];
+        assert!(
+            !is_one_group(&order, pairs.into_iter()),
+            "columns of a partition key are one if their bytes are"
+        );
+    }
+}
