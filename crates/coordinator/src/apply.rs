@@ -123,7 +123,10 @@ pub async fn apply(
                 left = if in_one { &[] } else { &left[1..] };
                 continue;
             }
-            Err(WriteError::MemoryFull) => shard.room().await.err().map(ReplicaError::from),
+            Err(WriteError::MemoryFull) => {
+                let waits = left.iter().map(|(_, _, mutation)| *mutation);
+                shard.room_for(waits).await.err().map(ReplicaError::from)
+            }
             Err(e) => Some(e.into()),
         };
         match error {

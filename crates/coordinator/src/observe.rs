@@ -72,7 +72,7 @@ pub(crate) async fn write(
                 parts.into_iter().for_each(Part::tell);
                 return Ok(position);
             }
-            Err(WriteError::MemoryFull) => shard.room().await?,
+            Err(WriteError::MemoryFull) => shard.room_for(mutations.iter().map(|(_, _, m)| *m)).await?,
             Err(e) => return Err(e.into()),
         }
     }

@@ -4,6 +4,9 @@
 //! it may be written a second time, by a later attempt or by the next start, on any shard. So a tombstone that is newer than
 //! the batch must not be dropped by a compaction of any shard meanwhile, however short the table's grace period: what it deletes
 //! would come back.
+//!
+//! The same holds for a write that waits for memory, while one that came behind it, and is newer, has found room: where a table has no grace period, the deletions of
+//! the newer one may be flushed, compacted and purged before the older one is written.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -15,6 +18,20 @@ use mutation::{Mutation, MutationItem, RowView};
 pub struct NotedBatches {
     /// Least write timestamp of each batch.
     batches: Mutex<BTreeMap<u128, i64>>,
+    /// The same of each write that waits, by a number that it has for as long.
+    waiting: Mutex<(u64, BTreeMap<u64, i64>)>,
+}
+
+/// A write that waits.
+pub(crate) struct Waiting<'n> {
+    of: &'n NotedBatches,
+    number: u64,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.of.lock_waiting().1.remove(&self.number);
+    }
 }
 
 impl NotedBatches {
@@ -23,9 +40,22 @@ impl NotedBatches {
         Self::default()
     }
 
-    /// Least write timestamp of what may be written again; `i64::MAX` when there is nothing. Tombstones from there on are kept.
+    /// Least write timestamp of what may be written again, or is still to be written; `i64::MAX` when there is nothing. Tombstones from there on are kept.
     pub fn min_timestamp(&self) -> i64 {
-        self.lock().values().copied().min().unwrap_or(i64::MAX)
+        let of_batches = self.lock().values().copied().min();
+        let of_waiting = self.lock_waiting().1.values().copied().min();
+        of_batches.into_iter().chain(of_waiting).min().unwrap_or(i64::MAX)
+    }
+
+    /// Counts a write among what may still come, until what this returns is dropped.
+    pub(crate) fn wait(&self, min_timestamp: i64) -> Waiting<'_> {
+        let (last, waiting) = &mut *self.lock_waiting();
+        *last += 1;
+        waiting.insert(*last, min_timestamp);
+        Waiting {
+            of: self,
+            number: *last,
+        }
     }
 
     pub(crate) fn begin(&self, id: u128, min_timestamp: i64) {
@@ -43,6 +73,10 @@ impl NotedBatches {
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u128, i64>> {
         self.batches.lock().expect("nobody panics while holding the batches")
     }
+
+    fn lock_waiting(&self) -> std::sync::MutexGuard<'_, (u64, BTreeMap<u64, i64>)> {
+        self.waiting.lock().expect("nobody panics while holding what waits")
+    }
 }
 
 /// Least write timestamp of a mutation; `i64::MIN` where it cannot be read.
@@ -59,4 +93,25 @@ pub fn min_timestamp(bytes: &[u8]) -> i64 {
         }
     };
     mutation.items().map(timestamp).min().unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_of_what_may_come_counts_until_it_has_come() {
+        let noted = NotedBatches::new();
+        assert_eq!(noted.min_timestamp(), i64::MAX);
+        let older = noted.wait(5);
+        let newer = noted.wait(9);
+        noted.begin(1, 7);
+        assert_eq!(noted.min_timestamp(), 5);
+        drop(older);
+        assert_eq!(noted.min_timestamp(), 7);
+        noted.forget([1]);
+        assert_eq!(noted.min_timestamp(), 9);
+        drop(newer);
+        assert_eq!(noted.min_timestamp(), i64::MAX);
+    }
 }

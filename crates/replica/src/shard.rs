@@ -499,6 +499,16 @@ impl Shard {
         Ok(())
     }
 
+    /// The same for writes that wait for it. Meanwhile no compaction purges a deletion that is newer than they are.
+    ///
+    /// # Errors
+    /// As those of [`Shard::room`].
+    pub async fn room_for<'m>(&self, writes: impl Iterator<Item = Mutation<'m>>) -> Result<(), WriteError> {
+        let oldest = writes.map(|m| noted_batches::min_timestamp(m.bytes())).min();
+        let _waiting = self.options.noted_batches.wait(oldest.unwrap_or(i64::MAX));
+        self.room().await
+    }
+
     /// Whether any table has anything, in memory or in files.
     pub fn has_data(&self) -> bool {
         let tables = self.tables.borrow();
