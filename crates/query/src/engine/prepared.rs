@@ -10,7 +10,7 @@
 
 use std::any::Any;
 use std::cell::{OnceCell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
@@ -89,8 +89,22 @@ struct Text {
 
 #[derive(Debug, Default)]
 struct Texts {
-    by_id: HashMap<PreparedId, Text>,
+    by_id: HashMap<PreparedId, Text, foldhash::fast::FixedState>,
+    /// The ids by [`Text::used`]: the first is that of the text used longest ago.
+    by_use: BTreeMap<u64, PreparedId>,
     uses: u64,
+}
+
+impl Texts {
+    /// The number of the use that happens now; that of the former use, if there was one, is free.
+    fn next_use(&mut self, id: &PreparedId, former: Option<u64>) -> u64 {
+        if let Some(former) = former {
+            self.by_use.remove(&former);
+        }
+        self.uses += 1;
+        self.by_use.insert(self.uses, *id);
+        self.uses
+    }
 }
 
 /// The texts of a node's prepared statements, shared by its shards.
@@ -101,10 +115,10 @@ impl SharedStatements {
     /// Remembers what a client prepares; whether it had another result when it was prepared before.
     fn remember(&self, prepared: &Prepared, keyspace: Option<&str>) -> bool {
         let mut texts = self.0.lock().expect("nobody panics while holding the statements");
-        texts.uses += 1;
-        let used = texts.uses;
         let known = texts.by_id.get(&prepared.id);
         let was_altered = known.is_some_and(|t| t.was_altered || t.metadata_id != prepared.metadata_id);
+        let former = known.map(|t| t.used);
+        let used = texts.next_use(&prepared.id, former);
         texts.by_id.insert(
             prepared.id,
             Text {
@@ -116,7 +130,7 @@ impl SharedStatements {
             },
         );
         if texts.by_id.len() > STATEMENTS_MAX
-            && let Some(oldest) = texts.by_id.iter().min_by_key(|(_, t)| t.used).map(|(id, _)| *id)
+            && let Some((_, oldest)) = texts.by_use.pop_first()
         {
             texts.by_id.remove(&oldest);
         }
@@ -125,8 +139,8 @@ impl SharedStatements {
 
     fn find(&self, id: &PreparedId) -> Option<Text> {
         let mut texts = self.0.lock().expect("nobody panics while holding the statements");
-        texts.uses += 1;
-        let used = texts.uses;
+        let former = texts.by_id.get(id)?.used;
+        let used = texts.next_use(id, Some(former));
         let text = texts.by_id.get_mut(id)?;
         text.used = used;
         Some(text.clone())
@@ -238,5 +252,50 @@ impl Engine {
         }
         prepared.was_altered = text.was_altered;
         Ok(self.keep(prepared))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prepared(number: usize) -> Prepared {
+        let mut id = UNPREPARED;
+        id[..8].copy_from_slice(&(number as u64).to_be_bytes());
+        Prepared {
+            id,
+            text: format!("USE k{number}").into(),
+            metadata_id: [0; 16],
+            statement: Arc::new(Statement::Use(format!("k{number}"))),
+            markers: Vec::new(),
+            key_markers: Vec::new(),
+            table: None,
+            columns: Arc::from([]),
+            was_altered: false,
+            is_guarded: false,
+            depends_on_use: false,
+            warnings: Vec::new(),
+            attachment: OnceCell::new(),
+        }
+    }
+
+    #[test]
+    fn a_full_node_forgets_the_text_that_was_used_longest_ago() {
+        let texts = SharedStatements::default();
+        let all: Vec<Prepared> = (0..STATEMENTS_MAX + 2).map(prepared).collect();
+        let is_known = |number: usize| texts.find(&all[number].id).is_some();
+        for p in &all[..STATEMENTS_MAX] {
+            texts.remember(p, None);
+        }
+        // Executing or preparing a statement again is a use.
+        assert!(is_known(0));
+        texts.remember(&all[1], None);
+        for p in &all[STATEMENTS_MAX..] {
+            texts.remember(p, None);
+        }
+        let forgotten: Vec<usize> = (0..all.len()).filter(|&number| !is_known(number)).collect();
+        assert_eq!(forgotten, [2, 3]);
+        let texts = texts.0.lock().expect("nobody panicked");
+        assert_eq!(texts.by_use.len(), texts.by_id.len());
     }
 }
