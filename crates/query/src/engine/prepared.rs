@@ -11,6 +11,7 @@
 use std::any::Any;
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
@@ -157,15 +158,26 @@ impl Cache {
     }
 }
 
+fn id_of(text: &str, keyspace: Option<&str>, variables: Variables) -> PreparedId {
+    let mut named = md5::Context::new();
+    named.consume(keyspace.unwrap_or(""));
+    named.consume(text);
+    // A node that reads the text otherwise must not take the statement for its own.
+    if variables == Variables::ByPlace {
+        named.consume("\0");
+    }
+    named.finalize().0
+}
+
 fn metadata_id(columns: &[ResultColumn]) -> [u8; 16] {
-    let mut text = String::new();
+    let mut text = String::with_capacity(columns.iter().map(|c| c.name.len() + 16).sum());
     for c in columns {
         text.push_str(&c.name);
         text.push('\0');
         // The name of a type has no fields, which are part of the metadata too.
         match c.cql_type.has_fields() {
             true => text.push_str(&c.cql_type.marshal_name()),
-            false => text.push_str(&c.cql_type.to_string()),
+            false => write!(text, "{}", c.cql_type).expect("a string takes everything"),
         }
         text.push('\0');
     }
@@ -201,13 +213,7 @@ impl Engine {
 
     /// Prepares a statement for the node.
     pub fn prepare(&self, text: &str, keyspace: Option<&str>) -> Result<Rc<Prepared>, QueryError> {
-        let mut named = keyspace.unwrap_or("").to_owned();
-        named.push_str(text);
-        // A node that reads the text otherwise must not take the statement for its own.
-        if self.dialect.get().variables == Variables::ByPlace {
-            named.push('\0');
-        }
-        let id = md5::compute(named.as_bytes()).0;
+        let id = id_of(text, keyspace, self.dialect.get().variables);
         if let Some(p) = self.prepared.0.borrow().get(&id) {
             return Ok(p.clone());
         }
@@ -276,6 +282,19 @@ mod tests {
             depends_on_use: false,
             warnings: Vec::new(),
             attachment: OnceCell::new(),
+        }
+    }
+
+    #[test]
+    fn an_id_is_the_hash_of_keyspace_and_text() {
+        for length in 0..200 {
+            let text = "x".repeat(length);
+            let check = |keyspace: Option<&str>, variables, named: String| {
+                assert_eq!(id_of(&text, keyspace, variables), md5::compute(named).0, "{length}");
+            };
+            check(None, Variables::ByName, text.clone());
+            check(Some("ks"), Variables::ByName, format!("ks{text}"));
+            check(Some("ks"), Variables::ByPlace, format!("ks{text}\0"));
         }
     }
 
