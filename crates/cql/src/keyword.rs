@@ -92,14 +92,48 @@ const fn slot_of(hash: u32) -> usize {
     ((hash ^ (hash >> 13)) as usize) % SLOTS
 }
 
+/// Letters in lower case, digits and the underscore as they are; 0 for bytes that stand in no word.
+static LOWER: [u8; 256] = {
+    let mut lower = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let of_word = (byte as u8).is_ascii_alphanumeric() || byte as u8 == b'_';
+        lower[byte] = if of_word { (byte as u8).to_ascii_lowercase() } else { 0 };
+        byte += 1;
+    }
+    lower
+};
+
+/// Whether the byte may stand in a word.
+pub(crate) fn is_word_byte(byte: u8) -> bool {
+    LOWER[usize::from(byte)] != 0
+}
+
+/// The length of the word that the text begins with, and the keyword that it is.
+pub(crate) fn scan_word(text: &[u8]) -> (usize, Keyword) {
+    let (mut length, mut hash) = (0, HASH_START);
+    for &byte in text {
+        let lower = LOWER[usize::from(byte)];
+        if lower == 0 {
+            break;
+        }
+        hash = hash_step(hash, lower);
+        length += 1;
+    }
+    (length, with_hash(&text[..length], hash))
+}
+
 /// The keyword a word is, in whatever case it is written.
 pub(crate) fn keyword(word: &[u8]) -> Keyword {
+    match scan_word(word) {
+        (length, keyword) if length == word.len() => keyword,
+        _ => Keyword::None,
+    }
+}
+
+fn with_hash(word: &[u8], hash: u32) -> Keyword {
     if word.len() > WORD_LENGTH_MAX {
         return Keyword::None;
-    }
-    let mut hash = HASH_START;
-    for byte in word {
-        hash = hash_step(hash, byte.to_ascii_lowercase());
     }
     let mut slot = slot_of(hash);
     loop {

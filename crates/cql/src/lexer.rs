@@ -6,7 +6,7 @@
 //!
 //! A minus sign is always a token of its own: the parser folds it into the number that follows.
 
-use crate::keyword::{Keyword, keyword};
+use crate::keyword::{Keyword, is_word_byte, scan_word};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token {
@@ -248,11 +248,10 @@ impl Lexer<'_> {
             self.position += length;
             return self.token(TokenKind::Duration, start);
         }
-        let rest = &self.bytes[start..];
-        let length = rest.iter().position(|&byte| !is_word_byte(byte)).unwrap_or(rest.len());
+        let (length, keyword) = scan_word(&self.bytes[start..]);
         self.position += length;
         Token {
-            keyword: keyword(&rest[..length]),
+            keyword,
             ..self.token(TokenKind::Word, start)
         }
     }
@@ -340,10 +339,6 @@ impl Lexer<'_> {
             }
         }
     }
-}
-
-pub(crate) fn is_word_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
 /// The length of the UTF-8 character that begins with this byte.

@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::keyword::keyword;
-use crate::lexer::is_word_byte;
+use crate::keyword::{is_word_byte, keyword};
 
 /// A name as it must be written: in double quotes when it is not a lower-case word or is a reserved one.
 pub fn quote_identifier(name: &str) -> Cow<'_, str> {
