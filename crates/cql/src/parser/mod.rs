@@ -297,7 +297,11 @@ impl<'a> Parser<'a> {
 
     /// `item, item, …`
     fn comma_separated<T>(&mut self, mut item: impl FnMut(&mut Self) -> Parse<T>) -> Parse<Vec<T>> {
-        let mut items = vec![item(self)?];
+        let first = item(self)?;
+        // Lists of several items are common, and growing one item by item copies the first ones again and again.
+        let is_several = self.kind() == TokenKind::Comma;
+        let mut items = Vec::with_capacity(if is_several { 8 } else { 1 });
+        items.push(first);
         while self.accept(TokenKind::Comma) {
             items.push(item(self)?);
         }

@@ -1,7 +1,7 @@
 //! SELECT, and the relations it shares with UPDATE and DELETE.
 
 use super::term::{begins_value, product_operator};
-use super::{Parse, Parser};
+use super::{NESTING_MAX, Parse, Parser};
 use crate::ast::{
     AliasedSelector, ArithmeticOperator, ComparisonOperator, Direction, InValues, Ordering, Predicate, QualifiedName,
     Relation, Select, Selection, Selector, Subject, Term, TypeName,
@@ -131,6 +131,13 @@ impl Parser<'_> {
     // --- Selectors ---------------------------------------------------------------------------------------------------
 
     pub(super) fn selector(&mut self) -> Parse<Selector> {
+        // Most selectors are a column and nothing else: they need none of the calls below.
+        let token = self.token();
+        if self.is_name(token) && !continues_selector(self.ahead(1).kind) && self.depth < NESTING_MAX {
+            self.advance();
+            self.height = 0;
+            return Ok(Selector::Column(self.name_text(token)));
+        }
         let mut left = self.selector_product()?;
         loop {
             let operator = match self.kind() {
@@ -685,6 +692,21 @@ impl Parser<'_> {
             _ => Err(self.no_viable_from(start)),
         }
     }
+}
+
+/// Whether the token behind a name makes the selector more than a column.
+fn continues_selector(kind: TokenKind) -> bool {
+    matches!(
+        kind,
+        TokenKind::LeftParenthesis
+            | TokenKind::LeftBracket
+            | TokenKind::Dot
+            | TokenKind::Plus
+            | TokenKind::Minus
+            | TokenKind::Star
+            | TokenKind::Slash
+            | TokenKind::Percent
+    )
 }
 
 /// Whether a selector may begin with this word: any name, and the reserved words that are values or functions.
