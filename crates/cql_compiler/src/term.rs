@@ -177,7 +177,7 @@ pub fn compile_in(
                 false => format!("in({})", receiver.name),
             };
             let receiver_of_list = Receiver::new(name, list);
-            let operand = marker_operand(marker, &receiver_of_list, markers);
+            let operand = marker_operand(marker, &receiver_of_list.name, &receiver_of_list.cql_type, markers);
             Ok(InOperand::List {
                 receiver: receiver.name.clone(),
                 operand,
@@ -194,16 +194,17 @@ pub fn compile_in(
     }
 }
 
-fn marker_operand(marker: &BindMarker, receiver: &Receiver, markers: &mut Markers) -> Operand {
+/// The operand of a marker that stands for a value of the receiver of that name and type.
+pub(crate) fn marker_operand(marker: &BindMarker, name: &str, cql_type: &CqlType, markers: &mut Markers) -> Operand {
     let spec = MarkerSpec {
-        name: receiver.name.clone(),
-        cql_type: receiver.cql_type.clone(),
+        name: name.to_owned(),
+        cql_type: cql_type.clone(),
         of: None,
     };
     markers.set(marker, spec);
     Operand::Marker {
         index: marker.index,
-        cql_type: receiver.cql_type.clone(),
+        cql_type: cql_type.clone(),
     }
 }
 
@@ -441,7 +442,10 @@ impl TermCompiler<'_, '_> {
     pub(crate) fn compile(&mut self, term: &Term, receiver: &Receiver) -> Result<Operand, CompileError> {
         match term {
             Term::Literal(literal) => constant(literal, receiver),
-            Term::BindMarker(marker) => Ok(marker_operand(marker, receiver, self.markers)),
+            Term::BindMarker(marker) => {
+                let Receiver { name, cql_type } = receiver;
+                Ok(marker_operand(marker, name, cql_type, self.markers))
+            }
             Term::List(elements) => self.list(elements, receiver),
             Term::Set(elements) => self.set(elements, receiver),
             Term::Map(pairs) => self.map(pairs, receiver),

@@ -30,7 +30,8 @@ pub(super) fn compile<'r>(
     scope: &mut Scope<'_>,
     residue: &mut Vec<&'r Relation>,
 ) -> Result<ClusteringRestriction, CompileError> {
-    let columns: Vec<Column> = scope.table.clustering().cloned().collect();
+    let table = scope.table;
+    let columns: Vec<&Column> = table.clustering().collect();
     let allow_filtering = kind == StatementKind::Select { allow_filtering: true };
     let (mut prefix, mut fixed) = (Vec::new(), 0);
     let (mut lower, mut upper) = (None, None);
@@ -138,7 +139,7 @@ pub(super) fn compile<'r>(
     Ok(ClusteringRestriction::new(scope.table, prefix, lower, upper)?)
 }
 
-fn check_tuple_order(r: &Relation, columns: &[Column]) -> Result<(), CompileError> {
+fn check_tuple_order(r: &Relation, columns: &[&Column]) -> Result<(), CompileError> {
     let Subject::Columns(names) = &r.subject else {
         return Ok(());
     };
@@ -162,11 +163,11 @@ fn check_tuple_order(r: &Relation, columns: &[Column]) -> Result<(), CompileErro
     Ok(())
 }
 
-fn tuple_type(columns: &[Column]) -> CqlType {
+fn tuple_type(columns: &[&Column]) -> CqlType {
     CqlType::Tuple(columns.iter().map(|c| c.cql_type.clone()).collect())
 }
 
-fn tuple_name(columns: &[Column]) -> String {
+fn tuple_name(columns: &[&Column]) -> String {
     format!(
         "({})",
         columns.iter().map(|c| c.name.as_str()).collect::<Vec<_>>().join(",")
@@ -177,7 +178,7 @@ fn tuple_name(columns: &[Column]) -> String {
 fn compile_values(
     r: &Relation,
     term: &Term,
-    columns: &[Column],
+    columns: &[&Column],
     scope: &mut Scope<'_>,
 ) -> Result<(Vec<Operand>, Option<usize>), CompileError> {
     if let Subject::Column(_) = r.subject {
@@ -192,7 +193,7 @@ fn compile_values(
     ))
 }
 
-fn compile_tuple(terms: &[Term], columns: &[Column], scope: &mut Scope<'_>) -> Result<Vec<Operand>, CompileError> {
+fn compile_tuple(terms: &[Term], columns: &[&Column], scope: &mut Scope<'_>) -> Result<Vec<Operand>, CompileError> {
     if terms.len() != columns.len() {
         return Err(CompileError::invalid(format!(
             "Expected {} elements in value tuple, but got {}: ({})",
@@ -208,7 +209,7 @@ fn compile_tuple(terms: &[Term], columns: &[Column], scope: &mut Scope<'_>) -> R
         .collect()
 }
 
-fn compile_choice(r: &Relation, columns: &[Column], scope: &mut Scope<'_>) -> Result<Choice, CompileError> {
+fn compile_choice(r: &Relation, columns: &[&Column], scope: &mut Scope<'_>) -> Result<Choice, CompileError> {
     let single = matches!(r.subject, Subject::Column(_));
     match &r.predicate {
         Predicate::Compare(_, term) if single => {

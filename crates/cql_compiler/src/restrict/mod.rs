@@ -19,7 +19,7 @@ use types::CqlType;
 
 use crate::CompileError;
 use crate::ddl::has_duration;
-use crate::term::{Markers, Receiver, compile_in, compile_term_of_table};
+use crate::term::{Markers, Receiver, compile_in, compile_term_of_table, marker_operand};
 
 /// What terms of one statement are compiled in.
 pub struct Scope<'a> {
@@ -38,6 +38,9 @@ pub struct Scope<'a> {
 impl Scope<'_> {
     /// Compiles a term for a receiver of that name and type.
     pub fn term(&mut self, term: &Term, name: &str, cql_type: &CqlType) -> Result<Operand, CompileError> {
+        if let Term::BindMarker(marker) = term {
+            return Ok(marker_operand(marker, name, cql_type, self.markers));
+        }
         let receiver = Receiver {
             name: name.to_owned(),
             cql_type: cql_type.clone(),

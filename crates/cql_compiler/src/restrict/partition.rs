@@ -48,7 +48,8 @@ fn compile_columns<'r>(
 ) -> Result<(PartitionRestriction, Vec<&'r Relation>), CompileError> {
     let select = matches!(kind, StatementKind::Select { .. });
     let allow_filtering = kind == StatementKind::Select { allow_filtering: true };
-    let columns: Vec<_> = scope.table.partition_key().cloned().collect();
+    let table = scope.table;
+    let columns: Vec<_> = table.partition_key().collect();
     let mut operands: Vec<Option<InOperand>> = Vec::new();
     let mut single: Vec<Option<Operand>> = Vec::new();
     let mut residue: Vec<&Relation> = Vec::new();

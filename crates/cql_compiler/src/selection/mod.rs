@@ -44,6 +44,17 @@ pub fn compile_selection(
     };
     let mut items = Vec::with_capacity(selectors.len());
     for aliased in selectors {
+        if let Selector::Column(name) = &aliased.selector {
+            let at = inference.column(name)?;
+            items.push(Item {
+                column: ResultColumn {
+                    name: aliased.alias.as_ref().unwrap_or(name).clone(),
+                    cql_type: table.columns[at].cql_type.clone(),
+                },
+                expression: Expression::Column(at),
+            });
+            continue;
+        }
         let cql_type = inference.type_of(&aliased.selector)?;
         let expression = compiler.expression(&aliased.selector, &cql_type)?;
         let name = match (&aliased.alias, &aliased.selector) {
