@@ -279,7 +279,7 @@ pub fn compile_with(
     let mut warnings = Vec::new();
     let (table, key_markers) = match &statement {
         Statement::Plan(Plan::Select(select)) => {
-            columns = select.selection.columns.clone().into();
+            columns = select.selection.columns.clone();
             warnings.extend(warning(select).map(str::to_owned));
             (Some(select.table.clone()), select.key_markers())
         }

@@ -7,6 +7,8 @@
 mod expression;
 mod partial;
 
+use std::sync::Arc;
+
 use schema::Table;
 use types::CqlType;
 
@@ -23,8 +25,8 @@ use expression::{Input, Uses};
 /// What is returned.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    /// The columns of the result.
-    pub columns: Vec<ResultColumn>,
+    /// The columns of the result; what is prepared shares them.
+    pub columns: Arc<[ResultColumn]>,
     /// How they are made.
     pub kind: SelectionKind,
     /// Which columns of the table must be fetched: positions in `table.columns`, sorted.
@@ -158,7 +160,10 @@ impl Selection {
         aggregates: Vec<AggregateCall>,
         is_json: bool,
     ) -> Result<Self, PlanError> {
-        let mut of_groups = Uses::default();
+        let mut of_groups = Uses {
+            columns: Vec::with_capacity(items.len()),
+            ..Uses::default()
+        };
         items.iter().for_each(|item| item.expression.uses(&mut of_groups));
         let mut of_rows = Uses::default();
         aggregates
@@ -179,17 +184,25 @@ impl Selection {
             return Err(no_column(table, *column));
         }
         let (columns, items): (Vec<_>, Vec<_>) = items.into_iter().map(|item| (item.column, item.expression)).unzip();
-        let plain = |item: &Expression| match item {
+        let position = |item: &Expression| match item {
             Expression::Column(column) => Some(*column),
             _ => None,
         };
-        let positions = items.iter().map(plain).collect::<Option<Vec<_>>>().filter(|_| !is_json);
+        let is_plain = !is_json && items.iter().all(|item| position(item).is_some());
+        let positions = is_plain.then(|| {
+            let mut positions = Vec::with_capacity(items.len());
+            positions.extend(items.iter().filter_map(position));
+            positions
+        });
         let expressions = Expressions {
             items,
             json: is_json.then(|| columns.clone()),
         };
         Ok(Self {
-            columns: if is_json { vec![json_column()] } else { columns },
+            columns: match is_json {
+                true => Arc::from([json_column()]),
+                false => columns.into(),
+            },
             kind: match positions {
                 _ if !aggregates.is_empty() => SelectionKind::Aggregate(Group {
                     expressions,
