@@ -236,7 +236,7 @@ fn hides_some_of_itself(layout: &RowLayout, row: RowView<'_>) -> bool {
             let is_idle = !complex.tombstone.is_none() && !complex.tombstone.supersedes(row.tombstone);
             let is_empty = complex.tombstone.is_none() && complex.count == 0;
             let covering = complex.tombstone.merge(row.tombstone);
-            is_idle || is_empty || complex.elements().any(|(_, cell)| covering.covers(cell.timestamp))
+            is_idle || is_empty || complex.timestamps().is_some_and(|(least, _)| covering.covers(least))
         }
     };
     row.marker.is_some_and(|marker| row.tombstone.covers(marker.timestamp))
@@ -334,17 +334,17 @@ fn replaces_complex(layout: &RowLayout, new: RowView<'_>, old: RowView<'_>) -> b
         let other = former.next_if(|(other, _)| *other == id);
         let Column::Complex(complex) = column else { continue };
         if complex
-            .elements()
-            .any(|(_, cell)| complex.tombstone.covers(cell.timestamp))
+            .timestamps()
+            .is_some_and(|(least, _)| complex.tombstone.covers(least))
         {
             return false;
         }
         match other {
             None => {}
             Some((_, Column::Complex(other))) => {
-                let is_covered = |timestamp: i64| complex.tombstone.covers(timestamp);
+                let is_covered = |(_, greatest): (i64, i64)| complex.tombstone.covers(greatest);
                 let is_weaker = other.tombstone.is_none() || complex.tombstone.supersedes(other.tombstone);
-                if !is_weaker || other.elements().any(|(_, cell)| !is_covered(cell.timestamp)) {
+                if !is_weaker || !other.timestamps().is_none_or(is_covered) {
                     return false;
                 }
             }
@@ -447,6 +447,12 @@ pub fn merge_blocks(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use schema::{Column as TableColumn, ColumnKind, Table, TableId, TableOptions};
+    use types::CqlType;
+    use uuid::Uuid;
+
     use super::*;
 
     #[test]
@@ -466,6 +472,55 @@ mod tests {
             for stronger in &markers[i..] {
                 assert_eq!(merge_markers(*weaker, *stronger), *stronger);
                 assert_eq!(merge_markers(*stronger, *weaker), *stronger, "in the other order");
+            }
+        }
+    }
+    #[test]
+    fn the_timestamps_of_a_collection_are_those_of_its_elements() {
+        let map = CqlType::Map(Arc::new(CqlType::Text), Arc::new(CqlType::Text));
+        let columns = vec![
+            TableColumn::new("k", CqlType::Blob, ColumnKind::PartitionKey),
+            TableColumn::new("m", map, ColumnKind::Regular),
+        ];
+        let id = TableId(Uuid::from_u128(7));
+        let layout = Table::new("ks", "t", id, columns, TableOptions::default()).layout;
+        let cell = |timestamp, ttl, dead, value: &'static [u8]| Cell {
+            timestamp,
+            ttl,
+            deletion_time: if dead || ttl > 0 { 77 } else { 0 },
+            dead,
+            value,
+        };
+        let long = &[b'v'; 300];
+        let elements: [(&[u8], Cell<'_>); 6] = [
+            (b"a", cell(1_000, 0, false, b"lives")),
+            (b"b", cell(-900, 0, false, b"older")),
+            (b"c", cell(1_100, 9, false, b"expires")),
+            (b"d", cell(1_200, 0, true, b"")),
+            (b"e", cell(1_000, 60, false, b"expires with the row")),
+            (b"f", cell(1_000, 0, false, long)),
+        ];
+        let shared = Shared {
+            timestamp: 1_000,
+            ttl: 60,
+            expiry: 77,
+        };
+        for from in 0..=elements.len() {
+            for to in from..=elements.len() {
+                let mut bytes = Vec::new();
+                RowBuilder::begin(&mut bytes, &layout, shared, None, Tombstone::NONE, false, 1).complex(
+                    0,
+                    Tombstone::NONE,
+                    elements[from..to].iter().copied(),
+                );
+                let view = RowView::new(&bytes).expect("a row that was packed");
+                let Some((_, Column::Complex(complex))) = view.columns(&layout).next() else {
+                    panic!("the column has elements");
+                };
+                let read: Vec<i64> = complex.elements().map(|(_, cell)| cell.timestamp).collect();
+                assert_eq!(read.len(), to - from);
+                let range = read.iter().copied().min().zip(read.iter().copied().max());
+                assert_eq!(complex.timestamps(), range, "elements {from} to {to}");
             }
         }
     }

@@ -141,6 +141,22 @@ impl<'a> Complex<'a> {
             expiry: self.expiry,
         }
     }
+
+    /// The least and the greatest write timestamp of the elements; None without elements. Passes over paths and values.
+    pub(crate) fn timestamps(&self) -> Option<(i64, i64)> {
+        let mut cursor = Cursor {
+            bytes: self.elements,
+            at: 0,
+        };
+        let (mut least, mut greatest, mut any) = (i64::MAX, i64::MIN, false);
+        for _ in 0..self.count {
+            let Some(timestamp) = cursor.pass_element(self.timestamp) else {
+                break;
+            };
+            (least, greatest, any) = (least.min(timestamp), greatest.max(timestamp), true);
+        }
+        any.then_some((least, greatest))
+    }
 }
 
 /// Iterator over the elements of a complex column.
@@ -276,6 +292,27 @@ impl<'a> Cursor<'a> {
         }
         Some(cell)
     }
+
+    /// Passes over an element of a complex column; its write timestamp.
+    #[inline]
+    fn pass_element(&mut self, shared: i64) -> Option<i64> {
+        let flags = self.u8()?;
+        let mut timestamp = shared;
+        if flags & CellFlags::OWN_TS != 0 {
+            timestamp = shared.wrapping_add(self.signed_vint()?);
+        }
+        if flags & CellFlags::DEAD != 0 {
+            self.take(4)?;
+            self.sized()?;
+            return Some(timestamp);
+        }
+        if flags & CellFlags::TTL != 0 {
+            self.take(8)?;
+        }
+        self.sized()?;
+        self.sized()?;
+        Some(timestamp)
+    }
 }
 
 /// A packed row, its header read.
@@ -376,7 +413,7 @@ impl<'a> RowView<'a> {
         greatest
     }
 
-    /// Gives the write timestamps of all that is in the row.
+    /// Gives the write timestamps of all that is in the row; of the elements of a column, the least and the greatest.
     fn each_timestamp(&self, layout: &RowLayout, mut see: impl FnMut(i64)) {
         if !self.tombstone.is_none() {
             see(self.tombstone.timestamp);
@@ -389,7 +426,10 @@ impl<'a> RowView<'a> {
                     if !complex.tombstone.is_none() {
                         see(complex.tombstone.timestamp);
                     }
-                    complex.elements().for_each(|(_, cell)| see(cell.timestamp));
+                    if let Some((least, greatest)) = complex.timestamps() {
+                        see(least);
+                        see(greatest);
+                    }
                 }
             }
         }
@@ -727,6 +767,7 @@ impl<'b> RowBuilder<'b> {
         }
     }
 
+    #[inline]
     fn cell_head(&mut self, cell: &Cell<'_>, empty: bool) {
         let mut flags = 0;
         if empty {
@@ -783,6 +824,7 @@ impl<'b> RowBuilder<'b> {
         len_at
     }
 
+    #[inline]
     fn element(&mut self, path: &[u8], cell: &Cell<'_>) {
         self.cell_head(cell, false);
         vint::put_unsigned(self.out, path.len() as u64);
