@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use types::sorted::sorted;
+use types::sorted::checked;
 use types::{CollectionIter, CqlType, Malformed, TupleIter};
 
 use crate::bind::{BindContext, Bound, Evaluated};
@@ -207,18 +207,16 @@ fn check_bound<'v>(cql_type: &CqlType, bytes: &'v [u8]) -> Result<Cow<'v, [u8]>,
         return Ok(Cow::Borrowed(bytes));
     }
     check_count(cql_type, bytes)?;
-    cql_type
-        .validate(bytes)
-        .map_err(|error| PlanError::Invalid(error.to_string()))?;
-    Ok(match cql_type.unfrozen() {
+    let found = match cql_type.unfrozen() {
         CqlType::Set(_)
         | CqlType::Map(..)
         | CqlType::List(_)
         | CqlType::Tuple(_)
         | CqlType::Udt(_)
-        | CqlType::Vector(..) => sorted(cql_type, bytes),
-        _ => Cow::Borrowed(bytes),
-    })
+        | CqlType::Vector(..) => checked(cql_type, bytes),
+        _ => cql_type.validate(bytes).map(|()| Cow::Borrowed(bytes)),
+    };
+    found.map_err(|error| PlanError::Invalid(error.to_string()))
 }
 
 /// Refuses a collection of a negative number of elements. Where one is stored it is read as empty: earlier releases took it in frozen collections.

@@ -102,6 +102,7 @@ impl<'a> CollectionIter<'a> {
 impl<'a> Iterator for CollectionIter<'a> {
     type Item = Result<&'a [u8], Malformed>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         self.0.next(|reader| {
             let len = reader.get_i32().map_err(|_| Malformed::Truncated)?;
@@ -133,6 +134,7 @@ impl<'a> MapIter<'a> {
 impl<'a> Iterator for MapIter<'a> {
     type Item = Result<(&'a [u8], &'a [u8]), Malformed>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let pair = self.0.next()?.and_then(|key| match self.0.next() {
             Some(value) => value.map(|value| (key, value)),

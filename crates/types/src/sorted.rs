@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use crate::collection::{
     CollectionBuilder, CollectionIter, MapIter, TupleBuilder, TupleIter, VectorIter, put_vector_element,
 };
-use crate::{Comparator, CqlType};
+use crate::validate::{validate_elements, validate_map};
+use crate::{Comparator, CqlType, TypeError};
 
 /// A serialised set: its elements sorted, each once.
 pub fn set(mut elements: Vec<Cow<'_, [u8]>>, comparator: &Comparator) -> Vec<u8> {
@@ -99,6 +100,60 @@ pub fn sorted<'v>(cql_type: &CqlType, bytes: &'v [u8]) -> Cow<'v, [u8]> {
     }
 }
 
+/// Checks that bytes are a value of a type, as [`CqlType::validate`], and sorts the sets and maps in it, as [`sorted`]. A set or map of values without
+/// order of their own, which clients mostly send sorted, is read once for both.
+///
+/// # Errors
+/// As [`CqlType::validate`].
+pub fn checked<'v>(cql_type: &CqlType, bytes: &'v [u8]) -> Result<Cow<'v, [u8]>, TypeError> {
+    let is_sorted = match cql_type.unfrozen() {
+        CqlType::Set(element) if !has_order(element) => {
+            let mut order = Order::of(element);
+            validate_elements(bytes, element, "set", |element| order.see(element))?;
+            order.is_kept
+        }
+        CqlType::Map(key, value) if !has_order(key) && !has_order(value) => {
+            let mut order = Order::of(key);
+            validate_map(bytes, key, value, |key| order.see(key))?;
+            order.is_kept
+        }
+        _ => {
+            cql_type.validate(bytes)?;
+            !has_order(cql_type)
+        }
+    };
+    Ok(match is_sorted {
+        true => Cow::Borrowed(bytes),
+        false => sorted(cql_type, bytes),
+    })
+}
+
+/// Whether values come sorted, each once.
+struct Order<'v> {
+    comparator: Comparator,
+    last: Option<&'v [u8]>,
+    is_kept: bool,
+}
+
+impl<'v> Order<'v> {
+    fn of(cql_type: &CqlType) -> Self {
+        Self {
+            comparator: cql_type.comparator(),
+            last: None,
+            is_kept: true,
+        }
+    }
+
+    #[inline]
+    fn see(&mut self, value: &'v [u8]) {
+        self.is_kept = self.is_kept
+            && self
+                .last
+                .is_none_or(|last| self.comparator.compare(last, value).is_lt());
+        self.last = Some(value);
+    }
+}
+
 /// Whether a set or map of values without order of their own is sorted: what clients send mostly is, and to see that needs no memory.
 fn is_flat_and_sorted(cql_type: &CqlType, bytes: &[u8]) -> bool {
     match cql_type {
@@ -174,8 +229,13 @@ mod tests {
         let cql_type = CqlType::parse_native(cql_type).expect("the test's types are types");
         assert_eq!(cql_type.validate(sent), Ok(()), "{cql_type}");
         assert_eq!(*sorted(&cql_type, sent), *stored, "{cql_type}");
+        assert_eq!(*checked(&cql_type, sent).expect("it is valid"), *stored, "{cql_type}");
         assert!(
             matches!(sorted(&cql_type, stored), Cow::Borrowed(_)),
+            "{cql_type} that is sorted is left alone"
+        );
+        assert!(
+            matches!(checked(&cql_type, stored), Ok(Cow::Borrowed(_))),
             "{cql_type} that is sorted is left alone"
         );
     }
@@ -209,6 +269,24 @@ mod tests {
             out
         };
         check("vector<frozen<set<text>>, 1>", &vector(&sent), &vector(&stored));
+    }
+
+    #[test]
+    fn what_is_checked_is_refused_as_validation_does() {
+        let wrong = collection(&[b"a", b"\xff"]);
+        for cql_type in [
+            "set<text>",
+            "list<text>",
+            "map<text, text>",
+            "frozen<map<text, text>>",
+            "set<int>",
+        ] {
+            let cql_type = CqlType::parse_native(cql_type).expect("the test's types are types");
+            for bytes in [&wrong[..], &wrong[..7], b"\xff"] {
+                let refused = cql_type.validate(bytes).expect_err("it is malformed");
+                assert_eq!(checked(&cql_type, bytes), Err(refused), "{cql_type}");
+            }
+        }
     }
 
     #[test]

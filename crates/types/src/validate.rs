@@ -51,9 +51,9 @@ impl CqlType {
             Self::Duration => Duration::deserialize(bytes).map(|_| ()),
             Self::Empty if len == 0 => Ok(()),
             Self::Empty => malformed("EmptyType only accept empty values"),
-            Self::List(element) => validate_elements(bytes, element, "list"),
-            Self::Set(element) => validate_elements(bytes, element, "set"),
-            Self::Map(key, value) => validate_map(bytes, key, value),
+            Self::List(element) => validate_elements(bytes, element, "list", |_| {}),
+            Self::Set(element) => validate_elements(bytes, element, "set", |_| {}),
+            Self::Map(key, value) => validate_map(bytes, key, value, |_| {}),
             Self::Tuple(elements) => validate_tuple(bytes, elements),
             Self::Udt(udt) => validate_udt(bytes, &udt.fields),
             Self::Vector(element, dimension) => self.validate_vector(bytes, element, *dimension),
@@ -121,18 +121,33 @@ fn collection_error(problem: Malformed, name: &str) -> TypeError {
     })
 }
 
-fn validate_elements(bytes: &[u8], element: &CqlType, name: &str) -> Result<(), TypeError> {
+/// Checks the elements of a list or set. Gives each, when it is valid, to `see`.
+pub(crate) fn validate_elements<'v>(
+    bytes: &'v [u8],
+    element: &CqlType,
+    name: &str,
+    mut see: impl FnMut(&'v [u8]),
+) -> Result<(), TypeError> {
     for item in CollectionIter::new(bytes).map_err(|problem| collection_error(problem, name))? {
-        element.validate(item.map_err(|problem| collection_error(problem, name))?)?;
+        let item = item.map_err(|problem| collection_error(problem, name))?;
+        element.validate(item)?;
+        see(item);
     }
     Ok(())
 }
 
-fn validate_map(bytes: &[u8], key: &CqlType, value: &CqlType) -> Result<(), TypeError> {
+/// Checks the keys and values of a map. Gives each key, when it and its value are valid, to `see`.
+pub(crate) fn validate_map<'v>(
+    bytes: &'v [u8],
+    key: &CqlType,
+    value: &CqlType,
+    mut see: impl FnMut(&'v [u8]),
+) -> Result<(), TypeError> {
     for pair in MapIter::new(bytes).map_err(|problem| collection_error(problem, "map"))? {
         let (key_bytes, value_bytes) = pair.map_err(|problem| collection_error(problem, "map"))?;
         key.validate(key_bytes)?;
         value.validate(value_bytes)?;
+        see(key_bytes);
     }
     Ok(())
 }
