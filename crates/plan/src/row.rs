@@ -49,6 +49,13 @@ impl Row {
         }
     }
 
+    /// About how many bytes of memory it takes.
+    pub fn held_bytes(&self) -> usize {
+        let per_column = 2 * size_of::<Slot>() + size_of::<i64>() + size_of::<i32>();
+        let of_cells: usize = self.cells.iter().map(|(_, map)| map.len()).sum();
+        size_of::<Self>() + self.bytes.capacity() + self.slots.len() * per_column + of_cells
+    }
+
     /// Keeps the values that are set now for [`Row::clear_to_kept`]; their times are not kept.
     pub fn keep(&mut self) {
         self.kept.0 = self.bytes.len();

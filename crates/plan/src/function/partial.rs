@@ -36,6 +36,17 @@ impl Aggregate {
 }
 
 impl Accumulator {
+    /// About how many bytes of memory it takes.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let of_value = match self {
+            Self::Extreme { best, .. } => best.as_ref().map_or(0, Vec::len),
+            Self::User(state) => state.state.as_ref().map_or(0, Vec::len),
+            // Sums are a few digits longer than what is summed.
+            Self::Count { .. } | Self::Total { .. } => 0,
+        };
+        size_of::<Self>() + of_value
+    }
+
     /// Takes over what was found in the rows behind its own.
     pub(crate) fn merge(&mut self, behind: Self) -> Result<(), PlanError> {
         match (self, behind) {

@@ -7,6 +7,7 @@ use stdx::vint;
 use super::expression::Uses;
 use super::{AggregateState, Selection, SelectionKind};
 use crate::error::PlanError;
+use crate::function::Accumulator;
 use crate::row::Row;
 
 /// Null is 0, a value one more than its length, and its bytes.
@@ -99,6 +100,12 @@ impl AggregateState {
             this.merge(more)?;
         }
         Ok(())
+    }
+
+    /// About how many bytes of memory it takes.
+    pub fn held_bytes(&self) -> usize {
+        let of_aggregates: usize = self.accumulators.iter().map(Accumulator::held_bytes).sum();
+        size_of::<Self>() + of_aggregates + self.first.as_ref().map_or(0, Row::held_bytes)
     }
 
     /// The values of its first row, as bytes, behind those of [`AggregateState::encode`].

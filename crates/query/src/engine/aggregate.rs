@@ -31,7 +31,7 @@ use types::{Comparator, Token};
 use uuid::Uuid;
 
 use super::aggregate_message::{Part, PartRequest, Span, decode_answer};
-use super::groups::Found;
+use super::groups::{Found, GROUP_BYTES_MAX};
 use super::page::{Consumer, Flow, group_order};
 use super::paging_state::Position;
 use super::{Engine, Params};
@@ -56,8 +56,8 @@ struct Work {
     found: RefCell<Vec<Option<Found>>>,
     /// By span: whether it is done.
     done: RefCell<Vec<bool>>,
-    /// Spans that are not done.
-    left: Cell<usize>,
+    /// About how much memory the groups take that were found.
+    group_bytes: Cell<usize>,
     /// How the values of GROUP BY compare.
     order: Vec<Option<Comparator>>,
     /// More groups than the page takes are in vain.
@@ -94,6 +94,7 @@ impl Work {
 
     /// Joins what was found behind what is known of a span.
     fn put(&self, index: usize, found: Found) -> Result<(), QueryError> {
+        self.group_bytes.set(self.group_bytes.get() + found.held_bytes());
         match &mut self.found.borrow_mut()[index] {
             Some(known) => known.merge(found, &self.order)?,
             none => *none = Some(found),
@@ -103,7 +104,6 @@ impl Work {
 
     fn note_done(&self, index: usize) {
         self.done.borrow_mut()[index] = true;
-        self.left.set(self.left.get() - 1);
     }
 
     fn groups_of(&self, index: usize) -> u64 {
@@ -112,11 +112,17 @@ impl Work {
             .map_or(0, |found| found.groups() as u64)
     }
 
-    /// Whether the spans in front that are done have more groups than the page takes.
+    /// Whether the groups take more memory than they may.
+    fn is_too_much(&self) -> bool {
+        self.group_bytes.get() > GROUP_BYTES_MAX
+    }
+
+    /// Whether no more is wanted: all spans are done, or those in front have more groups than the page takes.
     fn is_enough(&self) -> bool {
         let done = self.done.borrow();
-        let in_front = (0..done.len()).take_while(|index| done[*index]);
-        !self.order.is_empty() && in_front.map(|index| self.groups_of(index)).sum::<u64>() > self.groups_wanted
+        let in_front = done.iter().take_while(|is_done| **is_done).count();
+        let groups: u64 = (0..in_front).map(|index| self.groups_of(index)).sum();
+        in_front == done.len() || groups > self.groups_wanted
     }
 
     /// Takes over an answer; what is left is in `tasks`.
@@ -135,7 +141,7 @@ impl Work {
                 self.note_done(index);
             }
         }
-        if self.left.get() == 0 || self.is_enough() {
+        if self.is_enough() || self.is_too_much() {
             self.is_over.set(true);
             self.changed.notify_all();
         }
@@ -166,7 +172,7 @@ impl Engine {
         spread.map_err(QueryError::of_replicas)
     }
 
-    /// Aggregates what was spread, into a page.
+    /// Aggregates what was spread, into a page; None when it has more groups than there is memory for, and nothing has come into the page.
     pub(super) async fn spread_aggregate<S: RowSink>(
         self: &Rc<Self>,
         select: &Arc<SelectPlan>,
@@ -174,7 +180,7 @@ impl Engine {
         consumer: &mut Consumer<S>,
         level: Consistency,
         spread: Spread,
-    ) -> Result<Flow, QueryError> {
+    ) -> Result<Option<Flow>, QueryError> {
         let work = Rc::new(Work {
             select: select.clone(),
             run: run.clone(),
@@ -184,11 +190,11 @@ impl Engine {
             block_for: spread.block_for,
             found: RefCell::new(vec![None; spread.shares.len()]),
             done: RefCell::new(vec![false; spread.shares.len()]),
-            left: Cell::new(spread.shares.len()),
+            group_bytes: Cell::new(0),
             order: group_order(select),
             groups_wanted: consumer.groups_wanted(),
             error: RefCell::default(),
-            is_over: Cell::new(false),
+            is_over: Cell::new(spread.shares.is_empty()),
             changed: Notify::new(),
             permits: Semaphore::new(SHARDS_MAX as usize),
         });
@@ -203,20 +209,23 @@ impl Engine {
             readers: share.readers.into_iter().collect(),
         });
         self.hand_out_spans(&work, tasks.collect(), self.step_deadline());
-        while work.left.get() > 0 && !work.is_over.get() {
+        while !work.is_over.get() {
             consumer.within(work.changed.notified()).await?;
         }
         if let Some(error) = work.error.take() {
             return Err(error);
         }
+        if work.is_too_much() {
+            return Ok(None);
+        }
         if !select.group_by.is_empty() {
             for group in work.found.take().into_iter().flatten().flat_map(Found::into_groups) {
                 let flow = run.with(|ctx| consumer.take_part(select, ctx, group))?;
                 if flow != Flow::Continue {
-                    return Ok(flow);
+                    return Ok(Some(flow));
                 }
             }
-            return Ok(Flow::Continue);
+            return Ok(Some(Flow::Continue));
         }
         let mut whole = Found::All(select.selection.new_group());
         for found in work.found.take().into_iter().flatten() {
@@ -225,7 +234,7 @@ impl Engine {
         if let Found::All(state) = whole {
             consumer.give_group(state);
         }
-        Ok(Flow::Continue)
+        Ok(Some(Flow::Continue))
     }
 
     /// The plan for other nodes, while its table is what the schema says.

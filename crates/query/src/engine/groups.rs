@@ -2,7 +2,8 @@
 //!
 //! A group does not reach beyond its partition, so each span of tokens has its groups for itself. One that a step has cut in two is joined where the steps are.
 //! It is worth it where a page has all groups: each span is read to its end at once, and what does not fit in the page would be read again for the next one.
-//! [`Engine::expects_few_groups`] tells by the partitions that this shard has.
+//! [`Engine::expects_few_groups`] tells by the partitions that this shard has. It may be wrong, so groups take [`GROUP_BYTES_MAX`] at most: beyond it they are dropped, and one
+//! scan makes the page, as if nothing had been asked for.
 
 use plan::selection::AggregateState;
 use plan::{RowSink, SelectPlan};
@@ -13,6 +14,11 @@ use types::Comparator;
 
 use super::Engine;
 use super::page::Consumer;
+
+/// Memory that the groups of one page may take before they are given to it.
+pub(super) const GROUP_BYTES_MAX: usize = 64 << 20;
+/// Where neither page nor LIMIT says how many groups are wanted, a table with more partitions is one scan.
+const GROUPS_EXPECTED_MAX: u64 = 100_000;
 
 /// What a part of the rows comes to.
 #[derive(Clone, Debug)]
@@ -48,6 +54,13 @@ pub(super) fn is_one_group<'v>(
 }
 
 impl GroupPart {
+    /// About how many bytes of memory it takes.
+    pub(super) fn held_bytes(&self) -> usize {
+        let of_key: usize = self.key.iter().flatten().map(Vec::len).sum();
+        let of_names = self.last_row.0.len() + self.last_row.1.len();
+        size_of::<Self>() + size_of_val(&self.key[..]) + of_key + of_names + self.state.held_bytes()
+    }
+
     fn continues(&self, before: &Self, order: &GroupOrder) -> bool {
         let pairs = before.key.iter().zip(&self.key);
         self.last_row.0 == before.last_row.0 && is_one_group(order, pairs.map(|(a, b)| (a.as_deref(), b.as_deref())))
@@ -95,6 +108,14 @@ impl Found {
         match self {
             Self::All(_) => 0,
             Self::Groups(groups) => groups.len(),
+        }
+    }
+
+    /// About how many bytes of memory the groups take.
+    pub(super) fn held_bytes(&self) -> usize {
+        match self {
+            Self::All(_) => 0,
+            Self::Groups(groups) => groups.iter().map(GroupPart::held_bytes).sum(),
         }
     }
 
@@ -152,10 +173,7 @@ impl Found {
 impl Engine {
     /// Whether the groups of a whole table may all fit in the page, as far as this shard can tell by how many partitions it has of how many tokens.
     pub(super) fn expects_few_groups(&self, table: TableId, consumer: &Consumer<impl RowSink>) -> bool {
-        let wanted = consumer.groups_wanted();
-        if wanted == u64::MAX {
-            return true;
-        }
+        let wanted = consumer.groups_wanted().min(GROUPS_EXPECTED_MAX);
         let Some(store) = self.shard.store(table) else {
             return false;
         };

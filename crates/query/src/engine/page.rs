@@ -678,12 +678,13 @@ impl<S: RowSink> Consumer<S> {
     }
 
     fn keep_group(&mut self, state: AggregateState) {
-        let (key, last_row) = (std::mem::take(&mut self.group_key), self.last_row.clone());
-        let values = key.iter().flatten().map(Vec::len).sum::<usize>();
-        self.group_bytes += size_of::<GroupPart>() + 2 * (values + last_row.0.len() + last_row.1.len());
-        if let Some(groups) = &mut self.groups {
-            groups.push(GroupPart { key, last_row, state });
-        }
+        let group = GroupPart {
+            key: std::mem::take(&mut self.group_key),
+            last_row: self.last_row.clone(),
+            state,
+        };
+        self.group_bytes += group.held_bytes();
+        self.groups.get_or_insert_default().push(group);
     }
 
     /// Whether so many groups are kept that they should be handed over.

@@ -244,8 +244,8 @@ impl Engine {
         let partitions = run.with(|ctx| select.restrictions.partition.partitions(&select.table, ctx))?;
         if let Partitions::Tokens(from, to) = partitions
             && let Some(spread) = self.spread(select, params, &consumer, (from, to))?
+            && let Some(flow) = self.spread_aggregate(select, run, &mut consumer, level, spread).await?
         {
-            let flow = self.spread_aggregate(select, run, &mut consumer, level, spread).await?;
             return end_page(select, run, consumer, flow);
         }
         let serial = params.serial.then_some(level);
