@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::common::schema_of;
-use cql_compiler::{Markers, Receiver, Statement, compile, compile_term_of_table};
+use crate::common::{self, schema_of};
+use cql_compiler::{Dialect, Markers, Receiver, compile_term_of_table};
 use plan::encoding::DecodeError;
-use plan::{BindContext, Bound, Evaluated, Plan, Row, SelectPlan};
+use plan::{BindContext, Bound, Evaluated, Row, SelectPlan};
 use schema::{Schema, Table};
 use types::CqlType;
 
@@ -114,11 +114,7 @@ fn rows(schema: &Schema) -> Vec<Row> {
 }
 
 fn select(schema: &Schema, text: &str) -> Arc<SelectPlan> {
-    let compiled = compile(text, schema, None).unwrap_or_else(|e| panic!("{text}: {e}"));
-    match &*compiled.statement {
-        Statement::Plan(Plan::Select(select)) => select.clone(),
-        _ => panic!("{text} is a SELECT"),
-    }
+    common::select(schema, text, Dialect::default())
 }
 
 /// The values of a statement's one marker, whatever its type is.

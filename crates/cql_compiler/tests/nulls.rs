@@ -1,11 +1,11 @@
 //! What a comparison with null means, by the rule that statements are compiled with.
 
-use cql_compiler::{Dialect, compile, compile_with};
+use cql_compiler::{Dialect, compile};
 use plan::restrict::{NullRule, Partitions};
-use plan::{BindContext, Bound, Plan, SelectPlan};
+use plan::{BindContext, Bound, SelectPlan};
 use schema::Schema;
 
-use crate::common::schema_of;
+use crate::common::{schema_of, select};
 
 const UNKNOWN: Dialect = Dialect {
     variables: cql::Variables::ByName,
@@ -29,10 +29,7 @@ fn context<'v>(values: &'v [Bound<'v>]) -> BindContext<'v> {
 /// What is left of a WHERE: `all` of it, or so many `partitions`, slices of `rows` and `filters`.
 fn left(schema: &Schema, relations: &str, values: &[Bound<'_>]) -> String {
     let text = format!("SELECT v FROM ks.t WHERE {relations} ALLOW FILTERING");
-    let compiled = compile_with(&text, schema, None, UNKNOWN).expect(relations);
-    let Some(Plan::Select(plan)) = compiled.statement.plan() else {
-        panic!("{text} is a SELECT");
-    };
+    let plan = select(schema, &text, UNKNOWN);
     let ctx = context(values);
     let Some(less) = plan.without_nulls(&ctx).expect(relations) else {
         return "all".to_owned();
@@ -154,18 +151,12 @@ fn a_point_read_with_a_null_is_noticed_before_memory_is_asked() {
     let schema = schema();
     let text = "SELECT v FROM ks.t WHERE a = ? AND b = ? AND c = ? AND d = ?";
     let one = Bound::Value(&[0, 0, 0, 1]);
-    let plans = [Dialect::default(), UNKNOWN].map(|dialect| compile_with(text, &schema, None, dialect).expect(text));
-    let found = plans.each_ref().map(|compiled| {
-        let Some(Plan::Select(plan)) = compiled.statement.plan() else {
-            panic!("{text} is a SELECT");
-        };
-        (
-            plan.is_point(),
-            plan.may_have_nulls(&[one, Bound::Null, one, one]),
-            plan.may_have_nulls(&[one; 4]),
-        )
+    let found = [Dialect::default(), UNKNOWN].map(|dialect| {
+        let plan = select(&schema, text, dialect);
+        let nulls = [[one, Bound::Null, one, one], [one; 4]].map(|values| plan.may_have_nulls(&values));
+        (plan.is_point(), nulls)
     });
-    assert_eq!(found, [(true, false, false), (true, true, false)]);
+    assert_eq!(found, [(true, [false, false]), (true, [true, false])]);
 }
 
 #[test]

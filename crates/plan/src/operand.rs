@@ -124,22 +124,13 @@ impl Operand {
             Self::Marker { cql_type, .. } => list_element(cql_type),
             _ => None,
         };
-        let truncated = || PlanError::invalid("Not enough bytes to read a list");
-        let (count, elements) = raw.split_first_chunk::<4>().ok_or_else(truncated)?;
-        let count = usize::try_from(i32::from_be_bytes(*count)).map_err(|_| truncated())?;
-        let mut out = Vec::new();
-        // Behind its count a list is laid out as a tuple is.
-        for item in TupleIter::new(elements).take(count) {
-            out.push(match (item.map_err(|_| truncated())?, element) {
-                (Some(item), Some(element)) if !is_as_null(element, item) => Some(check_bound(element, item)?),
-                (Some(item), None) => Some(Cow::Borrowed(item)),
-                _ => None,
-            });
-        }
-        match out.len() == count {
-            true => Ok(Some(out)),
-            false => Err(truncated()),
-        }
+        let value = |item: Option<&'v [u8]>| match (item, element) {
+            (Some(item), Some(element)) if !is_as_null(element, item) => check_bound(element, item).map(Some),
+            (Some(item), None) => Ok(Some(Cow::Borrowed(item))),
+            _ => Ok(None),
+        };
+        let elements = elements_with_nulls(raw)?;
+        elements.into_iter().map(value).collect::<Result<_, _>>().map(Some)
     }
 
     fn raw_bound<'v>(&self, ctx: &BindContext<'v>) -> Option<&'v [u8]> {
@@ -276,6 +267,20 @@ fn split_in_list<'v, 'b>(
         }
     }
     Ok(out)
+}
+
+/// The elements of a serialised list that may hold nulls, as drivers send the alternatives of IN.
+pub(crate) fn elements_with_nulls(list: &[u8]) -> Result<Vec<Option<&[u8]>>, PlanError> {
+    let truncated = || PlanError::invalid("Not enough bytes to read a list");
+    let (count, elements) = list.split_first_chunk::<4>().ok_or_else(truncated)?;
+    let count = usize::try_from(i32::from_be_bytes(*count)).unwrap_or(0);
+    // Behind its count a list is laid out as a tuple is.
+    let elements = TupleIter::new(elements).take(count).collect::<Result<Vec<_>, _>>();
+    let elements = elements.map_err(|_| truncated())?;
+    match elements.len() == count {
+        true => Ok(elements),
+        false => Err(truncated()),
+    }
 }
 
 /// Whether an alternative is as good as null: it is empty, and its type has no empty values.

@@ -1,8 +1,11 @@
 //! What several tests need.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use cql_compiler::ddl::{self, DdlContext};
+use cql_compiler::{Dialect, compile_with};
+use plan::{Plan, SelectPlan};
 use schema::Schema;
 use uuid::Uuid;
 
@@ -29,4 +32,13 @@ pub fn schema_of(statements: &[&str]) -> Schema {
         schema = changed.expect("it changes something").schema;
     }
     schema
+}
+
+/// The plan of a SELECT.
+pub fn select(schema: &Schema, text: &str, dialect: Dialect) -> Arc<SelectPlan> {
+    let compiled = compile_with(text, schema, None, dialect).unwrap_or_else(|e| panic!("{text}: {e}"));
+    match compiled.statement.plan() {
+        Some(Plan::Select(select)) => select.clone(),
+        _ => panic!("{text} is a SELECT"),
+    }
 }

@@ -11,8 +11,8 @@ use crate::{BindContext, Evaluated, InOperand, Operand, PlanError, Row};
 /// One condition on one column. Null on either side is not true.
 #[derive(Clone, Debug)]
 pub struct Filter {
-    column: usize,
-    test: Test,
+    pub(super) column: usize,
+    pub(super) test: Test,
 }
 
 /// What a column must be.
@@ -46,7 +46,7 @@ pub enum FilterTest {
 }
 
 #[derive(Clone, Debug)]
-enum Test {
+pub(super) enum Test {
     Compare(Comparison, Operand, Comparator),
     In {
         alternatives: InOperand,

@@ -9,7 +9,7 @@ use schema::Table;
 use types::TupleIter;
 
 use super::clustering::{Choice, ClusteringBound, ClusteringRestriction};
-use super::filter::{Filter, FilterTest};
+use super::filter::{Filter, Test};
 use super::partition::{PartitionRestriction, TokenBound};
 use super::{Restrictions, no_column};
 use crate::operand::Alternatives;
@@ -75,18 +75,13 @@ fn alternatives(from: &InOperand, fields: Option<usize>, ctx: &BindContext<'_>) 
         }
     };
     let is_whole = |value: &&Cow<'_, [u8]>| fields.is_none_or(|fields| !has_null_field(value, fields));
-    let left: Vec<Operand> = values
-        .iter()
-        .flatten()
-        .filter(is_whole)
-        .map(|value| Operand::Constant(value.as_ref().into()))
-        .collect();
-    if left.len() == values.len() {
+    let left = || values.iter().flatten().filter(is_whole);
+    if left().count() == values.len() {
         return Ok(Left::All);
     }
     Ok(Left::Part(InOperand::Terms {
         receiver: receiver.clone(),
-        operands: left,
+        operands: left().map(|value| Operand::Constant(value.as_ref().into())).collect(),
     }))
 }
 
@@ -210,24 +205,41 @@ impl ClusteringRestriction {
 }
 
 impl Filter {
-    fn without_nulls(&self, table: &Table, ctx: &BindContext<'_>) -> Result<Left<Self>, PlanError> {
-        let of = |is_null: bool| if is_null { Left::Nothing } else { Left::All };
-        Ok(match self.test() {
-            FilterTest::NotNull => Left::All,
-            FilterTest::Compare(_, operand)
-            | FilterTest::Like(operand)
-            | FilterTest::Contains(operand)
-            | FilterTest::NotContains(operand)
-            | FilterTest::ContainsKey(operand)
-            | FilterTest::NotContainsKey(operand) => of(is_null(&operand, ctx)?),
-            FilterTest::Entry { key, value } => of(any_null([&key, &value], ctx)?),
-            FilterTest::NotIn(operand) => of(!matches!(alternatives(&operand, None, ctx)?, Left::All)),
-            FilterTest::In(operand) => match alternatives(&operand, None, ctx)? {
-                Left::All => Left::All,
-                Left::Part(operand) => Left::Part(Self::new(table, self.column(), FilterTest::In(operand))?),
-                Left::Nothing => Left::Nothing,
+    /// The one value that it compares with.
+    fn value(&self) -> Option<&Operand> {
+        match &self.test {
+            Test::Compare(_, operand, _)
+            | Test::Like(operand)
+            | Test::Contains { element: operand, .. }
+            | Test::ContainsKey { key: operand, .. } => Some(operand),
+            Test::In { .. } | Test::NotNull | Test::Element { .. } => None,
+        }
+    }
+
+    fn without_nulls(&self, ctx: &BindContext<'_>) -> Result<Left<Self>, PlanError> {
+        let has_null = match &self.test {
+            Test::Element { key, value, .. } => any_null([key, value], ctx)?,
+            Test::In {
+                alternatives: all,
+                comparator,
+                is_negated,
+            } => match alternatives(all, None, ctx)? {
+                Left::All => false,
+                Left::Part(alternatives) if !is_negated => {
+                    return Ok(Left::Part(Self {
+                        test: Test::In {
+                            alternatives,
+                            comparator: comparator.clone(),
+                            is_negated: false,
+                        },
+                        column: self.column,
+                    }));
+                }
+                Left::Part(_) | Left::Nothing => true,
             },
-        })
+            _ => any_null(self.value(), ctx)?,
+        };
+        Ok(if has_null { Left::Nothing } else { Left::All })
     }
 
     /// Refuses a comparison with a constant null, which could only ever fail.
@@ -235,21 +247,12 @@ impl Filter {
     /// # Errors
     /// When it is one.
     pub fn refuse_constant_null(&self, table: &Table) -> Result<(), PlanError> {
-        match self.test() {
-            FilterTest::Compare(_, operand)
-            | FilterTest::Like(operand)
-            | FilterTest::Contains(operand)
-            | FilterTest::ContainsKey(operand)
-            | FilterTest::NotContains(operand)
-            | FilterTest::NotContainsKey(operand)
-                if operand.as_constant() == Some(None) =>
-            {
-                let column = table.columns.get(self.column());
-                let name = &column.ok_or_else(|| no_column(table, self.column()))?.name;
-                Err(PlanError::Invalid(format!("Unsupported null value for column {name}")))
-            }
-            _ => Ok(()),
+        if !matches!(self.value(), Some(Operand::Null)) {
+            return Ok(());
         }
+        let column = table.columns.get(self.column());
+        let name = &column.ok_or_else(|| no_column(table, self.column()))?.name;
+        Err(PlanError::Invalid(format!("Unsupported null value for column {name}")))
     }
 }
 
@@ -274,7 +277,7 @@ impl Restrictions {
         };
         let partition = self.partition.without_nulls(ctx)?;
         let clustering = self.clustering.without_nulls(table, ctx)?;
-        let filters = each(&self.filters, |filter| filter.without_nulls(table, ctx))?;
+        let filters = each(&self.filters, |filter| filter.without_nulls(ctx))?;
         Ok(match (partition, clustering, filters) {
             (Left::Nothing, ..) | (_, Left::Nothing, _) | (.., Left::Nothing) => Some(nothing()),
             (Left::All, Left::All, Left::All) => None,

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use schema::{ColumnKind, Table};
 use types::{CollectionIter, Comparator, CqlType, MapIter, TupleIter};
 
+use crate::operand::elements_with_nulls;
 use crate::restrict::{Comparison, NullRule, is_like, no_column};
 use crate::{BindContext, Evaluated, InOperand, Operand, PlanError, Row};
 
@@ -331,24 +332,15 @@ fn alternatives(
                 Some(crate::Bound::Unset) => return invalid("Invalid 'unset' value in condition"),
                 None => return invalid("Invalid amount of bind variables"),
             };
-            let truncated = || PlanError::invalid("Not enough bytes to read a list");
-            let (count, elements) = bytes.split_first_chunk::<4>().ok_or_else(truncated)?;
-            let count = usize::try_from(i32::from_be_bytes(*count)).unwrap_or(0);
-            // Behind its count a list is laid out as a tuple is, and may hold nulls here.
-            let mut out = Vec::new();
-            for element in TupleIter::new(elements).take(count) {
-                let element = element.map_err(|_| truncated())?;
-                if let Some(bytes) = element {
-                    cql_type
-                        .validate(bytes)
-                        .map_err(|e| PlanError::Invalid(e.to_string()))?;
-                }
-                out.push(element.map(<[u8]>::to_vec));
+            let elements = elements_with_nulls(bytes)?;
+            for element in elements.iter().flatten() {
+                let valid = cql_type.validate(element);
+                valid.map_err(|e| PlanError::Invalid(e.to_string()))?;
             }
-            if out.len() < count {
-                return Err(truncated());
-            }
-            Ok(out)
+            Ok(elements
+                .into_iter()
+                .map(|element| element.map(<[u8]>::to_vec))
+                .collect())
         }
         InOperand::List { .. } => invalid("IN takes a list of values or one marker"),
     }
