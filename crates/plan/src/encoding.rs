@@ -55,7 +55,7 @@ use crate::restrict::{
     Choice, ClusteringBound, ClusteringRestriction, Comparison, Filter, FilterTest, PartitionRestriction, Restrictions,
 };
 use crate::selection::{AggregateCall, Expression, Item, Selection, Wanted};
-use crate::{InOperand, Operand, PlanError, ResultColumn, Select, SelectPlan};
+use crate::{InOperand, Operand, PlanError, Select, SelectPlan};
 
 /// The format of an encoded plan.
 pub const FORMAT: u8 = 1;
@@ -194,8 +194,8 @@ impl SelectPlan {
                 LOWER => lower = Some(field.bound(&table)?),
                 UPPER => upper = Some(field.bound(&table)?),
                 FILTER => filters.push(field.filter(&table)?),
-                GROUP => group_by.push(field.position(&table)?),
-                FIRST => of_first.push(field.position(&table)?),
+                GROUP => group_by.push(field.number()?),
+                FIRST => of_first.push(field.number()?),
                 _ => return Err(DecodeError::Malformed("an unknown field")),
             }
             field.end()?;
@@ -208,14 +208,8 @@ impl SelectPlan {
             clustering: ClusteringRestriction::new(&table, prefix, lower, upper)?,
             filters,
         };
-        let item = |position: usize| Item {
-            column: ResultColumn {
-                name: table.columns[position].name.clone(),
-                cql_type: table.columns[position].cql_type.clone(),
-            },
-            expression: Expression::Column(position),
-        };
-        let items = of_first.into_iter().map(item).collect();
+        let items = of_first.into_iter().map(|position| Item::of_column(&table, position));
+        let items = items.collect::<Result<_, PlanError>>()?;
         let selection = Selection::new(&table, items, aggregates, false)?;
         let plan = Self::new(Select {
             group_by,
@@ -683,15 +677,6 @@ impl<'a> Field<'a> {
             tuple: Some(self.small()?).filter(|columns| *columns > 0),
             values: self.all(|field| field.operand(table))?,
         })
-    }
-
-    /// The position of a column.
-    fn position(&mut self, table: &Table) -> Decoded<usize> {
-        let position = self.number()?;
-        match position < table.columns.len() {
-            true => Ok(position),
-            false => Err(DecodeError::Malformed("a column that the table does not have")),
-        }
     }
 
     fn filter(&mut self, table: &Table) -> Decoded<Filter> {

@@ -21,6 +21,7 @@ use crate::sink::RowSink;
 
 pub use expression::{Expression, Wanted};
 use expression::{Input, Uses};
+pub use partial::{get_value, put_value};
 
 /// What is returned.
 #[derive(Clone, Debug)]
@@ -60,6 +61,23 @@ pub struct Item {
     pub column: ResultColumn,
     /// How it is made.
     pub expression: Expression,
+}
+
+impl Item {
+    /// A column of the table under its own name, by its position in `table.columns`.
+    ///
+    /// # Errors
+    /// When the table has no such column.
+    pub(crate) fn of_column(table: &Table, position: usize) -> Result<Self, PlanError> {
+        let column = table.columns.get(position).ok_or_else(|| no_column(table, position))?;
+        Ok(Self {
+            column: ResultColumn {
+                name: column.name.clone(),
+                cql_type: column.cql_type.clone(),
+            },
+            expression: Expression::Column(position),
+        })
+    }
 }
 
 /// Expressions over what aggregates found out.
@@ -135,17 +153,8 @@ impl Selection {
     /// # Errors
     /// When the table has no such column.
     pub fn plain(table: &Table, positions: &[usize]) -> Result<Self, PlanError> {
-        let item = |&position: &usize| {
-            let column = table.columns.get(position).ok_or_else(|| no_column(table, position))?;
-            Ok(Item {
-                column: ResultColumn {
-                    name: column.name.clone(),
-                    cql_type: column.cql_type.clone(),
-                },
-                expression: Expression::Column(position),
-            })
-        };
-        let items = positions.iter().map(item).collect::<Result<_, PlanError>>()?;
+        let items = positions.iter().map(|position| Item::of_column(table, *position));
+        let items = items.collect::<Result<_, PlanError>>()?;
         Self::new(table, items, Vec::new(), false)
     }
 

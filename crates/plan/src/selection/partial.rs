@@ -5,18 +5,22 @@ use stdx::bytes::{Reader, Truncated};
 use stdx::vint;
 
 use super::expression::Uses;
-use super::{AggregateState, Selection, SelectionKind};
+use super::{AggregateState, Group, Selection, SelectionKind};
 use crate::error::PlanError;
 use crate::function::Accumulator;
 use crate::row::Row;
 
-/// Null is 0, a value one more than its length, and its bytes.
-fn put_value(out: &mut Vec<u8>, value: Option<&[u8]>) {
+/// Appends a value or null: a vint 0, or one more than the value's length, and its bytes.
+pub fn put_value(out: &mut Vec<u8>, value: Option<&[u8]>) {
     vint::put_unsigned(out, value.map_or(0, |value| value.len() as u64 + 1));
     out.extend_from_slice(value.unwrap_or_default());
 }
 
-fn get_value<'a>(reader: &mut Reader<'a>) -> Result<Option<&'a [u8]>, Truncated> {
+/// What [`put_value`] wrote.
+///
+/// # Errors
+/// When the bytes end early.
+pub fn get_value<'a>(reader: &mut Reader<'a>) -> Result<Option<&'a [u8]>, Truncated> {
     match reader.get_vint()? {
         0 => Ok(None),
         more => {
@@ -46,9 +50,8 @@ impl Selection {
         let mut uses = Uses::default();
         match &self.kind {
             SelectionKind::Plain(columns) => uses.columns.extend(columns),
-            SelectionKind::Computed(expressions) => expressions.items.iter().for_each(|item| item.uses(&mut uses)),
-            SelectionKind::Aggregate(group) => {
-                group.expressions.items.iter().for_each(|item| item.uses(&mut uses));
+            SelectionKind::Computed(expressions) | SelectionKind::Aggregate(Group { expressions, .. }) => {
+                expressions.items.iter().for_each(|item| item.uses(&mut uses));
             }
         }
         uses.columns.sort_unstable();

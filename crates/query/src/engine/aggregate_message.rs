@@ -92,12 +92,12 @@ impl From<Truncated> for Malformed {
     }
 }
 
-fn put_sized(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(super) fn put_sized(out: &mut Vec<u8>, bytes: &[u8]) {
     vint::put_unsigned(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
-fn sized<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
+pub(super) fn sized<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
     let len = reader.get_vint()?;
     Ok(reader.get_slice(usize::try_from(len).map_err(|_| Malformed)?)?)
 }

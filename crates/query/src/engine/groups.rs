@@ -5,14 +5,15 @@
 //! [`Engine::expects_few_groups`] tells by the partitions that this shard has. It may be wrong, so groups take [`GROUP_BYTES_MAX`] at most: beyond it they are dropped, and one
 //! scan makes the page, as if nothing had been asked for.
 
-use plan::selection::AggregateState;
+use plan::selection::{AggregateState, get_value, put_value};
 use plan::{RowSink, SelectPlan};
 use schema::TableId;
-use stdx::bytes::{Reader, Truncated};
+use stdx::bytes::Reader;
 use stdx::vint;
 use types::Comparator;
 
 use super::Engine;
+use super::aggregate_message::{Malformed, put_sized, sized};
 use super::page::Consumer;
 
 /// Memory that the groups of one page may take before they are given to it.
@@ -68,35 +69,19 @@ impl GroupPart {
 
     fn encode(&self, columns: &[usize], out: &mut Vec<u8>) {
         vint::put_unsigned(out, self.key.len() as u64);
-        for value in &self.key {
-            vint::put_unsigned(out, value.as_ref().map_or(0, |value| value.len() as u64 + 1));
-            out.extend_from_slice(value.as_deref().unwrap_or_default());
-        }
-        for part in [&self.last_row.0, &self.last_row.1] {
-            vint::put_unsigned(out, part.len() as u64);
-            out.extend_from_slice(part);
-        }
+        self.key.iter().for_each(|value| put_value(out, value.as_deref()));
+        put_sized(out, &self.last_row.0);
+        put_sized(out, &self.last_row.1);
         self.state.encode(out);
         self.state.encode_first(columns, out);
     }
 
-    fn decode(select: &SelectPlan, columns: &[usize], reader: &mut Reader<'_>) -> Result<Self, Truncated> {
-        let sized = |reader: &mut Reader<'_>, len: u64| {
-            let len = usize::try_from(len).unwrap_or(usize::MAX);
-            reader.get_slice(len).map(<[u8]>::to_vec)
-        };
+    fn decode(select: &SelectPlan, columns: &[usize], reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let mut key = Vec::new();
         for _ in 0..reader.get_vint()? {
-            key.push(match reader.get_vint()? {
-                0 => None,
-                more => Some(sized(reader, more - 1)?),
-            });
+            key.push(get_value(reader)?.map(<[u8]>::to_vec));
         }
-        let mut place = || {
-            let len = reader.get_vint()?;
-            sized(reader, len)
-        };
-        let last_row = (place()?, place()?);
+        let last_row = (sized(reader)?.to_vec(), sized(reader)?.to_vec());
         let state = select.selection.decode_one_of_groups(&select.table, columns, reader)?;
         Ok(Self { key, last_row, state })
     }
@@ -160,9 +145,9 @@ impl Found {
     }
 
     /// From the bytes of [`Found::encode`].
-    pub(super) fn decode(select: &SelectPlan, columns: &[usize], reader: &mut Reader<'_>) -> Result<Self, Truncated> {
+    pub(super) fn decode(select: &SelectPlan, columns: &[usize], reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         if select.group_by.is_empty() {
-            return select.selection.decode_group(reader).map(Self::All);
+            return Ok(Self::All(select.selection.decode_group(reader)?));
         }
         let count = reader.get_vint()?;
         let groups = (0..count).map(|_| GroupPart::decode(select, columns, reader));
