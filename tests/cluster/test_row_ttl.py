@@ -4,23 +4,12 @@ import pytest
 from cassandra import ConsistencyLevel
 from cassandra.query import SimpleStatement
 
-from harness import Cluster, cql
+from harness import cql
 from harness.cluster import eventually
 
 ROWS = 60
 PAST, FUTURE = 1_000_000_000, 4_000_000_000
 DAY = 86_400
-
-
-@pytest.fixture(scope="module")
-def cluster(request):
-    """Nodes that keep no hints. They look for expired rows when they start, and then once a day."""
-    options = ["--hinted-handoff-enabled", "false"]
-    cluster = Cluster(3, smp=2, runtime=request.config.getoption("--runtime"), options=options)
-    try:
-        yield cluster.form().known_to_clients()
-    finally:
-        cluster.remove()
 
 
 def look_every(cluster, number, seconds):
@@ -35,7 +24,8 @@ def at(level, text):
 
 
 @pytest.mark.parametrize("tablets", ["true", "false"], ids=["tablets", "token ring"])
-def test_rows_expire_without_a_node_and_prolonged_ones_stay_when_it_is_back(cluster, tablets):
+def test_rows_expire_without_a_node_and_prolonged_ones_stay_when_it_is_back(forgetful_cluster, tablets):
+    cluster = forgetful_cluster
     keyspace = cql.unique("ks")
     for number in 1, 2, 3:
         look_every(cluster, number, DAY)

@@ -76,6 +76,12 @@ impl Story {
         story
     }
 
+    /// Makes keyspace `k`, with so many copies.
+    fn make_keyspace(&mut self, copies: usize) {
+        let replication = format!("{{'class': 'SimpleStrategy', 'replication_factor': {copies}}}");
+        self.must(0, &format!("CREATE KEYSPACE k WITH replication = {replication}"), ONE);
+    }
+
     fn ask(&mut self, node: usize, statement: &str, level: u16) -> Answer {
         let address = self.cluster.addresses()[node];
         self.script.answer.take();
@@ -127,11 +133,7 @@ fn figures(n: i32, lo: i32, hi: i32, total: i32, mean: i32) -> Vec<Option<i32>> 
 #[test]
 fn aggregates_over_three_nodes_are_those_of_one_scan_while_replicas_fall() {
     let mut story = Story::begin(1, &[2, 1, 2]);
-    story.must(
-        0,
-        "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}",
-        ONE,
-    );
+    story.make_keyspace(3);
     story.must(
         0,
         "CREATE TABLE k.t (p int, c int, s int STATIC, v int, PRIMARY KEY (p, c))",
@@ -219,11 +221,7 @@ fn aggregates_over_three_nodes_are_those_of_one_scan_while_replicas_fall() {
 #[test]
 fn a_deletion_that_one_replica_missed_is_not_counted_at_quorum() {
     let mut story = Story::begin(2, &[1, 1, 1]);
-    story.must(
-        0,
-        "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}",
-        ONE,
-    );
+    story.make_keyspace(3);
     story.must(0, "CREATE TABLE k.t (p int PRIMARY KEY, v int)", ONE);
     for p in 0..30 {
         story.must(0, &format!("INSERT INTO k.t (p, v) VALUES ({p}, {p})"), ALL);
@@ -245,11 +243,7 @@ fn a_deletion_that_one_replica_missed_is_not_counted_at_quorum() {
 #[test]
 fn groups_over_three_nodes_are_those_of_each_partition_while_replicas_fall() {
     let mut story = Story::begin(4, &[2, 1, 2]);
-    story.must(
-        0,
-        "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}",
-        ONE,
-    );
+    story.make_keyspace(3);
     story.must(
         0,
         "CREATE TABLE k.t (p int, c int, s int STATIC, v int, PRIMARY KEY (p, c))",
@@ -319,11 +313,7 @@ fn groups_over_three_nodes_are_those_of_each_partition_while_replicas_fall() {
 #[test]
 fn a_scan_that_takes_longer_than_a_range_may_is_done_in_steps() {
     let mut story = Story::begin(3, &[1, 1, 1]);
-    story.must(
-        0,
-        "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 2}",
-        ONE,
-    );
+    story.make_keyspace(2);
     story.must(
         0,
         "CREATE TABLE k.t (p int, c int, s int STATIC, v int, x text, PRIMARY KEY (p, c))",
