@@ -1,6 +1,7 @@
 """Many rows in a partition, many partitions, many columns, many elements: still the same answers."""
 
 import pytest
+from cassandra import ReadFailure
 from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.query import SimpleStatement
 
@@ -112,3 +113,16 @@ def test_a_request_of_many_megabytes(session, table):
         session.execute(insert, (c, bytes([c]) * (4 << 20)))
     found = cql.rows(session, SimpleStatement(f"SELECT c, v FROM {name} WHERE k = 1", fetch_size=2))
     assert [(c, len(v), set(v)) for c, v in found] == [(c, 4 << 20, {c}) for c in range(8)]
+
+
+def test_groups_that_take_more_memory_than_they_may_are_made_by_one_scan(session):
+    name = cql.unique("wide")
+    session.execute(f"CREATE TABLE {name} (k int PRIMARY KEY, v text)")
+    wide = "x" * 300_000
+    write(session, f"INSERT INTO {name} (k, v) VALUES (?, ?)", [(k, wide) for k in range(300)])
+    select = f"SELECT k, max(v) FROM {name} GROUP BY k"
+    paged = list(session.execute(SimpleStatement(select, fetch_size=5000)))
+    assert sorted(row.k for row in paged) == list(range(300)) and {row[1] for row in paged} == {wide}
+    with pytest.raises(ReadFailure):
+        session.execute(SimpleStatement(select, fetch_size=None))
+    session.execute(f"DROP TABLE {name}")
