@@ -311,6 +311,37 @@ fn groups_over_three_nodes_are_those_of_each_partition_while_replicas_fall() {
 }
 
 #[test]
+fn answers_that_come_when_the_page_of_groups_is_full_are_dropped() {
+    let mut story = Story::begin(5, &[1, 1, 1]);
+    story.must(
+        0,
+        "CREATE KEYSPACE k WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 1} AND tablets = {'initial': 4}",
+        ONE,
+    );
+    story.must(0, "CREATE TABLE k.t (p int, c int, PRIMARY KEY (p, c))", ONE);
+    for p in 0..20 {
+        for c in 0..30 {
+            story.must(p % 3, &format!("INSERT INTO k.t (p, c) VALUES ({p}, {c})"), ONE);
+        }
+    }
+    let order = story.must(0, "SELECT p, c FROM k.t", ONE);
+    for node in 0..3 {
+        story.cluster.set_link_quality(node, Duration::from_millis(200), 0);
+    }
+    // Twenty-five groups are expected to be enough for all partitions, and the node that has the first of them has as many at once.
+    for node in 0..3 {
+        let first = story.must(node, "SELECT p, c FROM k.t GROUP BY p, c LIMIT 25", ONE);
+        assert_eq!(first, order[..25], "asked of node {node}");
+        story.cluster.sim.run_for(5 * SECOND);
+        assert_eq!(
+            story.cluster.failure(node),
+            None,
+            "node {node} lives on when the late answers have come"
+        );
+    }
+}
+
+#[test]
 fn a_scan_that_takes_longer_than_a_range_may_is_done_in_steps() {
     let mut story = Story::begin(3, &[1, 1, 1]);
     story.make_keyspace(2);

@@ -125,8 +125,11 @@ impl Work {
         in_front == done.len() || groups > self.groups_wanted
     }
 
-    /// Takes over an answer; what is left is in `tasks`.
+    /// Takes over an answer; what is left is in `tasks`. An answer behind the end of the work is dropped: what was found is in the page by then.
     fn take(&self, part: Part, tasks: &mut VecDeque<Task>) -> Result<(), QueryError> {
+        if self.is_over.get() {
+            return Ok(());
+        }
         for found in part.done {
             let Some(task) = tasks.pop_front() else { break };
             self.put(task.index, found)?;
