@@ -321,7 +321,7 @@ def ceto_binary():
         return Path(given).resolve()
     root = Path(__file__).resolve().parents[2]
     target = Path(os.environ.get("CARGO_TARGET_DIR", root / "target"))
-    built = [p for profile in ("release", "bench-quick") if (p := target / profile / "ceto").exists()]
+    built = [p for profile in ("release", "bench-quick", "debug") if (p := target / profile / "ceto").exists()]
     if not built:
         raise FileNotFoundError("no ceto binary: run ./dev build, or name one in CETO_BIN")
     return max(built, key=lambda path: path.stat().st_mtime)
@@ -330,10 +330,13 @@ def ceto_binary():
 def free_ports(hosts, count):
     """Ports that were free a moment ago on each of these addresses (or this one), all different.
 
-    They lie below those that the kernel gives to clients: a port must still be free when its node is started again.
+    They lie below those that the kernel gives to clients: a port must still be free when its node is started again. Tests that run side by
+    side (pytest -n) take them from sets that have none in common.
     """
     below = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    candidates = range(min(10_000, below - 1_000), below)
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    candidates = range(min(10_000, below - 1_000) + worker, below, workers)
     found = set()
     while len(found) < count:
         port = random.choice(candidates)
