@@ -5,6 +5,7 @@ use crate::batchlog::{Note, batch_id};
 use crate::counter::{decode_additions, decode_answer, encode_answer};
 use crate::error::CoordinatorError;
 use crate::fence::Stamp;
+use crate::large;
 use crate::message::{Answer, Extent, PointCommand, ReadCommand, decode_mutations, encode_mutations, only_mutation};
 use crate::paxos_message::{PaxosAnswer, PaxosRequest, Phase, Reads};
 use crate::rate::Admission;
@@ -149,7 +150,11 @@ pub fn read(bytes: &[u8]) {
         assert_eq!(again.encode(table.id), written, "an answer changes when it is written");
     }
     read_paxos(bytes, &table);
-    let _ = (Note::decode(bytes).is_some(), Admission::decode(bytes).is_ok());
+    let _ = (
+        Note::decode(bytes).is_some(),
+        Admission::decode(bytes).is_ok(),
+        large::decode(bytes).is_ok(),
+    );
     let _ = (batch_id(bytes), Stamp::take(bytes).is_some());
     if let Ok(Err(error)) = decode_answer(bytes, Consistency::One) {
         drop(error.to_string());

@@ -37,6 +37,7 @@ pub mod fuzz;
 mod gather;
 mod growth;
 mod handoff;
+mod large;
 mod latency;
 mod message;
 mod observe;

@@ -55,6 +55,8 @@ pub enum Verb {
     Aggregate = 24,
     /// Do what another verb asks and keep a trace of it: `trace.rs`. The table has no entry: the verb inside it has.
     Traced = 25,
+    /// How large partitions and rows are that are to be written to: `large.rs`.
+    Measure = 26,
 }
 
 /// Whether requests carry a stamp.
@@ -92,7 +94,7 @@ const fn entry(verb: Verb, fence: Fence, repeat: Repeat, handle: Handle) -> Entr
     }
 }
 
-const VERBS: [Entry; 12] = [
+const VERBS: [Entry; 13] = [
     entry(Verb::Mutate, Fence::Fenced, Repeat::Once, mutate),
     entry(Verb::Read, Fence::Fenced, Repeat::Harmless, read),
     entry(Verb::Paxos, Fence::Fenced, Repeat::Once, paxos),
@@ -105,10 +107,11 @@ const VERBS: [Entry; 12] = [
     entry(Verb::Admit, Fence::Free, Repeat::Once, admit),
     entry(Verb::Report, Fence::Free, Repeat::Harmless, report),
     entry(Verb::Aggregate, Fence::Fenced, Repeat::Harmless, aggregate),
+    entry(Verb::Measure, Fence::Free, Repeat::Harmless, measure),
 ];
 
 /// One more than the highest number.
-const NUMBERS: usize = Verb::Aggregate as usize + 1;
+const NUMBERS: usize = Verb::Measure as usize + 1;
 
 /// The entries by number.
 static BY_NUMBER: [Option<Entry>; NUMBERS] = by_number();
@@ -381,6 +384,13 @@ fn report(coordinator: &Rc<Coordinator>, request: &Request<'_>, _: Stamp) -> Rep
 
 fn admit(coordinator: &Rc<Coordinator>, request: &Request<'_>, _: Stamp) -> Reply {
     match coordinator.admit_for(request.body) {
+        Ok(answer) => Reply::Now(answer),
+        Err(e) => malformed(e),
+    }
+}
+
+fn measure(coordinator: &Rc<Coordinator>, request: &Request<'_>, _: Stamp) -> Reply {
+    match coordinator.measure_for(request.body) {
         Ok(answer) => Reply::Now(answer),
         Err(e) => malformed(e),
     }

@@ -616,6 +616,8 @@ pub struct Delete {
     pub relations: Vec<Relation>,
     /// `IF`.
     pub conditions: Conditions,
+    /// ScyllaDB's `BYPASS LARGE_DATA_GUARDRAILS`; never in a batch.
+    pub bypasses_large_data_guardrails: bool,
 }
 
 /// `BEGIN BATCH … APPLY BATCH`

@@ -44,7 +44,7 @@ keywords! {
     FinalFunc = "finalfunc", Float = "float", Frozen = "frozen", Function = "function", Functions = "functions",
     Group = "group", Hashed = "hashed", Identity = "identity", Inet = "inet", InitCond = "initcond", Input = "input",
     Int = "int", Internals = "internals", Json = "json", Key = "key", Keys = "keys", Keyspaces = "keyspaces",
-    Language = "language", Like = "like", List = "list", Login = "login", Map = "map", Masked = "masked", Mbean = "mbean",
+    Language = "language", LargeDataGuardrails = "large_data_guardrails", Like = "like", List = "list", Login = "login", Map = "map", Masked = "masked", Mbean = "mbean",
     Mbeans = "mbeans", NoLogin = "nologin", NoSuperuser = "nosuperuser", Only = "only", Options = "options",
     Partition = "partition", Password = "password", Per = "per", Permission = "permission", Permissions = "permissions",
     ReduceFunc = "reducefunc", Replace = "replace", Returns = "returns", Role = "role", Roles = "roles",
@@ -58,7 +58,7 @@ keywords! {
 
 const SLOTS: usize = 1024;
 const HASH_START: u32 = 0x811c_9dc5;
-const WORD_LENGTH_MAX: usize = 16;
+const WORD_LENGTH_MAX: usize = 21;
 
 /// Keyword numbers by hash of the lower-cased word, with linear probing; 0 is an empty slot.
 static TABLE: [u8; SLOTS] = {

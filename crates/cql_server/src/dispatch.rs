@@ -373,7 +373,7 @@ impl Connection {
             let began = runtime::now();
             let traced = connection.begin_trace(&later.reply, kind, &later.params, || later.text());
             let executed = async {
-                let warnings = engine.guard(&later.prepared, &later.run, &later.params)?;
+                let warnings = engine.guard(&later.prepared, &later.run, &later.params).await?;
                 let executed = engine.execute::<Cells>(&later.prepared.statement, &later.run, &later.params);
                 Ok::<_, QueryError>((executed.await?, warnings))
             };
@@ -552,7 +552,7 @@ impl Connection {
                 match collected {
                     Ok(()) => {
                         let writes = statements.iter().map(|(prepared, run)| (&**prepared, run));
-                        warnings = engine.guard_batch(writes, &params)?;
+                        warnings = engine.guard_batch(writes, &params).await?;
                         if !conditional {
                             warnings.extend(write_batch(engine, &statements, &params, kind).await?);
                             return Ok(None);

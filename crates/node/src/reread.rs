@@ -134,7 +134,7 @@ async fn take_over(shared: &Shared, config: &Config, is_given: &dyn Fn(&'static 
     follower().set_auto_snapshot(config.auto_snapshot);
     shared.disks.set_policy(config.disk_failure_policy);
     shared.disk_monitor.set_limits(config.disk_limits);
-    sstable::set_large_thresholds(config.large);
+    sstable::set_large_thresholds(config.large, config.large_limits);
     if let Some(cluster) = runtime::local::<Cluster>() {
         cluster.set_balancing(config.balancing);
     }

@@ -183,7 +183,7 @@ fn set_limits(engine: &Engine, config: &Config) {
     engine.set_dialect(config.dialect);
     engine.set_has_functions(config.user_defined_functions_enabled);
     functions::set_limits(config.function_limits);
-    sstable::set_large_thresholds(config.large);
+    sstable::set_large_thresholds(config.large, config.large_limits);
 }
 
 /// Begins what a shard does beside requests until the node ends.

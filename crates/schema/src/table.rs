@@ -136,6 +136,8 @@ pub struct TableOptions {
     pub incremental_backups: bool,
     /// For how many seconds what acceptors know of conditional statements is kept; None: for `gc_grace_seconds`.
     pub paxos_grace_seconds: Option<u32>,
+    /// Whether writes to what is too large already are refused (`large_data_guardrails_enabled`).
+    pub guards_large_data: bool,
 }
 
 /// `per_partition_rate_limit`: operations of one partition in a second; None is as many as come.
@@ -197,6 +199,7 @@ impl Default for TableOptions {
             allow_auto_snapshot: true,
             incremental_backups: true,
             paxos_grace_seconds: None,
+            guards_large_data: false,
         }
     }
 }

@@ -293,6 +293,9 @@ pub fn describe_table(keyspace: &Keyspace, table: &Table, internals: bool) -> St
         if let Some(seconds) = table.options.paxos_grace_seconds {
             options.push(format!("paxos_grace_seconds = {seconds}"));
         }
+        if table.options.guards_large_data {
+            options.push("large_data_guardrails_enabled = true".to_owned());
+        }
         if let Some(tablets) = table.options.tablets {
             options.push(format!("tablets = {tablets}"));
         }

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use record::{Known, Problem, Record, RecordError, text};
 use schema::record::{
-    COMPACT_STORAGE, ChangeRecord, ObjectRecord, PAXOS_GRACE, PER_PARTITION_RATE_LIMIT, ROW_TTL, SNAPSHOT_OPTIONS,
-    SchemaRecord, TABLET_OPTIONS, TOMBSTONE_GC, USER_FUNCTIONS, USER_TYPES, object_from_record, object_record,
-    open_objects, seal_objects,
+    COMPACT_STORAGE, ChangeRecord, LARGE_DATA_GUARDRAILS, ObjectRecord, PAXOS_GRACE, PER_PARTITION_RATE_LIMIT, ROW_TTL,
+    SNAPSHOT_OPTIONS, SchemaRecord, TABLET_OPTIONS, TOMBSTONE_GC, USER_FUNCTIONS, USER_TYPES, object_from_record,
+    object_record, open_objects, seal_objects,
 };
 use schema::{
     Change, Column, ColumnKind, CompactStorage, KeyspaceObject, Language, Object, ObjectKind, ObjectName, RateLimits,
@@ -113,6 +113,7 @@ fn full_table() -> Table {
         allow_auto_snapshot: false,
         incremental_backups: false,
         paxos_grace_seconds: Some(9),
+        guards_large_data: true,
     };
     let mut table = Table::new("ks", "t", TableId(Uuid::from_u128(7)), columns, options);
     table.drop_column("r05", 1_700_000_000_000_000);
@@ -403,6 +404,7 @@ fn a_node_from_before_rate_limits_refuses_a_table_that_has_some_and_reads_one_th
         TABLET_OPTIONS,
         SNAPSHOT_OPTIONS,
         PAXOS_GRACE,
+        LARGE_DATA_GUARDRAILS,
     ];
     assert_eq!(needs, expected);
 
@@ -413,6 +415,7 @@ fn a_node_from_before_rate_limits_refuses_a_table_that_has_some_and_reads_one_th
     table.options.allow_auto_snapshot = true;
     table.options.incremental_backups = true;
     table.options.paxos_grace_seconds = None;
+    table.options.guards_large_data = false;
     let free = object_record(&Object::Table(Arc::new(table)));
     assert_eq!(record::needs(&free), []);
     assert_eq!(record::decode(&record::encode(&free), &before), Ok(free));
@@ -658,7 +661,7 @@ fn any_table_options() -> impl Strategy<Value = TableOptions> {
     let texts = ("[ -~]{0,9}", any_name(), any_name(), any_name());
     let maps = (any_options(), any_options(), any_options(), any_options());
     let limits = (any::<Option<u32>>(), any::<Option<u32>>());
-    let newer = (any::<[bool; 2]>(), any::<Option<u32>>());
+    let newer = (any::<[bool; 3]>(), any::<Option<u32>>());
     let gc = prop::option::of((prop::sample::select(&TombstoneGcMode::ALL[..]), any::<u32>()));
     let tablets = prop::option::of((
         any::<[Option<u32>; 3]>(),
@@ -698,6 +701,7 @@ fn any_table_options() -> impl Strategy<Value = TableOptions> {
             allow_auto_snapshot: newer.0[0],
             incremental_backups: newer.0[1],
             paxos_grace_seconds: newer.1,
+            guards_large_data: newer.0[2],
         },
     )
 }

@@ -10,7 +10,9 @@
 //! }
 //! ```
 //!
-//! Thresholds are those of the node, and change while it runs; columns and defaults of the lists are ScyllaDB's ("Troubleshooting large partitions tables" and "large rows and large cells tables" of its documentation).
+//! Thresholds are those of the node, and change while it runs. Where a table refuses writes to what is too large (`large_data_guardrails_enabled`), what is beyond the limit of
+//! that is listed too, however high the threshold is, because the list is what such writes are compared with.
+//! columns and defaults of the lists are ScyllaDB's ("Troubleshooting large partitions tables" and "large rows and large cells tables" of its documentation).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,21 +68,30 @@ static THRESHOLDS: [AtomicU64; 5] = [
     AtomicU64::new(1 << 20),
     AtomicU64::new(10_000),
 ];
+/// Beyond which writes of tables that guard themselves are refused.
+static LIMITS: [AtomicU64; 5] = [const { AtomicU64::new(u64::MAX) }; 5];
 static COUNTS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
-/// Sets the thresholds of the sstables that this process begins to write from here on.
-pub fn set_large_thresholds(to: LargeThresholds) {
-    let values = [to.partition_bytes, to.rows, to.row_bytes, to.cell_bytes, to.elements];
-    for (threshold, value) in THRESHOLDS.iter().zip(values) {
-        threshold.store(value, Ordering::Relaxed);
+/// Sets the thresholds of the sstables that this process begins to write from here on, and the limits beyond which writes are refused.
+pub fn set_large_thresholds(to: LargeThresholds, limits: LargeThresholds) {
+    for (statics, to) in [(&THRESHOLDS, to), (&LIMITS, limits)] {
+        let values = [to.partition_bytes, to.rows, to.row_bytes, to.cell_bytes, to.elements];
+        for (threshold, value) in statics.iter().zip(values) {
+            threshold.store(value, Ordering::Relaxed);
+        }
     }
 }
 
-/// The thresholds of the sstables that this process writes.
+/// The thresholds of this process: what is beyond is listed with its sstable. `of` says of which table, for those that guard themselves have lower ones where the limits are lower.
 #[must_use]
-pub fn large_thresholds() -> LargeThresholds {
-    let [partition_bytes, rows, row_bytes, cell_bytes, elements] =
-        THRESHOLDS.each_ref().map(|threshold| threshold.load(Ordering::Relaxed));
+pub fn large_thresholds(of: &Table) -> LargeThresholds {
+    let mut values = THRESHOLDS.each_ref().map(|threshold| threshold.load(Ordering::Relaxed));
+    if of.options.guards_large_data {
+        for (value, limit) in values.iter_mut().zip(&LIMITS) {
+            *value = limit.load(Ordering::Relaxed).min(*value);
+        }
+    }
+    let [partition_bytes, rows, row_bytes, cell_bytes, elements] = values;
     LargeThresholds {
         partition_bytes,
         rows,
@@ -239,8 +250,8 @@ pub(crate) struct Finder {
 }
 
 impl Finder {
-    pub(crate) fn new() -> Self {
-        let thresholds = large_thresholds();
+    pub(crate) fn new(table: &Table) -> Self {
+        let thresholds = large_thresholds(table);
         Self {
             // An element takes a byte at least.
             row_bytes_min: thresholds.row_bytes.min(thresholds.cell_bytes).min(thresholds.elements),

@@ -278,7 +278,7 @@ impl Writer {
             collector: Collector::new(),
             min_clustering: None,
             max_clustering: None,
-            large: Finder::new(),
+            large: Finder::new(table),
             cleanup,
             has_failed: false,
         })

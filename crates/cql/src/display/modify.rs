@@ -108,7 +108,11 @@ impl Display for Delete {
             self.attributes
         )?;
         where_clause(f, &self.relations)?;
-        self.conditions.fmt(f)
+        self.conditions.fmt(f)?;
+        f.write_str(when(
+            self.bypasses_large_data_guardrails,
+            " BYPASS LARGE_DATA_GUARDRAILS",
+        ))
     }
 }
 

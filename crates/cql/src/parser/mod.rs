@@ -113,7 +113,7 @@ impl<'a> Parser<'a> {
             K::Select => Statement::Select(self.select()?),
             K::Insert => Statement::Insert(self.insert()?),
             K::Update => Statement::Update(self.update()?),
-            K::Delete => Statement::Delete(self.delete()?),
+            K::Delete => Statement::Delete(self.standalone_delete()?),
             K::Begin => Statement::Batch(self.batch()?),
             K::Truncate => Statement::Truncate(self.truncate()?),
             K::Use => Statement::Use(self.use_keyspace()?),

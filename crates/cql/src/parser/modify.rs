@@ -265,7 +265,18 @@ impl Parser<'_> {
             attributes,
             relations,
             conditions,
+            bypasses_large_data_guardrails: false,
         })
+    }
+
+    /// One that is no part of a batch.
+    pub(super) fn standalone_delete(&mut self) -> Parse<Delete> {
+        let mut delete = self.delete()?;
+        if self.accept_word(Keyword::Bypass) {
+            self.expect_word(Keyword::LargeDataGuardrails)?;
+            delete.bypasses_large_data_guardrails = true;
+        }
+        Ok(delete)
     }
 
     pub(super) fn batch(&mut self) -> Parse<Batch> {

@@ -181,6 +181,9 @@ fn set(mut o: TableOptions, p: &Properties<'_>, properties: &[Property]) -> Resu
     if let Some(v) = p.boolean("allow_auto_snapshot")? {
         o.allow_auto_snapshot = v;
     }
+    if let Some(v) = p.boolean("large_data_guardrails_enabled")? {
+        o.guards_large_data = v;
+    }
     if let Some(v) = p.boolean("incremental_backups")? {
         o.incremental_backups = v;
     }
@@ -230,10 +233,6 @@ fn is_cdc(p: &Properties<'_>) -> Result<bool, CompileError> {
 fn refuse_unbuilt(p: &Properties<'_>) -> Result<(), CompileError> {
     for (name, why) in [
         ("in_memory", "tables are stored on disk"),
-        (
-            "large_data_guardrails_enabled",
-            "there are no guardrails for large data of a table",
-        ),
         (
             "synchronous_updates",
             "there are no materialized views, whose updates it is about",

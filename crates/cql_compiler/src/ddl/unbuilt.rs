@@ -121,7 +121,7 @@ mod tests {
         ("id", "7d8bd4a6-9ae5-4ae6-b2d4-0b0d0e0f1011", Done),
         ("in_memory", "true", Refused("stored on disk")),
         ("incremental_backups", "false", Done),
-        ("large_data_guardrails_enabled", "true", Refused("no guardrails")),
+        ("large_data_guardrails_enabled", "true", Done),
         ("max_index_interval", "4096", Warned),
         ("memtable", "'fast'", Refused("not found")),
         ("memtable_flush_period_in_ms", "1000", Done),

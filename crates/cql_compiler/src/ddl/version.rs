@@ -223,6 +223,9 @@ fn digest_options(text: &mut String, o: &TableOptions) {
             let _ = writeln!(text, "{name} false");
         }
     }
+    if o.guards_large_data {
+        let _ = writeln!(text, "large_data_guardrails_enabled");
+    }
     if let Some(seconds) = o.paxos_grace_seconds {
         let _ = writeln!(text, "paxos_grace_seconds {seconds}");
     }

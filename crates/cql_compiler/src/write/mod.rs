@@ -730,5 +730,7 @@ pub fn compile_delete(delete: &Delete, table: &Arc<Table>, scope: &mut Scope<'_>
         (restrictions.partition, row_or_rows(table, restrictions.clustering))
     };
     let kind = ModificationKind::Delete;
-    finish(table, partition, target, using, kind, assignments, conditions)
+    let mut plan = finish(table, partition, target, using, kind, assignments, conditions)?;
+    plan.bypasses_large_data_guardrails = delete.bypasses_large_data_guardrails;
+    Ok(plan)
 }

@@ -2,7 +2,7 @@
 //! default refuses what Cassandra takes, the client is warned if there is an option for that.
 
 use query::Level;
-use query::guardrails::{BatchGuardrails, Guardrails, Lists, Mode, SchemaGuardrails, Thresholds};
+use query::guardrails::{BatchGuardrails, Guardrails, LargeDataGuardrails, Lists, Mode, SchemaGuardrails, Thresholds};
 
 use super::options::Options;
 use super::{SWITCH, value};
@@ -12,7 +12,7 @@ const DAY_US: u64 = 86_400_000_000;
 /// Of the names of two options: that of the warning, that of the refusal.
 type Names = (&'static str, &'static str);
 
-pub(super) fn guardrails(options: &mut Options<'_>) -> Guardrails {
+pub(super) fn guardrails(options: &mut Options<'_>, large_data: LargeDataGuardrails) -> Guardrails {
     let mut levels = |names: Names| Lists {
         warned: levels(options, names.0),
         refused: levels(options, names.1),
@@ -73,6 +73,7 @@ pub(super) fn guardrails(options: &mut Options<'_>) -> Guardrails {
             options,
             ("column_value_size_warn_threshold", "column_value_size_fail_threshold"),
         ),
+        large_data,
         batches: of_batches(options),
     }
 }

@@ -1,26 +1,67 @@
-//! Above which size partitions, rows and cells count as large.
+//! Above which size partitions, rows and cells count as large, and beyond which tables with `large_data_guardrails_enabled` refuse writes to them.
 
+use query::guardrails::{LargeDataGuardrails, Thresholds};
 use sstable::LargeThresholds;
 
+use super::cluster::switch;
 use super::options::Options;
 use super::value;
 
-pub(super) fn thresholds(options: &mut Options<'_>) -> LargeThresholds {
+/// Above which size something is listed, and beyond which writes are refused.
+pub(super) struct LargeData {
+    pub(super) thresholds: LargeThresholds,
+    pub(super) limits: LargeThresholds,
+    pub(super) warns_clients: bool,
+}
+
+impl LargeData {
+    /// What tables with `large_data_guardrails_enabled` meet.
+    pub(super) fn guardrails(&self) -> LargeDataGuardrails {
+        let both = |of: fn(&LargeThresholds) -> u64| {
+            let unless_never = |threshold| (threshold != u64::MAX).then_some(threshold);
+            Thresholds {
+                warn: unless_never(of(&self.thresholds)),
+                fail: unless_never(of(&self.limits)),
+            }
+        };
+        LargeDataGuardrails {
+            partition_bytes: both(|of| of.partition_bytes),
+            rows: both(|of| of.rows),
+            row_bytes: both(|of| of.row_bytes),
+            cell_bytes: both(|of| of.cell_bytes),
+            elements: both(|of| of.elements),
+            warns_clients: self.warns_clients,
+        }
+    }
+}
+
+pub(super) fn resolve(options: &mut Options<'_>) -> LargeData {
     let usual = LargeThresholds::default();
-    LargeThresholds {
-        partition_bytes: size(
-            options,
-            "compaction_large_partition_warning_threshold",
-            usual.partition_bytes,
-        ),
-        row_bytes: size(options, "compaction_large_row_warning_threshold", usual.row_bytes),
-        cell_bytes: size(options, "compaction_large_cell_warning_threshold", usual.cell_bytes),
-        rows: count(options, "compaction_rows_count_warning_threshold", usual.rows),
-        elements: count(
-            options,
-            "compaction_collection_elements_count_warning_threshold",
-            usual.elements,
-        ),
+    let warn = [
+        "compaction_large_partition_warning_threshold",
+        "compaction_rows_count_warning_threshold",
+        "compaction_large_row_warning_threshold",
+        "compaction_large_cell_warning_threshold",
+        "compaction_collection_elements_count_warning_threshold",
+    ];
+    let fail = [
+        "large_partition_fail_threshold",
+        "rows_count_fail_threshold",
+        "large_row_fail_threshold",
+        "large_cell_fail_threshold",
+        "large_collection_elements_fail_threshold",
+    ];
+    let mut of = |[partition, rows, row, cell, elements]: [&'static str; 5], times: u64| LargeThresholds {
+        partition_bytes: size(options, partition, usual.partition_bytes * times),
+        rows: count(options, rows, usual.rows * times),
+        row_bytes: size(options, row, usual.row_bytes * times),
+        cell_bytes: size(options, cell, usual.cell_bytes * times),
+        elements: count(options, elements, usual.elements * times),
+    };
+    LargeData {
+        thresholds: of(warn, 1),
+        limits: of(fail, 2),
+        warns_clients: switch(options, "large_data_cql_warnings", true),
     }
 }
 

@@ -205,6 +205,8 @@ pub struct Config {
     pub page_limits: PageLimits,
     /// Above which size partitions, rows and cells are listed as large.
     pub large: sstable::LargeThresholds,
+    /// Beyond which size writes to them are refused, where tables want that.
+    pub large_limits: sstable::LargeThresholds,
     /// The limits of statements besides.
     pub guardrails: query::guardrails::Guardrails,
     /// What is kept of tables that are dropped or truncated.
@@ -398,6 +400,7 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
     let (maintenance_mode, maintenance_socket) = maintenance::resolve(options, &workdir);
     let developer_mode = options.get("developer_mode", SWITCH, value::switch).unwrap_or(false);
     options.note("developer_mode", developer_mode);
+    let large = large_data::resolve(options);
     Config {
         workdir,
         data_dir,
@@ -463,8 +466,9 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
         user_defined_functions_enabled: cluster::switch(options, "user_defined_functions_enabled", false),
         function_limits: function_limits(options),
         page_limits: page_limits(options),
-        large: large_data::thresholds(options),
-        guardrails: guardrails::guardrails(options),
+        large: large.thresholds,
+        large_limits: large.limits,
+        guardrails: guardrails::guardrails(options, large.guardrails()),
         auto_snapshot: auto_snapshot(options),
         uuid_generations: cluster::switch(options, "uuid_sstable_identifiers_enabled", true),
         disk_failure_policy: disk_failure_policy(options),

@@ -132,7 +132,7 @@ fn defaults_are_those_of_the_manual() {
 #[test]
 fn every_option_that_is_shown_can_be_given_and_its_shown_text_is_taken_back() {
     let config = config("", "--cpuset 0-3");
-    assert_eq!(config.settings.len(), 158, "{:?}", config.settings);
+    assert_eq!(config.settings.len(), 164, "{:?}", config.settings);
     for (name, text) in &config.settings {
         let given = text.as_deref().unwrap_or("none");
         let shown = resolved(&format!("{name}: {given}"), "").map(|config| config.settings[name].clone());
@@ -328,8 +328,7 @@ fn a_wish_for_safety_that_cannot_be_met_is_refused() {
         "tablets_mode_for_new_keyspaces: enabled",
         "native_transport_port_ssl:",
         "replace_address: ''",
-        "large_cell_fail_threshold_mb: 0",
-        "rows_count_fail_threshold: 0",
+        "fields_per_udt_fail_threshold: 0",
         "write_consistency_levels_disallowed: []",
     ];
     for yaml in met {
@@ -398,10 +397,10 @@ fn options_that_stop_the_start_are_refused_on_the_command_line_too() {
 
 #[test]
 fn what_matters_warns_and_what_has_no_meaning_is_counted() {
-    let yaml = "allocate_tokens_for_local_replication_factor: 3\nphi_convict_threshold: 8\nalternator_port: 8000\ndynamic_snitch: true\nauto_snapshot_ttl: none\nkey_cache_size:\nlarge_cell_fail_threshold_mb: 2\nserver_encryption_options:\n  keystore: conf/.keystore\n";
+    let yaml = "allocate_tokens_for_local_replication_factor: 3\nphi_convict_threshold: 8\nalternator_port: 8000\ndynamic_snitch: true\nauto_snapshot_ttl: none\nkey_cache_size:\nfields_per_udt_fail_threshold: 2\nserver_encryption_options:\n  keystore: conf/.keystore\n";
     let expected = "\
         warning: ceto.yaml: option 'alternator_port' at line 3: '8000' given, but the API of DynamoDB is not served\n\
-        warning: ceto.yaml: option 'large_cell_fail_threshold_mb' at line 7: '2' given, but this limit is not enforced\n\
+        warning: ceto.yaml: option 'fields_per_udt_fail_threshold' at line 7: '2' given, but this limit is not enforced\n\
         warning: ceto.yaml: 4 options have no meaning here: allocate_tokens_for_local_replication_factor, phi_convict_threshold, dynamic_snitch, server_encryption_options.keystore";
     assert_eq!(outcome(yaml, ""), expected);
     assert_eq!(

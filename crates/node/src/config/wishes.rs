@@ -109,7 +109,6 @@ pub(super) const NOT_DONE: &[Wish] = &[
     ("relabel_config_file", "", "labels of metrics are fixed"),
     ("request_scheduler", "NoScheduler", "requests of all clients are equal"),
     ("restrict_replication_simplestrategy", "false|warn", "SimpleStrategy is refused by replication_strategy_fail_list"),
-    ("rows_count_fail_threshold", "0", "this limit is not enforced"),
     ("secondary_indexes_enabled", "true", "secondary indexes are refused in any case"),
     ("server_encryption_options.accepted_protocols", "", "TLS 1.3 is spoken"),
     ("server_encryption_options.cipher_suites", "", "the cipher suites are those of TLS 1.3"),
@@ -129,7 +128,7 @@ pub(super) const NOT_DONE: &[Wish] = &[
 ];
 
 /// Ends of the names of limits, which are warned of unless their value says that there is none.
-const LIMITS: &[&str] = &["_disallowed", "_fail_list", "_fail_threshold", "_fail_threshold_mb"];
+const LIMITS: &[&str] = &["_disallowed", "_fail_list", "_fail_threshold"];
 /// What says that there is no limit.
 const NO_LIMIT: &str = "-1|0|none|null";
 const NOT_LIMITED: &str = "this limit is not enforced";

@@ -109,8 +109,8 @@ impl WritePlan {
         self.table.clustering_order.is_empty() || !matches!(self.target, Target::Statics | Target::Partition)
     }
 
-    /// The clustering keys that it names; none when it is about static columns, a range or the partition.
-    fn named_rows(&self, run: &Execution) -> Result<Vec<Vec<u8>>, PlanError> {
+    /// The clustering keys of the rows that its conditions are about.
+    fn rows_of_conditions(&self, run: &Execution) -> Result<Vec<Vec<u8>>, PlanError> {
         if let Target::Rows(r) | Target::WholeRows(r) | Target::Range(r) = &self.target
             && r.has_alternatives()
         {
@@ -119,14 +119,7 @@ impl WritePlan {
                 self.kind.plural()
             )));
         }
-        match &self.target {
-            Target::Row(operands) => run.with(|ctx| Ok(vec![self.clustering_key(operands, ctx)?])),
-            Target::Rows(r) | Target::WholeRows(r) => run.with(|ctx| r.prefixes(&self.table, ctx)),
-            Target::Partition if self.table.clustering_order.is_empty() => Ok(vec![Vec::new()]),
-            // What a range is made of is checked, though it names no rows.
-            Target::Range(r) => run.with(|ctx| r.slices(&self.table, ctx)).map(|_| Vec::new()),
-            Target::Partition | Target::Statics => Ok(Vec::new()),
-        }
+        run.with(|ctx| self.named_rows(ctx))
     }
 }
 
@@ -173,7 +166,7 @@ impl Request {
         };
         let mut exists = false;
         for BoundWrite { plan, run } in statements {
-            let named = plan.named_rows(run)?;
+            let named = plan.rows_of_conditions(run)?;
             if plan.reads() {
                 request.reads.rows.extend(named.iter().cloned());
             }

@@ -73,6 +73,8 @@ pub struct WritePlan {
     conditions: Conditions,
     /// The row comes as JSON.
     json: Option<JsonRow>,
+    /// It is taken however large is what it writes to: `BYPASS LARGE_DATA_GUARDRAILS`.
+    pub bypasses_large_data_guardrails: bool,
 }
 
 /// An [`Assignment`] with its column's id.
@@ -331,6 +333,7 @@ impl WritePlan {
             kind: write.kind,
             conditions: write.conditions,
             json: None,
+            bypasses_large_data_guardrails: false,
         })
     }
 

@@ -69,6 +69,45 @@ impl WritePlan {
         rows || self.partition.has_alternatives()
     }
 
+    /// Whether its table refuses writes to what is too large already, and this one too.
+    #[inline]
+    pub fn guards_large_data(&self) -> bool {
+        self.table.options.guards_large_data && !self.bypasses_large_data_guardrails
+    }
+
+    /// The clustering keys that it names in each of its partitions; none when it is about static columns, a range or the partition.
+    ///
+    /// # Errors
+    /// When a value is null or unset.
+    pub(super) fn named_rows(&self, ctx: &BindContext<'_>) -> Result<Vec<Vec<u8>>, PlanError> {
+        match &self.target {
+            Target::Row(operands) => Ok(vec![self.clustering_key(operands, ctx)?]),
+            Target::Rows(rows) | Target::WholeRows(rows) => rows.prefixes(&self.table, ctx),
+            Target::Partition if self.table.clustering_order.is_empty() => Ok(vec![Vec::new()]),
+            // What a range is made of is checked, though it names no rows.
+            Target::Range(range) => range.slices(&self.table, ctx).map(|_| Vec::new()),
+            Target::Partition | Target::Statics => Ok(Vec::new()),
+        }
+    }
+
+    /// The clustering keys of the rows that it changes in each of its partitions, as far as it names them; an empty one is that of the static row.
+    ///
+    /// # Errors
+    /// When a value is null or unset.
+    pub fn touched_rows(&self, ctx: &BindContext<'_>) -> Result<Vec<Vec<u8>>, PlanError> {
+        let mut rows = self.named_rows(ctx)?;
+        if !self.statics.is_empty() {
+            rows.push(Vec::new());
+        }
+        Ok(rows)
+    }
+
+    /// The columns that it changes.
+    pub fn changed_columns(&self) -> impl Iterator<Item = &Column> {
+        let changes = self.statics.iter().chain(&self.regulars);
+        changes.map(|change| &self.table.columns[change.column])
+    }
+
     /// How many partitions it names by IN in this execution, and how many prefixes of clustering keys in each.
     ///
     /// # Errors

@@ -1,8 +1,10 @@
 //! The door at which requests of clients meet the guardrails.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
-use plan::{Execution, Plan};
+use plan::{Execution, Plan, WritePlan};
+use replica::Touched;
 
 use super::{Engine, Params, Prepared};
 use crate::QueryError;
@@ -35,12 +37,55 @@ impl Engine {
     ///
     /// # Errors
     /// When a guardrail refuses it, or a value of the statement cannot be evaluated.
-    pub fn guard(&self, prepared: &Prepared, run: &Execution, params: &Params) -> Result<Vec<String>, QueryError> {
+    pub async fn guard(
+        &self,
+        prepared: &Prepared,
+        run: &Execution,
+        params: &Params,
+    ) -> Result<Vec<String>, QueryError> {
         let Some(plan) = prepared.plan() else {
             return Ok(Vec::new());
         };
-        let warnings = self.guardrails().check(plan, run, params, runtime::wall_clock_us())?;
+        let mut warnings = self.guardrails().check(plan, run, params, runtime::wall_clock_us())?;
         self.log_guardrails(&warnings);
+        let writes: &[Arc<WritePlan>] = match plan {
+            Plan::Write(write) => std::slice::from_ref(write),
+            Plan::Batch(batch) => &batch.writes,
+            Plan::Select(_) | Plan::VirtualWrite(_) => &[],
+        };
+        if writes.iter().any(|write| write.guards_large_data()) {
+            let writes = writes.iter().map(|write| (&**write, run)).collect();
+            warnings.extend(Box::pin(self.guard_large_data(writes)).await?);
+        }
+        Ok(warnings)
+    }
+
+    /// Checks what writes to tables that guard themselves add to, and what they add. The answer is what their client is to be warned of.
+    async fn guard_large_data(&self, writes: Vec<(&WritePlan, &Execution)>) -> Result<Vec<String>, QueryError> {
+        let limits = self.guardrails().large_data;
+        let mut warnings = Vec::new();
+        for (write, run) in writes.into_iter().filter(|(write, _)| write.guards_large_data()) {
+            let run = &*write.read_json(run)?;
+            limits.check_written(write, run, &mut warnings)?;
+            let (keys, rows) = run.with(|ctx| Ok::<_, QueryError>((write.keys(ctx)?, write.touched_rows(ctx)?)))?;
+            let touched = keys.into_iter().map(|(token, key)| Touched {
+                token,
+                key,
+                rows: rows.clone(),
+            });
+            let touched: Vec<Touched> = touched.collect();
+            let measured = self.coordinator.measure(write.table.id, &touched).await;
+            for (touched, measured) in touched.iter().zip(measured) {
+                if let Some(measured) = measured {
+                    limits.check_present(write, touched, &measured, &mut warnings)?;
+                }
+            }
+            warnings.truncate(WARNINGS_MAX);
+        }
+        self.log_guardrails(&warnings);
+        if !limits.warns_clients {
+            warnings.clear();
+        }
         Ok(warnings)
     }
 
@@ -48,7 +93,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::guard`].
-    pub fn guard_batch<'s>(
+    pub async fn guard_batch<'s>(
         &self,
         statements: impl Iterator<Item = (&'s Prepared, &'s Execution)>,
         params: &Params,
@@ -56,10 +101,14 @@ impl Engine {
         let guardrails = self.guardrails();
         let clock_us = runtime::wall_clock_us();
         let mut warnings: Vec<String> = Vec::new();
+        let mut guarded = Vec::new();
         for (prepared, run) in statements {
             let Some(Plan::Write(write)) = prepared.plan() else {
                 continue;
             };
+            if write.guards_large_data() {
+                guarded.push((&**write, run));
+            }
             let mut of_write = Vec::new();
             guardrails.check_levels(write, params, &mut of_write)?;
             guardrails.check_write(write, run, clock_us, &mut of_write)?;
@@ -68,6 +117,10 @@ impl Engine {
             warnings.truncate(WARNINGS_MAX);
         }
         self.log_guardrails(&warnings);
+        if !guarded.is_empty() {
+            warnings.extend(Box::pin(self.guard_large_data(guarded)).await?);
+            warnings.truncate(WARNINGS_MAX);
+        }
         Ok(warnings)
     }
 

@@ -29,7 +29,7 @@ mod replicated;
 mod row_expiry;
 mod schema_change;
 mod tablets;
-mod tombstones;
+pub(crate) mod tombstones;
 pub mod traces;
 mod truncate;
 mod virtual_tables;

@@ -173,7 +173,7 @@ impl Engine {
 const KEY_CHARS_MAX: usize = 256;
 
 /// A partition key as conditions: `a = 1 AND b = 'x'`.
-fn key_text(table: &Table, key: &[u8]) -> String {
+pub(crate) fn key_text(table: &Table, key: &[u8]) -> String {
     let mut parts = Vec::new();
     for (position, column) in table.partition_key().enumerate() {
         let Some(value) = plan::key_component(table, key, position) else {

@@ -10,6 +10,7 @@
 //! The default has no limit at all; the node's options have their own defaults.
 
 mod ddl;
+mod large;
 mod statement;
 
 use std::fmt;
@@ -19,6 +20,7 @@ use topology::Consistency;
 use crate::QueryError;
 
 pub(crate) use ddl::{check_change, check_kind};
+pub use large::LargeDataGuardrails;
 
 /// Where the client is warned, and where the statement is refused. None is never.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -126,6 +128,8 @@ pub struct Guardrails {
     pub collection_bytes: Thresholds,
     /// `column_value_size`.
     pub value_bytes: Thresholds,
+    /// Those of tables that guard themselves.
+    pub large_data: LargeDataGuardrails,
     /// Those of batches.
     pub batches: BatchGuardrails,
 }

@@ -80,7 +80,8 @@ impl Guardrails {
             Some(Plan::Select(select)) => is_of_users(&select.table) && !self.read_levels.is_empty(),
             Some(Plan::Write(write)) => {
                 is_of_users(&write.table)
-                    && (!self.write_levels.is_empty()
+                    && (write.guards_large_data()
+                        || !self.write_levels.is_empty()
                         || self.limits_values() && write.has_values()
                         || self.limits_products() && write.has_alternatives())
             }
@@ -311,7 +312,7 @@ fn timestamps_forbidden() -> QueryError {
     ))
 }
 
-fn is_collection(cql_type: &CqlType) -> bool {
+pub(super) fn is_collection(cql_type: &CqlType) -> bool {
     matches!(
         cql_type.unfrozen(),
         CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..)
@@ -320,7 +321,7 @@ fn is_collection(cql_type: &CqlType) -> bool {
 
 /// How many items a serialised collection has, and the bytes of its longest. Of bytes that are malformed only what precedes the fault counts: the write
 /// itself refuses them.
-fn measure(cql_type: &CqlType, bytes: &[u8]) -> (u64, usize) {
+pub(super) fn measure(cql_type: &CqlType, bytes: &[u8]) -> (u64, usize) {
     let (mut items, mut longest) = (0, 0);
     let mut add = |len: usize| {
         items += 1;

@@ -379,3 +379,97 @@ fn a_statement_is_watched_only_where_a_guardrail_is_about_it() {
     levels.read_levels.warned.push(Consistency::One);
     assert!(watches(&levels, read) && !watches(&levels, write));
 }
+
+#[test]
+fn what_is_written_and_what_is_there_is_compared_with_the_limits_of_large_data() {
+    let limits = LargeDataGuardrails {
+        partition_bytes: limits(1_000, 2_000),
+        rows: limits(10, 20),
+        row_bytes: limits(50, 60),
+        cell_bytes: limits(30, 40),
+        elements: limits(2, 3),
+        warns_clients: true,
+    };
+    let schema = base();
+    let text = |result: Result<(), QueryError>, warnings: Vec<String>| match result {
+        Ok(()) => warnings.join("\n"),
+        Err(e) => format!("refused: {e}"),
+    };
+    let compiled = |assignment: &str| {
+        let update = format!("UPDATE t SET {assignment} WHERE a = 1 AND b = 1 AND c = 1");
+        let compiled = cql_compiler::compile(&update, &schema, Some("ks")).expect("it fits");
+        match compiled.statement.plan() {
+            Some(Plan::Write(write)) => write.clone(),
+            _ => panic!("{update} writes"),
+        }
+    };
+    let run = plan::Execution {
+        values: Vec::new(),
+        now_us: 1,
+        random: 1,
+    };
+    let written = |assignment: &str| {
+        let mut warnings = Vec::new();
+        let result = limits.check_written(&compiled(assignment), &run, &mut warnings);
+        text(result, warnings)
+    };
+    let long = |len: usize| format!("m[1] = '{}'", "x".repeat(len));
+    assert_eq!(written(&long(30)), "");
+    assert!(written(&long(31)).ends_with("has 31 bytes, and compaction_large_cell_warning_threshold is 30"));
+    assert!(
+        written(&long(41))
+            .starts_with("refused: A value of the column ks.t.m has 41 bytes, large_cell_fail_threshold is 40")
+    );
+    assert_eq!(written("l = [1, 2]"), "");
+    assert!(written("l = l + [1, 2, 3]").starts_with("The statement writes 3 elements of the collection ks.t.l"));
+    assert!(written("l = [1, 2, 3, 4]").starts_with("refused: The statement writes 4 elements"));
+    let row = format!("v = 1, {}, l = [1, 2]", long(30));
+    assert!(
+        written(&row).starts_with(
+            "A row that is written to ks.t has 54 bytes, and compaction_large_row_warning_threshold is 50"
+        ),
+        "{}",
+        written(&row)
+    );
+
+    let touched = replica::Touched {
+        token: types::Token(1),
+        key: vec![0, 4, 0, 0, 0, 1, 0, 0, 4, 0, 0, 0, 1, 0],
+        rows: vec![vec![4, 0, 0, 0, 1]],
+    };
+    let present = |assignment: &str, bytes, rows, row_bytes, elements: &[(u16, u64)]| {
+        let measured = replica::Measured {
+            bytes,
+            rows,
+            of_rows: vec![replica::MeasuredRow {
+                bytes: row_bytes,
+                elements: elements.iter().copied().collect(),
+            }],
+        };
+        let mut warnings = Vec::new();
+        let result = limits.check_present(&compiled(assignment), &touched, &measured, &mut warnings);
+        text(result, warnings)
+    };
+    assert_eq!(present("v = 1", 1_000, 10, 50, &[]), "");
+    let where_ = "ks.t has a partition where a = 1 AND b = 1";
+    assert_eq!(
+        present("v = 1", 1_001, 11, 51, &[]),
+        format!(
+            "{where_} of 1001 bytes, and compaction_large_partition_warning_threshold is 1000\n\
+             {where_} with 11 rows, and compaction_rows_count_warning_threshold is 10\n\
+             {where_} with a row of 51 bytes, and compaction_large_row_warning_threshold is 50"
+        )
+    );
+    assert!(present("v = 1", 2_001, 0, 0, &[]).contains("large_partition_fail_threshold is 2000"));
+    assert!(present("v = 1", 0, 21, 0, &[]).contains("rows_count_fail_threshold is 20"));
+    assert!(present("v = 1", 0, 0, 61, &[]).contains("large_row_fail_threshold is 60"));
+    let list = compiled("l = [1]")
+        .changed_columns()
+        .next()
+        .map_or(0, |column| column.id.0);
+    assert!(
+        present("l = l + [1]", 0, 0, 0, &[(list, 4)])
+            .contains("4 elements in the collection l, large_collection_elements_fail_threshold is 3")
+    );
+    assert_eq!(present("v = 1", 0, 0, 0, &[(list, 4)]), "", "another column of the row");
+}

@@ -25,7 +25,8 @@ pub use change::{CHANGE, ChangeRecord, SCHEMA, SchemaRecord};
 pub use object::{ObjectRecord, USER_FUNCTIONS, USER_TYPES, object_from_record, object_record};
 pub use sealed::{open_objects, seal_objects};
 pub use table::{
-    COMPACT_STORAGE, PAXOS_GRACE, PER_PARTITION_RATE_LIMIT, ROW_TTL, SNAPSHOT_OPTIONS, TABLET_OPTIONS, TOMBSTONE_GC,
+    COMPACT_STORAGE, LARGE_DATA_GUARDRAILS, PAXOS_GRACE, PER_PARTITION_RATE_LIMIT, ROW_TTL, SNAPSHOT_OPTIONS,
+    TABLET_OPTIONS, TOMBSTONE_GC,
 };
 
 use record::RecordError;
@@ -34,6 +35,7 @@ use uuid::Uuid;
 /// The fields of the base format that later fields of this crate came with: what a node must be able to read.
 pub const FEATURES: &[&str] = &[
     COMPACT_STORAGE,
+    LARGE_DATA_GUARDRAILS,
     PAXOS_GRACE,
     PER_PARTITION_RATE_LIMIT,
     ROW_TTL,

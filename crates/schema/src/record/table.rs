@@ -47,6 +47,11 @@ pub const PAXOS_GRACE: &str = "paxos_grace_seconds";
 /// A release without it would not delete the rows of which it is the first replica.
 pub const ROW_TTL: &str = "row_ttl";
 
+/// Tables may refuse writes to what is too large already (`large_data_guardrails_enabled`).
+///
+/// A release without it would take such writes, and does not answer how large something is.
+pub const LARGE_DATA_GUARDRAILS: &str = "large_data_guardrails";
+
 /// A table.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct TableRecord {
@@ -137,6 +142,9 @@ pub struct TableOptionsRecord {
     /// Absent where `gc_grace_seconds` decides.
     #[prost(uint32, optional, tag = "22")]
     pub paxos_grace_seconds: Option<u32>,
+    /// `large_data_guardrails_enabled`.
+    #[prost(bool, tag = "23")]
+    pub guards_large_data: bool,
 }
 
 /// `tablets` of a table: those of [`TabletOptions`], under the same names.
@@ -217,6 +225,7 @@ static OPTIONS: Message = Message::new(
         Field::new(20, "forbids_auto_snapshot", Of::Bool).since(SNAPSHOT_OPTIONS),
         Field::new(21, "forbids_incremental_backups", Of::Bool).since(SNAPSHOT_OPTIONS),
         Field::new(22, "paxos_grace_seconds", Of::U32).since(PAXOS_GRACE),
+        Field::new(23, "large_data_guardrails_enabled", Of::Bool).since(LARGE_DATA_GUARDRAILS),
     ],
 );
 
@@ -372,6 +381,7 @@ fn options_to_record(options: &TableOptions) -> TableOptionsRecord {
         forbids_auto_snapshot: !options.allow_auto_snapshot,
         forbids_incremental_backups: !options.incremental_backups,
         paxos_grace_seconds: options.paxos_grace_seconds,
+        guards_large_data: options.guards_large_data,
     }
 }
 
@@ -415,6 +425,7 @@ fn options_from_record(record: TableOptionsRecord, place: &str) -> Result<TableO
         allow_auto_snapshot: !record.forbids_auto_snapshot,
         incremental_backups: !record.forbids_incremental_backups,
         paxos_grace_seconds: record.paxos_grace_seconds,
+        guards_large_data: record.guards_large_data,
         rate_limits: record
             .rate_limits
             .map_or_else(RateLimits::default, |limits| RateLimits {
