@@ -5,6 +5,7 @@ import random
 import re
 import socket
 import struct
+import time
 
 import pytest
 
@@ -244,6 +245,48 @@ def test_an_unknown_prepared_id_is_answered_with_that_id(server):
             assert code == cql.UNPREPARED
             assert f"Prepared query with ID {UNKNOWN_ID.hex()} not found" in message
             assert answer.body.endswith(struct.pack(">H", 16) + UNKNOWN_ID)
+
+
+def moment(level, now=None):
+    """What ends a QUERY or BATCH of version 5: the consistency level, and the moment that the client names, in seconds."""
+    return struct.pack(">HI", level, 0 if now is None else 0x100) + (b"" if now is None else struct.pack(">i", now))
+
+
+def number_of(answer, width):
+    """The value of one row with one column, or nothing."""
+    assert answer.opcode == wire.RESULT, answer.error
+    length = answer.body[-width - 4 : -width]
+    return int.from_bytes(answer.body[-width:], "big") if length == struct.pack(">i", width) else None
+
+
+def test_a_client_may_name_the_moment_of_ttls_and_moves_no_timestamps_by_it(server, keyspace, table):
+    name = f"{keyspace}.{table('k int PRIMARY KEY, v int')}"
+    insert = f"INSERT INTO {name} (k, v) VALUES ({{}}, 1)"
+    with Connection(server, 5) as connection:
+        connection.startup()
+
+        def ask(statement, now=None):
+            return connection.ask(wire.QUERY, wire.long_string(statement) + moment(1, now))
+
+        def batch(statement, now):
+            said = struct.pack(">BH", 0, 1) + b"\0" + wire.long_string(statement) + struct.pack(">H", 0)
+            return connection.ask(wire.BATCH, said + moment(1, now))
+
+        began = time.time()
+        writes = (ask, insert), (ask, f"{insert} IF NOT EXISTS"), (batch, insert), (batch, f"{insert} IF NOT EXISTS")
+        for k, (send, statement) in enumerate(writes):
+            assert send(f"{statement.format(k)} USING TTL 20", 100).opcode == wire.RESULT
+            assert number_of(ask(f"SELECT ttl(v) FROM {name} WHERE k = {k}", 110), 4) == 10
+            assert number_of(ask(f"SELECT v FROM {name} WHERE k = {k}"), 4) is None
+        # What is to come for one client is not so for the others.
+        ask(insert.format(10), 2_000_000_000)
+        for k in range(11, 20):
+            ask(insert.format(k))
+        for k in range(10, 20):
+            written = number_of(ask(f"SELECT writetime(v) FROM {name} WHERE k = {k}"), 8)
+            assert began - 60 < written / 1e6 < time.time() + 60
+        now = number_of(ask(f"SELECT toUnixTimestamp(now()) FROM {name} WHERE k = 10", 100), 8)
+        assert began - 60 < now / 1e3 < time.time() + 60
 
 
 def test_clients_of_versions_1_and_2_can_read_why_they_are_refused(server):

@@ -186,6 +186,7 @@ pub fn read_plan(bytes: &[u8]) {
     let ctx = BindContext {
         values: &[Bound::Value(&[0, 0, 0, 3]), Bound::Null, Bound::Unset],
         now_us: 1_600_000_000_000_000,
+        now_in_seconds: None,
         random: 7,
     };
     let mut row = Row::new(table);

@@ -577,6 +577,7 @@ mod tests {
         let run = |text: OwnedBound| Execution {
             values: vec![text, OwnedBound::Value(vec![0, 0, 0, 9])],
             now_us: 0,
+            now_in_seconds: None,
             random: 0,
         };
         let one = run(OwnedBound::Value(br#"{"c": 2, "k": 1, "v": null, "k": 3}"#.to_vec()));

@@ -54,6 +54,7 @@ fn statements(schema: &Schema, text: &str) -> (Vec<BoundWrite>, bool) {
         run: Execution {
             values: Vec::new(),
             now_us: NOW_US,
+            now_in_seconds: None,
             random: 0,
         },
     });
@@ -68,6 +69,7 @@ fn current(schema: &Schema, texts: &[(&str, i64)]) -> CurrentRows {
         let ctx = BindContext {
             values: &[],
             now_us: NOW_US,
+            now_in_seconds: None,
             random: 0,
         };
         let mut bytes = Vec::new();

@@ -79,6 +79,7 @@ fn table(schema: &Schema) -> &Arc<Table> {
 const NO_VALUES: BindContext<'static> = BindContext {
     values: &[],
     now_us: 1_600_000_000_000_000,
+    now_in_seconds: None,
     random: 7,
 };
 

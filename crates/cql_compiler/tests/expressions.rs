@@ -180,6 +180,7 @@ fn world() -> World {
 const NOW: BindContext<'static> = BindContext {
     values: &[],
     now_us: 1_600_000_000_000_000,
+    now_in_seconds: None,
     random: 7,
 };
 

@@ -22,6 +22,7 @@ fn context<'v>(values: &'v [Bound<'v>]) -> BindContext<'v> {
     BindContext {
         values,
         now_us: 0,
+        now_in_seconds: None,
         random: 0,
     }
 }

@@ -124,7 +124,6 @@ fn params(p: &QueryParams<'_>, keyspace: Option<&str>) -> Params {
         consistency: level(p.consistency),
         serial_consistency: p.serial_consistency.map_or(Level::Serial, level),
         serial: p.consistency.is_serial(),
-        now_in_seconds: p.now_in_seconds,
         ..Params::default()
     }
 }
@@ -247,7 +246,8 @@ impl Connection {
         reply.warns_of_disks = matches!(prepared.plan(), Some(Plan::Write(_))) && engine.coordinator.warns_of_disks();
         let ctx = BindContext {
             values: &values,
-            now_us: batch.now(params),
+            now_us: batch.now(),
+            now_in_seconds: params.now_in_seconds,
             random: batch.random(),
         };
         match prepared.plan() {
@@ -279,7 +279,7 @@ impl Connection {
                             let answer = out.split_off(start);
                             let later = self.later(prepared, params, metadata_id, reply, &ctx);
                             match self.begin_confirming(answer, later, frame.body.len()) {
-                                Some(done) => engine.confirm(select, ctx.now_us, done),
+                                Some(done) => engine.confirm(select, ctx.expiry_now(), done),
                                 None => engine.forget_unconfirmed(),
                             }
                             return;
@@ -298,12 +298,11 @@ impl Connection {
                 if batch.writes.is_empty() {
                     batch.losses = engine.losses();
                 }
-                let began_us = if params.now_in_seconds.is_none() { ctx.now_us } else { 0 };
                 let done = |token| {
                     let is_plain = prepared.warnings.is_empty();
                     is_plain
                         .then(|| {
-                            self.begin_pending(reply, (prepared, write.table.id, token), frame.body.len(), began_us)
+                            self.begin_pending(reply, (prepared, write.table.id, token), frame.body.len(), ctx.now_us)
                         })
                         .flatten()
                 };
@@ -342,6 +341,7 @@ impl Connection {
             run: Execution {
                 values: ctx.values.iter().map(|v| OwnedBound::from(*v)).collect(),
                 now_us: ctx.now_us,
+                now_in_seconds: ctx.now_in_seconds,
                 random: ctx.random,
             },
             params: self::params(params, keyspace.as_deref()),
@@ -507,6 +507,7 @@ impl Connection {
                     Execution {
                         values,
                         now_us,
+                        now_in_seconds: b.now_in_seconds,
                         random: runtime::random_u64(),
                     },
                 ));
@@ -534,7 +535,6 @@ impl Connection {
             consistency: level(b.consistency),
             serial_consistency: b.serial_consistency.map_or(Level::Serial, level),
             timestamp: b.timestamp,
-            now_in_seconds: b.now_in_seconds,
             ..Params::default()
         };
         let connection = self.clone();
@@ -696,10 +696,6 @@ impl Server {
             Some(Plan::Write(_)) => &counts.writes,
             Some(Plan::Batch(_) | Plan::VirtualWrite(_)) | None => return,
         };
-        // A client's own present says nothing of when the request came.
-        if later.params.now_in_seconds.is_some() {
-            return;
-        }
         let took = elapsed_us(later.run.now_us);
         latencies.add(took, 1);
         match later.prepared.plan() {
@@ -728,10 +724,7 @@ impl Batch {
 
     /// The moment of this batch: the clock is asked once for all its requests.
     #[inline]
-    fn now(&mut self, params: &QueryParams<'_>) -> i64 {
-        if let Some(s) = params.now_in_seconds {
-            return i64::from(s) * 1_000_000;
-        }
+    fn now(&mut self) -> i64 {
         if self.now_us == 0 {
             self.now_us = runtime::wall_clock_us();
         }

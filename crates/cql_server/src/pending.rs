@@ -21,7 +21,7 @@ struct PendingWrite {
     statement: Rc<Prepared>,
     table: TableId,
     token: Token,
-    /// When it came, microseconds of the wall clock; 0: that is not known.
+    /// When it came, microseconds of the wall clock.
     began_us: i64,
     /// Held to the end: the connection's share of requests, and the shard's room for them.
     _permits: (Permit, Permit),
@@ -175,13 +175,11 @@ impl WriteDone for Connection {
         let Some(write) = self.pending.writes.take(number) else {
             return;
         };
-        if write.began_us != 0 {
-            let took = u64::try_from(runtime::wall_clock_us() - write.began_us).unwrap_or(0);
-            self.server.counts.writes.add(took, 1);
-            self.note_slow(Duration::from_micros(took), || write.statement.text.to_string());
-            self.server
-                .record(Some(write.table), |recorded| recorded.writes.add(took, 1));
-        }
+        let took = u64::try_from(runtime::wall_clock_us() - write.began_us).unwrap_or(0);
+        self.server.counts.writes.add(took, 1);
+        self.note_slow(Duration::from_micros(took), || write.statement.text.to_string());
+        self.server
+            .record(Some(write.table), |recorded| recorded.writes.add(took, 1));
         let mut out = self.answer.take();
         match result {
             Ok(()) => {

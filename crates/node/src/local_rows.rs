@@ -81,6 +81,7 @@ pub(crate) async fn read(engine: &Rc<Engine>, select: &str) -> Result<Vec<Vec<Op
     let run = query::Execution {
         values: Vec::new(),
         now_us: runtime::wall_clock_us(),
+        now_in_seconds: None,
         random: runtime::random_u64(),
     };
     let params = Params::default();

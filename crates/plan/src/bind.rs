@@ -22,8 +22,26 @@ pub struct BindContext<'a> {
     pub values: &'a [Bound<'a>],
     /// Wall clock at the start of the statement, microseconds since the epoch.
     pub now_us: i64,
+    /// The client's own moment for TTLs and expiry, seconds since the epoch. Write timestamps and functions keep to the wall clock.
+    pub now_in_seconds: Option<i32>,
     /// A random number of this execution: seeds `uuid()` and the clock sequence of `now()`.
     pub random: u64,
+}
+
+impl BindContext<'_> {
+    /// The moment that decides what has expired, and from which TTLs count, seconds since the epoch.
+    #[inline]
+    pub fn expiry_now(&self) -> u32 {
+        expiry_now(self.now_us, self.now_in_seconds)
+    }
+}
+
+#[inline]
+fn expiry_now(now_us: i64, now_in_seconds: Option<i32>) -> u32 {
+    match now_in_seconds {
+        Some(s) => u32::try_from(s).unwrap_or(0),
+        None => u32::try_from(now_us / 1_000_000).unwrap_or(0),
+    }
 }
 
 /// A bound value that its execution owns.
@@ -62,8 +80,10 @@ impl OwnedBound {
 pub struct Execution {
     /// One for each marker.
     pub values: Vec<OwnedBound>,
-    /// Microseconds since the epoch.
+    /// Wall clock at the start of the statement, microseconds since the epoch.
     pub now_us: i64,
+    /// The client's own moment for TTLs and expiry, seconds since the epoch.
+    pub now_in_seconds: Option<i32>,
     /// Random bits.
     pub random: u64,
 }
@@ -75,8 +95,14 @@ impl Execution {
         f(&BindContext {
             values: &values,
             now_us: self.now_us,
+            now_in_seconds: self.now_in_seconds,
             random: self.random,
         })
+    }
+
+    /// As [`BindContext::expiry_now`].
+    pub fn expiry_now(&self) -> u32 {
+        expiry_now(self.now_us, self.now_in_seconds)
     }
 }
 

@@ -160,6 +160,7 @@ impl Operand {
         let moment = BindContext {
             values: &[],
             now_us: 0,
+            now_in_seconds: None,
             random: 0,
         };
         let folded = match inner.eval(&moment) {

@@ -33,6 +33,7 @@ async fn try_execute(engine: &Rc<Engine>, text: &str, serial: bool) -> Result<Ou
     let run = Execution {
         values: Vec::new(),
         now_us: runtime::wall_clock_us(),
+        now_in_seconds: None,
         random: 0,
     };
     let params = Params {

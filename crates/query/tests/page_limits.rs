@@ -28,6 +28,7 @@ async fn ask(engine: &Rc<Engine>, text: &str, params: &Params) -> Result<Outcome
     let run = Execution {
         values: Vec::new(),
         now_us: runtime::wall_clock_us(),
+        now_in_seconds: None,
         random: 0,
     };
     engine.execute(&statement, &run, params).await

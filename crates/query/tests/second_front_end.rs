@@ -194,6 +194,7 @@ fn run(values: &[&[u8]]) -> Execution {
     Execution {
         values: values.iter().map(|v| OwnedBound::Value(v.to_vec())).collect(),
         now_us: runtime::wall_clock_us(),
+        now_in_seconds: None,
         random: 3,
     }
 }
@@ -572,6 +573,7 @@ fn a_plan_that_does_not_fit_its_table_is_not_made() {
     let ctx = BindContext {
         values: &[Bound::Value(b"no int")],
         now_us: 0,
+        now_in_seconds: None,
         random: 0,
     };
     let packed = plan.pack(&[0, 0, 0, 1], 1, &ctx, &Default::default(), None, &mut Vec::new());

@@ -132,6 +132,7 @@ async fn execute(engine: &Rc<Engine>, text: &str, params: &Params) -> Result<Out
     let run = Execution {
         values: Vec::new(),
         now_us: runtime::wall_clock_us(),
+        now_in_seconds: None,
         random: 0,
     };
     engine.execute(&statement, &run, params).await

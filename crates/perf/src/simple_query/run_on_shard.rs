@@ -183,6 +183,7 @@ async fn make_table(engine: &Rc<Engine>, made_by: &[String]) -> Result<(), Query
         let run = Execution {
             values: Vec::new(),
             now_us: runtime::wall_clock_us(),
+            now_in_seconds: None,
             random: runtime::random_u64(),
         };
         engine
@@ -310,6 +311,7 @@ impl<'e> Worker<'e> {
         let run = Execution {
             values: Vec::new(),
             now_us,
+            now_in_seconds: None,
             random: runtime::random_u64(),
         };
         let params = Params {
@@ -357,6 +359,7 @@ impl<'e> Worker<'e> {
         let context = BindContext {
             values,
             now_us,
+            now_in_seconds: None,
             random: runtime::random_u64(),
         };
         let out = &mut self.answers;
@@ -403,6 +406,7 @@ impl<'e> Worker<'e> {
         let run = Execution {
             values,
             now_us,
+            now_in_seconds: None,
             random: runtime::random_u64(),
         };
         let params = Params {

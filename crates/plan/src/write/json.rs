@@ -79,6 +79,7 @@ impl WritePlan {
         Ok(Cow::Owned(Execution {
             values,
             now_us: run.now_us,
+            now_in_seconds: run.now_in_seconds,
             random: run.random,
         }))
     }

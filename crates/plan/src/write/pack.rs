@@ -177,8 +177,8 @@ impl WritePlan {
 
     fn times(&self, ctx: &BindContext<'_>, timestamp: i64) -> Result<Times, PlanError> {
         let ttl = self.ttl(ctx)?;
-        let now_s = ctx.now_us / 1_000_000;
-        if now_s + i64::from(ttl) > EXPIRY_MAX && ttl > 0 {
+        let now = ctx.expiry_now();
+        if i64::from(now) + i64::from(ttl) > EXPIRY_MAX && ttl > 0 {
             return Err(PlanError::invalid(format!(
                 "Request on table {}.{} with ttl of {ttl} seconds exceeds maximum supported expiration date of \
                  2038-01-19T03:14:06+00:00, the last that the sstable format me can hold. Use a lower TTL",
@@ -189,7 +189,7 @@ impl WritePlan {
             timestamp,
             range_timestamp: timestamp,
             ttl,
-            now: u32::try_from(now_s).unwrap_or(0),
+            now,
         })
     }
 

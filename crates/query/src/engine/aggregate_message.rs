@@ -200,6 +200,7 @@ impl PartRequest {
         let run = Execution {
             values,
             now_us: le_i64(reader)?,
+            now_in_seconds: None,
             random: u64::from_le_bytes(reader.get_array()?),
         };
         let level = level(reader)?;

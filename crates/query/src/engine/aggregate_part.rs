@@ -96,7 +96,7 @@ impl Engine {
                 consumer.resume_partition(*had_rows);
             }
         }
-        let now = u32::try_from(run.now_us / 1_000_000).unwrap_or(0);
+        let now = run.expiry_now();
         let stretch = Stretch {
             rows: STRETCH_ROWS,
             bytes: BLOCK_BYTES,

@@ -98,8 +98,7 @@ impl Engine {
         request: &Request,
         goal: CasGoal,
     ) -> Result<ConditionalAnswer, QueryError> {
-        let now_us = statements.first().map_or(0, |s| s.run.now_us);
-        let now = u32::try_from(now_us / 1_000_000).unwrap_or(0);
+        let now = statements.first().map_or(0, |s| s.run.expiry_now());
         let read = request.what_to_read();
         let table = &request.table;
         let wanted = |slices: Vec<ClusteringSlice>, rows: usize| CasRead {
@@ -199,7 +198,7 @@ impl Engine {
             engine: Rc::clone(self),
             table: Arc::clone(&select.table),
             serial,
-            now: u32::try_from(run.now_us / 1_000_000).unwrap_or(0),
+            now: run.expiry_now(),
             stretch: Stretch {
                 rows: consumer.rows_wanted(),
                 bytes: BLOCK_BYTES,

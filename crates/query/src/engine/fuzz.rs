@@ -41,6 +41,7 @@ fn request() -> PartRequest {
         run: Execution {
             values: vec![OwnedBound::Value(vec![1, 2]), OwnedBound::Null, OwnedBound::Unset],
             now_us: 5,
+            now_in_seconds: None,
             random: 6,
         },
         level: Consistency::Quorum,

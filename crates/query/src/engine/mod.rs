@@ -154,8 +154,6 @@ pub struct Params {
     pub timestamp: Option<i64>,
     /// The read is at SERIAL or LOCAL_SERIAL: it comes before or after every conditional statement.
     pub serial: bool,
-    /// The moment to evaluate expiry at, seconds since the epoch, when the client says.
-    pub now_in_seconds: Option<i32>,
     /// How long the client waits, where its batch says so (`USING TIMEOUT`).
     pub timeout: Option<Duration>,
     /// How long the request has waited for replicas before it is executed.
@@ -173,7 +171,6 @@ impl Default for Params {
             paging_state: None,
             timestamp: None,
             timeout: None,
-            now_in_seconds: None,
             waited: Duration::ZERO,
         }
     }

@@ -298,8 +298,8 @@ impl<S: RowSink> Consumer<S> {
             }
         }
         if let Some(view) = block.static_row() {
-            let live = LiveRow::new(view, &plan.table.layout, block.tombstone, now(ctx));
-            set_columns(&mut self.row, plan, live, now(ctx));
+            let live = LiveRow::new(view, &plan.table.layout, block.tombstone, ctx.expiry_now());
+            set_columns(&mut self.row, plan, live, ctx.expiry_now());
         }
     }
 
@@ -361,7 +361,7 @@ impl<S: RowSink> Consumer<S> {
             } else {
                 block.tombstone.merge(ranges.covering(order, clustering))
             };
-            let live = LiveRow::new(view, &plan.table.layout, deletion, now(ctx));
+            let live = LiveRow::new(view, &plan.table.layout, deletion, ctx.expiry_now());
             if !live.is_live() {
                 self.met.1 += 1;
                 self.tombstones.add(1, &plan.table, block.key())?;
@@ -385,7 +385,7 @@ impl<S: RowSink> Consumer<S> {
             for (c, value) in components(clustering).enumerate() {
                 self.row.set(first + c, value);
             }
-            set_columns(&mut self.row, plan, live, now(ctx));
+            set_columns(&mut self.row, plan, live, ctx.expiry_now());
             let flow = self.row(plan, ctx, (block.key(), clustering))?;
             if flow == Flow::PageFull && plan.group_by.is_empty() {
                 self.position = if self.per_partition_left == 0 {
@@ -455,7 +455,7 @@ impl<S: RowSink> Consumer<S> {
             return false;
         }
         let row = block.static_row();
-        row.is_some_and(|v| LiveRow::new(v, &plan.table.layout, block.tombstone, now(ctx)).is_live())
+        row.is_some_and(|v| LiveRow::new(v, &plan.table.layout, block.tombstone, ctx.expiry_now()).is_live())
     }
 
     /// Takes the row that stands in `self.row`, of that partition key and clustering key.
@@ -751,10 +751,6 @@ impl<S: RowSink> Consumer<S> {
         let page = u64::from(self.rows_max - self.rows.min(self.rows_max));
         usize::try_from(page.min(self.limit_left)).unwrap_or(usize::MAX)
     }
-}
-
-fn now(ctx: &BindContext<'_>) -> u32 {
-    u32::try_from(ctx.now_us / 1_000_000).unwrap_or(0)
 }
 
 /// Sets the needed columns of a row or static row.

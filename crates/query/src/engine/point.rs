@@ -74,7 +74,7 @@ fn read_named(
     scratch: &mut PointScratch,
     out: &mut impl RowSink,
 ) -> PointOutcome {
-    let now = u32::try_from(ctx.now_us / 1_000_000).unwrap_or(0);
+    let now = ctx.expiry_now();
     let PointScratch {
         key,
         clustering,
@@ -271,7 +271,7 @@ pub(super) fn read_plain(
     digest: impl FnOnce(&[u8], &[u8], &PlainRow<'_>, u32) -> u128,
 ) -> Option<(u32, u128)> {
     let sources = plan.point()?;
-    let now = u32::try_from(ctx.now_us / 1_000_000).unwrap_or(0);
+    let now = ctx.expiry_now();
     let PointScratch {
         key,
         clustering,

@@ -140,11 +140,10 @@ impl Engine {
     }
 
     /// Has other replicas confirm the row that was just read as [`PointOutcome::Unconfirmed`]. `done` is told.
-    pub fn confirm(&self, plan: &SelectPlan, now_us: i64, done: (Rc<dyn ReadDone>, u32)) {
+    pub fn confirm(&self, plan: &SelectPlan, now: u32, done: (Rc<dyn ReadDone>, u32)) {
         let Some((read, digest)) = self.unconfirmed.take() else {
             return;
         };
-        let now = u32::try_from(now_us / 1_000_000).unwrap_or(0);
         let scratch = self.point.borrow();
         let names = (&scratch.key[..], &scratch.clustering[..], now);
         self.coordinator.confirm_point(read, &plan.table, names, digest, done);
@@ -242,7 +241,9 @@ impl Engine {
             consumer.limit_tombstones(select, self.page_limits.get());
         }
         let partitions = run.with(|ctx| select.restrictions.partition.partitions(&select.table, ctx))?;
+        // A request to aggregate elsewhere has room for one moment, and functions need the wall clock.
         if let Partitions::Tokens(from, to) = partitions
+            && run.now_in_seconds.is_none()
             && let Some(spread) = self.spread(select, params, &consumer, (from, to))?
             && let Some(flow) = self.spread_aggregate(select, run, &mut consumer, level, spread).await?
         {
@@ -423,7 +424,7 @@ impl Engine {
             PointOutcome::Rows(rows) => Ok(Some(page_of(rows, sink))),
             PointOutcome::Unconfirmed(rows) => {
                 let confirming = Rc::new(Confirming::default());
-                self.confirm(select, run.now_us, (confirming.clone(), 0));
+                self.confirm(select, run.expiry_now(), (confirming.clone(), 0));
                 match confirming.outcome().await {
                     Confirmation::Agreed => Ok(Some(page_of(rows, sink))),
                     Confirmation::Open => Ok(None),

@@ -36,7 +36,7 @@ impl Engine {
         extent: Extent,
         (level, waited): (Consistency, Duration),
     ) -> Result<ReplicatedRead, QueryError> {
-        let now = u32::try_from(run.now_us / 1_000_000).unwrap_or(0);
+        let now = run.expiry_now();
         let stretch = Stretch {
             rows: consumer.rows_wanted(),
             bytes: BLOCK_BYTES,

@@ -107,6 +107,7 @@ impl Engine {
         let run = Execution {
             values,
             now_us: runtime::wall_clock_us(),
+            now_in_seconds: None,
             random: runtime::random_u64(),
         };
         let params = Params {

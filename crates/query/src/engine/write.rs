@@ -324,7 +324,7 @@ impl Engine {
         run: &Execution,
         goal: Goal,
     ) -> Result<ListContents, QueryError> {
-        let now = u32::try_from(run.now_us / 1_000_000).unwrap_or(0);
+        let now = run.expiry_now();
         let wanted = Lists {
             table: plan.table.clone(),
             ids: plan.columns_read().collect(),

@@ -220,6 +220,7 @@ fn run(guardrails: &Guardrails, text: &str, consistency: Consistency) -> String 
     let run = plan::Execution {
         values: Vec::new(),
         now_us: 1,
+        now_in_seconds: None,
         random: 1,
     };
     let params = crate::Params {
@@ -406,6 +407,7 @@ fn what_is_written_and_what_is_there_is_compared_with_the_limits_of_large_data()
     let run = plan::Execution {
         values: Vec::new(),
         now_us: 1,
+        now_in_seconds: None,
         random: 1,
     };
     let written = |assignment: &str| {
