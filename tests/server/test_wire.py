@@ -289,6 +289,15 @@ def test_a_client_may_name_the_moment_of_ttls_and_moves_no_timestamps_by_it(serv
         assert began - 60 < now / 1e3 < time.time() + 60
 
 
+def test_a_vector_of_collections_has_the_name_that_drivers_know(server, keyspace, table):
+    name = table("k int PRIMARY KEY, v vector<set<float>, 2>")
+    with Connection(server) as connection:
+        connection.startup()
+        answer = connection.query(f"SELECT v FROM {keyspace}.{name}")
+        package = "org.apache.cassandra.db.marshal"
+        assert wire.string(f"{package}.VectorType({package}.SetType({package}.FloatType) , 2)") in answer.body
+
+
 def test_clients_of_versions_1_and_2_can_read_why_they_are_refused(server):
     for version in (1, 2):
         with Connection(server) as connection:

@@ -175,7 +175,7 @@ pub fn write_column_type(out: &mut Vec<u8>, version: ProtocolVersion, column_typ
         | CqlType::Vector(..)
         | CqlType::Empty => {
             put_short(out, 0x00);
-            put_string(out, &column_type.marshal_name());
+            put_string(out, &column_type.marshal_name_unfrozen());
         }
     }
 }

@@ -28,6 +28,15 @@ impl CqlType {
         out
     }
 
+    /// The Java class of the type without `FrozenType`, as result metadata has it: values have the same bytes with and without it, and
+    /// drivers know a vector of collections by the name that Cassandra gives to `vector<set<int>, 2>`.
+    #[must_use]
+    pub fn marshal_name_unfrozen(&self) -> String {
+        let mut out = String::new();
+        self.canonical().unfrozen().write_marshal_name(&mut out, true);
+        out
+    }
+
     /// The Java class of the type in descending clustering order.
     #[must_use]
     pub fn marshal_name_reversed(&self) -> String {

@@ -27,6 +27,29 @@ fn find_udts(of: &CqlType, found: &mut Vec<Arc<UdtType>>) {
 }
 
 #[test]
+fn drivers_are_not_told_what_is_frozen() {
+    for (stored, told) in [
+        (
+            "VectorType(FrozenType(SetType(FloatType)) , 2)",
+            "VectorType(SetType(FloatType) , 2)",
+        ),
+        (
+            "VectorType(VectorType(FrozenType(MapType(UTF8Type,Int32Type)) , 5) , 3)",
+            "VectorType(VectorType(MapType(UTF8Type,Int32Type) , 5) , 3)",
+        ),
+        (
+            "VectorType(FrozenType(UserType(ks,61,62:ListType(Int32Type))) , 2)",
+            "VectorType(UserType(ks,61,62:ListType(Int32Type)) , 2)",
+        ),
+        ("FrozenType(ListType(Int32Type))", "ListType(Int32Type)"),
+        ("DurationType", "DurationType"),
+    ] {
+        let (read, _) = CqlType::from_marshal_name(stored).expect(stored);
+        assert_eq!(short(&read.marshal_name_unfrozen()), told);
+    }
+}
+
+#[test]
 fn as_cassandra() {
     for line in include_str!("cassandra/names.txt")
         .lines()
