@@ -1,4 +1,4 @@
-"""The integration tests of the Rust driver `scylla`, as crates.io has them."""
+"""The integration tests of the Rust drivers `scylla` and `cdrs-tokio`, as crates.io has them."""
 
 import json
 from pathlib import Path
@@ -18,14 +18,19 @@ path = "lib.rs"
 
 [dependencies]
 {crate} = "={version}"
+
+[workspace]
 """
 URIS = {"SCYLLA_URI": "127.0.0.1:9042", "SCYLLA_URI2": "127.0.0.2:9042", "SCYLLA_URI3": "127.0.0.3:9042"}
 CRATES = {
     # crate: version, nodes, what to build
     "scylla": ("1.9.0", 3, ["--test", "integration"]),
+    "cdrs-tokio": ("9.0.2", 3, ["--features", "e2e-tests,derive", "--tests"]),
 }
 # Starts nodes by a crate that is not published, so that it does not compile.
 LEFT_OUT = {"scylla": ("tests/integration/main.rs", "pub(crate) mod ccm;\n")}
+# Tests for two versions of the protocol share their types and tables.
+ONE_BY_ONE = {"cdrs-tokio"}
 SECONDS = 900
 BUILD_SECONDS = 1800
 
@@ -60,9 +65,9 @@ def test_rust_driver(apart, tmp_path, crate):
     version, nodes, built = CRATES[crate]
     source = suites.fetched(f"{crate}-{version}", fetch(crate)) / "source"
     expected = suites.Expected(EXPECTED / f"{crate}.txt")
-    skipped = " ".join(f"--skip {name}" for name in expected.skipped())
+    options = " ".join(f"--skip {name}" for name in expected.skipped()) + (" --test-threads=1" if crate in ONE_BY_ONE else "")
     # The name that a test expects of its cluster.
     start = f"ccm create TestCluster -n {nodes} --vnodes && ccm start && "
-    test = f"cargo test --offline --no-fail-fast {' '.join(built)} -- {skipped}"
+    test = f"cargo test --offline --no-fail-fast {' '.join(built)} -- {options}"
     said = suites.run_apart(["sh", "-c", start + test], source, tmp_path, SECONDS, URIS)
     expected.compare(suites.libtest_outcomes(said), said)

@@ -159,5 +159,5 @@ def go_outcomes(said):
 
 
 def libtest_outcomes(said):
-    """Of `cargo test`."""
-    return {test: _WORDS[word] for test, word in _LIBTEST.findall(said)}
+    """Of `cargo test`, whose programs may have tests of one name."""
+    return worst((test, _WORDS[word]) for test, word in _LIBTEST.findall(said))
