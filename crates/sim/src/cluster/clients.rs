@@ -702,8 +702,16 @@ impl Clients {
                 let text = format!("SELECT p, c, v FROM k.i WHERE p = {p}");
                 (text, (0..ROWS).map(|c| (I, p, c)).collect())
             }
+            // Each row is a group: what comes is the same, and by another way.
             0 => (
-                "SELECT p, c, v FROM k.r".to_owned(),
+                format!(
+                    "SELECT p, c, v FROM k.r{}",
+                    if (dice >> 46).is_multiple_of(2) {
+                        " GROUP BY p, c"
+                    } else {
+                        ""
+                    }
+                ),
                 (0..PARTITIONS).flat_map(rows).collect(),
             ),
             1 => (format!("SELECT p, v FROM k.t WHERE p = {p}"), vec![(T, p, 0)]),
