@@ -38,7 +38,7 @@ def test_every_coordinator_refuses_what_a_replica_says_is_too_large(cluster, lim
         cluster.node(number).nodetool("flush", name)
     for number in NODES:
         for p in range(4):
-            with pytest.raises(InvalidRequest, match=f"partition where p = {p} with 25 rows, rows_count_fail_threshold is 20"):
+            with pytest.raises(InvalidRequest, match=f"partition where p = {p} with 25 rows, and rows_count_fail_threshold is 20"):
                 limited[number].execute(insert, (p, 1000))
         future = limited[number].execute_async(insert, (100 + number, 1))
         future.result()

@@ -96,7 +96,10 @@ pub fn seeds() -> Vec<Vec<u8>> {
         phase.encode(table.id, b"key", &mut out);
         out
     };
+    let [measure, measured] = large::seeds();
     vec![
+        measure,
+        measured,
         mutation.into_bytes(),
         mutations,
         read.encode(),
@@ -150,11 +153,8 @@ pub fn read(bytes: &[u8]) {
         assert_eq!(again.encode(table.id), written, "an answer changes when it is written");
     }
     read_paxos(bytes, &table);
-    let _ = (
-        Note::decode(bytes).is_some(),
-        Admission::decode(bytes).is_ok(),
-        large::decode(bytes).is_ok(),
-    );
+    large::read_and_write(bytes);
+    let _ = (Note::decode(bytes).is_some(), Admission::decode(bytes).is_ok());
     let _ = (batch_id(bytes), Stamp::take(bytes).is_some());
     if let Ok(Err(error)) = decode_answer(bytes, Consistency::One) {
         drop(error.to_string());

@@ -3,7 +3,7 @@
 //! The lists of the sstables are asked (`sstable/src/large.rs`), which are in memory, and the memtables for the rows; no file is read. Of several sources the largest figure
 //! counts: what several sstables have of one partition may be versions of the same rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mutation::row::{Column, RowView};
 use schema::Table;
@@ -21,7 +21,7 @@ pub struct Touched {
     /// Serialised partition key.
     pub key: Vec<u8>,
     /// Serialised clustering keys; an empty one is that of the static row.
-    pub rows: Vec<Vec<u8>>,
+    pub rows: BTreeSet<Vec<u8>>,
 }
 
 /// How large a partition is, as far as that is more than a threshold.
@@ -31,8 +31,8 @@ pub struct Measured {
     pub bytes: u64,
     /// Rows of the partition in the sstable that has most.
     pub rows: u64,
-    /// In the order of [`Touched::rows`].
-    pub of_rows: Vec<MeasuredRow>,
+    /// Those of [`Touched::rows`] that are large or have something large.
+    pub of_rows: BTreeMap<Vec<u8>, MeasuredRow>,
 }
 
 /// How large a row is, as far as that is more than a threshold.
@@ -45,13 +45,8 @@ pub struct MeasuredRow {
 }
 
 impl Measured {
-    /// A partition of which nothing is large.
-    #[must_use]
-    pub fn of(touched: &Touched) -> Self {
-        Self {
-            of_rows: vec![MeasuredRow::default(); touched.rows.len()],
-            ..Self::default()
-        }
+    fn row(&mut self, clustering: &[u8]) -> &mut MeasuredRow {
+        self.of_rows.entry(clustering.to_vec()).or_default()
     }
 }
 
@@ -61,27 +56,13 @@ impl MeasuredRow {
         let known = self.elements.entry(id).or_default();
         *known = elements.max(*known);
     }
-
-    /// What a memtable has of the row.
-    fn look_at(&mut self, table: &Table, row: &RowView<'_>, thresholds: LargeThresholds) {
-        let bytes = row.bytes().len() as u64;
-        if bytes > thresholds.row_bytes {
-            self.bytes = bytes.max(self.bytes);
-        }
-        for (id, column) in row.columns(&table.layout) {
-            let Column::Complex(complex) = column else { continue };
-            if complex.count as u64 > thresholds.elements {
-                self.raise(u16::try_from(id).unwrap_or(u16::MAX), complex.count as u64);
-            }
-        }
-    }
 }
 
 impl TableStore {
     /// What this shard's sstables and memtables say of a partition.
     #[must_use]
     pub fn measure(&self, touched: &Touched) -> Measured {
-        let mut measured = Measured::of(touched);
+        let mut measured = Measured::default();
         if let Some(tablet) = self.tablet(touched.token) {
             let table = self.table();
             tablet.with_version(|version| {
@@ -107,10 +88,10 @@ fn of_sstables(table: &Table, version: &Version, touched: &Touched, measured: &m
                 measured.rows = rows.max(measured.rows);
                 continue;
             }
-            let Some(at) = touched.rows.iter().position(|row| **row == *entry.clustering) else {
+            if !touched.rows.contains(&*entry.clustering) {
                 continue;
-            };
-            let row = &mut measured.of_rows[at];
+            }
+            let row = measured.row(&entry.clustering);
             match &entry.kind {
                 LargeKind::Cell { column, elements } if *elements > 0 => {
                     if let Some(column) = table.column(column) {
@@ -134,7 +115,7 @@ fn of_memtables(table: &Table, version: &Version, touched: &Touched, measured: &
         let Some(partition) = memtable.partition(touched.token, &touched.key) else {
             continue;
         };
-        for (clustering, measured) in touched.rows.iter().zip(&mut measured.of_rows) {
+        for clustering in &touched.rows {
             let is_static = clustering.is_empty() && table.clustering().next().is_some();
             let row = match is_static {
                 true => partition.static_row(),
@@ -142,8 +123,24 @@ fn of_memtables(table: &Table, version: &Version, touched: &Touched, measured: &
             };
             if let Some(row) = row.filter(|row| row.bytes_len() as u64 > bytes_min) {
                 let mut buffer = Vec::new();
-                measured.look_at(table, &row.view(&mut buffer), thresholds);
+                of_row(table, clustering, &row.view(&mut buffer), thresholds, measured);
             }
+        }
+    }
+}
+
+fn of_row(table: &Table, clustering: &[u8], row: &RowView<'_>, thresholds: LargeThresholds, measured: &mut Measured) {
+    let bytes = row.bytes().len() as u64;
+    if bytes > thresholds.row_bytes {
+        let known = &mut measured.row(clustering).bytes;
+        *known = bytes.max(*known);
+    }
+    for (id, column) in row.columns(&table.layout) {
+        if let Column::Complex(complex) = column
+            && complex.count as u64 > thresholds.elements
+        {
+            let id = u16::try_from(id).unwrap_or(u16::MAX);
+            measured.row(clustering).raise(id, complex.count as u64);
         }
     }
 }

@@ -1,10 +1,12 @@
 //! The door at which requests of clients meet the guardrails.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use plan::{Execution, Plan, WritePlan};
 use replica::Touched;
+use schema::TableId;
 
 use super::{Engine, Params, Prepared};
 use crate::QueryError;
@@ -64,24 +66,40 @@ impl Engine {
     async fn guard_large_data(&self, writes: Vec<(&WritePlan, &Execution)>) -> Result<Vec<String>, QueryError> {
         let limits = self.guardrails().large_data;
         let mut warnings = Vec::new();
+        // Statements of a batch may be about one partition, which is measured once.
+        let mut partitions: BTreeMap<TableId, BTreeMap<Vec<u8>, Touched>> = BTreeMap::new();
+        let mut named = Vec::new();
         for (write, run) in writes.into_iter().filter(|(write, _)| write.guards_large_data()) {
             let run = &*write.read_json(run)?;
             limits.check_written(write, run, &mut warnings)?;
             let (keys, rows) = run.with(|ctx| Ok::<_, QueryError>((write.keys(ctx)?, write.touched_rows(ctx)?)))?;
-            let touched = keys.into_iter().map(|(token, key)| Touched {
-                token,
-                key,
-                rows: rows.clone(),
-            });
-            let touched: Vec<Touched> = touched.collect();
-            let measured = self.coordinator.measure(write.table.id, &touched).await;
-            for (touched, measured) in touched.iter().zip(measured) {
-                if let Some(measured) = measured {
-                    limits.check_present(write, touched, &measured, &mut warnings)?;
-                }
+            let of_table = partitions.entry(write.table.id).or_default();
+            for (token, key) in keys {
+                let touched = of_table.entry(key.clone()).or_insert_with(|| Touched {
+                    token,
+                    key: key.clone(),
+                    rows: BTreeSet::new(),
+                });
+                touched.rows.extend(rows.iter().cloned());
+                named.push((write, key, rows.clone()));
             }
-            warnings.truncate(WARNINGS_MAX);
         }
+        let mut measured = BTreeMap::new();
+        for (table, of_table) in partitions {
+            let touched: Vec<Touched> = of_table.into_values().collect();
+            let found = self.coordinator.measure(table, &touched).await;
+            let keys = touched.into_iter().map(|touched| (table, touched.key));
+            measured.extend(keys.zip(found));
+        }
+        for (write, key, rows) in named {
+            let place = (write.table.id, key);
+            if let Some(measured) = measured.get(&place) {
+                limits.check_present(write, (&place.1, &rows), measured, &mut warnings)?;
+            }
+        }
+        let mut seen = BTreeSet::new();
+        warnings.retain(|warning| seen.insert(warning.clone()));
+        warnings.truncate(WARNINGS_MAX);
         self.log_guardrails(&warnings);
         if !limits.warns_clients {
             warnings.clear();

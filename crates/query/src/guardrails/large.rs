@@ -4,11 +4,11 @@ use std::fmt;
 
 use plan::write::WrittenValue;
 use plan::{Execution, WritePlan};
-use replica::{Measured, Touched};
+use replica::Measured;
 use schema::{ColumnKind, Table};
 
 use super::statement::{is_collection, measure};
-use super::{Thresholds, refused};
+use super::{Names, Thresholds, refused};
 use crate::QueryError;
 use crate::engine::tombstones::key_text;
 
@@ -29,39 +29,17 @@ pub struct LargeDataGuardrails {
     pub warns_clients: bool,
 }
 
-/// The names of the options of a warning and a refusal.
-type Names = (&'static str, &'static str);
-
-const PARTITION_BYTES: Names = (
+const PARTITION_BYTES: Names<'_> = Names::Both(
     "compaction_large_partition_warning_threshold",
     "large_partition_fail_threshold",
 );
-const ROWS: Names = ("compaction_rows_count_warning_threshold", "rows_count_fail_threshold");
-const ROW_BYTES: Names = ("compaction_large_row_warning_threshold", "large_row_fail_threshold");
-const CELL_BYTES: Names = ("compaction_large_cell_warning_threshold", "large_cell_fail_threshold");
-const ELEMENTS: Names = (
+const ROWS: Names<'_> = Names::Both("compaction_rows_count_warning_threshold", "rows_count_fail_threshold");
+const ROW_BYTES: Names<'_> = Names::Both("compaction_large_row_warning_threshold", "large_row_fail_threshold");
+const CELL_BYTES: Names<'_> = Names::Both("compaction_large_cell_warning_threshold", "large_cell_fail_threshold");
+const ELEMENTS: Names<'_> = Names::Both(
     "compaction_collection_elements_count_warning_threshold",
     "large_collection_elements_fail_threshold",
 );
-
-/// Refuses or warns of a value above a threshold.
-fn check(
-    limits: Thresholds,
-    (warning, refusal): Names,
-    value: u64,
-    what: fmt::Arguments<'_>,
-    warnings: &mut Vec<String>,
-) -> Result<(), QueryError> {
-    if let Some(limit) = limits.fail.filter(|limit| value > *limit) {
-        return Err(refused(format_args!(
-            "{what}, {refusal} is {limit}, and the table has large_data_guardrails_enabled. DELETE … BYPASS LARGE_DATA_GUARDRAILS is taken"
-        )));
-    }
-    if let Some(limit) = limits.warn.filter(|limit| value > *limit) {
-        warnings.push(format!("{what}, and {warning} is {limit}"));
-    }
-    Ok(())
-}
 
 impl LargeDataGuardrails {
     /// Checks what one statement writes.
@@ -103,23 +81,40 @@ impl LargeDataGuardrails {
         check(self.row_bytes, ROW_BYTES, bytes, what, warnings)
     }
 
-    /// Checks what there is already of a partition.
+    /// Checks what there is already of a partition, and of the rows of it that the statement names.
     pub(crate) fn check_present(
         &self,
         write: &WritePlan,
-        touched: &Touched,
+        (key, rows): (&[u8], &[Vec<u8>]),
+        measured: &Measured,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), QueryError> {
+        if *measured == Measured::default() {
+            return Ok(());
+        }
+        let checked = self.compare(write, (key, rows), measured, warnings);
+        checked.map_err(|refusal| {
+            refused(format_args!(
+                "{refusal}. DELETE … BYPASS LARGE_DATA_GUARDRAILS is taken"
+            ))
+        })
+    }
+
+    fn compare(
+        &self,
+        write: &WritePlan,
+        (key, rows): (&[u8], &[Vec<u8>]),
         measured: &Measured,
         warnings: &mut Vec<String>,
     ) -> Result<(), QueryError> {
         let table = &*write.table;
-        let key = key_text(table, &touched.key);
+        let key = key_text(table, key);
         let partition = format!("{}.{} has a partition where {key}", table.keyspace, table.name);
-        let Measured { bytes, rows, of_rows } = measured;
-        let what = format_args!("{partition} of {bytes} bytes");
-        check(self.partition_bytes, PARTITION_BYTES, *bytes, what, warnings)?;
-        let what = format_args!("{partition} with {rows} rows");
-        check(self.rows, ROWS, *rows, what, warnings)?;
-        for row in of_rows {
+        let what = format_args!("{partition} of {} bytes", measured.bytes);
+        check(self.partition_bytes, PARTITION_BYTES, measured.bytes, what, warnings)?;
+        let what = format_args!("{partition} with {} rows", measured.rows);
+        check(self.rows, ROWS, measured.rows, what, warnings)?;
+        for row in rows.iter().filter_map(|row| measured.of_rows.get(row)) {
             let what = format_args!("{partition} with a row of {} bytes", row.bytes);
             check(self.row_bytes, ROW_BYTES, row.bytes, what, warnings)?;
             for column in write.changed_columns() {
@@ -131,4 +126,14 @@ impl LargeDataGuardrails {
         }
         Ok(())
     }
+}
+
+fn check(
+    limits: Thresholds,
+    names: Names<'_>,
+    value: u64,
+    what: fmt::Arguments<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<(), QueryError> {
+    limits.check(|limit| value > limit, names, what, warnings)
 }

@@ -169,7 +169,7 @@ impl Thresholds {
         what: fmt::Arguments<'_>,
         warnings: &mut Vec<String>,
     ) -> Result<(), QueryError> {
-        self.check(|limit| value > limit, option, what, warnings)
+        self.check(|limit| value > limit, Names::Of(option), what, warnings)
     }
 
     /// The same of a value below one.
@@ -180,23 +180,50 @@ impl Thresholds {
         what: fmt::Arguments<'_>,
         warnings: &mut Vec<String>,
     ) -> Result<(), QueryError> {
-        self.check(|limit| value < limit, option, what, warnings)
+        self.check(|limit| value < limit, Names::Of(option), what, warnings)
     }
 
     fn check(
         self,
         is_beyond: impl Fn(u64) -> bool,
-        option: &str,
+        names: Names<'_>,
         what: fmt::Arguments<'_>,
         warnings: &mut Vec<String>,
     ) -> Result<(), QueryError> {
         if let Some(limit) = self.fail.filter(|limit| is_beyond(*limit)) {
-            return Err(refused(format_args!("{what}, and {option}_fail_threshold is {limit}")));
+            let option = names.fail();
+            return Err(refused(format_args!("{what}, and {option} is {limit}")));
         }
         if let Some(limit) = self.warn.filter(|limit| is_beyond(*limit)) {
-            warnings.push(format!("{what}, and {option}_warn_threshold is {limit}"));
+            let option = names.warn();
+            warnings.push(format!("{what}, and {option} is {limit}"));
         }
         Ok(())
+    }
+}
+
+/// The names of the two options of a threshold.
+#[derive(Clone, Copy)]
+enum Names<'n> {
+    /// The part that both have before `_warn_threshold` and `_fail_threshold`.
+    Of(&'n str),
+    /// That of the warning and that of the refusal.
+    Both(&'n str, &'n str),
+}
+
+impl Names<'_> {
+    fn warn(self) -> String {
+        match self {
+            Self::Of(option) => format!("{option}_warn_threshold"),
+            Self::Both(warn, _) => warn.to_owned(),
+        }
+    }
+
+    fn fail(self) -> String {
+        match self {
+            Self::Of(option) => format!("{option}_fail_threshold"),
+            Self::Both(_, fail) => fail.to_owned(),
+        }
     }
 }
 

@@ -420,7 +420,7 @@ fn what_is_written_and_what_is_there_is_compared_with_the_limits_of_large_data()
     assert!(written(&long(31)).ends_with("has 31 bytes, and compaction_large_cell_warning_threshold is 30"));
     assert!(
         written(&long(41))
-            .starts_with("refused: A value of the column ks.t.m has 41 bytes, large_cell_fail_threshold is 40")
+            .starts_with("refused: A value of the column ks.t.m has 41 bytes, and large_cell_fail_threshold is 40")
     );
     assert_eq!(written("l = [1, 2]"), "");
     assert!(written("l = l + [1, 2, 3]").starts_with("The statement writes 3 elements of the collection ks.t.l"));
@@ -434,22 +434,25 @@ fn what_is_written_and_what_is_there_is_compared_with_the_limits_of_large_data()
         written(&row)
     );
 
-    let touched = replica::Touched {
-        token: types::Token(1),
-        key: vec![0, 4, 0, 0, 0, 1, 0, 0, 4, 0, 0, 0, 1, 0],
-        rows: vec![vec![4, 0, 0, 0, 1]],
-    };
+    let key = [0, 4, 0, 0, 0, 1, 0, 0, 4, 0, 0, 0, 1, 0];
+    let row = vec![4, 0, 0, 0, 1];
     let present = |assignment: &str, bytes, rows, row_bytes, elements: &[(u16, u64)]| {
+        let of_row = replica::MeasuredRow {
+            bytes: row_bytes,
+            elements: elements.iter().copied().collect(),
+        };
+        let other = replica::MeasuredRow {
+            bytes: 1_000,
+            elements: [(0, 1_000), (1, 1_000), (2, 1_000)].into(),
+        };
         let measured = replica::Measured {
             bytes,
             rows,
-            of_rows: vec![replica::MeasuredRow {
-                bytes: row_bytes,
-                elements: elements.iter().copied().collect(),
-            }],
+            of_rows: [(row.clone(), of_row), (vec![4, 0, 0, 0, 2], other)].into(),
         };
         let mut warnings = Vec::new();
-        let result = limits.check_present(&compiled(assignment), &touched, &measured, &mut warnings);
+        let names = (&key[..], std::slice::from_ref(&row));
+        let result = limits.check_present(&compiled(assignment), names, &measured, &mut warnings);
         text(result, warnings)
     };
     assert_eq!(present("v = 1", 1_000, 10, 50, &[]), "");
@@ -471,7 +474,7 @@ fn what_is_written_and_what_is_there_is_compared_with_the_limits_of_large_data()
         .map_or(0, |column| column.id.0);
     assert!(
         present("l = l + [1]", 0, 0, 0, &[(list, 4)])
-            .contains("4 elements in the collection l, large_collection_elements_fail_threshold is 3")
+            .contains("4 elements in the collection l, and large_collection_elements_fail_threshold is 3")
     );
     assert_eq!(present("v = 1", 0, 0, 0, &[(list, 4)]), "", "another column of the row");
 }
