@@ -154,8 +154,8 @@ pub(crate) struct Write {
     failures: Vec<(Replica, TargetError)>,
     /// Of whom nobody knows whether they have it, besides those that have not answered.
     unknown: SmallVec<[Replica; 2]>,
-    /// Replicas that had no room. They get hints unless the request is answered as not done anywhere.
-    overloaded: SmallVec<[Replica; 2]>,
+    /// Replicas that had no room, or were sent nothing for want of a connection. They get hints unless the request is answered as not done anywhere.
+    put_off: SmallVec<[Replica; 2]>,
     /// Replicas that will never take their share. They get hints if others may have taken theirs: a replica whose schema is behind takes it later.
     rejected: SmallVec<[Replica; 2]>,
     /// Replicas that have neither their share nor hints of it.
@@ -445,7 +445,7 @@ impl Write {
             is_begun: false,
             failures: Vec::new(),
             unknown: SmallVec::new(),
-            overloaded: SmallVec::new(),
+            put_off: SmallVec::new(),
             rejected: SmallVec::new(),
             without: SmallVec::new(),
             under_way: None,
@@ -495,13 +495,15 @@ impl Write {
         }
     }
 
-    /// A replica did not do its share. It gets a hint; for what it refuses for good, or had no room for, later.
+    /// A replica did not do its share. It gets a hint; for what it refuses for good, had no room for or could not be sent, later.
     fn failed(&mut self, replica: Replica, error: &TargetError) {
         self.is_begun |= matches!(error, TargetError::Silent | TargetError::Failed(_));
         match error {
             TargetError::Rejected(_) => self.rejected.push(replica),
-            TargetError::Overloaded(_) if self.manner.level != Consistency::Any && !self.is_answered => {
-                self.overloaded.push(replica);
+            TargetError::Overloaded(_) | TargetError::Unreachable(_)
+                if self.manner.level != Consistency::Any && !self.is_answered =>
+            {
+                self.put_off.push(replica);
             }
             _ => self.missed(replica),
         }
@@ -547,19 +549,59 @@ impl Write {
         for number in &self.targets[at].numbers {
             let part = &mut self.parts[*number as usize];
             if part.acks.fail(replica.node, datacenter) && !part.is_satisfied() {
+                let were_reached = self.failures.iter().any(|(_, e)| !matches!(e, TargetError::Unreachable(_)));
+                if self.outstanding > 0 && !were_reached {
+                    // Whether anything is done the others know, or have no connections either.
+                    continue;
+                }
                 let is_known = self.outstanding == 0 && self.unknown.is_empty();
                 let did_nothing = is_known && self.parts.iter().all(|part| part.acks.answers() == 0);
-                let part = &self.parts[*number as usize];
-                let Manner { level, kind, .. } = self.manner;
-                let error = write_failure(&self.view, part, &self.failures, did_nothing, level, kind);
+                let error = self.failure(*number, did_nothing);
+                let is_undone = matches!(
+                    error,
+                    CoordinatorError::Overloaded(_) | CoordinatorError::Unavailable(_)
+                );
                 // A counter's leader has made its addition; the others must learn of it.
-                if kind != WriteKind::Counter && matches!(error, CoordinatorError::Overloaded(_)) {
-                    self.overloaded.clear();
+                if is_undone && self.manner.kind != WriteKind::Counter {
+                    self.put_off.clear();
                 }
                 return Some(error);
             }
         }
         None
+    }
+
+    /// The error of a request of which a part, by number, can have too few acknowledgements alone.
+    fn failure(&self, number: u32, did_nothing: bool) -> CoordinatorError {
+        let part = &self.parts[number as usize];
+        let all = |is: fn(&TargetError) -> bool| self.failures.iter().all(|(_, e)| is(e));
+        let are_unreachable = all(|e| matches!(e, TargetError::Unreachable(_)));
+        if are_unreachable && !did_nothing {
+            return self.timeout();
+        }
+        if are_unreachable && let Some(unavailable) = part.acks.unavailable() {
+            self.coordinator.count(|m| m.unavailable += 1);
+            return unavailable.into();
+        }
+        let name = |replica: &Replica| Coordinator::names(&self.view, std::iter::once(*replica));
+        let reasons: Vec<String> = self.failures.iter().map(|(r, e)| e.about(&name(r))).collect();
+        let reason = reasons.join("; ");
+        if did_nothing && all(|e| matches!(e, TargetError::Overloaded(_))) {
+            return CoordinatorError::Overloaded(reason);
+        }
+        if did_nothing && all(|e| matches!(e, TargetError::Rejected(_))) {
+            return CoordinatorError::Rejected(reason);
+        }
+        CoordinatorError::WriteFailure {
+            tally: tally(part, self.manner.level),
+            kind: self.manner.kind,
+            failures: self
+                .failures
+                .iter()
+                .map(|(r, e)| (Coordinator::address(&self.view, r.node), e.code()))
+                .collect(),
+            reason,
+        }
     }
 
     /// The answer to the request, if it can be given now and was not given before.
@@ -636,7 +678,7 @@ impl Write {
     /// The request is answered: what it did not wait for goes on.
     pub(crate) fn go_on(&mut self) {
         self.is_answered = true;
-        for replica in std::mem::take(&mut self.overloaded) {
+        for replica in std::mem::take(&mut self.put_off) {
             self.missed(replica);
         }
         match self.outstanding {
@@ -649,7 +691,9 @@ impl Write {
         self.coordinator.count(|m| m.timeouts += 1);
         let part = self.parts.iter().find(|part| !part.is_satisfied());
         let silent = self.targets.iter().filter(|t| !matches!(t.state, State::Settled));
+        let unreachable = self.failures.iter().filter(|(_, e)| matches!(e, TargetError::Unreachable(_)));
         let missing = self.unknown.iter().copied().chain(silent.map(|t| t.replica));
+        let missing = missing.chain(unreachable.map(|(replica, _)| *replica));
         CoordinatorError::WriteTimeout {
             tally: tally(part.unwrap_or(&self.parts[0]), self.manner.level),
             kind: self.manner.kind,
@@ -664,38 +708,5 @@ fn tally(part: &Part, consistency: Consistency) -> Tally {
         consistency,
         received,
         block_for,
-    }
-}
-
-fn write_failure(
-    view: &ClusterView,
-    part: &Part,
-    failures: &[(Replica, TargetError)],
-    did_nothing: bool,
-    level: Consistency,
-    kind: WriteKind,
-) -> CoordinatorError {
-    let reasons: Vec<String> = failures
-        .iter()
-        .map(|(replica, e)| e.about(&Coordinator::names(view, std::iter::once(*replica))))
-        .collect();
-    let reason = reasons.join("; ");
-    if did_nothing {
-        let all = |is: fn(&TargetError) -> bool| failures.iter().all(|(_, e)| is(e));
-        if all(|e| matches!(e, TargetError::Overloaded(_))) {
-            return CoordinatorError::Overloaded(reason);
-        }
-        if all(|e| matches!(e, TargetError::Rejected(_))) {
-            return CoordinatorError::Rejected(reason);
-        }
-    }
-    CoordinatorError::WriteFailure {
-        tally: tally(part, level),
-        kind,
-        failures: failures
-            .iter()
-            .map(|(r, e)| (Coordinator::address(view, r.node), e.code()))
-            .collect(),
-        reason,
     }
 }

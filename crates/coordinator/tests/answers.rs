@@ -92,6 +92,68 @@ fn a_read_times_out_where_replicas_that_can_be_reached_are_enough_and_say_nothin
     assert!(matches!(read, Err(CoordinatorError::ReadTimeout { .. })), "{read:?}");
 }
 
+/// Nodes to which hints are kept.
+fn hinted(cluster: &mut Cluster) -> Vec<HostId> {
+    cluster.on(0, |node| async move {
+        node.coordinator.hints().expect("it keeps hints").targets()
+    })
+}
+
+/// A cluster of so many nodes that keeps hints, and how writes to a key at QUORUM end of which all other nodes have just died: nobody has said yet that they
+/// are down.
+fn written_when_others_died(nodes: usize, key: impl Fn(&Cluster) -> u8) -> (Cluster, Vec<CoordinatorError>) {
+    let shape = Shape {
+        datacenters: vec!["north"; nodes],
+        hints: true,
+        ..Shape::default()
+    };
+    let mut cluster = Cluster::new(3, shape);
+    let key = key(&cluster);
+    (1..nodes).for_each(|node| cluster.kill(node));
+    // By then the ends of the connections are known.
+    cluster.simulation.run_for(SECOND);
+    let write = |c: i32| {
+        let written = cluster.on(0, move |node| async move {
+            node.insert(&[key], c, b"v", 10, QUORUM).await
+        });
+        written.expect_err("a quorum is dead")
+    };
+    let errors = (0..10).map(write).collect();
+    (cluster, errors)
+}
+
+#[test]
+fn a_write_is_no_failure_while_there_are_no_connections_to_replicas_that_are_taken_to_live() {
+    let (mut cluster, errors) = written_when_others_died(3, |_| 0);
+    for error in errors {
+        match error {
+            CoordinatorError::WriteTimeout { tally, missing, .. } => {
+                assert_eq!(tally.block_for, 2);
+                assert!(missing.contains("10.0.0.2") && missing.contains("10.0.0.3"), "{missing}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(hinted(&mut cluster).len(), 2, "a node has it, so the others get it");
+}
+
+#[test]
+fn a_write_is_unavailable_when_there_is_no_connection_to_any_replica() {
+    let (mut cluster, errors) = written_when_others_died(4, |cluster| {
+        let has_it = |key: &u8| !cluster.replicas(&[*key]).iter().any(|replica| replica.node == NodeNumber(0));
+        (0..=u8::MAX).find(has_it).expect("some keys are on the other nodes alone")
+    });
+    for error in errors {
+        match error {
+            CoordinatorError::Unavailable(unavailable) => {
+                assert_eq!((unavailable.required, unavailable.alive), (2, 0));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(hinted(&mut cluster), [], "what is refused comes to nobody later");
+}
+
 #[test]
 fn what_a_read_at_quorum_returns_two_replicas_have_though_one_takes_no_writes() {
     let mut cluster = Cluster::new(2, Shape::default());

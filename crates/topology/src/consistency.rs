@@ -435,15 +435,19 @@ impl Requirement {
         if self.hint_suffices() {
             return Ok(());
         }
-        match self.shortage(live) {
-            None => Ok(()),
-            Some((datacenter, required, alive)) => Err(Unavailable {
-                consistency: self.consistency,
-                required,
-                alive,
-                datacenter,
-            }),
-        }
+        self.unavailable(live).map_or(Ok(()), Err)
+    }
+
+    /// What lacks where only these replicas live; a hint counts for nothing.
+    #[inline]
+    fn unavailable(&self, live: &Counts) -> Option<Unavailable> {
+        let (datacenter, required, alive) = self.shortage(live)?;
+        Some(Unavailable {
+            consistency: self.consistency,
+            required,
+            alive,
+            datacenter,
+        })
     }
 
     /// Where answers lack, how many there must be and how many there are.
@@ -521,6 +525,12 @@ impl Acks {
     #[must_use]
     pub fn is_hopeless(&self) -> bool {
         self.requirement.shortage(&self.possible).is_some()
+    }
+
+    /// What lacks when those that failed count as down, if that is too much; a hint counts for nothing.
+    #[must_use]
+    pub fn unavailable(&self) -> Option<Unavailable> {
+        self.requirement.unavailable(&self.possible)
     }
 
     /// Answers that count for the level, and how many it needs: what errors report. Of a tablet that moves, for the set of replicas that has not enough.
