@@ -175,7 +175,7 @@ fn tombstones_that_are_forgotten_at_the_end_of_the_grace_are_found() {
     crate::support::is_found(
         stdx::planted::Bug::ForgottenMiss,
         &scenario(ClusterFaults::NONE, true),
-        0..4,
+        0..24,
         &["was promised"],
     );
 }

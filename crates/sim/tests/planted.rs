@@ -45,7 +45,7 @@ fn a_quorum_that_is_skipped_is_found() {
     is_found(
         Bug::SkippedQuorum,
         &three_nodes(3, faults),
-        0..2,
+        0..24,
         &["with the answers of the replicas"],
     );
 }
@@ -73,14 +73,14 @@ fn replicas_that_differ(rounds: u32, mix: Mix) -> ClusterScenario {
 fn digests_that_nobody_compares_are_found() {
     let scenario = replicas_that_differ(1, Mix::Reads);
     // 30 of 30 seeds find it.
-    is_found(Bug::IgnoredDigest, &scenario, 0..4, &["was promised"]);
+    is_found(Bug::IgnoredDigest, &scenario, 0..24, &["was promised"]);
 }
 
 #[test]
 fn a_repair_that_nobody_waits_for_is_found() {
     let scenario = replicas_that_differ(8, Mix::Reads);
     // 24 of 30 seeds find it.
-    is_found(Bug::UnawaitedRepair, &scenario, 0..6, &["was promised"]);
+    is_found(Bug::UnawaitedRepair, &scenario, 0..24, &["was promised"]);
 }
 
 /// Replicas agree that nothing is there when one has a deletion and the other has never heard of the row.
@@ -88,7 +88,7 @@ fn a_repair_that_nobody_waits_for_is_found() {
 fn digests_that_do_not_say_what_is_deleted_are_found() {
     let scenario = replicas_that_differ(8, Mix::Reads);
     // 13 of 30 seeds find it.
-    is_found(Bug::DigestWithoutTombstones, &scenario, 0..16, &["was promised"]);
+    is_found(Bug::DigestWithoutTombstones, &scenario, 0..32, &["was promised"]);
 }
 
 /// The content of replicas is compared when all was read at ALL.
@@ -101,7 +101,7 @@ fn a_deletion_that_some_replicas_lack_in_the_end_is_found() {
     is_found(
         Bug::DigestWithoutTombstones,
         &scenario,
-        0..6,
+        0..24,
         &["two replicas of partition"],
     );
 }
@@ -111,14 +111,14 @@ fn a_deletion_that_some_replicas_lack_in_the_end_is_found() {
 fn a_leader_that_teaches_nobody_is_found() {
     let scenario = replicas_that_differ(4, Mix::Serial);
     // 24 of 30 seeds find it.
-    is_found(Bug::SkippedTeach, &scenario, 0..6, &["no order fits"]);
+    is_found(Bug::SkippedTeach, &scenario, 0..24, &["no order fits"]);
 }
 
 /// Nothing repairs replicas behind a split but hints, until somebody reads at more than ONE.
 #[test]
 fn a_hint_that_is_dropped_is_found() {
     // 25 of 30 seeds find it.
-    is_found(Bug::DroppedHint, &three_nodes(4, SPLITS), 0..24, &["read at One: "]);
+    is_found(Bug::DroppedHint, &three_nodes(4, SPLITS), 0..48, &["read at One: "]);
 }
 
 #[test]
@@ -133,21 +133,21 @@ fn an_acceptance_that_is_not_synced_is_found() {
         ..three_nodes(4, faults)
     };
     // 16 of 30 seeds find it.
-    is_found(Bug::UnsyncedAcceptance, &scenario, 0..14, &["no order fits"]);
+    is_found(Bug::UnsyncedAcceptance, &scenario, 0..28, &["no order fits"]);
 }
 
 #[test]
 fn a_proposal_that_is_accepted_against_a_promise_is_found() {
     let scenario = conditional_splits();
     // 30 of 30 seeds find it.
-    is_found(Bug::AcceptedWithoutPromise, &scenario, 0..16, &["no order fits"]);
+    is_found(Bug::AcceptedWithoutPromise, &scenario, 0..32, &["no order fits"]);
 }
 
 #[test]
 fn a_proposal_that_nobody_finishes_is_found() {
     let complaint = &["CAS operation result is unknown"];
     // 30 of 30 seeds find it.
-    is_found(Bug::IgnoredProposal, &conditional_splits(), 0..16, complaint);
+    is_found(Bug::IgnoredProposal, &conditional_splits(), 0..32, complaint);
 }
 
 fn conditional_splits() -> ClusterScenario {
@@ -178,7 +178,7 @@ fn a_logged_batch_that_nobody_noted_is_found() {
     };
     let complaint = &["a logged batch is half there"];
     // 25 of 30 seeds find it.
-    is_found(Bug::BatchWithoutNote, &scenario, 0..8, complaint);
+    is_found(Bug::BatchWithoutNote, &scenario, 0..24, complaint);
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn metadata_that_is_not_synced_is_found() {
         "the metadata change was not confirmed in time",
     ];
     // 24 of 30 seeds find it.
-    is_found(Bug::UnsyncedMetadata, &three_nodes(2, faults), 0..6, complaint);
+    is_found(Bug::UnsyncedMetadata, &three_nodes(2, faults), 0..24, complaint);
 }
 
 /// With a copy less than nodes some additions are asked of another node.
@@ -206,7 +206,7 @@ fn an_addition_that_counts_twice_when_its_request_comes_twice_is_found() {
     };
     let scenario = with_copies(2, three_nodes(1, faults));
     // 10 of 30 seeds find it.
-    is_found(Bug::RepeatedRequest, &scenario, 0..30, &["a counter is"]);
+    is_found(Bug::RepeatedRequest, &scenario, 0..60, &["a counter is"]);
 }
 
 /// The same, with clients that use a few partitions without pauses: what happens between two requests is seen by a third.
@@ -228,14 +228,14 @@ fn a_write_that_is_not_synced_in_batch_mode_is_found() {
     };
     let scenario = hot(with_copies(1, three_nodes(2, faults)));
     // 17 of 30 seeds find it.
-    is_found(Bug::UnsyncedWrite, &scenario, 0..20, &["was promised"]);
+    is_found(Bug::UnsyncedWrite, &scenario, 0..40, &["was promised"]);
 }
 
 #[test]
 fn an_answer_that_counts_twice_is_found() {
     let complaint = &["with the answers of the replicas"];
     // Each seed finds it.
-    is_found(Bug::CountedTwice, &three_nodes(0, NONE), 0..2, complaint);
+    is_found(Bug::CountedTwice, &three_nodes(0, NONE), 0..24, complaint);
 }
 
 /// Machines that stop at this point; with one copy nobody else has the rows.
@@ -255,7 +255,7 @@ fn stopping_at(point: StopPoint) -> ClusterScenario {
 fn a_log_that_is_told_of_an_sstable_too_early_is_found() {
     let scenario = stopping_at(StopPoint::FlushFrozen);
     // 18 of 30 seeds find it.
-    is_found(Bug::EarlyDiscard, &scenario, 0..16, &["was promised", "no order fits"]);
+    is_found(Bug::EarlyDiscard, &scenario, 0..32, &["was promised", "no order fits"]);
 }
 
 /// At any stop point: the batch is noted, or its end is, in a log that a crash cuts off.
@@ -266,7 +266,7 @@ fn a_logged_batch_whose_end_is_noted_too_early_is_found() {
         ..stopping_at(StopPoint::BatchNoted)
     };
     // 8 of 30 seeds find it.
-    is_found(Bug::EarlyBatchEnd, &scenario, 0..24, &["a logged batch is half there"]);
+    is_found(Bug::EarlyBatchEnd, &scenario, 0..48, &["a logged batch is half there"]);
 }
 
 /// With one copy nobody else has what is lost.
@@ -281,7 +281,7 @@ fn a_tablet_that_moves_without_what_is_in_memory_is_found() {
         "a counter is",
         "no order fits",
     ];
-    is_found(Bug::UnflushedMove, &scenario, 0..10, &lost);
+    is_found(Bug::UnflushedMove, &scenario, 0..24, &lost);
 }
 
 /// With a copy less than nodes some additions are asked of another node, whose answer may find no room.
@@ -300,5 +300,5 @@ fn an_addition_that_is_made_again_because_its_answer_was_lost_is_found() {
         ..with_copies(2, three_nodes(2, faults))
     };
     // 25 of 30 seeds find it.
-    is_found(Bug::LostAnswer, &scenario, 0..5, &["a counter is"]);
+    is_found(Bug::LostAnswer, &scenario, 0..24, &["a counter is"]);
 }

@@ -56,17 +56,17 @@ const MOVES: ClusterFaults = ClusterFaults {
 
 #[test]
 fn a_node_that_has_not_copied_what_it_says_is_found() {
-    is_found(Bug::UncopiedRange, &cluster(4, 3, LEAVES), 0..3, LOST);
+    is_found(Bug::UncopiedRange, &cluster(4, 3, LEAVES), 0..24, LOST);
 }
 
 #[test]
 fn a_write_that_comes_during_a_copy_and_is_not_doubled_is_found() {
-    is_found(Bug::UndoubledWrite, &cluster(4, 2, MOVES), 0..10, LOST);
+    is_found(Bug::UndoubledWrite, &cluster(4, 2, MOVES), 0..24, LOST);
 }
 
 #[test]
 fn a_replica_that_copies_too_few_others_is_found() {
-    is_found(Bug::OneSource, &without_hints(cluster(4, 3, REPLACEMENTS)), 0..16, LOST);
+    is_found(Bug::OneSource, &without_hints(cluster(4, 3, REPLACEMENTS)), 0..32, LOST);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_tablet_that_gets_no_other_replica_is_found() {
     is_found(
         Bug::ForgottenCopy,
         &cluster(4, 2, REPLICATIONS),
-        0..2,
+        0..24,
         &["what the operator began did not end"],
     );
 }
