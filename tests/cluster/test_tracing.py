@@ -51,7 +51,8 @@ def test_the_steps_of_a_write_and_of_a_read(session, cluster, keyspace):
     found = activities(session, cluster, insert, "Mutate request received from 127.0.0.1", f"Appended to the commitlog and the memtable of {keyspace}.t")
     assert any(f"Appended to the commitlog and the memtable of {keyspace}.t" in activity for activity in found[1])
     select = SimpleStatement(f"SELECT v FROM {keyspace}.t WHERE k = 1")
-    activities(session, cluster, select, "Read request received", "Sending the answer")
+    found = activities(session, cluster, select, "Read request received", "Sending the answer")
+    assert "Read 1 live rows and 0 tombstone cells" in found[1], found[1]
     scan = SimpleStatement(f"SELECT * FROM {keyspace}.t")
     activities(session, cluster, scan, f"of {keyspace}.t from 0 sstables and 1 memtables", "Read 1 live rows and 0 tombstone cells")
 

@@ -229,6 +229,8 @@ impl Stretch {
         {
             let row = version.read_row(&table, &shard.cache, KeyHash::of(&read.key), &read.key, clustering);
             if let Some(block) = row.await? {
+                // The slice ends with the row, however many were asked for.
+                self.count(&block, false);
                 self.keep(block);
             }
             return Ok(());
