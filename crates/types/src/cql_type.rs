@@ -224,7 +224,7 @@ impl CqlType {
     }
 
     /// The name of a type that has no parameters.
-    pub(crate) const fn native_name(&self) -> Option<&'static str> {
+    pub const fn native_name(&self) -> Option<&'static str> {
         Some(match self {
             Self::Ascii => "ascii",
             Self::BigInt => "bigint",

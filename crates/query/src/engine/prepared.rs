@@ -19,6 +19,7 @@ use cql::Variables;
 use cql_compiler::{MarkerSpec, Statement, compile_with};
 use plan::{Plan, ResultColumn};
 use schema::Table;
+use types::token::murmur3_x64_128;
 
 use super::Engine;
 use crate::QueryError;
@@ -169,19 +170,22 @@ fn id_of(text: &str, keyspace: Option<&str>, variables: Variables) -> PreparedId
     named.finalize().0
 }
 
+/// The Murmur3 hash of the names and types. Nodes of all releases agree about it, or clients are sent metadata that they have.
 fn metadata_id(columns: &[ResultColumn]) -> [u8; 16] {
     let mut text = String::with_capacity(columns.iter().map(|c| c.name.len() + 16).sum());
     for c in columns {
         text.push_str(&c.name);
         text.push('\0');
-        // The name of a type has no fields, which are part of the metadata too.
-        match c.cql_type.has_fields() {
-            true => text.push_str(&c.cql_type.marshal_name()),
-            false => write!(text, "{}", c.cql_type).expect("a string takes everything"),
+        match c.cql_type.native_name() {
+            Some(name) => text.push_str(name),
+            // The name of a type has no fields, which are part of the metadata too.
+            None if c.cql_type.has_fields() => text.push_str(&c.cql_type.marshal_name()),
+            None => write!(text, "{}", c.cql_type).expect("a string takes everything"),
         }
         text.push('\0');
     }
-    md5::compute(text.as_bytes()).0
+    let (first, second) = murmur3_x64_128(text.as_bytes(), 0);
+    (u128::from(first) << 64 | u128::from(second)).to_be_bytes()
 }
 
 impl Engine {
