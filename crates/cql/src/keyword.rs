@@ -56,6 +56,9 @@ keywords! {
     }
 }
 
+/// The tables, behind DESCRIBE alone: a word of cqlsh that is no keyword of other statements.
+pub(crate) const COLUMN_FAMILIES: &str = "columnfamilies";
+
 const SLOTS: usize = 1024;
 const HASH_START: u32 = 0x811c_9dc5;
 const WORD_LENGTH_MAX: usize = 21;

@@ -22,7 +22,7 @@ pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>
         // Of the keyspaces that are virtual in Cassandra all is computed anyway.
         allow_filtering: select.allow_filtering || is_virtual_in_cassandra(table),
     };
-    let restrictions = restrict::compile(&select.relations, kind, scope)?;
+    let (restrictions, lacks_filtering) = restrict::compile(&select.relations, kind, scope)?;
     let kinds = || selection.needed.iter().map(|&i| table.columns[i].kind);
     let only_statics = kinds().any(|k| k == ColumnKind::Static)
         && kinds().all(|k| matches!(k, ColumnKind::Static | ColumnKind::PartitionKey));
@@ -74,6 +74,9 @@ pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>
         return Err(CompileError::invalid(
             "Grouping on clustering columns is not allowed for SELECT DISTINCT queries",
         ));
+    }
+    if lacks_filtering {
+        return Err(CompileError::invalid(restrict::NEEDS_FILTERING));
     }
     Ok(SelectPlan::new(plan::Select {
         table: table.clone(),

@@ -4,6 +4,7 @@ use std::fmt::{self, Display, Formatter};
 
 use super::{Name, when};
 use crate::ast::{Describe, DescribeSubject};
+use crate::keyword::{COLUMN_FAMILIES, Keyword, keyword};
 use crate::quote::quoted;
 
 impl Display for Describe {
@@ -51,13 +52,13 @@ impl Display for DescribeSubject {
     }
 }
 
-/// A name that is quoted when it is any keyword.
+/// A name that is quoted when it is any keyword, or is one behind DESCRIBE.
 struct Any<'a>(&'a str);
 
 impl Display for Any<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match crate::keyword::keyword(self.0.as_bytes()) {
-            crate::keyword::Keyword::None => Name(self.0).fmt(f),
+        match keyword(self.0.as_bytes()) {
+            Keyword::None if self.0 != COLUMN_FAMILIES => Name(self.0).fmt(f),
             _ => f.write_str(&quoted(self.0)),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{Parse, Parser};
 use crate::ast::{Describe, DescribeSubject, QualifiedName};
-use crate::keyword::Keyword;
+use crate::keyword::{COLUMN_FAMILIES, Keyword};
 use crate::lexer::TokenKind;
 
 impl Parser<'_> {
@@ -55,6 +55,7 @@ impl Parser<'_> {
             K::Type if named => return self.describe_named(DescribeSubject::Type),
             K::Function if named => return self.describe_named(DescribeSubject::Function),
             K::Aggregate if named => return self.describe_named(DescribeSubject::Aggregate),
+            _ if last && self.written(self.token()).eq_ignore_ascii_case(COLUMN_FAMILIES) => DescribeSubject::Tables,
             _ => return Ok(DescribeSubject::Any(self.table_name()?)),
         };
         self.advance();

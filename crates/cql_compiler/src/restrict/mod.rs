@@ -143,12 +143,13 @@ pub(crate) fn flip(op: ComparisonOperator) -> Option<(bool, bool)> {
     }
 }
 
-/// Compiles the relations of a WHERE clause.
+/// Compiles the relations of a WHERE clause. Of a SELECT, the second says whether it has to look for rows in all partitions and does not allow it:
+/// that is refused when nothing else is wrong with the statement, so that who allows it is not refused again.
 pub fn compile(
     relations: &[Relation],
     kind: StatementKind,
     scope: &mut Scope<'_>,
-) -> Result<Restrictions, CompileError> {
+) -> Result<(Restrictions, bool), CompileError> {
     let relations = &*without_between(relations);
     let allow_filtering = matches!(kind, StatementKind::Select { allow_filtering: true });
     let mut partition: Vec<&Relation> = Vec::new();
@@ -200,9 +201,7 @@ pub fn compile(
     let clustering = clustering::compile(&clustering, kind, scope, &mut residue)?;
     residue.extend(others.iter().copied());
     let scans_for_rows = !partition.is_keys() && !clustering.is_empty();
-    if (!residue.is_empty() || scans_for_rows) && !allow_filtering {
-        return Err(CompileError::invalid(NEEDS_FILTERING));
-    }
+    let is_filtered = !residue.is_empty();
     let mut filters = Vec::with_capacity(residue.len());
     for r in residue {
         match filter::of_single_columns(r)? {
@@ -214,11 +213,15 @@ pub fn compile(
             None => filters.push(filter::compile(r, scope)?),
         }
     }
-    Ok(Restrictions {
+    if !allow_filtering && (is_filtered || scans_for_rows && kind.verb().is_some()) {
+        return Err(CompileError::invalid(NEEDS_FILTERING));
+    }
+    let restrictions = Restrictions {
         partition,
         clustering,
         filters,
-    })
+    };
+    Ok((restrictions, scans_for_rows && !allow_filtering))
 }
 
 /// The relations with `>= a` and `<= b` in the place of `BETWEEN a AND b`, as SQL defines it.

@@ -47,7 +47,6 @@ fn compile_columns<'r>(
     scope: &mut Scope<'_>,
 ) -> Result<(PartitionRestriction, Vec<&'r Relation>), CompileError> {
     let select = matches!(kind, StatementKind::Select { .. });
-    let allow_filtering = kind == StatementKind::Select { allow_filtering: true };
     let table = scope.table;
     let columns: Vec<_> = table.partition_key().collect();
     let mut operands: Vec<Option<InOperand>> = Vec::new();
@@ -74,14 +73,11 @@ fn compile_columns<'r>(
             )));
         }
         if !equal {
-            if !allow_filtering {
-                return Err(match kind.verb() {
-                    None => CompileError::invalid(NEEDS_FILTERING),
-                    Some(verb) => CompileError::invalid(format!(
-                        "Only EQ and IN relation are supported on the partition key (unless you use the token() \
-                         function) for {verb} statements"
-                    )),
-                });
+            if let Some(verb) = kind.verb() {
+                return Err(CompileError::invalid(format!(
+                    "Only EQ and IN relation are supported on the partition key (unless you use the token() \
+                     function) for {verb} statements"
+                )));
             }
             missing.push(&column.name);
             residue.extend(mine.into_iter().copied());
@@ -95,9 +91,6 @@ fn compile_columns<'r>(
                 "Some partition key parts are missing: {}",
                 missing.join(", ")
             )));
-        }
-        if !residue.is_empty() && !allow_filtering {
-            return Err(CompileError::invalid(NEEDS_FILTERING));
         }
         return Ok((PartitionRestriction::All, residue));
     }

@@ -608,7 +608,7 @@ pub fn compile_update(update: &Update, table: &Arc<Table>, scope: &mut Scope<'_>
     let using = attributes(&update.attributes, scope)?;
     let is_conditional = !matches!(conditions, Conditions::None);
     let assignments = compile_assignments(&update.assignments, is_conditional, scope)?;
-    let restrictions = restrict::compile(&update.relations, StatementKind::Update, scope)?;
+    let (restrictions, _) = restrict::compile(&update.relations, StatementKind::Update, scope)?;
     check_keys(&conditions, &restrictions, ModificationKind::Update)?;
     let only_statics = assignments
         .iter()
@@ -687,7 +687,7 @@ pub fn compile_delete(delete: &Delete, table: &Arc<Table>, scope: &mut Scope<'_>
             assignments.push(removal);
         }
     }
-    let restrictions = restrict::compile(&delete.relations, StatementKind::Delete, scope)?;
+    let (restrictions, _) = restrict::compile(&delete.relations, StatementKind::Delete, scope)?;
     check_keys(&conditions, &restrictions, ModificationKind::Delete)?;
     let has_regular = assignments
         .iter()
