@@ -72,9 +72,13 @@ def test_a_select_without_a_table_returns_one_row(cluster):
     assert cql.rows(session, "SELECT JSON 1 AS one, 'hello' AS word") == [('{"one": 1, "word": "hello"}',)]
     assert cql.rows(session, session.prepare("SELECT (int)? + 1"), [4]) == [(5,)]
     assert session.execute("SELECT 5 AS five").column_names == ["five"]
+    limited = session.prepare("SELECT intAsBlob(?) AS b LIMIT ? USING TIMEOUT 5s")
+    assert [column.type.typename for column in limited.column_metadata] == ["int", "int"]
+    assert cql.rows(session, limited, [42, 1]) == [((42).to_bytes(4, "big"),)]
+    cql.refused(session, limited.bind([42, 0]), cql.INVALID, "LIMIT must be strictly positive")
 
 
-@pytest.mark.parametrize("selected", ["k", "*", "k + 1", "abs(k)", "writetime(k)", "DISTINCT 5", "5 LIMIT 1"])
+@pytest.mark.parametrize("selected", ["k", "*", "k + 1", "abs(k)", "writetime(k)", "DISTINCT 5", "5 PER PARTITION LIMIT 1", "5 WHERE k = 1"])
 def test_what_needs_a_table_is_a_syntax_error_without_one(session, selected):
     assert cql.refusal(session, f"SELECT {selected}")[0] == cql.SYNTAX
 

@@ -271,6 +271,9 @@ def test_describe(session):
     )
     assert [row.name for row in session.execute("DESCRIBE FUNCTIONS")] == ["f(int)", "f(text)", "plus(int, int)"]
     assert [row.name for row in session.execute("DESCRIBE AGGREGATES")] == ["total(int)"]
+    (told,) = session.execute("SELECT * FROM system_schema.scylla_aggregates")
+    assert (told.keyspace_name, told.aggregate_name, told.argument_types) == (KEYSPACE, "total", ["int"])
+    assert (told.reduce_func, told.state_type) == ("plus", "int")
     kinds = [row.type for row in session.execute(f"DESCRIBE KEYSPACE {KEYSPACE}")]
     assert kinds == ["keyspace", "function", "function", "function", "aggregate", "table"]
     assert "User defined function 'no' not found in" in refused(session, "DESCRIBE FUNCTION no")

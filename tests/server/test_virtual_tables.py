@@ -131,3 +131,31 @@ def test_members_repairs_and_streams_have_cassandra_s_columns(session):
     latencies = rows(session, "SELECT * FROM system_views.local_read_latency WHERE keyspace_name = 'ks' AND table_name = 'l'")
     assert [row["count"] for row in latencies] in ([], [None]), "what a replica takes is not measured"
     assert rows(session, "SELECT * FROM system_schema.column_masks") == []
+
+
+def test_the_schema_tells_what_scylladb_adds_to_it(session):
+    replication = "replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
+    session.execute(f"CREATE KEYSPACE ringed WITH {replication} AND tablets = {{'enabled': false}}")
+    session.execute(f"CREATE KEYSPACE many WITH {replication} AND tablets = {{'enabled': true, 'initial': 8}}")
+    # Drivers of ScyllaDB take a keyspace for one with tablets by this column.
+    told = {row["keyspace_name"]: row["initial_tablets"] for row in rows(session, "SELECT keyspace_name, initial_tablets FROM system_schema.scylla_keyspaces")}
+    assert told == {"ks": 0, "many": 8}
+    session.execute("CREATE TABLE many.plain (k int PRIMARY KEY)")
+    session.execute(
+        "CREATE TABLE many.t (k int PRIMARY KEY) WITH tablets = {'min_tablet_count': 4} AND paxos_grace_seconds = 20000 "
+        "AND per_partition_rate_limit = {'max_writes_per_second': 7} AND large_data_guardrails_enabled = true"
+    )
+    plain, table = rows(session, "SELECT * FROM system_schema.scylla_tables WHERE keyspace_name = 'many'")
+    assert {name: value for name, value in plain.items() if value is not None} == {"keyspace_name": "many", "table_name": "plain"}
+    assert {name: value for name, value in table.items() if value is not None} == {
+        "keyspace_name": "many",
+        "table_name": "t",
+        "tablets": {"min_tablet_count": "4"},
+        "per_partition_rate_limit": {"max_writes_per_second": "7"},
+        "paxos_grace_seconds": 20000,
+        "large_data_guardrails_enabled": True,
+    }
+    assert rows(session, "SELECT * FROM system_schema.scylla_aggregates") == []
+    (local,) = rows(session, "SELECT supported_features FROM system.local")
+    assert {"TABLETS", "LWT_WITH_TABLETS", "TABLET_OPTIONS"} <= set(local["supported_features"].split(","))
+    assert rows(session, "SELECT * FROM system_schema.computed_columns") == []

@@ -549,7 +549,10 @@ impl Write {
         for number in &self.targets[at].numbers {
             let part = &mut self.parts[*number as usize];
             if part.acks.fail(replica.node, datacenter) && !part.is_satisfied() {
-                let were_reached = self.failures.iter().any(|(_, e)| !matches!(e, TargetError::Unreachable(_)));
+                let were_reached = self
+                    .failures
+                    .iter()
+                    .any(|(_, e)| !matches!(e, TargetError::Unreachable(_)));
                 if self.outstanding > 0 && !were_reached {
                     // Whether anything is done the others know, or have no connections either.
                     continue;
@@ -691,7 +694,10 @@ impl Write {
         self.coordinator.count(|m| m.timeouts += 1);
         let part = self.parts.iter().find(|part| !part.is_satisfied());
         let silent = self.targets.iter().filter(|t| !matches!(t.state, State::Settled));
-        let unreachable = self.failures.iter().filter(|(_, e)| matches!(e, TargetError::Unreachable(_)));
+        let unreachable = self
+            .failures
+            .iter()
+            .filter(|(_, e)| matches!(e, TargetError::Unreachable(_)));
         let missing = self.unknown.iter().copied().chain(silent.map(|t| t.replica));
         let missing = missing.chain(unreachable.map(|(replica, _)| *replica));
         CoordinatorError::WriteTimeout {

@@ -113,9 +113,10 @@ fn written_when_others_died(nodes: usize, key: impl Fn(&Cluster) -> u8) -> (Clus
     // By then the ends of the connections are known.
     cluster.simulation.run_for(SECOND);
     let write = |c: i32| {
-        let written = cluster.on(0, move |node| async move {
-            node.insert(&[key], c, b"v", 10, QUORUM).await
-        });
+        let written = cluster.on(
+            0,
+            move |node| async move { node.insert(&[key], c, b"v", 10, QUORUM).await },
+        );
         written.expect_err("a quorum is dead")
     };
     let errors = (0..10).map(write).collect();
@@ -129,7 +130,10 @@ fn a_write_is_no_failure_while_there_are_no_connections_to_replicas_that_are_tak
         match error {
             CoordinatorError::WriteTimeout { tally, missing, .. } => {
                 assert_eq!(tally.block_for, 2);
-                assert!(missing.contains("10.0.0.2") && missing.contains("10.0.0.3"), "{missing}");
+                assert!(
+                    missing.contains("10.0.0.2") && missing.contains("10.0.0.3"),
+                    "{missing}"
+                );
             }
             other => panic!("{other:?}"),
         }
@@ -140,8 +144,15 @@ fn a_write_is_no_failure_while_there_are_no_connections_to_replicas_that_are_tak
 #[test]
 fn a_write_is_unavailable_when_there_is_no_connection_to_any_replica() {
     let (mut cluster, errors) = written_when_others_died(4, |cluster| {
-        let has_it = |key: &u8| !cluster.replicas(&[*key]).iter().any(|replica| replica.node == NodeNumber(0));
-        (0..=u8::MAX).find(has_it).expect("some keys are on the other nodes alone")
+        let has_it = |key: &u8| {
+            !cluster
+                .replicas(&[*key])
+                .iter()
+                .any(|replica| replica.node == NodeNumber(0))
+        };
+        (0..=u8::MAX)
+            .find(has_it)
+            .expect("some keys are on the other nodes alone")
     });
     for error in errors {
         match error {

@@ -9,6 +9,7 @@ use schema::{ColumnKind, CompactStorage, Keyspace, Table, UserAggregate, UserFun
 use types::{CqlType, UdtType};
 
 use crate::definition::{Definition, Options};
+use crate::keyspaces::kind as kind_of;
 use crate::rows::{Rows, Value};
 use crate::virtual_table::{Content, Opening, Partitions, Request, VirtualTable, ready};
 
@@ -68,6 +69,31 @@ static AGGREGATES: Definition = Definition {
     options: Options::WEEK_OF_GRACE,
 };
 
+/// What ScyllaDB tells of keyspaces besides, under its names. Its drivers take a keyspace for one with tablets when `initial_tablets` is there.
+static SCYLLA_KEYSPACES: Definition = Definition {
+    keyspace: "system_schema",
+    cql: "scylla_keyspaces (keyspace_name text PRIMARY KEY, consistency text, initial_tablets int, \
+     storage_options frozen<map<text, text>>, storage_type text)",
+    options: Options::WEEK_OF_GRACE,
+};
+
+/// What ScyllaDB tells of tables besides. Its drivers ask for the partitioner, which is null where it is Murmur3.
+static SCYLLA_TABLES: Definition = Definition {
+    keyspace: "system_schema",
+    cql: "scylla_tables (keyspace_name text, table_name text, cdc frozen<map<text, text>>, in_memory boolean, \
+     large_data_guardrails_enabled boolean, partitioner text, paxos_grace_seconds int, \
+     per_partition_rate_limit frozen<map<text, text>>, storage_engine text, tablets frozen<map<text, text>>, \
+     PRIMARY KEY (keyspace_name, table_name))",
+    options: Options::WEEK_OF_GRACE,
+};
+
+static SCYLLA_AGGREGATES: Definition = Definition {
+    keyspace: "system_schema",
+    cql: "scylla_aggregates (keyspace_name text, aggregate_name text, argument_types frozen<list<text>>, \
+     reduce_func text, state_type text, PRIMARY KEY (keyspace_name, aggregate_name, argument_types))",
+    options: Options::WEEK_OF_GRACE,
+};
+
 static VIRTUAL_KEYSPACES: Definition = Definition {
     keyspace: "system_virtual_schema",
     cql: "keyspaces (keyspace_name text PRIMARY KEY)",
@@ -117,6 +143,9 @@ pub(crate) fn all() -> impl Iterator<Item = Arc<dyn VirtualTable>> {
         (&TYPES, Fill::Types(user_type)),
         (&FUNCTIONS, Fill::Functions(function)),
         (&AGGREGATES, Fill::Aggregates(aggregate)),
+        (&SCYLLA_KEYSPACES, Fill::Keyspace(scylla_keyspace)),
+        (&SCYLLA_TABLES, Fill::Tables(scylla_table)),
+        (&SCYLLA_AGGREGATES, Fill::Aggregates(scylla_aggregate)),
         (&VIRTUAL_KEYSPACES, Fill::Keyspace(virtual_keyspace)),
         (&VIRTUAL_TABLES, Fill::Tables(virtual_table)),
         (&VIRTUAL_COLUMNS, Fill::Tables(columns)),
@@ -219,6 +248,73 @@ fn keyspace(k: &Keyspace, rows: &mut Rows<'_>) {
         ("durable_writes", Value::Boolean(k.durable_writes)),
         ("replication", Value::TextMap(&k.replication)),
     ]);
+}
+
+/// Of a keyspace whose tables have tablets.
+fn scylla_keyspace(k: &Keyspace, rows: &mut Rows<'_>) {
+    if kind_of(&k.name).is_some() || !k.has_tablets() {
+        return;
+    }
+    let initial = k.tablets.as_ref().and_then(|tablets| tablets.get("initial"));
+    let initial = initial.and_then(|initial| initial.parse().ok()).unwrap_or(0);
+    rows.push(&[
+        ("keyspace_name", Value::Text(&k.name)),
+        ("consistency", Value::Null),
+        ("initial_tablets", Value::Int(initial)),
+        ("storage_options", Value::Null),
+        ("storage_type", Value::Null),
+    ]);
+}
+
+fn unless_empty(map: &BTreeMap<String, String>) -> Value<'_> {
+    match map.is_empty() {
+        true => Value::Null,
+        false => Value::TextMap(map),
+    }
+}
+
+fn scylla_table(t: &Table, rows: &mut Rows<'_>) {
+    let o = &t.options;
+    let map = |named: Vec<(&'static str, String)>| -> BTreeMap<String, String> {
+        named
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
+    };
+    let limits = map(o.rate_limits.named().map(|(name, n)| (name, n.to_string())).collect());
+    let tablets = map(o.tablets.iter().flat_map(|tablets| tablets.named()).collect());
+    let seconds = o.paxos_grace_seconds.and_then(|seconds| i32::try_from(seconds).ok());
+    rows.push(&[
+        ("keyspace_name", Value::Text(&t.keyspace)),
+        ("table_name", Value::Text(&t.name)),
+        ("cdc", Value::Null),
+        ("in_memory", Value::Null),
+        (
+            "large_data_guardrails_enabled",
+            match o.guards_large_data {
+                true => Value::Boolean(true),
+                false => Value::Null,
+            },
+        ),
+        ("partitioner", Value::Null),
+        ("paxos_grace_seconds", seconds.map_or(Value::Null, Value::Int)),
+        ("per_partition_rate_limit", unless_empty(&limits)),
+        ("storage_engine", Value::Null),
+        ("tablets", unless_empty(&tablets)),
+    ]);
+}
+
+/// Of an aggregate whose parts can be computed apart.
+fn scylla_aggregate(aggregate: &UserAggregate, rows: &mut Rows<'_>) {
+    if let Some(reduce) = &aggregate.reduce_function {
+        rows.push(&[
+            ("keyspace_name", Value::Text(&aggregate.keyspace)),
+            ("aggregate_name", Value::Text(&aggregate.name)),
+            ("argument_types", Value::TextList(texts(&aggregate.arguments))),
+            ("reduce_func", Value::Text(reduce)),
+            ("state_type", Value::Text(&aggregate.state_type.unfrozen().to_string())),
+        ]);
+    }
 }
 
 fn virtual_keyspace(k: &Keyspace, rows: &mut Rows<'_>) {

@@ -7,6 +7,8 @@ use crate::definition::{Group, Options};
 pub(crate) const TABLES: &[Group] = &[("system_schema", Options::WEEK_OF_GRACE, SYSTEM_SCHEMA)];
 
 const SYSTEM_SCHEMA: &[&str] = &[
+    "computed_columns (keyspace_name text, table_name text, column_name text, computation blob, \
+     PRIMARY KEY (keyspace_name, table_name, column_name))",
     "column_masks (keyspace_name text, table_name text, column_name text, function_argument_nulls frozen<list<boolean>>, \
      function_argument_types frozen<list<text>>, function_argument_values frozen<list<text>>, function_keyspace text, \
      function_name text, PRIMARY KEY (keyspace_name, table_name, column_name))",

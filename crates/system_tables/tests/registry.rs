@@ -228,6 +228,7 @@ fn every_virtual_table_can_be_read() {
         [
             "system_schema.columns",
             "system_schema.keyspaces",
+            "system_schema.scylla_tables",
             "system_schema.tables",
             "system_virtual_schema.columns",
             "system_virtual_schema.keyspaces",

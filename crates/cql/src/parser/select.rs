@@ -30,7 +30,11 @@ impl Parser<'_> {
             bypass_cache: false,
             timeout: None,
         };
-        if matches!(self.kind(), TokenKind::End | TokenKind::Semicolon) && select.may_have_no_table() {
+        let ends = matches!(self.kind(), TokenKind::End | TokenKind::Semicolon)
+            || matches!(self.keyword(), Keyword::Limit | Keyword::Using);
+        if ends && select.may_have_no_table() {
+            self.limit(&mut select)?;
+            self.timeout(&mut select)?;
             return Ok(select);
         }
         self.expect_from()?;
@@ -61,9 +65,7 @@ impl Parser<'_> {
             self.expect_words(&[Keyword::Partition, Keyword::Limit])?;
             select.per_partition_limit = Some(self.integer_or_marker()?);
         }
-        if self.accept_word(Keyword::Limit) {
-            select.limit = Some(self.integer_or_marker()?);
-        }
+        self.limit(&mut select)?;
         if self.accept_word(Keyword::Allow) {
             self.expect_word(Keyword::Filtering)?;
             select.allow_filtering = true;
@@ -72,11 +74,23 @@ impl Parser<'_> {
             self.expect_word(Keyword::Cache)?;
             select.bypass_cache = true;
         }
+        self.timeout(&mut select)?;
+        Ok(select)
+    }
+
+    fn limit(&mut self, select: &mut Select) -> Parse<()> {
+        if self.accept_word(Keyword::Limit) {
+            select.limit = Some(self.integer_or_marker()?);
+        }
+        Ok(())
+    }
+
+    fn timeout(&mut self, select: &mut Select) -> Parse<()> {
         if self.accept_word(Keyword::Using) {
             self.expect_word(Keyword::Timeout)?;
             select.timeout = Some(self.duration_or_marker()?);
         }
-        Ok(select)
+        Ok(())
     }
 
     /// `JSON` or `DISTINCT`, which are columns' names too when no selection follows.

@@ -11,12 +11,18 @@ use super::info::{About, NodeInfo};
 /// How the shard of a token is found; what drivers that know shards ask for.
 const SHARDING_ALGORITHM: &str = "biased-token-round-robin";
 
+/// What nodes of this release can do, by ScyllaDB's names of it: its drivers look for a name here before they ask for more.
+/// The features of ceto's own that releases differ in are told by `ceto cluster status`.
+pub(super) const SUPPORTED_FEATURES: &str = "COUNTERS_WITH_TABLETS,LWT_WITH_TABLETS,RACK_LIST_RF,TABLETS,TABLET_MERGE,\
+    TABLET_OPTIONS,TYPED_ERRORS_IN_READ_RPC,WRITETIME_TTL_INDIVIDUAL_ELEMENT";
+
 static LOCAL: Definition = Definition {
     keyspace: "system",
     cql: "local (key text PRIMARY KEY, bootstrapped text, broadcast_address inet, broadcast_port int, \
      cluster_name text, cql_version text, data_center text, gossip_generation int, host_id uuid, listen_address inet, \
      listen_port int, native_protocol_version text, partitioner text, rack text, release_version text, \
-     rpc_address inet, rpc_port int, schema_version uuid, tokens set<text>, truncated_at map<uuid, blob>, \
+     rpc_address inet, rpc_port int, schema_version uuid, supported_features text, tokens set<text>, \
+     truncated_at map<uuid, blob>, \
      scylla_cpu_sharding_algorithm text, scylla_nr_shards int, scylla_msb_ignore int)",
     options: Options::NO_GRACE,
 };
@@ -82,6 +88,7 @@ impl Content for LocalContent {
             ("rpc_address", Value::Inet(node.rpc_address)),
             ("rpc_port", Value::Int(i32::from(node.port))),
             ("schema_version", Value::Uuid(self.schema_version)),
+            ("supported_features", Value::Text(SUPPORTED_FEATURES)),
             ("tokens", Value::Texts(node.tokens.iter().map(String::as_str).collect())),
             ("truncated_at", Value::Null),
             ("scylla_cpu_sharding_algorithm", Value::Text(SHARDING_ALGORITHM)),

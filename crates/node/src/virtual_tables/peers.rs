@@ -10,11 +10,12 @@ use topology::NodeState;
 use uuid::Uuid;
 
 use super::info::{About, NodeInfo, PeerInfo};
+use super::own::SUPPORTED_FEATURES;
 
 static PEERS: Definition = Definition {
     keyspace: "system",
     cql: "peers (peer inet PRIMARY KEY, data_center text, host_id uuid, preferred_ip inet, rack text, \
-     release_version text, rpc_address inet, schema_version uuid, tokens set<text>)",
+     release_version text, rpc_address inet, schema_version uuid, supported_features text, tokens set<text>)",
     options: Options::NO_GRACE,
 };
 
@@ -153,6 +154,8 @@ fn peers_row(peer: &PeerInfo, rows: &mut Rows<'_>) {
         ("release_version", Value::Text(&peer.release_version)),
         ("rpc_address", Value::Inet(peer.native.ip())),
         ("schema_version", schema_version(peer)),
+        // Releases that form a cluster with this one can do it too.
+        ("supported_features", Value::Text(SUPPORTED_FEATURES)),
         ("tokens", tokens(peer)),
     ]);
 }
