@@ -21,6 +21,8 @@ CHANGES = [
     ("vd", "timestamp", "bigint", str(MILLIS), MILLIS, "-5", -5),
     ("ve", "timeuuid", "uuid", str(TIME_UUID), TIME_UUID, "00000000-0000-4000-8000-000000000001", uuid.UUID(int=0x40008000000000000001)),
     ("vf", "varint", "blob", "258", b"\x01\x02", "0x", b""),
+    # Values that were written before lack the last one.
+    ("vh", "tuple<int, int>", "frozen<tuple<int, int, text>>", "(1, 2)", (1, 2, None), "(3, 4, 'five')", (3, 4, "five")),
     ("vg", "frozen<list<int>>", "blob", "[1]", b"\x00\x00\x00\x01\x00\x00\x00\x04\x00\x00\x00\x01", "0x00", b"\x00"),
 ]
 

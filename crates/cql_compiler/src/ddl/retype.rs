@@ -73,12 +73,11 @@ fn has_values_of(new: &CqlType, old: &CqlType) -> bool {
         | (T::Int | T::BigInt | T::Timestamp, T::VarInt)
         | (T::BigInt, T::Timestamp)
         | (T::Timestamp, T::BigInt) => true,
-        // A tuple that has fewer values than its type lacks the last ones, which are null.
-        (T::Frozen(old), T::Frozen(new)) => match (&**old, &**new) {
+        (old, new) => match (old.unfrozen(), new.unfrozen()) {
+            // A tuple that has fewer values than its type lacks the last ones, which are null.
             (T::Tuple(old), T::Tuple(new)) => new.starts_with(old),
             (old, new) => old == new,
         },
-        (old, new) => old == new,
     }
 }
 
@@ -98,8 +97,6 @@ fn is_ordered_alike(new: &CqlType, old: &CqlType) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use schema::{TableId, TableOptions};
     use uuid::Uuid;
 
@@ -127,11 +124,7 @@ mod tests {
     #[test]
     fn a_tuple_gets_further_values_outside_the_key() {
         use ColumnKind::{Clustering, PartitionKey, Regular, Static};
-        let tuple = |names: &[&str]| {
-            CqlType::Frozen(Arc::new(CqlType::Tuple(
-                names.iter().map(|name| type_of(name)).collect(),
-            )))
-        };
+        let tuple = |names: &[&str]| CqlType::Tuple(names.iter().map(|name| type_of(name)).collect());
         let (two, three, other) = (
             tuple(&["int", "int"]),
             tuple(&["int", "int", "text"]),
