@@ -249,8 +249,12 @@ fn split_in_list<'v, 'b>(
     let malformed = |problem: Malformed| match problem {
         Malformed::Null => null_in_condition(receiver),
         Malformed::Truncated => PlanError::invalid("Not enough bytes to read a list"),
-        Malformed::Extraneous(_) => PlanError::invalid("Unexpected extraneous bytes after list value"),
+        Malformed::Extraneous(_) => extraneous(),
     };
+    // A literal has been checked.
+    if bytes.first().is_some_and(|first| *first >= 0x80) {
+        return Err(no_list());
+    }
     let items = CollectionIter::new(bytes).map_err(malformed)?;
     let mut out = Vec::with_capacity(items.len_max());
     for item in items {
@@ -274,14 +278,26 @@ fn split_in_list<'v, 'b>(
 pub(crate) fn elements_with_nulls(list: &[u8]) -> Result<Vec<Option<&[u8]>>, PlanError> {
     let truncated = || PlanError::invalid("Not enough bytes to read a list");
     let (count, elements) = list.split_first_chunk::<4>().ok_or_else(truncated)?;
-    let count = usize::try_from(i32::from_be_bytes(*count)).unwrap_or(0);
+    let count = usize::try_from(i32::from_be_bytes(*count)).map_err(|_| no_list())?;
     // Behind its count a list is laid out as a tuple is.
-    let elements = TupleIter::new(elements).take(count).collect::<Result<Vec<_>, _>>();
+    let mut rest = TupleIter::new(elements);
+    let elements = rest.by_ref().take(count).collect::<Result<Vec<_>, _>>();
     let elements = elements.map_err(|_| truncated())?;
-    match elements.len() == count {
-        true => Ok(elements),
-        false => Err(truncated()),
+    if elements.len() < count {
+        return Err(truncated());
     }
+    match rest.next() {
+        None => Ok(elements),
+        Some(_) => Err(extraneous()),
+    }
+}
+
+fn no_list() -> PlanError {
+    PlanError::invalid("The data cannot be deserialized as a list")
+}
+
+fn extraneous() -> PlanError {
+    PlanError::invalid("Unexpected extraneous bytes after list value")
 }
 
 /// Whether an alternative is as good as null: it is empty, and its type has no empty values.

@@ -229,11 +229,12 @@ impl Request {
             self.shown = table.visible().map(|(i, _)| i).collect();
             let (of_statics, of_rows) = (self.updates_statics, self.updates_rows);
             for (i, c) in table.columns.iter().enumerate() {
-                self.is_read[i] = match c.kind {
+                let is_of_kind = match c.kind {
                     ColumnKind::PartitionKey | ColumnKind::Clustering => true,
                     ColumnKind::Static => of_statics,
                     ColumnKind::Regular => of_rows,
                 };
+                self.is_read[i] = is_of_kind || with_conditions.contains(&i);
             }
             return;
         }
