@@ -147,3 +147,31 @@ def test_a_warning_reaches_the_client(server, keyspace, table):
         future = cluster.connect(keyspace).execute_async(f"SELECT COUNT(*) FROM {name}")
         assert [tuple(row) for row in future.result()] == [(0,)]
         assert future.warnings == ["Aggregation query used without partition key"]
+
+
+OF_ALL = ["Aggregation query used without partition key"]
+OF_SEVERAL = ["Aggregation query used on multiple partition keys (IN restriction)"]
+
+
+@pytest.mark.parametrize(
+    "where, values, warnings",
+    [
+        ("", (), OF_ALL),
+        ("WHERE v = 1 ALLOW FILTERING", (), OF_ALL),
+        ("WHERE token(k) > ? AND token(k) <= ?", (0, 9), []),
+        ("WHERE k > 1 ALLOW FILTERING", (), []),
+        ("WHERE k = 1", (), []),
+        ("WHERE k IN (1)", (), []),
+        ("WHERE k IN (1, 2)", (), OF_SEVERAL),
+        ("WHERE k IN ?", ([1, 2],), OF_SEVERAL),
+        ("WHERE k IN (?, ?)", (1, 2), OF_SEVERAL),
+        ("WHERE k IN (1, 2) GROUP BY k", (), OF_SEVERAL),
+    ],
+)
+def test_an_aggregate_over_several_partitions_is_warned_of(server, keyspace, table, where, values, warnings):
+    name = table("k int PRIMARY KEY, v int")
+    with cql.cluster(server) as cluster:
+        session = cluster.connect(keyspace)
+        future = session.execute_async(session.prepare(f"SELECT count(*) FROM {keyspace}.{name} {where}"), values)
+        future.result()
+        assert (future.warnings or []) == warnings

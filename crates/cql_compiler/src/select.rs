@@ -20,7 +20,7 @@ pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>
     let selection = compile_selection(select, table, scope.markers, scope.schema, scope.keyspace)?;
     let kind = StatementKind::Select {
         // Of the keyspaces that are virtual in Cassandra all is computed anyway.
-        allow_filtering: select.allow_filtering || is_virtual_in_cassandra(table),
+        allow_filtering: select.allow_filtering || schema::is_virtual_keyspace(&table.keyspace),
     };
     let (restrictions, lacks_filtering) = restrict::compile(&select.relations, kind, scope)?;
     let kinds = || selection.needed.iter().map(|&i| table.columns[i].kind);
@@ -96,25 +96,13 @@ pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>
     })?)
 }
 
-/// Whether Cassandra computes the table when it is read, and so takes reads of it to be cheap.
-fn is_virtual_in_cassandra(table: &Table) -> bool {
-    matches!(&*table.keyspace, "system_views" | "system_virtual_schema")
-}
-
-/// What Cassandra warns of: an aggregate over more than one partition.
+/// What Cassandra warns of when it prepares: an aggregate over all partitions. That over several of them is known when the values are.
 pub(crate) fn warning(plan: &SelectPlan) -> Option<&'static str> {
-    if (!plan.selection.is_aggregate() && plan.group_by.is_empty()) || is_virtual_in_cassandra(&plan.table) {
-        return None;
-    }
-    match &plan.restrictions.partition {
-        PartitionRestriction::Key(_) => None,
-        PartitionRestriction::Keys(_) | PartitionRestriction::KeysWithin { .. } => {
-            Some("Aggregation query used on multiple partition keys (IN restriction)")
-        }
-        PartitionRestriction::All | PartitionRestriction::Token { .. } => {
-            Some("Aggregation query used without partition key")
-        }
-    }
+    let of_partition = |column: usize| plan.table.columns[column].kind == ColumnKind::PartitionKey;
+    let is_of_all = matches!(plan.restrictions.partition, PartitionRestriction::All)
+        && !plan.restrictions.filters.iter().any(|f| of_partition(f.column()));
+    (is_of_all && plan.aggregates_rows() && !schema::is_virtual_keyspace(&plan.table.keyspace))
+        .then_some("Aggregation query used without partition key")
 }
 
 fn check_distinct(

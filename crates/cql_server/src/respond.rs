@@ -347,8 +347,8 @@ impl Reply {
         let payload = route.map(|(key, route)| (*key, &**route));
         let own = self.extras();
         let of_page = match outcome {
-            Outcome::Rows(page) => page.warning.as_ref(),
-            _ => None,
+            Outcome::Rows(page) => &page.warnings[..],
+            _ => &[],
         };
         let warnings = match outcome {
             Outcome::Schema(_, warnings) => (&warnings[..], &[][..]),
@@ -358,8 +358,8 @@ impl Reply {
         let warnings: Vec<&str> = (warnings.0.iter())
             .chain(warnings.1)
             .chain(guardrails)
+            .chain(of_page)
             .map(String::as_str)
-            .chain(of_page.map(String::as_str))
             .chain(own.warnings.iter().copied())
             .collect();
         let extras = Extras {
@@ -399,6 +399,6 @@ fn whole((rows, cells): (u32, Vec<u8>)) -> Page<Cells> {
         rows,
         sink: Cells(cells),
         paging_state: None,
-        warning: None,
+        warnings: Vec::new(),
     }
 }

@@ -279,6 +279,11 @@ impl SelectPlan {
         self.nulls == NullRule::Unknown && values.iter().any(|value| matches!(value, Bound::Null))
     }
 
+    /// Whether several rows make one of its result.
+    pub fn aggregates_rows(&self) -> bool {
+        self.selection.is_aggregate() || !self.group_by.is_empty()
+    }
+
     /// Whether it is a point read.
     #[inline]
     pub fn is_point(&self) -> bool {

@@ -53,7 +53,7 @@ async fn pages(engine: &Rc<Engine>, text: &str, rows: u32) -> Result<Pages, Quer
             panic!("a SELECT returns rows");
         };
         all.push(page.sink.rows);
-        warnings += usize::from(page.warning.is_some());
+        warnings += page.warnings.len();
         state = page.paging_state;
         if state.is_none() {
             return Ok((all, warnings));
@@ -204,8 +204,8 @@ fn a_read_warns_of_more_tombstones_than_the_threshold_and_names_the_partition() 
             let Outcome::Rows(page) = ask(&engine, text, &Params::default()).await.expect(text) else {
                 panic!("a SELECT returns rows");
             };
-            assert_eq!(page.warning.is_some(), warned, "{warn}: {:?}", page.warning);
-            if let Some(warning) = page.warning {
+            assert_eq!(page.warnings.len(), usize::from(warned), "{warn}: {:?}", page.warnings);
+            for warning in page.warnings {
                 assert_eq!(
                     warning,
                     "Read 10 rows and 40 tombstones of ks.t, many of them in the partition k = 1 (see tombstone_warn_threshold)"

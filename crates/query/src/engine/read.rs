@@ -28,6 +28,9 @@ use crate::QueryError;
 /// Bytes that one step of a read takes from each source.
 pub(super) const BLOCK_BYTES: usize = 256 << 10;
 
+/// What the client of an aggregate over several partitions should know, in Cassandra's words.
+const AGGREGATES_SEVERAL: &str = "Aggregation query used on multiple partition keys (IN restriction)";
+
 /// Rows of a result.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Page<S> {
@@ -38,7 +41,7 @@ pub struct Page<S> {
     /// Present when there may be more: how to ask for it.
     pub paging_state: Option<Vec<u8>>,
     /// What the client should know.
-    pub warning: Option<String>,
+    pub warnings: Vec<String>,
 }
 
 /// The part of a read that one shard does.
@@ -250,6 +253,9 @@ impl Engine {
             return end_page(select, run, consumer, flow);
         }
         let serial = params.serial.then_some(level);
+        let aggregates_several = select.aggregates_rows()
+            && matches!(&partitions, Partitions::Keys(keys) if keys.len() > 1)
+            && !schema::is_virtual_keyspace(&select.table.keyspace);
         let mut flow = Flow::Continue;
         match partitions {
             // The values are checked as if there were partitions.
@@ -307,7 +313,9 @@ impl Engine {
         drop(view);
         let warning = consumer.take_tombstone_warning();
         let mut page = end_page(select, run, consumer, flow)?;
-        page.warning = warning.map(|warning| self.warn_of_tombstones(&select.table, &warning));
+        let warning = warning.map(|warning| self.warn_of_tombstones(&select.table, &warning));
+        let of_aggregate = aggregates_several.then(|| AGGREGATES_SEVERAL.to_owned());
+        page.warnings.extend(warning.into_iter().chain(of_aggregate));
         Ok(page)
     }
 
@@ -760,7 +768,7 @@ pub(super) fn end_page<S: PageSink>(
         rows: consumer.rows,
         sink: consumer.out,
         paging_state,
-        warning: None,
+        warnings: Vec::new(),
     })
 }
 
@@ -779,7 +787,7 @@ const fn page_of<S>(rows: u32, sink: S) -> Page<S> {
         rows,
         sink,
         paging_state: None,
-        warning: None,
+        warnings: Vec::new(),
     }
 }
 
