@@ -2,7 +2,7 @@
 
 use super::{Parse, Parser, undollar, unquote};
 use crate::Variables;
-use crate::ast::{ArithmeticOperator, BindMarker, FunctionCall, Literal, LiteralKind, QualifiedName, Term};
+use crate::ast::{ArithmeticOperator, BindMarker, FunctionCall, Literal, LiteralKind, QualifiedName, Term, TypeName};
 use crate::keyword::Keyword;
 use crate::lexer::{Token, TokenKind};
 
@@ -160,6 +160,9 @@ impl Parser<'_> {
 
     /// `[keyspace.]name(terms)`
     pub(super) fn function_call(&mut self) -> Parse<FunctionCall> {
+        if self.is_cast() {
+            return self.cast();
+        }
         let name = self.function_name()?;
         self.expect(TokenKind::LeftParenthesis)?;
         if self.accept(TokenKind::RightParenthesis) {
@@ -172,6 +175,49 @@ impl Parser<'_> {
         Ok(FunctionCall {
             name,
             arguments: self.terms_until(TokenKind::RightParenthesis)?,
+        })
+    }
+
+    /// Whether `cast(value AS` stands here, and no call of a function of that name.
+    fn is_cast(&self) -> bool {
+        if self.keyword() != Keyword::Cast {
+            return false;
+        }
+        let mut depth = 0;
+        for ahead in 1.. {
+            let token = self.ahead(ahead);
+            match token.kind {
+                TokenKind::LeftParenthesis => depth += 1,
+                TokenKind::RightParenthesis => depth -= 1,
+                TokenKind::End => return false,
+                _ if depth == 1 && token.keyword == Keyword::As => return true,
+                _ => {}
+            }
+            if depth == 0 {
+                break;
+            }
+        }
+        false
+    }
+
+    /// The call that `cast(value AS type)` stands for, as in Cassandra.
+    fn cast(&mut self) -> Parse<FunctionCall> {
+        self.advance();
+        self.expect(TokenKind::LeftParenthesis)?;
+        let value = self.term()?;
+        self.expect_word(Keyword::As)?;
+        let place = self.position;
+        let TypeName::Native(to) = self.type_name()? else {
+            return Err(self.no_viable_from(place));
+        };
+        self.expect(TokenKind::RightParenthesis)?;
+        self.grow_above(self.height)?;
+        Ok(FunctionCall {
+            name: QualifiedName {
+                keyspace: Some("system".to_owned()),
+                name: format!("cast_as_{to}"),
+            },
+            arguments: vec![value],
         })
     }
 
