@@ -107,9 +107,8 @@ impl Parser<'_> {
                 !alias && begins_selector(next.keyword)
             }
             TokenKind::Star => self.ahead(2).keyword == Keyword::From,
-            TokenKind::QuotedName | TokenKind::LeftParenthesis => true,
-            // An element of a column of that name, which Cassandra takes for a list.
-            TokenKind::LeftBracket => false,
+            // A list or a negation, as in Cassandra: to name an element of a column of that name, or what is left of it, takes quotes.
+            TokenKind::QuotedName | TokenKind::LeftParenthesis | TokenKind::LeftBracket | TokenKind::Minus => true,
             other => begins_value(other),
         };
         if selection_follows {
