@@ -28,7 +28,7 @@ const YEAR_MAX: i64 = 999_999_999;
 pub(crate) fn parse_date(text: &str) -> Option<i64> {
     let mut cursor = Cursor { rest: text };
     let lacks_sign = cursor.is_long_year_without_sign();
-    let (year, month, day) = cursor.date()?;
+    let (year, month, day) = cursor.date(2)?;
     (!lacks_sign && cursor.rest.is_empty() && day <= days_in_month(year, month)).then(|| days_of(year, month, day))
 }
 
@@ -51,15 +51,22 @@ pub(crate) fn parse_time(text: &str) -> Option<i64> {
 /// Milliseconds since 1970-01-01 UTC. A day beyond the end of its month is the last of it.
 pub(crate) fn parse_timestamp(text: &str) -> Option<i64> {
     let mut cursor = Cursor { rest: text };
-    let lacks_sign = cursor.is_long_year_without_sign();
-    let (year, month, day) = cursor.date()?;
+    let needs_time = cursor.is_long_year_without_sign();
+    let (year, month, day) = cursor.date(1)?;
+    // A month and a day of one digit have a time behind them too, and no sign before the year.
+    let written = &text[..text.len() - cursor.rest.len()];
+    let is_short = written.rsplit('-').take(2).any(|part| part.len() < 2);
+    let needs_time = needs_time || is_short;
+    if is_short && text.starts_with(['-', '+']) {
+        return None;
+    }
     let days = days_of(year, month, day.min(days_in_month(year, month)));
     let has_time = cursor.rest.starts_with('T')
         || cursor
             .rest
             .strip_prefix(' ')
             .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
-    if lacks_sign && !has_time {
+    if needs_time && !has_time {
         return None;
     }
     let millis_of_day = if has_time { cursor.time_of_timestamp()? } else { 0 };
@@ -171,8 +178,8 @@ impl Cursor<'_> {
         self.rest.bytes().take_while(u8::is_ascii_digit).count() > 4
     }
 
-    /// Year, month and day; the day may still be beyond the end of the month.
-    fn date(&mut self) -> Option<(i64, i64, i64)> {
+    /// Year, month and day, these of so many digits at least; the day may still be beyond the end of the month.
+    fn date(&mut self, len_min_of_day: usize) -> Option<(i64, i64, i64)> {
         // A plus stands before a year of more than four digits only.
         let (sign, len_min, len_max) = match (self.take('-'), self.take('+')) {
             (true, true) => return None,
@@ -182,9 +189,9 @@ impl Cursor<'_> {
         };
         let year = self.number(len_min, len_max).filter(|year| *year <= YEAR_MAX)? * sign;
         self.expect('-')?;
-        let month = self.number(2, 2).filter(|month| (1..=12).contains(month))?;
+        let month = self.number(len_min_of_day, 2).filter(|month| (1..=12).contains(month))?;
         self.expect('-')?;
-        let day = self.number(2, 2).filter(|day| (1..=31).contains(day))?;
+        let day = self.number(len_min_of_day, 2).filter(|day| (1..=31).contains(day))?;
         Some((year, month, day))
     }
 

@@ -312,7 +312,7 @@ fn convert_native(cql_type: &CqlType, json: &Json) -> Result<Vec<u8>, String> {
             return read(LiteralKind::Float, text).or_else(|_| invalid("representation of a decimal value"));
         }
         (T::Decimal, _) => return invalid("representation of a decimal value"),
-        (T::Float | T::Double, Json::Number(text) | Json::String(text)) => return read(LiteralKind::Float, text),
+        (T::Float | T::Double, Json::Number(text) | Json::String(text)) => return read(LiteralKind::Float, text.trim()),
         (T::Text, _) => "a UTF-8 string",
         (T::Ascii, _) => "an ascii string",
         (T::Date, _) => "a string representation of a date value",
@@ -449,6 +449,10 @@ impl Reader<'_> {
         if digits.len() > 1 && digits[0] == b'0' && digits[1].is_ascii_digit() {
             return Err(format!("'{number}' begins with a zero, at byte {}", self.at));
         }
+        let has_open_point = |at: usize| !number[at + 1..].starts_with(|c: char| c.is_ascii_digit());
+        if number.find('.').is_some_and(has_open_point) {
+            return Err(format!("a digit must follow the point of '{number}', at byte {}", self.at));
+        }
         // The grammar's fine points are left to the type that reads the number; this much it must be.
         if number.len() < 400 && number.parse::<f64>().is_err() {
             return Err(format!("'{number}' is not a number, at byte {}", self.at));
@@ -480,6 +484,13 @@ impl Reader<'_> {
                         'u' => self.escaped_code()?,
                         other => return Err(format!("'\\{other}' is no escape, at byte {}", self.at)),
                     });
+                }
+                control if control < ' ' => {
+                    return Err(format!(
+                        "the character U+{:04X} takes an escape in a string, at byte {}",
+                        u32::from(control),
+                        self.at - 1
+                    ));
                 }
                 plain => out.push(plain),
             }
@@ -593,6 +604,17 @@ mod tests {
         ),
         ("decimal", "1.50", "1.50"),
         ("double", "1e3", "1000.0"),
+        ("double", "\" 1.5\\t\"", "1.5"),
+        (
+            "double",
+            "1.",
+            "! execution of 'system.fromjson[text]' failed: Could not decode JSON string '1.': a digit must follow the point of '1.', at byte 0",
+        ),
+        (
+            "text",
+            "\"a\tb\"",
+            "! execution of 'system.fromjson[text]' failed: Could not decode JSON string '\"a\tb\"': the character U+0009 takes an escape in a string, at byte 2",
+        ),
         ("text", "\"a\\\"\\u00e9\\ud83d\\ude00\\n\"", "'a\"é😀\n'"),
         ("text", "5", "! Expected a UTF-8 string, but got a Integer: 5"),
         ("boolean", "true", "true"),
