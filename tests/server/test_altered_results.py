@@ -1,5 +1,6 @@
 """Prepared statements whose result an ALTER changes: no client may read rows by metadata from before it."""
 
+import hashlib
 import struct
 
 import pytest
@@ -10,14 +11,21 @@ from harness.wire import Connection
 ROWS, PREPARED = 2, 4
 METADATA_CHANGED, NO_METADATA = 0x8, 0x4
 SKIP_METADATA, ONE = 0x02, 1
+WARNINGS = 0x08  # of a frame
 
 
 def prepare(connection, statement):
     """The id of the statement, and from version 5 that of its result."""
     body = wire.long_string(statement) + (b"\0\0\0\0" if connection.version >= 5 else b"")
     answer = connection.ask(wire.PREPARE, body)
-    assert answer.opcode == wire.RESULT and struct.unpack_from(">i", answer.body) == (PREPARED,), answer
-    ids, at = [], 4
+    at = 0
+    if answer.flags & WARNINGS:
+        (count,) = struct.unpack_from(">H", answer.body)
+        at = 2
+        for _ in range(count):
+            at += 2 + struct.unpack_from(">H", answer.body, at)[0]
+    assert answer.opcode == wire.RESULT and struct.unpack_from(">i", answer.body, at) == (PREPARED,), answer
+    ids, at = [], at + 4
     for _ in range(2 if connection.version >= 5 else 1):
         (length,) = struct.unpack_from(">H", answer.body, at)
         ids.append(answer.body[at + 2 : at + 2 + length])
@@ -97,3 +105,52 @@ def test_a_client_of_version_5_learns_of_a_new_field(session, keyspace, table, o
     assert after[1] != before[1]
     assert rows(execute(connection, before)) == (METADATA_CHANGED, 1)
     assert rows(execute(connection, after)) == (NO_METADATA, 1)
+
+
+def use(connection, keyspace):
+    answer = connection.ask(wire.QUERY, wire.long_string(f"USE {keyspace}") + struct.pack(">HB", ONE, 0))
+    assert answer.opcode == wire.RESULT, answer.error
+
+
+def test_a_statement_that_names_its_keyspace_has_one_id(keyspace, table, open_connection):
+    """A driver that prepares again on a connection that uses another keyspace breaks when the id is another."""
+    name = table("k int PRIMARY KEY, v int")
+    statements = [
+        f"SELECT v FROM {keyspace}.{name}",
+        f"INSERT INTO {keyspace}.{name} (k, v) VALUES (?, 1)",
+        f"BEGIN BATCH DELETE FROM {keyspace}.{name} WHERE k = 1; UPDATE {keyspace}.{name} SET v = 2 WHERE k = 1; APPLY BATCH",
+    ]
+    connection = open_connection(4)
+    before = [prepare(connection, statement) for statement in statements]
+    for used in (keyspace, "system"):
+        other = open_connection(4)
+        use(other, used)
+        assert [prepare(other, statement) for statement in statements] == before
+    assert rows(execute(connection, before[0])) == (NO_METADATA, 1)
+
+
+def test_a_statement_without_a_keyspace_has_one_id_for_each(session, keyspace, table, open_connection):
+    name = table("k int PRIMARY KEY, v int")
+    other_keyspace = cql.unique("other")
+    session.execute(f"CREATE KEYSPACE {other_keyspace} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}")
+    session.execute(f"CREATE TABLE {other_keyspace}.{name} (k int PRIMARY KEY, v int, w int)")
+    first, second = open_connection(4), open_connection(4)
+    use(first, keyspace)
+    use(second, other_keyspace)
+    ids = [prepare(connection, f"SELECT * FROM {name}") for connection in (first, second)]
+    assert ids[0] != ids[1]
+    assert [rows(execute(first, of)) for of in ids] == [(NO_METADATA, 2), (NO_METADATA, 3)]
+    session.execute(f"DROP KEYSPACE {other_keyspace}")
+
+
+@pytest.mark.ceto_only("Cassandra has had no other ids since 4.0")
+def test_a_client_whose_id_a_node_has_forgotten_gets_the_same_again(keyspace, table, open_connection):
+    """It prepared on a node of an earlier release, which put the keyspace that was used into the id."""
+    name = table("k int PRIMARY KEY, v int")
+    statement = f"SELECT v FROM {keyspace}.{name}"
+    connection = open_connection(4)
+    use(connection, keyspace)
+    former = hashlib.md5(f"{keyspace}{statement}".encode()).digest()
+    assert execute(connection, [former]).error[0] == cql.UNPREPARED
+    assert prepare(connection, statement) == [former]
+    assert rows(execute(connection, [former])) == (NO_METADATA, 1)

@@ -75,6 +75,8 @@ pub struct Compiled {
     pub warnings: Vec<String>,
     /// Whether it reads or writes a table that it names without a keyspace.
     pub depends_on_use: bool,
+    /// Whether it names the keyspace of each of its tables, and so is the same whichever is used. False where nobody has looked.
+    pub is_qualified: bool,
 }
 
 fn table_of(name: &ast::QualifiedName, schema: &Schema, keyspace: Option<&str>) -> Result<Arc<Table>, CompileError> {
@@ -148,6 +150,19 @@ fn writable(m: &Modification, table: &Table) -> Result<(), CompileError> {
     }
 }
 
+fn is_qualified(statement: &ast::Statement) -> bool {
+    let is_named = |table: &ast::QualifiedName| table.keyspace.is_some();
+    match statement {
+        ast::Statement::Select(s) => s.table.as_ref().is_some_and(is_named),
+        ast::Statement::Insert(i) => is_named(&i.table),
+        ast::Statement::Update(u) => is_named(&u.table),
+        ast::Statement::Delete(d) => is_named(&d.table),
+        ast::Statement::Batch(b) => b.statements.iter().all(|m| is_named(table_name_of(m))),
+        ast::Statement::Truncate(t) => is_named(&t.table),
+        _ => false,
+    }
+}
+
 const fn table_name_of(m: &Modification) -> &ast::QualifiedName {
     match m {
         Modification::Insert(i) => &i.table,
@@ -208,6 +223,7 @@ pub fn compile_with(
             false => Plan::Write(plan),
         }))
     };
+    let is_qualified = is_qualified(&parsed.statement);
     let depends_on_use = match &parsed.statement {
         ast::Statement::Select(s) => s.table.as_ref().is_some_and(|name| name.keyspace.is_none()),
         ast::Statement::Insert(i) => i.table.keyspace.is_none(),
@@ -300,6 +316,7 @@ pub fn compile_with(
         columns,
         warnings,
         depends_on_use,
+        is_qualified,
     })
 }
 
@@ -506,6 +523,29 @@ mod tests {
             ("USE ks", false),
         ] {
             assert_eq!(compiled(text).expect(text).depends_on_use, depends, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_statement_is_qualified_when_each_of_its_tables_has_a_keyspace() {
+        for (text, qualified) in [
+            ("SELECT v FROM t", false),
+            ("SELECT v FROM ks.t", true),
+            ("INSERT INTO ks.t (k, c) VALUES (1, 1)", true),
+            (
+                "BEGIN BATCH DELETE FROM ks.t WHERE k = 1; UPDATE ks.t SET v = 1 WHERE k = 1 AND c = 1; APPLY BATCH",
+                true,
+            ),
+            (
+                "BEGIN BATCH DELETE FROM ks.t WHERE k = 1; UPDATE t SET v = 1 WHERE k = 1 AND c = 1; APPLY BATCH",
+                false,
+            ),
+            ("TRUNCATE ks.t", true),
+            ("TRUNCATE t", false),
+            ("DROP TABLE ks.t", false),
+            ("USE ks", false),
+        ] {
+            assert_eq!(compiled(text).expect(text).is_qualified, qualified, "{text}");
         }
     }
 

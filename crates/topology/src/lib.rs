@@ -76,3 +76,8 @@ pub use targets::{ReadTargets, WriteTargets};
 pub const FORGOTTEN_HINTS: &str = "forgotten_hints";
 /// The feature of a cluster whose nodes all understand a request that carries the id of a trace.
 pub const TRACED_REQUESTS: &str = "traced_requests";
+
+/// The id of a prepared statement that names all its keyspaces is the same whichever keyspace is used.
+///
+/// Nodes of earlier releases give it another for each, and drivers break with a node that answers with another id than the one before.
+pub const QUALIFIED_STATEMENT_IDS: &str = "qualified_statement_ids";

@@ -189,7 +189,9 @@ impl Cursor<'_> {
         };
         let year = self.number(len_min, len_max).filter(|year| *year <= YEAR_MAX)? * sign;
         self.expect('-')?;
-        let month = self.number(len_min_of_day, 2).filter(|month| (1..=12).contains(month))?;
+        let month = self
+            .number(len_min_of_day, 2)
+            .filter(|month| (1..=12).contains(month))?;
         self.expect('-')?;
         let day = self.number(len_min_of_day, 2).filter(|day| (1..=31).contains(day))?;
         Some((year, month, day))

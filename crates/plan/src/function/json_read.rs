@@ -312,7 +312,9 @@ fn convert_native(cql_type: &CqlType, json: &Json) -> Result<Vec<u8>, String> {
             return read(LiteralKind::Float, text).or_else(|_| invalid("representation of a decimal value"));
         }
         (T::Decimal, _) => return invalid("representation of a decimal value"),
-        (T::Float | T::Double, Json::Number(text) | Json::String(text)) => return read(LiteralKind::Float, text.trim()),
+        (T::Float | T::Double, Json::Number(text) | Json::String(text)) => {
+            return read(LiteralKind::Float, text.trim());
+        }
         (T::Text, _) => "a UTF-8 string",
         (T::Ascii, _) => "an ascii string",
         (T::Date, _) => "a string representation of a date value",
@@ -451,7 +453,10 @@ impl Reader<'_> {
         }
         let has_open_point = |at: usize| !number[at + 1..].starts_with(|c: char| c.is_ascii_digit());
         if number.find('.').is_some_and(has_open_point) {
-            return Err(format!("a digit must follow the point of '{number}', at byte {}", self.at));
+            return Err(format!(
+                "a digit must follow the point of '{number}', at byte {}",
+                self.at
+            ));
         }
         // The grammar's fine points are left to the type that reads the number; this much it must be.
         if number.len() < 400 && number.parse::<f64>().is_err() {

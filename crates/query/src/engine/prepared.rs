@@ -1,6 +1,7 @@
 //! Prepared statements: compiled once a shard, known to the whole node by their text.
 //!
-//! An id is the MD5 of keyspace and text, as Cassandra's, unless equal names are several variables. The node keeps texts by id; a shard that meets an id for the
+//! An id is the MD5 of keyspace and text, as Cassandra's, unless equal names are several variables. Where the text names the keyspace of each of its
+//! tables it is the MD5 of the text alone: a driver that prepares again on a connection that uses another keyspace wants the id that it had. The node keeps texts by id; a shard that meets an id for the
 //! first time, or after the schema changed, compiles it. Both caches are bounded: when full, the node forgets the text
 //! used longest ago, and its users are told to prepare again.
 //!
@@ -10,7 +11,7 @@
 
 use std::any::Any;
 use std::cell::{OnceCell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Write;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -19,6 +20,7 @@ use cql::Variables;
 use cql_compiler::{MarkerSpec, Statement, compile_with};
 use plan::{Plan, ResultColumn};
 use schema::Table;
+use topology::QUALIFIED_STATEMENT_IDS;
 use types::token::murmur3_x64_128;
 
 use super::Engine;
@@ -26,6 +28,9 @@ use crate::QueryError;
 
 /// Prepared statements that a node remembers.
 const STATEMENTS_MAX: usize = 10_000;
+
+/// Ids that a node remembers to be asked for in vain.
+const MISSED_MAX: usize = 256;
 
 /// MD5 of keyspace and text.
 pub type PreparedId = [u8; 16];
@@ -58,6 +63,8 @@ pub struct Prepared {
     pub is_guarded: bool,
     /// Whether it names its table without a keyspace.
     pub depends_on_use: bool,
+    /// Whether it is the same whichever keyspace is used.
+    pub is_qualified: bool,
     /// What the user should know whenever it is executed.
     pub warnings: Vec<String>,
     /// What a server keeps with the statement, such as its encoded metadata.
@@ -95,6 +102,8 @@ struct Texts {
     /// The ids by [`Text::used`]: the first is that of the text used longest ago.
     by_use: BTreeMap<u64, PreparedId>,
     uses: u64,
+    /// Ids that clients have and the node does not, the newest last: they prepare again, and want the same id.
+    missed: VecDeque<PreparedId>,
 }
 
 impl Texts {
@@ -139,9 +148,23 @@ impl SharedStatements {
         was_altered
     }
 
+    /// Whether a client asked for that id in vain of late.
+    fn is_missed(&self, id: &PreparedId) -> bool {
+        let texts = self.0.lock().expect("nobody panics while holding the statements");
+        texts.missed.contains(id)
+    }
+
     fn find(&self, id: &PreparedId) -> Option<Text> {
         let mut texts = self.0.lock().expect("nobody panics while holding the statements");
-        let former = texts.by_id.get(id)?.used;
+        let Some(former) = texts.by_id.get(id).map(|text| text.used) else {
+            if !texts.missed.contains(id) {
+                if texts.missed.len() >= MISSED_MAX {
+                    texts.missed.pop_front();
+                }
+                texts.missed.push_back(*id);
+            }
+            return None;
+        };
         let used = texts.next_use(id, Some(former));
         let text = texts.by_id.get_mut(id)?;
         text.used = used;
@@ -170,7 +193,7 @@ fn id_of(text: &str, keyspace: Option<&str>, variables: Variables) -> PreparedId
     named.finalize().0
 }
 
-/// The Murmur3 hash of the names and types. Nodes of all releases agree about it, or clients are sent metadata that they have.
+/// The Murmur3 hash of the names and types. All nodes make the same of them: where one of another release does not, results come with metadata that clients have.
 fn metadata_id(columns: &[ResultColumn]) -> [u8; 16] {
     let mut text = String::with_capacity(columns.iter().map(|c| c.name.len() + 16).sum());
     for c in columns {
@@ -202,6 +225,7 @@ impl Engine {
             markers: c.markers,
             key_markers: c.key_markers,
             depends_on_use: c.depends_on_use,
+            is_qualified: c.is_qualified,
             warnings: c.warnings,
             table: c.table,
             columns: c.columns,
@@ -217,13 +241,36 @@ impl Engine {
 
     /// Prepares a statement for the node.
     pub fn prepare(&self, text: &str, keyspace: Option<&str>) -> Result<Rc<Prepared>, QueryError> {
-        let id = id_of(text, keyspace, self.dialect.get().variables);
+        let variables = self.dialect.get().variables;
+        let id = id_of(text, keyspace, variables);
         if let Some(p) = self.prepared.0.borrow().get(&id) {
             return Ok(p.clone());
         }
+        let unqualified = keyspace.map(|_| id_of(text, None, variables));
+        let is_new = || self.ids_are_qualified() && !self.node.statements.is_missed(&id);
+        if let Some(other) = &unqualified
+            && let Some(p) = self.prepared.0.borrow().get(other)
+            && p.is_qualified
+            && is_new()
+        {
+            return Ok(p.clone());
+        }
         let mut prepared = self.compiled(id, text.into(), keyspace)?;
+        let mut keyspace = keyspace;
+        if let Some(other) = unqualified
+            && prepared.is_qualified
+            && is_new()
+        {
+            (prepared.id, keyspace) = (other, None);
+        }
         prepared.was_altered = self.node.statements.remember(&prepared, keyspace);
         Ok(self.keep(prepared))
+    }
+
+    /// Whether all nodes give a statement that names its keyspaces the same id, whichever is used.
+    fn ids_are_qualified(&self) -> bool {
+        self.coordinator
+            .with_view(|view| view.topology.enabled_features().contains(QUALIFIED_STATEMENT_IDS))
     }
 
     fn keep(&self, prepared: Prepared) -> Rc<Prepared> {
@@ -284,6 +331,7 @@ mod tests {
             was_altered: false,
             is_guarded: false,
             depends_on_use: false,
+            is_qualified: false,
             warnings: Vec::new(),
             attachment: OnceCell::new(),
         }
@@ -318,6 +366,11 @@ mod tests {
         }
         let forgotten: Vec<usize> = (0..all.len()).filter(|&number| !is_known(number)).collect();
         assert_eq!(forgotten, [2, 3]);
+        let is_missed = |number: usize| texts.is_missed(&all[number].id);
+        assert!(
+            is_missed(2) && is_missed(3) && !is_missed(0),
+            "they are prepared again with the ids that clients have"
+        );
         let texts = texts.0.lock().expect("nobody panicked");
         assert_eq!(texts.by_use.len(), texts.by_id.len());
     }
