@@ -182,10 +182,14 @@ pub struct SerializationHeader {
     pub regulars: Vec<HeaderColumn>,
 }
 
+/// Cassandra's order: simple columns first, then by the bytes of the name, of which those of the first byte with its highest bit come before the others.
+/// Cassandra finds the cells of a row by this order, whatever order the header has.
 fn sort_columns(columns: &mut [HeaderColumn]) {
-    columns.sort_by(|a, b| {
-        (a.cql_type.is_multi_cell(), a.name.as_bytes()).cmp(&(b.cql_type.is_multi_cell(), b.name.as_bytes()))
-    });
+    let order = |column: &HeaderColumn| {
+        let first = column.name.bytes().next();
+        (column.cql_type.is_multi_cell(), first.map(|byte| byte ^ 0x80))
+    };
+    columns.sort_by(|a, b| order(a).cmp(&order(b)).then_with(|| a.name.cmp(&b.name)));
 }
 
 fn put_sized(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -285,7 +289,6 @@ impl SerializationHeader {
                 let (cql_type, _) = get_type(r)?;
                 columns.push(HeaderColumn { name, cql_type });
             }
-            sort_columns(columns);
         }
         let [statics, regulars] = both;
         Ok(Self {
@@ -429,5 +432,46 @@ pub(crate) fn fits(file: &CqlType, table: &CqlType) -> bool {
         | (CqlType::Timestamp, CqlType::BigInt)
         | (CqlType::BigInt, CqlType::Timestamp) => true,
         (a, b) => a == b,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn column(name: &str, cql_type: &str) -> HeaderColumn {
+        HeaderColumn {
+            name: name.to_owned(),
+            cql_type: CqlType::parse_native(cql_type).expect("a native type"),
+        }
+    }
+
+    #[test]
+    fn columns_are_in_the_order_in_which_cassandra_finds_their_cells() {
+        let names = ["z", "é", "aé", "Z", "日本", "a"];
+        let mut columns: Vec<HeaderColumn> = names.iter().map(|name| column(name, "text")).collect();
+        columns.extend(["b", "ü"].iter().map(|name| column(name, "set<int>")));
+        sort_columns(&mut columns);
+        let sorted: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+        assert_eq!(sorted, ["é", "日本", "Z", "a", "aé", "z", "ü", "b"]);
+    }
+
+    #[test]
+    fn a_header_is_read_in_the_order_that_it_was_written_in() {
+        // As earlier releases wrote it: their rows have that order too.
+        let header = SerializationHeader {
+            base: EncodingBase {
+                timestamp: EPOCH_MICROSECONDS,
+                deletion_time: EPOCH_SECONDS,
+                ttl: 0,
+            },
+            partition_key: vec![CqlType::Int],
+            clustering: Vec::new(),
+            statics: Vec::new(),
+            regulars: vec![column("a", "text"), column("é", "text"), column("b", "set<int>")],
+        };
+        let mut bytes = Vec::new();
+        header.encode(&mut bytes);
+        assert_eq!(SerializationHeader::decode(&mut Reader::new(&bytes)), Ok(header));
     }
 }
