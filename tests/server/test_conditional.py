@@ -14,6 +14,7 @@ from harness.wire import Connection
 CLIENTS = 16
 INCREMENTS = 25
 LWT_MARK = 1 << 31
+UNAVAILABLE = 0x1000
 
 
 @pytest.fixture
@@ -182,3 +183,19 @@ def test_a_conditional_update_subtracts_and_takes_no_null(session, table):
         assert cql.refusal(session, f"UPDATE {name} SET {assignment} WHERE k = 1 IF EXISTS")[0] == cql.INVALID
     assert cql.refusal(session, f"UPDATE {name} SET n += 1, n += 1 WHERE k = 1 IF EXISTS")[0] == cql.SYNTAX
     assert cql.rows(session, f"SELECT n, t FROM {name}") == [(-2, "a")]
+
+
+def test_what_too_few_replicas_can_learn_is_not_decided(session, table):
+    """There is one copy of each row."""
+    name = table("k int PRIMARY KEY, v int")
+    session.execute(f"INSERT INTO {name} (k, v) VALUES (1, 1)")
+    two = ConsistencyLevel.TWO
+    # What changes nothing is learned by nobody.
+    assert answer(session.execute(at(f"UPDATE {name} SET v = 2 WHERE k = 1 IF v = 5", two)))[1] == [(False, 1)]
+    for statement in (
+        f"UPDATE {name} SET v = 2 WHERE k = 1 IF v = 1",
+        f"DELETE FROM {name} WHERE k = 1 IF EXISTS",
+        f"INSERT INTO {name} (k) VALUES (2) IF NOT EXISTS",
+    ):
+        cql.refused(session, at(statement, two), UNAVAILABLE, "Cannot achieve consistency level TWO")
+    assert cql.rows(session, f"SELECT k, v FROM {name}") == [(1, 1)]

@@ -358,8 +358,10 @@ impl Coordinator {
                 Ok(true) => return Ok(Alone::Quorum),
                 Ok(false) | Err(_) => return Ok(Alone::Again),
             }
-            if self.refuses_here(&store, &mutation) {
-                self.require_room(view, bytes, [Consistency::One; 2])?;
+            // Of the levels these want more than the one replica that there is.
+            let wants_more = matches!(request.commit, Consistency::Two | Consistency::Three);
+            if wants_more || self.refuses_here(&store, &mutation) {
+                self.require_for_decision(view, bytes, [Consistency::One, request.commit])?;
             }
             let losses = self.shard.log.losses();
             let written = match apply_to(&self.shard, &store, Located { token, mutation }) {

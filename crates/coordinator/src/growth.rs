@@ -152,11 +152,11 @@ impl Coordinator {
         })
     }
 
-    /// Whether a decision of a conditional statement may be proposed: enough replicas have room for it.
+    /// Whether a decision of a conditional statement may be proposed: enough replicas live for each of the levels, and have room for it.
     ///
     /// # Errors
     /// As [`Coordinator::require_live`].
-    pub(crate) fn require_room(
+    pub(crate) fn require_for_decision(
         self: &Rc<Self>,
         view: &Arc<ClusterView>,
         value: &[u8],
@@ -165,9 +165,6 @@ impl Coordinator {
         let Some(mutation) = Addressed::new(value.to_vec()) else {
             return Ok(());
         };
-        if !self.grows(mutation.table(), &mutation.mutation()) {
-            return Ok(());
-        }
         for level in levels {
             self.part(view, &mutation, level, WriteKind::Cas)?;
         }

@@ -298,7 +298,8 @@ impl<'r> Attempt<'r> {
                         // What is refused for that must not be decided.
                         self.following(Some(&value))?;
                         let levels = [serial_read_level(self.request.serial), self.request.commit];
-                        self.coordinator.require_room(&self.group.view, &value, levels)?;
+                        self.coordinator
+                            .require_for_decision(&self.group.view, &value, levels)?;
                         (self.leader.propose(ballot, &value), true)
                     }
                     Ok((Decision::Keep | Decision::Above(_) | Decision::ReadOn(_), _)) => return Ok(false),
