@@ -81,7 +81,22 @@ def test_levels_of_conditional_statements_are_those_of_cassandra(session, name):
         assert cql.rows(session, at(f"SELECT v FROM {name} WHERE k = 1 AND c = 1", level)) == [(1,)]
         assert cql.rows(session, at(f"SELECT v FROM {name} WHERE k IN (1)", level)) == [(1,)]
         several = at(f"SELECT v FROM {name} WHERE k IN (1, 2)", level)
+        several.fetch_size = None
         cql.refused(session, several, cql.INVALID, "only be requested for one partition at a time")
+        session.execute(f"INSERT INTO {name} (k, c, v) VALUES (2, 1, 2)")
+        # Pages and aggregates read one partition after the other.
+        for fetch_size in (1, 5000):
+            several.fetch_size = fetch_size
+            assert cql.rows(session, several) == [(1,), (2,)]
+        limited = at(f"SELECT v FROM {name} WHERE k IN (1, 2) LIMIT 2", level)
+        limited.fetch_size = 1
+        assert cql.rows(session, limited) == [(1,), (2,)]
+        limited.fetch_size = 2
+        cql.refused(session, limited, cql.INVALID, "only be requested for one partition at a time")
+        counted = at(f"SELECT count(*) FROM {name} WHERE k IN (1, 2)", level)
+        counted.fetch_size = None
+        assert cql.rows(session, counted) == [(2,)]
+        session.execute(f"DELETE FROM {name} WHERE k = 2")
         assert cql.rows(session, at(f"SELECT v FROM {name}", level)) == [(1,)]
 
 

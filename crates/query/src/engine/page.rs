@@ -58,6 +58,7 @@ pub struct Consumer<S> {
     position: Position,
     rows_max: u32,
     paged: bool,
+    spans_pages: bool,
     limit_left: u64,
     per_partition_max: u64,
     per_partition_left: u64,
@@ -168,6 +169,7 @@ impl<S: RowSink> Consumer<S> {
                 page.rows.unwrap_or(u32::MAX)
             },
             paged: page.rows.is_some(),
+            spans_pages: page.state.is_some(),
             limit_left: limit,
             per_partition_max: if plan.distinct { 1 } else { per_partition },
             per_partition_left: 0,
@@ -190,6 +192,7 @@ impl<S: RowSink> Consumer<S> {
             tombstones: TombstoneCount::UNLIMITED,
         };
         let would_page = page.rows.is_some() && u64::from(consumer.rows_max) < consumer.limit_left;
+        consumer.spans_pages |= would_page;
         if plan.sorted.is_some() && would_page && names_any(plan, ctx)? {
             return Err(QueryError::invalid(
                 "Cannot page queries with both ORDER BY and a IN restriction on the partition key; you must either remove \
@@ -214,6 +217,11 @@ impl<S: RowSink> Consumer<S> {
         let slices = || clustering.slices(&plan.table, ctx);
         self.row_slices = (!clustering.is_empty()).then(slices).transpose()?;
         Ok(())
+    }
+
+    /// Whether there may be more rows than one page takes.
+    pub(super) fn spans_pages(&self) -> bool {
+        self.spans_pages
     }
 
     /// Has tombstones limited.

@@ -262,7 +262,10 @@ impl Engine {
             Partitions::None => {
                 run.with(|ctx| select.restrictions.clustering.slices(&select.table, ctx))?;
             }
-            Partitions::Keys(keys) if params.serial && keys.len() > 1 => {
+            // Pages and aggregates read one partition after the other, each as of a moment of its own.
+            Partitions::Keys(keys)
+                if params.serial && keys.len() > 1 && !consumer.spans_pages() && !select.aggregates_rows() =>
+            {
                 return Err(QueryError::invalid(
                     "SERIAL/LOCAL_SERIAL consistency may only be requested for one partition at a time",
                 ));
