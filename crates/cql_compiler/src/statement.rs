@@ -224,13 +224,12 @@ pub fn compile_with(
         }))
     };
     let is_qualified = is_qualified(&parsed.statement);
-    let depends_on_use = match &parsed.statement {
-        ast::Statement::Select(s) => s.table.as_ref().is_some_and(|name| name.keyspace.is_none()),
-        ast::Statement::Insert(i) => i.table.keyspace.is_none(),
-        ast::Statement::Update(u) => u.table.keyspace.is_none(),
-        ast::Statement::Delete(d) => d.table.keyspace.is_none(),
-        _ => false,
-    };
+    let depends_on_use = !is_qualified
+        && match &parsed.statement {
+            ast::Statement::Select(s) => s.table.is_some(),
+            ast::Statement::Insert(_) | ast::Statement::Update(_) | ast::Statement::Delete(_) => true,
+            _ => false,
+        };
     let statement = match parsed.statement {
         ast::Statement::Select(mut s) => {
             let table = match &s.table {
