@@ -214,3 +214,15 @@ def test_what_too_few_replicas_can_learn_is_not_decided(session, table):
     ):
         cql.refused(session, at(statement, two), UNAVAILABLE, "Cannot achieve consistency level TWO")
     assert cql.rows(session, f"SELECT k, v FROM {name}") == [(1, 1)]
+
+
+def test_one_node_does_not_decide_for_three_copies(session):
+    """A keyspace may want more copies than there are nodes; a majority of them is never there."""
+    keyspace = cql.unique("copies")
+    session.execute(f"CREATE KEYSPACE {keyspace} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 3}}")
+    session.execute(f"CREATE TABLE {keyspace}.t (k int PRIMARY KEY, v int)")
+    for level in (ConsistencyLevel.ONE, ConsistencyLevel.QUORUM):
+        conditional = at(f"INSERT INTO {keyspace}.t (k) VALUES (1) IF NOT EXISTS", level)
+        cql.refused(session, conditional, UNAVAILABLE, "Cannot achieve consistency level SERIAL")
+    assert cql.rows(session, at(f"SELECT k FROM {keyspace}.t", ConsistencyLevel.ONE)) == []
+    session.execute(f"DROP KEYSPACE {keyspace}")

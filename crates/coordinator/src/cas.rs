@@ -251,6 +251,19 @@ impl Coordinator {
         is_only && !is_withdrawn && is_quiet && !store.is_observed() && !self.is_augmented(table)
     }
 
+    /// Whether one replica is enough for the levels of a statement: there may be fewer nodes than a keyspace wants copies.
+    fn suffices_alone(&self, view: &ClusterView, request: &CasRequest, token: Token) -> bool {
+        let Some(route) = view.route(request.table.id) else {
+            return false;
+        };
+        let tablet = route.map.tablet_of(token);
+        [request.serial, request.commit].into_iter().all(|level| {
+            let requirement = route.write_requirement(level, &tablet, &view.locality);
+            let alone = requirement.count([self.this_replica(view)], &view.locality);
+            requirement.is_sufficient(&alone).is_ok()
+        })
+    }
+
     async fn cas_alone(
         self: &Rc<Self>,
         request: &CasRequest,
@@ -262,7 +275,7 @@ impl Coordinator {
         let Some(tablet) = store.and_then(|store| store.tablet(token)) else {
             return Ok(Alone::Quorum);
         };
-        if !self.decides_alone(&view, request, token) {
+        if !self.decides_alone(&view, request, token) || !self.suffices_alone(&view, request, token) {
             return Ok(Alone::Quorum);
         }
         let mut all = Vec::with_capacity(request.reads.len());
@@ -358,10 +371,8 @@ impl Coordinator {
                 Ok(true) => return Ok(Alone::Quorum),
                 Ok(false) | Err(_) => return Ok(Alone::Again),
             }
-            // Of the levels these want more than the one replica that there is.
-            let wants_more = matches!(request.commit, Consistency::Two | Consistency::Three);
-            if wants_more || self.refuses_here(&store, &mutation) {
-                self.require_for_decision(view, bytes, [Consistency::One, request.commit])?;
+            if self.refuses_here(&store, &mutation) {
+                self.require_for_decision(view, bytes, [Consistency::One; 2])?;
             }
             let losses = self.shard.log.losses();
             let written = match apply_to(&self.shard, &store, Located { token, mutation }) {
