@@ -3,6 +3,7 @@
 python -m dataset.sstables COUNT FILE-Data.db...      compare the files together with the rows of that count
 """
 
+import contextlib
 import ipaddress
 import shutil
 import sys
@@ -10,6 +11,7 @@ import time
 from decimal import Decimal
 
 from dataset import load, rows
+from harness import cassandra, cql
 from harness.cassandra import Offline
 
 SCALARS = {
@@ -31,6 +33,23 @@ def apart(files, directory):
         for component in file.parent.glob(file.name.replace("-Data.db", "-*")):
             shutil.copy(component, copies[-1])
     return copies
+
+
+def data_files(directory, table):
+    files = sorted(path for path in directory.rglob("*-Data.db") if path.parent.name.startswith(table))
+    assert files, f"no data file of {table} under {directory}"
+    return files
+
+
+@contextlib.contextmanager
+def imported(files, copies, create, keyspace, table, *options):
+    """A Cassandra node, and a session of it, whose table has what is in the files; `copies` is an empty directory."""
+    directories = apart(files, copies)
+    with cassandra.Cassandra() as node, cql.cluster(node.server) as cluster:
+        session = cluster.connect()
+        create(session)
+        node.nodetool("import", *options, keyspace, table, *map(str, directories))
+        yield node, session
 
 
 def dumped_rows(offline, data_file):

@@ -57,12 +57,6 @@ def rows(session):
     return sorted(cql.rows(session, f"SELECT {', '.join(NAMES)} FROM {TABLE}"), key=str)
 
 
-def data_files(directory):
-    files = sorted(path for path in directory.rglob("*-Data.db") if path.parent.name.startswith(TABLE))
-    assert files, f"no data file of {TABLE} under {directory}"
-    return files
-
-
 def is_deleted(part):
     return "deletion_info" in part
 
@@ -101,7 +95,7 @@ def counted(own_node):
         own_node.nodetool("compact")
         assert rows(session) == expected
     assert own_node.stop() == 0
-    return data_files(own_node.workdir), expected
+    return sstables.data_files(own_node.workdir, TABLE), expected
 
 
 def test_sstabledump_finds_every_counter(counted):
@@ -128,11 +122,7 @@ def test_our_dump_prints_the_counters(counted):
 
 def test_cassandra_imports_verifies_and_goes_on_counting(counted, tmp_path):
     files, expected = counted
-    directories = sstables.apart(files, tmp_path)
-    with cassandra.Cassandra() as node, cql.cluster(node.server) as cluster:
-        session = cluster.connect()
-        create(session)
-        node.nodetool("import", "--extended-verify", KEYSPACE, TABLE, *map(str, directories))
+    with sstables.imported(files, tmp_path, create, KEYSPACE, TABLE, "--extended-verify") as (node, session):
         assert rows(session) == expected
         session.execute(f"UPDATE {TABLE} SET n = n + 5 WHERE k = 3 AND c = 0")
         session.execute(f"UPDATE {TABLE} SET n = n + 5 WHERE k = 1 AND c = 0")

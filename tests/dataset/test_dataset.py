@@ -47,9 +47,7 @@ def flushed(node, count):
         load.load(cluster.connect(), count)
     node.nodetool("flush")
     assert node.stop() == 0
-    files = sorted(path for path in node.workdir.rglob("*-Data.db") if path.parent.name.startswith(rows.TABLE))
-    assert files, f"no data file of {rows.TABLE} under {node.workdir}"
-    return files
+    return sstables.data_files(node.workdir, rows.TABLE)
 
 
 @needs_jars
@@ -63,11 +61,8 @@ def test_sstabledump_prints_the_rows(own_node, count):
 @needs_jars
 @pytest.mark.ceto_only("the files of a node that the harness started are read")
 def test_cassandra_imports_and_verifies_the_files(own_node, count, tmp_path):
-    directories = sstables.apart(flushed(own_node, count), tmp_path)
-    with cassandra.Cassandra() as node, cql.cluster(node.server) as cluster:
-        session = cluster.connect()
-        load.create(session)
-        node.nodetool("import", "--extended-verify", rows.KEYSPACE, rows.TABLE, *map(str, directories))
+    files = flushed(own_node, count)
+    with sstables.imported(files, tmp_path, load.create, rows.KEYSPACE, rows.TABLE, "--extended-verify") as (_, session):
         load.verify(session, count)
 
 
@@ -79,7 +74,7 @@ def test_the_comparison_notices_a_difference(tmp_path):
         with cql.cluster(node.server) as cluster:
             load.load(cluster.connect(), some)
         node.nodetool("flush")
-        files = [path for path in node.directory.rglob("*-Data.db") if path.parent.name.startswith(rows.TABLE)]
+        files = sstables.data_files(node.directory, rows.TABLE)
         sstables.compare(files, some)
         with pytest.raises(AssertionError, match="1 rows are missing"):
             sstables.compare(files, some + 1)

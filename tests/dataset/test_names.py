@@ -50,8 +50,7 @@ def written(own_node):
         own_node.nodetool("compact")
         expected = rows(session)
     assert own_node.stop() == 0
-    files = sorted(path for path in own_node.workdir.rglob("*-Data.db") if path.parent.name.startswith(TABLE))
-    return files, expected
+    return sstables.data_files(own_node.workdir, TABLE), expected
 
 
 def test_cassandra_finds_each_cell_under_its_column(written):
@@ -71,11 +70,7 @@ def check(partitions):
 
 def test_cassandra_reads_and_compacts_the_rows(written, tmp_path):
     files, expected = written
-    directories = sstables.apart(files, tmp_path)
-    with cassandra.Cassandra() as judge, cql.cluster(judge.server) as cluster:
-        session = cluster.connect()
-        create(session)
-        judge.nodetool("import", KEYSPACE, TABLE, *map(str, directories))
+    with sstables.imported(files, tmp_path, create, KEYSPACE, TABLE) as (judge, session):
         assert rows(session) == expected
         judge.nodetool("compact")
         assert rows(session) == expected
