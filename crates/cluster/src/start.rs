@@ -61,7 +61,8 @@ impl Cluster {
     /// Brings the node into its cluster: back into the one of its files (`initial`, from [`crate::load`]), else into that of its seeds, else into one
     /// that it forms. To be called on shard 0, when `rpc` answers with [`crate::handler`] there.
     ///
-    /// A node that comes back waits for nobody. One that joins returns when it has all metadata and its place: a full member, or one that still copies its ranges.
+    /// A node that comes back waits for nobody, also where it has no place yet. One that joins returns when it has all metadata and its place: a full
+    /// member, or one that still copies its ranges.
     /// When the metadata is not `initial`, [`Listener::changed`] is called before this returns.
     ///
     /// # Errors
@@ -88,6 +89,7 @@ impl Cluster {
             listener: &*listener,
             incarnation,
         };
+        let joins = initial.is_none();
         let beginning = match initial {
             Some(metadata) => candidate.come_back(metadata).await?,
             None => candidate.form_or_join().await?,
@@ -99,7 +101,9 @@ impl Cluster {
         cluster.peers.broadcast();
         // A node that joins has to copy before it has its place.
         drop(runtime::spawn(cluster.clone().run_copies()));
-        cluster.take_place().await;
+        if joins {
+            cluster.take_place().await;
+        }
         cluster.spawn_own();
         Ok(cluster)
     }

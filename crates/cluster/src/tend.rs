@@ -215,13 +215,7 @@ impl Cluster {
     /// It meets its peers before it asks for tokens: requests need the answer of a node that is to own a range, and a coordinator that does not
     /// take it for up yet would refuse them.
     pub(crate) async fn take_place(self: &Rc<Self>) {
-        let is_joining = |node: &topology::Node| node.state == NodeState::Joining;
-        if !self
-            .metadata()
-            .topology
-            .node(self.config.host_id)
-            .is_some_and(is_joining)
-        {
+        if !self.is_joining() {
             return;
         }
         self.meet_peers().await;
@@ -251,19 +245,26 @@ impl Cluster {
         }
     }
 
+    fn is_joining(&self) -> bool {
+        let metadata = self.metadata();
+        let node = metadata.topology.node(self.config.host_id);
+        node.is_some_and(|node| node.state == NodeState::Joining)
+    }
+
     /// Keeps this node's entry true, and gets its place if it has none yet.
     async fn run_own(self: Rc<Self>) {
         let mut turn = 0_u32;
+        let mut has_met = false;
         while !self.is_stopping.get() && !self.is_fatal.get() {
             self.tend_own(turn).await;
             self.say_open().await;
             turn = turn.wrapping_add(1);
-            if !self.is_fatal.get() {
-                let metadata = self.metadata();
-                let node = metadata.topology.node(self.config.host_id);
-                if node.is_some_and(|node| node.state == NodeState::Joining) {
-                    drop(self.settle().await);
+            if !self.is_fatal.get() && self.is_joining() {
+                if !has_met {
+                    self.meet_peers().await;
+                    has_met = true;
                 }
+                drop(self.settle().await);
             }
             self.rest(OWN_INTERVAL).await;
         }

@@ -164,6 +164,23 @@ fn a_node_that_dies_while_it_joins_gives_its_tokens_back() {
 }
 
 #[test]
+fn a_node_that_comes_back_while_it_joins_waits_for_its_place_no_longer() {
+    let mut sea = with_table(1042, 3, 2);
+    sea.nodes[3].seen.copies_that_fail.set(u32::MAX);
+    sea.start(3);
+    sea.sim.run_for(25 * SECOND);
+    assert!(!sea.has_started(3), "it serves without a place, and may have one soon");
+    sea.sim.run_for(10 * SECOND);
+    assert!(sea.has_started(3), "it waits for its place for ever");
+    sea.crash(3, CrashKind::Kill);
+    sea.restart(3);
+    sea.sim.run_for(2 * SECOND);
+    assert!(sea.has_started(3), "clients wait for it once more");
+    sea.nodes[3].seen.copies_that_fail.set(0);
+    sea.expect_normal(0..4);
+}
+
+#[test]
 fn a_node_that_is_decommissioned_gives_its_ranges_away_and_leaves() {
     let mut sea = with_table(1050, 3, 2);
     sea.start(3);

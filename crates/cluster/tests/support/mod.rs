@@ -469,6 +469,11 @@ impl Sea {
         self.sim.restart(self.nodes[number].id);
     }
 
+    /// Whether `Cluster::start` has returned, after which a node lets clients in.
+    pub fn has_started(&self, number: usize) -> bool {
+        self.nodes[number].seen.cluster.borrow().is_some()
+    }
+
     pub fn cluster(&self, number: usize) -> Rc<Cluster> {
         let cluster = self.nodes[number].seen.cluster.borrow().clone();
         cluster.unwrap_or_else(|| {

@@ -22,8 +22,6 @@ use crate::scenario::{Chance, Failure, panic_text};
 const FORM_WAIT_MAX: Duration = Duration::from_mins(3);
 /// After everything is healed, how long until every node has served QUORUM again.
 const SERVE_WAIT_MAX: Duration = Duration::from_secs(30);
-/// How much longer a node may take that has no place in the cluster yet: at each start it waits for its place before it serves clients without.
-const PLACE_WAIT: Duration = Duration::from_secs(30);
 /// How long after that until no error comes any more: a peer that fell often must answer sixteen pings before it is trusted again.
 const TRUST_WAIT: Duration = Duration::from_secs(20);
 /// When the clients rest, until nothing is under way any more: the network tries for a minute.
@@ -42,6 +40,8 @@ const LOGGED_TIME_NANOS: u64 = 100_000_000;
 const DISTURBED_PER_MILLION: u64 = 30_000;
 /// Machines of each datacenter on which no node runs at first, where nodes come and go.
 const SPARES: usize = 3;
+/// When everything is healed and all clients rest, until a node that has joined has copied its ranges of the token ring.
+const PLACE_WAIT_MAX: Duration = Duration::from_mins(3);
 /// When everything is healed and all clients rest, until tablets are where they should be and even: moves go a few at a time, and sizes are asked for now and then.
 const BALANCE_WAIT_MAX: Duration = Duration::from_mins(4);
 /// For how much longer than the grace a node is down: compactions run meanwhile.
@@ -597,36 +597,21 @@ impl Run<'_> {
     /// What was healed serves soon, and after some time without any error.
     fn must_be_well(&mut self) -> Result<(), String> {
         let before = self.clients.served.borrow().clone();
-        let late = |run: &Self, is_of_all: bool| -> Vec<usize> {
+        let late = |run: &Self| -> Vec<usize> {
             let served = run.clients.served.borrow();
-            let has_place = |node: &usize| run.clients.inventory.is_full_member(run.cluster.address(*node));
             let mut members = run.clients.members();
             members.retain(|node| served[*node] <= before[*node] + 3 && !run.operator.is_coming(*node));
-            members.retain(|node| is_of_all || has_place(node));
             members
         };
-        let waits = [
-            (
-                false,
-                SERVE_WAIT_MAX,
-                "not every node served QUORUM within thirty seconds after all was healed",
-            ),
-            (
-                true,
-                PLACE_WAIT,
-                "a node that joins did not serve QUORUM within a minute after all was healed",
-            ),
-        ];
-        for (is_of_all, limit, what) in waits {
-            let waited = self.wait_for(limit, what, |run| {
-                run.start_what_ended();
-                late(run, is_of_all).is_empty()
-            });
-            waited.map_err(|why| match late(self, is_of_all)[..] {
-                [] => why,
-                ref late => format!("{why}: nodes {late:?}; the operator's: {}", self.operator.story()),
-            })?;
-        }
+        let what = "not every node served QUORUM within thirty seconds after all was healed";
+        let waited = self.wait_for(SERVE_WAIT_MAX, what, |run| {
+            run.start_what_ended();
+            late(run).is_empty()
+        });
+        waited.map_err(|why| match late(self)[..] {
+            [] => why,
+            ref late => format!("{why}: nodes {late:?}; the operator's: {}", self.operator.story()),
+        })?;
         self.settle()?;
         self.clients.phase.set(Phase::Rest);
         self.run_for(TRUST_WAIT)?;
@@ -657,6 +642,12 @@ impl Run<'_> {
         self.clients.phase.set(Phase::Rest);
         self.run_for(QUIET_WAIT)?;
         self.accept_loss()?;
+        let what = "a node that has joined had no place in the cluster minutes after the last fault";
+        self.wait_for(PLACE_WAIT_MAX, what, |run| {
+            let members = run.clients.members();
+            let has_place = |node: usize| run.clients.inventory.is_full_member(run.cluster.address(node));
+            members.into_iter().all(has_place)
+        })?;
         if self.scenario.faults.is_elastic() {
             self.must_be_placed()?;
             self.clients.history.borrow_mut().end_moves();
