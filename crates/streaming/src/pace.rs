@@ -2,8 +2,9 @@
 //!
 //! A stream takes all that the processors give: alone that is what an operator wants. Beside requests it would have them wait for the
 //! processor, for milliseconds each. So each end looks every [`LOOK_PERIOD`] whether its shard has read or written for somebody, and if so, how much of the time its thread
-//! waited for a processor or kept others waiting. Where that is too much the stream gets slower by a fifth, else faster by a tenth. It is never slower than
-//! [`RATE_MIN`], so a movement ends.
+//! waited for a processor or kept others waiting. Where that is too much the stream gets slower at once, else faster by little, as TCP does with what gets
+//! lost: in the long run it is too much in one look of forty ([`SLOWER`], [`FASTER`]), so that the slowest hundredth of the requests hardly meets it. It is
+//! never slower than [`RATE_MIN`], so a movement ends.
 //!
 //! Limits of operators hold besides.
 
@@ -17,13 +18,17 @@ const LOOK_PERIOD: Duration = Duration::from_millis(20);
 /// A shard without requests for so many looks is not busy with them.
 const QUIET_LOOKS: u32 = 5;
 /// Bytes per second with which a stream goes on when requests come.
-const RATE_AT_FIRST: f64 = 64e6;
+const RATE_AT_FIRST: f64 = 32e6;
 /// Bytes per second that a stream has, whatever goes on.
 const RATE_MIN: f64 = 16e6;
 /// Bytes per second above which nothing is counted.
 const RATE_MAX: f64 = 4e9;
-/// Of the time that passes, how much the thread may wait for a processor.
-const WAITED_MAX: f64 = 0.10;
+/// What the rate is multiplied by after a look that saw too much.
+const SLOWER: f64 = 0.7;
+/// And after any other.
+const FASTER: f64 = 1.01;
+/// Of the time that passes, how much the thread may wait for a processor: the requests that come then wait with it.
+const WAITED_MAX: f64 = 0.02;
 /// Of the time that passes, how much the thread may run: what runs longer keeps what comes in line.
 const RAN_MAX: f64 = 0.6;
 
@@ -97,8 +102,8 @@ impl Pace {
             part(now.time.waited, before.time.waited) > WAITED_MAX || part(now.time.ran, before.time.ran) > RAN_MAX;
         let rate = match self.rate.get() {
             None => RATE_AT_FIRST,
-            Some(rate) if is_too_much => rate * 0.8,
-            Some(rate) => rate * 1.1,
+            Some(rate) if is_too_much => rate * SLOWER,
+            Some(rate) => rate * FASTER,
         };
         self.rate.set(Some(rate.clamp(RATE_MIN, RATE_MAX)));
     }
@@ -153,8 +158,26 @@ mod tests {
             Some(RATE_MIN),
             "the thread runs all the time"
         );
-        assert!(looks.after(100, 1, (5, 0)) > Some(300e6), "it has time");
-        assert_eq!(looks.after(100, 1, (5, 4)), Some(RATE_MIN), "it waits for a processor");
+        assert!(looks.after(300, 1, (5, 0)) > Some(300e6), "it has time");
+        assert_eq!(looks.after(100, 1, (5, 1)), Some(RATE_MIN), "it waits for a processor");
+    }
+
+    #[test]
+    fn a_stream_is_in_the_way_in_few_looks() {
+        // The thread waits in each look in which the stream is fast.
+        let mut looks = Looks::new();
+        let (mut slow, mut in_the_way) = (0, 0);
+        for _ in 0..10_000 {
+            let is_fast = looks.pace.rate.get() > Some(100e6);
+            in_the_way += u32::from(is_fast);
+            slow += u32::from(looks.pace.rate.get() < Some(50e6));
+            looks.after(1, 1, (5, u64::from(is_fast)));
+        }
+        assert!((100..300).contains(&in_the_way), "{in_the_way} of 10,000 looks");
+        assert!(
+            slow < 200,
+            "{slow} of 10,000 looks with less than half of what there is"
+        );
     }
 
     #[test]
