@@ -1,7 +1,7 @@
 //! The leader's care for where tablets are: every copy that a replication wants, away from nodes that leave, and even among nodes and shards.
 //!
-//! It plans again after each change of the metadata and of who answers, and now and then, because tablets grow. What a plan wants becomes commands; a plan from
-//! which nothing follows is not made again before something changes. How even it is depends on the bytes of the tablets, which each node is asked for; so does
+//! It plans again when the metadata or who answers has changed, and now and then, because tablets grow. What a plan wants becomes commands; a plan from
+//! which nothing follows is not made again before something changes, and takes a tenth of the time at most where changes come all the time. How even it is depends on the bytes of the tablets, which each node is asked for; so does
 //! whether a table is split or merged.
 //!
 //! An operator can switch off what only makes it more even, splits and merges among it (`Command::Balance`). What a replication or a node that leaves needs goes
@@ -26,6 +26,9 @@ use topology::{HostId, Limits, TABLET_MOVES, TabletMap};
 
 /// The longest pause between two looks; changes wake the leader before.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// A plan from which nothing follows is followed by a pause of so many times its own length, at most [`LOOK_INTERVAL`]: changes that come one after the
+/// other, as of somebody who makes thousands of tables, are planned for together.
+const PAUSE_PER_PLAN: u32 = 9;
 /// After a plan of which no command was applied.
 const RETRY: Duration = Duration::from_millis(250);
 
@@ -90,13 +93,17 @@ impl Cluster {
         while !self.is_stopping.get() {
             let changed = self.machine.members_changed.notified();
             if self.leads() && self.has_feature(TABLET_MOVES) {
+                let begun = runtime::now();
                 match self.balance(&mut past).await {
                     Outcome::Changed => continue,
                     Outcome::Failed => {
                         self.rest(RETRY).await;
                         continue;
                     }
-                    Outcome::Settled => {}
+                    Outcome::Settled => {
+                        let pause = begun.elapsed().saturating_mul(PAUSE_PER_PLAN);
+                        self.rest(pause.min(LOOK_INTERVAL)).await;
+                    }
                 }
             } else {
                 past = Past::default();

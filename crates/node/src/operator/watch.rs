@@ -19,6 +19,8 @@ use uuid::Uuid;
 
 /// Between two looks while something goes on.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// While nothing goes on, a look is followed by a pause of so many times its own length, at most [`LOOK_INTERVAL`].
+const PAUSE_PER_LOOK: u32 = 9;
 
 macro_rules! kinds {
     ($($name:ident: $text:literal, $is_abortable:literal;)*) => {
@@ -122,8 +124,11 @@ impl Watch {
     async fn run(self: Rc<Self>) {
         loop {
             let changed = self.cluster.members_changed();
+            let begun = runtime::now();
             self.look().await;
             if self.seen.borrow().is_empty() {
+                let pause = begun.elapsed().saturating_mul(PAUSE_PER_LOOK);
+                runtime::sleep(pause.min(LOOK_INTERVAL)).await;
                 changed.await;
             } else {
                 // A time that passes is told too, and an abort is passed on.
@@ -132,7 +137,7 @@ impl Watch {
         }
     }
 
-    /// What went on at the last look: at once after a change while nothing goes on, else [`LOOK_INTERVAL`] ago at most. One task looks, so that an older look never follows a newer one.
+    /// What went on at the last look: soon after a change while nothing goes on, else [`LOOK_INTERVAL`] ago at most. One task looks, so that an older look never follows a newer one.
     pub(super) fn progress(&self) -> Vec<Progress> {
         let metadata = self.cluster.metadata();
         self.seen.borrow().values().map(|seen| seen.told(&metadata)).collect()
