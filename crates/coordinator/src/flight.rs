@@ -90,7 +90,7 @@ impl Flight {
                         Coordinator::name(&view, replica)
                     )
                 });
-                write.missed(replica);
+                write.not_asked(replica);
                 continue;
             }
             self.note(|| format!("Sending the write to {}", Coordinator::name(&view, replica)));
@@ -264,6 +264,9 @@ impl Flight {
             if let (Err(error), true) = (answer, write.is_stale) {
                 let may_be_done = write.manner.kind == WriteKind::Counter || write.is_begun || write.outstanding > 0;
                 again = Some((error.clone(), may_be_done));
+                if !may_be_done {
+                    write.forget_hints();
+                }
             }
             write.go_on();
         } else if write.is_answered && write.outstanding == 0 && write.under_way.is_some() {
@@ -313,7 +316,11 @@ impl Flight {
         }
         let Some(done) = self.done.take() else { return };
         match Write::new(&coordinator, &newer, mutations, manner) {
-            Ok(write) => Self::start(write, self.deadline, done),
+            Ok(mut write) => {
+                // It may not end as refused if the attempt before did something.
+                write.is_begun |= may_be_done;
+                Self::start(write, self.deadline, done);
+            }
             // That too few live says that nothing was written, and some of it may be.
             Err(_) => done.0.write_done(done.1, Err(error)),
         }

@@ -154,7 +154,8 @@ pub(crate) struct Write {
     failures: Vec<(Replica, TargetError)>,
     /// Of whom nobody knows whether they have it, besides those that have not answered.
     unknown: SmallVec<[Replica; 2]>,
-    /// Replicas that had no room, or were sent nothing for want of a connection. They get hints unless the request is answered as not done anywhere.
+    /// Replicas that were not asked, had no room, wanted a newer view, or were sent nothing for want of a connection. They get hints unless the request is
+    /// answered as not done anywhere.
     put_off: SmallVec<[Replica; 2]>,
     /// Replicas that will never take their share. They get hints if others may have taken theirs: a replica whose schema is behind takes it later.
     rejected: SmallVec<[Replica; 2]>,
@@ -485,6 +486,20 @@ impl Write {
         }
     }
 
+    /// A replica is not asked for its share, and gets a hint.
+    pub(crate) fn not_asked(&mut self, replica: Replica) {
+        match self.puts_off_hints() {
+            true => self.put_off.push(replica),
+            false => self.missed(replica),
+        }
+    }
+
+    /// Whether hints of what may still turn out to be written nowhere wait for the answer: of a request that is refused no hint may tell anybody later. At
+    /// ANY a hint is what is waited for.
+    fn puts_off_hints(&self) -> bool {
+        self.manner.level != Consistency::Any && !self.is_answered
+    }
+
     /// A replica did its share.
     fn acked(&mut self, at: usize) {
         self.is_begun = true;
@@ -500,8 +515,8 @@ impl Write {
         self.is_begun |= matches!(error, TargetError::Silent | TargetError::Failed(_));
         match error {
             TargetError::Rejected(_) => self.rejected.push(replica),
-            TargetError::Overloaded(_) | TargetError::Unreachable(_)
-                if self.manner.level != Consistency::Any && !self.is_answered =>
+            TargetError::Overloaded(_) | TargetError::Unreachable(_) | TargetError::Stale(_)
+                if self.puts_off_hints() =>
             {
                 self.put_off.push(replica);
             }
@@ -557,12 +572,12 @@ impl Write {
                     // Whether anything is done the others know, or have no connections either.
                     continue;
                 }
-                let is_known = self.outstanding == 0 && self.unknown.is_empty();
+                let is_known = self.outstanding == 0 && self.unknown.is_empty() && !self.is_begun;
                 let did_nothing = is_known && self.parts.iter().all(|part| part.acks.answers() == 0);
                 let error = self.failure(*number, did_nothing);
                 let is_undone = matches!(
                     error,
-                    CoordinatorError::Overloaded(_) | CoordinatorError::Unavailable(_)
+                    CoordinatorError::Overloaded(_) | CoordinatorError::Unavailable(_) | CoordinatorError::Rejected(_)
                 );
                 // A counter's leader has made its addition; the others must learn of it.
                 if is_undone && self.manner.kind != WriteKind::Counter {
@@ -676,6 +691,11 @@ impl Write {
                 self.missed(replica);
             }
         }
+    }
+
+    /// The same is written again, and nobody has anything of this attempt: who gets hints the next one says.
+    pub(crate) fn forget_hints(&mut self) {
+        self.put_off.clear();
     }
 
     /// The request is answered: what it did not wait for goes on.

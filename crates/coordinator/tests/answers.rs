@@ -99,9 +99,13 @@ fn hinted(cluster: &mut Cluster) -> Vec<HostId> {
     })
 }
 
-/// A cluster of so many nodes that keeps hints, and how writes to a key at QUORUM end of which all other nodes have just died: nobody has said yet that they
-/// are down.
-fn written_when_others_died(nodes: usize, key: impl Fn(&Cluster) -> u8) -> (Cluster, Vec<CoordinatorError>) {
+/// A cluster of so many nodes that keeps hints, and how writes to a key end of which all other nodes have just died: nobody has said yet that they are down, but
+/// of one if `one_is_missed`.
+fn written_when_others_died(
+    nodes: usize,
+    (level, one_is_missed): (Consistency, bool),
+    key: impl Fn(&Cluster) -> u8,
+) -> (Cluster, Vec<CoordinatorError>) {
     let shape = Shape {
         datacenters: vec!["north"; nodes],
         hints: true,
@@ -112,10 +116,13 @@ fn written_when_others_died(nodes: usize, key: impl Fn(&Cluster) -> u8) -> (Clus
     (1..nodes).for_each(|node| cluster.kill(node));
     // By then the ends of the connections are known.
     cluster.simulation.run_for(SECOND);
+    if one_is_missed {
+        cluster.set_live(1, false);
+    }
     let write = |c: i32| {
         let written = cluster.on(
             0,
-            move |node| async move { node.insert(&[key], c, b"v", 10, QUORUM).await },
+            move |node| async move { node.insert(&[key], c, b"v", 10, level).await },
         );
         written.expect_err("a quorum is dead")
     };
@@ -125,7 +132,7 @@ fn written_when_others_died(nodes: usize, key: impl Fn(&Cluster) -> u8) -> (Clus
 
 #[test]
 fn a_write_is_no_failure_while_there_are_no_connections_to_replicas_that_are_taken_to_live() {
-    let (mut cluster, errors) = written_when_others_died(3, |_| 0);
+    let (mut cluster, errors) = written_when_others_died(3, (QUORUM, false), |_| 0);
     for error in errors {
         match error {
             CoordinatorError::WriteTimeout { tally, missing, .. } => {
@@ -141,19 +148,22 @@ fn a_write_is_no_failure_while_there_are_no_connections_to_replicas_that_are_tak
     assert_eq!(hinted(&mut cluster).len(), 2, "a node has it, so the others get it");
 }
 
+/// A key of which the first node has no copy.
+fn on_the_others(cluster: &Cluster) -> u8 {
+    let has_it = |key: &u8| {
+        !cluster
+            .replicas(&[*key])
+            .iter()
+            .any(|replica| replica.node == NodeNumber(0))
+    };
+    (0..=u8::MAX)
+        .find(has_it)
+        .expect("some keys are on the other nodes alone")
+}
+
 #[test]
 fn a_write_is_unavailable_when_there_is_no_connection_to_any_replica() {
-    let (mut cluster, errors) = written_when_others_died(4, |cluster| {
-        let has_it = |key: &u8| {
-            !cluster
-                .replicas(&[*key])
-                .iter()
-                .any(|replica| replica.node == NodeNumber(0))
-        };
-        (0..=u8::MAX)
-            .find(has_it)
-            .expect("some keys are on the other nodes alone")
-    });
+    let (mut cluster, errors) = written_when_others_died(4, (QUORUM, false), on_the_others);
     for error in errors {
         match error {
             CoordinatorError::Unavailable(unavailable) => {
@@ -161,6 +171,15 @@ fn a_write_is_unavailable_when_there_is_no_connection_to_any_replica() {
             }
             other => panic!("{other:?}"),
         }
+    }
+    assert_eq!(hinted(&mut cluster), [], "what is refused comes to nobody later");
+}
+
+#[test]
+fn a_write_that_is_unavailable_leaves_no_hint_for_a_replica_that_is_down() {
+    let (mut cluster, errors) = written_when_others_died(4, (Consistency::One, true), on_the_others);
+    for error in errors {
+        assert!(matches!(error, CoordinatorError::Unavailable(_)), "{error:?}");
     }
     assert_eq!(hinted(&mut cluster), [], "what is refused comes to nobody later");
 }
