@@ -275,3 +275,41 @@ fn name_thread(name: &str) {
     // SAFETY: PR_SET_NAME reads a zero-terminated string of at most 16 bytes, which `bytes` is.
     unsafe { libc::prctl(libc::PR_SET_NAME, bytes.as_ptr()) };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    /// Work that says that it ran.
+    fn says(done: &mpsc::Sender<()>) -> Work {
+        let done = done.clone();
+        Box::new(move || {
+            done.send(()).expect("the test waits for it");
+            Box::new(|| {})
+        })
+    }
+
+    #[test]
+    fn when_a_node_ends_the_threads_of_all_its_pools_end() {
+        let pools = Pools::start(1);
+        let all = [&pools.offload, &pools.background, &pools.jobs, &pools.files];
+        let (done, ran) = mpsc::channel();
+        for pool in all {
+            pool.submit("work".to_owned(), says(&done));
+            ran.recv().expect("it runs");
+        }
+        pools.close();
+        for pool in all {
+            // A thread of a pool that goes on waits for work, and longer than this.
+            let until = std::time::Instant::now() + IDLE / 2;
+            while pool.shared.lock().threads > 0 {
+                assert!(std::time::Instant::now() < until, "pool {} goes on", pool.shared.name);
+                std::thread::yield_now();
+            }
+            pool.submit("work".to_owned(), says(&done));
+            assert!(pool.shared.lock().queue.is_empty(), "pool {}", pool.shared.name);
+        }
+        assert!(ran.try_recv().is_err(), "work began after the end");
+    }
+}
