@@ -14,6 +14,7 @@ use crate::planning::Situation;
 use crate::removal;
 use crate::service::Cluster;
 use crate::start::wanted_tokens;
+use std::sync::Arc;
 use std::time::Duration;
 use topology::{HostId, Limits, NodeState, Role, TopologyCommand};
 
@@ -48,7 +49,7 @@ impl Cluster {
         }
         // A zero-token node has nothing that must go anywhere.
         let is_empty = metadata.topology.is_zero_token(host_id);
-        if !is_empty && let Some(why) = self.why_it_cannot_leave(&metadata, host_id, Role::Drains) {
+        if !is_empty && let Some(why) = self.why_it_cannot_leave(&metadata, host_id, Role::Drains).await {
             return refused(why);
         }
         let state = NodeState::Leaving;
@@ -138,7 +139,7 @@ impl Cluster {
         loop {
             let changed = self.machine.changed.notified();
             let now = self.metadata();
-            let why = self.why_it_cannot_leave(&now, host_id, Role::Drains)?;
+            let why = self.why_it_cannot_leave(&now, host_id, Role::Drains).await?;
             let may_stay = |node: &topology::Node| node.host_id > host_id && !now.topology.is_lost(node);
             let left = end.saturating_duration_since(runtime::now());
             if left.is_zero() || !now.leaving().any(|(_, node)| may_stay(node)) {
@@ -148,15 +149,23 @@ impl Cluster {
         }
     }
 
-    /// Why not everything of a node can go elsewhere; of one that is alive, also why another that leaves already could not give all away without it.
-    pub(crate) fn why_it_cannot_leave(&self, metadata: &Metadata, host: HostId, role: Role) -> Option<String> {
+    /// Why not everything of a node can go elsewhere; of one that is alive, also why another that leaves already could not give all away without it. Plans for
+    /// the whole cluster, and so beside the shard.
+    pub(crate) async fn why_it_cannot_leave(
+        &self,
+        metadata: &Arc<Metadata>,
+        host: HostId,
+        role: Role,
+    ) -> Option<String> {
         let number = metadata.topology.number(host)?;
         let situation = Situation {
             live: self.live(),
             would_leave: Some((host, role)),
             ..Situation::default()
         };
-        let mut unmet = metadata.plan_moves(&situation, &Limits::NONE).unmet;
+        let planned_for = metadata.clone();
+        let planned = runtime::offload(move || planned_for.plan_moves(&situation, &Limits::NONE));
+        let mut unmet = planned.await.unmet;
         let why = unmet.remove(&number);
         if why.is_some() || role == Role::Lost {
             return why;

@@ -28,6 +28,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use topology::{HostId, NodeState, Role, TABLET_MOVES, TopologyCommand};
 use uuid::Uuid;
@@ -249,13 +250,13 @@ impl Cluster {
     }
 
     /// Whether a node that is down and has data may be given up: whether the others can rebuild its copies.
-    fn check_give_up(&self, metadata: &Metadata, host_id: HostId) -> Result<(), ChangeError> {
+    async fn check_give_up(&self, metadata: &Arc<Metadata>, host_id: HostId) -> Result<(), ChangeError> {
         removal::check_ring(metadata, host_id, true).map_err(ChangeError::Refused)?;
         // A zero-token node has nothing that must go anywhere.
         let is_empty = metadata.topology.is_zero_token(host_id);
         let why = match is_empty {
             true => None,
-            false => self.why_it_cannot_leave(metadata, host_id, Role::Lost),
+            false => self.why_it_cannot_leave(metadata, host_id, Role::Lost).await,
         };
         why.map_or(Ok(()), |why| Err(ChangeError::Refused(why)))
     }
@@ -304,7 +305,7 @@ impl Cluster {
         let is_joining = without.topology.node(host_id).is_some_and(joins);
         let has_data = is_member && !is_joining && can_go_now.is_err();
         match has_data {
-            true => self.check_give_up(&without, host_id)?,
+            true => self.check_give_up(&Arc::new(without), host_id).await?,
             // As the group would.
             false => can_go_now.map_err(ChangeError::Rejected)?,
         }
