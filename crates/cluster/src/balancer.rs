@@ -18,7 +18,7 @@ use crate::service::Cluster;
 use crate::survey::Survey;
 use runtime::Instant;
 use schema::TableId;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +31,10 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const PAUSE_PER_PLAN: u32 = 9;
 /// After a plan of which no command was applied.
 const RETRY: Duration = Duration::from_millis(250);
+
+/// Where several nodes leave, none is removed before it has been seen to leave for so long: one that others need looks whether they do, and stays
+/// (`leaving.rs`). One that has nothing would be gone before.
+const REMOVAL_WAIT: Duration = Duration::from_secs(5);
 
 /// How often it is looked whether members have cut what is to be split.
 const CUT_LOOK: Duration = Duration::from_secs(5);
@@ -65,6 +69,8 @@ struct Past {
     splits: Splits,
     /// What cannot be done, as it was logged last.
     lacks: Vec<String>,
+    /// Since when nodes are seen to leave.
+    leaving: BTreeMap<HostId, Instant>,
 }
 
 impl Past {
@@ -113,7 +119,7 @@ impl Cluster {
     }
 
     async fn balance(&self, past: &mut Past) -> Outcome {
-        self.remove_those_that_left().await;
+        self.remove_those_that_left(past).await;
         self.forget_reached_goals().await;
         let metadata = self.metadata();
         let live = self.live();
@@ -224,10 +230,16 @@ impl Cluster {
     }
 
     /// Removes nodes that leave and have nothing left.
-    async fn remove_those_that_left(&self) {
+    async fn remove_those_that_left(&self, past: &mut Past) {
         let metadata = self.metadata();
+        let now = runtime::now();
+        let since = |host_id| (host_id, past.leaving.get(&host_id).copied().unwrap_or(now));
+        past.leaving = metadata.leaving().map(|(_, node)| since(node.host_id)).collect();
         for (number, node) in metadata.leaving() {
             let host_id = node.host_id;
+            if past.leaving.len() > 1 && now - past.leaving[&host_id] < REMOVAL_WAIT {
+                continue;
+            }
             // A command that is sure to be rejected would fill the log. Others get its vote first: when it is gone they decide without it.
             if metadata.has_given_all(number)
                 && !self.votes(number)

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use stdx::planted::{self, Bug};
 use topology::{
     Deviation, HostId, Limits, Locality, MoveStep, NodeInput, NodeNumber, NodeState, Options, PARALLEL_COPIES, Replica,
-    ReplicaList, Replication, Role, Step, TABLET_RESIZES, TableInput, TabletChange, TabletEdit, TabletId, Topology,
-    UnmetReason, plan, targets,
+    ReplicaList, Replication, Role, Step, TABLET_RESIZES, TableInput, TabletChange, TabletEdit, TabletId, TabletMap,
+    Topology, UnmetReason, plan, targets,
 };
 
 /// The part of its disk that a node may fill by receiving tablets: a little less than where nodes refuse data unless they are told otherwise.
@@ -69,13 +69,18 @@ impl Metadata {
         };
         let placed = self.placed_tables();
         let ids: Vec<TableId> = placed.iter().map(|placed| placed.table.id).collect();
+        // A tablet on the way gets no step, so nothing would say that it cannot go on from where it arrives.
+        let asks = situation.would_leave.is_some();
+        let arrived = |id: &TableId| self.tablets[id].arrived().filter(|_| asks);
+        let arrived: Vec<Option<TabletMap>> = ids.iter().map(arrived).collect();
         let conversions = self.conversions(&situation.survey);
         let may_resize = self.is_balanced && self.topology.enabled_features().contains(TABLET_RESIZES);
         let tables: Vec<TableInput<'_>> = placed
             .iter()
-            .map(|placed| {
+            .zip(&arrived)
+            .map(|(placed, arrived)| {
                 let id = placed.table.id;
-                let map = &self.tablets[&id];
+                let map = arrived.as_ref().unwrap_or(&self.tablets[&id]);
                 let figures = situation.survey.of(id, map);
                 let counts = placed.counts(&self.topology, situation.tablet_bytes_goal);
                 TableInput {

@@ -222,6 +222,18 @@ pub struct Tablet<'m> {
     pub transition: Option<&'m Transition>,
 }
 
+impl<'m> Tablet<'m> {
+    /// Its replicas, or those that it will have when its transition has ended.
+    #[inline]
+    #[must_use]
+    pub fn arrives_at(&self) -> &'m [Replica] {
+        match self.transition {
+            Some(transition) if transition.stage != Stage::CleanupTarget => &transition.next,
+            _ => self.replicas,
+        }
+    }
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Chunk {
     /// Where in `replicas` each tablet's end.
@@ -414,6 +426,14 @@ impl TabletMap {
             let tablets = chunk.transitions.iter();
             tablets.map(move |(at, _)| self.view(TabletId(first + u32::from(*at))))
         })
+    }
+
+    /// The map behind all moves that are under way. None where nothing moves.
+    #[must_use]
+    pub fn arrived(&self) -> Option<Self> {
+        self.moving().next()?;
+        let replicas: Vec<ReplicaList> = self.tablets().map(|tablet| tablet.arrives_at().into()).collect();
+        Self::new(self.version, self.boundaries.clone(), &replicas).ok()
     }
 
     #[inline]

@@ -111,13 +111,8 @@ impl<'a> Tablets<'a> {
     #[inline]
     pub(super) fn replicas(&self, tablet: u32) -> &'a [Replica] {
         let (table, id) = self.id(tablet);
-        let Some(tablet) = self.tables[table].map.tablet(id) else {
-            return &[];
-        };
-        match tablet.transition {
-            Some(t) if t.stage != Stage::CleanupTarget => &t.next,
-            _ => tablet.replicas,
-        }
+        let tablet = self.tables[table].map.tablet(id);
+        tablet.map_or(&[], |tablet| tablet.arrives_at())
     }
 
     /// Whether a tablet has a step already, or is in transition.
