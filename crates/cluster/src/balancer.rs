@@ -232,6 +232,9 @@ impl Cluster {
     /// Removes nodes that leave and have nothing left.
     async fn remove_those_that_left(&self, past: &mut Past) {
         let metadata = self.metadata();
+        if metadata.leaving().next().is_none() {
+            return past.leaving.clear();
+        }
         let now = runtime::now();
         let since = |host_id| (host_id, past.leaving.get(&host_id).copied().unwrap_or(now));
         past.leaving = metadata.leaving().map(|(_, node)| since(node.host_id)).collect();
