@@ -194,6 +194,42 @@ fn a_write_of_which_something_may_be_done_is_not_called_unavailable_when_it_cann
     );
 }
 
+#[test]
+fn a_write_that_is_made_again_does_not_forget_that_a_replica_has_it_already() {
+    let shape = Shape {
+        datacenters: vec!["north"; 4],
+        ..Shape::default()
+    };
+    let mut cluster = Cluster::new(4, shape);
+    (0..4).for_each(|node| hears(&cluster, node, 4, 0));
+    let nodes = |cluster: &Cluster, key: u8| -> Vec<usize> {
+        let replicas = cluster.replicas(&[key]);
+        replicas.iter().map(|replica| replica.node.index()).collect()
+    };
+    let key = (0..=u8::MAX).find(|key| !nodes(&cluster, *key).contains(&0));
+    let key = key.expect("some keys are on the other nodes alone");
+    let replicas = nodes(&cluster, key);
+    replicas[1..].iter().for_each(|node| hears(&cluster, *node, 5, 5));
+    let written = cluster.spawn(0, move |node| async move {
+        node.insert(&[key], 1, b"one", 10, QUORUM).await
+    });
+    cluster.simulation.run_for(Duration::from_millis(100));
+    assert!(
+        written.borrow().is_none(),
+        "two replicas refused, and it waits for a newer view"
+    );
+    // The ends of the connections are known, and nobody has said that the nodes are down.
+    replicas.iter().for_each(|node| cluster.kill(*node));
+    cluster.simulation.run_for(SECOND);
+    hears(&cluster, 0, 5, 5);
+    cluster.simulation.run_for(Duration::from_millis(100));
+    let written = written.take();
+    assert!(
+        matches!(written, Some(Err(CoordinatorError::WriteTimeout { .. }))),
+        "one replica has it: {written:?}"
+    );
+}
+
 /// Partitions of a scan.
 const KEYS: u8 = 40;
 
