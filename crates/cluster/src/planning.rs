@@ -14,9 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stdx::planted::{self, Bug};
 use topology::{
-    Deviation, HostId, Limits, Locality, MoveStep, NodeInput, NodeNumber, NodeState, Options, PARALLEL_COPIES, Replica,
-    ReplicaList, Replication, Role, Step, TABLET_RESIZES, TableInput, TabletChange, TabletEdit, TabletId, TabletMap,
-    Topology, UnmetReason, plan, targets,
+    Deviation, HostId, Limits, Locality, MoveStep, NodeInput, NodeNumber, NodeState, Options, PARALLEL_COPIES, Plan,
+    Replica, ReplicaList, Replication, Role, Step, TABLET_RESIZES, TableInput, TabletChange, TabletEdit, TabletId,
+    TabletMap, Topology, UnmetReason, plan, targets,
 };
 
 /// The part of its disk that a node may fill by receiving tablets: a little less than where nodes refuse data unless they are told otherwise.
@@ -71,7 +71,7 @@ impl Metadata {
         let ids: Vec<TableId> = placed.iter().map(|placed| placed.table.id).collect();
         // A tablet on the way gets no step, so nothing would say that it cannot go on from where it arrives.
         let asks = situation.would_leave.is_some();
-        let arrived = |id: &TableId| self.tablets[id].arrived().filter(|_| asks);
+        let arrived = |id: &TableId| if asks { self.tablets[id].arrived() } else { None };
         let arrived: Vec<Option<TabletMap>> = ids.iter().map(arrived).collect();
         let conversions = self.conversions(&situation.survey);
         let may_resize = self.is_balanced && self.topology.enabled_features().contains(TABLET_RESIZES);
@@ -104,6 +104,44 @@ impl Metadata {
             ..Options::default()
         };
         let plan = plan(&self.topology, &nodes, &tables, limits, &options);
+        let (steps, held_back) = self.steps_of(&plan, &ids, leaves);
+        let mut commands = conversions.commands;
+        commands.extend(steps.commands(self));
+        let mut planned = Planned {
+            commands,
+            unmet: BTreeMap::new(),
+            lacks: Vec::new(),
+            wanted: plan.wanted.iter().map(|(table, count)| (ids[*table], *count)).collect(),
+            least,
+            deviations: [plan.bytes_before, plan.load_before],
+        };
+        for table in held_back {
+            planned.lacks.push(format!(
+                "tablets of table {} lose a copy when feature '{PARALLEL_COPIES}' is enabled: upgrade all nodes",
+                self.table_name(table)
+            ));
+        }
+        for missing in &plan.unmet {
+            let table = self.table_name(ids[missing.table]);
+            let why = format!("{} tablets of table {table}: {}", missing.tablets, missing.reason);
+            for node in nodes.iter().map(|node| node.number).filter(|number| leaves(*number)) {
+                let datacenter = self.topology.numbered(node).map(|node| &*node.location.datacenter);
+                if node_concerns(&missing.reason, node, datacenter.unwrap_or_default()) {
+                    planned.unmet.entry(node).or_insert_with(|| why.clone());
+                }
+            }
+            planned.lacks.push(why);
+        }
+        planned
+    }
+
+    /// The steps of a plan that are to be done now, and the tables of which some are held back.
+    fn steps_of(
+        &self,
+        plan: &Plan,
+        ids: &[TableId],
+        leaves: impl Fn(NodeNumber) -> bool,
+    ) -> (Steps, BTreeSet<TableId>) {
         let mut steps = Steps::default();
         let mut held_back = BTreeSet::new();
         let may_copy_together = self.topology.enabled_features().contains(PARALLEL_COPIES);
@@ -153,34 +191,7 @@ impl Metadata {
         for moved in &plan.relocations {
             steps.relocate(self, ids[moved.table], moved.tablet, &moved.next);
         }
-        let mut commands = conversions.commands;
-        commands.extend(steps.commands(self));
-        let mut planned = Planned {
-            commands,
-            unmet: BTreeMap::new(),
-            lacks: Vec::new(),
-            wanted: plan.wanted.iter().map(|(table, count)| (ids[*table], *count)).collect(),
-            least,
-            deviations: [plan.bytes_before, plan.load_before],
-        };
-        for table in held_back {
-            planned.lacks.push(format!(
-                "tablets of table {} lose a copy when feature '{PARALLEL_COPIES}' is enabled: upgrade all nodes",
-                self.table_name(table)
-            ));
-        }
-        for missing in &plan.unmet {
-            let table = self.table_name(ids[missing.table]);
-            let why = format!("{} tablets of table {table}: {}", missing.tablets, missing.reason);
-            for node in nodes.iter().map(|node| node.number).filter(|number| leaves(*number)) {
-                let datacenter = self.topology.numbered(node).map(|node| &*node.location.datacenter);
-                if node_concerns(&missing.reason, node, datacenter.unwrap_or_default()) {
-                    planned.unmet.entry(node).or_insert_with(|| why.clone());
-                }
-            }
-            planned.lacks.push(why);
-        }
-        planned
+        (steps, held_back)
     }
 
     /// Whether replicas that stay must copy before one goes.
