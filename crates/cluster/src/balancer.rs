@@ -1,8 +1,8 @@
 //! The leader's care for where tablets are: every copy that a replication wants, away from nodes that leave, and even among nodes and shards.
 //!
 //! It plans again when the metadata or who answers has changed, and now and then, because tablets grow. What a plan wants becomes commands; a plan from
-//! which nothing follows is not made again before something changes, and takes a tenth of the time at most where changes come all the time. How even it is depends on the bytes of the tablets, which each node is asked for; so does
-//! whether a table is split or merged.
+//! which nothing follows is not made again before something changes, and takes a tenth of the time at most where changes come all the time
+//! ([`pause_behind`]). How even it is depends on the bytes of the tablets, which each node is asked for; so does whether a table is split or merged.
 //!
 //! An operator can switch off what only makes it more even, splits and merges among it (`Command::Balance`). What a replication or a node that leaves needs goes
 //! on.
@@ -26,9 +26,6 @@ use topology::{HostId, Limits, TABLET_MOVES, TabletMap};
 
 /// The longest pause between two looks; changes wake the leader before.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// A plan from which nothing follows is followed by a pause of so many times its own length, at most [`LOOK_INTERVAL`]: changes that come one after the
-/// other, as of somebody who makes thousands of tables, are planned for together.
-const PAUSE_PER_PLAN: u32 = 9;
 /// After a plan of which no command was applied.
 const RETRY: Duration = Duration::from_millis(250);
 
@@ -106,10 +103,8 @@ impl Cluster {
                         self.rest(RETRY).await;
                         continue;
                     }
-                    Outcome::Settled => {
-                        let pause = begun.elapsed().saturating_mul(PAUSE_PER_PLAN);
-                        self.rest(pause.min(LOOK_INTERVAL)).await;
-                    }
+                    Outcome::Waits => {}
+                    Outcome::Settled => self.rest(pause_behind(begun.elapsed(), LOOK_INTERVAL)).await,
                 }
             } else {
                 past = Past::default();
@@ -168,9 +163,10 @@ impl Cluster {
             // While some member follows a split, nobody knows whether another one is wanted. Members that do not know yet what is to be cut are told at once.
             let is_told = survey.asked_for(&past.splits);
             past.settled = (is_certain && is_told).then(|| (metadata.index, live, runtime::now(), life));
-            return match is_told {
-                true => Outcome::Settled,
-                false => Outcome::Changed,
+            return match (is_told, waiting.is_empty()) {
+                (false, _) => Outcome::Changed,
+                (true, false) => Outcome::Waits,
+                (true, true) => Outcome::Settled,
             };
         }
         self.propose_all(&metadata, due).await
@@ -362,6 +358,15 @@ enum Outcome {
     Changed,
     /// Nothing was.
     Failed,
+    /// Members cut their sstables for it, and say when they have.
+    Waits,
     /// It has no steps.
     Settled,
+}
+
+/// How long to rest behind a look at everything that found nothing to do, and took so long: nine times that, and no longer than `most`. Changes that come one
+/// after the other, as of somebody who makes thousands of tables, are looked at together.
+#[must_use]
+pub fn pause_behind(took: Duration, most: Duration) -> Duration {
+    took.saturating_mul(9).min(most)
 }

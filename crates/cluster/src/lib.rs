@@ -67,7 +67,7 @@ mod verbs;
 mod wire;
 
 pub use balance_report::{BalanceCounts, BalanceReport, TableBalance};
-pub use balancer::Balancing;
+pub use balancer::{Balancing, pause_behind};
 pub use bytes::Malformed;
 pub use client_routes::{
     CLIENT_ROUTES, CLIENT_ROUTES_MAX, ClientRoute, ClientRouteKey, ClientRoutes, ClientRoutesChange,

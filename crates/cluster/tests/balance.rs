@@ -6,6 +6,7 @@ use runtime::sim::CrashKind;
 use schema::TableId;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 use topology::DiskLevel;
 use types::Token;
 use uuid::Uuid;
@@ -54,6 +55,28 @@ fn a_node_that_comes_when_there_are_tablets_gets_its_share() {
     sea.expect_normal(0..4);
     expect_counts(&mut sea, "each has as many", &[(0, 12), (1, 12), (2, 12), (3, 12)]);
     assert_eq!(sea.nodes[3].seen.copied.borrow().len(), 12, "each is copied once");
+}
+
+#[test]
+fn changes_that_come_one_after_the_other_are_planned_for_together() {
+    let mut sea = Sea::formed(901, 3);
+    // As where there are thousands of tables.
+    let takes = Duration::from_millis(20);
+    sea.nodes.iter().for_each(|node| node.seen.report_delay.set(takes));
+    let begun = sea.sim.now();
+    let tables: u32 = 60;
+    for number in 0..tables {
+        let id = TableId(Uuid::from_u128(u128::from(number) + 1));
+        sea.make_named_table(&format!("t{number}"), id, &[0, 1, 2], 4);
+    }
+    // The last one is planned for, too.
+    sea.sim.run_for(2 * SECOND);
+    let asked = sea.nodes[0].seen.reports.get();
+    let took = sea.sim.now() - begun;
+    assert!(
+        asked > 0 && takes * asked < took / 8,
+        "in {took:?} a node was asked {asked} times for all its tablets, which takes {takes:?}"
+    );
 }
 
 #[test]

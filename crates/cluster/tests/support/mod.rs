@@ -109,6 +109,9 @@ pub struct Seen {
     /// What the node was told last that is to be split, and what it says that it has still to cut.
     pub told_splits: RefCell<Splits>,
     pub uncut_bytes: Cell<u64>,
+    /// How often the node was asked for the size of its tablets, and how long it takes to say it.
+    pub reports: Cell<u32>,
+    pub report_delay: Cell<Duration>,
     /// How long the node takes to follow a change of a table's tablets.
     pub follow_delay: Cell<Duration>,
     /// So many attempts to copy fail.
@@ -188,6 +191,7 @@ impl Listener for Notes {
     }
 
     fn tablet_report(&self, splits: Splits) -> Local<'_, TabletReport> {
+        self.0.reports.set(self.0.reports.get() + 1);
         let mut tablets = self.0.tablet_bytes.borrow().clone();
         let metadata = self.0.last.borrow().clone();
         for (table, total) in self.0.table_bytes.borrow().iter() {
@@ -208,7 +212,13 @@ impl Listener for Notes {
             uncut: uncut.collect(),
         };
         *self.0.told_splits.borrow_mut() = splits;
-        Box::pin(std::future::ready(report))
+        let delay = self.0.report_delay.get();
+        Box::pin(async move {
+            if !delay.is_zero() {
+                runtime::sleep(delay).await;
+            }
+            report
+        })
     }
 
     fn load(&self) -> Local<'_, u64> {
@@ -340,9 +350,14 @@ impl Sea {
 
     /// Makes a table of so many tablets, all with replicas on these nodes.
     pub fn make_table(&mut self, id: TableId, replicas: &[usize], tablets: u32) {
+        self.make_named_table("moving", id, replicas, tablets);
+    }
+
+    /// The same, of a name.
+    pub fn make_named_table(&mut self, name: &str, id: TableId, replicas: &[usize], tablets: u32) {
         let metadata = self.cluster(0).metadata();
         let columns = vec![Column::new("k", CqlType::Int, ColumnKind::PartitionKey)];
-        let table = Table::new("system", "moving", id, columns, TableOptions::default());
+        let table = Table::new("system", name, id, columns, TableOptions::default());
         let mut next = replicated(&metadata.schema, "system", replicas.len());
         let keyspace = next.keyspaces.get_mut("system").expect("it is there");
         let tables = &mut Arc::make_mut(keyspace).tables;

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::cluster::{Cluster, Metadata, Operation, OperationKind};
+use ::cluster::{Cluster, Metadata, Operation, OperationKind, pause_behind};
 use admin::operations::Progress;
 use admin::operator::Local;
 use runtime::Instant;
@@ -19,8 +19,6 @@ use uuid::Uuid;
 
 /// Between two looks while something goes on.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-/// While nothing goes on, a look is followed by a pause of so many times its own length, at most [`LOOK_INTERVAL`].
-const PAUSE_PER_LOOK: u32 = 9;
 
 macro_rules! kinds {
     ($($name:ident: $text:literal, $is_abortable:literal;)*) => {
@@ -127,8 +125,7 @@ impl Watch {
             let begun = runtime::now();
             self.look().await;
             if self.seen.borrow().is_empty() {
-                let pause = begun.elapsed().saturating_mul(PAUSE_PER_LOOK);
-                runtime::sleep(pause.min(LOOK_INTERVAL)).await;
+                runtime::sleep(pause_behind(begun.elapsed(), LOOK_INTERVAL)).await;
                 changed.await;
             } else {
                 // A time that passes is told too, and an abort is passed on.
