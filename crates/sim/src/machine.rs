@@ -75,6 +75,8 @@ pub(crate) struct Start {
     pub(crate) apart_answers: BTreeMap<u64, Option<String>>,
     /// Whether nobody writes for some time.
     pub(crate) rests: bool,
+    /// The operator does what it is told, and nothing of itself.
+    pub(crate) only_obeys: bool,
 }
 
 impl Start {
@@ -260,7 +262,8 @@ async fn operate(machines: u64, start: Rc<RefCell<Start>>) {
         }
         let pause = (20 + runtime::random_u64() % 300) * machines;
         runtime::sleep(Duration::from_millis(pause)).await;
-        if start.borrow().rests && !runtime::random_u64().is_multiple_of(RESTS_TIMES) {
+        let (rests, only_obeys) = (start.borrow().rests, start.borrow().only_obeys);
+        if only_obeys || (rests && !runtime::random_u64().is_multiple_of(RESTS_TIMES)) {
             continue;
         }
         let command = if runtime::random_u64().is_multiple_of(3) {

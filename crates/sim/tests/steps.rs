@@ -106,6 +106,7 @@ fn answer(story: &mut Story, case: &Case) -> String {
 
 fn run(nodes: usize, path: &str) {
     let mut story = Story::begin(1, &Story::setup(nodes));
+    story.cluster.operators_only_obey();
     let replication = format!("{{'class': 'NetworkTopologyStrategy', 'datacenter1': {nodes}}}");
     story.must(0, &format!("CREATE KEYSPACE ks WITH replication = {replication}"), ONE);
     story.must(0, "CREATE TABLE ks.t (k text PRIMARY KEY, v text)", ONE);

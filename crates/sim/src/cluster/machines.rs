@@ -299,6 +299,13 @@ impl Cluster {
         }
     }
 
+    /// Operators flush and compact nothing but what they are told to, from now on: a test compares what happens.
+    pub fn operators_only_obey(&mut self) {
+        for member in &self.members {
+            member.start.borrow_mut().only_obeys = true;
+        }
+    }
+
     /// Has a node's operator ask something of its REST API, such as `POST /storage_service/flush`; the answer comes within some seconds.
     pub fn order(&self, node: usize, request: &str) {
         self.members[node].start.borrow_mut().order(request.to_owned());
