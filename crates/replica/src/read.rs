@@ -520,8 +520,16 @@ impl ScanReader {
             self.start().await?;
         }
         loop {
-            if self.current.is_none() && !self.choose() {
-                return Ok(None);
+            if self.current.is_none() {
+                match self.choose() {
+                    None => return Ok(None),
+                    Some(Choice::Merged) => {}
+                    Some(Choice::Alone(scan)) => {
+                        if let Some(block) = self.take_alone(scan).await? {
+                            return Ok(Some(block));
+                        }
+                    }
+                }
             }
             let (token, key, slice, feeds) = self.current.as_mut().expect("a partition was chosen");
             for feed in feeds.iter_mut() {
@@ -584,51 +592,96 @@ impl ScanReader {
         }
     }
 
-    /// Chooses the least partition that any source has; false when there is none in the range.
-    fn choose(&mut self) -> bool {
-        let mut least: Option<(Token, Vec<u8>)> = None;
-        let mut offer = |token: Token, key: &[u8]| {
-            let less = least.as_ref().is_none_or(|(t, k)| (token, key) < (*t, &k[..]));
-            if less {
-                least = Some((token, key.to_vec()));
-            }
-        };
-        for (_, head) in &self.scans {
-            if let Some(b) = head {
-                offer(b.token, b.key());
+    /// Chooses the least partition that any source has; None when there is none in the range.
+    fn choose(&mut self) -> Option<Choice> {
+        fn place(block: &PartitionBlock) -> (Token, &[u8]) {
+            (block.token, block.key())
+        }
+        let (mut least, mut is_alone) = (None::<usize>, true);
+        for (scan, (_, head)) in self.scans.iter().enumerate() {
+            let Some(head) = head else { continue };
+            let before = least.and_then(|least| self.scans[least].1.as_ref());
+            match before.map_or(Ordering::Less, |before| place(head).cmp(&place(before))) {
+                Ordering::Less => (least, is_alone) = (Some(scan), true),
+                Ordering::Equal => is_alone = false,
+                Ordering::Greater => {}
             }
         }
+        let head = least.and_then(|least| self.scans[least].1.as_ref());
+        let mut written: Option<(Token, Vec<u8>)> = None;
         for m in memtables(&self.version) {
             m.with(|m| {
-                if let Some(p) = m.partitions_from(self.position.0, &self.position.1).next() {
-                    offer(p.token(), p.key());
+                let Some(p) = m.partitions_from(self.position.0, &self.position.1).next() else {
+                    return;
+                };
+                let offered = (p.token(), p.key());
+                let is_behind = |(token, key): (Token, &[u8])| (token, key) < offered;
+                if !head.is_some_and(|head| is_behind(place(head)))
+                    && !written.as_ref().is_some_and(|(token, key)| is_behind((*token, key)))
+                {
+                    written = Some((offered.0, offered.1.to_vec()));
                 }
             });
         }
-        let Some((token, key)) = least.filter(|(t, _)| *t <= self.range.to) else {
-            return false;
-        };
-        let mut feeds: Vec<Feed> = Vec::new();
-        for (n, (_, head)) in self.scans.iter().enumerate() {
-            if head.as_ref().is_some_and(|b| b.token == token && b.key() == key) {
-                feeds.push(Feed {
-                    source: Source::Scan(n),
-                    pending: None,
-                    exhausted: false,
-                });
-            }
+        if let (Some(scan), Some(head), None) = (least, head, &written)
+            && is_alone
+            && head.covered.is_none()
+        {
+            return (head.token <= self.range.to).then_some(Choice::Alone(scan));
         }
-        for m in memtables(&self.version) {
-            feeds.push(Feed {
-                source: Source::Memtable(m),
-                pending: None,
-                exhausted: false,
-            });
+        let (token, key) = written.or_else(|| head.map(|head| (head.token, head.key().to_vec())))?;
+        if token > self.range.to {
+            return None;
         }
+        let scans = self.scans.iter().enumerate();
+        let scans = scans.filter(|(_, (_, head))| head.as_ref().is_some_and(|head| place(head) == (token, &key)));
+        let feeds = scans.map(|(scan, _)| (scan, None)).collect();
+        self.merge((token, key), feeds);
+        Some(Choice::Merged)
+    }
+
+    /// Has these scans, of which blocks may be at hand, and the memtables merged for a partition.
+    fn merge(&mut self, (token, key): (Token, Vec<u8>), scans: Vec<(usize, Option<PartitionBlock>)>) {
+        let scans = scans.into_iter().map(|(scan, pending)| Feed {
+            source: Source::Scan(scan),
+            exhausted: pending.as_ref().is_some_and(|block| block.covered.is_none()),
+            pending,
+        });
+        let memtables = memtables(&self.version).map(|memtable| Feed {
+            source: Source::Memtable(memtable),
+            pending: None,
+            exhausted: false,
+        });
+        let feeds = scans.chain(memtables).collect();
         self.current = Some((token, key, ClusteringSlice::all(), feeds));
         self.head = Head::default();
-        true
     }
+
+    /// Takes a partition that is one block of one sstable; None when something of it was written meanwhile, which is to be merged with it.
+    async fn take_alone(&mut self, scan: usize) -> Result<Option<PartitionBlock>, ReadError> {
+        let (cursor, head) = &mut self.scans[scan];
+        let block = head.take().expect("the chosen scan has a block");
+        *head = cursor.next_block().await.map_err(|e| self.version.read_error(e))?;
+        let is_written = memtables(&self.version).any(|m| m.with(|m| m.partition(block.token, block.key()).is_some()));
+        if is_written {
+            self.merge((block.token, block.key().to_vec()), vec![(scan, Some(block))]);
+            return Ok(None);
+        }
+        let (token, key) = &mut self.position;
+        *token = block.token;
+        key.clear();
+        key.extend_from_slice(block.key());
+        key.push(0);
+        Ok(Some(block))
+    }
+}
+
+/// How the next partition of a scan is read.
+enum Choice {
+    /// It is one block of the sstable with this number, and nobody else has any of it.
+    Alone(usize),
+    /// The current partition was set, and is merged.
+    Merged,
 }
 
 /// The least key above `key`.

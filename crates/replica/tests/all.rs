@@ -9,6 +9,7 @@ mod purge;
 mod quarantine;
 mod reconcile;
 mod rows;
+mod scans;
 mod scripts;
 mod support;
 mod tasks;
