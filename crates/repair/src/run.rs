@@ -22,9 +22,10 @@ use crate::marking::{IncrementalMode, Marking, Marks, replicas_of};
 use crate::message::{self, Bucket, Compare, Open, RepairId};
 use crate::place::Place;
 use crate::repairs::Repairs;
-use crate::serve::SESSION_IDLE;
+use crate::serve::{SESSION_IDLE, WALK_IDLE};
 use crate::side::{Side, bytes_of};
 use crate::units::Hasher;
+use crate::walk::Walk;
 
 /// Units of a bucket, at least; inside a partition a bucket ends where a block does.
 const BUCKET_UNITS: u64 = 16;
@@ -407,17 +408,20 @@ impl Run {
     async fn read_all(self: &Rc<Self>, checking: &mut VecDeque<JoinHandle<()>>) -> Result<(), RepairError> {
         let range = self.request.range;
         let (mut from, end) = (Place::Token(range.after), Place::Token(range.to));
+        let mut walk = None;
         while from != end {
             self.asking.stop.check()?;
             let began = runtime::now();
-            let hashed = self.read(&from, &end).await?;
+            let hashed = self.read(&from, &end, &mut walk).await?;
             from = hashed
                 .buckets
                 .last()
                 .map_or_else(|| end.clone(), |last| last.end.clone());
             if checking.len() >= STRETCHES_MAX
-                && let Some(check) = checking.pop_front()
+                && let Some(mut check) = checking.pop_front()
+                && runtime::timeout(WALK_IDLE, &mut check).await.is_err()
             {
+                walk = None;
                 check.await;
             }
             let (run, to) = (self.clone(), from.token());
@@ -433,6 +437,7 @@ impl Run {
                 let worked = runtime::now().saturating_duration_since(began);
                 let rest = worked.saturating_mul(rest).min(REST_MAX);
                 self.repaired.borrow_mut().rested += rest;
+                walk = walk.filter(|_| rest < WALK_IDLE);
                 self.asking.stop.or(runtime::sleep(rest)).await?;
             }
         }
@@ -455,10 +460,13 @@ impl Run {
         }
     }
 
-    /// Reads a stretch and hashes it, bucket by bucket.
-    async fn read(&self, from: &Place, end: &Place) -> Result<Hashed, RepairError> {
+    /// Reads a stretch and hashes it, bucket by bucket. `kept` is the walk of the stretch before, which is where this one begins.
+    async fn read(&self, from: &Place, end: &Place, kept: &mut Option<Walk>) -> Result<Hashed, RepairError> {
         let side = &self.side;
-        let mut walk = side.walk(from, end)?;
+        let mut walk = match kept.take().filter(|walk| walk.is_current(&side.store)) {
+            Some(walk) => walk,
+            None => side.walk(from, end)?,
+        };
         let mut hashing = Hashing::new(Hasher::new(side.table.clone(), side.counting));
         let mut unpaid = side.unpaid();
         let mut token = None;
@@ -469,25 +477,27 @@ impl Run {
             {
                 hashing.close(Place::Token(token));
                 if hashing.is_full() {
+                    walk.put_back(piece);
                     break;
                 }
             }
             token = Some(piece.block.token);
             hashing.partitions += u64::from(piece.begins);
             hashing.add(&piece);
+            unpaid.add(bytes_of(&piece.block)).await?;
             if piece.block.covered.is_some() && hashing.is_bucket_full() {
                 hashing.close(Place::behind(&piece.block));
                 if hashing.is_full() {
                     break;
                 }
             }
-            unpaid.add(bytes_of(&piece.block)).await?;
         }
         if !hashing.is_full() {
             hashing.close(end.clone());
         }
         unpaid.settle().await?;
         side.check()?;
+        *kept = Some(walk);
         let mut repaired = self.repaired.borrow_mut();
         repaired.partitions += hashing.partitions;
         repaired.rows += hashing.all_units;

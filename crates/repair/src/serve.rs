@@ -12,7 +12,7 @@ use std::time::Duration;
 use mutation::counting::Counting;
 use replica::Shard;
 use rpc::{Caller, Handler, Later, RemoteError, RemoteErrorKind, Reply, Request};
-use runtime::{Group, Instant, Notify};
+use runtime::{Group, Instant, Notify, Semaphore};
 use schema::TableId;
 use tasks::{Origin, Task};
 use uuid::Uuid;
@@ -27,7 +27,7 @@ use crate::message::{
 use crate::part::{Part, packed};
 use crate::repairs::Repairs;
 use crate::side::Side;
-use crate::walk::give_way;
+use crate::walk::{Walk, give_way};
 use crate::wanted::{self, Wanted};
 
 /// How long a repair stays open of which nobody asks anything.
@@ -40,6 +40,8 @@ pub(crate) const SERVING_MAX: usize = 8;
 const REQUESTS_MAX: usize = 64;
 /// Bytes of rows that a shard reads for one answer to [`Exchange`], about.
 pub(crate) const EXCHANGE_BYTES_MAX: usize = 2 << 20;
+/// How long a repair that does not go on keeps memtables and sstables that others have replaced; a session looks every [`LOOK_PERIOD`].
+pub(crate) const WALK_IDLE: Duration = Duration::from_secs(1);
 /// How often a session looks whether it should end.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
@@ -53,6 +55,9 @@ pub(crate) struct Session {
     log_losses: u64,
     asked_at: Cell<Instant>,
     requests: Cell<usize>,
+    /// One comparison at a time, in the order of the requests: each goes on with the walk of the one before.
+    comparing: Semaphore,
+    walk: RefCell<Option<Walk>>,
     ended: RefCell<Option<Refusal>>,
     changed: Notify,
 }
@@ -197,6 +202,8 @@ impl Prepared {
             marking,
             asked_at: Cell::new(runtime::now()),
             requests: Cell::new(0),
+            comparing: Semaphore::new(1),
+            walk: RefCell::default(),
             ended: RefCell::default(),
             changed: Notify::new(),
         });
@@ -424,8 +431,8 @@ impl Session {
         marking.ok_or_else(|| Trouble::Unmarked("the repair did not begin as one that marks".to_owned()))
     }
 
-    fn is_idle(&self) -> bool {
-        self.requests.get() == 0 && runtime::now().saturating_duration_since(self.asked_at.get()) >= SESSION_IDLE
+    fn is_idle_for(&self, least: Duration) -> bool {
+        self.requests.get() == 0 && runtime::now().saturating_duration_since(self.asked_at.get()) >= least
     }
 
     /// The life of the session.
@@ -438,7 +445,10 @@ impl Session {
             if let Err(trouble) = self.side.check() {
                 break trouble.into();
             }
-            if self.is_idle() {
+            if self.is_idle_for(WALK_IDLE) {
+                self.walk.take();
+            }
+            if self.is_idle_for(SESSION_IDLE) {
                 let reason = "the other node has asked for nothing for too long";
                 break Refusal::Failed(reason.to_owned());
             }
@@ -459,7 +469,8 @@ impl Session {
     }
 
     async fn compare(&self, compare: &Compare) -> Result<Vec<u8>, Trouble> {
-        let differs = self.side.compare(&compare.from, &compare.buckets).await?;
+        let _turn = self.comparing.acquire(1).await;
+        let differs = self.side.compare(&compare.from, &compare.buckets, &self.walk).await?;
         let mut answer = begin_answer();
         answer.extend(differs.into_iter().map(u8::from));
         Ok(answer)

@@ -1,5 +1,6 @@
 //! What a shard does on either side of a repair: read, compare, write.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -244,8 +245,23 @@ impl Side {
     }
 
     pub(crate) fn walk(&self, from: &Place, to: &Place) -> Result<Walk, Trouble> {
+        self.walk_on((from, to), to.token(), None)
+    }
+
+    /// Goes on with a walk that stopped where this one begins, if it can; one that is begun can go on up to `end`.
+    fn walk_on(&self, (from, to): (&Place, &Place), end: Token, kept: Option<Walk>) -> Result<Walk, Trouble> {
         self.check()?;
-        Walk::new(&self.shard, &self.store, &self.table, (from, to), self.reads_unrepaired)
+        if let Some(mut walk) = kept.filter(|walk| walk.can_go_on(from, &self.store)) {
+            walk.go_on(to);
+            return Ok(walk);
+        }
+        Walk::new(
+            &self.shard,
+            &self.store,
+            &self.table,
+            (from, to, end),
+            self.reads_unrepaired,
+        )
     }
 
     /// What is here of stretches that lie one behind the other: of as many as have about so many bytes together, of the first at least.
@@ -336,8 +352,14 @@ impl Side {
         Ok(all)
     }
 
-    /// Which of these buckets, one behind the other, are others here. Ends early when there is much to read.
-    pub(crate) async fn compare(&self, from: &Place, buckets: &[Bucket]) -> Result<Vec<bool>, Trouble> {
+    /// Which of these buckets, one behind the other, are others here. Ends early when there is much to read. `kept` is the walk of the comparison before; it is replaced by one
+    /// that can go on behind these buckets.
+    pub(crate) async fn compare(
+        &self,
+        from: &Place,
+        buckets: &[Bucket],
+        kept: &RefCell<Option<Walk>>,
+    ) -> Result<Vec<bool>, Trouble> {
         let Some(last) = buckets.last() else {
             return Ok(Vec::new());
         };
@@ -348,7 +370,8 @@ impl Side {
             differs: Vec::with_capacity(buckets.len()),
             sum: 0,
         };
-        let mut walk = self.walk(from, &last.end)?;
+        let before = kept.take();
+        let mut walk = self.walk_on((from, &last.end), self.range.to, before)?;
         let (mut unpaid, mut read) = (self.unpaid(), 0);
         while let Some(piece) = walk.next().await? {
             let bytes = bytes_of(&piece.block);
@@ -372,6 +395,7 @@ impl Side {
         }
         unpaid.settle().await?;
         self.check_whole()?;
+        kept.replace(Some(walk));
         Ok(comparison.differs)
     }
 

@@ -24,24 +24,29 @@ pub(crate) struct Piece {
     pub(crate) begins: bool,
 }
 
-/// Reads a table from one place to another.
+/// Reads a table from one place to another, and then on to the next.
 pub(crate) struct Walk {
     table: Arc<Table>,
+    /// Where it stops, for now.
     to: Place,
     /// Reads the rest of the partition in which the walk begins.
     inside: Option<PartitionReader>,
     scan: TabletScan,
-    current: Option<(Token, Vec<u8>)>,
+    /// The partition of the last block.
+    current: Option<Token>,
+    current_key: Vec<u8>,
+    /// What was read and comes next: it is behind the place where the walk stopped, or was put back.
+    ahead: Option<Piece>,
     is_over: bool,
 }
 
 impl Walk {
-    /// Reads by this form of the table, whose tablets are here; with `reads_unrepaired` without the sstables that a repair has marked.
+    /// Reads by this form of the table, whose tablets are here; with `reads_unrepaired` without the sstables that a repair has marked. It can go on up to `end`.
     pub(crate) fn new(
         shard: &Shard,
         store: &TableStore,
         table: &Arc<Table>,
-        (from, to): (&Place, &Place),
+        (from, to, end): (&Place, &Place, Token),
         reads_unrepaired: bool,
     ) -> Result<Self, Trouble> {
         let lowest = TokenRange::ALL.after;
@@ -57,7 +62,7 @@ impl Walk {
         };
         let range = TokenRange {
             after,
-            to: to.token().max(after),
+            to: to.token().max(after).max(end),
         };
         let inside = match inside {
             Some((token, key, bound)) if bound != Bound::top() => {
@@ -89,58 +94,101 @@ impl Walk {
             to: to.clone(),
             inside,
             current: None,
+            current_key: Vec::new(),
+            ahead: None,
         })
     }
 
-    /// The next block; None at the end.
+    /// Reads on from where it stopped.
+    pub(crate) fn go_on(&mut self, to: &Place) {
+        self.is_over = self.to.compare(to, &self.table.clustering_order).is_ge();
+        self.to = to.clone();
+    }
+
+    /// Whether it stopped at this place, and nothing that it reads has been replaced since.
+    pub(crate) fn can_go_on(&self, from: &Place, store: &TableStore) -> bool {
+        self.is_over && self.to == *from && self.is_current(store)
+    }
+
+    /// Whether nothing that it reads has been replaced.
+    pub(crate) fn is_current(&self, store: &TableStore) -> bool {
+        self.inside.is_none() && self.scan.is_current(store)
+    }
+
+    /// Gives a piece again that it has just given.
+    pub(crate) fn put_back(&mut self, piece: Piece) {
+        self.ahead = Some(piece);
+    }
+
+    /// The next block; None where it stops.
     pub(crate) async fn next(&mut self) -> Result<Option<Piece>, Trouble> {
         while !self.is_over {
-            if let Some(reader) = &mut self.inside {
-                match reader.next_block().await? {
-                    Some(block) => return Ok(self.clip(block).map(|block| Piece { block, begins: false })),
-                    None => self.inside = None,
-                }
-                continue;
-            }
-            let Some(block) = self.scan.next_block().await? else {
+            let piece = match self.ahead.take() {
+                Some(piece) => Some(piece),
+                None => self.read().await?,
+            };
+            let Some(piece) = piece else {
+                self.is_over = true;
                 break;
             };
-            let begins = self
-                .current
-                .as_ref()
-                .is_none_or(|(token, key)| (*token, &key[..]) != (block.token, block.key()));
-            if begins {
-                self.current = Some((block.token, block.key().to_vec()));
+            if let Some(piece) = self.clip(piece) {
+                return Ok(Some(piece));
             }
-            return Ok(self.clip(block).map(|block| Piece { block, begins }));
         }
-        self.is_over = true;
         Ok(None)
     }
 
-    /// The part of a block that is not behind the end.
-    fn clip(&mut self, mut block: PartitionBlock) -> Option<PartitionBlock> {
-        let Place::Inside { token, key, bound } = &self.to else {
-            return Some(block);
-        };
-        match (block.token, block.key()).cmp(&(*token, &key[..])) {
-            Ordering::Less => Some(block),
-            Ordering::Greater => {
-                self.is_over = true;
-                None
+    async fn read(&mut self) -> Result<Option<Piece>, Trouble> {
+        if let Some(reader) = &mut self.inside {
+            if let Some(block) = reader.next_block().await? {
+                return Ok(Some(Piece { block, begins: false }));
             }
-            Ordering::Equal => {
-                let order = &self.table.clustering_order;
-                let covered = block.covered.as_ref();
-                if covered.is_none_or(|covered| covered.compare(order, bound).is_ge()) {
-                    self.is_over = true;
-                    if covered.is_some_and(|covered| covered != bound) || covered.is_none() && *bound != Bound::top() {
-                        split_block(&mut block, bound, order, false);
-                    }
-                }
-                Some(block)
-            }
+            self.inside = None;
         }
+        let Some(block) = self.scan.next_block().await? else {
+            return Ok(None);
+        };
+        let begins = self.current != Some(block.token) || self.current_key != block.key();
+        if begins {
+            self.current = Some(block.token);
+            self.current_key.clear();
+            self.current_key.extend_from_slice(block.key());
+        }
+        Ok(Some(Piece { block, begins }))
+    }
+
+    /// The part of a piece that is not behind the end.
+    fn clip(&mut self, mut piece: Piece) -> Option<Piece> {
+        let block = &mut piece.block;
+        let is_behind = match &self.to {
+            Place::Token(to) => block.token > *to,
+            Place::Inside { token, key, bound } => match (block.token, block.key()).cmp(&(*token, &key[..])) {
+                Ordering::Less => false,
+                Ordering::Greater => true,
+                Ordering::Equal => {
+                    let order = &self.table.clustering_order;
+                    let covered = block.covered.as_ref();
+                    if covered.is_none_or(|covered| covered.compare(order, bound).is_ge()) {
+                        self.is_over = true;
+                        let is_cut = match covered {
+                            Some(covered) => covered != bound,
+                            None => *bound != Bound::top(),
+                        };
+                        if is_cut {
+                            let block = split_block(block, bound, order, false);
+                            self.ahead = Some(Piece { block, begins: false });
+                        }
+                    }
+                    false
+                }
+            },
+        };
+        if is_behind {
+            self.is_over = true;
+            self.ahead = Some(piece);
+            return None;
+        }
+        Some(piece)
     }
 }
 

@@ -5,3 +5,4 @@ mod histories;
 mod incremental;
 mod large;
 mod support;
+mod walks;

@@ -9,7 +9,7 @@ use sstable::ChunkCache;
 use types::Token;
 
 use crate::read::{BlockLimits, ReadError, ScanReader};
-use crate::tablet::{TableStore, Tablet, TokenRange};
+use crate::tablet::{TableStore, Tablet, TokenRange, Version};
 
 /// Reads the partitions of a table that a shard has in a range of tokens, tablet after tablet. A tablet that leaves the shard meanwhile is read as it was when the
 /// scan was made.
@@ -23,6 +23,8 @@ pub struct TabletScan {
     from: (Token, Vec<u8>),
     limits: BlockLimits,
     reader: Option<ScanReader>,
+    /// What the tablet had that the reader is of.
+    version: Option<Rc<Version>>,
     is_of_unrepaired: bool,
 }
 
@@ -50,6 +52,7 @@ impl TabletScan {
             from,
             limits,
             reader: None,
+            version: None,
             is_of_unrepaired: false,
         }
     }
@@ -78,11 +81,14 @@ impl TabletScan {
                     return Ok(Some(block));
                 }
                 self.reader = None;
+                self.version = None;
             }
             match self.tablets.get(self.next).map(Rc::clone) {
                 Some(tablet) if !self.is_behind(&tablet) => {
                     self.next += 1;
-                    self.reader = Some(self.reader_of(&tablet));
+                    let version = tablet.version();
+                    self.reader = Some(self.reader_of(&tablet, &version));
+                    self.version = Some(version);
                 }
                 _ => return Ok(None),
             }
@@ -104,7 +110,18 @@ impl TabletScan {
         tablet.range.after >= self.range.to && tablet.range.after != TokenRange::ALL.after
     }
 
-    fn reader_of(&self, tablet: &Tablet) -> ScanReader {
+    /// Whether the tablets are those of the table still, and the one that is read has the memtables and sstables that it had when its reading began. One that is
+    /// kept when it is not current keeps memory and files that nobody else needs.
+    #[must_use]
+    pub fn is_current(&self, store: &TableStore) -> bool {
+        let is_same = |version: &Rc<Version>| {
+            let tablet = self.tablets.get(self.next - 1);
+            tablet.is_some_and(|tablet| tablet.with_version(|now| std::ptr::eq(now, Rc::as_ptr(version))))
+        };
+        Rc::ptr_eq(&self.tablets, &store.tablets()) && self.version.as_ref().is_none_or(is_same)
+    }
+
+    fn reader_of(&self, tablet: &Tablet, version: &Rc<Version>) -> ScanReader {
         tablet.count_request();
         let range = TokenRange {
             after: tablet.range.after.max(self.range.after),
@@ -118,8 +135,8 @@ impl TabletScan {
         };
         let (table, cache) = (self.table.clone(), self.cache.clone());
         let version = match self.is_of_unrepaired {
-            true => tablet.unrepaired(),
-            false => tablet.version(),
+            true => version.unrepaired(),
+            false => version.clone(),
         };
         ScanReader::new(table, version, cache, range, from, self.limits)
     }
