@@ -95,6 +95,30 @@ def test_each_node_repairs_its_first_ranges_and_all_of_them_repair_everything(cl
     assert len(seen_by(cluster, table, 3)) == ROWS
 
 
+def test_tables_show_what_each_node_did_for_a_repair(cluster, session, table):
+    keyspace = table.split(".")[0]
+    write(session, f"INSERT INTO {table} (k, c, v) VALUES (1, 1, 1)")
+    ranges = repaired(cluster, 1, keyspace)[0]
+
+    def shown(number, view):
+        with cluster.driver(only=number, consistency="ONE") as driver:
+            seen = driver.connect().execute(f"SELECT * FROM system_views.{view}")
+            return [row for row in seen.all() if keyspace in str(row) and row.completed]
+
+    sessions, jobs = shown(1, "repair_sessions"), shown(1, "repair_jobs")
+    assert len(jobs) == ranges and all(job.table_name == "t" and job.status == "done" and job.ranges for job in jobs)
+    assert {job.id for job in jobs} == {id for one in sessions for id in one.jobs}
+    repairs = {row.id for row in shown(1, "repairs")}
+    assert {job.repair_id for job in jobs} <= repairs and not {job.id for job in jobs} & repairs
+    # Each range was compared on both other nodes.
+    compared = shown(2, "repair_validations") + shown(3, "repair_validations")
+    assert len(compared) == 2 * ranges and sum(one.bytes_read for one in compared) > 0
+    with cluster.driver(only=2, consistency="ONE") as driver:
+        taken_part = driver.connect().execute("SELECT * FROM system_views.repair_participates").all()
+    validations = {id for row in taken_part for id in row.validations}
+    assert {one.id for one in shown(2, "repair_validations")} <= validations
+
+
 def test_what_cannot_be_repaired_is_said(cluster, session, table):
     keyspace = table.split(".")[0]
     third = cluster.node(3)

@@ -122,6 +122,7 @@ def test_members_repairs_and_streams_have_cassandra_s_columns(session):
     assert known == (local.broadcast_address, local.data_center, local.rack, str(local.host_id), "true")
     assert member["status"].startswith("NORMAL,") and len(member) == 66
     session.node.nodetool("repair", "ks")
+    assert all(rows(session, f"SELECT * FROM system_views.repair_{table}") == [] for table in ("jobs", "participates", "validations"))
     for table in ("repairs", "repair_sessions"):
         for row in rows(session, f"SELECT * FROM system_views.{table}"):
             assert row["completed"] in (True, False) and row["state_init_timestamp"]

@@ -34,6 +34,22 @@ const REPAIR_SESSIONS: &str = "repair_sessions (id timeuuid PRIMARY KEY, complet
      repair_id timeuuid, state_failure_timestamp timestamp, state_init_timestamp timestamp, state_jobs_start_timestamp timestamp, \
      state_skipped_timestamp timestamp, state_start_timestamp timestamp, state_success_timestamp timestamp, status text, \
      success_message text, table_names frozen<list<text>>)";
+const REPAIR_JOBS: &str = "repair_jobs (id uuid PRIMARY KEY, completed boolean, duration_millis bigint, failure_cause text, keyspace_name text, \
+     last_updated_at timestamp, participants frozen<list<text>>, ranges frozen<list<text>>, repair_id timeuuid, session_id timeuuid, \
+     state_failure_timestamp timestamp, state_init_timestamp timestamp, state_skipped_timestamp timestamp, \
+     state_snapshot_complete_timestamp timestamp, state_snapshot_start_timestamp timestamp, state_start_timestamp timestamp, \
+     state_stream_start_timestamp timestamp, state_success_timestamp timestamp, state_validation_complete_timestamp timestamp, \
+     state_validation_start_timestamp timestamp, status text, success_message text, table_name text)";
+const REPAIR_PARTICIPATES: &str = "repair_participates (id timeuuid PRIMARY KEY, completed boolean, duration_millis bigint, failure_cause text, \
+     global boolean, incremental boolean, initiator text, last_updated_at timestamp, preview_kind text, ranges frozen<list<text>>, \
+     repaired_at timestamp, state_failure_timestamp timestamp, state_init_timestamp timestamp, state_skipped_timestamp timestamp, \
+     state_success_timestamp timestamp, success_message text, tables frozen<set<text>>, validations frozen<set<uuid>>)";
+const REPAIR_VALIDATIONS: &str = "repair_validations (id uuid PRIMARY KEY, bytes_read bigint, completed boolean, duration_millis bigint, \
+     estimated_partitions bigint, estimated_total_bytes bigint, failure_cause text, initiator text, keyspace_name text, \
+     last_updated_at timestamp, partitions_processed bigint, progress_percentage float, ranges frozen<list<text>>, repair_id timeuuid, \
+     session_id timeuuid, state_accept_timestamp timestamp, state_failure_timestamp timestamp, state_init_timestamp timestamp, \
+     state_sending_trees_timestamp timestamp, state_skipped_timestamp timestamp, state_start_timestamp timestamp, \
+     state_success_timestamp timestamp, status text, success_message text, table_name text)";
 
 static GOSSIP_INFO: Definition = Definition {
     keyspace: "system_views",
@@ -64,6 +80,16 @@ pub(super) fn register(tables: &mut Builder, about: &Arc<About>) {
     });
     add(tables, "system_views", 1, REPAIR_SESSIONS, |_| {
         Box::pin(std::future::ready(of_tasks(Module::Repair, is_session, sessions)))
+    });
+    // A session is one range of one table, so it is its own only job.
+    add(tables, "system_views", 1, REPAIR_JOBS, |_| {
+        Box::pin(std::future::ready(of_tasks(Module::Repair, is_session, jobs)))
+    });
+    add(tables, "system_views", 1, REPAIR_PARTICIPATES, |_| {
+        Box::pin(std::future::ready(of_tasks(Module::Repair, is_served, participates)))
+    });
+    add(tables, "system_views", 1, REPAIR_VALIDATIONS, |_| {
+        Box::pin(std::future::ready(of_tasks(Module::Repair, is_served, validations)))
     });
 }
 
@@ -181,8 +207,13 @@ fn is_stream(status: &Status) -> bool {
 }
 
 /// What an operator asked for, or the node began by itself.
-const fn is_repair(status: &Status) -> bool {
-    status.parent.is_none()
+fn is_repair(status: &Status) -> bool {
+    status.parent.is_none() && !is_served(status)
+}
+
+/// What this node does for the repair of another one.
+fn is_served(status: &Status) -> bool {
+    status.kind.name == "serve repair"
 }
 
 /// One range of a repair.
@@ -285,8 +316,21 @@ fn tables_of(status: &Status) -> Cell {
     }
 }
 
-/// The columns that repairs and their sessions share.
-fn repair(status: &Status) -> Vec<(&'static str, Cell)> {
+fn ranges_of(status: &Status) -> Cell {
+    match status.entity.as_str() {
+        "" => Cell::Null,
+        range => Cell::TextList(vec![range.to_owned()]),
+    }
+}
+
+/// A set of this id alone, serialised.
+fn set_of(id: uuid::Uuid) -> Cell {
+    let (elements, length) = (1u32.to_be_bytes(), 16u32.to_be_bytes());
+    Cell::Bytes([&elements[..], &length, id.as_bytes()].concat())
+}
+
+/// The columns that all tables of repairs share; each has some of them.
+fn common(status: &Status) -> Vec<(&'static str, Cell)> {
     vec![
         ("id", Cell::Uuid(status.id)),
         ("completed", Cell::Boolean(has_ended(status))),
@@ -299,8 +343,14 @@ fn repair(status: &Status) -> Vec<(&'static str, Cell)> {
         ("state_start_timestamp", moment(status.started_us)),
         ("state_success_timestamp", moment_of_end(status, State::Done)),
         ("status", Cell::text(status.state.name())),
-        ("table_names", tables_of(status)),
     ]
+}
+
+/// The columns that repairs and their sessions share.
+fn repair(status: &Status) -> Vec<(&'static str, Cell)> {
+    let mut known = common(status);
+    known.push(("table_names", tables_of(status)));
+    known
 }
 
 fn repairs(status: &Status) -> Row {
@@ -315,8 +365,39 @@ fn repairs(status: &Status) -> Row {
 fn sessions(status: &Status) -> Row {
     let mut known = repair(status);
     known.push(("repair_id", status.parent.map_or(Cell::Null, Cell::Uuid)));
-    if !status.entity.is_empty() {
-        known.push(("ranges", Cell::TextList(vec![status.entity.clone()])));
-    }
+    known.push(("ranges", ranges_of(status)));
+    known.push(("jobs", set_of(status.id)));
     all_columns(REPAIR_SESSIONS, known)
+}
+
+fn jobs(status: &Status) -> Row {
+    let mut known = common(status);
+    known.extend([
+        ("ranges", ranges_of(status)),
+        ("repair_id", status.parent.map_or(Cell::Null, Cell::Uuid)),
+        ("session_id", Cell::Uuid(status.id)),
+        ("table_name", text_or_null(&status.table)),
+    ]);
+    all_columns(REPAIR_JOBS, known)
+}
+
+fn participates(status: &Status) -> Row {
+    let mut known = common(status);
+    known.extend([
+        ("ranges", ranges_of(status)),
+        ("tables", tables_of(status)),
+        ("validations", set_of(status.id)),
+    ]);
+    all_columns(REPAIR_PARTICIPATES, known)
+}
+
+fn validations(status: &Status) -> Row {
+    let mut known = common(status);
+    known.extend([
+        ("bytes_read", Cell::count(status.completed)),
+        ("ranges", ranges_of(status)),
+        ("state_accept_timestamp", moment(status.created_us)),
+        ("table_name", text_or_null(&status.table)),
+    ]);
+    all_columns(REPAIR_VALIDATIONS, known)
 }
