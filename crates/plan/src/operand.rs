@@ -301,7 +301,7 @@ fn extraneous() -> PlanError {
 }
 
 /// Whether an alternative is as good as null: it is empty, and its type has no empty values.
-fn is_as_null(element: &CqlType, item: &[u8]) -> bool {
+pub(crate) fn is_as_null(element: &CqlType, item: &[u8]) -> bool {
     item.is_empty() && !matches!(element, CqlType::Text | CqlType::Ascii | CqlType::Blob)
 }
 

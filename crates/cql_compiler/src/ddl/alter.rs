@@ -178,6 +178,8 @@ fn reads_as(new: &CqlType, old: &CqlType) -> bool {
         return true;
     }
     match (new, old) {
+        // As Cassandra, which takes tuples and refuses frozen collections.
+        (T::Blob, _) if old.unfrozen().is_collection() => false,
         (T::Blob, _) => !old.is_multi_cell() && *old != T::Counter && old.fixed_len().is_none(),
         (T::Text, T::Ascii) | (T::Uuid, T::TimeUuid) => true,
         (T::BigInt, T::Timestamp) | (T::Timestamp, T::BigInt) => true,

@@ -126,6 +126,7 @@ fn min_compress_ratio(given: &mut BTreeMap<String, String>) -> Result<Option<f64
     match text.parse::<f64>() {
         Ok(0.0) => Ok(None),
         Ok(v) if v.is_finite() && v >= 1.0 => Ok(Some(v)),
+        Ok(v) if v < 0.0 => Err(config("Invalid negative min_compress_ratio".to_owned())),
         Ok(_) => Err(config(
             "min_compress_ratio can either be 0 or greater than or equal to 1".to_owned(),
         )),

@@ -80,6 +80,9 @@ impl<'a> Properties<'a> {
         match self.value(name) {
             None => Ok(None),
             Some(PropertyValue::Map(pairs)) => {
+                if let Some(key) = first_duplicate(pairs.iter().map(|(key, _)| key.text.as_str())) {
+                    return Err(CompileError::Syntax(format!("Multiple definition for property {key}")));
+                }
                 let pairs = pairs.iter().map(|(k, v)| Ok((k.text.clone(), text(&k.text, v)?)));
                 pairs.collect::<Result<_, _>>().map(Some)
             }

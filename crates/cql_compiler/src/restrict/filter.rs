@@ -1,7 +1,8 @@
 //! Relations that are checked row by row.
 
 use cql::ast::{ComparisonOperator, InValues, Predicate, Relation, Subject, Term};
-use plan::restrict::{Filter, FilterTest, NullRule};
+use plan::restrict::{Filter, FilterTest};
+use schema::Column;
 use types::CqlType;
 
 use super::{Scope, comparison};
@@ -104,23 +105,12 @@ pub(super) fn compile(r: &Relation, scope: &mut Scope<'_>) -> Result<Filter, Com
                 }
                 _ => return Err(unsupported()),
             };
-            let filter = Filter::new(scope.table, column, test)?;
-            if scope.nulls == NullRule::Error {
-                filter.refuse_constant_null(scope.table)?;
-            }
-            Ok(filter)
+            Ok(Filter::new(scope.table, column, test)?)
         }
         Subject::Element { column: name, key } => {
             let (column, c) = scope.column(name)?;
-            let map = c.cql_type.unfrozen().clone();
-            let CqlType::Map(k, v) = &map else {
-                return Err(CompileError::invalid(match map {
-                    CqlType::List(_) => {
-                        "Indexes on list entries (l[index] = value) are not currently supported.".to_owned()
-                    }
-                    _ => format!("Column {name} cannot be used as a map"),
-                }));
-            };
+            let (k, v) = map_of(c)?;
+            let (k, v) = (&k.clone(), &v.clone());
             let Predicate::Compare(ComparisonOperator::Equal, term) = &r.predicate else {
                 return Err(CompileError::invalid("Only EQ relations are supported on map entries"));
             };
@@ -129,5 +119,22 @@ pub(super) fn compile(r: &Relation, scope: &mut Scope<'_>) -> Result<Filter, Com
             Ok(Filter::new(scope.table, column, FilterTest::Entry { key, value })?)
         }
         _ => Err(unsupported()),
+    }
+}
+
+/// The types of keys and values of a column of which a relation names an element.
+///
+/// # Errors
+/// When it is no map.
+pub(super) fn map_of(column: &Column) -> Result<(&CqlType, &CqlType), CompileError> {
+    match column.cql_type.unfrozen() {
+        CqlType::Map(key, value) => Ok((key, value)),
+        CqlType::List(_) => Err(CompileError::invalid(
+            "Indexes on list entries (l[index] = value) are not currently supported.",
+        )),
+        _ => Err(CompileError::invalid(format!(
+            "Column {} cannot be used as a map",
+            column.name
+        ))),
     }
 }

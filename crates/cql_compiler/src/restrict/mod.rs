@@ -194,6 +194,9 @@ pub fn compile(
         && let Subject::Column(name) | Subject::Element { column: name, .. } | Subject::Field { column: name, .. } =
             &r.subject
     {
+        if matches!(r.subject, Subject::Element { .. }) {
+            filter::map_of(scope.column(name)?.1)?;
+        }
         return Err(CompileError::invalid(format!(
             "Non PRIMARY KEY columns found in where clause: {name} "
         )));
@@ -203,14 +206,19 @@ pub fn compile(
     let scans_for_rows = !partition.is_keys() && !clustering.is_empty();
     let is_filtered = !residue.is_empty();
     let mut filters = Vec::with_capacity(residue.len());
+    let mut add = |r: &Relation| {
+        let filter = filter::compile(r, scope)?;
+        // Without filtering it is refused below, null or not.
+        if allow_filtering && scope.nulls == NullRule::Error && matches!(r.subject, Subject::Column(_)) {
+            filter.refuse_constant_null(scope.table)?;
+        }
+        filters.push(filter);
+        Ok::<_, CompileError>(())
+    };
     for r in residue {
         match filter::of_single_columns(r)? {
-            Some(singles) => {
-                for single in &singles {
-                    filters.push(filter::compile(single, scope)?);
-                }
-            }
-            None => filters.push(filter::compile(r, scope)?),
+            Some(singles) => singles.iter().try_for_each(&mut add)?,
+            None => add(r)?,
         }
     }
     if !allow_filtering && (is_filtered || scans_for_rows && kind.verb().is_some()) {

@@ -463,7 +463,7 @@ impl Compiler<'_, '_> {
             Some(aggregate) => self.aggregate(aggregate, arguments.pop()),
             None => {
                 let operation = found.into_operation(self.markers.next_site())?;
-                Ok(Expression::Apply { operation, arguments })
+                Ok(Expression::applied(operation, arguments)?)
             }
         }
     }

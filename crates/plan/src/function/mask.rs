@@ -110,8 +110,8 @@ impl Mask {
             Self::Default(cql_type) => Some(default_of(cql_type)),
             Self::Replace => argument(1).map(<[u8]>::to_vec),
             Self::Inner(cql_type) | Self::Outer(cql_type) => {
-                let Some(text) = argument(0) else { return Ok(None) };
                 let padding = argument(3).map_or(Ok(PADDING), |padding| single(name, padding))?;
+                let Some(text) = argument(0) else { return Ok(None) };
                 let units: Vec<u16> = String::from_utf8_lossy(text).encode_utf16().collect();
                 let (begin, end) = (length(1), length(2));
                 let is_inner = matches!(self, Self::Inner(_));
@@ -123,10 +123,11 @@ impl Mask {
                 Some(from_units(masked, *cql_type == CqlType::Ascii).into_bytes())
             }
             Self::Hash => {
-                let Some(value) = argument(0) else { return Ok(None) };
                 let algorithm = argument(1).map_or("SHA-256".into(), String::from_utf8_lossy);
-                let hash = hash(&algorithm, value);
-                Some(hash.ok_or_else(|| PlanError::Invalid(format!("Hash algorithm not found: {algorithm}")))?)
+                // Of nothing too: an algorithm that nobody knows is an error whatever is hashed.
+                let hash = hash(&algorithm, argument(0).unwrap_or_default());
+                let hash = hash.ok_or_else(|| PlanError::Invalid(format!("Hash algorithm not found: {algorithm}")))?;
+                argument(0).map(|_| hash)
             }
         })
     }

@@ -7,6 +7,7 @@ use stdx::vint;
 use types::{CollectionBuilder, Comparator, CqlType, TupleBuilder, UdtType, sorted};
 
 use super::Scalar;
+use super::mask::Mask;
 use crate::bind::BindContext;
 use crate::error::{FunctionFailure, PlanError};
 
@@ -83,9 +84,21 @@ impl Operation {
         }
     }
 
+    /// The mask that it is, and what it is called.
+    pub(crate) fn as_mask(&self) -> Option<(&Mask, &str)> {
+        match self {
+            Self::Call(Function {
+                name,
+                scalar: Scalar::Mask(mask),
+                ..
+            }) => Some((mask, name)),
+            _ => None,
+        }
+    }
+
     /// Whether an unset argument makes the whole unset.
     pub(crate) const fn passes_unset(&self) -> bool {
-        matches!(self, Self::List | Self::Set(_) | Self::Map(_) | Self::Vector { .. })
+        matches!(self, Self::List | Self::Set(_) | Self::Map(_))
     }
 
     /// The error for an unset argument.
@@ -98,6 +111,7 @@ impl Operation {
                     udt.name
                 )
             }
+            Self::Vector { .. } => return no_null_inside("vectors"),
             Self::Call(Function { name, .. }) => format!("Invalid unset value for argument in call to function {name}"),
             _ => format!("Invalid unset value for tuple field number {index}"),
         })
@@ -162,9 +176,11 @@ fn elements<'a>(
     arguments: Arguments<'a, '_>,
     whole: &'static str,
 ) -> impl Iterator<Item = Result<&'a [u8], PlanError>> {
-    arguments.iter().map(move |argument| {
-        argument
-            .as_deref()
-            .ok_or_else(|| PlanError::invalid(format!("null is not supported inside {whole}")))
-    })
+    arguments
+        .iter()
+        .map(move |argument| argument.as_deref().ok_or_else(|| no_null_inside(whole)))
+}
+
+fn no_null_inside(whole: &str) -> PlanError {
+    PlanError::invalid(format!("null is not supported inside {whole}"))
 }

@@ -125,6 +125,27 @@ pub enum Expression {
 }
 
 impl Expression {
+    /// An operation on expressions.
+    ///
+    /// # Errors
+    /// When it is a mask with constants that mask nothing, such as a padding of two characters: it would fail for each row.
+    pub fn applied(operation: Operation, arguments: Vec<Self>) -> Result<Self, PlanError> {
+        if let Some((mask, name)) = operation.as_mask() {
+            let constant = |argument: &Self| match argument {
+                Self::Term(operand) => operand
+                    .as_constant()
+                    .map(|bytes| bytes.map(|bytes| Cow::Owned(bytes.to_vec()))),
+                _ => None,
+            };
+            let constants: Option<Vec<_>> = arguments.iter().skip(1).map(constant).collect();
+            if let Some(constants) = constants {
+                let of_null: Vec<_> = std::iter::once(None).chain(constants).collect();
+                mask.apply(name, &of_null)?;
+            }
+        }
+        Ok(Self::Apply { operation, arguments })
+    }
+
     /// Adds what it looks at.
     pub(super) fn uses(&self, uses: &mut Uses) {
         match self {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use schema::{ColumnKind, Table};
 use types::{CollectionIter, Comparator, CqlType, MapIter, TupleIter};
 
-use crate::operand::elements_with_nulls;
+use crate::operand::{elements_with_nulls, is_as_null};
 use crate::restrict::{Comparison, NullRule, is_like, no_column};
 use crate::{BindContext, Evaluated, InOperand, Operand, PlanError, Row};
 
@@ -332,7 +332,10 @@ fn alternatives(
                 Some(crate::Bound::Unset) => return invalid("Invalid 'unset' value in condition"),
                 None => return invalid("Invalid amount of bind variables"),
             };
-            let elements = elements_with_nulls(bytes)?;
+            let mut elements = elements_with_nulls(bytes)?;
+            for element in &mut elements {
+                *element = element.filter(|element| !is_as_null(cql_type, element));
+            }
             for element in elements.iter().flatten() {
                 let valid = cql_type.validate(element);
                 valid.map_err(|e| PlanError::Invalid(e.to_string()))?;

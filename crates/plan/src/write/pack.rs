@@ -2,7 +2,7 @@
 
 use mutation::row::{Cell, Liveness, RowBuilder, Shared};
 use mutation::{ClusteringSlice, MutationBuilder, RangeTombstone, Tombstone};
-use schema::{CellLayout, push_component};
+use schema::{CellLayout, CompactStorage, push_component};
 use smallvec::SmallVec;
 use types::CqlType;
 use types::token::{Token, token_of};
@@ -264,8 +264,30 @@ impl WritePlan {
         for (i, operand) in operands.iter().enumerate() {
             self.push_clustering(&mut prefix, i, operand.eval(ctx)?)?;
         }
-        check_clustering_key(&prefix)?;
+        self.check_clustering_key(&prefix)?;
         Ok(prefix)
+    }
+
+    /// Refuses a row whose clustering values are longer in all than a key may be, and the empty value that names no row of a compact table.
+    fn check_clustering_key(&self, key: &[u8]) -> Result<(), PlanError> {
+        if self.table.compact == Some(CompactStorage::Dense) && self.table.clustering_order.len() == 1 {
+            let mut values = schema::components(key);
+            if values.next().is_some_and(<[u8]>::is_empty) {
+                let name = self.table.clustering().next().map_or("", |column| &column.name);
+                return Err(PlanError::invalid(format!(
+                    "Invalid empty or null value for column {name}"
+                )));
+            }
+        }
+        if key.len() <= KEY_BYTES_MAX {
+            return Ok(());
+        }
+        match schema::components(key).map(<[u8]>::len).sum::<usize>() {
+            0..=KEY_BYTES_MAX => Ok(()),
+            bytes => Err(PlanError::invalid(format!(
+                "Key length of {bytes} is longer than maximum of {KEY_BYTES_MAX}"
+            ))),
+        }
     }
 
     fn push_clustering(&self, prefix: &mut Vec<u8>, i: usize, value: Evaluated<'_>) -> Result<(), PlanError> {
@@ -284,24 +306,11 @@ impl WritePlan {
     }
 }
 
-/// Refuses a row whose clustering values are longer in all than a key may be.
 /// Whether changes do nothing: no marker of them is set. A list must have the element that is named, though it stays as it is.
 fn is_idle(changes: &[ColumnChange], values: &Values<'_>) -> bool {
     let is_unset =
         |(c, v): (&ColumnChange, &Evaluated<'_>)| *v == Evaluated::Unset && !matches!(c.change, Change::PutAt { .. });
     changes.iter().zip(values).all(is_unset)
-}
-
-fn check_clustering_key(key: &[u8]) -> Result<(), PlanError> {
-    if key.len() <= KEY_BYTES_MAX {
-        return Ok(());
-    }
-    match schema::components(key).map(<[u8]>::len).sum::<usize>() {
-        0..=KEY_BYTES_MAX => Ok(()),
-        bytes => Err(PlanError::invalid(format!(
-            "Key length of {bytes} is longer than maximum of {KEY_BYTES_MAX}"
-        ))),
-    }
 }
 
 type Values<'v> = SmallVec<[Evaluated<'v>; 8]>;
@@ -338,13 +347,13 @@ impl<'p> Packer<'p> {
             }
             Target::Rows(restriction) => {
                 for prefix in restriction.prefixes(&plan.table, ctx)? {
-                    check_clustering_key(&prefix)?;
+                    plan.check_clustering_key(&prefix)?;
                     any |= self.of_row(&prefix).regulars(m)?;
                 }
             }
             Target::WholeRows(restriction) => {
                 for prefix in restriction.prefixes(&plan.table, ctx)? {
-                    check_clustering_key(&prefix)?;
+                    plan.check_clustering_key(&prefix)?;
                     m.row(&prefix, |out| {
                         let shared = Shared {
                             timestamp: times.timestamp,
