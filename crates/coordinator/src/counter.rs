@@ -287,11 +287,13 @@ impl Coordinator {
                 missing: "replicas that went down meanwhile".to_owned(),
             },
             // That says that nothing was done.
-            CoordinatorError::Overloaded(reason) | CoordinatorError::Rejected(reason) => failure(
-                level,
-                Vec::new(),
-                format!("added by its leader; of those to be told of it: {reason}"),
-            ),
+            CoordinatorError::Overloaded(reason) | CoordinatorError::Rejected(reason) => {
+                failure(level, Vec::new(), told_of(&reason))
+            }
+            CoordinatorError::DiskFull { failures, full, .. } => {
+                let reason = format!("the disks of {full} are full");
+                failure(level, failures, told_of(&reason))
+            }
             other => other,
         })))
     }
@@ -371,6 +373,11 @@ fn joined(results: Vec<Result<(), CoordinatorError>>, level: Consistency) -> Res
         reasons.join("; ")
     );
     Err(failure(level, Vec::new(), reason))
+}
+
+/// Why an addition that its leader has made did not come to enough others.
+fn told_of(reason: &str) -> String {
+    format!("added by its leader; of those to be told of it: {reason}")
 }
 
 /// An addition that may have been made.

@@ -192,6 +192,27 @@ fn a_batch_with_data_is_refused_before_it_is_noted_and_one_of_deletes_is_taken()
 }
 
 #[test]
+fn an_addition_that_its_leader_has_made_is_not_called_undone_when_the_others_are_full() {
+    let mut cluster = with_full_disks(8, &[]);
+    // The coordinator has not heard of one of the others; each of these has, so the one that leads finds nobody to tell.
+    cluster.announce_disk(0, true, &ALL);
+    cluster.announce_disk(1, true, &[2]);
+    cluster.announce_disk(2, true, &[1]);
+    let refused = cluster.on(0, async move |local: Local| {
+        let additions = vec![addressed(addition(KEY, 1))];
+        local.coordinator.add(additions, Consistency::Quorum).await
+    });
+    match refused {
+        Err(CoordinatorError::WriteFailure {
+            kind: WriteKind::Counter,
+            reason,
+            ..
+        }) => assert!(reason.contains("added by its leader"), "{reason}"),
+        other => panic!("its leader has added it: {other:?}"),
+    }
+}
+
+#[test]
 fn additions_to_counters_are_led_and_kept_by_nodes_with_room() {
     let mut cluster = with_full_disks(6, &[2]);
     let add = |cluster: &mut Cluster, node: usize, level| {
