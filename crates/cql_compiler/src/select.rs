@@ -13,11 +13,16 @@ use types::CqlType;
 
 use crate::CompileError;
 use crate::restrict::{self, Scope, StatementKind};
-use crate::selection::{compile_group_function, compile_selection};
+use crate::selection::{compile_group_function, take_selection};
 
-/// Compiles a SELECT.
-pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>) -> Result<SelectPlan, CompileError> {
-    let selection = compile_selection(select, table, scope.markers, scope.schema, scope.keyspace)?;
+/// Compiles a SELECT. The names of the columns that it selects are moved out of it.
+pub fn compile_select(
+    select: &mut Select,
+    table: &Arc<Table>,
+    scope: &mut Scope<'_>,
+) -> Result<SelectPlan, CompileError> {
+    let selection = take_selection(select, table, scope.markers, scope.schema, scope.keyspace)?;
+    let select = &*select;
     let kind = StatementKind::Select {
         // Of the keyspaces that are virtual in Cassandra all is computed anyway.
         allow_filtering: select.allow_filtering || schema::is_virtual_keyspace(&table.keyspace),

@@ -250,7 +250,7 @@ pub fn compile_with(
                 nulls,
                 markers: &mut markers,
             };
-            let mut plan = compile_select(&s, &table, &mut scope)?;
+            let mut plan = compile_select(&mut s, &table, &mut scope)?;
             if let Some(name) = s.table.as_ref().filter(|_| s.fragments) {
                 if !s.order_by.is_empty() {
                     return Err(CompileError::invalid(

@@ -363,6 +363,11 @@ impl Table {
         self.columns.iter().enumerate().filter(|(_, c)| !self.is_hidden(c))
     }
 
+    /// The position in `columns` of the column that statements name so.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|c| c.name == name && !self.is_hidden(c))
+    }
+
     /// The living column of that name, hidden or not.
     pub fn column(&self, name: &str) -> Option<&Column> {
         self.columns.iter().find(|c| c.name == name)

@@ -49,6 +49,16 @@ impl Inferred {
     }
 }
 
+/// The error for a column that the table does not have.
+pub(super) fn undefined_column(name: &str, table: &Table) -> CompileError {
+    CompileError::Invalid(format!(
+        "Undefined column name {} in table {}.{}",
+        types::quote_identifier(name),
+        table.keyspace,
+        table.name
+    ))
+}
+
 /// Tells types of selectors on one table, and remembers them.
 pub(super) struct Inference<'a> {
     pub(super) scope: &'a Scope<'a>,
@@ -100,15 +110,9 @@ impl<'a> Inference<'a> {
                 "a SELECT without FROM has no column {name}"
             )));
         }
-        let found = self.table.visible().find(|(_, column)| column.name == name);
-        found.map(|(at, _)| at).ok_or_else(|| {
-            CompileError::Invalid(format!(
-                "Undefined column name {} in table {}.{}",
-                types::quote_identifier(name),
-                self.table.keyspace,
-                self.table.name
-            ))
-        })
+        self.table
+            .position(name)
+            .ok_or_else(|| undefined_column(name, self.table))
     }
 
     /// What is known of a selector's type; an error when something in it is unknown.

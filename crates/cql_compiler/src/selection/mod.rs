@@ -3,18 +3,56 @@
 mod infer;
 mod names;
 
-use cql::ast::{Select, Selection as AstSelection, Selector, Term};
+use cql::ast::{AliasedSelector, Select, Selection as AstSelection, Selector, Term};
 use plan::function::{Aggregate, Assignment, Operation};
 use plan::selection::{AggregateCall, Expression, GroupFunction, Item, Selection, Wanted};
 use plan::{Operand, ResultColumn};
-use schema::{ColumnKind, Schema, Table};
+use schema::{Column, ColumnKind, Schema, Table};
 use types::CqlType;
 
 use crate::error::CompileError;
 use crate::term::{Markers, Receiver, Scope, TermCompiler};
 
-use infer::{Inference, arguments_of};
+use infer::{Inference, arguments_of, undefined_column};
 use names::is_count_of_constant;
+
+/// Compiles what a SELECT selects, as [`compile_selection`]. The names of plain columns and aliases are moved out of the statement.
+pub(crate) fn take_selection(
+    select: &mut Select,
+    table: &Table,
+    markers: &mut Markers,
+    schema: &Schema,
+    keyspace: &str,
+) -> Result<Selection, CompileError> {
+    let is_plain = !select.json && select.table.is_some();
+    if let AstSelection::Selectors(selectors) = &mut select.selection
+        && is_plain
+        && selectors.iter().all(|s| matches!(s.selector, Selector::Column(_)))
+    {
+        return plain_columns(selectors, table);
+    }
+    compile_selection(select, table, markers, schema, keyspace)
+}
+
+/// Columns and nothing else: their names are taken.
+fn plain_columns(selectors: &mut [AliasedSelector], table: &Table) -> Result<Selection, CompileError> {
+    let mut positions = Vec::with_capacity(selectors.len());
+    for aliased in &*selectors {
+        if let Selector::Column(name) = &aliased.selector {
+            positions.push(table.position(name).ok_or_else(|| undefined_column(name, table))?);
+        }
+    }
+    let columns = selectors.iter_mut().zip(&positions).map(|(aliased, &at)| {
+        let name = match (&mut aliased.alias, &mut aliased.selector) {
+            (Some(name), _) | (None, Selector::Column(name)) => std::mem::take(name),
+            (None, _) => String::new(),
+        };
+        let cql_type = table.columns[at].cql_type.clone();
+        ResultColumn { name, cql_type }
+    });
+    let columns = columns.collect();
+    Ok(Selection::of_columns(table, positions, columns)?)
+}
 
 /// Compiles what a SELECT selects. Without FROM, `keyspace` is where types are looked for, and no column of the table is known.
 ///
@@ -188,11 +226,18 @@ fn check_monotonic(inference: &Inference<'_>, selector: &Selector) -> Result<(),
 
 /// `*`: the table's columns in their order.
 fn all_columns(is_json: bool, table: &Table) -> Result<Selection, CompileError> {
-    let item = |(position, column): (usize, &schema::Column)| Item {
-        column: ResultColumn {
-            name: column.name.clone(),
-            cql_type: column.cql_type.clone(),
-        },
+    let named = |column: &Column| ResultColumn {
+        name: column.name.clone(),
+        cql_type: column.cql_type.clone(),
+    };
+    if !is_json {
+        let positions: Vec<usize> = table.visible().map(|(position, _)| position).collect();
+        let columns = positions.iter().map(|&position| named(&table.columns[position]));
+        let columns = columns.collect();
+        return Ok(Selection::of_columns(table, positions, columns)?);
+    }
+    let item = |(position, column): (usize, &Column)| Item {
+        column: named(column),
         expression: Expression::Column(position),
     };
     let items = table.visible().map(item).collect();

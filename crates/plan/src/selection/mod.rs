@@ -158,6 +158,22 @@ impl Selection {
         Self::new(table, items, Vec::new(), false)
     }
 
+    /// Columns of a table, by their positions in `table.columns`, and what each is called in the result.
+    ///
+    /// # Errors
+    /// When the table has no such column, or not every column has a name.
+    pub fn of_columns(table: &Table, positions: Vec<usize>, columns: Arc<[ResultColumn]>) -> Result<Self, PlanError> {
+        if positions.len() != columns.len() {
+            return Err(PlanError::invalid("a selection names each of its columns"));
+        }
+        Ok(Self {
+            needed: needed(positions.clone(), table)?,
+            columns,
+            kind: SelectionKind::Plain(positions),
+            needs_times: false,
+        })
+    }
+
     /// Expressions over a row; with aggregates, over a group of rows. As JSON, the items are the members of one object.
     ///
     /// # Errors
@@ -185,13 +201,9 @@ impl Selection {
             ));
         }
         let needs_first = !of_groups.columns.is_empty();
-        let mut needed = of_groups.columns;
-        needed.extend(of_rows.columns);
-        needed.sort_unstable();
-        needed.dedup();
-        if let Some(column) = needed.last().filter(|column| **column >= table.columns.len()) {
-            return Err(no_column(table, *column));
-        }
+        let mut columns = of_groups.columns;
+        columns.extend(of_rows.columns);
+        let needed = needed(columns, table)?;
         let (columns, items): (Vec<_>, Vec<_>) = items.into_iter().map(|item| (item.column, item.expression)).unzip();
         let position = |item: &Expression| match item {
             Expression::Column(column) => Some(*column),
@@ -389,6 +401,16 @@ impl Expressions {
         out.value(Some(object.as_bytes()));
         out.end_row();
         Ok(())
+    }
+}
+
+/// The columns in order, each once; an error when the table has not all of them.
+fn needed(mut columns: Vec<usize>, table: &Table) -> Result<Vec<usize>, PlanError> {
+    columns.sort_unstable();
+    columns.dedup();
+    match columns.last() {
+        Some(&column) if column >= table.columns.len() => Err(no_column(table, column)),
+        _ => Ok(columns),
     }
 }
 
