@@ -441,7 +441,7 @@ fn refuse<T>(text: String) -> Result<T, CompileError> {
 impl TermCompiler<'_, '_> {
     pub(crate) fn compile(&mut self, term: &Term, receiver: &Receiver) -> Result<Operand, CompileError> {
         match term {
-            Term::Literal(literal) => constant(literal, receiver),
+            Term::Literal(literal) => constant(literal, &receiver.name, &receiver.cql_type),
             Term::BindMarker(marker) => {
                 let Receiver { name, cql_type } = receiver;
                 Ok(marker_operand(marker, name, cql_type, self.markers))
@@ -694,16 +694,17 @@ fn current_timestamp() -> Result<Operand, CompileError> {
     Ok(Operand::computed(found.into_operation(0)?, Vec::new())?)
 }
 
-fn constant(literal: &Literal, receiver: &Receiver) -> Result<Operand, CompileError> {
+/// The operand of a constant for a receiver of that name and type.
+pub(crate) fn constant(literal: &Literal, receiver: &str, cql_type: &CqlType) -> Result<Operand, CompileError> {
     let is_now = literal.kind == LiteralKind::String && literal.text.eq_ignore_ascii_case("now");
-    if is_now && *receiver.cql_type.unfrozen() == CqlType::Timestamp {
+    if is_now && *cql_type.unfrozen() == CqlType::Timestamp {
         return current_timestamp();
     }
     if literal.kind == LiteralKind::Null {
-        if receiver.cql_type.is_counter() {
+        if cql_type.is_counter() {
             return refuse("Invalid null value for counter increment/decrement".to_owned());
         }
         return Ok(Operand::Null);
     }
-    literal::constant(literal, &receiver.name, &receiver.cql_type).map(|bytes| Operand::Constant(bytes.into()))
+    literal::constant(literal, receiver, cql_type).map(|bytes| Operand::Constant(bytes.into()))
 }

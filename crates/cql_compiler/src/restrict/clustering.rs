@@ -4,16 +4,18 @@ use cql::ast::{ComparisonOperator, InValues, Predicate, Relation, Subject, Term}
 use plan::Operand;
 use plan::restrict::{Choice, ClusteringBound, ClusteringRestriction};
 use schema::Column;
+use smallvec::SmallVec;
 use types::CqlType;
 
-use super::{NEEDS_FILTERING, Scope, StatementKind, flip, single_alternative};
+use super::{NEEDS_FILTERING, Relations, Scope, StatementKind, flip, single_alternative};
 use crate::CompileError;
 
-fn columns_of(r: &Relation) -> Vec<&str> {
+/// The names of the columns that a relation is about.
+fn columns_of(r: &Relation) -> &[String] {
     match &r.subject {
-        Subject::Column(c) => vec![c],
-        Subject::Columns(cs) => cs.iter().map(String::as_str).collect(),
-        _ => Vec::new(),
+        Subject::Column(c) => std::slice::from_ref(c),
+        Subject::Columns(cs) => cs,
+        _ => &[],
     }
 }
 
@@ -28,25 +30,24 @@ pub(super) fn compile<'r>(
     relations: &[&'r Relation],
     kind: StatementKind,
     scope: &mut Scope<'_>,
-    residue: &mut Vec<&'r Relation>,
+    residue: &mut Relations<'r>,
 ) -> Result<ClusteringRestriction, CompileError> {
     let table = scope.table;
-    let columns: Vec<&Column> = table.clustering().collect();
+    if relations.is_empty() {
+        return Ok(ClusteringRestriction::new(table, Vec::new(), None, None)?);
+    }
+    let columns: SmallVec<[&Column; 4]> = table.clustering().collect();
     let allow_filtering = kind == StatementKind::Select { allow_filtering: true };
-    let (mut prefix, mut fixed) = (Vec::new(), 0);
+    let (mut prefix, mut fixed) = (Vec::with_capacity(columns.len().min(relations.len())), 0);
     let (mut lower, mut upper) = (None, None);
     for r in relations {
         check_tuple_order(r, &columns)?;
     }
-    let mut left: Vec<&Relation> = relations.to_vec();
+    let mut left = Relations::from_slice(relations);
     // The prefix: relations of equality that begin at its next column.
     while fixed < columns.len() {
         let next = &columns[fixed].name;
-        let mine: Vec<&Relation> = left
-            .iter()
-            .copied()
-            .filter(|r| columns_of(r).contains(&next.as_str()))
-            .collect();
+        let mine: Relations<'r> = left.iter().copied().filter(|r| columns_of(r).contains(next)).collect();
         let Some(equal) = mine.iter().copied().find(|r| is_equal(r)) else {
             break;
         };
@@ -55,7 +56,7 @@ pub(super) fn compile<'r>(
                 "{next} cannot be restricted by more than one relation if it includes an Equal"
             )));
         }
-        if columns_of(equal)[0] != next {
+        if columns_of(equal)[0] != *next {
             break;
         }
         let n = columns_of(equal).len();
@@ -67,12 +68,12 @@ pub(super) fn compile<'r>(
     if let Some(next) = columns.get(fixed) {
         let from = &columns[fixed..];
         left.retain(|r| {
-            let takes = columns_of(r).first() == Some(&next.name.as_str())
+            let takes = columns_of(r).first() == Some(&next.name)
                 && matches!(&r.predicate, Predicate::Compare(op, _) if flip(*op).is_some());
             !takes
         });
         for r in relations {
-            if columns_of(r).first() != Some(&next.name.as_str()) {
+            if columns_of(r).first() != Some(&next.name) {
                 continue;
             }
             let Predicate::Compare(op, term) = &r.predicate else {
@@ -103,8 +104,8 @@ pub(super) fn compile<'r>(
             residue.extend(left);
             return Ok(ClusteringRestriction::new(scope.table, prefix, lower, upper)?);
         }
-        let name = columns_of(r)[0];
-        let at = columns.iter().position(|c| c.name == name).unwrap_or(0);
+        let name = &columns_of(r)[0];
+        let at = columns.iter().position(|c| c.name == *name).unwrap_or(0);
         if matches!(&r.predicate, Predicate::Compare(op, _) if *op == ComparisonOperator::Contains
             || *op == ComparisonOperator::ContainsKey)
         {
@@ -114,7 +115,7 @@ pub(super) fn compile<'r>(
         }
         // A row of a compact table may lack the last columns.
         if kind == StatementKind::Update && lower.is_none() && upper.is_none() && scope.table.compact.is_none() {
-            let named = |c: &Column| relations.iter().any(|r| columns_of(r).contains(&c.name.as_str()));
+            let named = |c: &Column| relations.iter().any(|r| columns_of(r).contains(&c.name));
             let missing: Vec<&str> = columns.iter().filter(|c| !named(c)).map(|c| c.name.as_str()).collect();
             if !missing.is_empty() {
                 return Err(CompileError::Invalid(format!(
@@ -143,7 +144,7 @@ fn check_tuple_order(r: &Relation, columns: &[&Column]) -> Result<(), CompileErr
     let Subject::Columns(names) = &r.subject else {
         return Ok(());
     };
-    let positions: Vec<usize> = names
+    let positions: SmallVec<[usize; 4]> = names
         .iter()
         .filter_map(|n| columns.iter().position(|c| &c.name == n))
         .collect();

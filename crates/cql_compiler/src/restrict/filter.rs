@@ -58,15 +58,15 @@ pub(super) fn compile(r: &Relation, scope: &mut Scope<'_>) -> Result<Filter, Com
     match &r.subject {
         Subject::Column(name) => {
             let (column, c) = scope.column(name)?;
-            let (name, cql_type) = (c.name.clone(), c.cql_type.clone());
-            let inner = cql_type.unfrozen().clone();
+            let cql_type = &c.cql_type;
+            let inner = cql_type.unfrozen();
             let test = match &r.predicate {
                 Predicate::Compare(op @ (ComparisonOperator::Contains | ComparisonOperator::NotContains), term) => {
-                    let element = match &inner {
-                        CqlType::List(e) | CqlType::Set(e) | CqlType::Map(_, e) => (**e).clone(),
+                    let element = match inner {
+                        CqlType::List(e) | CqlType::Set(e) | CqlType::Map(_, e) => e,
                         _ => return Err(unsupported()),
                     };
-                    let element = scope.term(term, &format!("value({name})"), &element)?;
+                    let element = scope.term(term, &format!("value({name})"), element)?;
                     match op {
                         ComparisonOperator::NotContains => FilterTest::NotContains(element),
                         _ => FilterTest::Contains(element),
@@ -76,28 +76,27 @@ pub(super) fn compile(r: &Relation, scope: &mut Scope<'_>) -> Result<Filter, Com
                     op @ (ComparisonOperator::ContainsKey | ComparisonOperator::NotContainsKey),
                     term,
                 ) => {
-                    let CqlType::Map(k, _) = &inner else {
+                    let CqlType::Map(key_type, _) = inner else {
                         return Err(CompileError::invalid(format!(
                             "Cannot use {op} on non-map column {name}"
                         )));
                     };
-                    let key = (**k).clone();
-                    let key = scope.term(term, &format!("key({name})"), &key)?;
+                    let key = scope.term(term, &format!("key({name})"), key_type)?;
                     match op {
                         ComparisonOperator::NotContainsKey => FilterTest::NotContainsKey(key),
                         _ => FilterTest::ContainsKey(key),
                     }
                 }
                 Predicate::Compare(ComparisonOperator::Like, term) => {
-                    FilterTest::Like(scope.term(term, &name, &cql_type)?)
+                    FilterTest::Like(scope.term(term, name, cql_type)?)
                 }
                 Predicate::IsNotNull => FilterTest::NotNull,
                 Predicate::Compare(op, term) => {
                     let comparison = comparison(*op).ok_or_else(unsupported)?;
-                    FilterTest::Compare(comparison, scope.term(term, &name, &cql_type)?)
+                    FilterTest::Compare(comparison, scope.term(term, name, cql_type)?)
                 }
                 Predicate::In { negated, values } => {
-                    let alternatives = scope.alternatives(values, &name, &cql_type)?;
+                    let alternatives = scope.alternatives(values, name, cql_type)?;
                     match negated {
                         true => FilterTest::NotIn(alternatives),
                         false => FilterTest::In(alternatives),

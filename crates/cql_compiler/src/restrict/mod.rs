@@ -15,11 +15,15 @@ use cql::ast::{ComparisonOperator, InValues, Predicate, Relation, Subject, Term}
 use plan::restrict::{Comparison, NullRule, Restrictions};
 use plan::{InOperand, Operand};
 use schema::{Column, ColumnKind, Schema, Table};
+use smallvec::SmallVec;
 use types::CqlType;
 
 use crate::CompileError;
 use crate::ddl::has_duration;
-use crate::term::{Markers, Receiver, compile_in, compile_term_of_table, marker_operand};
+use crate::term::{Markers, Receiver, compile_in, compile_term_of_table, constant, marker_operand};
+
+/// Some relations of a statement: few statements have more than this many of a kind.
+type Relations<'r> = SmallVec<[&'r Relation; 4]>;
 
 /// What terms of one statement are compiled in.
 pub struct Scope<'a> {
@@ -35,11 +39,13 @@ pub struct Scope<'a> {
     pub markers: &'a mut Markers,
 }
 
-impl Scope<'_> {
+impl<'a> Scope<'a> {
     /// Compiles a term for a receiver of that name and type.
     pub fn term(&mut self, term: &Term, name: &str, cql_type: &CqlType) -> Result<Operand, CompileError> {
-        if let Term::BindMarker(marker) = term {
-            return Ok(marker_operand(marker, name, cql_type, self.markers));
+        match term {
+            Term::BindMarker(marker) => return Ok(marker_operand(marker, name, cql_type, self.markers)),
+            Term::Literal(literal) => return constant(literal, name, cql_type),
+            _ => {}
         }
         let receiver = Receiver {
             name: name.to_owned(),
@@ -73,15 +79,16 @@ impl Scope<'_> {
     }
 
     /// The column of that name, or Cassandra's error.
-    pub fn column(&self, name: &str) -> Result<(usize, &Column), CompileError> {
-        self.table.visible().find(|(_, c)| c.name == name).ok_or_else(|| {
-            CompileError::invalid(format!(
+    pub fn column(&self, name: &str) -> Result<(usize, &'a Column), CompileError> {
+        match self.table.position(name) {
+            Some(at) => Ok((at, &self.table.columns[at])),
+            None => Err(CompileError::invalid(format!(
                 "Undefined column name {} in table {}.{}",
                 schema::quote_identifier(name),
                 self.table.keyspace,
                 self.table.name
-            ))
-        })
+            ))),
+        }
     }
 }
 
@@ -152,9 +159,9 @@ pub fn compile(
 ) -> Result<(Restrictions, bool), CompileError> {
     let relations = &*without_between(relations);
     let allow_filtering = matches!(kind, StatementKind::Select { allow_filtering: true });
-    let mut partition: Vec<&Relation> = Vec::new();
-    let mut clustering: Vec<&Relation> = Vec::new();
-    let mut others: Vec<&Relation> = Vec::new();
+    let mut partition = Relations::new();
+    let mut clustering = Relations::new();
+    let mut others = Relations::new();
     for r in relations {
         let name = match &r.subject {
             Subject::Column(name) | Subject::Element { column: name, .. } | Subject::Field { column: name, .. } => name,

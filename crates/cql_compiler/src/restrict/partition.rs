@@ -1,23 +1,23 @@
 //! Relations on the partition key, and on its token.
 
-use cql::ast::{ComparisonOperator, Predicate, Relation, Subject};
+use cql::ast::{ComparisonOperator, Predicate, Relation, Subject, Term};
 use plan::restrict::{PartitionRestriction, TokenBound};
-use plan::{InOperand, Operand};
+use smallvec::SmallVec;
 use types::CqlType;
 
-use super::{NEEDS_FILTERING, Scope, StatementKind, flip, single_alternative};
+use super::{NEEDS_FILTERING, Relations, Scope, StatementKind, flip, single_alternative};
 use crate::CompileError;
 
 pub(super) fn compile<'r>(
     relations: &[&'r Relation],
     kind: StatementKind,
     scope: &mut Scope<'_>,
-) -> Result<(PartitionRestriction, Vec<&'r Relation>), CompileError> {
-    let (tokens, relations): (Vec<&Relation>, Vec<&Relation>) =
-        relations.iter().partition(|r| matches!(r.subject, Subject::Token(_)));
-    if tokens.is_empty() {
-        return compile_columns(&relations, kind, scope);
+) -> Result<(PartitionRestriction, Relations<'r>), CompileError> {
+    let is_of_token = |r: &&Relation| matches!(r.subject, Subject::Token(_));
+    if !relations.iter().any(is_of_token) {
+        return compile_columns(relations, kind, scope);
     }
+    let (tokens, relations): (Vec<&Relation>, Vec<&Relation>) = relations.iter().partition(|r| is_of_token(r));
     if let Some(verb) = kind.verb() {
         return Err(CompileError::invalid(format!(
             "The token function cannot be used in WHERE clauses for {verb} statements"
@@ -45,17 +45,14 @@ fn compile_columns<'r>(
     relations: &[&'r Relation],
     kind: StatementKind,
     scope: &mut Scope<'_>,
-) -> Result<(PartitionRestriction, Vec<&'r Relation>), CompileError> {
+) -> Result<(PartitionRestriction, Relations<'r>), CompileError> {
     let select = matches!(kind, StatementKind::Select { .. });
     let table = scope.table;
-    let columns: Vec<_> = table.partition_key().collect();
-    let mut operands: Vec<Option<InOperand>> = Vec::new();
-    let mut single: Vec<Option<Operand>> = Vec::new();
-    let mut residue: Vec<&Relation> = Vec::new();
-    let mut missing: Vec<&str> = Vec::new();
+    let mut residue = Relations::new();
+    let mut missing: SmallVec<[&str; 4]> = SmallVec::new();
     let named = |r: &Relation, name: &str| matches!(&r.subject, Subject::Column(n) if n == name);
-    for column in &columns {
-        let mine: Vec<&&Relation> = relations.iter().filter(|r| named(r, &column.name)).collect();
+    for column in table.partition_key() {
+        let mine: Relations<'r> = relations.iter().copied().filter(|r| named(r, &column.name)).collect();
         let equal = mine.iter().any(|r| {
             matches!(
                 r.predicate,
@@ -80,7 +77,7 @@ fn compile_columns<'r>(
                 )));
             }
             missing.push(&column.name);
-            residue.extend(mine.into_iter().copied());
+            residue.extend(mine);
             continue;
         }
         residue.push(mine[0]);
@@ -94,32 +91,28 @@ fn compile_columns<'r>(
         }
         return Ok((PartitionRestriction::All, residue));
     }
-    for (column, r) in columns.iter().zip(&residue) {
-        match &r.predicate {
+    let columns = table.partition_key().zip(&residue);
+    let value = |r: &&'r Relation| match &r.predicate {
+        Predicate::Compare(_, term) => Some(term),
+        _ => None,
+    };
+    if let Some(values) = residue.iter().map(value).collect::<Option<SmallVec<[&Term; 4]>>>() {
+        let operands = table.partition_key().zip(values);
+        let operands = operands.map(|(column, term)| scope.term(term, &column.name, &column.cql_type));
+        let operands = operands.collect::<Result<_, _>>()?;
+        return Ok((PartitionRestriction::Key(operands), Relations::new()));
+    }
+    let mut keys = Vec::with_capacity(residue.len());
+    for (column, r) in columns {
+        keys.push(match &r.predicate {
             Predicate::Compare(_, term) => {
-                single.push(Some(scope.term(term, &column.name, &column.cql_type)?));
-                operands.push(None);
+                single_alternative(&column.name, scope.term(term, &column.name, &column.cql_type)?)
             }
-            Predicate::In { values, .. } => {
-                operands.push(Some(scope.alternatives(values, &column.name, &column.cql_type)?));
-                single.push(None);
-            }
+            Predicate::In { values, .. } => scope.alternatives(values, &column.name, &column.cql_type)?,
             _ => return Err(CompileError::invalid(NEEDS_FILTERING)),
-        }
+        });
     }
-    if single.iter().all(Option::is_some) {
-        return Ok((
-            PartitionRestriction::Key(single.into_iter().flatten().collect()),
-            Vec::new(),
-        ));
-    }
-    let keys = single
-        .into_iter()
-        .zip(operands)
-        .zip(&columns)
-        .filter_map(|((one, many), c)| many.or_else(|| one.map(|o| single_alternative(&c.name, o))))
-        .collect();
-    Ok((PartitionRestriction::Keys(keys), Vec::new()))
+    Ok((PartitionRestriction::Keys(keys), Relations::new()))
 }
 
 /// The bounds of a range of tokens.

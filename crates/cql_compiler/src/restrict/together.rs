@@ -3,6 +3,7 @@
 //! the first.
 
 use cql::ast::{ComparisonOperator, InValues, Predicate, Relation, Subject};
+use smallvec::SmallVec;
 
 use super::flip;
 use crate::CompileError;
@@ -22,7 +23,7 @@ enum Restricted {
 
 /// Refuses relations that do not go together.
 pub(super) fn check(relations: &[Relation]) -> Result<(), CompileError> {
-    let mut known: Vec<(&[String], Restricted)> = Vec::new();
+    let mut known: SmallVec<[(&[String], Restricted); 4]> = SmallVec::new();
     for relation in relations {
         let columns = match &relation.subject {
             Subject::Column(name) | Subject::Element { column: name, .. } => std::slice::from_ref(name),
@@ -31,7 +32,7 @@ pub(super) fn check(relations: &[Relation]) -> Result<(), CompileError> {
         };
         let Some(mut new) = restricted(relation) else { continue };
         for (of, old) in &known {
-            let common: Vec<&str> = of.iter().filter(|c| columns.contains(c)).map(String::as_str).collect();
+            let common: SmallVec<[&str; 4]> = of.iter().filter(|c| columns.contains(c)).map(String::as_str).collect();
             if common.is_empty() {
                 continue;
             }

@@ -21,7 +21,6 @@ pub(super) fn compile(relation: &Relation, scope: &mut Scope<'_>) -> Result<Colu
         }
     };
     let (at, column) = scope.column(name)?;
-    let column = column.clone();
     match column.kind {
         ColumnKind::PartitionKey | ColumnKind::Clustering => {
             return invalid(format!("PRIMARY KEY column '{name}' cannot have IF conditions"));
@@ -62,7 +61,7 @@ pub(super) fn compile(relation: &Relation, scope: &mut Scope<'_>) -> Result<Colu
         }
         _ => (Part::Whole, column.cql_type.clone(), name.clone()),
     };
-    let test = compile_test(relation, &column, &compared, &receiver, scope)?;
+    let test = compile_test(relation, column, &compared, &receiver, scope)?;
     Ok(ColumnCondition::new(scope.table, at, part, test)?.with_nulls(scope.nulls))
 }
 

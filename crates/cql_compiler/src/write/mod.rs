@@ -13,6 +13,7 @@ use plan::restrict::{ClusteringRestriction, PartitionRestriction, Restrictions};
 use plan::write::{Addend, Arithmetic, Assignment, Change, Conditions, JsonRow, ModificationKind, Target};
 use plan::{Operand, Write, WritePlan};
 use schema::{Column, ColumnKind, CompactStorage, Table};
+use smallvec::SmallVec;
 use types::CqlType;
 
 use crate::CompileError;
@@ -151,7 +152,6 @@ fn insert_values(values: &InsertValues, table: &Table, scope: &mut Scope<'_>) ->
     let mut given: Vec<(usize, Operand)> = Vec::with_capacity(columns.len());
     for (name, term) in columns.iter().zip(values) {
         let (at, column) = scope.column(name)?;
-        let column = column.clone();
         if given.iter().any(|(other, _)| *other == at) {
             return Err(CompileError::invalid("The column names contains duplicates"));
         }
@@ -224,9 +224,9 @@ pub fn compile_insert(insert: &Insert, table: &Arc<Table>, scope: &mut Scope<'_>
         ));
     }
     check_conditional(&conditions, table, &insert.attributes)?;
-    let mut keys: Vec<(usize, Operand)> = Vec::new();
-    let mut assignments = Vec::new();
     let (values, json) = insert_values(&insert.values, table, scope)?;
+    let mut keys: SmallVec<[(usize, Operand); 4]> = SmallVec::new();
+    let mut assignments = Vec::with_capacity(values.len());
     for (at, operand) in values {
         let column = &table.columns[at];
         match column.kind {
@@ -312,18 +312,17 @@ fn assign_dense(table: &Table, assignments: &mut Vec<Assignment>) -> Result<(), 
 }
 
 /// The list, set or map column of that name, or why it cannot be changed element by element.
-fn collection<'c>(column: &'c Column, what: &str) -> Result<&'c CqlType, CompileError> {
-    match &column.cql_type {
-        t @ (CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..)) => Ok(t),
-        CqlType::Frozen(_) => Err(CompileError::invalid(format!(
-            "Invalid operation ({what}) for frozen collection column {}",
-            column.name
-        ))),
-        _ => Err(CompileError::invalid(format!(
-            "Invalid operation ({what}) for non collection column {}",
-            column.name
-        ))),
-    }
+fn collection(column: &Column, what: impl FnOnce() -> String) -> Result<&CqlType, CompileError> {
+    let which = match &column.cql_type {
+        t @ (CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..)) => return Ok(t),
+        CqlType::Frozen(_) => "frozen",
+        _ => "non",
+    };
+    Err(CompileError::Invalid(format!(
+        "Invalid operation ({}) for {which} collection column {}",
+        what(),
+        column.name
+    )))
 }
 
 /// The place and type of a field of a column whose type is user-defined; `frozen` says what is wrong if it is frozen.
@@ -367,7 +366,6 @@ fn compile_assignment(
 ) -> Result<Assignment, CompileError> {
     let name = target_name(&a.target);
     let (at, column) = scope.column(name)?;
-    let column = column.clone();
     if matches!(column.kind, ColumnKind::PartitionKey | ColumnKind::Clustering) {
         return Err(CompileError::invalid(format!(
             "PRIMARY KEY part {name} found in SET part"
@@ -388,7 +386,7 @@ fn compile_assignment(
         }
         (AstTarget::Column(_), Operation::Set(term)) => {
             let operand = scope.term(term, name, &column.cql_type)?;
-            set(&column, operand)
+            set(column, operand)
         }
         (AstTarget::Column(_), Operation::Add(term))
             if matches!(column.cql_type.unfrozen(), CqlType::Tuple(_) | CqlType::Udt(_)) =>
@@ -400,7 +398,7 @@ fn compile_assignment(
         (AstTarget::Column(_), Operation::Add(term) | Operation::Subtract(term))
             if is_conditional && !column.cql_type.is_collection() =>
         {
-            compute(&column, &a.operation, term, scope)?
+            compute(column, &a.operation, term, scope)?
         }
         (AstTarget::Column(_), Operation::Add(term)) if !column.cql_type.is_collection() => {
             return Err(CompileError::invalid(format!(
@@ -427,7 +425,7 @@ fn compile_assignment(
             )));
         }
         (AstTarget::Column(_), Operation::Add(term)) => {
-            let t = collection(&column, &format!("{name} = {name} + {term}"))?.clone();
+            let t = collection(column, || format!("{name} = {name} + {term}"))?.clone();
             Change::Append(scope.term(term, name, &t)?)
         }
         (AstTarget::Column(_), Operation::Prepend(term)) => match &column.cql_type {
@@ -441,17 +439,17 @@ fn compile_assignment(
             }
         },
         (AstTarget::Column(_), Operation::Subtract(term)) => {
-            match collection(&column, &format!("{name} = {name} - {term}"))?.clone() {
+            match collection(column, || format!("{name} = {name} - {term}"))?.clone() {
                 t @ CqlType::List(_) => Change::Discard(scope.term(term, name, &t)?),
                 CqlType::Map(k, _) => Change::Remove(scope.term(term, name, &CqlType::Set(k))?),
                 t => Change::Remove(scope.term(term, name, &t)?),
             }
         }
-        (AstTarget::Element { key, .. }, Operation::Set(term)) => change_of_element(&column, key, term, scope)?,
+        (AstTarget::Element { key, .. }, Operation::Set(term)) => change_of_element(column, key, term, scope)?,
         (AstTarget::Field { field, .. }, Operation::Set(term))
             if matches!(column.cql_type.unfrozen(), CqlType::Udt(_)) =>
         {
-            let (place, field_type) = field_of(&column, field, || {
+            let (place, field_type) = field_of(column, field, || {
                 format!("Invalid operation ({name}.{field} = {term}) for frozen UDT column {name}")
             })?;
             Change::PutField {
@@ -480,7 +478,7 @@ fn compile_assignment(
 fn change_of_element(column: &Column, key: &Term, term: &Term, scope: &mut Scope<'_>) -> Result<Change, CompileError> {
     let name = &column.name;
     let value_name = format!("value({name})");
-    match collection(column, &format!("{name}[{key}] = {term}"))?.clone() {
+    match collection(column, || format!("{name}[{key}] = {term}"))?.clone() {
         CqlType::List(e) => Ok(Change::PutAt {
             index: scope.term(key, &format!("idx({name})"), &CqlType::Int)?,
             value: scope.term(term, &value_name, &e)?,
@@ -630,7 +628,6 @@ pub fn compile_update(update: &Update, table: &Arc<Table>, scope: &mut Scope<'_>
 fn compile_removal(target: &AstTarget, scope: &mut Scope<'_>) -> Result<Assignment, CompileError> {
     let name = target_name(target);
     let (at, column) = scope.column(name)?;
-    let column = column.clone();
     if matches!(column.kind, ColumnKind::PartitionKey | ColumnKind::Clustering) {
         return Err(CompileError::invalid(format!(
             "Invalid identifier {name} for deletion (should not be a PRIMARY KEY part)"
@@ -644,7 +641,7 @@ fn compile_removal(target: &AstTarget, scope: &mut Scope<'_>) -> Result<Assignme
                     "Invalid deletion operation for frozen collection column {name}"
                 )));
             }
-            match collection(&column, &format!("{name}[{key}]")).map_err(|_| {
+            match collection(column, || format!("{name}[{key}]")).map_err(|_| {
                 CompileError::invalid(format!("Invalid deletion operation for non collection column {name}"))
             })? {
                 CqlType::List(_) => Change::TakeAt(scope.term(key, &format!("idx({name})"), &CqlType::Int)?),
@@ -659,7 +656,7 @@ fn compile_removal(target: &AstTarget, scope: &mut Scope<'_>) -> Result<Assignme
                     "Invalid field deletion operation for non-UDT column {name}"
                 )));
             }
-            let (field, _) = field_of(&column, field, || {
+            let (field, _) = field_of(column, field, || {
                 format!("Frozen UDT column {name} does not support field deletions")
             })?;
             Change::PutField {
