@@ -1,6 +1,6 @@
 //! The words of the language, and which of them may not name anything without quotes.
 //!
-//! A word is found by one probe or two into a table built at compile time, keyed by a hash that the lexer computes while it
+//! A word is found by one probe or two into a table built at compile time, keyed by the letters that the lexer gathers while it
 //! scans the word. Words that only ScyllaDB or later Cassandra versions give a meaning to (`BYPASS`, `BETWEEN`) are
 //! unreserved, so that a schema which uses them as names keeps working.
 
@@ -60,23 +60,14 @@ keywords! {
 pub(crate) const COLUMN_FAMILIES: &str = "columnfamilies";
 
 const SLOTS: usize = 1024;
-const HASH_START: u32 = 0x811c_9dc5;
-const WORD_LENGTH_MAX: usize = 21;
 
-/// Keyword numbers by hash of the lower-cased word, with linear probing; 0 is an empty slot.
+/// Keyword numbers by the letters of the word, with linear probing; 0 is an empty slot.
 static TABLE: [u8; SLOTS] = {
     let mut table = [0_u8; SLOTS];
     let mut index = 1;
     while index < ALL.len() {
-        let word = ALL[index].1.as_bytes();
-        assert!(word.len() <= WORD_LENGTH_MAX && index <= u8::MAX as usize);
-        let mut hash = HASH_START;
-        let mut at = 0;
-        while at < word.len() {
-            hash = hash_step(hash, word[at]);
-            at += 1;
-        }
-        let mut slot = slot_of(hash);
+        assert!(index <= u8::MAX as usize);
+        let mut slot = slot_of(LETTERS[index]);
         while table[slot] != 0 {
             slot = (slot + 1) % SLOTS;
         }
@@ -86,13 +77,29 @@ static TABLE: [u8; SLOTS] = {
     table
 };
 
-/// One byte into the hash (FNV-1a).
-const fn hash_step(hash: u32, byte: u8) -> u32 {
-    (hash ^ byte as u32).wrapping_mul(0x0100_0193)
+/// The letters of each keyword, by its number.
+static LETTERS: [u64; ALL.len()] = {
+    let mut letters = [0; ALL.len()];
+    let mut index = 1;
+    while index < ALL.len() {
+        let word = ALL[index].1.as_bytes();
+        let mut at = 0;
+        while at < word.len() {
+            letters[index] = and_letter(letters[index], word[at]);
+            at += 1;
+        }
+        index += 1;
+    }
+    letters
+};
+
+/// The letters of a word and one more. Up to eight are kept as they are; more of them only hash the word.
+const fn and_letter(letters: u64, letter: u8) -> u64 {
+    letters.rotate_left(8) ^ letter as u64
 }
 
-const fn slot_of(hash: u32) -> usize {
-    ((hash ^ (hash >> 13)) as usize) % SLOTS
+const fn slot_of(letters: u64) -> usize {
+    (letters.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize % SLOTS
 }
 
 /// Letters in lower case, digits and the underscore as they are; 0 for bytes that stand in no word.
@@ -114,16 +121,16 @@ pub(crate) fn is_word_byte(byte: u8) -> bool {
 
 /// The length of the word that the text begins with, and the keyword that it is.
 pub(crate) fn scan_word(text: &[u8]) -> (usize, Keyword) {
-    let (mut length, mut hash) = (0, HASH_START);
+    let (mut length, mut letters) = (0, 0);
     for &byte in text {
         let lower = LOWER[usize::from(byte)];
         if lower == 0 {
             break;
         }
-        hash = hash_step(hash, lower);
+        letters = and_letter(letters, lower);
         length += 1;
     }
-    (length, with_hash(&text[..length], hash))
+    (length, with_letters(&text[..length], letters))
 }
 
 /// The keyword a word is, in whatever case it is written.
@@ -134,14 +141,16 @@ pub(crate) fn keyword(word: &[u8]) -> Keyword {
     }
 }
 
-fn with_hash(word: &[u8], hash: u32) -> Keyword {
-    if word.len() > WORD_LENGTH_MAX {
-        return Keyword::None;
-    }
-    let mut slot = slot_of(hash);
+fn with_letters(word: &[u8], letters: u64) -> Keyword {
+    let mut slot = slot_of(letters);
     loop {
-        let (keyword, text, _) = ALL[TABLE[slot] as usize];
-        if keyword == Keyword::None || text.as_bytes().eq_ignore_ascii_case(word) {
+        let number = usize::from(TABLE[slot]);
+        let (keyword, text, _) = ALL[number];
+        if keyword == Keyword::None {
+            return keyword;
+        }
+        let is_equal = LETTERS[number] == letters && text.len() == word.len();
+        if is_equal && (word.len() <= 8 || text.as_bytes().eq_ignore_ascii_case(word)) {
             return keyword;
         }
         slot = (slot + 1) % SLOTS;

@@ -121,7 +121,7 @@ pub(crate) fn tokenize(text: &str) -> Vec<Token> {
         let token = lexer.next();
         tokens.push(token);
         if matches!(token.kind, TokenKind::Unterminated) {
-            let end = offset(text.len());
+            let end = text.len() as u32;
             tokens.push(Token {
                 kind: TokenKind::End,
                 keyword: Keyword::None,
@@ -136,9 +136,25 @@ pub(crate) fn tokenize(text: &str) -> Vec<Token> {
     }
 }
 
-fn offset(position: usize) -> u32 {
-    u32::try_from(position).expect("texts of 4 GiB are refused before they are read")
-}
+/// The tokens of one byte that begins no other token; behind the comments a slash is one of them.
+static ALONE: [Option<TokenKind>; 256] = {
+    let mut alone = [None; 256];
+    alone[b'(' as usize] = Some(TokenKind::LeftParenthesis);
+    alone[b')' as usize] = Some(TokenKind::RightParenthesis);
+    alone[b'[' as usize] = Some(TokenKind::LeftBracket);
+    alone[b']' as usize] = Some(TokenKind::RightBracket);
+    alone[b'{' as usize] = Some(TokenKind::LeftBrace);
+    alone[b'}' as usize] = Some(TokenKind::RightBrace);
+    alone[b',' as usize] = Some(TokenKind::Comma);
+    alone[b';' as usize] = Some(TokenKind::Semicolon);
+    alone[b':' as usize] = Some(TokenKind::Colon);
+    alone[b'?' as usize] = Some(TokenKind::Question);
+    alone[b'*' as usize] = Some(TokenKind::Star);
+    alone[b'/' as usize] = Some(TokenKind::Slash);
+    alone[b'%' as usize] = Some(TokenKind::Percent);
+    alone[b'=' as usize] = Some(TokenKind::Equal);
+    alone
+};
 
 struct Lexer<'a> {
     bytes: &'a [u8],
@@ -146,10 +162,12 @@ struct Lexer<'a> {
 }
 
 impl Lexer<'_> {
+    #[inline]
     fn at(&self, ahead: usize) -> u8 {
         self.bytes.get(self.position + ahead).copied().unwrap_or(0)
     }
 
+    #[inline]
     fn next(&mut self) -> Token {
         if let Err(start) = self.skip_blanks() {
             self.position = self.bytes.len();
@@ -159,76 +177,65 @@ impl Lexer<'_> {
         let Some(&first) = self.bytes.get(start) else {
             return self.token(TokenKind::End, start);
         };
-        if first.is_ascii_alphabetic() {
-            return self.word(start);
-        }
-        if first.is_ascii_digit() {
-            let kind = self.number();
+        if let Some(kind) = ALONE[usize::from(first)] {
+            self.position += 1;
             return self.token(kind, start);
         }
-        let second = self.at(1);
-        let (kind, length) = match first {
-            b'(' => (TokenKind::LeftParenthesis, 1),
-            b')' => (TokenKind::RightParenthesis, 1),
-            b'[' => (TokenKind::LeftBracket, 1),
-            b']' => (TokenKind::RightBracket, 1),
-            b'{' => (TokenKind::LeftBrace, 1),
-            b'}' => (TokenKind::RightBrace, 1),
-            b',' => (TokenKind::Comma, 1),
-            b';' => (TokenKind::Semicolon, 1),
-            b':' => (TokenKind::Colon, 1),
-            b'?' => (TokenKind::Question, 1),
-            b'.' if second == b'.' => (TokenKind::Range, 2),
-            b'.' => (TokenKind::Dot, 1),
-            b'+' if second == b'=' => (TokenKind::PlusEqual, 2),
-            b'+' => (TokenKind::Plus, 1),
-            b'-' if second == b'=' => (TokenKind::MinusEqual, 2),
-            b'-' => (TokenKind::Minus, 1),
-            b'*' => (TokenKind::Star, 1),
-            b'/' => (TokenKind::Slash, 1),
-            b'%' => (TokenKind::Percent, 1),
-            b'=' => (TokenKind::Equal, 1),
-            b'!' if second == b'=' => (TokenKind::NotEqual, 2),
-            b'<' if second == b'=' => (TokenKind::LessOrEqual, 2),
-            b'<' => (TokenKind::Less, 1),
-            b'>' if second == b'=' => (TokenKind::GreaterOrEqual, 2),
-            b'>' => (TokenKind::Greater, 1),
-            b'\'' => return self.quoted(b'\'', TokenKind::String),
-            b'"' => return self.quoted(b'"', TokenKind::QuotedName),
-            b'$' if second == b'$' => return self.dollar_string(),
-            _ => (TokenKind::BadCharacter, character_length(first)),
-        };
-        self.position += length;
-        self.token(kind, start)
+        match first {
+            b'a'..=b'z' | b'A'..=b'Z' => self.word(start),
+            b'"' => self.quoted(b'"', TokenKind::QuotedName),
+            b'\'' => self.quoted(b'\'', TokenKind::String),
+            b'0'..=b'9' => {
+                let kind = self.number();
+                self.token(kind, start)
+            }
+            b'$' if self.at(1) == b'$' => self.dollar_string(),
+            _ => {
+                let (kind, length) = operator(first, self.at(1));
+                self.position += length;
+                self.token(kind, start)
+            }
+        }
     }
 
+    #[inline]
     fn token(&self, kind: TokenKind, start: usize) -> Token {
+        // The text is shorter than 4 GiB.
         Token {
             kind,
             keyword: Keyword::None,
-            start: offset(start),
-            end: offset(self.position.min(self.bytes.len())),
+            start: start as u32,
+            end: self.position as u32,
         }
     }
 
     /// Skips white space and comments. Fails with the start of a comment that does not end.
+    #[inline]
     fn skip_blanks(&mut self) -> Result<(), usize> {
         loop {
             match self.at(0) {
                 b' ' | b'\t' | b'\n' | b'\r' => self.position += 1,
-                b'-' if self.at(1) == b'-' => self.skip_line(),
-                b'/' if self.at(1) == b'/' => self.skip_line(),
-                b'/' if self.at(1) == b'*' => {
-                    let start = self.position;
-                    let comment = &self.bytes[start + 2..];
-                    match comment.windows(2).position(|pair| pair == b"*/") {
-                        Some(length) => self.position = start + 2 + length + 2,
-                        None => return Err(start),
-                    }
-                }
+                b'-' | b'/' if self.skip_comment()? => {}
                 _ => return Ok(()),
             }
         }
+    }
+
+    /// Skips a comment; false where none stands.
+    fn skip_comment(&mut self) -> Result<bool, usize> {
+        match (self.at(0), self.at(1)) {
+            (b'-', b'-') | (b'/', b'/') => self.skip_line(),
+            (b'/', b'*') => {
+                let start = self.position;
+                let comment = &self.bytes[start + 2..];
+                match comment.windows(2).position(|pair| pair == b"*/") {
+                    Some(length) => self.position = start + 2 + length + 2,
+                    None => return Err(start),
+                }
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
     }
 
     fn skip_line(&mut self) {
@@ -256,13 +263,21 @@ impl Lexer<'_> {
         }
     }
 
+    #[inline]
     fn uuid_end(&self) -> Option<usize> {
+        // Most words and numbers have no dash there.
+        match self.at(8) {
+            b'-' => self.shaped_uuid_end(),
+            _ => None,
+        }
+    }
+
+    fn shaped_uuid_end(&self) -> Option<usize> {
         let candidate = self.bytes.get(self.position..self.position + 36)?;
-        let shaped = candidate[8] == b'-'
-            && candidate.iter().enumerate().all(|(index, byte)| match index {
-                8 | 13 | 18 | 23 => *byte == b'-',
-                _ => byte.is_ascii_hexdigit(),
-            });
+        let shaped = candidate.iter().enumerate().all(|(index, byte)| match index {
+            8 | 13 | 18 | 23 => *byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        });
         shaped.then_some(self.position + 36)
     }
 
@@ -309,20 +324,21 @@ impl Lexer<'_> {
     /// A string or name in which the doubled quote stands for one.
     fn quoted(&mut self, quote: u8, kind: TokenKind) -> Token {
         let start = self.position;
-        self.position += 1;
+        let mut at = start + 1;
         loop {
-            let rest = &self.bytes[self.position..];
-            let Some(length) = rest.iter().position(|&byte| byte == quote) else {
-                self.position = self.bytes.len();
-                return self.token(TokenKind::Unterminated, start);
-            };
-            self.position += length + 1;
-            if self.at(0) != quote {
-                let empty_name = kind == TokenKind::QuotedName && self.position - start == 2;
-                return self.token(if empty_name { TokenKind::EmptyName } else { kind }, start);
+            match self.bytes.get(at) {
+                Some(&byte) if byte != quote => at += 1,
+                Some(_) if self.bytes.get(at + 1) == Some(&quote) => at += 2,
+                Some(_) => break,
+                None => {
+                    self.position = self.bytes.len();
+                    return self.token(TokenKind::Unterminated, start);
+                }
             }
-            self.position += 1;
         }
+        self.position = at + 1;
+        let empty_name = kind == TokenKind::QuotedName && at == start + 1;
+        self.token(if empty_name { TokenKind::EmptyName } else { kind }, start)
     }
 
     fn dollar_string(&mut self) -> Token {
@@ -338,6 +354,24 @@ impl Lexer<'_> {
                 self.token(TokenKind::Unterminated, start)
             }
         }
+    }
+}
+
+/// The token of an operator that begins with these two bytes and its length; a character that begins none otherwise.
+fn operator(first: u8, second: u8) -> (TokenKind, usize) {
+    match (first, second) {
+        (b'.', b'.') => (TokenKind::Range, 2),
+        (b'.', _) => (TokenKind::Dot, 1),
+        (b'+', b'=') => (TokenKind::PlusEqual, 2),
+        (b'+', _) => (TokenKind::Plus, 1),
+        (b'-', b'=') => (TokenKind::MinusEqual, 2),
+        (b'-', _) => (TokenKind::Minus, 1),
+        (b'!', b'=') => (TokenKind::NotEqual, 2),
+        (b'<', b'=') => (TokenKind::LessOrEqual, 2),
+        (b'<', _) => (TokenKind::Less, 1),
+        (b'>', b'=') => (TokenKind::GreaterOrEqual, 2),
+        (b'>', _) => (TokenKind::Greater, 1),
+        _ => (TokenKind::BadCharacter, character_length(first)),
     }
 }
 

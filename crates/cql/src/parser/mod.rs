@@ -414,7 +414,7 @@ fn follows_table(keyword: Keyword) -> bool {
 /// The content of a quoted string or name.
 fn unquote(written: &str, quote: char) -> String {
     let content = &written[1..written.len() - 1];
-    if content.contains(quote) {
+    if content.as_bytes().contains(&(quote as u8)) {
         let doubled: String = [quote, quote].iter().collect();
         return content.replace(&doubled, quote.encode_utf8(&mut [0; 4]));
     }
