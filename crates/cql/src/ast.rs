@@ -5,6 +5,7 @@
 //!   quotes, verbatim when it was written `"Quoted"`. `Display` quotes it again when it must.
 //! - A [`Literal`] keeps its source text, so that a number of any size reaches the type that will read it.
 //! - Bind markers are numbered by their order in the text, starting at 0.
+//! - What is rare and large stands in a box: trees are moved while they are read, and most of them are columns and markers.
 //! - `Display` prints canonical CQL: parsing the printed text gives an equal tree.
 //!
 //! What the grammar of Cassandra accepts but its planner refuses, such as two primary keys, is
@@ -93,11 +94,11 @@ pub enum Term {
     /// `(a, b)`, never empty. One element `(a)` is a tuple of one.
     Tuple(Vec<Term>),
     /// `[keyspace.]name(arguments)`.
-    FunctionCall(FunctionCall),
+    FunctionCall(Box<FunctionCall>),
     /// `(type) term`.
     TypeCast {
         /// The type to take the term as.
-        type_name: TypeName,
+        type_name: Box<TypeName>,
         /// What is cast.
         term: Box<Term>,
     },
@@ -303,7 +304,7 @@ pub enum Selector {
     /// `[keyspace.]name(arguments)`, including `writetime(c)`, `maxwritetime(c)` and `ttl(c)` under those names.
     FunctionCall {
         /// The function.
-        name: QualifiedName,
+        name: Box<QualifiedName>,
         /// Its arguments.
         arguments: Vec<Selector>,
     },
@@ -312,23 +313,23 @@ pub enum Selector {
         /// What is converted.
         selector: Box<Selector>,
         /// Into which type.
-        type_name: TypeName,
+        type_name: Box<TypeName>,
     },
     /// `selector[key]`.
     Element {
         /// A collection.
         collection: Box<Selector>,
         /// The key or element.
-        key: Term,
+        key: Box<Term>,
     },
     /// `selector[from..to]`, each bound optional and included.
     Slice {
         /// A collection.
         collection: Box<Selector>,
         /// The first key or element.
-        from: Option<Term>,
+        from: Option<Box<Term>>,
         /// The last key or element.
-        to: Option<Term>,
+        to: Option<Box<Term>>,
     },
     /// `selector.field` of a user-defined type.
     Field {
@@ -350,7 +351,7 @@ pub enum Selector {
     /// `(type) selector`: the type of what cannot tell its own.
     TypeHint {
         /// The type.
-        type_name: TypeName,
+        type_name: Box<TypeName>,
         /// The hinted selector.
         selector: Box<Selector>,
     },
@@ -406,7 +407,7 @@ pub enum Subject {
         /// The map or list.
         column: String,
         /// The key or position.
-        key: Term,
+        key: Box<Term>,
     },
     /// `column.field`; in IF only.
     Field {
@@ -436,7 +437,7 @@ pub enum Predicate {
         values: InValues,
     },
     /// `BETWEEN low AND high`, both included.
-    Between(Term, Term),
+    Between(Box<Term>, Box<Term>),
     /// `IS NOT NULL`
     IsNotNull,
     /// The value of `expr(index, value)`.
@@ -568,7 +569,7 @@ pub enum Target {
         /// The map, list or (in DELETE) set.
         column: String,
         /// The key, position or element.
-        key: Term,
+        key: Box<Term>,
     },
     /// `column.field`
     Field {

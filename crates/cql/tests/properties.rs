@@ -129,10 +129,10 @@ fn term() -> impl Strategy<Value = Term> {
             prop::collection::vec((inner.clone(), inner.clone()), 1..3).prop_map(Term::Map),
             prop::collection::vec((name(), inner.clone()), 1..3).prop_map(Term::UserType),
             (qualified_name(), prop::collection::vec(inner.clone(), 0..3))
-                .prop_map(|(name, arguments)| Term::FunctionCall(FunctionCall { name, arguments })),
+                .prop_map(|(name, arguments)| Term::FunctionCall(Box::new(FunctionCall { name, arguments }))),
             (type_name(), inner.clone()).prop_filter_map("an operand", |(type_name, term)| {
                 (!matches!(term, Term::Arithmetic { .. })).then(|| Term::TypeCast {
-                    type_name,
+                    type_name: Box::new(type_name),
                     term: Box::new(term),
                 })
             }),
@@ -162,6 +162,10 @@ fn term() -> impl Strategy<Value = Term> {
     })
 }
 
+fn boxed_term() -> impl Strategy<Value = Box<Term>> {
+    term().prop_map(Box::new)
+}
+
 fn selector() -> impl Strategy<Value = Selector> {
     let leaf = prop_oneof![
         name().prop_map(Selector::Column),
@@ -171,21 +175,30 @@ fn selector() -> impl Strategy<Value = Selector> {
     leaf.prop_recursive(5, 24, 3, |inner| {
         let boxed = inner.clone().prop_map(Box::new);
         prop_oneof![
-            (qualified_name(), prop::collection::vec(inner.clone(), 0..3))
-                .prop_map(|(name, arguments)| Selector::FunctionCall { name, arguments }),
+            (qualified_name(), prop::collection::vec(inner.clone(), 0..3)).prop_map(|(name, arguments)| {
+                Selector::FunctionCall {
+                    name: Box::new(name),
+                    arguments,
+                }
+            }),
             (
                 boxed.clone(),
-                type_name().prop_filter("a cast goes to native types", |of| matches!(of, TypeName::Native(_)))
+                type_name()
+                    .prop_filter("a cast goes to native types", |of| matches!(of, TypeName::Native(_)))
+                    .prop_map(Box::new)
             )
                 .prop_map(|(selector, type_name)| Selector::Cast { selector, type_name }),
-            (boxed.clone(), type_name()).prop_map(|(selector, type_name)| Selector::TypeHint { type_name, selector }),
-            (boxed.clone(), term()).prop_map(|(collection, key)| Selector::Element { collection, key }),
-            (boxed.clone(), prop::option::of(term()), prop::option::of(term())).prop_filter_map(
-                "a bound",
-                |(collection, from, to)| {
+            (boxed.clone(), type_name().prop_map(Box::new))
+                .prop_map(|(selector, type_name)| Selector::TypeHint { type_name, selector }),
+            (boxed.clone(), boxed_term()).prop_map(|(collection, key)| Selector::Element { collection, key }),
+            (
+                boxed.clone(),
+                prop::option::of(boxed_term()),
+                prop::option::of(boxed_term())
+            )
+                .prop_filter_map("a bound", |(collection, from, to)| {
                     (from.is_some() || to.is_some()).then_some(Selector::Slice { collection, from, to })
-                }
-            ),
+                }),
             (boxed.clone(), name()).prop_map(|(value, field)| Selector::Field { value, field }),
             boxed.clone().prop_map(Selector::Negation),
             (operator(), boxed.clone(), boxed).prop_map(|(operator, left, right)| Selector::Arithmetic {
@@ -208,7 +221,7 @@ fn relation() -> impl Strategy<Value = Relation> {
     use ComparisonOperator as C;
     let subject = prop_oneof![
         name().prop_map(Subject::Column),
-        (name(), term()).prop_map(|(column, key)| Subject::Element { column, key }),
+        (name(), boxed_term()).prop_map(|(column, key)| Subject::Element { column, key }),
         prop::collection::vec(name(), 1..3).prop_map(Subject::Token),
     ];
     let comparisons = vec![
@@ -226,7 +239,7 @@ fn relation() -> impl Strategy<Value = Relation> {
             negated,
             values: InValues::Terms(values)
         }),
-        (term(), term()).prop_map(|(low, high)| Predicate::Between(low, high)),
+        (boxed_term(), boxed_term()).prop_map(|(low, high)| Predicate::Between(low, high)),
         Just(Predicate::IsNotNull),
     ];
     (subject, predicate).prop_map(|(subject, predicate)| Relation { subject, predicate })

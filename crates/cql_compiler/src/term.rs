@@ -406,7 +406,8 @@ pub(crate) fn known_type(scope: &Scope<'_>, term: &Term) -> Option<CqlType> {
             let elements: Option<Vec<_>> = elements.iter().map(|e| Some(known_type(scope, e)?.frozen())).collect();
             Some(CqlType::Tuple(elements?.into()))
         }
-        Term::FunctionCall(FunctionCall { name, arguments }) => {
+        Term::FunctionCall(call) => {
+            let FunctionCall { name, arguments } = &**call;
             let arguments: Vec<_> = arguments.iter().map(|term| TermArgument { scope, term }).collect();
             let arguments: Vec<&dyn Argument> = arguments.iter().map(|a| a as &dyn Argument).collect();
             Some(function_call::resolve(name, &arguments, None, scope).ok()??.returns)

@@ -39,7 +39,8 @@ fn write_term(out: &mut String, term: &Term) {
             }
             out.push('}');
         }
-        Term::FunctionCall(FunctionCall { name, arguments }) => {
+        Term::FunctionCall(call) => {
+            let FunctionCall { name, arguments } = &**call;
             out.push_str(&function_name(name));
             write_joined(out, ["(", ")"], arguments);
         }

@@ -181,6 +181,7 @@ impl Parser<'_> {
                 self.advance();
                 let key = self.term()?;
                 self.expect(TokenKind::RightBracket)?;
+                let key = Box::new(key);
                 Ok(Target::Element { column, key })
             }
             TokenKind::Dot => {

@@ -216,7 +216,7 @@ impl Parser<'_> {
         self.expect(TokenKind::LeftBracket)?;
         let collection = Box::new(collection);
         if self.accept(TokenKind::Range) {
-            let to = self.term()?;
+            let to = Box::new(self.term()?);
             self.expect(TokenKind::RightBracket)?;
             return Ok(Selector::Slice {
                 collection,
@@ -224,13 +224,13 @@ impl Parser<'_> {
                 to: Some(to),
             });
         }
-        let key = self.term()?;
+        let key = Box::new(self.term()?);
         if self.accept(TokenKind::Range) {
             let height = self.height;
             let to = if self.kind() == TokenKind::RightBracket {
                 None
             } else {
-                Some(self.term()?)
+                Some(Box::new(self.term()?))
             };
             self.height = height.max(self.height);
             self.expect(TokenKind::RightBracket)?;
@@ -279,8 +279,8 @@ impl Parser<'_> {
             let selector = Box::new(self.selector()?);
             self.expect_word(Keyword::As)?;
             let place = self.position;
-            let type_name = self.type_name()?;
-            if !matches!(type_name, TypeName::Native(_)) {
+            let type_name = Box::new(self.type_name()?);
+            if !matches!(*type_name, TypeName::Native(_)) {
                 return Err(self.no_viable_from(place));
             }
             self.expect(TokenKind::RightParenthesis)?;
@@ -294,7 +294,7 @@ impl Parser<'_> {
                 return Ok(Selector::CountRows);
             }
         }
-        let name = self.function_name()?;
+        let name = Box::new(self.function_name()?);
         self.expect(TokenKind::LeftParenthesis)?;
         if self.accept(TokenKind::RightParenthesis) {
             self.height = 1;
@@ -329,7 +329,7 @@ impl Parser<'_> {
             let selector = self.nested(Self::selector_base)?;
             self.grow_above(self.height)?;
             return Ok(Selector::TypeHint {
-                type_name,
+                type_name: Box::new(type_name),
                 selector: Box::new(selector),
             });
         }
@@ -549,7 +549,7 @@ impl Parser<'_> {
         let (subject, start) = match self.kind() {
             TokenKind::LeftBracket => {
                 self.advance();
-                let key = self.term()?;
+                let key = Box::new(self.term()?);
                 self.expect(TokenKind::RightBracket)?;
                 (Subject::Element { column, key }, self.position)
             }
@@ -615,9 +615,9 @@ impl Parser<'_> {
             }
             Keyword::Between => {
                 self.advance();
-                let low = self.term()?;
+                let low = Box::new(self.term()?);
                 self.expect_word(Keyword::And)?;
-                Ok(Predicate::Between(low, self.term()?))
+                Ok(Predicate::Between(low, Box::new(self.term()?)))
             }
             Keyword::Is => {
                 self.advance();
@@ -681,9 +681,10 @@ impl Parser<'_> {
             self.advance();
         }
         if self.accept_word(Keyword::Between) {
-            let low = self.tuple_or_marker(start)?;
+            let low = Box::new(self.tuple_or_marker(start)?);
             self.expect_word(Keyword::And)?;
-            return Ok(Predicate::Between(low, self.tuple_or_marker(start)?));
+            let high = Box::new(self.tuple_or_marker(start)?);
+            return Ok(Predicate::Between(low, high));
         }
         if !self.accept_word(Keyword::In) {
             return Err(self.no_viable_from(start));

@@ -72,7 +72,7 @@ impl Parser<'_> {
                 let term = self.term_operand()?;
                 self.grow_above(self.height)?;
                 Ok(Term::TypeCast {
-                    type_name,
+                    type_name: Box::new(type_name),
                     term: Box::new(term),
                 })
             }
@@ -88,7 +88,7 @@ impl Parser<'_> {
                 Ok(Term::List(self.terms_until(TokenKind::RightBracket)?))
             }
             TokenKind::LeftBrace => self.term_in_braces(),
-            _ if self.is_function_call() => Ok(Term::FunctionCall(self.function_call()?)),
+            _ if self.is_function_call() => Ok(Term::FunctionCall(Box::new(self.function_call()?))),
             TokenKind::Word | TokenKind::QuotedName if self.is_name(self.token()) => {
                 // A column stands where only a value may; Cassandra finds out at the next token.
                 self.advance();

@@ -256,7 +256,7 @@ pub(crate) fn without_between(relations: &[Relation]) -> Cow<'_, [Relation]> {
         ];
         out.extend(bounds.map(|(operator, bound)| Relation {
             subject: relation.subject.clone(),
-            predicate: Predicate::Compare(operator, bound.clone()),
+            predicate: Predicate::Compare(operator, (**bound).clone()),
         }));
     }
     Cow::Owned(out)

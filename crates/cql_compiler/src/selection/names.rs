@@ -33,7 +33,7 @@ pub(super) fn name_of(selector: &Selector, keyspace: &str, user_name: &dyn Fn(&S
         Selector::Cast { selector, type_name } => format!("cast({} as {})", name(selector), type_text(type_name)),
         Selector::Element { collection, key } => format!("{}[{}]", name(collection), term_text(key)),
         Selector::Slice { collection, from, to } => {
-            let bound = |term: &Option<Term>| term.as_ref().map_or_else(String::new, term_text);
+            let bound = |term: &Option<Box<Term>>| term.as_deref().map_or_else(String::new, term_text);
             format!("{}[{}..{}]", name(collection), bound(from), bound(to))
         }
         Selector::Field { value, field } => format!("{}.{field}", name(value)),
