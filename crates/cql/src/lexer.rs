@@ -136,25 +136,53 @@ pub(crate) fn tokenize(text: &str) -> Vec<Token> {
     }
 }
 
-/// The tokens of one byte that begins no other token; behind the comments a slash is one of them.
-static ALONE: [Option<TokenKind>; 256] = {
-    let mut alone = [None; 256];
-    alone[b'(' as usize] = Some(TokenKind::LeftParenthesis);
-    alone[b')' as usize] = Some(TokenKind::RightParenthesis);
-    alone[b'[' as usize] = Some(TokenKind::LeftBracket);
-    alone[b']' as usize] = Some(TokenKind::RightBracket);
-    alone[b'{' as usize] = Some(TokenKind::LeftBrace);
-    alone[b'}' as usize] = Some(TokenKind::RightBrace);
-    alone[b',' as usize] = Some(TokenKind::Comma);
-    alone[b';' as usize] = Some(TokenKind::Semicolon);
-    alone[b':' as usize] = Some(TokenKind::Colon);
-    alone[b'?' as usize] = Some(TokenKind::Question);
-    alone[b'*' as usize] = Some(TokenKind::Star);
-    alone[b'/' as usize] = Some(TokenKind::Slash);
-    alone[b'%' as usize] = Some(TokenKind::Percent);
-    alone[b'=' as usize] = Some(TokenKind::Equal);
-    alone
+/// What a byte is, where a token may begin.
+#[derive(Clone, Copy)]
+enum Begins {
+    /// White space.
+    Nothing,
+    /// A token of this byte alone.
+    Alone(TokenKind),
+    Word,
+    Number,
+    /// A string or a name.
+    Quoted(TokenKind),
+    /// A comment, an operator, or no token at all.
+    Other,
+}
+
+static BEGINS: [Begins; 256] = {
+    let mut begins = [Begins::Other; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        begins[byte] = match byte as u8 {
+            b' ' | b'\t' | b'\n' | b'\r' => Begins::Nothing,
+            b'a'..=b'z' | b'A'..=b'Z' => Begins::Word,
+            b'0'..=b'9' => Begins::Number,
+            b'\'' => Begins::Quoted(TokenKind::String),
+            b'"' => Begins::Quoted(TokenKind::QuotedName),
+            b'(' => Begins::Alone(TokenKind::LeftParenthesis),
+            b')' => Begins::Alone(TokenKind::RightParenthesis),
+            b'[' => Begins::Alone(TokenKind::LeftBracket),
+            b']' => Begins::Alone(TokenKind::RightBracket),
+            b'{' => Begins::Alone(TokenKind::LeftBrace),
+            b'}' => Begins::Alone(TokenKind::RightBrace),
+            b',' => Begins::Alone(TokenKind::Comma),
+            b';' => Begins::Alone(TokenKind::Semicolon),
+            b':' => Begins::Alone(TokenKind::Colon),
+            b'?' => Begins::Alone(TokenKind::Question),
+            b'*' => Begins::Alone(TokenKind::Star),
+            b'%' => Begins::Alone(TokenKind::Percent),
+            b'=' => Begins::Alone(TokenKind::Equal),
+            _ => Begins::Other,
+        };
+        byte += 1;
+    }
+    begins
 };
+
+/// A comment does not end.
+struct Unterminated;
 
 struct Lexer<'a> {
     bytes: &'a [u8],
@@ -169,33 +197,44 @@ impl Lexer<'_> {
 
     #[inline]
     fn next(&mut self) -> Token {
-        if let Err(start) = self.skip_blanks() {
-            self.position = self.bytes.len();
-            return self.token(TokenKind::Unterminated, start);
+        loop {
+            let start = self.position;
+            let Some(&first) = self.bytes.get(start) else {
+                return self.token(TokenKind::End, start);
+            };
+            match BEGINS[usize::from(first)] {
+                Begins::Nothing => self.position += 1,
+                Begins::Alone(kind) => {
+                    self.position += 1;
+                    return self.token(kind, start);
+                }
+                Begins::Word => return self.word(start),
+                Begins::Quoted(kind) => return self.quoted(first, kind),
+                Begins::Number => {
+                    let kind = self.number();
+                    return self.token(kind, start);
+                }
+                Begins::Other => match self.skip_comment() {
+                    Ok(true) => {}
+                    Ok(false) => return self.other(first),
+                    Err(Unterminated) => {
+                        self.position = self.bytes.len();
+                        return self.token(TokenKind::Unterminated, start);
+                    }
+                },
+            }
         }
+    }
+
+    /// An operator, a string in dollars, or a character that begins nothing.
+    fn other(&mut self, first: u8) -> Token {
         let start = self.position;
-        let Some(&first) = self.bytes.get(start) else {
-            return self.token(TokenKind::End, start);
-        };
-        if let Some(kind) = ALONE[usize::from(first)] {
-            self.position += 1;
-            return self.token(kind, start);
+        if first == b'$' && self.at(1) == b'$' {
+            return self.dollar_string();
         }
-        match first {
-            b'a'..=b'z' | b'A'..=b'Z' => self.word(start),
-            b'"' => self.quoted(b'"', TokenKind::QuotedName),
-            b'\'' => self.quoted(b'\'', TokenKind::String),
-            b'0'..=b'9' => {
-                let kind = self.number();
-                self.token(kind, start)
-            }
-            b'$' if self.at(1) == b'$' => self.dollar_string(),
-            _ => {
-                let (kind, length) = operator(first, self.at(1));
-                self.position += length;
-                self.token(kind, start)
-            }
-        }
+        let (kind, length) = operator(first, self.at(1));
+        self.position += length;
+        self.token(kind, start)
     }
 
     #[inline]
@@ -209,20 +248,8 @@ impl Lexer<'_> {
         }
     }
 
-    /// Skips white space and comments. Fails with the start of a comment that does not end.
-    #[inline]
-    fn skip_blanks(&mut self) -> Result<(), usize> {
-        loop {
-            match self.at(0) {
-                b' ' | b'\t' | b'\n' | b'\r' => self.position += 1,
-                b'-' | b'/' if self.skip_comment()? => {}
-                _ => return Ok(()),
-            }
-        }
-    }
-
     /// Skips a comment; false where none stands.
-    fn skip_comment(&mut self) -> Result<bool, usize> {
+    fn skip_comment(&mut self) -> Result<bool, Unterminated> {
         match (self.at(0), self.at(1)) {
             (b'-', b'-') | (b'/', b'/') => self.skip_line(),
             (b'/', b'*') => {
@@ -230,7 +257,7 @@ impl Lexer<'_> {
                 let comment = &self.bytes[start + 2..];
                 match comment.windows(2).position(|pair| pair == b"*/") {
                     Some(length) => self.position = start + 2 + length + 2,
-                    None => return Err(start),
+                    None => return Err(Unterminated),
                 }
             }
             _ => return Ok(false),
@@ -362,6 +389,7 @@ fn operator(first: u8, second: u8) -> (TokenKind, usize) {
     match (first, second) {
         (b'.', b'.') => (TokenKind::Range, 2),
         (b'.', _) => (TokenKind::Dot, 1),
+        (b'/', _) => (TokenKind::Slash, 1),
         (b'+', b'=') => (TokenKind::PlusEqual, 2),
         (b'+', _) => (TokenKind::Plus, 1),
         (b'-', b'=') => (TokenKind::MinusEqual, 2),
