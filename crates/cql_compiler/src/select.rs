@@ -250,6 +250,9 @@ fn compile_group_by(
     table: &Table,
     scope: &mut Scope<'_>,
 ) -> Result<(Vec<usize>, Option<GroupFunction>), CompileError> {
+    if select.group_by.is_empty() {
+        return Ok((Vec::new(), None));
+    }
     let mut out: Vec<usize> = Vec::new();
     let (mut function, mut not_monotonic) = (None, None);
     for selector in &select.group_by {

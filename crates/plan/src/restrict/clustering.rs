@@ -202,13 +202,16 @@ impl ClusteringRestriction {
 
     /// Refuses a restriction of more columns than the table has, and choices and bounds that are not whole.
     pub(crate) fn check(&self, table: &Table) -> Result<(), PlanError> {
+        if self.prefix.is_empty() && self.lower.is_none() && self.upper.is_none() {
+            return Ok(());
+        }
         let refuse = |what: &str| {
             let (keyspace, name) = (&table.keyspace, &table.name);
             Err(PlanError::Invalid(format!(
                 "The restriction of the clustering key of {keyspace}.{name} {what}"
             )))
         };
-        let has = table.clustering().count();
+        let has = table.clustering_order.len();
         let bounded = |bound: &Option<ClusteringBound>| bound.as_ref().map_or(0, ClusteringBound::columns);
         let named = self
             .columns
