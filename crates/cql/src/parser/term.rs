@@ -9,6 +9,22 @@ use crate::lexer::{Token, TokenKind};
 impl Parser<'_> {
     /// A term with `+` and `-`. Stops before `+ column`, which only an assignment knows what to do with.
     pub(super) fn term(&mut self) -> Parse<Term> {
+        // Most terms are a marker or a constant and nothing else: they need none of the calls below.
+        let token = self.token();
+        if !continues_term(self.ahead(1).kind) {
+            if token.kind == TokenKind::Question {
+                self.height = 0;
+                return Ok(Term::BindMarker(self.bind_marker()?));
+            }
+            if let Some(kind) = literal_kind(token) {
+                self.height = 0;
+                return Ok(Term::Literal(self.literal_of(kind, token)));
+            }
+        }
+        self.compound_term()
+    }
+
+    fn compound_term(&mut self) -> Parse<Term> {
         let mut left = self.term_product()?;
         loop {
             let operator = match self.kind() {
@@ -297,6 +313,9 @@ impl Parser<'_> {
             _ => new,
         };
         if index == new {
+            if new == 0 {
+                self.bind_markers.reserve(8);
+            }
             self.bind_markers.push(name.clone());
         }
         Ok(BindMarker { index, name })
@@ -317,9 +336,11 @@ impl Parser<'_> {
                 text: format!("-{}", self.written(number)),
             }));
         }
-        let Some(kind) = literal_kind(token) else {
-            return Ok(None);
-        };
+        Ok(literal_kind(token).map(|kind| self.literal_of(kind, token)))
+    }
+
+    /// The constant that the present token is.
+    fn literal_of(&mut self, kind: LiteralKind, token: Token) -> Literal {
         let written = self.written(token);
         let text = match token.kind {
             TokenKind::String => unquote(written, '\''),
@@ -327,7 +348,7 @@ impl Parser<'_> {
             _ => written.to_owned(),
         };
         self.advance();
-        Ok(Some(Literal { kind, text }))
+        Literal { kind, text }
     }
 
     /// A constant where one must stand.
@@ -343,6 +364,14 @@ pub(super) fn product_operator(kind: TokenKind) -> Option<ArithmeticOperator> {
         TokenKind::Percent => Some(ArithmeticOperator::Modulo),
         _ => None,
     }
+}
+
+/// Whether the token behind a term goes on with it.
+fn continues_term(kind: TokenKind) -> bool {
+    matches!(
+        kind,
+        TokenKind::Plus | TokenKind::Minus | TokenKind::Star | TokenKind::Slash | TokenKind::Percent
+    )
 }
 
 /// Whether the token begins a value and nothing else.
