@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cql::Variables;
 use cql::ast::{self, Modification};
-use plan::restrict::NullRule;
+use plan::restrict::{KeyMarkers, NullRule};
 use plan::{BatchKind, BatchPlan, Operand, Plan, ResultColumn, WritePlan};
 use schema::{Schema, Table};
 use system_tables::KeyspaceKind;
@@ -66,7 +66,7 @@ pub struct Compiled {
     /// What its markers stand for.
     pub markers: Vec<MarkerSpec>,
     /// For each partition key column the marker that it is compared with, when all have one.
-    pub key_markers: Vec<u16>,
+    pub key_markers: KeyMarkers,
     /// The table that it is about, if one.
     pub table: Option<Arc<Table>>,
     /// The columns that it returns.
@@ -290,7 +290,7 @@ pub fn compile_with(
         ast::Statement::Describe(d) => Statement::Describe(d),
         other => Statement::Ddl(Box::new(other)),
     };
-    let mut columns: Arc<[ResultColumn]> = Arc::from([]);
+    let mut columns: Arc<[ResultColumn]> = Arc::default();
     let mut warnings = Vec::new();
     let (table, key_markers) = match &statement {
         Statement::Plan(Plan::Select(select)) => {
@@ -300,12 +300,14 @@ pub fn compile_with(
         }
         Statement::Plan(Plan::Write(write)) => (Some(write.table.clone()), write.key_markers()),
         // Every node has rows of its own: no key says which node to ask.
-        Statement::Plan(Plan::VirtualWrite(write)) => (Some(write.table.clone()), Vec::new()),
+        Statement::Plan(Plan::VirtualWrite(write)) => (Some(write.table.clone()), KeyMarkers::new()),
         Statement::Plan(Plan::Batch(batch)) => match batch.writes.first() {
             Some(first) => (Some(first.table.clone()), key_markers_of(batch)),
-            None => (None, Vec::new()),
+            None => (None, KeyMarkers::new()),
         },
-        Statement::Truncate(..) | Statement::Use(_) | Statement::Ddl(_) | Statement::Describe(_) => (None, Vec::new()),
+        Statement::Truncate(..) | Statement::Use(_) | Statement::Ddl(_) | Statement::Describe(_) => {
+            (None, KeyMarkers::new())
+        }
     };
     Ok(Compiled {
         statement: Arc::new(statement),
@@ -321,11 +323,11 @@ pub fn compile_with(
 
 /// The markers of the partition key of a BATCH: those of its last statement that has some, as Cassandra tells drivers; none when the statements are of several
 /// tables or the BATCH has markers of its own.
-fn key_markers_of(batch: &BatchPlan) -> Vec<u16> {
+fn key_markers_of(batch: &BatchPlan) -> KeyMarkers {
     let (first, own) = (&batch.writes[0], batch.timestamp.iter().chain(&batch.timeout));
     let is_of_one = batch.writes.iter().all(|write| write.table.id == first.table.id);
     if !is_of_one || own.into_iter().any(|operand| matches!(operand, Operand::Marker { .. })) {
-        return Vec::new();
+        return KeyMarkers::new();
     }
     let markers = batch.writes.iter().rev().map(|write| write.key_markers());
     markers
@@ -460,7 +462,7 @@ mod tests {
                 .map(|marker| marker.of.as_ref().map(|(_, table)| table.to_string()));
             (
                 tables.collect::<Option<Vec<_>>>().unwrap_or_default(),
-                found.key_markers,
+                found.key_markers.to_vec(),
             )
         };
         let t = || "t".to_owned();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use schema::{ColumnKind, Table, push_component};
 use types::token::KeyHash;
 
-use crate::restrict::{NullRule, PartitionRestriction, Restrictions, no_column, partition_key_bytes};
+use crate::restrict::{KeyMarkers, NullRule, PartitionRestriction, Restrictions, no_column, partition_key_bytes};
 use crate::selection::{GroupFunction, Selection, SelectionKind};
 use crate::{BindContext, Bound, Evaluated, Operand, PlanError, own_timeout};
 
@@ -338,7 +338,7 @@ impl SelectPlan {
     }
 
     /// For each partition key column the marker that it is compared with, when each has one.
-    pub fn key_markers(&self) -> Vec<u16> {
+    pub fn key_markers(&self) -> KeyMarkers {
         self.restrictions.partition.key_markers()
     }
 }

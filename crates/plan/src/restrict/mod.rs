@@ -17,7 +17,8 @@ pub use filter::{Filter, FilterTest};
 pub(crate) use like::is_like;
 pub use nulls::NullRule;
 pub use partition::{
-    KEY_BYTES_MAX, PartitionRestriction, Partitions, TokenBound, partition_key_bytes, validate_partition_key,
+    KEY_BYTES_MAX, KeyMarkers, PartitionRestriction, Partitions, TokenBound, partition_key_bytes,
+    validate_partition_key,
 };
 
 /// What a plan reads of its table.

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use schema::Table;
+use smallvec::SmallVec;
 use types::token::token_of;
 use types::{Comparator, Token};
 
@@ -11,6 +12,9 @@ use crate::{BindContext, Evaluated, InOperand, Operand, PlanError};
 
 /// The longest partition key, in bytes.
 pub const KEY_BYTES_MAX: usize = 65_535;
+
+/// A marker for each column of a partition key: most have a few columns.
+pub type KeyMarkers = SmallVec<[u16; 4]>;
 
 /// Which partitions, by their keys or tokens.
 #[derive(Clone, Debug)]
@@ -106,12 +110,12 @@ impl PartitionRestriction {
     }
 
     /// The marker that each partition key column is compared with, when each has one: drivers compute tokens from them.
-    pub fn key_markers(&self) -> Vec<u16> {
+    pub fn key_markers(&self) -> KeyMarkers {
         let marker = |operand: &Operand| match operand {
             Operand::Marker { index, .. } => u16::try_from(*index).ok(),
             _ => None,
         };
-        let markers: Option<Vec<u16>> = match self {
+        let markers: Option<KeyMarkers> = match self {
             Self::Key(operands) => operands.iter().map(marker).collect(),
             Self::Keys(keys) | Self::KeysWithin { keys, .. } => keys
                 .iter()

@@ -15,7 +15,7 @@ use schema::{ClusteringOrder, ColumnKind, Table};
 use types::CqlType;
 
 use crate::function::{self, ArithmeticOperator, Operation, Typed};
-use crate::restrict::{ClusteringRestriction, PartitionRestriction, no_column};
+use crate::restrict::{ClusteringRestriction, KeyMarkers, PartitionRestriction, no_column};
 use crate::{BindContext, Operand, PlanError, own_timeout};
 
 pub use condition::{ColumnCondition, ConditionTest, Conditions, Part};
@@ -265,7 +265,7 @@ impl WritePlan {
             return Err(PlanError::invalid("a write names its partitions by their keys"));
         }
         check_target(table, &write.target, write.kind)?;
-        let (mut statics, mut regulars) = (Vec::new(), Vec::new());
+        let (mut statics, mut regulars) = (Vec::new(), Vec::with_capacity(write.assignments.len()));
         for assignment in write.assignments {
             let Some(column) = table.columns.get(assignment.column) else {
                 return Err(no_column(table, assignment.column));
@@ -432,9 +432,9 @@ impl ListContents {
 
 impl WritePlan {
     /// For each partition key column the marker that it takes its value from, when each has one.
-    pub fn key_markers(&self) -> Vec<u16> {
+    pub fn key_markers(&self) -> KeyMarkers {
         match self.json {
-            Some(_) => Vec::new(),
+            Some(_) => KeyMarkers::new(),
             None => self.partition.key_markers(),
         }
     }

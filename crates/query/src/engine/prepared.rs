@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex};
 
 use cql::Variables;
 use cql_compiler::{MarkerSpec, Statement, compile_with};
+use plan::restrict::KeyMarkers;
 use plan::{Plan, ResultColumn};
 use schema::Table;
 use topology::QUALIFIED_STATEMENT_IDS;
@@ -52,7 +53,7 @@ pub struct Prepared {
     /// What its markers stand for.
     pub markers: Vec<MarkerSpec>,
     /// For each partition key column its marker, when all have one.
-    pub key_markers: Vec<u16>,
+    pub key_markers: KeyMarkers,
     /// The table that it is about, if one.
     pub table: Option<Arc<Table>>,
     /// The columns that it returns.
@@ -325,7 +326,7 @@ mod tests {
             metadata_id: [0; 16],
             statement: Arc::new(Statement::Use(format!("k{number}"))),
             markers: Vec::new(),
-            key_markers: Vec::new(),
+            key_markers: KeyMarkers::new(),
             table: None,
             columns: Arc::from([]),
             was_altered: false,
