@@ -56,20 +56,20 @@ impl Markers {
 
     /// Says what a marker stands for. The name of a `:name` marker wins over the receiver's; where the statement has it again, it must stand for
     /// values of the same type.
-    pub fn set(&mut self, marker: &BindMarker, spec: MarkerSpec) {
+    pub fn set(&mut self, marker: &BindMarker, receiver: &str, cql_type: &CqlType) {
         if self.specs.len() <= marker.index {
             self.specs.resize(marker.index + 1, None);
         }
-        let name = marker.name.clone().unwrap_or(spec.name);
+        let name = marker.name.as_deref().unwrap_or(receiver);
         if let Some(former) = &self.specs[marker.index]
-            && former.cql_type != spec.cql_type
+            && former.cql_type != *cql_type
         {
-            let types = (former.cql_type.clone(), spec.cql_type.clone());
-            self.conflict.get_or_insert((name.clone(), types.0, types.1));
+            let types = (former.cql_type.clone(), cql_type.clone());
+            self.conflict.get_or_insert((name.to_owned(), types.0, types.1));
         }
         self.specs[marker.index] = Some(MarkerSpec {
-            name,
-            cql_type: spec.cql_type,
+            name: name.to_owned(),
+            cql_type: cql_type.clone(),
             of: self.of.clone(),
         });
     }
@@ -196,12 +196,7 @@ pub fn compile_in(
 
 /// The operand of a marker that stands for a value of the receiver of that name and type.
 pub(crate) fn marker_operand(marker: &BindMarker, name: &str, cql_type: &CqlType, markers: &mut Markers) -> Operand {
-    let spec = MarkerSpec {
-        name: name.to_owned(),
-        cql_type: cql_type.clone(),
-        of: None,
-    };
-    markers.set(marker, spec);
+    markers.set(marker, name, cql_type);
     Operand::Marker {
         index: marker.index,
         cql_type: cql_type.clone(),
