@@ -318,6 +318,10 @@ fn check_written(r: &Relation, kind: StatementKind) -> Result<(), CompileError> 
 
 /// Refuses operators that a column's type does not have.
 fn check_operator(column: &Column, r: &Relation) -> Result<(), CompileError> {
+    let is_equality = matches!(r.predicate, Predicate::Compare(ComparisonOperator::Equal, _));
+    if is_equality && matches!(r.subject, Subject::Column(_)) && !column.cql_type.is_multi_cell() {
+        return Ok(());
+    }
     let collection = column.cql_type.is_collection();
     let is_udt = matches!(column.cql_type, CqlType::Udt(_));
     if let Subject::Field { column, field } = &r.subject {

@@ -91,19 +91,19 @@ fn compile_columns<'r>(
         }
         return Ok((PartitionRestriction::All, residue));
     }
-    let columns = table.partition_key().zip(&residue);
     let value = |r: &&'r Relation| match &r.predicate {
         Predicate::Compare(_, term) => Some(term),
         _ => None,
     };
     if let Some(values) = residue.iter().map(value).collect::<Option<SmallVec<[&Term; 4]>>>() {
-        let operands = table.partition_key().zip(values);
-        let operands = operands.map(|(column, term)| scope.term(term, &column.name, &column.cql_type));
-        let operands = operands.collect::<Result<_, _>>()?;
+        let mut operands = Vec::with_capacity(values.len());
+        for (column, term) in table.partition_key().zip(values) {
+            operands.push(scope.term(term, &column.name, &column.cql_type)?);
+        }
         return Ok((PartitionRestriction::Key(operands), Relations::new()));
     }
     let mut keys = Vec::with_capacity(residue.len());
-    for (column, r) in columns {
+    for (column, r) in table.partition_key().zip(&residue) {
         keys.push(match &r.predicate {
             Predicate::Compare(_, term) => {
                 single_alternative(&column.name, scope.term(term, &column.name, &column.cql_type)?)
