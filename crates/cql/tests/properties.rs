@@ -485,3 +485,27 @@ fn long_statements_are_read_once() {
         assert_eq!(cql::split_statements(&text).len(), 1, "{before}{step}…{after}");
     }
 }
+
+/// The first selector of a SELECT.
+fn first_selector(text: &str) -> Selector {
+    let parsed = cql::parse(text).map(|parsed| parsed.statement);
+    let Ok(Statement::Select(select)) = parsed else {
+        panic!("{text}: {parsed:?}");
+    };
+    match select.selection {
+        Selection::Selectors(mut selectors) => selectors.remove(0).selector,
+        other => panic!("{text}: {other:?}"),
+    }
+}
+
+#[test]
+fn a_name_in_parentheses_before_a_colon_is_the_key_of_a_map_and_elsewhere_a_type() {
+    for key in ["(a)", "(a.f)", "(int)(a.f)"] {
+        let selector = first_selector(&format!("SELECT {{{key}: b}} FROM t"));
+        assert!(matches!(selector, Selector::Map(_)), "{key}: {selector:?}");
+    }
+    let selector = first_selector("SELECT {b: 1, c: (a) :d} FROM t");
+    assert!(matches!(selector, Selector::UserType(_)), "{selector:?}");
+    let selector = first_selector("SELECT (a) :b FROM t");
+    assert!(matches!(selector, Selector::TypeHint { .. }), "{selector:?}");
+}

@@ -41,6 +41,8 @@ pub(crate) struct Parser<'a> {
     names: HashMap<String, usize>,
     depth: usize,
     height: usize,
+    /// A colon ends what is read: it is the key of a map.
+    is_key: bool,
 }
 
 pub(crate) fn parse_statement(text: &str, variables: Variables) -> Parse<Parsed> {
@@ -104,6 +106,7 @@ impl<'a> Parser<'a> {
             names: HashMap::new(),
             depth: 0,
             height: 0,
+            is_key: false,
         })
     }
 

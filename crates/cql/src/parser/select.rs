@@ -367,6 +367,8 @@ impl Parser<'_> {
                     }
                     // `(a) - 1` is a subtraction, `(int) -1` a hint.
                     TokenKind::Minus => !matches!(type_name, TypeName::UserType(_)),
+                    // `{(a): b}` is a map, `(a) :b` a hint for a marker.
+                    TokenKind::Colon if self.is_key => !matches!(type_name, TypeName::UserType(_)),
                     other => begins_value(other),
                 }
             });
@@ -405,7 +407,7 @@ impl Parser<'_> {
             self.grow_above(height)?;
             return Ok(Selector::UserType(fields));
         }
-        let first = self.selector()?;
+        let first = self.selector_of_key()?;
         height = self.height;
         if !self.accept(TokenKind::Colon) {
             let mut elements = vec![first];
@@ -420,7 +422,7 @@ impl Parser<'_> {
         let mut entries = vec![(first, self.selector()?)];
         height = height.max(self.height);
         while self.accept(TokenKind::Comma) {
-            let key = self.selector()?;
+            let key = self.selector_of_key()?;
             height = height.max(self.height);
             self.expect(TokenKind::Colon)?;
             entries.push((key, self.selector()?));
@@ -429,6 +431,14 @@ impl Parser<'_> {
         self.expect(TokenKind::RightBrace)?;
         self.grow_above(height)?;
         Ok(Selector::Map(entries))
+    }
+
+    /// What may be the key of a map; a set begins in the same way.
+    fn selector_of_key(&mut self) -> Parse<Selector> {
+        let outer = std::mem::replace(&mut self.is_key, true);
+        let key = self.selector();
+        self.is_key = outer;
+        key
     }
 
     // --- Clauses -----------------------------------------------------------------------------------------------------

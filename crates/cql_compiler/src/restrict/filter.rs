@@ -109,7 +109,6 @@ pub(super) fn compile(r: &Relation, scope: &mut Scope<'_>) -> Result<Filter, Com
         Subject::Element { column: name, key } => {
             let (column, c) = scope.column(name)?;
             let (k, v) = map_of(c)?;
-            let (k, v) = (&k.clone(), &v.clone());
             let Predicate::Compare(ComparisonOperator::Equal, term) = &r.predicate else {
                 return Err(CompileError::invalid("Only EQ relations are supported on map entries"));
             };
