@@ -10,7 +10,7 @@
 //! | `Streaming` | `WriteBothReadNew` | those have copied whom [`topology::targets`] names. One alone takes this step itself; where several copy, each says that it has ([`MoveStep::Copied`]), and the leader takes the step, as it does where nothing is to be copied |
 //! | `WriteBothReadNew` | `UseNew` | *passed*, by those that leave too |
 //! | `UseNew` | the end | *passed*, by those that leave too |
-//! | a stage before `WriteBothReadNew` | `CleanupTarget` | a replica that is to copy is down for [`ABANDON_AFTER`], is given up, or leaves |
+//! | a stage before `WriteBothReadNew` | `CleanupTarget` | a replica that is to copy is down for [`ABANDON_AFTER`] or is given up, or a new one leaves |
 //! | `CleanupTarget` | the end | *passed* |
 //!
 //! A stage has *passed* when no request goes on that was begun before it: every member that answers has taken the stage over and has ended its older requests, and
@@ -307,7 +307,9 @@ impl Cluster {
         };
         if stage.may_be_abandoned() {
             let targets = metadata.targets_of(locality, tablet, transition);
-            if targets.iter().any(|replica| self.is_hopeless(metadata, replica.node)) {
+            let is_new = |node| tablet.replicas.iter().all(|replica| replica.node != node);
+            let is_hopeless = |node| self.is_hopeless(metadata, node, is_new(node));
+            if targets.iter().any(|replica| is_hopeless(replica.node)) {
                 return Ok(Some(advance(Stage::CleanupTarget)));
             }
             if stage == Stage::Streaming {
@@ -381,9 +383,13 @@ impl Cluster {
     }
 
     /// Whether a node that is to get a tablet will not.
-    fn is_hopeless(&self, metadata: &Metadata, node: NodeNumber) -> bool {
+    fn is_hopeless(&self, metadata: &Metadata, node: NodeNumber, is_new: bool) -> bool {
         let node = metadata.topology.numbered(node);
-        let is_leaving = |node: &topology::Node| matches!(node.state, NodeState::Leaving | NodeState::Left);
+        // One that has a copy and leaves completes it like others: it gives it away after this move.
+        let is_leaving = |node: &topology::Node| match node.state {
+            NodeState::Leaving => is_new,
+            state => state == NodeState::Left,
+        };
         node.is_none_or(|node| {
             is_leaving(node) || metadata.topology.is_lost(node) || self.peers.down_for(node.host_id) >= ABANDON_AFTER
         })

@@ -327,6 +327,29 @@ fn replicas_that_stay_copy_each_other_before_one_of_three_goes() {
 }
 
 #[test]
+fn fewer_replicas_do_not_wait_for_one_that_stays_and_leaves_later() {
+    for seed in 0..6 {
+        let mut sea = with_table(880 + seed, 5, &[0, 1, 2]);
+        for number in [1, 2] {
+            drop(sea.spawn(number, |cluster| async move { cluster.decommission().await }));
+        }
+        sea.replicate("system", 2);
+        sea.expect(&format!("both have left (seed {seed})"), |views| {
+            let is_gone = |view: &&std::rc::Rc<cluster::Cluster>| {
+                let metadata = view.metadata();
+                metadata.topology.members().count() == 3 && metadata.moving().next().is_none()
+            };
+            views.iter().filter(is_gone).count() == 3
+        });
+        let stay = replicas(&sea, 0).expect("nothing moves");
+        assert!(
+            stay.len() == 2 && !stay.contains(&1) && !stay.contains(&2),
+            "seed {seed}: {stay:?}"
+        );
+    }
+}
+
+#[test]
 fn fewer_replicas_wait_for_one_that_stays_and_is_down_and_the_tablet_is_as_before_meanwhile() {
     let mut sea = with_table(851, 3, &[0, 1, 2]);
     for seen in sea.nodes.iter().map(|node| &node.seen) {
