@@ -461,6 +461,28 @@ impl Run<'_> {
         }
     }
 
+    /// What each node that runs says of the operations under way, and what they wait for.
+    fn told_of_operations(&mut self) -> String {
+        let running: Vec<usize> = self
+            .clients
+            .members()
+            .into_iter()
+            .filter(|node| self.cluster.is_running(*node))
+            .collect();
+        let ask = |node: usize| (node, self.cluster.order_apart(node, "GET /ceto/operations"));
+        let tickets: Vec<(usize, u64)> = running.into_iter().map(ask).collect();
+        self.cluster.sim.run_for(END_WAIT);
+        let told = tickets.into_iter().map(|(node, ticket)| {
+            let answer = self
+                .cluster
+                .answer_to(node, ticket)
+                .unwrap_or_else(|| "nothing".to_owned());
+            let body = answer.split_once("\r\n\r\n").map_or(&*answer, |(_, body)| body);
+            format!("node {node}: {body}")
+        });
+        told.collect::<Vec<_>>().join("; ")
+    }
+
     /// Everything that was begun ends, now that nothing strikes.
     pub(super) fn settle(&mut self) -> Result<(), String> {
         let begin = self.cluster.sim.now();
@@ -471,8 +493,9 @@ impl Run<'_> {
                 self.clients.phase.set(Phase::Rest);
             }
             if self.cluster.sim.now() >= end {
+                let told = self.told_of_operations();
                 return Err(format!(
-                    "what the operator began did not end within {SETTLE_WAIT_MAX:?} after all was healed: {}",
+                    "what the operator began did not end within {SETTLE_WAIT_MAX:?} after all was healed: {}; nodes say: {told}",
                     self.operator.story()
                 ));
             }
