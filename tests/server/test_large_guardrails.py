@@ -4,7 +4,7 @@ import pytest
 from cassandra import InvalidRequest
 from cassandra.query import BatchStatement, SimpleStatement
 
-from harness.cluster import hang_up
+from harness.cluster import eventually, hang_up
 
 LIMITS = {
     "compaction_large_partition_warning_threshold": "16KiB",
@@ -167,7 +167,8 @@ def test_tables_without_the_option_and_clients_who_want_no_warnings(node, sessio
     give(file, **LIMITS | {"large_data_cql_warnings": "false", "large_cell_fail_threshold": 0, "large_row_fail_threshold": 0})
     hang_up(node)
     assert warnings(session, "INSERT INTO t (p, c, v) VALUES (2, 1, %s)", ("x" * 7000,)) == []
-    assert any("compaction_large_cell_warning_threshold is 4096" in line for line in node.lines), "the log says it all the same"
+    words = "compaction_large_cell_warning_threshold is 4096"
+    eventually("the log says it all the same", lambda: any(words in line for line in node.lines))
 
 
 def test_the_clause_is_for_a_deletion_alone(session):
