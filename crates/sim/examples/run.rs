@@ -68,6 +68,24 @@ fn argument(name: &str) -> Option<u64> {
     words(name).map(parse)
 }
 
+/// Options with a value, and those without.
+const VALUES: [&str; 6] = ["--seeds", "--minutes", "--seconds", "--first", "--only", "--planted"];
+const SWITCHES: [&str; 3] = ["--elastic", "--progress", "--verbose"];
+
+/// Refuses an option that is not known: a run that was asked for otherwise would take its time for nothing.
+fn check_options() {
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let is_value = VALUES.contains(&&*word);
+        let is_known = is_value || SWITCHES.contains(&&*word);
+        assert!(
+            is_known,
+            "expected one of {VALUES:?} with a value, or of {SWITCHES:?}, not '{word}'"
+        );
+        assert!(!is_value || words.next().is_some(), "{word} wants a value");
+    }
+}
+
 /// What all runs have seen.
 #[derive(Default)]
 struct Sum {
@@ -179,6 +197,7 @@ impl Sum {
 }
 
 fn main() {
+    check_options();
     let first = argument("--first").unwrap_or(0);
     let seeds = argument("--seeds").unwrap_or(u64::MAX - first);
     let seconds = argument("--seconds")
