@@ -3,6 +3,7 @@
 use std::fmt;
 
 use plan::{FunctionFailure, PlanError};
+use schema::Table;
 
 /// Why a statement is not compiled.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,6 +35,16 @@ impl CompileError {
     /// A [`CompileError::Invalid`] from any text.
     pub fn invalid(text: impl Into<String>) -> Self {
         Self::Invalid(text.into())
+    }
+
+    /// The refusal of a column that its table does not have.
+    pub(crate) fn undefined_column(name: &str, table: &Table) -> Self {
+        Self::Invalid(format!(
+            "Undefined column name {} in table {}.{}",
+            schema::quote_identifier(name),
+            table.keyspace,
+            table.name
+        ))
     }
 
     /// The text that a user is shown.

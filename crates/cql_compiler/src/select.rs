@@ -184,13 +184,8 @@ fn compile_order(select: &Select, table: &Table, restrictions: &Restrictions) ->
         return Ok((false, 0));
     }
     for ordering in &select.order_by {
-        if !table.visible().any(|(_, c)| c.name == ordering.column) {
-            return Err(CompileError::invalid(format!(
-                "Undefined column name {} in table {}.{}",
-                schema::quote_identifier(&ordering.column),
-                table.keyspace,
-                table.name
-            )));
+        if table.position(&ordering.column).is_none() {
+            return Err(CompileError::undefined_column(&ordering.column, table));
         }
     }
     if select

@@ -239,12 +239,7 @@ fn missing_column(table: &Table, targets: &[IndexTarget]) -> Option<CompileError
         IndexTarget::Column(name) => table.visible().all(|(_, c)| c.name != *name).then_some(name),
         _ => None,
     })?;
-    Some(CompileError::Invalid(format!(
-        "Undefined column name {} in table {}.{}",
-        schema::quote_identifier(missing),
-        table.keyspace,
-        table.name
-    )))
+    Some(CompileError::undefined_column(missing, table))
 }
 
 /// The answer of a statement about what no schema has yet.

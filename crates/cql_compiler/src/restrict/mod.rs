@@ -82,12 +82,7 @@ impl<'a> Scope<'a> {
     pub fn column(&self, name: &str) -> Result<(usize, &'a Column), CompileError> {
         match self.table.position(name) {
             Some(at) => Ok((at, &self.table.columns[at])),
-            None => Err(CompileError::invalid(format!(
-                "Undefined column name {} in table {}.{}",
-                schema::quote_identifier(name),
-                self.table.keyspace,
-                self.table.name
-            ))),
+            None => Err(CompileError::undefined_column(name, self.table)),
         }
     }
 }

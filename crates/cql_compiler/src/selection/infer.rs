@@ -49,16 +49,6 @@ impl Inferred {
     }
 }
 
-/// The error for a column that the table does not have.
-pub(super) fn undefined_column(name: &str, table: &Table) -> CompileError {
-    CompileError::Invalid(format!(
-        "Undefined column name {} in table {}.{}",
-        types::quote_identifier(name),
-        table.keyspace,
-        table.name
-    ))
-}
-
 /// Tells types of selectors on one table, and remembers them.
 pub(super) struct Inference<'a> {
     pub(super) scope: &'a Scope<'a>,
@@ -112,7 +102,7 @@ impl<'a> Inference<'a> {
         }
         self.table
             .position(name)
-            .ok_or_else(|| undefined_column(name, self.table))
+            .ok_or_else(|| CompileError::undefined_column(name, self.table))
     }
 
     /// What is known of a selector's type; an error when something in it is unknown.

@@ -13,7 +13,7 @@ use types::CqlType;
 use crate::error::CompileError;
 use crate::term::{Markers, Receiver, Scope, TermCompiler};
 
-use infer::{Inference, arguments_of, undefined_column};
+use infer::{Inference, arguments_of};
 use names::is_count_of_constant;
 
 /// Compiles what a SELECT selects, as [`compile_selection`]. The names of plain columns and aliases are moved out of the statement.
@@ -39,7 +39,8 @@ fn plain_columns(selectors: &mut [AliasedSelector], table: &Table) -> Result<Sel
     let mut positions = Vec::with_capacity(selectors.len());
     for aliased in &*selectors {
         if let Selector::Column(name) = &aliased.selector {
-            positions.push(table.position(name).ok_or_else(|| undefined_column(name, table))?);
+            let position = table.position(name);
+            positions.push(position.ok_or_else(|| CompileError::undefined_column(name, table))?);
         }
     }
     let columns = selectors.iter_mut().zip(&positions).map(|(aliased, &at)| {
