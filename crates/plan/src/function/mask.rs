@@ -3,6 +3,7 @@
 //! `mask_inner` and `mask_outer` count UTF-16 units, as Java does. A character outside the basic plane is two of them; when one
 //! of its halves is masked, the other becomes `?`.
 
+use ring::digest;
 use types::{CqlType, timeuuid};
 
 use super::native::{cannot_infer, wrong_count};
@@ -124,10 +125,10 @@ impl Mask {
             }
             Self::Hash => {
                 let algorithm = argument(1).map_or("SHA-256".into(), String::from_utf8_lossy);
-                // Of nothing too: an algorithm that nobody knows is an error whatever is hashed.
-                let hash = hash(&algorithm, argument(0).unwrap_or_default());
+                // One that nobody knows is an error whatever is hashed, and for null too.
+                let hash = Hash::named(&algorithm);
                 let hash = hash.ok_or_else(|| PlanError::Invalid(format!("Hash algorithm not found: {algorithm}")))?;
-                argument(0).map(|_| hash)
+                argument(0).map(|value| hash.of(value))
             }
         })
     }
@@ -212,19 +213,32 @@ fn tuple_of<'t>(types: impl Iterator<Item = &'t CqlType>) -> Vec<u8> {
     out
 }
 
-/// The hash of that name, under the names that Java has for it; `None` when there is none.
-fn hash(algorithm: &str, value: &[u8]) -> Option<Vec<u8>> {
-    use ring::digest;
-    let of = match algorithm.to_ascii_uppercase().as_str() {
-        "MD5" => return Some(md5::compute(value).0.to_vec()),
-        "SHA" | "SHA1" | "SHA-1" => &digest::SHA1_FOR_LEGACY_USE_ONLY,
-        "SHA256" | "SHA-256" => &digest::SHA256,
-        "SHA384" | "SHA-384" => &digest::SHA384,
-        "SHA512" | "SHA-512" => &digest::SHA512,
-        "SHA512/256" | "SHA-512/256" => &digest::SHA512_256,
-        _ => return None,
-    };
-    Some(digest::digest(of, value).as_ref().to_vec())
+/// How a value is hashed.
+enum Hash {
+    Md5,
+    Digest(&'static digest::Algorithm),
+}
+
+impl Hash {
+    /// By the names that Java has for it.
+    fn named(algorithm: &str) -> Option<Self> {
+        Some(Self::Digest(match algorithm.to_ascii_uppercase().as_str() {
+            "MD5" => return Some(Self::Md5),
+            "SHA" | "SHA1" | "SHA-1" => &digest::SHA1_FOR_LEGACY_USE_ONLY,
+            "SHA256" | "SHA-256" => &digest::SHA256,
+            "SHA384" | "SHA-384" => &digest::SHA384,
+            "SHA512" | "SHA-512" => &digest::SHA512,
+            "SHA512/256" | "SHA-512/256" => &digest::SHA512_256,
+            _ => return None,
+        }))
+    }
+
+    fn of(&self, value: &[u8]) -> Vec<u8> {
+        match self {
+            Self::Md5 => md5::compute(value).0.to_vec(),
+            Self::Digest(algorithm) => digest::digest(algorithm, value).as_ref().to_vec(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -232,6 +246,10 @@ mod tests {
     use std::borrow::Cow;
 
     use super::*;
+
+    fn hash(algorithm: &str, value: &[u8]) -> Option<Vec<u8>> {
+        Hash::named(algorithm).map(|hash| hash.of(value))
+    }
 
     fn masked(mask: &Mask, arguments: &[Option<&[u8]>]) -> Result<Option<String>, String> {
         let arguments: Vec<_> = arguments.iter().map(|a| a.map(Cow::Borrowed)).collect();
