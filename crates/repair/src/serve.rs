@@ -58,6 +58,7 @@ pub(crate) struct Session {
     /// One comparison at a time, in the order of the requests: each goes on with the walk of the one before.
     comparing: Semaphore,
     walk: RefCell<Option<Walk>>,
+    compared_at: Cell<Instant>,
     ended: RefCell<Option<Refusal>>,
     changed: Notify,
 }
@@ -204,6 +205,7 @@ impl Prepared {
             requests: Cell::new(0),
             comparing: Semaphore::new(1),
             walk: RefCell::default(),
+            compared_at: Cell::new(runtime::now()),
             ended: RefCell::default(),
             changed: Notify::new(),
         });
@@ -431,8 +433,15 @@ impl Session {
         marking.ok_or_else(|| Trouble::Unmarked("the repair did not begin as one that marks".to_owned()))
     }
 
-    fn is_idle_for(&self, least: Duration) -> bool {
-        self.requests.get() == 0 && runtime::now().saturating_duration_since(self.asked_at.get()) >= least
+    fn is_idle(&self) -> bool {
+        self.requests.get() == 0 && runtime::now().saturating_duration_since(self.asked_at.get()) >= SESSION_IDLE
+    }
+
+    /// Gives up the walk when the next comparison does not come: an exchange may take long.
+    fn drop_idle_walk(&self) {
+        if runtime::now().saturating_duration_since(self.compared_at.get()) >= WALK_IDLE {
+            self.walk.take();
+        }
     }
 
     /// The life of the session.
@@ -445,10 +454,8 @@ impl Session {
             if let Err(trouble) = self.side.check() {
                 break trouble.into();
             }
-            if self.is_idle_for(WALK_IDLE) {
-                self.walk.take();
-            }
-            if self.is_idle_for(SESSION_IDLE) {
+            self.drop_idle_walk();
+            if self.is_idle() {
                 let reason = "the other node has asked for nothing for too long";
                 break Refusal::Failed(reason.to_owned());
             }
@@ -471,6 +478,7 @@ impl Session {
     async fn compare(&self, compare: &Compare) -> Result<Vec<u8>, Trouble> {
         let _turn = self.comparing.acquire(1).await;
         let differs = self.side.compare(&compare.from, &compare.buckets, &self.walk).await?;
+        self.compared_at.set(runtime::now());
         let mut answer = begin_answer();
         answer.extend(differs.into_iter().map(u8::from));
         Ok(answer)

@@ -27,7 +27,7 @@ pub(crate) struct Piece {
 /// Reads a table from one place to another, and then on to the next.
 pub(crate) struct Walk {
     table: Arc<Table>,
-    /// Where it stops, for now.
+    /// Where it stops, until [`Walk::go_on`] says another place.
     to: Place,
     /// Reads the rest of the partition in which the walk begins.
     inside: Option<PartitionReader>,
