@@ -3,20 +3,17 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{open_table, shard};
+use crate::support::{blobs, open_table, shard};
 use mutation::row::Shared;
 use mutation::{Cell, Mutation, MutationBuilder, PartitionBlock, RowBuilder, Tombstone};
 use replica::{BlockLimits, Shard, TableStore, TabletScan};
 use runtime::random_u64;
 use runtime::sim::Simulation;
-use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
-use types::CqlType;
+use schema::push_component;
 use types::Token;
 use types::token::token_of;
-use uuid::Uuid;
 
 const SEEDS: u64 = 40;
 const KEYS: u64 = 300;
@@ -26,17 +23,6 @@ const LIMITS: BlockLimits = BlockLimits {
     rows: 3,
     bytes: 1 << 20,
 };
-
-/// `sea.t (k blob, c int, v blob, PRIMARY KEY (k, c))`
-fn table() -> Arc<Table> {
-    let columns = vec![
-        Column::new("k", CqlType::Blob, ColumnKind::PartitionKey),
-        Column::new("c", CqlType::Int, ColumnKind::Clustering),
-        Column::new("v", CqlType::Blob, ColumnKind::Regular),
-    ];
-    let id = TableId(Uuid::from_u128(7));
-    Arc::new(Table::new("sea", "t", id, columns, TableOptions::default()))
-}
 
 type Partition = (Token, Vec<u8>);
 /// What each row was written last, by partition and clustering.
@@ -158,7 +144,7 @@ fn a_scan_shows_partitions_as_they_are_when_it_shows_them() {
         simulation.set_disk_delay(node, Duration::from_micros(500));
         simulation.start(node, move |_| {
             Box::pin(async move {
-                let (shard, table) = (shard(1 << 20, 0), table());
+                let (shard, table) = (shard(1 << 20, 0), blobs());
                 open_table(&shard, &table, &[shard.token_range()]);
                 let store = shard.store(table.id).expect("it was opened");
                 shard.set_compacts_by_itself(&store, false);

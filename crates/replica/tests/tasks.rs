@@ -5,33 +5,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Limits, open_table, shard_with, whole};
+use crate::support::{Limits, blobs, open_table, shard_with, whole};
 use mutation::row::Shared;
 use mutation::{Mutation, MutationBuilder, RowBuilder, Tombstone};
 use replica::{Shard, TableStore};
 use runtime::sim::Simulation;
-use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
+use schema::push_component;
 use tasks::{Class, Module, Origin, Spec, State, Status, Tasks};
-use types::CqlType;
 use types::token::token_of;
 use uuid::Uuid;
 
 const KEY: &[u8] = b"key";
 const HOUR: Duration = Duration::from_hours(1);
 
-/// `sea.t (k blob, c int, v blob, PRIMARY KEY (k, c))`.
-fn table() -> Arc<Table> {
-    let columns = vec![
-        Column::new("k", CqlType::Blob, ColumnKind::PartitionKey),
-        Column::new("c", CqlType::Int, ColumnKind::Clustering),
-        Column::new("v", CqlType::Blob, ColumnKind::Regular),
-    ];
-    let id = TableId(Uuid::from_u128(7));
-    Arc::new(Table::new("sea", "t", id, columns, TableOptions::default()))
-}
-
 fn open() -> (Arc<Tasks>, Rc<Shard>, Rc<TableStore>) {
-    let (tasks, table) = (Tasks::new(1, Uuid::nil()), table());
+    let (tasks, table) = (Tasks::new(1, Uuid::nil()), blobs());
     let shard = shard_with(Limits::of_cache(1 << 20), 0, tasks.clone());
     open_table(&shard, &table, &[shard.token_range()]);
     let store = shard.store(table.id).expect("it was set");

@@ -11,10 +11,22 @@ use commitlog::{Commitlog, SyncMode};
 use mutation::ClusteringSlice;
 use replica::{BlockLimits, NotedBatches, PartitionRead, Shard, ShardOptions, TableFiles, TokenRange};
 use runtime::ShardId;
-use schema::Table;
+use schema::{Column, ColumnKind, Table, TableId, TableOptions};
 use tasks::Tasks;
+use types::CqlType;
 use types::token::token_of;
 use uuid::Uuid;
+
+/// `sea.t (k blob, c int, v blob, PRIMARY KEY (k, c))`
+pub fn blobs() -> Arc<Table> {
+    let columns = vec![
+        Column::new("k", CqlType::Blob, ColumnKind::PartitionKey),
+        Column::new("c", CqlType::Int, ColumnKind::Clustering),
+        Column::new("v", CqlType::Blob, ColumnKind::Regular),
+    ];
+    let id = TableId(Uuid::from_u128(7));
+    Arc::new(Table::new("sea", "t", id, columns, TableOptions::default()))
+}
 
 /// How much the shard may hold.
 #[derive(Clone, Copy)]
