@@ -284,7 +284,7 @@ async fn operate_apart(ticket: u64, order: String, start: Rc<RefCell<Start>>) {
     start.borrow_mut().apart_answers.insert(ticket, Some(answer));
 }
 
-fn body_of(answer: &str) -> &str {
+pub(crate) fn body_of(answer: &str) -> &str {
     answer.split_once("\r\n\r\n").map_or(answer, |(_, body)| body)
 }
 

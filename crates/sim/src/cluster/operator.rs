@@ -12,6 +12,7 @@ use super::clients::Phase;
 use super::faults::Fault;
 use super::history::{Copies, DATACENTERS};
 use super::scenario::Run;
+use crate::machine::body_of;
 
 /// How long all operations may take together, from when everything is healed.
 pub(super) const SETTLE_WAIT_MAX: Duration = Duration::from_mins(6);
@@ -477,8 +478,7 @@ impl Run<'_> {
                 .cluster
                 .answer_to(node, ticket)
                 .unwrap_or_else(|| "nothing".to_owned());
-            let body = answer.split_once("\r\n\r\n").map_or(&*answer, |(_, body)| body);
-            format!("node {node}: {body}")
+            format!("node {node}: {}", body_of(&answer))
         });
         told.collect::<Vec<_>>().join("; ")
     }
