@@ -261,7 +261,7 @@ impl Cluster {
         why.map_or(Ok(()), |why| Err(ChangeError::Refused(why)))
     }
 
-    /// Gives up a node that is down and has data, and waits until the others have rebuilt its copies.
+    /// Gives up a node that is down and has data or a vote, and waits until the others have rebuilt its copies and have its vote.
     async fn give_up(&self, host_id: HostId) -> Result<(), ChangeError> {
         let replaced_by = None;
         self.propose_to_ring(TopologyCommand::GiveUp { host_id, replaced_by })
@@ -303,14 +303,20 @@ impl Cluster {
         let can_go_now = removal::check(&without, host_id);
         let joins = |node: &topology::Node| node.state == NodeState::Joining;
         let is_joining = without.topology.node(host_id).is_some_and(joins);
-        let has_data = is_member && !is_joining && can_go_now.is_err();
-        match has_data {
+        let votes = without
+            .topology
+            .number(host_id)
+            .is_some_and(|number| self.votes(number));
+        // Others get its vote before its place, so one that has nothing else is given up, too.
+        let has_something = can_go_now.is_err() || (votes && self.has_feature(RING_MOVES));
+        let is_given_up = is_member && !is_joining && has_something;
+        match is_given_up {
             true => self.check_give_up(&Arc::new(without), host_id).await?,
             // As the group would.
             false => can_go_now.map_err(ChangeError::Rejected)?,
         }
         self.exclude(&metadata, ignored).await?;
-        if has_data {
+        if is_given_up {
             return self.give_up(host_id).await;
         }
         self.propose(Command::RemoveNode { host_id }).await?;

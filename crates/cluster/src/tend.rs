@@ -475,30 +475,47 @@ impl Cluster {
 
     /// Who is to vote; nobody where nobody can. A node that leaves keeps its vote while nobody else takes it and it has anything to give away. Then it has none, where
     /// another member can vote: what the group decides afterwards does not need it.
+    ///
+    /// A node that takes the place of a voter votes as soon as it has the log: the group is no worse off with it than with one that is lost. And no vote is given up
+    /// while a member that is new may have it in a moment: of a lost voter and two others one would be left that alone knows everything.
     fn voters_wanted(&self, status: &consensus::Status) -> BTreeSet<u64> {
         let metadata = self.metadata();
         let current: BTreeSet<u64> = status.voters.iter().copied().collect();
+        let takes_over = |host: HostId| {
+            let mut lost = metadata.topology.numbered_nodes().filter(|(number, node)| {
+                let id = raft_id(*number, metadata.generation_of(*number));
+                current.contains(&id) && node.loss.is_some_and(|loss| loss.replaced_by == Some(host))
+            });
+            lost.next().is_some()
+        };
         let (mut able, mut lasting) = (Vec::new(), Vec::new());
         let (mut leaving, mut last) = (Vec::new(), Vec::new());
+        let mut is_one_coming = false;
         for (number, node) in metadata.topology.numbered_nodes() {
             let id = raft_id(number, metadata.generation_of(number));
-            let is_learner = status.learners.contains(&id);
             let is_gone = node.state == NodeState::Left || metadata.topology.is_excluded(node.host_id);
-            if is_gone || !(current.contains(&id) || is_learner) {
+            if is_gone {
                 continue;
             }
-            let is_caught_up = status.lag.get(&id).is_some_and(|lag| *lag <= LAG_MAX);
-            let may_vote = is_caught_up && self.peers.is_live(node.host_id) && self.peers.has_served(node.host_id);
-            if is_learner && !may_vote {
-                continue;
+            let is_live = self.is_live_member(id);
+            if !current.contains(&id) {
+                let is_caught_up = status.lag.get(&id).is_some_and(|lag| *lag <= LAG_MAX);
+                let has_served = self.peers.has_served(node.host_id) || takes_over(node.host_id);
+                if !(is_live && is_caught_up && has_served && status.learners.contains(&id)) {
+                    is_one_coming |=
+                        node.state != NodeState::Leaving && self.peers.down_for(node.host_id) < self.config.vote_after;
+                    continue;
+                }
             }
             let member = Member {
                 id,
                 datacenter: node.location.datacenter.clone(),
                 rack: node.location.rack.clone(),
-                is_down: !self.is_live_member(id),
+                is_down: !is_live,
             };
-            if node.state == NodeState::Leaving {
+            if node.state == NodeState::Leaving || node.loss.is_some() {
+                let heir = node.loss.and_then(|loss| loss.replaced_by);
+                is_one_coming |= heir.is_some_and(|heir| metadata.topology.node(heir).is_none());
                 match metadata.has_given_all(number) {
                     true => last.push(member),
                     false => leaving.push(member),
@@ -509,6 +526,9 @@ impl Cluster {
                 lasting.push(member.clone());
             }
             able.push(member);
+        }
+        if is_one_coming {
+            leaving.append(&mut last);
         }
         let wanted = choose_lasting(&current, &able, &lasting);
         able.append(&mut leaving.clone());
