@@ -207,14 +207,22 @@ impl Metadata {
     }
 
     fn node_inputs(&self, situation: &Situation) -> Vec<NodeInput> {
-        let role = |node: &topology::Node| match situation.would_leave {
-            Some((host, role)) if host == node.host_id => role,
-            _ => self.role_of(node, |host| situation.live.contains(&host)),
-        };
         let heir_of = |host: HostId| {
             let is_heir = |node: &topology::Node| node.loss.is_some_and(|loss| loss.replaced_by == Some(host));
             let mut nodes = self.topology.numbered_nodes();
             nodes.find(|(_, node)| is_heir(node)).map(|(number, _)| number)
+        };
+        // Whoever is asked to go may wait for one that comes, and takes nobody's place: where the token ring waits for both, neither would end before the other.
+        let comes = |node: &topology::Node| {
+            node.state == NodeState::Joining
+                && !node.tokens.is_empty()
+                && heir_of(node.host_id).is_none()
+                && situation.live.contains(&node.host_id)
+        };
+        let role = |node: &topology::Node| match situation.would_leave {
+            Some((host, role)) if host == node.host_id => role,
+            Some(_) if comes(node) => Role::Holds,
+            _ => self.role_of(node, |host| situation.live.contains(&host)),
         };
         // One that refuses data has no room, whatever it says.
         let disk = |host: HostId| {

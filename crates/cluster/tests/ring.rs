@@ -31,11 +31,11 @@ fn expect_rest(sea: &mut Sea) {
 }
 
 fn state(sea: &Sea, by: usize, of: usize) -> Option<NodeState> {
-    sea.cluster(by)
-        .metadata()
-        .topology
-        .node(host(of))
-        .map(|node| node.state)
+    state_in(&sea.cluster(by), of)
+}
+
+fn state_in(view: &Rc<Cluster>, of: usize) -> Option<NodeState> {
+    view.metadata().topology.node(host(of)).map(|node| node.state)
 }
 
 /// The last token of each range, and who owns it.
@@ -215,6 +215,33 @@ fn what_a_lost_node_owned_is_rebuilt_from_the_other_owners() {
         .iter()
         .any(|node| node.seen.copied.borrow().iter().any(from_lost));
     assert!(!lost_is_asked, "it does not answer");
+}
+
+#[test]
+fn a_dead_node_is_removed_for_which_one_that_joins_and_one_that_leaves_wait() {
+    for joins_first in [true, false] {
+        let mut sea = with_table(1053, 4, 3);
+        sea.make_table(TableId(Uuid::from_u128(0x7ab1e7)), &[0, 1, 3], 4);
+        sea.crash(3, CrashKind::PowerLoss);
+        sea.sim.run_for(10 * SECOND);
+        sea.nodes[4].seen.copies_that_fail.set(u32::MAX);
+        for joins in [joins_first, !joins_first] {
+            match joins {
+                true => sea.start(4),
+                false => drop(sea.spawn(1, |cluster| async move { cluster.decommission().await })),
+            }
+            sea.sim.run_for(5 * SECOND);
+        }
+        sea.nodes[4].seen.copies_that_fail.set(0);
+        let removed = sea.on(0, |cluster| async move { cluster.remove_node(host(3)).await });
+        removed.expect("the one that joins takes what it had");
+        sea.expect("one has joined and one has left", |views| {
+            let states = |view: &Rc<Cluster>| [1, 4].map(|of| state_in(view, of));
+            views[1..]
+                .iter()
+                .all(|view| states(view) == [Some(NodeState::Left), Some(NodeState::Normal)])
+        });
+    }
 }
 
 #[test]
