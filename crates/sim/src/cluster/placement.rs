@@ -149,11 +149,21 @@ impl Inventory {
         self.newest(is_it) == Some(true)
     }
 
-    /// Whether every table has so many copies, where its replication wants them, and nothing moves, by the newest metadata.
+    /// Whether every table has so many copies, where its replication wants them, and nothing moves, by the newest metadata. Fewer nodes have fewer copies, and levels count those.
     pub(super) fn is_placed(&self, wanted: Copies) -> bool {
         let is_it = |seen: &Seen| {
+            let nodes = |number: usize| {
+                let name = layout::name(number);
+                let members = seen.topology.members();
+                members.filter(|node| node.location.datacenter == name).count()
+            };
+            let mut wanted_here = wanted.0.iter().enumerate();
+            let has_room = wanted_here.all(|(number, copies)| nodes(number) >= *copies);
             let mut tables = seen.tables.values();
-            tables.all(|table| has_factors(table, wanted)) && check_rest(seen).is_ok() && check_replicas(seen).is_ok()
+            has_room
+                && tables.all(|table| has_factors(table, wanted))
+                && check_rest(seen).is_ok()
+                && check_replicas(seen).is_ok()
         };
         self.newest(is_it) == Some(true)
     }
