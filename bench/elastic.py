@@ -6,6 +6,7 @@ CETO_BENCH_REPAIRED_BYTES, and compactions as much again for a moment.
 """
 
 import contextlib
+import itertools
 import os
 import re
 import statistics
@@ -46,12 +47,12 @@ DIFFERING_PART = 100
 SENT_OF_DIFFERENCE_MAX = 3.0
 
 CONTINUOUS_BYTES = 200_000_000
-CONTINUOUS_SECONDS = float(os.environ.get("CETO_BENCH_CONTINUOUS_SECONDS", "60"))
+CONTINUOUS_SECONDS = float(os.environ.get("CETO_BENCH_CONTINUOUS_SECONDS", "15"))
 CONTINUOUS_RATE = 4_000  # of reads, and as many writes
 CONTINUOUS_PERCENT_MAX = 3.0
-# Pairs of a turn with repairs and one without, each the first in turn: a machine that becomes slower or faster meanwhile does so for both of a pair. What is
-# told is the median pair; the greatest difference between turns without repairs says how much of it the machine may have made.
-CONTINUOUS_TURNS = ((False, True), (True, False), (False, True))
+# Turns with repairs and turns without follow each other on the same nodes, so that a machine that becomes slower or faster does so for both. What is told is
+# the median of the differences of neighbours; how far two neighbours without repairs can be apart says how much of it the machine may have made.
+CONTINUOUS_PAIRS = 10
 
 DECISION_SECONDS_MAX = {100: 1.0, 1_000: 10.0}
 DECISION_MEMORY_MB_MAX = 300
@@ -296,25 +297,45 @@ def repair(cluster, *options):
 
 def continuous_repair():
     """CPU of three nodes an operation, at a fixed rate: without repairs, and when each range is due again as soon as it is repaired."""
-    costs = {False: [], True: []}
-    compared = 0
-    for repairing in (turn for pair in CONTINUOUS_TURNS for turn in pair):
-        options = ["--auto-repair-threshold-default-in-seconds", "1"] if repairing else []
-        with new_cluster(3, *options, repairs=repairing) as cluster:
-            fill(cluster, CONTINUOUS_BYTES, copies=3)
-            loaded(cluster, 5.0)  # caches are warm
-            before = sum(total(node, "ceto_repair_compared_rows_total") for node in cluster)
+    with new_cluster(3, "--auto-repair-threshold-default-in-seconds", "1") as cluster:
+        fill(cluster, CONTINUOUS_BYTES, copies=3)
+        loaded(cluster, 5.0)  # caches are warm
+        costs = {False: [], True: []}
+        compared = 0
+        for repairing in (turn for pair in range(CONTINUOUS_PAIRS) for turn in ((False, True), (True, False))[pair % 2]):
+            switch_repairs(cluster, repairing)
+            before = rows_compared(cluster)
             cost, errors = loaded(cluster, CONTINUOUS_SECONDS)
-            rows = sum(total(node, "ceto_repair_compared_rows_total") for node in cluster) - before
-        compared += rows
-        costs[repairing].append(cost)
-        print(f"{'repairing' if repairing else 'no repairs'}: {cost:.1f} us/operation, {rows:,.0f} rows compared, {errors} errors", flush=True)
+            rows = rows_compared(cluster) - before
+            compared += rows
+            costs[repairing].append(cost)
+            print(f"{'repairing' if repairing else 'no repairs'}: {cost:.1f} us/operation, {rows:,.0f} rows compared, {errors} errors", flush=True)
     parts = [(on / off - 1) * 100 for off, on in zip(costs[False], costs[True], strict=True)]
-    spread = (max(costs[False]) / min(costs[False]) - 1) * 100
-    figure(f"CPU of three nodes at {2 * CONTINUOUS_RATE:,}/s, no repairs", statistics.median(costs[False]), "us/operation")
-    figure("turns without repairs differ by at most", spread, "%")
+    same = [abs(one / other - 1) * 100 for one, other in itertools.pairwise(costs[False])]
+    usual = statistics.median(costs[False])
+    figure(f"CPU of three nodes at {2 * CONTINUOUS_RATE:,}/s, no repairs", usual, "us/operation")
+    figure("neighbouring turns without repairs differ by, median", statistics.median(same), "%")
     figure("rows compared by continuous repair", compared, "rows", least=1)
     figure(f"CPU of continuous repair, of what the nodes take, median of {len(parts)}", statistics.median(parts), "%", most=CONTINUOUS_PERCENT_MAX)
+    of_cores = usual * 2 * CONTINUOUS_RATE / 1e6 / len(cluster.nodes) * statistics.median(parts)
+    figure("the same, of the time of one core for each shard", of_cores, "%")
+
+
+def switch_repairs(cluster, repairing):
+    """Has all nodes repair by themselves, or not, and waits until they do, or have ended."""
+    value = "true" if repairing else "false"
+    for number in range(1, len(cluster.nodes) + 1):
+        with cluster.driver(only=number) as driver:
+            driver.connect().execute(f"UPDATE system.config SET value = '{value}' WHERE name = 'auto_repair_enabled_default'")
+    before = rows_compared(cluster)
+    if repairing:
+        eventually("repairs have begun", lambda: rows_compared(cluster) > before, 120)
+    else:
+        eventually("repairs have ended", lambda: not any(total(node, "ceto_repair_running") for node in cluster), 120)
+
+
+def rows_compared(cluster):
+    return sum(total(node, "ceto_repair_compared_rows_total") for node in cluster)
 
 
 def loaded(cluster, seconds):

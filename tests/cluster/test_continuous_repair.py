@@ -16,8 +16,8 @@ ROWS = 100
 
 @pytest.fixture(scope="module")
 def cluster(request):
-    """Three nodes that keep no hints and repair a range again a second later."""
-    options = ["--hinted-handoff-enabled", "false", "--auto-repair-threshold-default-in-seconds", "1"]
+    """Three nodes that keep no hints, repair a range again a second later, and tell of ended repairs."""
+    options = ["--hinted-handoff-enabled", "false", "--auto-repair-threshold-default-in-seconds", "1", "--task-ttl-in-seconds", "3600"]
     cluster = Cluster(3, smp=2, repairs=True, runtime=request.config.getoption("--runtime"), options=options)
     try:
         yield cluster.form().known_to_clients()
@@ -62,6 +62,22 @@ def tablets(session, table):
     keyspace, name = table.split(".")
     rows = session.execute("SELECT keyspace_name, table_name, repair_time, watermark FROM system.tablets")
     return [(row.repair_time, row.watermark) for row in rows if (row.keyspace_name, row.table_name) == (keyspace, name)]
+
+
+def repairs_by_itself(cluster, number, value):
+    with cluster.driver(only=number) as driver:
+        driver.connect().execute(f"UPDATE system.config SET value = '{value}' WHERE name = 'auto_repair_enabled_default'")
+
+
+def repairs(cluster, number):
+    """The repairs of ranges that a node has begun."""
+    with cluster.driver(only=number) as driver:
+        return {job.id for job in driver.connect().execute("SELECT id FROM system_views.repairs")}
+
+
+def repairs_running(cluster, number):
+    metrics = cluster.node(number).metrics()
+    return sum(value for name, value in metrics.items() if name.startswith("ceto_repair_running"))
 
 
 def bytes_on(cluster, number, table):
@@ -125,6 +141,21 @@ def test_a_tombstone_goes_when_all_replicas_have_it_and_not_while_one_is_down(cl
             "the history is read again",
             lambda: max(repaired or datetime.datetime.min for repaired, _ in tablets(fresh, table)) >= before,
         )
+
+
+def test_a_node_repairs_nothing_by_itself_from_when_it_is_told_so(cluster, session):
+    make(session, "true", " WITH tablets = {'min_tablet_count': 16}")
+    eventually("it repairs", lambda: repairs(cluster, 1), seconds=SOON)
+    repairs_by_itself(cluster, 1, "false")
+    try:
+        eventually("its repairs have ended", lambda: repairs_running(cluster, 1) == 0, seconds=SOON)
+        before = {number: repairs(cluster, number) for number in (1, 2, 3)}
+        more = lambda number: len(repairs(cluster, number) - before[number])
+        eventually("the others go on", lambda: min(more(2), more(3)) >= 8, seconds=SOON)
+        assert more(1) == 0, "it repairs though it must not"
+    finally:
+        repairs_by_itself(cluster, 1, "true")
+    eventually("it repairs again", lambda: more(1) > 0, seconds=SOON)
 
 
 def test_the_option_of_a_table_is_taken_and_told(session):

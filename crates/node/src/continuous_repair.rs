@@ -79,16 +79,17 @@ struct Due {
 }
 
 /// Repairs what is due and what operators want, for ever; to be run on each shard of a node that is in its cluster. `threshold`: how long ago the replicas of a range may have
-/// been known to be equal; None: only operators have ranges repaired.
-pub(crate) async fn run(engine: Rc<Engine>, threshold: Option<Duration>) {
+/// been known to be equal, at this moment; None: only operators have ranges repaired. A repair that has begun goes on.
+pub(crate) async fn run(engine: Rc<Engine>, threshold: impl Fn() -> Option<Duration>) {
     let wants = Wants::local();
     let mut waits: BTreeMap<(TableId, Token), Instant> = BTreeMap::new();
     loop {
         let _ = runtime::timeout(LOOK_PERIOD, wants.changed.notified()).await;
         waits.retain(|_, until| *until > runtime::now());
-        for due in due(&engine, threshold, &waits) {
-            // It may have been repaired, or moved, meanwhile.
-            if repaired_until(&engine, due.part.table, due.part.range) > due.until {
+        for due in due(&engine, threshold(), &waits) {
+            // It may have been repaired, or moved, meanwhile; or nothing is to be repaired any more.
+            let is_off = !due.is_wanted && threshold().is_none();
+            if is_off || repaired_until(&engine, due.part.table, due.part.range) > due.until {
                 continue;
             }
             let key = key(&due.part);

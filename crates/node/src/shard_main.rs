@@ -211,7 +211,9 @@ fn begin_member_chores(shared: &Arc<Shared>, engine: &Rc<Engine>, has_peers: boo
     let expiry = crate::row_expiry::run(engine.clone(), shared.options.current().config.row_expiry_period);
     drop(runtime::spawn_in(group, expiry));
     if has_peers {
-        let repairs = crate::continuous_repair::run(engine.clone(), shared.config.repair_threshold);
+        let shared = shared.clone();
+        let threshold = move || shared.options.current().config.repair_threshold;
+        let repairs = crate::continuous_repair::run(engine.clone(), threshold);
         drop(runtime::spawn_in(group, repairs));
     }
     if engine.shard.id() == ShardId(0) {

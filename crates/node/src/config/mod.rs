@@ -565,7 +565,6 @@ fn disk_limits(options: &mut Options<'_>) -> DiskLimits {
     }
 }
 
-/// A number of seconds.
 /// `auto_repair_enabled_default` and `auto_repair_threshold_default_in_seconds`.
 fn repair_threshold(options: &mut Options<'_>) -> Option<Duration> {
     let is_on = cluster::switch(options, "auto_repair_enabled_default", true);
@@ -573,6 +572,7 @@ fn repair_threshold(options: &mut Options<'_>) -> Option<Duration> {
     is_on.then_some(threshold)
 }
 
+/// A number of seconds.
 fn seconds(options: &mut Options<'_>, name: &'static str, default: Duration) -> Duration {
     let given = options.get(name, "a number of seconds", |text| text.parse().ok());
     let time = given.map_or(default, Duration::from_secs);
