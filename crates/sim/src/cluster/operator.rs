@@ -3,6 +3,7 @@
 //! An [`Operation`] is begun by a fault of its kind and driven a step further now and then, whatever strikes meanwhile. What fails, is refused or gets no answer is asked for again.
 //! When all faults are healed, every operation ends within [`SETTLE_WAIT_MAX`].
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use runtime::sim::CrashKind;
@@ -208,11 +209,8 @@ impl Run<'_> {
         let (least, most) = self.copies(datacenter);
         let Some(host) = self.host(node) else { return false };
         let is_full = self.clients.inventory.state(host) == Some(NodeState::Normal);
-        // One of two nodes has the only vote.
-        let members = self.clients.members();
-        let staying = members.iter().filter(|other| !self.operator.is_going[**other]).count();
         let moves = self.operator.is_going[node] || self.operator.is_coming(node);
-        if is_under_way || least < 2 || moves || !is_full || staying < 3 {
+        if is_under_way || least < 2 || moves || !is_full || !self.can_decide_without(node) {
             return false;
         }
         let may_be_removed = self.staying(datacenter) > most;
@@ -235,6 +233,18 @@ impl Run<'_> {
             None => self.add(Work::Remove { host }, wait),
         }
         true
+    }
+
+    /// Whether the metadata group can decide when a node is gone for good: one of two nodes has the only vote, and a new one has none at first.
+    fn can_decide_without(&self, node: usize) -> bool {
+        let stays = |other: &usize| *other != node && !self.operator.is_going[*other];
+        let members = self.clients.members();
+        let staying: Vec<IpAddr> = members
+            .iter()
+            .filter(|other| stays(other))
+            .map(|other| self.cluster.address(*other))
+            .collect();
+        self.clients.inventory.is_majority(|voter| staying.contains(&voter))
     }
 
     fn begin_weak(&mut self) {

@@ -65,6 +65,8 @@ pub(super) struct Seen {
     open: Vec<Open>,
     /// What the last plan of the leader of the metadata group found, where this is its shard 0.
     planned: Option<BalanceReport>,
+    /// Who votes in the metadata group, as its leader says.
+    voters: Option<BTreeSet<IpAddr>>,
 }
 
 /// Of this shard; None while it has no data yet.
@@ -103,6 +105,7 @@ pub(super) fn look() -> Option<Seen> {
     let cluster = runtime::local::<Cluster>();
     let leader = cluster.filter(|cluster| cluster.leads());
     Some(Seen {
+        voters: leader.as_ref().map(|cluster| voters(cluster)),
         planned: leader.map(|cluster| cluster.own_balance_report()),
         version: view.version,
         topology: view.topology.clone(),
@@ -113,7 +116,23 @@ pub(super) fn look() -> Option<Seen> {
     })
 }
 
+fn voters(leader: &Cluster) -> BTreeSet<IpAddr> {
+    let members = leader.status().members.into_iter();
+    let voting = members.filter(|member| matches!(member.role, ::cluster::Role::Leader | ::cluster::Role::Voter));
+    voting.map(|member| member.internode.ip()).collect()
+}
+
 impl Inventory {
+    /// Whether the metadata group can decide with these of its voters alone, as one that leads it says.
+    pub(super) fn is_majority(&self, left: impl Fn(IpAddr) -> bool) -> bool {
+        let seen = self.seen.borrow();
+        let told = seen
+            .values()
+            .filter_map(|seen| seen.voters.as_ref().map(|voters| (seen.version, voters)));
+        let newest = told.max_by_key(|(version, _)| *version);
+        newest.is_some_and(|(_, voters)| 2 * voters.iter().filter(|voter| left(**voter)).count() > voters.len())
+    }
+
     /// What the shard with the newest metadata sees, of one that runs.
     fn newest<R>(&self, of: impl FnOnce(&Seen) -> R) -> Option<R> {
         let seen = self.seen.borrow();
