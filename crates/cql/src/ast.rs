@@ -346,7 +346,7 @@ pub enum Selector {
     Map(Vec<(Selector, Selector)>),
     /// `{field: v, …}`, never empty. Written the same way, `{column: v}` is this too.
     UserType(Vec<(String, Selector)>),
-    /// `(a, b)`, two or more; `(a)` is `a`.
+    /// `(a, b)`, never empty. `(a)` is a tuple where the type that is wanted is one, and else `a`.
     Tuple(Vec<Selector>),
     /// `(type) selector`: the type of what cannot tell its own.
     TypeHint {

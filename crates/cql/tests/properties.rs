@@ -174,6 +174,7 @@ fn selector() -> impl Strategy<Value = Selector> {
     ];
     leaf.prop_recursive(5, 24, 3, |inner| {
         let boxed = inner.clone().prop_map(Box::new);
+        let grouped = inner.clone().prop_map(grouped).prop_map(Box::new);
         prop_oneof![
             (qualified_name(), prop::collection::vec(inner.clone(), 0..3)).prop_map(|(name, arguments)| {
                 Selector::FunctionCall {
@@ -188,33 +189,72 @@ fn selector() -> impl Strategy<Value = Selector> {
                     .prop_map(Box::new)
             )
                 .prop_map(|(selector, type_name)| Selector::Cast { selector, type_name }),
-            (boxed.clone(), type_name().prop_map(Box::new))
-                .prop_map(|(selector, type_name)| Selector::TypeHint { type_name, selector }),
-            (boxed.clone(), boxed_term()).prop_map(|(collection, key)| Selector::Element { collection, key }),
+            (inner.clone(), type_name().prop_map(Box::new)).prop_map(|(selector, type_name)| Selector::TypeHint {
+                type_name,
+                selector: Box::new(hinted(selector))
+            }),
+            (grouped.clone(), boxed_term()).prop_map(|(collection, key)| Selector::Element { collection, key }),
             (
-                boxed.clone(),
+                grouped.clone(),
                 prop::option::of(boxed_term()),
                 prop::option::of(boxed_term())
             )
                 .prop_filter_map("a bound", |(collection, from, to)| {
                     (from.is_some() || to.is_some()).then_some(Selector::Slice { collection, from, to })
                 }),
-            (boxed.clone(), name()).prop_map(|(value, field)| Selector::Field { value, field }),
-            boxed.clone().prop_map(Selector::Negation),
-            (operator(), boxed.clone(), boxed).prop_map(|(operator, left, right)| Selector::Arithmetic {
+            (grouped.clone(), name()).prop_map(|(value, field)| Selector::Field { value, field }),
+            inner
+                .clone()
+                .prop_map(|selector| Selector::Negation(Box::new(negated(selector)))),
+            (operator(), grouped.clone(), grouped).prop_map(|(operator, left, right)| Selector::Arithmetic {
                 operator,
                 left,
                 right
             }),
             prop::collection::vec(inner.clone(), 0..3).prop_map(Selector::List),
             prop::collection::vec(inner.clone(), 0..3).prop_map(Selector::Set),
-            prop::collection::vec(inner.clone(), 2..4).prop_map(Selector::Tuple),
+            prop::collection::vec(inner.clone(), 1..4).prop_map(Selector::Tuple),
             prop::collection::vec((inner.clone(), inner.clone()), 1..3).prop_filter_map("no field", |entries| {
                 (!matches!(entries[0].0, Selector::Column(_))).then_some(Selector::Map(entries))
             }),
             prop::collection::vec((name(), inner), 1..3).prop_map(Selector::UserType),
         ]
     })
+}
+
+/// In parentheses where it is an expression: they stand in the tree as they are written.
+fn grouped(selector: Selector) -> Selector {
+    match selector {
+        Selector::Arithmetic { .. } | Selector::Negation(_) | Selector::TypeHint { .. } => {
+            Selector::Tuple(vec![selector])
+        }
+        other => other,
+    }
+}
+
+/// As it stands behind a minus: in the parentheses that it is printed in.
+fn negated(selector: Selector) -> Selector {
+    let printed = Selector::Negation(Box::new(selector.clone())).to_string();
+    match printed == format!("- ({selector})") {
+        true => Selector::Tuple(vec![selector]),
+        false => selector,
+    }
+}
+
+/// As it stands behind a type hint, which may be a name: in parentheses where it must not go on with what is in front of it.
+fn hinted(selector: Selector) -> Selector {
+    let name = QualifiedName {
+        keyspace: None,
+        name: "t".to_owned(),
+    };
+    let hint = Selector::TypeHint {
+        type_name: Box::new(TypeName::UserType(name)),
+        selector: Box::new(selector.clone()),
+    };
+    match hint.to_string() == format!("(t)({selector})") {
+        true => Selector::Tuple(vec![selector]),
+        false => selector,
+    }
 }
 
 fn relation() -> impl Strategy<Value = Relation> {

@@ -95,20 +95,29 @@ pub(crate) fn function_name(name: &QualifiedName) -> String {
 
 /// A type as it was written, in canonical spelling.
 pub(crate) fn type_text(name: &TypeName) -> String {
+    type_text_in(name, None)
+}
+
+/// A type hint of a selector, as Cassandra shows it: user-defined types with their keyspace, tuples not said to be frozen.
+pub(crate) fn hint_text(name: &TypeName, keyspace: &str) -> String {
+    type_text_in(name, Some(keyspace))
+}
+
+fn type_text_in(name: &TypeName, keyspace: Option<&str>) -> String {
+    let text = |name: &TypeName| type_text_in(name, keyspace);
     match name {
         TypeName::Native(native) => native.to_string(),
-        TypeName::List(element) => format!("list<{}>", type_text(element)),
-        TypeName::Set(element) => format!("set<{}>", type_text(element)),
-        TypeName::Map(key, value) => format!("map<{}, {}>", type_text(key), type_text(value)),
-        TypeName::Tuple(elements) => {
-            format!(
-                "tuple<{}>",
-                elements.iter().map(type_text).collect::<Vec<_>>().join(", ")
-            )
-        }
-        TypeName::Vector(element, dimension) => format!("vector<{}, {dimension}>", type_text(element)),
-        TypeName::Frozen(inner) => format!("frozen<{}>", type_text(inner)),
-        TypeName::UserType(name) => function_name(name),
+        TypeName::List(element) => format!("list<{}>", text(element)),
+        TypeName::Set(element) => format!("set<{}>", text(element)),
+        TypeName::Map(key, value) => format!("map<{}, {}>", text(key), text(value)),
+        TypeName::Tuple(elements) => format!("tuple<{}>", elements.iter().map(text).collect::<Vec<_>>().join(", ")),
+        TypeName::Vector(element, dimension) => format!("vector<{}, {dimension}>", text(element)),
+        TypeName::Frozen(inner) if keyspace.is_some() && matches!(**inner, TypeName::Tuple(_)) => text(inner),
+        TypeName::Frozen(inner) => format!("frozen<{}>", text(inner)),
+        TypeName::UserType(name) => match keyspace {
+            Some(keyspace) if name.keyspace.is_none() => format!("{keyspace}.{}", name.name),
+            _ => function_name(name),
+        },
         TypeName::Custom(class) => format!("'{class}'"),
     }
 }

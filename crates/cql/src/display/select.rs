@@ -6,7 +6,7 @@ use super::term::{FunctionName, SelectedName};
 use super::{Name, bracketed, clause, conjunction, entries_of, fields_of, list, maybe, names, when};
 use crate::ast::{
     AliasedSelector, ArithmeticOperator, ComparisonOperator, Direction, InValues, Literal, LiteralKind, Ordering,
-    Predicate, Relation, Select, Selection, Selector, Subject, Term,
+    Predicate, Relation, Select, Selection, Selector, Subject, Term, TypeName,
 };
 use crate::quote::quoted;
 
@@ -99,7 +99,7 @@ impl Display for Selector {
             Selector::Map(entries) => entries_of(f, entries),
             Selector::UserType(fields) => fields_of(f, fields),
             Selector::Tuple(elements) => bracketed(f, "()", |f| list(f, elements)),
-            Selector::TypeHint { type_name, selector } => write!(f, "({type_name}){}", Hinted(selector)),
+            Selector::TypeHint { type_name, selector } => write!(f, "({type_name}){}", Hinted(type_name, selector)),
             Selector::Arithmetic { operator, left, right } => {
                 let level = precedence(*operator);
                 parenthesized_when(
@@ -171,34 +171,29 @@ struct Primary<'a>(&'a Selector);
 
 impl Display for Primary<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let loose = matches!(
-            self.0,
-            Selector::Arithmetic { .. } | Selector::Negation(_) | Selector::TypeHint { .. }
-        );
+        let loose = matches!(self.0, Selector::Arithmetic { .. } | Selector::Negation(_));
         parenthesized_when(f, self.0, loose)
     }
 }
 
-/// A selector behind a type hint: in parentheses when it could continue an expression instead.
-struct Hinted<'a>(&'a Selector);
+/// A selector behind a type hint: in parentheses where it would be read otherwise. What is written like a name or a string may be an expression in parentheses, too.
+struct Hinted<'a>(&'a TypeName, &'a Selector);
 
 impl Display for Hinted<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let safe = matches!(
-            self.0,
-            Selector::Column(_)
-                | Selector::FunctionCall { .. }
-                | Selector::Tuple(_)
-                | Selector::TypeHint { .. }
-                | Selector::Set(_)
-                | Selector::Map(_)
-                | Selector::UserType(_)
-                | Selector::Cast { .. }
-                | Selector::CountRows
-        );
-        let negative = matches!(self.0, Selector::Term(Term::Literal(literal)) if literal.text.starts_with('-') && literal.kind != LiteralKind::String);
-        let term = matches!(self.0, Selector::Term(_)) && !negative;
-        parenthesized_when(f, self.0, !(safe || term))
+        let is_name = matches!(self.0, TypeName::UserType(_) | TypeName::Custom(_));
+        let is_loose = match self.1 {
+            Selector::Arithmetic { .. }
+            | Selector::Element { .. }
+            | Selector::Slice { .. }
+            | Selector::Field { .. } => true,
+            Selector::Negation(_) | Selector::List(_) => is_name,
+            Selector::Term(Term::Literal(literal)) => {
+                is_name && literal.text.starts_with('-') && literal.kind != LiteralKind::String
+            }
+            _ => false,
+        };
+        parenthesized_when(f, self.1, is_loose)
     }
 }
 

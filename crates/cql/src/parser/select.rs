@@ -334,14 +334,7 @@ impl Parser<'_> {
             });
         }
         self.advance();
-        let mut selectors = self.selectors_until(TokenKind::RightParenthesis)?;
-        Ok(match selectors.pop() {
-            Some(only) if selectors.is_empty() => only,
-            last => {
-                selectors.extend(last);
-                Selector::Tuple(selectors)
-            }
-        })
+        self.selectors_until(TokenKind::RightParenthesis).map(Selector::Tuple)
     }
 
     /// Reads `(type)` when a selector follows it, and otherwise nothing.
@@ -361,14 +354,16 @@ impl Parser<'_> {
                 let next = self.token();
                 match next.kind {
                     // After a bare name these may also go on with an expression: `(a) [1]`, `(a) (b)` is an error anyway.
-                    TokenKind::LeftBracket => !matches!(type_name, TypeName::UserType(_)),
+                    TokenKind::LeftBracket => !matches!(type_name, TypeName::UserType(_) | TypeName::Custom(_)),
                     TokenKind::Word | TokenKind::QuotedName => {
                         begins_selector(next.keyword) && !self.begins_clause_behind_selector()
                     }
                     // `(a) - 1` is a subtraction, `(int) -1` a hint.
-                    TokenKind::Minus => !matches!(type_name, TypeName::UserType(_)),
+                    TokenKind::Minus => !matches!(type_name, TypeName::UserType(_) | TypeName::Custom(_)),
                     // `{(a): b}` is a map, `(a) :b` a hint for a marker.
-                    TokenKind::Colon if self.is_key => !matches!(type_name, TypeName::UserType(_)),
+                    TokenKind::Colon if self.is_key => {
+                        !matches!(type_name, TypeName::UserType(_) | TypeName::Custom(_))
+                    }
                     other => begins_value(other),
                 }
             });

@@ -218,6 +218,8 @@ impl<'a> Inference<'a> {
                     possible: both(key.possible, value.possible),
                 }
             }
+            // A tuple only where one is wanted.
+            Selector::Tuple(elements) if elements.len() == 1 => self.infer(&elements[0])?,
             Selector::Tuple(elements) => {
                 let known = elements.iter().map(|e| self.infer(e)).collect::<Result<Vec<_>, _>>()?;
                 let all = |pick: fn(&Inferred) -> &Option<CqlType>| {
@@ -272,6 +274,7 @@ impl<'a> Inference<'a> {
                 let key = common(&mut pairs.iter().map(|(key, _)| key))?;
                 Some(CqlType::Map(key, common(&mut pairs.iter().map(|(_, value)| value))?))
             }
+            Selector::Tuple(elements) if elements.len() == 1 => self.type_of(&elements[0]).ok(),
             Selector::Tuple(elements) => {
                 let types = elements
                     .iter()
@@ -332,6 +335,9 @@ impl<'a> Inference<'a> {
                 .map(|s| self.test(s, element))
                 .fold(Assignment::Exact, Assignment::and),
         };
+        if let (Some(inside), false) = (in_parentheses(selector), matches!(inner, CqlType::Tuple(_))) {
+            return self.test(inside, receiver);
+        }
         match (selector, inner) {
             (Selector::Term(term), _) => self.scope.test(term, receiver),
             (Selector::List(elements), CqlType::List(element)) => all(elements, element),
@@ -440,5 +446,13 @@ impl Argument for SelectorArgument<'_> {
             Selector::Term(Term::List(elements)) => Some(elements.len()),
             _ => None,
         }
+    }
+}
+
+/// The selector that stands alone in parentheses. It is a tuple where one is wanted.
+pub(super) fn in_parentheses(selector: &Selector) -> Option<&Selector> {
+    match selector {
+        Selector::Tuple(elements) if elements.len() == 1 => elements.first(),
+        _ => None,
     }
 }

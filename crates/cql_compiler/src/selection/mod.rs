@@ -13,7 +13,7 @@ use types::CqlType;
 use crate::error::CompileError;
 use crate::term::{Markers, Receiver, Scope, TermCompiler};
 
-use infer::{Inference, arguments_of};
+use infer::{Inference, arguments_of, in_parentheses};
 use names::is_count_of_constant;
 
 /// Compiles what a SELECT selects, as [`compile_selection`]. The names of plain columns and aliases are moved out of the statement.
@@ -518,6 +518,12 @@ impl Compiler<'_, '_> {
     fn literal(&mut self, selector: &Selector, expected: &CqlType) -> Result<Expression, CompileError> {
         let mut parts: Vec<(Option<&Selector>, &CqlType)> = Vec::new();
         let mut keys = Vec::new();
+        if let (Some(inner), false) = (
+            in_parentheses(selector),
+            matches!(expected.unfrozen(), CqlType::Tuple(_)),
+        ) {
+            return self.expression(inner, expected);
+        }
         let operation = match (selector, expected.unfrozen()) {
             (Selector::List(elements), CqlType::List(element)) => {
                 parts.extend(elements.iter().map(|e| (Some(e), &**element)));

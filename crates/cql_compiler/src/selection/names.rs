@@ -1,9 +1,9 @@
 //! Selectors as Cassandra writes them: the names of result columns, and the words of errors.
 
-use cql::ast::{ArithmeticOperator, Selector, Term, TypeName};
+use cql::ast::{Selector, Term};
 
 use crate::function_call::arithmetic;
-use crate::text::{function_name, term_text, type_text};
+use crate::text::{function_name, hint_text, term_text, type_text};
 
 /// The name of a selector's result column, and how it stands in messages. `user_name` gives the full name of the user-defined function that
 /// a call means, if it means one.
@@ -55,40 +55,9 @@ pub(super) fn name_of(selector: &Selector, keyspace: &str, user_name: &dyn Fn(&S
             format!("({}){}", hint_text(type_name, keyspace), name(selector))
         }
         Selector::Arithmetic { operator, left, right } => {
-            let rank = rank_of(*operator);
-            // Only the parentheses that the tree needs: it does not say which ones were written.
-            let operand = |selector: &Selector, least: u8| match selector {
-                Selector::Arithmetic { operator, .. } if rank_of(*operator) < least => format!("({})", name(selector)),
-                _ => name(selector),
-            };
-            format!(
-                "{} {} {}",
-                operand(left, rank),
-                arithmetic(*operator).sign(),
-                operand(right, rank + 1)
-            )
+            format!("{} {} {}", name(left), arithmetic(*operator).sign(), name(right))
         }
-        Selector::Negation(selector) => match &**selector {
-            Selector::Arithmetic { .. } => format!("-({})", name(selector)),
-            _ => format!("-{}", name(selector)),
-        },
-    }
-}
-
-/// Products bind tighter than sums.
-const fn rank_of(operator: ArithmeticOperator) -> u8 {
-    match operator {
-        ArithmeticOperator::Add | ArithmeticOperator::Subtract => 1,
-        ArithmeticOperator::Multiply | ArithmeticOperator::Divide | ArithmeticOperator::Modulo => 2,
-    }
-}
-
-/// A user-defined type shows its keyspace here.
-fn hint_text(type_name: &TypeName, keyspace: &str) -> String {
-    match type_name {
-        TypeName::UserType(name) if name.keyspace.is_none() => format!("{keyspace}.{}", name.name),
-        TypeName::Frozen(inner) => format!("frozen<{}>", hint_text(inner, keyspace)),
-        _ => type_text(type_name),
+        Selector::Negation(selector) => format!("-{}", name(selector)),
     }
 }
 
