@@ -161,9 +161,13 @@ impl Hints {
             let file = File::open(&to_open, options)?;
             let mut bytes = vec![0; usize::try_from(file.len()?).map_err(|_| std::io::ErrorKind::FileTooLarge)?];
             file.read_exact_at_blocking(&mut bytes, 0)?;
-            Ok((file, bytes))
+            Ok::<_, std::io::Error>((file, bytes))
         });
-        let (file, bytes) = opened.await.map_err(failed)?;
+        let (file, bytes) = match opened.await {
+            // It was handed over, and its removal was not synced.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return self.sync_dir().await.map_err(failed),
+            opened => opened.map_err(failed)?,
+        };
         let end = self.replay_records(id, &file, &bytes, grace_of, deliver).await?;
         let removed = match end {
             End::Whole => runtime::offload(move || fs::remove_file(&path)).await,
@@ -181,7 +185,15 @@ impl Hints {
                 runtime::offload(move || fs::rename(&path, &aside)).await
             }
         };
-        removed.map_err(failed)
+        removed.map_err(failed)?;
+        // What a power loss brought back would be sent again, behind a truncation, or when tombstones are gone that wait for no hint any more.
+        self.sync_dir().await.map_err(failed)
+    }
+
+    /// Makes durable which files there are.
+    async fn sync_dir(&self) -> std::io::Result<()> {
+        let dir = self.options.dir.clone();
+        runtime::offload(move || fs::sync_dir(dir)).await
     }
 
     async fn replay_records(

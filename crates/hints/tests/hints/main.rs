@@ -1,5 +1,7 @@
 //! Hints under the simulator: what a killed process keeps, where an interrupted replay goes on, what is never handed over.
 
+mod power_losses;
+
 use std::cell::RefCell;
 use std::future::Future;
 use std::path::PathBuf;
@@ -732,25 +734,6 @@ fn every_write_that_no_hint_will_bring_leaves_a_span_of_what_its_target_missed()
 }
 
 #[test]
-fn hints_that_were_synced_survive_a_power_loss() {
-    let mut machine = Machine::new(22);
-    machine.run(move || async move {
-        let hints = start(options());
-        note(&hints, 0..60);
-        hints.sync(None).await.expect("the disk works");
-        note(&hints, 60..61);
-        hints.write().expect("the disk works");
-    });
-    machine.simulation.crash(machine.node, CrashKind::PowerLoss);
-    let replica: Rc<Replica> = Rc::default();
-    let seen = replica.clone();
-    machine.run(move || async move {
-        replay(&start(options()), &seen).await.expect("the replica lives");
-    });
-    assert_eq!(replica.got.borrow()[..60], (0..60).collect::<Vec<u32>>());
-}
-
-#[test]
 fn hints_that_are_handed_over_one_by_one_are_not_sent_behind_a_truncation() {
     let mut machine = Machine::new(23);
     machine.run(|| async {
@@ -870,25 +853,4 @@ fn a_run_knows_since_when_the_oldest_write_of_the_one_before_waits() {
         hints.waiting_since().get(&TARGET).copied()
     });
     assert_eq!(since, Some(made_us));
-}
-
-#[test]
-fn hints_whose_sync_failed_are_synced_by_the_next() {
-    let mut machine = Machine::new(29);
-    machine
-        .simulation
-        .fail_sync_after(machine.node, 0, FailedSync::KeptDirty);
-    machine.run(move || async move {
-        let hints = start(options());
-        note(&hints, 0..10);
-        hints.sync(None).await.expect_err("the sync fails once");
-        hints.sync(None).await.expect("the disk works again");
-    });
-    machine.simulation.crash(machine.node, CrashKind::PowerLoss);
-    let replica: Rc<Replica> = Rc::default();
-    let seen = replica.clone();
-    machine.run(move || async move {
-        replay(&start(options()), &seen).await.expect("the replica lives");
-    });
-    assert_eq!(*replica.got.borrow(), (0..10).collect::<Vec<u32>>());
 }
