@@ -152,16 +152,18 @@ impl Metadata {
             let is_missed = !live.contains(&node.host_id) && !self.topology.is_lost(node);
             is_missed.then_some(node.host_id)
         };
-        if ring.stage.reads_new() {
-            let host = self.ring_losers().into_iter().find_map(is_down)?;
+        if !ring.stage.reads_new()
+            && let Some(host) = copies.left.keys().copied().find_map(is_down)
+        {
             return Some(format!(
-                "node {} loses ranges of the token ring and is down: start it, or say that it is gone for ever (nodetool excludenode {host})",
+                "node {} is to copy ranges of the token ring and is down: start it, or remove it (nodetool removenode {host})",
                 self.name_of(host)
             ));
         }
-        let host = copies.left.keys().copied().find_map(is_down)?;
+        // Nothing is copied in its place: it may have what nobody else has.
+        let host = self.ring_losers().into_iter().find_map(is_down)?;
         Some(format!(
-            "node {} is to copy ranges of the token ring and is down: start it, or remove it (nodetool removenode {host})",
+            "node {} loses ranges of the token ring and is down: start it, or say that it is gone for ever (nodetool excludenode {host})",
             self.name_of(host)
         ))
     }

@@ -170,12 +170,13 @@ impl Metadata {
         Ok(all)
     }
 
-    /// What a replica is worth to others that copy, when these nodes answer. One that is excluded may be removed or replaced later, and is waited for until then.
+    /// What a replica is worth to others that copy, when these nodes answer. One that is excluded may be removed or replaced later, and counts as a replica until then.
     pub(crate) fn source(&self, node: NodeNumber, is_live: impl Fn(HostId) -> bool) -> Source {
         match self.topology.numbered(node) {
             None => Source::Gone,
             Some(node) if node.loss.is_some() || node.state == NodeState::Left => Source::Gone,
-            Some(node) if self.topology.is_excluded(node.host_id) || !is_live(node.host_id) => Source::Down,
+            Some(node) if self.topology.is_excluded(node.host_id) => Source::Excluded,
+            Some(node) if !is_live(node.host_id) => Source::Down,
             Some(node) if !node.state.serves_reads() => Source::Down,
             Some(_) => Source::Readable,
         }

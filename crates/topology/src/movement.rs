@@ -15,7 +15,8 @@
 //! Writes that are acknowledged while both sets are written to are on a quorum of both ([`crate::Requirement::and`]). The older ones may be missing on
 //! n - q(n) of the old replicas, and [`fills`] says what must be copied so that they are on q(m) of the m next ones:
 //!
-//! - A replica that takes the place of one that leaves copies that one. It then has what the other had, so as many have a write as before.
+//! - A replica that takes the place of one that leaves copies that one, and waits for it while it is down: what ONE acknowledged may be nowhere else. It then has what the other had, so as many
+//!   have a write as before. (A move does not end while a replica that leaves is down, in any case.) Where an operator says that it is down for ever, the replica copies as any other new one.
 //! - Any other new replica copies n - q(n) + 1 of the old replicas. One of them has the write, so it has everything: it is *complete*.
 //! - Of a replica that an operator has given up, what it alone had is gone. Where fewer than n - q(n) + 1 old replicas are left, a replica copies all that are left.
 //! - So a write is on q(n) + m - n of the next replicas, or more. Where that is less than q(m), which is when an odd number of replicas becomes a smaller even
@@ -214,6 +215,8 @@ pub enum Source {
     Readable,
     /// It is down, and what it has is waited for.
     Down,
+    /// It is down for ever, an operator says, and not given up yet: it counts as a replica, and nobody waits for what it alone has.
+    Excluded,
     /// An operator has given it up: what it alone had is gone.
     Gone,
 }
@@ -245,7 +248,7 @@ impl std::error::Error for TooFewSources {}
 /// which are left are enough: nobody else has anything. A fill without sources is of a tablet of which nothing is left, in this datacenter and in the others.
 ///
 /// # Errors
-/// When too few old replicas can be read: what a quorum acknowledged might be missing.
+/// When too few old replicas can be read: what a quorum acknowledged might be missing, or what a replica acknowledged that leaves and is down.
 pub fn fills(
     old: &[Replica],
     next: &[Replica],
@@ -254,13 +257,21 @@ pub fn fills(
 ) -> Result<Vec<Fill>, TooFewSources> {
     let complete = completed(old, next, &datacenter);
     let mut leaving: ReplicaList = old.iter().filter(|r| !is_in(next, r.node)).copied().collect();
-    leaving.retain(|replica| source(replica.node) == Source::Readable);
+    leaving.retain(|replica| matches!(source(replica.node), Source::Readable | Source::Down));
+    // Those that can be read come first.
+    leaving.sort_by_key(|replica| source(replica.node) == Source::Down);
     let mut all = Vec::new();
     for target in targets(old, next, &datacenter) {
         let place = datacenter(target.node);
         let replaced = leaving.iter().position(|replica| datacenter(replica.node) == place);
         let sources = match replaced.filter(|_| complete.is_empty()) {
-            Some(at) => SmallVec::from_slice(&[leaving.remove(at)]),
+            Some(at) => {
+                let replaced = leaving.remove(at);
+                if source(replaced.node) == Source::Down {
+                    return Err(TooFewSources { needed: 1, readable: 0 });
+                }
+                SmallVec::from_slice(&[replaced])
+            }
             None => enough_of(old, target, &datacenter, &source)?,
         };
         all.push(Fill { target, sources });
@@ -380,7 +391,7 @@ mod tests {
 
     fn filled(old: &[u16], next: &[u16], lost: &[u16]) -> Result<Vec<(u16, Vec<u16>)>, TooFewSources> {
         filled_when(old, next, |node| match lost.contains(&node) {
-            true => Source::Down,
+            true => Source::Excluded,
             false => Source::Readable,
         })
     }
@@ -410,6 +421,26 @@ mod tests {
         let too_few = TooFewSources { needed: 2, readable: 1 };
         assert_eq!(filled(&[1, 2, 3], &[1, 2, 4], &[2, 3]), Err(too_few));
         assert_eq!(filled(&[1], &[2], &[1]), Err(TooFewSources { needed: 1, readable: 0 }));
+    }
+
+    #[test]
+    fn a_replica_that_takes_the_place_of_one_that_is_down_waits_for_it() {
+        let down = |nodes: &'static [u16]| {
+            move |node: u16| match nodes.contains(&node) {
+                true => Source::Down,
+                false => Source::Readable,
+            }
+        };
+        let too_few = TooFewSources { needed: 1, readable: 0 };
+        assert_eq!(filled_when(&[1, 2, 3], &[1, 2, 4], down(&[3])), Err(too_few));
+        assert_eq!(filled_when(&[1, 2], &[1, 3], down(&[2])), Err(too_few));
+        // One of two that leave can be read, and only one copies.
+        assert_eq!(
+            filled_when(&[1, 2, 3, 4], &[1, 2, 5], down(&[3])),
+            Ok(vec![(5, vec![4])])
+        );
+        // Another one that is down stays.
+        assert_eq!(filled_when(&[1, 2, 3], &[1, 2, 4], down(&[2])), Ok(vec![(4, vec![3])]));
     }
 
     #[test]
