@@ -142,7 +142,7 @@ fn no_crash_at_any_step_of_the_way_to_tablets_loses_or_doubles_anything() {
 
 #[test]
 fn no_crash_at_any_step_of_the_way_to_the_ring_loses_or_doubles_anything() {
-    crash_at(80, StopPoint::SstableCut, false);
+    crash_at(84, StopPoint::SstableCut, false);
     crash_at(81, StopPoint::TabletFlushed, false);
     crash_at(82, StopPoint::TabletSealed, false);
 }
