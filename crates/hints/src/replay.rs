@@ -12,7 +12,8 @@ use stdx::planted::{self, Bug};
 use topology::HostId;
 
 use crate::format::{self, RECORDS_AT, Record, SegmentId};
-use crate::{Hints, HintsError};
+use crate::truncation::remove;
+use crate::{Hints, HintsError, Segment};
 
 /// What is handed over at once, in bytes and in mutations.
 const BATCH_BYTES: usize = 128 << 10;
@@ -132,7 +133,7 @@ impl Hints {
             if self.is_paused() {
                 return Err(Interrupted::Paused);
             }
-            self.replay_segment(&segment.id, grace_of, deliver).await?;
+            self.replay_segment(&segment, grace_of, deliver).await?;
             if let Some(entry) = self.targets.borrow_mut().get_mut(&target) {
                 entry.segments.pop_front();
                 entry.note_oldest();
@@ -142,12 +143,15 @@ impl Hints {
         }
     }
 
+    /// Hands a segment over and removes its file, durably: what a power loss brought back would be sent again, behind a truncation, or when tombstones are gone
+    /// that wait for no hint any more.
     async fn replay_segment(
         &self,
-        id: &SegmentId,
+        segment: &Segment,
         grace_of: GraceOf<'_>,
         deliver: Deliver<'_>,
     ) -> Result<(), Interrupted> {
+        let (id, dir) = (&segment.id, self.options.dir.clone());
         let path = self.path(id);
         let (to_open, failed) = (path.clone(), |e: std::io::Error| {
             Interrupted::File(HintsError::new(&self.path(id), &e))
@@ -164,13 +168,21 @@ impl Hints {
             Ok::<_, std::io::Error>((file, bytes))
         });
         let (file, bytes) = match opened.await {
-            // It was handed over, and its removal was not synced.
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return self.sync_dir().await.map_err(failed),
+            // It was handed over, and its removal was not synced; or somebody else removed it.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                let begun_us = segment.begun_us.unwrap_or(0);
+                self.miss(id.target, begun_us, runtime::wall_clock_us());
+                return runtime::offload(move || fs::sync_dir(dir)).await.map_err(failed);
+            }
             opened => opened.map_err(failed)?,
         };
         let end = self.replay_records(id, &file, &bytes, grace_of, deliver).await?;
-        let removed = match end {
-            End::Whole => runtime::offload(move || fs::remove_file(&path)).await,
+        match end {
+            End::Whole => {
+                let id = *id;
+                let removed = runtime::offload(move || remove(&dir, &[id])).await;
+                removed.map_err(Interrupted::File)
+            }
             End::Damaged { offset, expected } => {
                 log::error!(
                     "hints {} is damaged at offset {offset}: expected {expected}. It is set aside, and what it holds behind that \
@@ -182,18 +194,10 @@ impl Hints {
                 let begun_us = format::read_header(&bytes, id).unwrap_or(0);
                 self.miss(id.target, begun_us, runtime::wall_clock_us());
                 let aside = set_aside_name(&path);
-                runtime::offload(move || fs::rename(&path, &aside)).await
+                let renamed = runtime::offload(move || fs::rename(&path, &aside).and_then(|()| fs::sync_dir(dir)));
+                renamed.await.map_err(failed)
             }
-        };
-        removed.map_err(failed)?;
-        // What a power loss brought back would be sent again, behind a truncation, or when tombstones are gone that wait for no hint any more.
-        self.sync_dir().await.map_err(failed)
-    }
-
-    /// Makes durable which files there are.
-    async fn sync_dir(&self) -> std::io::Result<()> {
-        let dir = self.options.dir.clone();
-        runtime::offload(move || fs::sync_dir(dir)).await
+        }
     }
 
     async fn replay_records(

@@ -120,7 +120,7 @@ impl Hints {
 }
 
 /// Removes files, durably. Blocks.
-fn remove(dir: &Path, files: &[SegmentId]) -> Result<(), HintsError> {
+pub(crate) fn remove(dir: &Path, files: &[SegmentId]) -> Result<(), HintsError> {
     for id in files {
         let path = dir.join(id.file_name());
         fs::remove_file(&path).map_err(|e| HintsError::new(&path, &e))?;
