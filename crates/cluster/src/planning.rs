@@ -207,16 +207,12 @@ impl Metadata {
     }
 
     fn node_inputs(&self, situation: &Situation) -> Vec<NodeInput> {
-        let heir_of = |host: HostId| {
-            let is_heir = |node: &topology::Node| node.loss.is_some_and(|loss| loss.replaced_by == Some(host));
-            let mut nodes = self.topology.numbered_nodes();
-            nodes.find(|(_, node)| is_heir(node)).map(|(number, _)| number)
-        };
+        let replaced = |host: HostId| self.topology.replaced_by(host).map(|(number, _)| number);
         // Whoever is asked to go may wait for one that comes, and takes nobody's place: where the token ring waits for both, neither would end before the other.
         let comes = |node: &topology::Node| {
             node.state == NodeState::Joining
                 && !node.tokens.is_empty()
-                && heir_of(node.host_id).is_none()
+                && replaced(node.host_id).is_none()
                 && situation.live.contains(&node.host_id)
         };
         let role = |node: &topology::Node| match situation.would_leave {
@@ -244,7 +240,7 @@ impl Metadata {
                 role: role(node),
                 capacity_bytes: disk(node.host_id).map_or(0, |disk| disk.capacity),
                 used_bytes: disk(node.host_id).map_or(0, |disk| disk.used),
-                replaces: heir_of(node.host_id),
+                replaces: replaced(node.host_id),
             })
             .collect()
     }

@@ -191,11 +191,9 @@ impl Cluster {
                 state: NodeState::Normal,
             }
         } else if node.tokens.is_empty() {
-            let is_replaced =
-                |other: &&topology::Node| other.loss.is_some_and(|loss| loss.replaced_by == Some(host_id));
-            let replaced = metadata.topology.members().find(is_replaced);
+            let replaced = metadata.topology.replaced_by(host_id);
             let tokens = replaced
-                .map(|other| other.tokens.clone())
+                .map(|(_, other)| other.tokens.clone())
                 .filter(|tokens| !tokens.is_empty());
             TopologyCommand::SetTokens {
                 host_id,
@@ -482,11 +480,8 @@ impl Cluster {
         let metadata = self.metadata();
         let current: BTreeSet<u64> = status.voters.iter().copied().collect();
         let takes_over = |host: HostId| {
-            let mut lost = metadata.topology.numbered_nodes().filter(|(number, node)| {
-                let id = raft_id(*number, metadata.generation_of(*number));
-                current.contains(&id) && node.loss.is_some_and(|loss| loss.replaced_by == Some(host))
-            });
-            lost.next().is_some()
+            let lost = metadata.topology.replaced_by(host);
+            lost.is_some_and(|(number, _)| current.contains(&raft_id(number, metadata.generation_of(number))))
         };
         let (mut able, mut lasting) = (Vec::new(), Vec::new());
         let (mut leaving, mut last) = (Vec::new(), Vec::new());

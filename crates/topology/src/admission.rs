@@ -524,12 +524,11 @@ fn join(topology: &Topology, request: &JoinRequest, facts: &JoinFacts) -> Result
 
 /// Gives a lost node up for another one, unless that was done.
 fn take_place(lost: &Node, heir: HostId) -> Option<TopologyCommand> {
-    let is_done = lost.loss.is_some_and(|loss| loss.replaced_by == Some(heir));
     let command = TopologyCommand::GiveUp {
         host_id: lost.host_id,
         replaced_by: Some(heir),
     };
-    (!is_done).then_some(command)
+    (!lost.is_replaced_by(heir)).then_some(command)
 }
 
 /// The member whose place a node takes.

@@ -495,8 +495,10 @@ impl Topology {
             return wrong("contain the place before the ring, which no node can own");
         }
         // The node that takes the place of a lost one may take its tokens.
-        let is_replaced = |other: &Node| other.loss.is_some_and(|loss| loss.replaced_by == Some(host_id));
-        for other in self.members().filter(|n| n.host_id != host_id && !is_replaced(n)) {
+        for other in self
+            .members()
+            .filter(|n| n.host_id != host_id && !n.is_replaced_by(host_id))
+        {
             if let Some(token) = tokens.iter().find(|t| other.tokens.binary_search(t).is_ok()) {
                 return Err(CommandError::TokenInUse {
                     token: *token,

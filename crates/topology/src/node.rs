@@ -137,6 +137,14 @@ pub struct Topology {
     pub(crate) excluded: BTreeSet<HostId>,
 }
 
+impl Node {
+    /// Whether it is lost, and this node takes its place.
+    #[must_use]
+    pub fn is_replaced_by(&self, heir: HostId) -> bool {
+        self.loss.is_some_and(|loss| loss.replaced_by == Some(heir))
+    }
+}
+
 impl Topology {
     /// A cluster without nodes.
     #[must_use]
@@ -198,6 +206,13 @@ impl Topology {
     /// The nodes that have not left, by host id.
     pub fn members(&self) -> impl Iterator<Item = &Node> {
         self.nodes.values().filter(|n| n.state != NodeState::Left)
+    }
+
+    /// The member that is lost and whose place a node takes, and its number.
+    #[must_use]
+    pub fn replaced_by(&self, heir: HostId) -> Option<(NodeNumber, &Node)> {
+        let mut members = self.numbered_nodes();
+        members.find(|(_, node)| node.state != NodeState::Left && node.is_replaced_by(heir))
     }
 
     /// The node of this identity.
