@@ -158,6 +158,40 @@ fn a_move_is_abandoned_when_the_node_that_gets_the_tablet_is_down_for_long() {
     assert_eq!(replicas(&sea, 0), Some(vec![0, 1, 2]), "the tablet stays where it was");
 }
 
+/// What ONE acknowledged may be on the replica that leaves alone.
+#[test]
+fn a_new_replica_copies_no_other_while_the_one_that_leaves_is_down_unless_it_is_excluded() {
+    for is_excluded in [false, true] {
+        let mut sea = with_table(755, 4, &[0, 1, 2]);
+        sea.nodes[3].seen.copies_that_fail.set(u32::MAX);
+        begin(&mut sea, 0, wanted(2, 3));
+        sea.sim.run_for(SECOND);
+        sea.crash(2, CrashKind::Kill);
+        sea.sim.run_for(10 * SECOND);
+        sea.nodes[3].seen.copies_that_fail.set(0);
+        sea.sim.run_for(20 * SECOND);
+        assert_eq!(sea.nodes[3].seen.copied.borrow().len(), 0, "others lack something");
+        assert_eq!(stage(&sea, 0), Some(Stage::Streaming));
+        match is_excluded {
+            true => {
+                let excluded = sea.on(0, |cluster| async move { cluster.exclude_nodes(&[host(2)]).await });
+                excluded.expect("it is down for ever");
+            }
+            false => sea.restart(2),
+        }
+        sea.sim.run_for(20 * SECOND);
+        assert_eq!(replicas(&sea, 0), Some(vec![0, 1, 3]));
+        let copied = sea.nodes[3].seen.copied.borrow();
+        let sources: Vec<_> = copied[0].sources.iter().map(|(peer, _)| peer.host_id).collect();
+        let expected = if is_excluded {
+            vec![host(0).0, host(1).0]
+        } else {
+            vec![host(2).0]
+        };
+        assert_eq!(sources, expected);
+    }
+}
+
 #[test]
 fn a_replica_that_leaves_is_waited_for_while_it_is_down() {
     let mut sea = with_table(760, 4, &[0, 1, 2]);

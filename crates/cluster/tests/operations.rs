@@ -359,6 +359,33 @@ fn copies_fail(sea: &Sea, count: u32) {
 }
 
 #[test]
+fn a_join_waits_for_an_owner_that_is_down_says_so_and_copies_nobody_else_meanwhile() {
+    let mut sea = Sea::new(1225, 4);
+    (0..3).for_each(|number| sea.start(number));
+    sea.expect_normal(0..3);
+    sea.make_ring_table(TABLE, 2);
+    sea.crash(2, CrashKind::Kill);
+    sea.sim.run_for(10 * SECOND);
+    sea.start(3);
+    sea.sim.run_for(20 * SECOND);
+    let join = operation(&sea, 0, OperationKind::Join);
+    assert!(join.stage.contains("copy their ranges"), "{join:?}");
+    let waits = join.waits.expect("an owner is down");
+    let says = format!(
+        "loses ranges of the token ring and is down: start it, or say that it is gone for ever (nodetool excludenode {})",
+        host(2)
+    );
+    assert!(waits.contains(&says), "{waits}");
+    assert_eq!(
+        sea.nodes[3].seen.copied.borrow().len(),
+        0,
+        "it may have what nobody else has"
+    );
+    sea.restart(2);
+    sea.expect_normal(0..4);
+}
+
+#[test]
 fn each_node_tells_of_a_join_what_is_left_and_what_it_waits_for() {
     let mut sea = Sea::new(1230, 4);
     (0..3).for_each(|number| sea.start(number));
