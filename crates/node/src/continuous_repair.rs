@@ -87,9 +87,10 @@ pub(crate) async fn run(engine: Rc<Engine>, threshold: impl Fn() -> Option<Durat
         let _ = runtime::timeout(LOOK_PERIOD, wants.changed.notified()).await;
         waits.retain(|_, until| *until > runtime::now());
         for due in due(&engine, threshold(), &waits) {
-            // It may have been repaired, or moved, meanwhile; or nothing is to be repaired any more.
-            let is_off = !due.is_wanted && threshold().is_none();
-            if is_off || repaired_until(&engine, due.part.table, due.part.range) > due.until {
+            // It may have been repaired, or moved, meanwhile, or not be due any more because options have changed.
+            let until = repaired_until(&engine, due.part.table, due.part.range);
+            let (oldest, _) = oldest_allowed(&engine, due.part.table, threshold());
+            if until > due.until || until >= oldest {
                 continue;
             }
             let key = key(&due.part);
