@@ -323,10 +323,8 @@ def continuous_repair():
 
 def switch_repairs(cluster, repairing):
     """Has all nodes repair by themselves, or not, and waits until they do, or have ended."""
-    value = "true" if repairing else "false"
     for number in range(1, len(cluster.nodes) + 1):
-        with cluster.driver(only=number) as driver:
-            driver.connect().execute(f"UPDATE system.config SET value = '{value}' WHERE name = 'auto_repair_enabled_default'")
+        cluster.set_option(number, "auto_repair_enabled_default", "true" if repairing else "false")
     before = rows_compared(cluster)
     if repairing:
         eventually("repairs have begun", lambda: rows_compared(cluster) > before, 120)

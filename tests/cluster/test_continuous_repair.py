@@ -65,8 +65,7 @@ def tablets(session, table):
 
 
 def repairs_by_itself(cluster, number, value):
-    with cluster.driver(only=number) as driver:
-        driver.connect().execute(f"UPDATE system.config SET value = '{value}' WHERE name = 'auto_repair_enabled_default'")
+    cluster.set_option(number, "auto_repair_enabled_default", value)
 
 
 def repairs(cluster, number):

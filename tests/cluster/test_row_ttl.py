@@ -14,9 +14,7 @@ DAY = 86_400
 
 def look_every(cluster, number, seconds):
     """How often a node looks for expired rows, from now on."""
-    with cluster.driver(only=number) as driver:
-        update = "UPDATE system.config SET value = %s WHERE name = 'alternator_ttl_period_in_seconds'"
-        driver.connect().execute(update, (str(seconds),))
+    cluster.set_option(number, "alternator_ttl_period_in_seconds", str(seconds))
 
 
 def at(level, text):

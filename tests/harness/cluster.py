@@ -178,6 +178,11 @@ class Cluster:
         options.setdefault("control_connection_timeout", REQUEST_SECONDS)
         return Driver(contact, port=self.ports[0], execution_profiles={EXEC_PROFILE_DEFAULT: profile}, **options)
 
+    def set_option(self, number, name, value):
+        """Give a running node another value of an option, as a client does."""
+        with self.driver(only=number) as driver:
+            driver.connect().execute("UPDATE system.config SET value = %s WHERE name = %s", (value, name))
+
     def log(self, lines=LOG_LINES_SHOWN):
         return "\n".join(f"--- {node.host}\n{node.log(lines)}" for node in self.nodes)
 
