@@ -142,10 +142,10 @@ def test_a_tablet_goes_round_the_nodes_while_it_is_written_and_read(cluster, ses
     assert len(load.written) > 10
     check_all(cluster, name, load.written)
     assert not any(node.api(f"/storage_service/keyspace_flush/{name}", method="POST")[0] >= 400 for node in cluster)
-    here = replicas_of(session, name)
-    for host, node in nodes.items():
-        files = list(node.workdir.glob(f"data/{name}/t-*/*-Data.db"))
-        assert bool(files) == (host in here), f"{host} has {files}, and the replicas are {here}"
+    here = set(replicas_of(session, name))
+    # A node that lost its tablet may still be removing the files: it learns of the end of the move later than the client's node.
+    with_files = lambda: {host for host, node in nodes.items() if list(node.workdir.glob(f"data/{name}/t-*/*-Data.db"))}
+    eventually("replicas have files, and no other node has any", lambda: with_files() == here)
 
 
 def test_the_marks_of_repairs_go_with_a_tablet(cluster, session):
