@@ -2,6 +2,7 @@
 
 import pytest
 from cassandra import InvalidRequest
+from cassandra.query import SimpleStatement
 
 from harness import cql
 from harness.cluster import eventually, hang_up
@@ -128,7 +129,57 @@ def test_options_forbid_it(new_node, connect, tmp_path):
         session.execute("ALTER TABLE t DROP COMPACT STORAGE")
 
 
-def test_a_row_lacks_no_clustering_column(session, table):
-    name = table("k int, c int, d int, v int, PRIMARY KEY (k, c, d)", " WITH COMPACT STORAGE")
+def test_a_row_may_lack_its_last_clustering_columns(new_node, connect):
+    """In memory and in files, page by page in both directions, behind a crash, and when compact storage is no more."""
+    node = new_node(options=["--drop-compact-storage-enabled", "1"]).start()
+    session = connect(node)
+    session.execute(
+        "CREATE TABLE t (k int, c int, d text, v int, PRIMARY KEY (k, c, d)) WITH COMPACT STORAGE"
+        " AND CLUSTERING ORDER BY (c ASC, d DESC)"
+    )
+    insert = session.prepare("INSERT INTO t (k, c, v) VALUES (1, ?, ?)")
+    wanted = []
+    for c in range(20):
+        session.execute(insert, (c, -c))
+        for d in ("b", "a", ""):
+            session.execute("INSERT INTO t (k, c, d, v) VALUES (1, %s, %s, %s)", (c, d, c))
+        wanted += [(1, c, None, -c), (1, c, "b", c), (1, c, "a", c), (1, c, "", c)]
+        if c == 10:
+            node.nodetool("flush")
+
+    def check(session):
+        for order, rows in (("", wanted), (" ORDER BY c DESC", wanted[::-1])):
+            for size in (1, 2, 3, 5, 1000):
+                select = SimpleStatement(f"SELECT * FROM t WHERE k = 1{order}", fetch_size=size)
+                assert cql.rows(session, select) == rows, f"pages of {size}{order}"
+        assert cql.rows(session, "SELECT * FROM t WHERE k = 1 AND c = 3") == wanted[12:16]
+        assert cql.rows(session, "SELECT * FROM t WHERE k = 1 AND c = 3 AND d = 'a'") == wanted[14:15]
+        assert cql.rows(session, "SELECT c, count(d) FROM t WHERE k = 1 AND c = 3 GROUP BY c") == [(3, 3)]
+
+    check(session)
+    node.kill9()
+    session.cluster.shutdown()
+    session = connect(node.start())
+    check(session)
+    fragments = SimpleStatement("SELECT mutation_fragment_kind, c, d FROM MUTATION_FRAGMENTS(t) WHERE k = 1", fetch_size=1)
+    rows = [(c, d) for kind, c, d in cql.rows(session, fragments) if kind == "clustering row"]
+    assert sorted(rows, key=repr) == sorted(((c, d) for _, c, d, _ in wanted), key=repr)
+    session.execute("DELETE FROM t WHERE k = 1 AND c = 3")
+    wanted[12:16] = []
+    assert cql.rows(session, "SELECT * FROM t WHERE k = 1") == wanted
+    session.execute("ALTER TABLE t DROP COMPACT STORAGE")
+    assert cql.rows(session, "SELECT * FROM t WHERE k = 1") == wanted
     with pytest.raises(InvalidRequest, match="Some clustering keys are missing: d"):
-        session.execute(f"INSERT INTO {name} (k, c, v) VALUES (1, 1, 1)")
+        session.execute("INSERT INTO t (k, c, v) VALUES (1, 1, 1)")
+
+
+def test_a_row_has_its_first_clustering_columns(session, table):
+    name = table("k int, c int, d text, v int, PRIMARY KEY (k, c, d)", " WITH COMPACT STORAGE")
+    for statement, message in (
+        (f"INSERT INTO {name} (k, v) VALUES (1, 1)", "Some clustering keys are missing: c, d"),
+        (f"UPDATE {name} SET v = 1 WHERE k = 1", "Some clustering keys are missing: c, d"),
+        (f"INSERT INTO {name} (k, d, v) VALUES (1, 'a', 1)", 'as preceding column "c" is not restricted'),
+        (f"INSERT INTO {name} (k, c, d, v) VALUES (1, 1, null, 1)", "Invalid null value in condition for column d"),
+    ):
+        with pytest.raises(InvalidRequest, match=message):
+            session.execute(statement)

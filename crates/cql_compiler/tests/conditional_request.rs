@@ -100,7 +100,7 @@ fn table(schema: &Schema) -> &Table {
 
 /// The clustering column of a serialised clustering key.
 fn clustering(key: &[u8]) -> i32 {
-    let value = schema::components(key).next().expect("it has one column");
+    let value = schema::components(key).next().flatten().expect("it has one column");
     i32::from_be_bytes(value.try_into().expect("an int"))
 }
 

@@ -401,7 +401,9 @@ fn read_block(answer: &mut Answer, table: &Table, block: &PartitionBlock, now: u
             continue;
         }
         let key = u8::try_from(i32::from_be_bytes(block.key().try_into().expect("an int key"))).expect("small");
-        let row = schema::split_component(ck).expect("one component").0;
+        let row = schema::split_component(ck)
+            .and_then(|(row, _)| row)
+            .expect("one component");
         let row = i32::from_be_bytes(row.try_into().expect("an int"));
         let cells = answer.entry((key, row)).or_default();
         for (id, column) in live.columns() {

@@ -217,9 +217,16 @@ impl ClusteringOrder {
             let (Some((x, rest_a)), Some((y, rest_b))) = (split_component(a), split_component(b)) else {
                 return Ordering::Equal;
             };
-            let order = comparator.compare(x, y);
+            let order = match (x, y) {
+                (Some(x), Some(y)) => {
+                    let order = comparator.compare(x, y);
+                    if *descending { order.reverse() } else { order }
+                }
+                // A null stands first in either direction.
+                _ => x.is_some().cmp(&y.is_some()),
+            };
             if order != Ordering::Equal {
-                return if *descending { order.reverse() } else { order };
+                return order;
             }
             (a, b) = (rest_a, rest_b);
         }
@@ -227,17 +234,24 @@ impl ClusteringOrder {
     }
 }
 
-/// Splits the first component off a serialised clustering prefix; None at its end (or where it is cut short).
+/// What stands in a serialised clustering prefix for a component that is null: no length is written so, as lengths take their shortest form. Only rows of
+/// compact storage have such, in their last columns (docs/dev/schema.md).
+const NULL_COMPONENT: [u8; 2] = [0x80, 0x00];
+
+/// Splits the first component off a serialised clustering prefix, which is None where it is null; None at its end (or where it is cut short).
 #[inline]
-pub fn split_component(prefix: &[u8]) -> Option<(&[u8], &[u8])> {
+pub fn split_component(prefix: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
     let (&first, rest) = prefix.split_first()?;
     if first < 0x80 {
-        return (rest.len() >= usize::from(first)).then(|| rest.split_at(usize::from(first)));
+        let (component, rest) = rest.split_at_checked(usize::from(first))?;
+        return Some((Some(component), rest));
+    }
+    if let Some(rest) = prefix.strip_prefix(&NULL_COMPONENT) {
+        return Some((None, rest));
     }
     let (len, used) = vint::get_unsigned(prefix)?;
-    let rest = &prefix[used..];
-    let len = usize::try_from(len).ok()?;
-    (rest.len() >= len).then(|| rest.split_at(len))
+    let (component, rest) = prefix[used..].split_at_checked(usize::try_from(len).ok()?)?;
+    Some((Some(component), rest))
 }
 
 /// Appends one component to a serialised clustering prefix.
@@ -247,8 +261,18 @@ pub fn push_component(prefix: &mut Vec<u8>, component: &[u8]) {
     prefix.extend_from_slice(component);
 }
 
-/// The components of a serialised clustering prefix, in order.
-pub fn components(mut prefix: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// Appends a component that is null to a serialised clustering prefix.
+pub fn push_null(prefix: &mut Vec<u8>) {
+    prefix.extend_from_slice(&NULL_COMPONENT);
+}
+
+/// Appends what makes a prefix of the first `columns` components the clustering key of a row of `order`: nulls.
+pub fn pad_with_nulls(prefix: &mut Vec<u8>, columns: usize, order: &ClusteringOrder) {
+    (columns..order.len()).for_each(|_| push_null(prefix));
+}
+
+/// The components of a serialised clustering prefix, in order; None for those that are null.
+pub fn components(mut prefix: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
     std::iter::from_fn(move || {
         let (component, rest) = split_component(prefix)?;
         prefix = rest;

@@ -16,7 +16,10 @@ mod text;
 mod tombstone_gc;
 
 pub use function::{Language, UserAggregate, UserFunction, signature};
-pub use layout::{CellLayout, ClusteringOrder, RowLayout, Successor, components, push_component, split_component};
+pub use layout::{
+    CellLayout, ClusteringOrder, RowLayout, Successor, components, pad_with_nulls, push_component, push_null,
+    split_component,
+};
 pub use object::{Change, KeyspaceObject, Object, ObjectKind, ObjectName};
 pub use table::{
     Column, ColumnId, ColumnKind, CompactStorage, DroppedColumn, Keyspace, RateLimits, Schema, Table, TableId,

@@ -349,6 +349,12 @@ impl Table {
         self.clustering_order = Arc::new(ClusteringOrder::of(self));
     }
 
+    /// Whether so many clustering columns, the first ones, name a row: all, or of compact storage at least one. The others of the row are null then.
+    pub fn is_row_name(&self, columns: usize) -> bool {
+        let all = self.clustering_order.len();
+        columns == all || self.compact == Some(CompactStorage::Dense) && (1..all).contains(&columns)
+    }
+
     /// Whether no statement names the column: those that compact storage adds.
     pub fn is_hidden(&self, column: &Column) -> bool {
         match self.compact {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use schema::{
     CellLayout, ClusteringOrder, Column, ColumnKind, Keyspace, RateLimits, Schema, Table, TableId, TableOptions,
-    components, describe_keyspace, describe_table, java_double, push_component, quote_identifier, split_component,
+    components, describe_keyspace, describe_table, java_double, push_component, push_null, quote_identifier,
+    split_component,
 };
 use testkit::{Case, path};
 use types::{CqlType, LiteralKind};
@@ -178,7 +179,10 @@ fn clustering_key(table: &Table, text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let values = text.split(", ").filter(|value| !value.is_empty());
     for (column, value) in table.clustering().zip(values) {
-        push_component(&mut out, &literal(&column.cql_type, value));
+        match value {
+            "nothing" => push_null(&mut out),
+            value => push_component(&mut out, &literal(&column.cql_type, value)),
+        }
     }
     out
 }
@@ -219,7 +223,7 @@ fn keys(table: &Table, case: &Case) -> String {
         let key = clustering_key(table, text);
         let values: Vec<String> = components(&key)
             .zip(table.clustering())
-            .map(|(value, column)| column.cql_type.format(value))
+            .map(|(value, column)| value.map_or_else(|| "nothing".to_owned(), |value| column.cql_type.format(value)))
             .collect();
         let length = key.len();
         format!("{length} bytes: {} = {}", testkit::hex(&key), values.join(", "))
@@ -232,7 +236,7 @@ fn split(case: &Case) -> String {
     let answer = |text: &str| {
         let bytes = testkit::from_hex(&text.replace(' ', ""));
         let parts: Vec<String> = components(&bytes)
-            .map(|part| format!("[{}]", testkit::hex(part)))
+            .map(|part| part.map_or_else(|| "[nothing]".to_owned(), |part| format!("[{}]", testkit::hex(part))))
             .collect();
         let mut rest = &bytes[..];
         while let Some((_, behind)) = split_component(rest) {

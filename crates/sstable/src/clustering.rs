@@ -7,7 +7,7 @@
 //! ```
 
 use mutation::{Bound, BoundKind};
-use schema::{components, push_component};
+use schema::{components, push_component, push_null};
 use stdx::bytes::{Reader, Truncated};
 use stdx::vint;
 
@@ -21,6 +21,10 @@ pub(crate) mod kind {
     pub(crate) const INCL_END: u8 = 6;
     pub(crate) const EXCL_START: u8 = 7;
 }
+
+/// What two bits of a prefix say of a value that has no bytes: the empty one, or none, as rows of compact storage may have in their last columns.
+const EMPTY: u64 = 1;
+const NULL: u64 = 2;
 
 /// The widths of the clustering columns, in key order: None is variable.
 pub(crate) type Widths = [Option<usize>];
@@ -40,7 +44,8 @@ pub(crate) fn encode_values(packed: &[u8], widths: &Widths, out: &mut Vec<u8>) -
         }
         let mut header = 0u64;
         for (i, component) in components(rest).take(block.len()).enumerate() {
-            header |= u64::from(component.is_empty()) << (2 * i);
+            let bits = component.map_or(NULL, |component| u64::from(component.is_empty()));
+            header |= bits << (2 * i);
         }
         vint::put_unsigned(out, header);
         for width in block {
@@ -51,9 +56,9 @@ pub(crate) fn encode_values(packed: &[u8], widths: &Widths, out: &mut Vec<u8>) -
                 return Err("a clustering prefix that is cut short");
             };
             rest = tail;
-            if component.is_empty() {
+            let Some(component) = component.filter(|component| !component.is_empty()) else {
                 continue;
-            }
+            };
             match width {
                 Some(n) if *n != component.len() => {
                     return Err("a clustering value that has not the width of its type");
@@ -79,9 +84,10 @@ pub(crate) fn decode_values(
     for block in widths[..count].chunks(32) {
         let mut header = r.get_vint()?;
         for width in block {
-            if header & 3 != 0 {
-                // Null can stand only in tables of Thrift's time; like empty, it has no bytes.
-                packed.push(0);
+            if header & NULL != 0 {
+                push_null(packed);
+            } else if header & EMPTY != 0 {
+                push_component(packed, &[]);
             } else {
                 let len = match width {
                     Some(n) => *n,

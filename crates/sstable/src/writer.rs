@@ -648,10 +648,12 @@ impl Writer {
             checksums.iter().for_each(|c| crc.extend_from_slice(&c.to_be_bytes()));
             small.push((Component::Crc, crc));
         }
-        let prefix = |b: &Option<Bound>| -> Vec<Vec<u8>> {
-            b.as_ref()
-                .map(|b| components(&b.prefix).map(<[u8]>::to_vec).collect())
-                .unwrap_or_default()
+        // The file cannot say that a component is null here: what begins with those before it is between the same bounds.
+        let prefix = |bound: &Option<Bound>| -> Vec<Vec<u8>> {
+            let components = bound.iter().flat_map(|bound| components(&bound.prefix));
+            components
+                .map_while(|component| component.map(<[u8]>::to_vec))
+                .collect()
         };
         statistics.min_clustering = prefix(&self.min_clustering);
         statistics.max_clustering = prefix(&self.max_clustering);

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use crate::common;
 use crate::common::{TempDir, describe, join, long_partition, long_table, wide_blocks, wide_table};
 use mutation::{Bound, ClusteringSlice, PartitionBlock, RangeTombstoneList};
-use schema::Table;
+use schema::{CompactStorage, Table};
 use sstable::{ChunkCache, Compression, Compressor, EncodingBase, ReadLimits, Reader, Writer, WriterOptions};
-use types::Token;
 use types::token::KeyHash;
+use types::{CqlType, Token};
 
 fn write(dir: &Path, table: &Table, blocks: &[PartitionBlock], compression: Compression) -> Arc<Reader> {
     let base = EncodingBase::of_blocks(&table.layout, blocks);
@@ -398,6 +398,65 @@ fn slices_of_partitions_with_everything_in_them_are_read_forwards_and_backwards(
             ]
         },
         "wide-slices",
+    );
+}
+
+fn compact_table() -> Table {
+    let clustering = |name, cql_type, position, descending| {
+        common::column(name, cql_type, schema::ColumnKind::Clustering, position, descending)
+    };
+    let key = common::column("k", CqlType::Text, schema::ColumnKind::PartitionKey, 0, false);
+    let columns = vec![
+        key,
+        clustering("c1", CqlType::Int, 0, false),
+        clustering("c2", CqlType::Text, 1, true),
+        common::regular("v", CqlType::Text),
+    ];
+    let mut table = common::table("compact", columns);
+    table.compact = Some(CompactStorage::Dense);
+    table
+}
+
+/// The clustering key of a row of [`compact_table`].
+fn compact_clustering(c1: i32, c2: Option<&str>) -> Vec<u8> {
+    let mut key = common::clustering(&[&c1.to_be_bytes()]);
+    match c2 {
+        Some(c2) => schema::push_component(&mut key, c2.as_bytes()),
+        None => schema::push_null(&mut key),
+    }
+    key
+}
+
+#[test]
+fn rows_without_the_last_clustering_column_are_read_forwards_and_backwards() {
+    check_reads(
+        compact_table,
+        |table| {
+            let mut block = PartitionBlock::new(types::token::token_of(b"key"), b"key");
+            let value = [b'v'; 100];
+            for c1 in 0..40 {
+                for c2 in [None, Some("b"), Some("")] {
+                    let cells = [("v", common::Value::Cell(common::live(common::NOW_US, &value)))];
+                    let row = common::row(table, None, mutation::Tombstone::NONE, &cells);
+                    block.push_row(&compact_clustering(c1, c2), &row);
+                }
+            }
+            vec![block]
+        },
+        |_, _| {
+            let slice = |start, end| vec![ClusteringSlice { start, end }];
+            let prefix = common::clustering(&[&7_i32.to_be_bytes()]);
+            let (null, b) = (compact_clustering(7, None), compact_clustering(7, Some("b")));
+            vec![
+                slice(Bound::before(&prefix), Bound::after(&prefix)),
+                slice(Bound::after(&prefix), Bound::top()),
+                slice(Bound::before(&null), Bound::after(&null)),
+                slice(Bound::after(&null), Bound::after(&prefix)),
+                slice(Bound::before(&prefix), Bound::before(&b)),
+                slice(Bound::before(&b), Bound::after(&compact_clustering(20, None))),
+            ]
+        },
+        "nulls",
     );
 }
 

@@ -52,7 +52,7 @@ fn named_row(table: &Table, key: &[u8], clustering: &[u8], view: RowView<'_>) ->
         ColumnKind::PartitionKey => column.cql_type.format(key.next().expect("a whole partition key")),
         ColumnKind::Clustering => column
             .cql_type
-            .format(clustering.next().expect("a whole clustering key")),
+            .format(clustering.next().flatten().expect("a whole clustering key")),
         ColumnKind::Static | ColumnKind::Regular => {
             let id = usize::from(column.id.0);
             let packed = view.columns(&table.layout).find(|(packed, _)| *packed == id);

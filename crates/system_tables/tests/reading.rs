@@ -101,7 +101,7 @@ fn clustering(n: i32) -> Vec<u8> {
 }
 
 fn numbers(block: &PartitionBlock) -> Vec<i32> {
-    let first = |clustering| components(clustering).next().expect("one column");
+    let first = |clustering| components(clustering).next().flatten().expect("one column");
     let number = |bytes: &[u8]| i32::from_be_bytes(bytes.try_into().expect("an int"));
     block.rows().map(|(clustering, _)| number(first(clustering))).collect()
 }

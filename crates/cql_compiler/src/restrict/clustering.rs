@@ -125,19 +125,22 @@ pub(super) fn compile<'r>(
             }
         }
         let preceding = &columns[at.saturating_sub(1)].name;
-        return Err(CompileError::invalid(if lower.is_some() || upper.is_some() {
-            format!(
+        return Err(match lower.is_some() || upper.is_some() {
+            true => CompileError::Invalid(format!(
                 "Clustering column \"{name}\" cannot be restricted (preceding column \"{}\" is restricted by a non-EQ \
                  relation)",
                 columns[fixed].name
-            )
-        } else {
-            format!(
-                "PRIMARY KEY column \"{name}\" cannot be restricted as preceding column \"{preceding}\" is not restricted"
-            )
-        }));
+            )),
+            false => preceding_is_not_restricted(name, preceding),
+        });
     }
     Ok(ClusteringRestriction::new(scope.table, prefix, lower, upper)?)
+}
+
+pub(crate) fn preceding_is_not_restricted(name: &str, preceding: &str) -> CompileError {
+    CompileError::Invalid(format!(
+        "PRIMARY KEY column \"{name}\" cannot be restricted as preceding column \"{preceding}\" is not restricted"
+    ))
 }
 
 fn check_tuple_order(r: &Relation, columns: &[&Column]) -> Result<(), CompileError> {

@@ -18,6 +18,8 @@ use schema::{Column, ColumnKind, Schema, Table};
 use smallvec::SmallVec;
 use types::CqlType;
 
+pub(crate) use clustering::preceding_is_not_restricted;
+
 use crate::CompileError;
 use crate::ddl::has_duration;
 use crate::term::{Markers, Receiver, compile_in, compile_term_of_table, constant, marker_operand};

@@ -253,6 +253,12 @@ pub fn compile_insert(insert: &Insert, table: &Arc<Table>, scope: &mut Scope<'_>
         if missing.is_empty() || (kind == ColumnKind::Clustering && out.is_empty() && what.is_empty()) {
             return Ok(out);
         }
+        if kind == ColumnKind::Clustering && table.is_row_name(out.len()) {
+            return match behind_a_gap(table, &missing) {
+                Some((column, preceding)) => Err(restrict::preceding_is_not_restricted(column, preceding)),
+                None => Ok(out),
+            };
+        }
         Err(CompileError::invalid(format!(
             "Some {what} are missing: {}",
             missing.join(", ")
@@ -285,6 +291,13 @@ pub fn compile_insert(insert: &Insert, table: &Arc<Table>, scope: &mut Scope<'_>
         Some(json) => plan.of_json(json),
         None => plan,
     })
+}
+
+/// The first clustering column that has a value though the one before it is missing, and that one.
+fn behind_a_gap<'t>(table: &'t Table, missing: &[&str]) -> Option<(&'t str, &'t str)> {
+    let names: Vec<&str> = table.clustering().map(|column| column.name.as_str()).collect();
+    let mut pairs = names.windows(2).map(|pair| (pair[1], pair[0]));
+    pairs.find(|(column, preceding)| missing.contains(preceding) && !missing.contains(column))
 }
 
 /// Gives an INSERT into a dense table its cell, without which there would be no row: the hidden column has no value but the empty one.
@@ -572,7 +585,7 @@ fn set_twice(name: &str) -> CompileError {
 
 fn rows_target(table: &Table, restrictions: Restrictions) -> Result<(PartitionRestriction, Target), CompileError> {
     let clustering = restrictions.clustering;
-    if !clustering.is_full(table) || clustering.has_bounds() {
+    if !clustering.names_rows(table) {
         if clustering.has_bounds() {
             return Err(CompileError::invalid(
                 "Slice restrictions are not supported on the clustering columns in UPDATE statements",

@@ -26,7 +26,7 @@ use mutation::{
     Bound, BoundKind, Cell, Column, Liveness, Mutation, MutationBuilder, MutationItem, PartitionBlock, RangeTombstone,
     Tombstone,
 };
-use schema::{CellLayout, ColumnKind, Table, TableId, TableOptions, components, push_component};
+use schema::{CellLayout, ColumnKind, Table, TableId, TableOptions, components, push_component, push_null};
 use types::token::token_of;
 use types::{CqlType, LiteralKind};
 use uuid::Uuid;
@@ -394,12 +394,15 @@ pub fn row_text(table: &Table, row: RowView<'_>) -> String {
     facts.join("; ")
 }
 
-/// A clustering key or prefix from `1, 'x'`.
+/// A clustering key or prefix from `1, 'x'`; `nothing` is a component that is null.
 pub fn prefix(table: &Table, text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let values = text.split(',').map(str::trim).filter(|value| !value.is_empty());
     for (column, value) in table.clustering().zip(values) {
-        push_component(&mut out, &literal(&column.cql_type, value));
+        match value {
+            "nothing" => push_null(&mut out),
+            value => push_component(&mut out, &literal(&column.cql_type, value)),
+        }
     }
     out
 }
@@ -407,7 +410,7 @@ pub fn prefix(table: &Table, text: &str) -> Vec<u8> {
 pub fn prefix_text(table: &Table, prefix: &[u8]) -> String {
     let values = components(prefix).zip(table.clustering());
     let texts: Vec<String> = values
-        .map(|(value, column)| value_text(&column.cql_type, value))
+        .map(|(value, column)| value.map_or_else(|| "nothing".to_owned(), |value| value_text(&column.cql_type, value)))
         .collect();
     texts.join(", ")
 }

@@ -62,7 +62,9 @@ fn row(table: &Table, sstable: &str, written_at: u64, entry: &LargeEntry) -> Row
     let clustering = || {
         let values = components(&entry.clustering).zip(table.clustering());
         let values: Vec<String> = values
-            .map(|(value, column)| column.cql_type.format_unquoted(value))
+            .map(|(value, column)| {
+                value.map_or_else(|| "null".to_owned(), |value| column.cql_type.format_unquoted(value))
+            })
             .collect();
         ("clustering_key", Cell::text(values.join(":")))
     };

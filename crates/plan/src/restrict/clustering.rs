@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use mutation::{Bound, ClusteringSlice};
-use schema::{Column, Table, push_component};
+use schema::{Column, Table, pad_with_nulls, push_component};
 use types::TupleIter;
 
 use crate::{BindContext, Evaluated, InOperand, Operand, PlanError};
@@ -252,7 +252,7 @@ impl ClusteringRestriction {
             Choice::Tuples { alternatives, .. } => alternatives.len() == 1,
             _ => false,
         };
-        if !self.is_full(table) || self.has_bounds() || !self.prefix.iter().all(single) {
+        if !self.names_rows(table) || !self.prefix.iter().all(single) {
             return Err(self);
         }
         Ok(self
@@ -284,6 +284,11 @@ impl ClusteringRestriction {
     /// Whether whole rows are named: every column by equality or IN.
     pub fn is_full(&self, table: &Table) -> bool {
         self.columns == table.clustering_order.len()
+    }
+
+    /// Whether a write may take it for names of rows: all columns of one, or of compact storage the first ones.
+    pub fn names_rows(&self, table: &Table) -> bool {
+        table.is_row_name(self.columns) && !self.has_bounds()
     }
 
     /// Whether a prefix or more is fixed by IN.
@@ -329,8 +334,17 @@ impl ClusteringRestriction {
         self.lower.is_some() || self.upper.is_some()
     }
 
+    /// The clustering keys of the rows that it names (see [`ClusteringRestriction::names_rows`]), each once.
+    pub(crate) fn rows(&self, table: &Table, ctx: &BindContext<'_>) -> Result<Vec<Vec<u8>>, PlanError> {
+        let mut rows = self.prefixes(table, ctx)?;
+        for row in &mut rows {
+            pad_with_nulls(row, self.columns, &table.clustering_order);
+        }
+        Ok(rows)
+    }
+
     /// The serialised prefixes, each once.
-    pub fn prefixes(&self, table: &Table, ctx: &BindContext<'_>) -> Result<Vec<Vec<u8>>, PlanError> {
+    fn prefixes(&self, table: &Table, ctx: &BindContext<'_>) -> Result<Vec<Vec<u8>>, PlanError> {
         let columns: Vec<&Column> = table.clustering().collect();
         let mut prefixes: Vec<Vec<u8>> = vec![Vec::new()];
         let mut at = 0;

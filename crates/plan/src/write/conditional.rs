@@ -356,7 +356,9 @@ impl Request {
         }
         let first = table.partition_key().count();
         for (i, value) in clustering.into_iter().flat_map(components).enumerate() {
-            row.set(first + i, value);
+            if let Some(value) = value {
+                row.set(first + i, value);
+            }
         }
         if let Some(statics) = current.static_row(table) {
             self.set(&mut row, &statics);

@@ -102,7 +102,7 @@ pub enum ModificationKind {
 /// Which rows of the partition are written.
 #[derive(Debug)]
 pub enum Target {
-    /// One row, each clustering column by one value. Also tables without clustering columns.
+    /// One row, each clustering column by one value; of compact storage the last ones may have none. Also tables without clustering columns.
     Row(Vec<Operand>),
     /// Several rows, by alternatives.
     Rows(ClusteringRestriction),
@@ -359,7 +359,7 @@ impl WritePlan {
 /// Refuses a target that does not name rows of the table as it should.
 fn check_target(table: &Table, target: &Target, kind: ModificationKind) -> Result<(), PlanError> {
     let (restriction, must_be_full, deletes) = match target {
-        Target::Row(operands) if operands.len() == table.clustering().count() => return Ok(()),
+        Target::Row(operands) if table.is_row_name(operands.len()) => return Ok(()),
         Target::Row(_) => return Err(PlanError::invalid("a row is named by each of its clustering columns")),
         Target::Statics => return Ok(()),
         Target::Rows(restriction) => (Some(restriction), true, false),
@@ -374,7 +374,7 @@ fn check_target(table: &Table, target: &Target, kind: ModificationKind) -> Resul
     }
     let Some(restriction) = restriction else { return Ok(()) };
     restriction.check(table)?;
-    if must_be_full && (!restriction.is_full(table) || restriction.has_bounds()) {
+    if must_be_full && !restriction.names_rows(table) {
         return Err(PlanError::invalid("rows are named by each of their clustering columns"));
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use mutation::row::{Cell, Liveness, RowBuilder, Shared};
 use mutation::{ClusteringSlice, MutationBuilder, RangeTombstone, Tombstone};
-use schema::{CellLayout, CompactStorage, push_component};
+use schema::{CellLayout, CompactStorage, pad_with_nulls, push_component};
 use smallvec::SmallVec;
 use types::CqlType;
 use types::token::{Token, token_of};
@@ -138,7 +138,7 @@ impl WritePlan {
         match &self.target {
             Target::Row(operands) => self.clustering_key(operands, ctx).map(|_| ()),
             Target::Rows(restriction) | Target::WholeRows(restriction) => {
-                restriction.prefixes(&self.table, ctx).map(|_| ())
+                restriction.rows(&self.table, ctx).map(|_| ())
             }
             Target::Range(restriction) => restriction.slices(&self.table, ctx).map(|_| ()),
             Target::Partition | Target::Statics => Ok(()),
@@ -264,6 +264,7 @@ impl WritePlan {
         for (i, operand) in operands.iter().enumerate() {
             self.push_clustering(&mut prefix, i, operand.eval(ctx)?)?;
         }
+        pad_with_nulls(&mut prefix, operands.len(), &self.table.clustering_order);
         self.check_clustering_key(&prefix)?;
         Ok(prefix)
     }
@@ -272,7 +273,7 @@ impl WritePlan {
     fn check_clustering_key(&self, key: &[u8]) -> Result<(), PlanError> {
         if self.table.compact == Some(CompactStorage::Dense) && self.table.clustering_order.len() == 1 {
             let mut values = schema::components(key);
-            if values.next().is_some_and(<[u8]>::is_empty) {
+            if values.next().flatten().is_some_and(<[u8]>::is_empty) {
                 let name = self.table.clustering().next().map_or("", |column| &column.name);
                 return Err(PlanError::invalid(format!(
                     "Invalid empty or null value for column {name}"
@@ -282,7 +283,7 @@ impl WritePlan {
         if key.len() <= KEY_BYTES_MAX {
             return Ok(());
         }
-        match schema::components(key).map(<[u8]>::len).sum::<usize>() {
+        match schema::components(key).flatten().map(<[u8]>::len).sum::<usize>() {
             0..=KEY_BYTES_MAX => Ok(()),
             bytes => Err(PlanError::invalid(format!(
                 "Key length of {bytes} is longer than maximum of {KEY_BYTES_MAX}"
@@ -334,7 +335,7 @@ impl<'p> Packer<'p> {
         let mut any = false;
         if !plan.statics.is_empty() {
             any |= match &plan.target {
-                Target::Rows(restriction) => self.statics(restriction.prefixes(&plan.table, ctx)?.len(), m)?,
+                Target::Rows(restriction) => self.statics(restriction.rows(&plan.table, ctx)?.len(), m)?,
                 _ => self.statics(1, m)?,
             };
         }
@@ -346,15 +347,15 @@ impl<'p> Packer<'p> {
                 any |= self.of_row(&clustering).regulars(m)?;
             }
             Target::Rows(restriction) => {
-                for prefix in restriction.prefixes(&plan.table, ctx)? {
-                    plan.check_clustering_key(&prefix)?;
-                    any |= self.of_row(&prefix).regulars(m)?;
+                for row in restriction.rows(&plan.table, ctx)? {
+                    plan.check_clustering_key(&row)?;
+                    any |= self.of_row(&row).regulars(m)?;
                 }
             }
             Target::WholeRows(restriction) => {
-                for prefix in restriction.prefixes(&plan.table, ctx)? {
-                    plan.check_clustering_key(&prefix)?;
-                    m.row(&prefix, |out| {
+                for row in restriction.rows(&plan.table, ctx)? {
+                    plan.check_clustering_key(&row)?;
+                    m.row(&row, |out| {
                         let shared = Shared {
                             timestamp: times.timestamp,
                             ttl: 0,

@@ -82,7 +82,7 @@ impl WritePlan {
     pub(super) fn named_rows(&self, ctx: &BindContext<'_>) -> Result<Vec<Vec<u8>>, PlanError> {
         match &self.target {
             Target::Row(operands) => Ok(vec![self.clustering_key(operands, ctx)?]),
-            Target::Rows(rows) | Target::WholeRows(rows) => rows.prefixes(&self.table, ctx),
+            Target::Rows(rows) | Target::WholeRows(rows) => rows.rows(&self.table, ctx),
             Target::Partition if self.table.clustering_order.is_empty() => Ok(vec![Vec::new()]),
             // What a range is made of is checked, though it names no rows.
             Target::Range(range) => range.slices(&self.table, ctx).map(|_| Vec::new()),

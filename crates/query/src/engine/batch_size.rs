@@ -163,7 +163,7 @@ impl<'a> BatchSize<'a> {
 }
 
 fn values(clustering: &[u8]) -> usize {
-    components(clustering).map(<[u8]>::len).sum()
+    components(clustering).flatten().map(<[u8]>::len).sum()
 }
 
 fn row_bytes(table: &Table, row: &[u8]) -> usize {

@@ -18,7 +18,7 @@ use mutation::{
 use plan::restrict::Partitions;
 use plan::{Execution, PageSink, RowSink, SelectPlan};
 use replica::{BlockLimits, PartitionRead, PartitionReader, Shard, TabletScan, TokenRange, Version};
-use schema::{ClusteringOrder, Table, components, push_component};
+use schema::{ClusteringOrder, Table, components, push_component, push_null};
 use types::Token;
 use types::token::token_of;
 
@@ -187,32 +187,35 @@ impl Place {
             let given = components(&self.prefix).count();
             out.extend_from_slice(&self.prefix);
             for _ in given..order.len() {
-                push_component(&mut out, &[]);
+                push_null(&mut out);
             }
             push_component(&mut out, &self.weight.to_be_bytes());
         }
         out
     }
 
-    /// From such a key. Beside a row, empty components at the end stand for those that a bound does not have.
+    /// From such a key. Beside a row, null components at the end stand for those that a bound does not have.
     fn parse(clustering: &[u8]) -> Self {
-        let mut parts: Vec<&[u8]> = components(clustering).collect();
+        let mut parts: Vec<Option<&[u8]>> = components(clustering).collect();
+        let first_byte = |part: Option<&[u8]>| part.and_then(|part| part.first().copied());
         let weight = match parts.len() {
             0..3 => 0,
-            _ => parts
-                .pop()
-                .and_then(|weight| weight.first().copied())
-                .map_or(0, u8::cast_signed),
+            _ => parts.pop().and_then(first_byte).map_or(0, u8::cast_signed),
         };
         let mut rest = parts.split_off(parts.len().min(2));
-        while weight != 0 && rest.last().is_some_and(|last| last.is_empty()) {
+        while weight != 0 && rest.last().is_some_and(Option::is_none) {
             rest.pop();
         }
         let mut prefix = Vec::new();
-        rest.iter().for_each(|part| push_component(&mut prefix, part));
+        for part in rest {
+            match part {
+                Some(part) => push_component(&mut prefix, part),
+                None => push_null(&mut prefix),
+            }
+        }
         Self {
-            source: parts.first().map_or_else(Vec::new, |source| source.to_vec()),
-            region: parts.get(1).and_then(|region| region.first().copied()).unwrap_or(0),
+            source: parts.first().copied().flatten().unwrap_or_default().to_vec(),
+            region: parts.get(1).copied().and_then(first_byte).unwrap_or(0),
             prefix,
             weight,
         }

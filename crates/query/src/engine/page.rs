@@ -391,7 +391,9 @@ impl<S: RowSink> Consumer<S> {
                 }
             }
             for (c, value) in components(clustering).enumerate() {
-                self.row.set(first + c, value);
+                if let Some(value) = value {
+                    self.row.set(first + c, value);
+                }
             }
             set_columns(&mut self.row, plan, live, ctx.expiry_now());
             let flow = self.row(plan, ctx, (block.key(), clustering))?;

@@ -252,7 +252,7 @@ fn write_live_row(
                 });
                 out.value(value.as_deref());
             }
-            PointSource::Clustering(i) => out.value(components(clustering).nth(usize::from(i))),
+            PointSource::Clustering(i) => out.value(components(clustering).nth(usize::from(i)).flatten()),
             PointSource::PartitionKey(i) => out.value(key_component(&plan.table, key, usize::from(i))),
         }
     }

@@ -155,7 +155,7 @@ impl Walk<'_> {
         {
             let values: Vec<String> = components(key)
                 .zip(self.table.clustering())
-                .map(|(v, c)| json::value(&c.cql_type, v))
+                .map(|(v, c)| component(&c.cql_type, v))
                 .collect();
             fields.push(format!("\"clustering\" : [ {} ]", values.join(", ")));
         }
@@ -277,7 +277,7 @@ impl Walk<'_> {
         let total = self.table.clustering().count();
         let mut values: Vec<String> = components(prefix)
             .zip(self.table.clustering())
-            .map(|(v, c)| json::value(&c.cql_type, v))
+            .map(|(v, c)| component(&c.cql_type, v))
             .collect();
         if !values.is_empty() {
             values.resize(total, "\"*\"".to_owned());
@@ -308,6 +308,10 @@ impl Walk<'_> {
             edges.join(",\n")
         )
     }
+}
+
+fn component(cql_type: &CqlType, component: Option<&[u8]>) -> String {
+    component.map_or_else(|| "null".to_owned(), |component| json::value(cql_type, component))
 }
 
 fn deletion(t: Tombstone) -> String {
