@@ -277,6 +277,8 @@ def test_the_tables_of_what_a_node_measures_have_rows(node, session, loaded):
     where = f"keyspace_name = '{loaded}' AND table_name = 't'"
     for name in ("disk_usage", "max_partition_size"):
         assert session.execute(f"SELECT mebibytes FROM system_views.{name} WHERE {where}").one() == (1,), name
+    [(span,)] = session.execute(f"SELECT max_sstable_duration FROM system_views.max_sstable_duration WHERE {where}")
+    assert 0 < span < 3_600_000, "milliseconds between the first and the last write of one file"
     for name in ("read", "scan", "write"):
         row = session.execute(f"SELECT * FROM system_views.coordinator_{name}_latency WHERE {where}").one()
         assert row.count > 0 and row.max_ms >= row.p99th_ms >= row.p50th_ms >= 0, row
@@ -288,7 +290,19 @@ def test_the_tables_of_what_a_node_measures_have_rows(node, session, loaded):
     assert metrics["prepared_statements_executed"] > 0 and 0 < metrics["prepared_statements_ratio"] < 1, metrics
 
 
-@pytest.mark.parametrize("table", ["system.top_partitions", "system.batches", "system_views.queries"])
+def test_the_log_is_a_table(session):
+    """What the node logs of a change of the schema is the last that it logged."""
+    names = [cql.unique("logged") for _ in range(3)]
+    for name in names:
+        session.execute(f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}")
+        session.execute(f"DROP KEYSPACE {name}")
+    rows = sorted(session.execute("SELECT timestamp, order_in_millisecond, level, logger, message FROM system_views.system_logs"))
+    assert len({(at, order) for at, order, *_ in rows}) == len(rows), "no two messages have one key"
+    told = [message.split(": ")[1] for _, _, level, logger, message in rows if logger == "cql_server::dispatch" and level == "INFO"]
+    assert [line.split(" WITH")[0] for line in told[-6:]] == [f"{verb} KEYSPACE {name}" for name in names for verb in ("CREATE", "DROP")]
+
+
+@pytest.mark.parametrize("table", ["system.top_partitions", "system.batches"])
 def test_a_table_of_which_nobody_has_facts_does_not_exist(session, table):
     with pytest.raises(InvalidRequest, match="does not exist|unconfigured"):
         session.execute(f"SELECT * FROM {table}")

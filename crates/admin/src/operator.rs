@@ -562,6 +562,8 @@ pub struct Table {
     pub compressed_to_bytes: u64,
     /// Its compactions do not begin by themselves on some shard.
     pub is_auto_compaction_off: bool,
+    /// Between the oldest and the newest write timestamp of an sstable, of the one where that is the longest, in microseconds.
+    pub sstable_span_us: u64,
     /// Bytes of data of each partition of each sstable.
     pub partition_bytes: Distribution,
     /// Cells of each partition of each sstable.

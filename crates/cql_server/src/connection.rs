@@ -229,7 +229,6 @@ async fn serve(
     splitter.start(version, agreed.framing);
     let (mut reader, writer) = stream.into_split();
     let writing = runtime::spawn(write(outbox.clone(), writer));
-    server.note_outbox(&outbox);
     let connection = Rc::new(Connection {
         server: server.clone(),
         peer,
@@ -250,6 +249,7 @@ async fn serve(
         pending: Pending::default(),
         answer: RefCell::default(),
     });
+    server.note_connection(&connection);
     let mut is_read = !input.is_empty();
     let mut input = with_room(input);
     let mut batch = Batch::default();

@@ -20,6 +20,7 @@ use crate::cells::{CellWriter, Cells};
 use crate::connection::Connection;
 use crate::counts::{OWNER_EVERY, SAMPLE_EVERY, increment};
 use crate::respond::Reply;
+use crate::running::Asked;
 use crate::tracing::{self, Traced};
 use crate::values::binds;
 use crate::{ANSWER_BYTES_MAX, Server, metadata};
@@ -355,6 +356,7 @@ impl Connection {
     pub(crate) fn run_later(self: &Rc<Self>, later: Later, bytes: usize) {
         let connection = self.clone();
         let permit = self.in_flight.try_acquire(1);
+        let came = runtime::now();
         drop(runtime::spawn(async move {
             let _permit = permit;
             let _bytes = connection.server.request_room.acquire(bytes).await;
@@ -371,6 +373,7 @@ impl Connection {
                 _ => "Execute CQL3 prepared query",
             };
             let began = runtime::now();
+            let _running = connection.note_running(later.asked(), &later.reply, (came, began));
             let traced = connection.begin_trace(&later.reply, kind, &later.params, || later.text());
             let executed = async {
                 let warnings = engine.guard(&later.prepared, &later.run, &later.params).await?;
@@ -531,20 +534,17 @@ impl Connection {
         if conditional {
             reply.write_type = WriteType::Cas;
         }
-        let params = Params {
-            consistency: level(b.consistency),
-            serial_consistency: b.serial_consistency.map_or(Level::Serial, level),
-            timestamp: b.timestamp,
-            ..Params::default()
-        };
+        let params = params_of_batch(b);
         let connection = self.clone();
         let permit = self.in_flight.try_acquire(1);
+        let came = runtime::now();
         drop(runtime::spawn(async move {
             let _permit = permit;
             let _bytes = connection.server.request_room.acquire(bytes).await;
             let mut out = Vec::new();
             let engine = &connection.server.engine;
             let began = runtime::now();
+            let _running = connection.note_running(Asked::batch(&statements), &reply, (came, began));
             let text = || text_of_batch(&statements);
             let traced = connection.begin_trace(&reply, "Execute batch of CQL3 queries", &params, text);
             let mut warnings = Vec::new();
@@ -751,6 +751,15 @@ impl Batch {
     }
 }
 
+fn params_of_batch(batch: &cql_protocol::Batch<'_>) -> Params {
+    Params {
+        consistency: level(batch.consistency),
+        serial_consistency: batch.serial_consistency.map_or(Level::Serial, level),
+        timestamp: batch.timestamp,
+        ..Params::default()
+    }
+}
+
 fn trace_id() -> TraceId {
     let (a, b) = (runtime::random_u64(), runtime::random_u64());
     let bytes = ((u128::from(a) << 64) | u128::from(b)).to_be_bytes();
@@ -807,6 +816,11 @@ impl Later {
     /// The statement as the client wrote it.
     pub(crate) fn text(&self) -> String {
         self.prepared.text.to_string()
+    }
+
+    /// What of it is shown while it runs.
+    pub(crate) fn asked(&self) -> Asked {
+        Asked::One(Rc::clone(&self.prepared))
     }
 
     /// The table and the token of the one partition that it names.

@@ -28,6 +28,7 @@ mod prepare;
 mod proxied;
 mod respond;
 mod room;
+mod running;
 mod startup;
 mod tablets;
 mod tracing;
@@ -55,7 +56,7 @@ use schema::TableId;
 use types::Token;
 
 use admission::Admission;
-use connection::Outbox;
+use connection::Connection;
 use events::Events;
 use proxied::Headers;
 use room::RequestRoom;
@@ -68,6 +69,7 @@ pub use clients::{ClientInfo, Clients};
 pub use counts::Counts;
 pub use cql_protocol::TabletRoute;
 pub use events::TopologyChange;
+pub use running::RunningRequest;
 
 /// Requests of one connection that may wait for disk or other shards.
 pub const IN_FLIGHT_MAX: usize = 1024;
@@ -156,8 +158,8 @@ pub struct Server {
     drain_begins: runtime::Notify,
     /// Told while the node drains.
     connection_ended: runtime::Notify,
-    /// Of the connections that are open, and of some that were.
-    outboxes: RefCell<Vec<Weak<Outbox>>>,
+    /// The connections that are open, and some that were.
+    begun: RefCell<Vec<Weak<Connection>>>,
     pub(crate) requests: Cell<u64>,
     pub(crate) counts: Counts,
     pub(crate) slow: SlowRequests,
@@ -257,7 +259,7 @@ impl Server {
             is_ending: Cell::new(false),
             drain_begins: runtime::Notify::new(),
             connection_ended: runtime::Notify::new(),
-            outboxes: RefCell::default(),
+            begun: RefCell::default(),
             requests: Cell::new(0),
             counts: Counts::default(),
             slow: SlowRequests::default(),
@@ -462,9 +464,9 @@ impl Server {
     pub async fn close(&self, patience: Duration) {
         self.draining.set(true);
         self.drain_begins.notify_all();
-        for outbox in self.outboxes.borrow().iter().filter_map(Weak::upgrade) {
-            outbox.end_input();
-        }
+        self.open_connections()
+            .iter()
+            .for_each(|connection| connection.outbox.end_input());
         let all_ended = async {
             loop {
                 let ended = self.connection_ended.notified();
@@ -484,11 +486,16 @@ impl Server {
     }
 
     /// A connection has begun.
-    pub(crate) fn note_outbox(&self, outbox: &Rc<Outbox>) {
-        let mut outboxes = self.outboxes.borrow_mut();
-        if outboxes.len() == outboxes.capacity() {
-            outboxes.retain(|known| known.strong_count() > 0);
+    pub(crate) fn note_connection(&self, connection: &Rc<Connection>) {
+        let mut begun = self.begun.borrow_mut();
+        if begun.len() == begun.capacity() {
+            begun.retain(|known| known.strong_count() > 0);
         }
-        outboxes.push(Rc::downgrade(outbox));
+        begun.push(Rc::downgrade(connection));
+    }
+
+    /// The connections that are open.
+    fn open_connections(&self) -> Vec<Rc<Connection>> {
+        self.begun.borrow().iter().filter_map(Weak::upgrade).collect()
     }
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use cql_protocol::{Extras, write_void};
+use cql_protocol::{Consistency, Extras, write_void};
 use query::{Confirmation, CoordinatorError, Prepared, QueryError, ReadDone, WriteDone};
 use runtime::{Instant, Permit};
 use schema::TableId;
@@ -14,6 +14,7 @@ use crate::connection::Connection;
 use crate::counts::OWNER_EVERY;
 use crate::dispatch::Later;
 use crate::respond::Reply;
+use crate::running::{Asked, RunningTask};
 
 /// A write that waits for its replicas.
 struct PendingWrite {
@@ -38,8 +39,8 @@ struct PendingRead {
     _permits: (Permit, Permit),
 }
 
-/// Requests that wait, by number.
-struct Slots<T> {
+/// Requests that wait or run, by number.
+pub(crate) struct Slots<T> {
     slots: RefCell<Vec<Option<T>>>,
     free: RefCell<Vec<u32>>,
 }
@@ -54,7 +55,7 @@ impl<T> Default for Slots<T> {
 }
 
 impl<T> Slots<T> {
-    fn add(&self, request: T) -> u32 {
+    pub(crate) fn add(&self, request: T) -> u32 {
         let mut slots = self.slots.borrow_mut();
         if let Some(number) = self.free.borrow_mut().pop() {
             slots[number as usize] = Some(request);
@@ -64,18 +65,63 @@ impl<T> Slots<T> {
         u32::try_from(slots.len() - 1).expect("a connection has few requests in flight")
     }
 
-    fn take(&self, number: u32) -> Option<T> {
+    pub(crate) fn take(&self, number: u32) -> Option<T> {
         let request = self.slots.borrow_mut().get_mut(number as usize)?.take()?;
         self.free.borrow_mut().push(number);
         Some(request)
     }
 }
 
-/// The requests of a connection that wait.
+/// The requests of a connection that wait or run.
 #[derive(Default)]
 pub(crate) struct Pending {
     writes: Slots<PendingWrite>,
     reads: Slots<PendingRead>,
+    /// Those that a task works on.
+    pub(crate) tasks: Slots<RunningTask>,
+}
+
+/// One of them, to be shown.
+pub(crate) struct Waiting<'a> {
+    pub(crate) asked: &'a Asked,
+    pub(crate) consistency: Consistency,
+    pub(crate) stream: i16,
+    pub(crate) queued: Duration,
+    pub(crate) running: Duration,
+}
+
+impl Pending {
+    /// Shows all of them.
+    pub(crate) fn each(&self, mut show: impl FnMut(Waiting<'_>)) {
+        let now_us = runtime::wall_clock_us();
+        for write in self.writes.slots.borrow().iter().flatten() {
+            show(Waiting {
+                asked: &Asked::One(Rc::clone(&write.statement)),
+                consistency: write.reply.consistency,
+                stream: write.reply.stream,
+                queued: Duration::ZERO,
+                running: Duration::from_micros(u64::try_from(now_us - write.began_us).unwrap_or(0)),
+            });
+        }
+        for read in self.reads.slots.borrow().iter().flatten() {
+            show(Waiting {
+                asked: &read.again.asked(),
+                consistency: read.again.reply.consistency,
+                stream: read.again.reply.stream,
+                queued: Duration::ZERO,
+                running: read.began.elapsed(),
+            });
+        }
+        for task in self.tasks.slots.borrow().iter().flatten() {
+            show(Waiting {
+                asked: &task.asked,
+                consistency: task.consistency,
+                stream: task.stream,
+                queued: task.queued,
+                running: task.began.elapsed(),
+            });
+        }
+    }
 }
 
 impl Connection {

@@ -8,11 +8,14 @@
 //! - [`configure`] (start and SIGHUP) and [`reset`] (`nodetool setlogginglevel` without arguments) drop all levels that were set, so the last
 //!   action always wins.
 //!
+//! The last messages are kept for those who ask ([`recent`]).
+//!
 //! A disabled message costs one comparison with `log::max_level`, the most verbose level of all modules.
 
 mod levels;
 mod line;
 mod line_limit;
+mod recent;
 
 use std::io::Write;
 use std::sync::{PoisonError, RwLock};
@@ -21,6 +24,7 @@ use levels::Levels;
 pub use levels::{ROOT, UnknownModule};
 pub use line_limit::LineLimit;
 use log::{LevelFilter, Log, Metadata, Record};
+pub use recent::{Logged, recent};
 use runtime::Instant;
 
 /// The form of log lines.
@@ -109,22 +113,13 @@ impl Log for Logger {
         if !self.enabled(record.metadata()) {
             return;
         }
+        let (level, wall_us, module) = (record.level(), runtime::system_clock_us(), record.target());
+        let message = record.args().to_string();
         let line = match self.format {
-            Format::Text => line::text(
-                record.level(),
-                runtime::system_clock_us(),
-                self.start.elapsed().as_millis(),
-                record.target(),
-                &record.args().to_string(),
-            ),
-            Format::Json => line::json(
-                record.level(),
-                runtime::system_clock_us(),
-                runtime::try_shard(),
-                record.target(),
-                &record.args().to_string(),
-            ),
+            Format::Text => line::text(level, wall_us, self.start.elapsed().as_millis(), module, &message),
+            Format::Json => line::json(level, wall_us, runtime::try_shard(), module, &message),
         };
+        recent::keep(record, wall_us, &message);
         // Nobody can be told that standard error is gone.
         let _ = std::io::stderr().lock().write_all(line.as_bytes());
     }

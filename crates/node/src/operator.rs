@@ -268,6 +268,8 @@ fn describe_sstable(reader: &sstable::Reader, told: &mut Table) {
         told.compressed_from_bytes += meta.data_len;
         told.compressed_to_bytes += compressed;
     }
+    let span = statistics.max_timestamp.saturating_sub(statistics.min_timestamp);
+    told.sstable_span_us = told.sstable_span_us.max(u64::try_from(span).unwrap_or(0));
     add_estimated(&mut told.partition_bytes, &statistics.partition_size);
     add_estimated(&mut told.partition_cells, &statistics.cell_count);
 }
@@ -315,6 +317,7 @@ fn merge(whole: &mut Table, part: Table) {
     whole.compressed_from_bytes += part.compressed_from_bytes;
     whole.compressed_to_bytes += part.compressed_to_bytes;
     whole.is_auto_compaction_off |= part.is_auto_compaction_off;
+    whole.sstable_span_us = whole.sstable_span_us.max(part.sstable_span_us);
     // Several shards may lack tokens of one.
     whole.quarantined.extend(part.quarantined);
     for (whole, part) in [

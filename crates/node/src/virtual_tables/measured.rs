@@ -1,4 +1,4 @@
-//! Tables of what the node measures: estimates of sizes, caches, workers, latencies, compactions, hints. Columns are those of Apache Cassandra 4.1,
+//! Tables of what the node measures: estimates of sizes, caches, workers, latencies, compactions, hints, requests. Columns are those of Apache Cassandra 4.1,
 //! but for `disk_levels`, which it does not have.
 //!
 //! A table is a [`Measured`]: its definition, and a function that gathers its rows from all shards when it is read.
@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use admin::Distribution;
 use admin::control::{REQUESTS_POOL, pool_name};
@@ -193,6 +194,12 @@ pub(super) fn register(tables: &mut Builder) {
     add("system_views", 2, MAX_PARTITION_SIZE, |_| {
         Box::pin(of_tables(|table| sized(table.partition_bytes.max())))
     });
+    add("system_views", 2, MAX_SSTABLE_DURATION, |_| {
+        Box::pin(of_tables(|table| {
+            vec![("max_sstable_duration", Cell::count(table.sstable_span_us / 1000))]
+        }))
+    });
+    add("system_views", 1, QUERIES, |_| Box::pin(queries()));
     add("system_views", 2, READ_LATENCY, |_| {
         Box::pin(of_tables(|table| latencies(&table.reads)))
     });
@@ -234,6 +241,9 @@ const DISK_USAGE: &str =
     "disk_usage (keyspace_name text, table_name text, mebibytes bigint, PRIMARY KEY ((keyspace_name, table_name)))";
 const DISK_LEVELS: &str = "disk_levels (host_id uuid PRIMARY KEY, address inet, level text)";
 const MAX_PARTITION_SIZE: &str = "max_partition_size (keyspace_name text, table_name text, mebibytes bigint, PRIMARY KEY ((keyspace_name, table_name)))";
+const MAX_SSTABLE_DURATION: &str = "max_sstable_duration (keyspace_name text, table_name text, max_sstable_duration bigint, \
+     PRIMARY KEY ((keyspace_name, table_name)))";
+const QUERIES: &str = "queries (thread_id text PRIMARY KEY, queued_micros bigint, running_micros bigint, task text)";
 const READ_LATENCY: &str = "coordinator_read_latency (keyspace_name text, table_name text, count bigint, max_ms double, p50th_ms double, \
      p99th_ms double, per_second double, PRIMARY KEY ((keyspace_name, table_name)))";
 const SCAN_LATENCY: &str = "coordinator_scan_latency (keyspace_name text, table_name text, count bigint, max_ms double, p50th_ms double, \
@@ -376,6 +386,25 @@ fn cache(name: &str, cache: &Cache) -> Row {
         ("request_count", count(requests)),
         ("size_bytes", Cell::count(cache.size)),
     ]
+}
+
+/// What the shards work on for their clients. A request has no thread of its own here, so the name says where else to find it.
+async fn queries() -> Vec<Row> {
+    let of_shard = async |_: Rc<Engine>| {
+        let server = runtime::local::<Server>();
+        server.map_or_else(Vec::new, |server| server.running_requests())
+    };
+    let microseconds = |time: Duration| Cell::count(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+    let requests = on_all_shards(of_shard).await.into_iter().flatten();
+    let rows = requests.map(|request| {
+        vec![
+            ("thread_id", Cell::Text(request.name)),
+            ("queued_micros", microseconds(request.queued)),
+            ("running_micros", microseconds(request.running)),
+            ("task", Cell::Text(request.text)),
+        ]
+    });
+    rows.collect()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts are told in floating point")]

@@ -7,6 +7,7 @@ mod facts;
 mod info;
 mod internode;
 mod large;
+mod logs;
 mod measured;
 mod own;
 mod peers;
@@ -33,6 +34,7 @@ pub(crate) fn registry(about: &Arc<About>, clients: &Arc<Clients>, options: &Arc
     facts::register(&mut tables);
     internode::register(&mut tables);
     large::register(&mut tables);
+    logs::register(&mut tables);
     measured::register(&mut tables);
     views::register(&mut tables, about);
     register(&mut tables, about);
