@@ -2,7 +2,7 @@
 //!
 //! An id is the MD5 of keyspace and text, as Cassandra's, unless equal names are several variables. Where the text names the keyspace of each of its
 //! tables it is the MD5 of the text alone: a driver that prepares again on a connection that uses another keyspace wants the id that it had. The node keeps texts by id; a shard that meets an id for the
-//! first time, or after the schema changed, compiles it. Both caches are bounded: when full, the node forgets the text
+//! first time, or after the schema changed, compiles it. Both caches are bounded: when full, a shard forgets one that nobody executes, and the node the text
 //! used longest ago, and its users are told to prepare again.
 //!
 //! They are also told so when a change of the schema has changed the columns of the result: before version 5 of the protocol a client decodes rows
@@ -10,7 +10,7 @@
 //! such a statement come with their metadata from then on, whatever a client of an older version asks for.
 
 use std::any::Any;
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Write;
 use std::rc::Rc;
@@ -70,6 +70,8 @@ pub struct Prepared {
     pub warnings: Vec<String>,
     /// What a server keeps with the statement, such as its encoded metadata.
     pub attachment: OnceCell<Box<dyn Any>>,
+    /// Whether a client has executed it since it was last looked at to be forgotten.
+    was_used: Cell<bool>,
 }
 
 impl Prepared {
@@ -173,13 +175,55 @@ impl SharedStatements {
     }
 }
 
-/// One shard's compiled statements.
+/// One shard's compiled statements: [`STATEMENTS_MAX`] at the most. Each new one takes the place of one that nobody has executed for a while (CLOCK): statements
+/// that clients prepare and never execute push out one another.
 #[derive(Debug, Default)]
-pub(super) struct Cache(RefCell<HashMap<PreparedId, Rc<Prepared>, foldhash::fast::FixedState>>);
+pub(super) struct Cache(RefCell<Compiled>);
+
+#[derive(Debug, Default)]
+struct Compiled {
+    by_id: HashMap<PreparedId, Rc<Prepared>, foldhash::fast::FixedState>,
+    /// The ids of all, in the order in which they are looked at when one has to go.
+    clock: VecDeque<PreparedId>,
+}
 
 impl Cache {
     pub(super) fn clear(&self) {
-        self.0.borrow_mut().clear();
+        let mut compiled = self.0.borrow_mut();
+        compiled.by_id.clear();
+        compiled.clock.clear();
+    }
+
+    #[inline]
+    fn get(&self, id: &PreparedId) -> Option<Rc<Prepared>> {
+        self.0.borrow().by_id.get(id).cloned()
+    }
+
+    fn insert(&self, prepared: Rc<Prepared>) {
+        let mut compiled = self.0.borrow_mut();
+        let id = prepared.id;
+        if compiled.by_id.insert(id, prepared).is_some() {
+            return;
+        }
+        if compiled.by_id.len() > STATEMENTS_MAX {
+            compiled.forget_one();
+        }
+        compiled.clock.push_back(id);
+    }
+}
+
+impl Compiled {
+    /// Ends: what it passes over counts as unused afterwards.
+    fn forget_one(&mut self) {
+        while let Some(id) = self.clock.pop_front() {
+            match self.by_id.get(&id) {
+                Some(prepared) if prepared.was_used.take() => self.clock.push_back(id),
+                _ => {
+                    self.by_id.remove(&id);
+                    return;
+                }
+            }
+        }
     }
 }
 
@@ -232,6 +276,7 @@ impl Engine {
             columns: c.columns,
             was_altered: false,
             attachment: OnceCell::new(),
+            was_used: Cell::new(false),
         })
     }
 
@@ -244,17 +289,17 @@ impl Engine {
     pub fn prepare(&self, text: &str, keyspace: Option<&str>) -> Result<Rc<Prepared>, QueryError> {
         let variables = self.dialect.get().variables;
         let id = id_of(text, keyspace, variables);
-        if let Some(p) = self.prepared.0.borrow().get(&id) {
-            return Ok(p.clone());
+        if let Some(p) = self.prepared.get(&id) {
+            return Ok(p);
         }
         let unqualified = keyspace.map(|_| id_of(text, None, variables));
         let is_new = || self.ids_are_qualified() && !self.node.statements.is_missed(&id);
         if let Some(other) = &unqualified
-            && let Some(p) = self.prepared.0.borrow().get(other)
+            && let Some(p) = self.prepared.get(other)
             && p.is_qualified
             && is_new()
         {
-            return Ok(p.clone());
+            return Ok(p);
         }
         let mut prepared = self.compiled(id, text.into(), keyspace)?;
         let mut keyspace = keyspace;
@@ -276,12 +321,7 @@ impl Engine {
 
     fn keep(&self, prepared: Prepared) -> Rc<Prepared> {
         let prepared = Rc::new(prepared);
-        let mut cache = self.prepared.0.borrow_mut();
-        if cache.len() >= STATEMENTS_MAX {
-            // Rare and cheap enough: what is in use comes back by its text.
-            cache.clear();
-        }
-        cache.insert(prepared.id, prepared.clone());
+        self.prepared.insert(prepared.clone());
         prepared
     }
 
@@ -289,9 +329,10 @@ impl Engine {
     #[inline]
     pub fn prepared(&self, id: &[u8]) -> Result<Rc<Prepared>, QueryError> {
         if let Ok(id) = <&PreparedId>::try_from(id)
-            && let Some(p) = self.prepared.0.borrow().get(id)
+            && let Some(p) = self.prepared.get(id)
         {
-            return Ok(p.clone());
+            p.was_used.set(true);
+            return Ok(p);
         }
         self.prepare_again(id)
     }
@@ -335,6 +376,7 @@ mod tests {
             is_qualified: false,
             warnings: Vec::new(),
             attachment: OnceCell::new(),
+            was_used: Cell::new(false),
         }
     }
 
@@ -349,6 +391,36 @@ mod tests {
             check(Some("ks"), Variables::ByName, format!("ks{text}"));
             check(Some("ks"), Variables::ByPlace, format!("ks{text}\0"));
         }
+    }
+
+    #[test]
+    fn a_full_shard_forgets_one_statement_that_nobody_executes_for_each_new_one() {
+        let cache = Cache::default();
+        let all: Vec<Rc<Prepared>> = (0..3 * STATEMENTS_MAX)
+            .map(|number| Rc::new(prepared(number)))
+            .collect();
+        let execute = |number: usize| cache.get(&all[number].id).expect("it is known").was_used.set(true);
+        for (number, prepared) in all.iter().enumerate() {
+            cache.insert(prepared.clone());
+            // Two are executed all the time, one was once.
+            match number {
+                0..2 => {}
+                2 => execute(2),
+                _ => [0, 1].into_iter().for_each(execute),
+            }
+        }
+        let compiled = cache.0.borrow();
+        assert_eq!(compiled.by_id.len(), STATEMENTS_MAX);
+        assert_eq!(compiled.clock.len(), STATEMENTS_MAX);
+        let known: Vec<usize> = (0..all.len())
+            .filter(|&number| compiled.by_id.contains_key(&all[number].id))
+            .collect();
+        assert_eq!(known[..2], [0, 1], "those in use stay");
+        assert_eq!(
+            known[2],
+            all.len() - STATEMENTS_MAX + 2,
+            "of the others the newest are left"
+        );
     }
 
     #[test]
