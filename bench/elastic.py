@@ -357,19 +357,32 @@ def loaded(cluster, seconds):
 
 
 def decisions():
-    """What the balancer decides for large clusters, by the example that makes them up."""
-    line = ["cargo", "run", "--quiet", "--profile", "bench-quick", "-p", "topology", "--example", "balance"]
-    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode != 0:
-        return missing("balancing decisions", f"{' '.join(line)} failed: {done.stderr[-300:]}")
-    slowest, memory = parse_decisions(done.stdout)
+    """What large clusters cost a node, by the examples that make them up: what the balancer decides, and what each version of the metadata takes."""
+    printed = example("topology", "balance", "balancing decisions")
+    if printed is None:
+        return
+    slowest, memory = parse_decisions(printed)
     for nodes, most in DECISION_SECONDS_MAX.items():
         if nodes not in slowest:
             missing(f"balancing decisions, {nodes:,} nodes", "not printed")
             continue
         seconds, tablets, what = slowest[nodes]
         figure(f"slowest decision, {nodes:,} nodes, {tablets:,} tablets ({what})", seconds, "s", most=most)
-    return figure("memory of that process at most, maps included", memory, "MB", most=DECISION_MEMORY_MB_MAX)
+    figure("memory of that process at most, maps included", memory, "MB", most=DECISION_MEMORY_MB_MAX)
+    versions = "a version of the metadata behind a step of one tablet"
+    if printed := example("coordinator", "versions", versions):
+        tablets, ms = re.search(r"(\d+) tablets\n", printed), re.search(r"step of one tablet: ([\d.]+) ms", printed)
+        figure(f"{versions}, {int(tablets[1]):,} tablets", float(ms[1]), "ms")
+
+
+def example(crate, name, what):
+    """What an example prints; None where it failed, which is told as the figure that is missing."""
+    line = ["cargo", "run", "--quiet", "--profile", "bench-quick", "-p", crate, "--example", name]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode == 0:
+        return done.stdout
+    missing(what, f"{' '.join(line)} failed: {done.stderr[-300:]}")
+    return None
 
 
 def parse_decisions(printed):

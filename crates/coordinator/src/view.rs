@@ -57,6 +57,8 @@ impl Levels {
 pub struct Route {
     /// Its tablets and their replicas.
     pub map: Arc<TabletMap>,
+    /// What the map was made of: itself, unless nodes have fewer shards than it says.
+    source: Arc<TabletMap>,
     /// How many copies it has, or is to have when its replication changes.
     factors: Arc<Factors>,
     /// Some tablets have other numbers of copies than the factors say, because they do not have all their replicas yet, or still have more. Each counts its own then.
@@ -69,6 +71,8 @@ pub struct Route {
     of_one: Levels,
     /// Some tablets go to other replicas.
     moves: bool,
+    /// Its tablets may have other numbers of copies than the factors say.
+    may_change: bool,
     /// Whether the tablets are the table's own. Those of the token ring are made of the members' tokens, and a shard
     /// keeps what it has of them as one.
     pub has_own_tablets: bool,
@@ -159,8 +163,8 @@ impl ClusterView {
         Self::with_ring(topology, host_id, keyspaces, (tablets, &ring), None)
     }
 
-    /// The same while the token ring goes to other owners. Of the view `before` it keeps the maps of keyspaces on the ring for which nothing has changed: most
-    /// versions are steps of single tablets, and to find the owners of all ranges takes long.
+    /// The same while the token ring goes to other owners. Of the view `before` it keeps the maps of keyspaces on the ring and the routes of tables for which nothing
+    /// has changed: most versions are steps of single tablets, and to find the owners of all ranges, or to look at all tablets, takes long.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -190,12 +194,8 @@ impl ClusterView {
             let mut ring = None;
             for table in tables {
                 let own = tablets.get(&table);
-                let map = match (own, &ring) {
-                    (Some(map), _) => {
-                        let shards = |node| topology.numbered(node).map_or(1, |node| node.shards);
-                        map.on_shards(shards).map_or_else(|| Arc::clone(map), Arc::new)
-                    }
-                    (None, Some(map)) => Arc::clone(map),
+                let source = match (own, &ring) {
+                    (Some(map), _) | (None, Some(map)) => Arc::clone(map),
                     (None, None) => {
                         let next = within(on_ring, &topology);
                         let former = former.map_or_else(|| next.clone(), |former| within(former, &topology));
@@ -213,8 +213,17 @@ impl ClusterView {
                     may_change,
                 };
                 let factors = if own.is_some() { &factors } else { &ring_factors };
-                let route = Route::new(map, kind, Arc::clone(factors), &locality, me);
-                routes.insert(table, Arc::new(route));
+                let known = before.and_then(|view| view.routes.get(&table));
+                let route = match known.filter(|route| route.is_of(&source, kind, factors)) {
+                    Some(route) => Arc::clone(route),
+                    None => {
+                        let shards = |node| topology.numbered(node).map_or(1, |node| node.shards);
+                        let fitted = if own.is_some() { source.on_shards(shards) } else { None };
+                        let map = fitted.map_or_else(|| Arc::clone(&source), Arc::new);
+                        Arc::new(Route::new((map, source), kind, Arc::clone(factors), &locality, me))
+                    }
+                };
+                routes.insert(table, route);
             }
         }
         let mut peers = Vec::new();
@@ -408,7 +417,13 @@ struct RouteKind {
 }
 
 impl Route {
-    fn new(map: Arc<TabletMap>, kind: RouteKind, factors: Arc<Factors>, locality: &Locality, me: NodeNumber) -> Self {
+    fn new(
+        (map, source): (Arc<TabletMap>, Arc<TabletMap>),
+        kind: RouteKind,
+        factors: Arc<Factors>,
+        locality: &Locality,
+        me: NodeNumber,
+    ) -> Self {
         let has_all = map
             .tablets()
             .all(|t| t.read_replicas().iter().any(|r| r.node == me) && t.transition.is_none());
@@ -421,14 +436,22 @@ impl Route {
         let moves = map.moving().next().is_some();
         Self {
             map,
+            source,
             factors,
             is_changing,
             read_here: if has_all { levels } else { Levels::NONE },
             write_here: if is_only { levels } else { Levels::NONE },
             of_one: levels,
             moves,
+            may_change: kind.may_change,
             has_own_tablets: kind.has_own_tablets,
         }
+    }
+
+    /// Whether it is what such a table has, on the same nodes.
+    fn is_of(&self, source: &Arc<TabletMap>, kind: RouteKind, factors: &Factors) -> bool {
+        let is_of_kind = self.has_own_tablets == kind.has_own_tablets && self.may_change == kind.may_change;
+        Arc::ptr_eq(&self.source, source) && is_of_kind && *self.factors == *factors
     }
 
     /// What a level needs of a tablet.
@@ -584,6 +607,48 @@ pub(crate) mod tests {
             former: BTreeMap::new(),
             towards: BTreeMap::new(),
         }
+    }
+
+    #[test]
+    fn a_route_is_made_again_only_where_something_of_its_table_is_another() {
+        let topology = Topology::alone("sea", node(1, NodeState::Normal));
+        let at = |shard| topology::Replica {
+            node: topology.number(HostId(Uuid::from_u128(1))).expect("a member"),
+            shard,
+        };
+        let map = |version| {
+            let replicas: ReplicaList = [at(0)].into_iter().collect();
+            Arc::new(TabletMap::new(version, Boundaries::PowerOfTwo(0), &[replicas]).expect("a map of one tablet"))
+        };
+        let tables = [1, 2].map(|number| TableId(Uuid::from_u128(number)));
+        let mut tablets = BTreeMap::from(tables.map(|table| (table, map(1))));
+        let view = |tablets: &BTreeMap<TableId, Arc<TabletMap>>, copies, before: Option<&ClusterView>| {
+            let factors = BTreeMap::from([("north".to_owned(), Copies::Count(copies))]);
+            let keyspace = ("k", Replication::NetworkTopology(factors), tables.to_vec());
+            let (at, host) = (ring(1, Stage::WriteBothReadOld), HostId(Uuid::from_u128(1)));
+            let topology = Arc::new(topology.clone());
+            ClusterView::with_ring(topology, host, [keyspace].into_iter(), (tablets, &at), before).expect("a member")
+        };
+        let is_same = |a: &ClusterView, b: &ClusterView| {
+            tables.map(|table| {
+                Arc::ptr_eq(
+                    a.route(table).expect("it is there"),
+                    b.route(table).expect("it is there"),
+                )
+            })
+        };
+        let first = view(&tablets, 1, None);
+        let second = view(&tablets, 1, Some(&first));
+        assert_eq!(is_same(&first, &second), [true, true], "nothing is another");
+        tablets.insert(tables[1], map(2));
+        let third = view(&tablets, 1, Some(&second));
+        assert_eq!(is_same(&second, &third), [true, false], "the tablets of one are others");
+        let fourth = view(&tablets, 2, Some(&third));
+        assert_eq!(
+            is_same(&third, &fourth),
+            [false, false],
+            "their keyspace is to have more copies"
+        );
     }
 
     #[test]
