@@ -265,8 +265,9 @@ fn write_list(first: &Descriptor, descriptors: &[Descriptor]) -> Result<PathBuf,
     io::write_all(temporary.clone(), text.as_bytes())?;
     io::rename(&temporary, &path)?;
     if let Err(e) = io::sync_dir(&first.dir) {
-        // Nobody knows whether it is durable, but whoever keeps the sstables needs it gone.
+        // Nobody knows whether it is durable, but whoever keeps the sstables needs it gone, and gone behind a power loss too.
         io::remove_if_exists(&path)?;
+        io::sync_dir(&first.dir)?;
         return Err(e);
     }
     Ok(path)

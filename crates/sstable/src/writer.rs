@@ -186,11 +186,32 @@ pub struct Writer {
 }
 
 /// Removes the files of an sstable unless it was sealed.
-struct Cleanup(Option<Descriptor>);
+struct Cleanup {
+    descriptor: Option<Descriptor>,
+    /// Its TOC may be there, durably or not: what made it so has failed.
+    may_be_sealed: bool,
+}
+
+impl Cleanup {
+    /// Makes it durable that the sstable has no TOC: else a power loss could leave a sealed one behind that lacks files.
+    fn unseal(&self, descriptor: &Descriptor) -> Result<(), Error> {
+        if !self.may_be_sealed {
+            return Ok(());
+        }
+        io::remove_if_exists(&descriptor.path(Component::Toc))?;
+        io::sync_dir(&descriptor.dir)
+    }
+}
 
 impl Drop for Cleanup {
     fn drop(&mut self) {
-        let Some(descriptor) = self.0.take() else { return };
+        let Some(descriptor) = self.descriptor.take() else {
+            return;
+        };
+        if let Err(e) = self.unseal(&descriptor) {
+            log::warn!("leftover of an unfinished sstable: {e}");
+            return;
+        }
         let paths = Component::ALL
             .iter()
             .map(|c| descriptor.path(*c))
@@ -256,7 +277,10 @@ impl Writer {
         let header = SerializationHeader::of_table(table, &options.dropped, options.base);
         let data_path = descriptor.path(Component::Data);
         let format = Format::of(&header, table).map_err(|e| Error::schema(&data_path, e))?;
-        let cleanup = Cleanup(Some(descriptor.clone()));
+        let cleanup = Cleanup {
+            descriptor: Some(descriptor.clone()),
+            may_be_sealed: false,
+        };
         let data = DataFile::create(data_path, options.compression.clone())?;
         let index = OutputFile::create(descriptor.path(Component::Index))?;
         Ok(Self {
@@ -701,9 +725,10 @@ impl Writer {
             toc.push('\n');
         }
         io::write_all(descriptor.toc_tmp(), toc.as_bytes())?;
+        self.cleanup.may_be_sealed = true;
         io::rename(&descriptor.toc_tmp(), &descriptor.path(Component::Toc))?;
         io::sync_dir(&descriptor.dir)?;
-        self.cleanup.0 = None;
+        self.cleanup.descriptor = None;
         let all = small.iter().map(|(_, b)| b.len() as u64).sum::<u64>() + file_len + index_len + toc.len() as u64;
         Ok(Meta::new(
             &descriptor,

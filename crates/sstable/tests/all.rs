@@ -2,6 +2,7 @@
 
 mod common;
 mod damage;
+mod failed_syncs;
 mod lookups;
 mod random;
 mod real_files;

@@ -1,0 +1,124 @@
+//! What a loss of power makes of files of which a step had failed before.
+
+use std::cell::RefCell;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::common::{wide_blocks, wide_table};
+use runtime::fs;
+use runtime::sim::{CrashKind, NodeId, Simulation};
+use sstable::{Component, EncodingBase, Error, Writer, WriterOptions};
+
+const SEEDS: u64 = 10;
+
+fn write_sample(dir: &Path) -> Result<(), Error> {
+    let table = wide_table();
+    let blocks = wide_blocks(&table);
+    let base = EncodingBase::of_blocks(&table.layout, &blocks);
+    let options = WriterOptions::of_table(&table, 7, base).expect("known options");
+    let mut writer = Writer::create(dir, 1, &table, options)?;
+    blocks.iter().try_for_each(|block| writer.append(block))?;
+    writer.finish().map(drop)
+}
+
+/// A machine with an empty directory `/t`.
+fn machine(seed: u64) -> (Simulation, NodeId) {
+    let mut simulation = Simulation::new(seed);
+    let node = simulation.add_node(1);
+    simulation.on_node(node, || {
+        fs::create_dir_all("/t").expect("the disk works");
+        fs::sync_dir("/").expect("the disk works");
+    });
+    (simulation, node)
+}
+
+/// Does something while the file operation behind so many fails, and takes the power away. How many sealed sstables there are behind the next start, all of them whole;
+/// and what the step said.
+fn behind_a_power_loss(
+    (simulation, node): (&mut Simulation, NodeId),
+    operations: u64,
+    step: fn() -> Result<(), Error>,
+) -> (usize, Result<(), Error>) {
+    let said = Rc::new(RefCell::new(None));
+    let slot = said.clone();
+    simulation.start(node, move |_| {
+        let slot = slot.clone();
+        Box::pin(async move {
+            slot.replace(Some(step()));
+        })
+    });
+    simulation.fail_file_op_after(node, operations, ErrorKind::Other);
+    simulation.run_until_ended(node, Duration::from_hours(1));
+    simulation.clear_file_faults(node);
+    let said = said.take().expect("the step has ended");
+    simulation.crash(node, CrashKind::PowerLoss);
+    let sealed = simulation.on_node(node, || {
+        sstable::remove_unsealed(Path::new("/t")).expect("the disk works");
+        let sealed = sstable::list(Path::new("/t")).expect("a directory");
+        for descriptor in &sealed {
+            sstable::tool::verify(&descriptor.path(Component::Data)).expect("a sealed sstable is whole");
+        }
+        sealed.len()
+    });
+    (sealed, said)
+}
+
+#[test]
+fn an_sstable_that_could_not_be_finished_is_whole_or_gone() {
+    let mut failed = 0;
+    for seed in 0..SEEDS {
+        for operations in 0.. {
+            let (mut simulation, node) = machine(seed);
+            let (sealed, said) =
+                behind_a_power_loss((&mut simulation, node), operations, || write_sample(Path::new("/t")));
+            match said {
+                Ok(()) => {
+                    assert_eq!(sealed, 1, "what was finished is durable");
+                    break;
+                }
+                Err(_) => failed += 1,
+            }
+        }
+    }
+    assert!(failed > 100, "{failed} steps failed");
+}
+
+#[test]
+fn an_sstable_that_could_not_be_marked_as_deleted_stays() {
+    let mut failed = 0;
+    for seed in 0..SEEDS {
+        for operations in 0.. {
+            let (mut simulation, node) = machine(seed);
+            simulation.on_node(node, || {
+                for generation in 1..=2 {
+                    fs::create_dir_all("/w").expect("the disk works");
+                    write_sample(Path::new("/w")).expect("the disk works");
+                    let written = sstable::list(Path::new("/w")).expect("a directory");
+                    sstable::adopt(&written, Path::new("/t"), || sstable::Generation::Number(generation))
+                        .expect("the disk works");
+                    sstable::delete(&written[0]).expect("the disk works");
+                }
+            });
+            let (sealed, said) = behind_a_power_loss((&mut simulation, node), operations, || {
+                let all = sstable::list(Path::new("/t"))?;
+                sstable::mark_obsolete(&all).map(drop)
+            });
+            match said {
+                Ok(()) => {
+                    assert_eq!(sealed, 0, "what was marked is gone");
+                    break;
+                }
+                Err(_) => {
+                    assert_eq!(
+                        sealed, 2,
+                        "seed {seed}, operation {operations}: the node goes on with both"
+                    );
+                    failed += 1;
+                }
+            }
+        }
+    }
+    assert!(failed > 10, "{failed} steps failed");
+}
