@@ -425,8 +425,13 @@ impl Partition {
             if shown != *read {
                 continue;
             }
-            for (statement, state) in self.statements.iter().zip(&chosen).filter(|(s, _)| s.is_logged) {
-                let may_be = explained.batches.entry(statement.timestamp).or_default();
+            for (statement, state) in self.statements.iter().zip(&chosen) {
+                let told = match statement.is_logged {
+                    true => &mut explained.batches,
+                    false if self.may_show_empty_rows => &mut explained.others,
+                    false => continue,
+                };
+                let may_be = told.entry(statement.timestamp).or_default();
                 may_be.there |= *state != State::Missing;
                 may_be.missing |= *state == State::Missing;
             }
@@ -442,13 +447,19 @@ impl Partition {
     }
 
     /// After a start everything was read back, in these seconds: from here on what was read is sure. Not so a part of a logged batch that shows nothing, such as the
-    /// marker of a row that has other columns: what another table has of the batch may say later whether it is there.
+    /// marker of a row that has other columns: what another table has of the batch may say later whether it is there. Nor a static value that stands alone where rows without
+    /// columns are not looked at: a later row shows it.
     pub fn settle(&mut self, explained: &Explained, at: Seconds) {
         let Some(chosen) = &explained.chosen else { return };
         let mut states = chosen.iter();
         let is_unsure = |s: &Statement| {
-            let may_be = explained.batches.get(&s.timestamp).filter(|_| s.is_logged);
-            may_be.is_some_and(|batch| batch.there && batch.missing)
+            let told = if s.is_logged {
+                &explained.batches
+            } else {
+                &explained.others
+            };
+            told.get(&s.timestamp)
+                .is_some_and(|may_be| may_be.there && may_be.missing)
         };
         self.statements
             .retain(|s| states.next().is_some_and(|state| *state != State::Missing) || is_unsure(s));
@@ -497,6 +508,8 @@ pub struct Explained {
     chosen: Option<Vec<State>>,
     /// By timestamp, what the logged batches may have come to in this partition.
     pub batches: BTreeMap<i64, MayBe>,
+    /// The same of other statements, where some of what they write is not looked at.
+    others: BTreeMap<i64, MayBe>,
 }
 
 /// Whether a part of a batch may be there, and whether it may be missing.
@@ -654,6 +667,26 @@ mod tests {
             assert_eq!(explained.batches[&5], either);
             partition.settle(&explained, NOW);
         }
+    }
+
+    #[test]
+    fn a_static_value_that_no_row_shows_stays_in_doubt() {
+        let mut partition = Partition::default();
+        partition.drop_column("b");
+        let place = CellAddress {
+            row: None,
+            column: STATIC.to_owned(),
+        };
+        partition.send(5, vec![Change::Set(place, Some(Value::Int(7)))], None, false);
+        let explained = partition.explain(&Shown::new(), NOW, true);
+        partition.settle(&explained.expect("nothing shows it"), NOW);
+        partition.send(6, insert(1, 1), None, false);
+        partition.acknowledge(6, runtime::now(), 0);
+        let mut read = shown(&[(1, 1)]);
+        assert!(partition.explain(&read, NOW, false).is_ok(), "it was never executed");
+        let row = read.get_mut(&Some(1)).expect("a row");
+        row.insert(STATIC.to_owned(), Value::Int(7));
+        assert!(partition.explain(&read, NOW, false).is_ok(), "it was executed");
     }
 
     #[test]
