@@ -9,7 +9,8 @@ use std::time::Duration;
 use crate::common::{wide_blocks, wide_table};
 use runtime::fs;
 use runtime::sim::{CrashKind, NodeId, Simulation};
-use sstable::{Component, EncodingBase, Error, Writer, WriterOptions};
+use sstable::{Component, EncodingBase, Error, FileHosts, RepairRecord, Writer, WriterOptions};
+use types::Token;
 
 const SEEDS: u64 = 10;
 
@@ -121,4 +122,32 @@ fn an_sstable_that_could_not_be_marked_as_deleted_stays() {
         }
     }
     assert!(failed > 10, "{failed} steps failed");
+}
+
+#[test]
+fn records_that_a_second_attempt_removes_are_gone() {
+    for seed in 0..SEEDS {
+        for operations in 0..6 {
+            let (mut simulation, node) = machine(seed);
+            simulation.on_node(node, || {
+                let record = RepairRecord {
+                    after: Token(0),
+                    to: Token(10),
+                    session: 1,
+                    replicas: 3,
+                    since: 1,
+                    at: 2,
+                    hosts: FileHosts::default(),
+                };
+                sstable::write_record(Path::new("/t"), &record).expect("the disk works");
+            });
+            let (_, said) = behind_a_power_loss((&mut simulation, node), operations, || {
+                let remove = || sstable::remove_records(Path::new("/t"), Token(1), Token(2));
+                remove().or_else(|_| remove())
+            });
+            said.expect("one step fails, and the second attempt has none");
+            let left = simulation.on_node(node, || sstable::records(Path::new("/t")).expect("a directory"));
+            assert_eq!(left, [], "seed {seed}, operation {operations}");
+        }
+    }
 }
