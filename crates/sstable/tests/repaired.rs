@@ -2,23 +2,13 @@
 
 use std::path::Path;
 
-use crate::common::{TempDir, forget_checksums, wide_blocks, wide_table};
+use crate::common::{TempDir, forget_checksums, wide_table, write_sample};
 use runtime::fs;
 use runtime::sim::{CrashKind, NodeId, Simulation};
-use sstable::{Component, Descriptor, EncodingBase, Generation, RepairRecord, Writer, WriterOptions};
+use sstable::{Component, Descriptor, Generation, RepairRecord};
 use types::Token;
 
 const MARK: i64 = 1_704_067_200_123;
-
-fn write_sample(dir: &Path) -> Descriptor {
-    let table = wide_table();
-    let blocks = wide_blocks(&table);
-    let base = EncodingBase::of_blocks(&table.layout, &blocks);
-    let options = WriterOptions::of_table(&table, 7, base).expect("known options");
-    let mut writer = Writer::create(dir, 1, &table, options).expect("an empty directory");
-    blocks.iter().for_each(|b| writer.append(b).expect("room on the disk"));
-    writer.finish().expect("room on the disk").descriptor
-}
 
 /// The mark that a reader of the format finds, when the whole sstable is sound.
 fn mark_in(descriptor: &Descriptor) -> i64 {
@@ -39,7 +29,7 @@ fn bytes_of(descriptor: &Descriptor) -> Vec<(Component, Vec<u8>)> {
 fn a_mark_changes_eight_bytes_of_the_statistics_and_their_checksum() {
     for has_checksums in [true, false] {
         let dir = TempDir::new("mark");
-        let descriptor = write_sample(&dir.0);
+        let descriptor = write_sample(&dir.0).expect("room on the disk");
         if !has_checksums {
             forget_checksums(&dir);
         }
@@ -71,7 +61,7 @@ fn a_mark_changes_eight_bytes_of_the_statistics_and_their_checksum() {
 #[test]
 fn what_is_adopted_has_no_mark_and_its_original_keeps_it() {
     let dir = TempDir::new("mark-adopt");
-    let descriptor = write_sample(&dir.0);
+    let descriptor = write_sample(&dir.0).expect("room on the disk");
     sstable::mark_repaired(&descriptor, MARK).expect("the disk works");
     let into = dir.0.join("into");
     fs::create_dir_all(&into).expect("the disk works");
@@ -115,7 +105,7 @@ fn a_crash_at_any_step_of_a_mark_leaves_a_sound_file_with_the_old_mark_or_the_ne
             simulation.on_node(node, || {
                 fs::create_dir_all("/t").expect("the disk works");
                 fs::sync_dir("/").expect("the disk works");
-                write_sample(Path::new("/t"));
+                write_sample(Path::new("/t")).expect("room on the disk");
             });
             let mark = || sstable::mark_repaired(&descriptor(), MARK).expect("the node crashes first");
             let ended = struck(&mut simulation, node, (operations, kind), mark);

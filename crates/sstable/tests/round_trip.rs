@@ -9,7 +9,9 @@ use crate::common;
 use crate::common::{TempDir, describe, join, long_partition, long_table, wide_blocks, wide_table};
 use mutation::{Bound, ClusteringSlice, PartitionBlock, RangeTombstoneList};
 use schema::{CompactStorage, Table};
-use sstable::{ChunkCache, Compression, Compressor, EncodingBase, ReadLimits, Reader, Writer, WriterOptions};
+use sstable::{
+    ChunkCache, Component, Compression, Compressor, EncodingBase, ReadLimits, Reader, Writer, WriterOptions,
+};
 use types::token::KeyHash;
 use types::{CqlType, Token};
 
@@ -427,22 +429,38 @@ fn compact_clustering(c1: i32, c2: Option<&str>) -> Vec<u8> {
     key
 }
 
+fn compact_partition(table: &Table) -> PartitionBlock {
+    let mut block = PartitionBlock::new(types::token::token_of(b"key"), b"key");
+    let value = [b'v'; 100];
+    for c1 in 0..40 {
+        for c2 in [None, Some("b"), Some("")] {
+            let cells = [("v", common::Value::Cell(common::live(common::NOW_US, &value)))];
+            let row = common::row(table, None, mutation::Tombstone::NONE, &cells);
+            block.push_row(&compact_clustering(c1, c2), &row);
+        }
+    }
+    block
+}
+
+#[test]
+fn a_clustering_column_that_a_row_lacks_is_null_in_a_dump() {
+    let (table, dir) = (compact_table(), TempDir::new("null-dump"));
+    let reader = write(&dir.0, &table, &[compact_partition(&table)], lz4());
+    let mut text = Vec::new();
+    sstable::tool::dump(&reader.descriptor().path(Component::Data), 0, &mut text).expect("undamaged data");
+    let text = String::from_utf8(text).expect("JSON");
+    let keys = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("\"clustering\" : "));
+    let first: Vec<&str> = keys.take(4).collect();
+    assert_eq!(first, ["[ 0, null ],", "[ 0, \"b\" ],", "[ 0, \"\" ],", "[ 1, null ],"]);
+}
+
 #[test]
 fn rows_without_the_last_clustering_column_are_read_forwards_and_backwards() {
     check_reads(
         compact_table,
-        |table| {
-            let mut block = PartitionBlock::new(types::token::token_of(b"key"), b"key");
-            let value = [b'v'; 100];
-            for c1 in 0..40 {
-                for c2 in [None, Some("b"), Some("")] {
-                    let cells = [("v", common::Value::Cell(common::live(common::NOW_US, &value)))];
-                    let row = common::row(table, None, mutation::Tombstone::NONE, &cells);
-                    block.push_row(&compact_clustering(c1, c2), &row);
-                }
-            }
-            vec![block]
-        },
+        |table| vec![compact_partition(table)],
         |_, _| {
             let slice = |start, end| vec![ClusteringSlice { start, end }];
             let prefix = common::clustering(&[&7_i32.to_be_bytes()]);

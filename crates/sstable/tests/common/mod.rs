@@ -2,12 +2,13 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mutation::row::Shared;
 use mutation::{Bound, Cell, Liveness, PartitionBlock, RangeTombstone, RowBuilder, Tombstone};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
+use sstable::{Descriptor, EncodingBase, Error, Writer, WriterOptions};
 use types::token::token_of;
 use types::{CqlType, UdtType};
 
@@ -230,6 +231,17 @@ pub fn wide_blocks(table: &Table) -> Vec<PartitionBlock> {
     blocks.extend(without_rows(table));
     blocks.sort_by(|a, b| (a.token, a.key()).cmp(&(b.token, b.key())));
     blocks
+}
+
+/// Writes an sstable of [`wide_blocks`].
+pub fn write_sample(dir: &Path) -> Result<Descriptor, Error> {
+    let table = wide_table();
+    let blocks = wide_blocks(&table);
+    let base = EncodingBase::of_blocks(&table.layout, &blocks);
+    let options = WriterOptions::of_table(&table, 7, base).expect("known options");
+    let mut writer = Writer::create(dir, 1, &table, options)?;
+    blocks.iter().try_for_each(|block| writer.append(block))?;
+    Ok(writer.finish()?.descriptor)
 }
 
 /// Every cell kind, a static row, a row of a marker alone.
