@@ -45,14 +45,13 @@ impl Asked {
     }
 
     fn text(&self) -> String {
+        let text = |prepared: &Prepared| shortened(&prepared.text, TEXT_CHARS_MAX);
         match self {
-            Self::One(prepared) if prepared.id == UNPREPARED => format!("QUERY {}", prepared.text),
-            Self::One(prepared) => format!("EXECUTE {}", prepared.text),
-            Self::Batch(1, Some(first)) => format!("BATCH of {}", first.text),
-            Self::Batch(count, first) => {
-                let first = first.as_ref().map_or("", |first| &*first.text);
-                format!("BATCH of {count} statements, the first: {first}")
-            }
+            Self::One(prepared) if prepared.id == UNPREPARED => format!("QUERY {}", text(prepared)),
+            Self::One(prepared) => format!("EXECUTE {}", text(prepared)),
+            Self::Batch(_, None) => "BATCH of no statements".to_owned(),
+            Self::Batch(1, Some(first)) => format!("BATCH of {}", text(first)),
+            Self::Batch(count, Some(first)) => format!("BATCH of {count} statements, the first: {}", text(first)),
         }
     }
 }
@@ -107,16 +106,11 @@ impl Server {
         let shard = runtime::shard().0;
         for connection in self.open_connections() {
             connection.pending.each(|waiting: Waiting<'_>| {
-                let text = waiting.asked.text();
                 requests.push(RunningRequest {
                     name: format!("shard {shard}, client {}, stream {}", connection.peer, waiting.stream),
                     queued: waiting.queued,
                     running: waiting.running,
-                    text: format!(
-                        "{} at consistency {}",
-                        shortened(&text, TEXT_CHARS_MAX),
-                        waiting.consistency
-                    ),
+                    text: format!("{} at consistency {}", waiting.asked.text(), waiting.consistency),
                 });
             });
         }

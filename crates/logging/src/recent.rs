@@ -1,7 +1,7 @@
 //! The last messages of the log, for those who ask over CQL (`system_views.system_logs`).
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use log::{Level, Record};
 
@@ -29,7 +29,7 @@ impl Logged {
 
 /// The newest messages that fit, the oldest first.
 pub(crate) struct Recent {
-    messages: VecDeque<Logged>,
+    messages: VecDeque<Arc<Logged>>,
     bytes: usize,
 }
 
@@ -43,7 +43,7 @@ impl Recent {
 
     fn add(&mut self, message: Logged) {
         self.bytes += message.bytes();
-        self.messages.push_back(message);
+        self.messages.push_back(Arc::new(message));
         while self.bytes > BYTES_MAX {
             let Some(oldest) = self.messages.pop_front() else {
                 return;
@@ -68,7 +68,7 @@ pub(crate) fn keep(record: &Record<'_>, wall_us: i64, message: &str) {
 
 /// The last messages of this process's log, the oldest first: about a mebibyte of them.
 #[must_use]
-pub fn recent() -> Vec<Logged> {
+pub fn recent() -> Vec<Arc<Logged>> {
     let recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
     recent.messages.iter().cloned().collect()
 }

@@ -1,7 +1,10 @@
 //! `system_views.system_logs` of Cassandra 5.0: the last messages of the node's log, where Cassandra's is empty unless its log is set up for it.
 
-use super::measured::{Cell, Row, add};
+use std::sync::Arc;
+
 use system_tables::Builder;
+
+use super::measured::{Cell, Row, add};
 
 const SYSTEM_LOGS: &str = "system_logs (timestamp timestamp, order_in_millisecond int, level text, logger text, message text, \
      PRIMARY KEY (timestamp, order_in_millisecond))";
@@ -13,7 +16,7 @@ pub(super) fn register(tables: &mut Builder) {
 }
 
 /// Messages of one millisecond are numbered in their order, as far as the clock did not go back between them.
-fn rows(mut messages: Vec<logging::Logged>) -> Vec<Row> {
+fn rows(mut messages: Vec<Arc<logging::Logged>>) -> Vec<Row> {
     messages.sort_by_key(|message| message.wall_us);
     let (mut last, mut order) = (None, 0);
     let rows = messages.into_iter().map(|message| {
@@ -24,8 +27,8 @@ fn rows(mut messages: Vec<logging::Logged>) -> Vec<Row> {
             ("timestamp", Cell::Timestamp(ms)),
             ("order_in_millisecond", Cell::Int(order)),
             ("level", Cell::text(message.level.as_str())),
-            ("logger", Cell::Text(message.module)),
-            ("message", Cell::Text(message.message)),
+            ("logger", Cell::text(&message.module)),
+            ("message", Cell::text(&message.message)),
         ]
     });
     rows.collect()
@@ -37,11 +40,13 @@ mod tests {
 
     #[test]
     fn messages_of_a_millisecond_are_told_apart() {
-        let at = |wall_us, message: &str| logging::Logged {
-            wall_us,
-            level: log::Level::Warn,
-            module: "node".to_owned(),
-            message: message.to_owned(),
+        let at = |wall_us, message: &str| {
+            Arc::new(logging::Logged {
+                wall_us,
+                level: log::Level::Warn,
+                module: "node".to_owned(),
+                message: message.to_owned(),
+            })
         };
         let rows = rows(vec![at(5_999, "b"), at(5_001, "a"), at(6_000, "c")]);
         let told: Vec<_> = rows.iter().map(|row| (&row[0].1, &row[1].1, &row[4].1)).collect();
