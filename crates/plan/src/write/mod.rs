@@ -358,7 +358,7 @@ impl WritePlan {
 
 /// Refuses a target that does not name rows of the table as it should.
 fn check_target(table: &Table, target: &Target, kind: ModificationKind) -> Result<(), PlanError> {
-    let (restriction, must_be_full, deletes) = match target {
+    let (restriction, must_name_rows, deletes) = match target {
         Target::Row(operands) if table.is_row_name(operands.len()) => return Ok(()),
         Target::Row(_) => return Err(PlanError::invalid("a row is named by each of its clustering columns")),
         Target::Statics => return Ok(()),
@@ -374,7 +374,7 @@ fn check_target(table: &Table, target: &Target, kind: ModificationKind) -> Resul
     }
     let Some(restriction) = restriction else { return Ok(()) };
     restriction.check(table)?;
-    if must_be_full && !restriction.names_rows(table) {
+    if must_name_rows && !restriction.names_rows(table) {
         return Err(PlanError::invalid("rows are named by each of their clustering columns"));
     }
     Ok(())
