@@ -83,6 +83,16 @@ pub(crate) struct RingFill {
     pub(crate) is_new: bool,
 }
 
+/// Adds a range, or makes one of the last so many longer that ends where it begins and is like it in all else.
+fn push_range(all: &mut Vec<RingFill>, next: RingFill, among: usize) {
+    let is_alike = |last: &RingFill| (last.is_new, &last.fill, &last.tables) == (next.is_new, &next.fill, &next.tables);
+    let mut latest = all.iter_mut().rev().take(among);
+    match latest.find(|last| last.to == next.after && is_alike(last)) {
+        Some(last) => last.to = next.to,
+        None => all.push(next),
+    }
+}
+
 impl Metadata {
     /// How far the ring is on its way to other owners.
     #[must_use]
@@ -151,19 +161,14 @@ impl Metadata {
                     continue;
                 };
                 for fill in fills(tablet.replicas, &transition.next, datacenter, source)? {
-                    let is_new = tablet.replicas.iter().all(|replica| replica.node != fill.target.node);
-                    let goes_on = |last: &&mut RingFill| last.to == after && last.fill == fill && last.tables == tables;
-                    let mut latest = all.iter_mut().rev().take(transition.next.len());
-                    match latest.find(goes_on) {
-                        Some(last) => last.to = to,
-                        None => all.push(RingFill {
-                            tables: tables.clone(),
-                            after,
-                            to,
-                            fill,
-                            is_new,
-                        }),
-                    }
+                    let next = RingFill {
+                        tables: tables.clone(),
+                        after,
+                        to,
+                        is_new: tablet.replicas.iter().all(|replica| replica.node != fill.target.node),
+                        fill,
+                    };
+                    push_range(&mut all, next, transition.next.len());
                 }
             }
         }
@@ -417,4 +422,54 @@ fn pending(topology: &Topology) -> Vec<Pending<'_>> {
 /// What of it decides on who owns what.
 fn owner<'p>((host_id, state, _, tokens): &'p Pending<'_>) -> (HostId, NodeState, &'p [Token]) {
     (*host_id, *state, tokens)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use topology::{Replica, ReplicaList};
+    use uuid::Uuid;
+
+    fn replica(node: u16) -> Replica {
+        Replica {
+            node: NodeNumber(node),
+            shard: 0,
+        }
+    }
+
+    fn fill(after: i64, to: i64) -> RingFill {
+        RingFill {
+            tables: [TableId(Uuid::from_u128(1))].into(),
+            after: Token(after),
+            to: Token(to),
+            fill: Fill {
+                target: replica(3),
+                sources: ReplicaList::from_slice(&[replica(1), replica(2)]),
+            },
+            is_new: true,
+        }
+    }
+
+    #[test]
+    fn neighbouring_ranges_that_are_filled_alike_are_one() {
+        let mut all = Vec::new();
+        for (after, to) in [(0, 5), (5, 9), (10, 12)] {
+            push_range(&mut all, fill(after, to), 2);
+        }
+        assert_eq!(all, [fill(0, 9), fill(10, 12)]);
+    }
+
+    /// What a node has of a range that it owns already must not be removed because it owns the neighbour not yet.
+    #[test]
+    fn a_range_that_the_node_owns_already_is_not_one_with_its_neighbour() {
+        let owned = RingFill {
+            is_new: false,
+            ..fill(5, 9)
+        };
+        let mut all = Vec::new();
+        for next in [fill(0, 5), owned.clone(), fill(9, 12)] {
+            push_range(&mut all, next, 2);
+        }
+        assert_eq!(all, [fill(0, 5), owned, fill(9, 12)]);
+    }
 }
