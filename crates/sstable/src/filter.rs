@@ -5,6 +5,10 @@
 //! ```
 //! Function i looks at bit `|(h1 + i * h0) mod bits|` (signed arithmetic) where (h0, h1) are the halves of the key's
 //! Murmur3 hash. Bit b is bit b mod 64 of word b / 64.
+//!
+//! How many keys there will be is not known when the first one is added: a merge has some of them several times, a cut has a part, and an output may end before
+//! the inputs do. So the filter is made for as many as there may be, with a count of words that has many divisors, and folded when all are there: where M
+//! divides N, `(h mod N) mod M` is `h mod M`, so the words of each M-th part, or-ed, are the filter of M bits for the same keys.
 
 use stdx::bytes::Reader;
 use types::token::murmur3_x64_128;
@@ -26,28 +30,33 @@ pub(crate) struct Filter {
 impl Filter {
     /// For so many keys, with so many false positives. None when the chance says that no filter is wanted.
     pub(crate) fn new(keys: u64, false_positive_chance: f64) -> Option<Self> {
-        if !(false_positive_chance > 0.0 && false_positive_chance < 1.0) {
-            return None;
-        }
-        let ln2 = std::f64::consts::LN_2;
-        let bits_per_key = (-false_positive_chance.ln() / (ln2 * ln2)).ceil().clamp(1.0, 40.0);
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "between 1 and 40"
-        )]
-        let (bits_per_key, functions) = (
-            bits_per_key as u64,
-            (bits_per_key * ln2).round().clamp(1.0, 20.0) as u32,
-        );
-        let bits = keys.max(1).saturating_mul(bits_per_key) + 20;
-        let words = usize::try_from(bits.div_ceil(64))
-            .unwrap_or(usize::MAX)
-            .min(u32::MAX as usize / 8);
+        let (bits_per_key, functions) = parameters_of(false_positive_chance)?;
+        let words = words_for(keys, bits_per_key);
+        // An eighth more at the most.
+        let divisible_by = FOLDS.into_iter().find(|folds| words >= folds * 8).unwrap_or(1);
         Some(Self {
             functions,
-            words: vec![0; words],
+            words: vec![0; words.next_multiple_of(divisible_by)],
         })
+    }
+
+    /// Makes it as small as that many keys need, where it was made for more of them: at most twice as large.
+    pub(crate) fn fold(&mut self, keys: u64, false_positive_chance: f64) {
+        let Some((bits_per_key, _)) = parameters_of(false_positive_chance) else {
+            return;
+        };
+        let (needed, words) = (words_for(keys, bits_per_key), self.words.len());
+        let is_fold = |parts: &usize| words.is_multiple_of(*parts) && words / parts >= needed;
+        let parts = (1..=FOLDS[0]).rev().find(is_fold).unwrap_or(1);
+        if parts == 1 {
+            return;
+        }
+        let (folded, rest) = self.words.split_at_mut(words / parts);
+        for part in rest.chunks(folded.len()) {
+            folded.iter_mut().zip(part).for_each(|(word, other)| *word |= other);
+        }
+        self.words.truncate(words / parts);
+        self.words.shrink_to_fit();
     }
 
     #[inline]
@@ -117,6 +126,34 @@ impl Filter {
     }
 }
 
+/// What the count of words can be divided by: the first where it is large.
+const FOLDS: [usize; 3] = [720, 60, 12];
+
+/// Bits for each key, and hash functions; None when the chance says that no filter is wanted.
+fn parameters_of(false_positive_chance: f64) -> Option<(u64, u32)> {
+    if !(false_positive_chance > 0.0 && false_positive_chance < 1.0) {
+        return None;
+    }
+    let ln2 = std::f64::consts::LN_2;
+    let bits_per_key = (-false_positive_chance.ln() / (ln2 * ln2)).ceil().clamp(1.0, 40.0);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "between 1 and 40"
+    )]
+    let parameters = (
+        bits_per_key as u64,
+        (bits_per_key * ln2).round().clamp(1.0, 20.0) as u32,
+    );
+    Some(parameters)
+}
+
+fn words_for(keys: u64, bits_per_key: u64) -> usize {
+    let bits = keys.max(1).saturating_mul(bits_per_key).saturating_add(20);
+    let words = usize::try_from(bits.div_ceil(64)).unwrap_or(usize::MAX);
+    words.min(u32::MAX as usize / 8 - FOLDS[0])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,5 +176,33 @@ mod tests {
             );
         }
         assert!(Filter::new(10, 1.0).is_none());
+    }
+
+    #[test]
+    fn a_filter_for_more_keys_than_came_is_folded_and_finds_them_all() {
+        const KEYS: u32 = 10_000;
+        let of = |keys: u64| Filter::new(keys, 0.01).expect("a filter is wanted");
+        for estimated in [1, 10_000, 11_000, 25_000, 160_000, 3_000_000] {
+            let mut filter = of(estimated);
+            (0..KEYS).for_each(|i| filter.add(hash(&i.to_be_bytes())));
+            let before = filter.clone();
+            filter.fold(u64::from(KEYS), 0.01);
+            let filter = Filter::decode(&filter.encode()).expect("what was encoded");
+            assert!(
+                (0..KEYS).all(|i| filter.may_contain(hash(&i.to_be_bytes()))),
+                "for {estimated}"
+            );
+            assert!(filter.memory() <= 2 * of(u64::from(KEYS)).memory(), "for {estimated}");
+            if estimated < u64::from(KEYS) {
+                assert_eq!(filter, before, "it is too small already");
+                continue;
+            }
+            let others = KEYS..3 * KEYS;
+            let wrong = others.filter(|i| filter.may_contain(hash(&i.to_be_bytes()))).count();
+            assert!(wrong < 320, "{wrong} false positives of 20000, made for {estimated}");
+        }
+        let mut few = of(1_000_000);
+        few.fold(0, 0.01);
+        assert!(few.memory() <= 16 << 10, "{} bytes for nothing", few.memory());
     }
 }

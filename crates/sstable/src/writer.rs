@@ -42,7 +42,7 @@ pub struct WriterOptions {
     pub column_index_size_bytes: u64,
     /// Partitions between two entries of the summary.
     pub min_index_interval: u32,
-    /// For the size of the filter; an estimate.
+    /// For the size of the filter: as many as there may be. Where fewer come, the filter is made smaller.
     pub estimated_partitions: u64,
     /// The host that writes.
     pub host_id: Option<Uuid>,
@@ -686,7 +686,8 @@ impl Writer {
         statistics.host_id = self.options.host_id;
         small.push((Component::Statistics, statistics.encode()));
         small.push((Component::Digest, digest.finalize().to_string().into_bytes()));
-        if let Some(filter) = &self.filter {
+        if let Some(filter) = &mut self.filter {
+            filter.fold(self.partitions, self.options.bloom_filter_fp_chance);
             small.push((Component::Filter, filter.encode()));
         }
         let summary = Summary {
