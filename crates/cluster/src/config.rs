@@ -307,9 +307,9 @@ pub trait Listener {
     /// Removes what this node has of ranges that it is about to copy, from a time when it owned them before; resolves when that is durable. The error is a sentence.
     fn discard(&self, discard: Discard) -> Local<'_, Result<(), String>>;
 
-    /// Copies what other nodes have of a tablet; resolves when all of it is durable and part of the tablet here. It does no harm to copy again. The error is a
-    /// sentence.
-    fn copy(&self, copy: Copy) -> Local<'_, Result<(), String>>;
+    /// Copies what other nodes have of the first ranges of a copy; resolves to how many, one at least, when all of these is durable and part of the table here. It does no harm to copy again.
+    /// The error is a sentence.
+    fn copy(&self, copy: Copy) -> Local<'_, Result<usize, String>>;
 
     /// The node must stop: it was removed, or another process has its identity.
     fn fatal(&self, reason: String);

@@ -86,6 +86,11 @@ pub const SELECTED_REPAIRS: &str = "selected_repairs";
 /// The message has a part that earlier releases refuse.
 pub const REPAIR_MODES: &str = "repair_modes";
 
+/// Several ranges of the token ring are copied at once.
+///
+/// The request for the copy has a part that earlier releases refuse.
+pub const STREAMS_OF_RANGES: &str = "streams_of_ranges";
+
 /// All features of this release.
 pub const FEATURES: &[&str] = &[
     CLIENT_ROUTES,
@@ -113,6 +118,7 @@ pub const FEATURES: &[&str] = &[
     SELECTED_REPAIRS,
     SHARD_MOVES,
     SNAPSHOT_OPTIONS,
+    STREAMS_OF_RANGES,
     TABLET_MOVES,
     TABLET_OPTIONS,
     TABLET_RESIZES,

@@ -20,7 +20,7 @@
 use crate::command::{Command, TableMoves};
 use crate::error::ChangeError;
 use crate::metadata::Metadata;
-use crate::ring::{self, RingState, RingStep};
+use crate::ring::{RingState, RingStep};
 use crate::service::Cluster;
 use rpc::Peer;
 use runtime::Instant;
@@ -41,25 +41,21 @@ use types::Token;
 const ABANDON_AFTER: Duration = Duration::from_secs(30);
 /// The longest pause between two looks at the moves; changes wake the leader before.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
-/// How many ranges of the token ring a node copies at once.
-const RANGES_AT_ONCE: usize = 8;
 /// Between two attempts to copy a tablet.
-const COPY_RETRY: Duration = Duration::from_millis(500);
+pub(crate) const COPY_RETRY: Duration = Duration::from_millis(500);
 
 /// What a shard of this node copies from others.
 #[derive(Clone, Debug)]
 pub struct Copy {
     /// The table.
     pub table: TableId,
-    /// The tablet begins behind this token,
-    pub after: Token,
-    /// and ends with this one.
-    pub to: Token,
-    /// The shard of this node that gets it.
+    /// The tablet, or ranges of the token ring in their order: each begins behind its first token, and ends with its second.
+    pub ranges: Vec<(Token, Token)>,
+    /// The shard of this node that gets them.
     pub shard: u16,
-    /// Whether the node is a replica already, and keeps what it has; else the tablet is awaited there.
+    /// Whether the node is a replica already, and keeps what it has; else the ranges are awaited there.
     pub is_replica: bool,
-    /// The replicas that have it: all that each of them has is copied.
+    /// The replicas that have them: all that each of them has is copied.
     pub sources: Vec<(Peer, u16)>,
     /// Names the attempt: the version in which the stage began.
     pub version: u64,
@@ -86,7 +82,7 @@ pub(crate) struct Copies {
     /// Copied, and the group does not know it yet.
     done: RefCell<BTreeSet<CopyId>>,
     /// The stage of the token ring for which this node copies, or has copied.
-    ring: Cell<u64>,
+    pub(crate) ring: Cell<u64>,
 }
 
 /// A replica's move to another node, as an operator asks for it.
@@ -472,161 +468,6 @@ impl Cluster {
         }
     }
 
-    /// Starts to copy what this node lacks of ranges of the token ring.
-    fn begin_ring_copies(self: &Rc<Self>) {
-        let metadata = self.metadata();
-        let streaming = metadata.ring.as_ref().filter(|ring| ring.stage == Stage::Streaming);
-        if let Some(ring) = streaming
-            && self.copies.ring.replace(ring.version) != ring.version
-        {
-            drop(runtime::spawn(self.clone().copy_ring(ring.version)));
-        }
-    }
-
-    /// Copies what this node lacks of the token ring in a stage, and says so. Tries again until it succeeds or the metadata want it no more.
-    async fn copy_ring(self: Rc<Self>, version: u64) {
-        let mut has_discarded = false;
-        let mut copied = BTreeSet::new();
-        while !self.is_stopping.get() {
-            let metadata = self.metadata();
-            let is_same = |ring: &RingState| ring.version == version && ring.stage == Stage::Streaming;
-            if !metadata.ring.as_ref().is_some_and(is_same) {
-                return;
-            }
-            match self
-                .copy_ring_once(&metadata, version, &mut has_discarded, &mut copied)
-                .await
-            {
-                Ok(false) => return,
-                Ok(true) => {
-                    let host_id = self.config.host_id;
-                    let step = RingStep::Copied { host_id };
-                    let said = Command::Ring { version, step };
-                    match self.propose(said).await {
-                        Ok(_) | Err(ChangeError::Conflict) => return,
-                        Err(error) => {
-                            log::debug!("the group does not know yet that ranges of the ring are copied: {error}")
-                        }
-                    }
-                }
-                Err(why) => log::warn!("ranges of the token ring could not be copied; it is tried again: {why}"),
-            }
-            self.rest(COPY_RETRY).await;
-        }
-    }
-
-    /// Whether there was anything to copy.
-    async fn copy_ring_once(
-        &self,
-        metadata: &Metadata,
-        version: u64,
-        has_discarded: &mut bool,
-        copied: &mut BTreeSet<(TableId, Token, Token)>,
-    ) -> Result<bool, String> {
-        let me = metadata.topology.number(self.config.host_id);
-        let locality = Locality::new(&metadata.topology, self.config.host_id);
-        let (Some(me), Some(locality)) = (me, locality) else {
-            return Ok(false);
-        };
-        // The ring is cut by the shards that the topology knows, and the tables here by those that the node has.
-        let known = metadata.topology.node(self.config.host_id).map(|node| node.shards);
-        if known != Some(self.config.shards) {
-            return Err(format!(
-                "the group does not know yet that this node has {} shards",
-                self.config.shards
-            ));
-        }
-        let mut fills = metadata
-            .ring_fills(&locality, |host| self.is_live(host))
-            .map_err(|e| e.to_string())?;
-        fills.retain(|fill| fill.fill.target.node == me);
-        if fills.is_empty() {
-            return Ok(false);
-        }
-        let (filled, empty): (Vec<_>, Vec<_>) = fills.iter().partition(|fill| !fill.fill.sources.is_empty());
-        if !empty.is_empty() && !*has_discarded {
-            let tables: BTreeSet<String> = empty
-                .iter()
-                .flat_map(|fill| fill.tables.iter().map(|table| metadata.table_name(*table)))
-                .collect();
-            log::warn!(
-                "all nodes that had {} ranges of the token ring were given up: what tables {} had there is lost, and this node owns these ranges empty",
-                empty.len(),
-                tables.into_iter().collect::<Vec<_>>().join(", ")
-            );
-        }
-        // What an owner has of a range that it shares already is not older than what others have.
-        let is_new = |fill: &&ring::RingFill| fill.is_new;
-        if !*has_discarded {
-            let mut discards: BTreeMap<(TableId, u16), Vec<(Token, Token)>> = BTreeMap::new();
-            for fill in fills.iter().filter(is_new) {
-                for table in &*fill.tables {
-                    let ranges = discards.entry((*table, fill.fill.target.shard)).or_default();
-                    ranges.push((fill.after, fill.to));
-                }
-            }
-            for ((table, shard), ranges) in discards {
-                self.listener.discard(Discard { table, shard, ranges }).await?;
-            }
-            *has_discarded = true;
-        }
-        let source = |replica: &Replica| {
-            let host = metadata.topology.numbered(replica.node)?.host_id;
-            Some((self.peers.peer(host)?, replica.shard))
-        };
-        let mut are_all_known = true;
-        let of_fill = |fill: &&ring::RingFill| -> Vec<Copy> {
-            let sources: Vec<(Peer, u16)> = fill.fill.sources.iter().filter_map(source).collect();
-            if sources.len() < fill.fill.sources.len() {
-                are_all_known = false;
-            }
-            let copy = |table: &TableId| Copy {
-                table: *table,
-                after: fill.after,
-                to: fill.to,
-                shard: fill.fill.target.shard,
-                is_replica: !fill.is_new,
-                sources: sources.clone(),
-                version,
-            };
-            fill.tables.iter().map(copy).collect()
-        };
-        let mut wanted: Vec<Copy> = filled.iter().flat_map(of_fill).collect();
-        // What a source has that cannot be asked yet is not there to be copied from the others.
-        if !are_all_known {
-            return Err("the address of a node to copy from is not known yet".to_owned());
-        }
-        wanted.retain(|copy| {
-            !copied.contains(&(copy.table, copy.after, copy.to)) && !planted::is_planted(Bug::UncopiedRange)
-        });
-        for together in wanted.chunks(RANGES_AT_ONCE) {
-            let copies: Vec<_> = together
-                .iter()
-                .map(|copy| {
-                    let (listener, copy) = (self.listener.clone(), copy.clone());
-                    let is_there = self.metadata().schema.table_by_id(copy.table).is_some();
-                    runtime::spawn(async move {
-                        match is_there {
-                            true => listener.copy(copy).await,
-                            false => Ok(()),
-                        }
-                    })
-                })
-                .collect();
-            let mut failure = None;
-            for (copy, done) in together.iter().zip(copies) {
-                match done.await {
-                    Ok(()) => drop(copied.insert((copy.table, copy.after, copy.to))),
-                    Err(why) => failure = Some(why),
-                }
-            }
-            if let Some(why) = failure {
-                return Err(why);
-            }
-        }
-        Ok(true)
-    }
-
     /// Copies one tablet, again and again until it succeeds or the metadata want it no more.
     async fn copy(self: Rc<Self>, id: CopyId, me: NodeNumber) {
         while !self.is_stopping.get() {
@@ -660,7 +501,7 @@ impl Cluster {
         }
         match planted::is_planted(Bug::UncopiedRange) {
             true => Ok(()),
-            false => self.listener.copy(copy).await,
+            false => self.listener.copy(copy).await.map(drop),
         }
     }
 
@@ -698,8 +539,7 @@ impl Cluster {
         }
         Wanted::Copy(Copy {
             table,
-            after,
-            to,
+            ranges: vec![(after, to)],
             shard: fill.target.shard % self.config.shards.max(1),
             is_replica: tablet.replicas.iter().any(|replica| replica.node == me),
             sources,

@@ -76,7 +76,8 @@ fn expect_copied(sea: &Sea, before: &Metadata) {
                 .expect("one of these");
             let copied = sea.nodes[number].seen.copied.borrow();
             let has_token = |copy: &cluster::Copy| {
-                (copy.after < token || copy.after == Token::MIN) && copy.to >= token && !copy.sources.is_empty()
+                let covers = |(after, to): &(Token, Token)| (*after < token || *after == Token::MIN) && *to >= token;
+                copy.ranges.iter().any(covers) && !copy.sources.is_empty()
             };
             assert!(copied.iter().any(has_token), "node {number} has not copied {token:?}");
         }

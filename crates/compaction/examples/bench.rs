@@ -122,7 +122,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         inputs: readers,
         dir: dir.clone(),
         next_generation: Box::new(move || next.fetch_add(1, Ordering::Relaxed).into()),
-        range: (Token::MIN, Token::MAX),
+        ranges: vec![(Token::MIN, Token::MAX)],
         now: 1_800_000_000,
         gc_before: 1_700_000_000,
         held: Vec::new(),

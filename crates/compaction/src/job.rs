@@ -37,8 +37,8 @@ pub struct Job {
     pub dir: PathBuf,
     /// Names each output.
     pub next_generation: Box<dyn FnMut() -> sstable::Generation + Send>,
-    /// Tokens greater than the first and at most the second are rewritten; others are left out.
-    pub range: (Token, Token),
+    /// In token order, none over another: tokens greater than the first of one and at most its second are rewritten; others are left out.
+    pub ranges: Vec<(Token, Token)>,
     /// Seconds since the epoch.
     pub now: u32,
     /// What was deleted before this second is old enough to be forgotten.
@@ -177,7 +177,22 @@ fn writer_options(job: &Job) -> Result<WriterOptions, Error> {
         least_time.filter(|&t| t != u32::MAX && t != i32::MAX.cast_unsigned()),
         statistics().map(|s| s.min_ttl).min(),
     );
-    let partitions: u64 = job.inputs.iter().map(|r| r.meta().partitions).sum();
+    // As many as there may be: what several inputs have is counted for each.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an estimate"
+    )]
+    let partitions_of = |reader: &Arc<Reader>| {
+        let share: f64 = job
+            .ranges
+            .iter()
+            .map(|(after, to)| reader.share_at_most(*after, *to))
+            .sum();
+        (reader.meta().partitions as f64 * share.min(1.0)).ceil() as u64
+    };
+    let partitions: u64 = job.inputs.iter().map(partitions_of).sum();
     let mut options = WriterOptions::of_table(&job.table, partitions, base).map_err(Error::Options)?;
     options.host_id = job.host_id;
     options.repaired_at = repaired_at(job);
@@ -204,13 +219,6 @@ fn execute(mut job: Job, outputs: &mut Outputs) -> Result<Stats, Error> {
         rows: usize::MAX,
         bytes: BLOCK_BYTES,
     };
-    let (after, to) = job.range;
-    let scans = job
-        .inputs
-        .iter()
-        .map(|r| r.scan_blocking(after, to, limits))
-        .collect::<Result<Vec<_>, _>>()?;
-    let mut merge = Merge::new(scans)?;
     let options = writer_options(&job)?;
     let table = Arc::clone(&job.table);
     // Of the current partition: its tombstone, which covers all its blocks; what may be purged; whether it is begun.
@@ -218,49 +226,60 @@ fn execute(mut job: Job, outputs: &mut Outputs) -> Result<Stats, Error> {
     let mut max_purgeable: Option<i64> = None;
     let mut is_continued = false;
     let mut meter = Meter::new(job.control.clone(), job.inputs.iter().map(|r| r.meta().data_len).sum());
-    while let Some(mut block) = merge.next_block(&table)? {
-        meter.add(block.size() as u64, merge.take_read_bytes())?;
-        if is_continued {
-            block.tombstone = partition_tombstone;
-        } else {
-            partition_tombstone = block.tombstone;
-            max_purgeable = None;
-            let is_full = outputs
-                .writer
-                .as_ref()
-                .is_some_and(|w| w.data_bytes() >= job.output_bytes_max);
-            if is_full {
-                outputs.seal(&mut stats)?;
+    for (after, to) in job.ranges.clone() {
+        // Not even a block is read of an input that has nothing of the range.
+        meter.settle()?;
+        let mut scans = Vec::with_capacity(job.inputs.len());
+        for input in &job.inputs {
+            if input.has_tokens_blocking(after, to)? {
+                scans.push(input.scan_blocking(after, to, limits)?);
             }
         }
-        is_continued = block.covered.is_some();
-        let rows_before = block.len() as u64;
-        if !is_plain(&table, &block) {
-            let max_purgeable_timestamp = *max_purgeable.get_or_insert_with(|| purgeable_before(&job, &block));
-            let purge = Purge {
-                now: job.now,
-                gc_before: job.gc_before,
-                max_purgeable_timestamp,
-                held: &job.held,
-                keeps_expired,
-            };
-            block = compact_block(&table.layout, &table.clustering_order, &block, &purge);
-        }
-        stats.rows += block.len() as u64;
-        stats.rows_dropped += rows_before - block.len() as u64;
-        let is_begun = outputs.writer.as_ref().is_some_and(Writer::is_inside_partition);
-        // A partition of which nothing remains is not written; one that is begun must be ended.
-        if !block.is_empty() || is_begun {
-            let writer = match &mut outputs.writer {
-                Some(writer) => writer,
-                none => none.insert(Writer::create(
-                    &job.dir,
-                    (job.next_generation)(),
-                    &table,
-                    options.clone(),
-                )?),
-            };
-            writer.append(&block)?;
+        let mut merge = Merge::new(scans)?;
+        while let Some(mut block) = merge.next_block(&table)? {
+            meter.add(block.size() as u64, merge.take_read_bytes())?;
+            if is_continued {
+                block.tombstone = partition_tombstone;
+            } else {
+                partition_tombstone = block.tombstone;
+                max_purgeable = None;
+                let is_full = outputs
+                    .writer
+                    .as_ref()
+                    .is_some_and(|w| w.data_bytes() >= job.output_bytes_max);
+                if is_full {
+                    outputs.seal(&mut stats)?;
+                }
+            }
+            is_continued = block.covered.is_some();
+            let rows_before = block.len() as u64;
+            if !is_plain(&table, &block) {
+                let max_purgeable_timestamp = *max_purgeable.get_or_insert_with(|| purgeable_before(&job, &block));
+                let purge = Purge {
+                    now: job.now,
+                    gc_before: job.gc_before,
+                    max_purgeable_timestamp,
+                    held: &job.held,
+                    keeps_expired,
+                };
+                block = compact_block(&table.layout, &table.clustering_order, &block, &purge);
+            }
+            stats.rows += block.len() as u64;
+            stats.rows_dropped += rows_before - block.len() as u64;
+            let is_begun = outputs.writer.as_ref().is_some_and(Writer::is_inside_partition);
+            // A partition of which nothing remains is not written; one that is begun must be ended.
+            if !block.is_empty() || is_begun {
+                let writer = match &mut outputs.writer {
+                    Some(writer) => writer,
+                    none => none.insert(Writer::create(
+                        &job.dir,
+                        (job.next_generation)(),
+                        &table,
+                        options.clone(),
+                    )?),
+                };
+                writer.append(&block)?;
+            }
         }
     }
     meter.settle()?;

@@ -52,7 +52,7 @@ fn job(dir: &TempDir, table: &Table, inputs: &[Arc<Reader>]) -> Job {
         inputs: inputs.to_vec(),
         dir: dir.0.clone(),
         next_generation: Box::new(move || next.fetch_add(1, Ordering::Relaxed).into()),
-        range: (Token::MIN, Token::MAX),
+        ranges: vec![(Token::MIN, Token::MAX)],
         now: NOW,
         gc_before: 0,
         held: Vec::new(),
@@ -302,10 +302,10 @@ fn outputs_are_cut_by_size_and_only_the_range_is_rewritten() {
             .collect(),
     );
     let dir = TempDir::new("compaction-range");
-    let input = write(&dir.0, 1, &table, &blocks);
+    let inputs = [write(&dir.0, 1, &table, &blocks)];
     let (after, to) = (blocks[50].token, blocks[250].token);
-    let mut j = job(&dir, &table, &[input]);
-    j.range = (after, to);
+    let mut j = job(&dir, &table, &inputs);
+    j.ranges = vec![(after, to)];
     j.output_bytes_max = 100_000;
     let outcome = run(j).expect("a merge");
     assert!(outcome.outputs.len() > 3, "{} outputs", outcome.outputs.len());
@@ -318,6 +318,99 @@ fn outputs_are_cut_by_size_and_only_the_range_is_rewritten() {
         texts(&table, &blocks[51..=250])
     );
     assert_eq!((outcome.stats.partitions, outcome.stats.rows), (200, 1000));
+
+    // Of several ranges, all goes to one output.
+    let mut j = job(&dir, &table, &inputs);
+    let token = |at: usize| blocks[at].token;
+    j.ranges = vec![(token(10), token(20)), (token(20), token(25)), (token(250), Token::MAX)];
+    let outcome = run(j).expect("a merge");
+    assert_eq!(outcome.outputs.len(), 1);
+    let expected: Vec<PartitionBlock> = blocks[11..=25].iter().chain(&blocks[251..]).cloned().collect();
+    assert_eq!(
+        texts(&table, &outputs(&dir, &table, &outcome)),
+        texts(&table, &expected)
+    );
+}
+
+#[test]
+fn an_index_tells_whether_and_its_summary_how_much_an_sstable_has_of_a_range() {
+    let dir = TempDir::new("compaction-shares");
+    let table = long_table();
+    let block = |key: u32| stretch(&table, &key.to_be_bytes(), 0, 1, 1, 0);
+    let blocks = sorted((0..2000).map(block).collect());
+    let reader = write(&dir.0, 1, &table, &blocks);
+    let token = |at: usize| blocks[at].token;
+    let just = |token: Token, by: i64| Token(token.0 + by);
+    let cases = [
+        (Token::MIN, Token::MAX),
+        (Token::MIN, token(0)),
+        (Token::MIN, just(token(0), -1)),
+        (token(0), token(1)),
+        (token(0), just(token(1), -1)),
+        (just(token(700), -1), token(700)),
+        (token(128), token(900)),
+        (token(1998), token(1999)),
+        (just(token(1999), -1), Token::MAX),
+        (token(1999), Token::MAX),
+    ];
+    for (after, to) in cases {
+        let count = blocks
+            .iter()
+            .filter(|block| after < block.token && block.token <= to)
+            .count();
+        let has = reader.has_tokens_blocking(after, to).expect("an index");
+        assert_eq!(has, count > 0, "above {after:?} up to {to:?}");
+        let (share, exact) = (reader.share_at_most(after, to), count as f64 / 2000.0);
+        assert!(
+            share >= exact && share <= exact + 2.0 * 128.0 / 2000.0,
+            "{share} of {exact}"
+        );
+    }
+}
+
+/// A filter has bits for the keys that the output has, whatever the inputs had.
+#[test]
+fn the_filter_of_an_output_is_as_large_as_its_partitions_need() {
+    let dir = TempDir::new("compaction-filter");
+    let table = long_table();
+    let block = |key: u32| stretch(&table, &key.to_be_bytes(), 0, 1, 1, 0);
+    let blocks = sorted((0..4000).map(block).collect());
+    let inputs: Vec<Arc<Reader>> = (1..=8).map(|at| write(&dir.0, at, &table, &blocks)).collect();
+    let memory = |job: Job| {
+        let outcome = run(job).expect("nothing fails");
+        let readers = outcome
+            .outputs
+            .iter()
+            .map(|meta| Reader::open_descriptor(&meta.descriptor, &table));
+        let readers: Vec<Arc<Reader>> = readers.map(|reader| reader.expect("a sealed output")).collect();
+        let found = |key: &u32| {
+            let hash = types::token::KeyHash::of(&key.to_be_bytes());
+            readers.iter().any(|reader| reader.may_contain(hash))
+        };
+        let filters: usize = readers.iter().map(|reader| reader.filter_memory()).sum();
+        (filters, (0..4000).filter(found).count(), readers.len())
+    };
+    let of_one = inputs[0].filter_memory();
+    let (merged, found, _) = memory(job(&dir, &table, &inputs));
+    assert!(
+        merged <= of_one * 5 / 4 && found == 4000,
+        "{merged} bytes, {of_one} for one input"
+    );
+    let in_pieces = Job {
+        output_bytes_max: inputs[0].meta().data_len / 10,
+        ..job(&dir, &table, &inputs)
+    };
+    let (pieces, found, count) = memory(in_pieces);
+    assert!(
+        pieces <= of_one * 5 / 2 && found == 4000 && count > 5,
+        "{pieces} bytes in {count} pieces"
+    );
+    let part = Job {
+        ranges: vec![(Token(0), Token(i64::MAX / 8))],
+        ..job(&dir, &table, &inputs)
+    };
+    let (part, ..) = memory(part);
+    assert!(part <= of_one / 6, "{part} bytes for a sixteenth, {of_one} for all");
 }
 
 #[test]

@@ -664,7 +664,7 @@ impl Listener for NodeListener {
         Box::pin(crate::copy::discard(&self.engine, discard))
     }
 
-    fn copy(&self, copy: ::cluster::Copy) -> Local<'_, Result<(), String>> {
+    fn copy(&self, copy: ::cluster::Copy) -> Local<'_, Result<usize, String>> {
         Box::pin(crate::copy::copy(&self.engine, copy))
     }
 

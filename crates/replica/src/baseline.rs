@@ -67,12 +67,18 @@ impl Baseline {
     /// # Errors
     /// When they have, and why.
     pub fn check_range(&self, range: TokenRange) -> Result<(), Lost> {
-        let of_range = self.tablets.iter().map(|(tablet, _)| tablet);
-        let of_range: Vec<_> = of_range
-            .filter(|tablet| tablet.range.intersects(range))
-            .cloned()
-            .collect();
-        self.check(&of_range)
+        self.check_ranges(&[range])
+    }
+
+    /// The same of several ranges.
+    ///
+    /// # Errors
+    /// As [`Self::check_range`].
+    pub fn check_ranges(&self, ranges: &[TokenRange]) -> Result<(), Lost> {
+        let has_some = |tablet: &Tablet| ranges.iter().any(|range| tablet.range.intersects(*range));
+        let of_ranges = self.tablets.iter().map(|(tablet, _)| tablet);
+        let of_ranges: Vec<_> = of_ranges.filter(|tablet| has_some(tablet)).cloned().collect();
+        self.check(&of_ranges)
     }
 
     /// Whether these tablets have lost nothing since.

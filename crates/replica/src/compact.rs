@@ -321,7 +321,7 @@ impl Shard {
             inputs.clone(),
             &store.dir,
             &self.options.generations,
-            (tablet.range.after, tablet.range.to),
+            &[tablet.range],
             self.options.host_id,
             task.control(),
         );
@@ -479,7 +479,7 @@ fn job(
     inputs: Vec<Arc<Reader>>,
     dir: &Path,
     generations: &Arc<Generations>,
-    range: (types::Token, types::Token),
+    ranges: &[TokenRange],
     host_id: uuid::Uuid,
     control: JobControl,
 ) -> Job {
@@ -489,7 +489,7 @@ fn job(
         inputs,
         dir: dir.to_owned(),
         next_generation: Box::new(move || generations.next()),
-        range,
+        ranges: ranges.iter().map(|range| (range.after, range.to)).collect(),
         now: 0,
         gc_before: 0,
         held: Vec::new(),
@@ -542,30 +542,46 @@ pub(crate) fn rewrite(
     (generations, host_id): (&Arc<Generations>, uuid::Uuid),
     control: &JobControl,
 ) -> Result<Vec<Arc<Reader>>, compaction::Error> {
-    let mut written = Vec::new();
-    let mut parts = Vec::new();
+    let mut parts: Vec<Arc<Reader>> = Vec::new();
     for range in ranges {
-        let range = (range.after, range.to);
-        let job = job(
+        match rewrite_as_one(
             table,
-            vec![whole.clone()],
+            whole,
             dir,
-            generations,
-            range,
-            host_id,
-            control.clone(),
-        );
-        let part = compaction::run(job).and_then(|outcome| {
-            for meta in &outcome.outputs {
-                written.push(meta.descriptor.clone());
-                parts.push(open_output(meta, table)?);
+            std::slice::from_ref(range),
+            (generations, host_id),
+            control,
+        ) {
+            Ok(part) => parts.extend(part),
+            Err(e) => {
+                let written: Vec<_> = parts.iter().map(|part| part.descriptor().clone()).collect();
+                remove_unused(&written);
+                return Err(e);
             }
-            Ok(())
-        });
-        if let Err(e) = part {
-            remove_unused(&written);
-            return Err(e);
         }
     }
     Ok(parts)
+}
+
+/// As [`rewrite`], but what all the ranges have goes to one file; none where they have nothing. They are in token order, none over another.
+///
+/// # Errors
+/// As [`rewrite`].
+pub(crate) fn rewrite_as_one(
+    table: &Arc<Table>,
+    whole: &Arc<Reader>,
+    dir: &Path,
+    ranges: &[TokenRange],
+    (generations, host_id): (&Arc<Generations>, uuid::Uuid),
+    control: &JobControl,
+) -> Result<Option<Arc<Reader>>, compaction::Error> {
+    let inputs = vec![whole.clone()];
+    let job = job(table, inputs, dir, generations, ranges, host_id, control.clone());
+    let outcome = compaction::run(job)?;
+    let opened = outcome.outputs.first().map(|meta| open_output(meta, table));
+    opened.transpose().map_err(|e| {
+        let written: Vec<_> = outcome.outputs.iter().map(|meta| meta.descriptor.clone()).collect();
+        remove_unused(&written);
+        compaction::Error::Sstable(e)
+    })
 }

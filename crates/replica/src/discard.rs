@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use commitlog::{Discard, ReplayPosition};
-use sstable::{ReadLimits, Reader};
+use sstable::Reader;
 use stdx::planted::{self, Bug};
 use tasks::Task;
 use types::Token;
@@ -141,12 +141,19 @@ impl Shard {
     }
 }
 
+/// Whether an sstable has a partition in none of the ranges, by its index. Blocks.
+///
+/// # Errors
+/// When its index cannot be read.
+pub fn has_others(reader: &Arc<Reader>, ranges: &[TokenRange]) -> Result<bool, sstable::Error> {
+    has_partition(reader, &outside(ranges, TokenRange::ALL))
+}
+
 /// Whether an sstable has a partition in any of the ranges. Blocks.
 fn has_partition(reader: &Arc<Reader>, ranges: &[TokenRange]) -> Result<bool, sstable::Error> {
     let overlapping = ranges.iter().filter(|range| range.overlaps(reader.tokens()));
     for range in overlapping {
-        let mut scan = reader.scan_blocking(range.after, range.to, ReadLimits::NONE)?;
-        if scan.next_block()?.is_some() {
+        if reader.has_tokens_blocking(range.after, range.to)? {
             return Ok(true);
         }
     }

@@ -1,7 +1,7 @@
-//! A copy of what a shard has of a token range, as sealed sstables in a directory of their own: what another node is to get.
+//! A copy of what a shard has of token ranges, as sealed sstables in a directory of their own: what another node is to get.
 //!
-//! Memtables that overlap the range are flushed, so that the copy has every write that was applied before the call. An sstable inside the range is linked, at no
-//! cost; one that has other tokens too is cut, on a background thread, as a task of class `reshard`. Nothing is purged.
+//! Memtables that overlap a range are flushed, so that the copy has every write that was applied before the call. An sstable inside one range is linked, at no
+//! cost; one that has other tokens too is cut, on a background thread, as a task of class `reshard`: what all the ranges have of it goes to one file. Nothing is purged.
 //!
 //! Invariants
 //! - The copy has what one version of each tablet has. Compactions do not run between taking the version and linking its files.
@@ -19,7 +19,7 @@ use tasks::Task;
 
 use crate::Shard;
 use crate::baseline::{Baseline, Lost};
-use crate::compact::rewrite;
+use crate::compact::rewrite_as_one;
 use crate::kinds;
 use crate::read::note_damage;
 use crate::tablet::{TableStore, Tablet, TokenRange};
@@ -48,12 +48,36 @@ impl Exported {
     }
 }
 
+/// What is wanted of a copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wanted<'a> {
+    /// The token ranges, in order, none over another. There is one at least.
+    pub ranges: &'a [TokenRange],
+    /// How many bytes of data the copy should have at most: the first of the ranges, one at least, that together have no more by estimate,
+    pub bytes: u64,
+    /// and are in no more sstables than so many.
+    pub sstables: usize,
+    /// Whether the record of the last repair that has marked the range goes with the marks of the copy. There is one range then.
+    pub with_record: bool,
+}
+
+/// A copy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Exports {
+    /// How many of the ranges it has, from the first.
+    pub ranges: usize,
+    /// Its sstables.
+    pub sstables: Vec<Exported>,
+    /// The record of the last repair, where it was wanted and there is one.
+    pub record: Option<RepairRecord>,
+}
+
 /// Why there is no copy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ExportError {
-    /// Not every token of the range is of a tablet here.
+    /// Not every token of the ranges is of a tablet here.
     NotHere,
-    /// Sstables with data of the range are quarantined: their names.
+    /// Sstables with data of the ranges are quarantined: their names.
     Missing(Vec<String>),
     /// Damage was found in a file. It is examined, and then quarantined or trusted again.
     Damaged(String),
@@ -68,7 +92,7 @@ pub enum ExportError {
 impl fmt::Display for ExportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotHere => f.write_str("not every token of the range is of a tablet of this shard"),
+            Self::NotHere => f.write_str("not every token that was asked for is of a tablet of this shard"),
             Self::Missing(names) => write!(
                 f,
                 "the copy would lack what quarantined sstables had: {}. See nodetool listquarantined",
@@ -89,36 +113,37 @@ impl From<Lost> for ExportError {
     }
 }
 
-/// What one version of the tablets has of a range, each with whether it counts as repaired.
+/// What one version of the tablets has of the ranges, each with whether it counts as repaired.
 struct Sources {
-    /// Wholly inside the range.
+    /// Wholly inside one range.
     whole: Vec<(Arc<Reader>, bool)>,
     /// With other tokens too.
     to_cut: Vec<(Arc<Reader>, bool)>,
-    /// What is known of the range in common with other replicas.
+    /// What is known of the one range in common with other replicas.
     record: Option<RepairRecord>,
 }
 
 impl Shard {
-    /// Puts a copy of what this shard has of a token range of a table into an empty directory on the table's file system: sealed sstables, which the caller
-    /// removes; and, `with_record`, the record of the last repair that has marked the range, which goes with the marks of the copy. `task` is what the work is a part of; `baseline` was taken before.
+    /// Puts a copy of what this shard has of token ranges of a table into an empty directory on the table's file system: sealed sstables, which the caller
+    /// removes. `task` is what the work is a part of; `baseline` was taken before.
     ///
     /// # Errors
     /// See [`ExportError`]. What the directory has then is of no use.
     pub async fn export(
         self: &Rc<Self>,
         store: &Rc<TableStore>,
-        (range, with_record): (TokenRange, bool),
+        wanted: Wanted<'_>,
         dir: &Path,
         (task, baseline): (&Task, &Baseline),
-    ) -> Result<(Vec<Exported>, Option<RepairRecord>), ExportError> {
+    ) -> Result<Exports, ExportError> {
+        let ranges = wanted.ranges;
         let tablets: Vec<Rc<Tablet>> = store
             .tablets()
             .iter()
-            .filter(|t| t.range.intersects(range))
+            .filter(|t| ranges.iter().any(|range| t.range.intersects(*range)))
             .cloned()
             .collect();
-        if !store.covers(range.after, range.to) {
+        if !ranges.iter().all(|range| store.covers(range.after, range.to)) {
             return Err(ExportError::NotHere);
         }
         for tablet in &tablets {
@@ -130,7 +155,17 @@ impl Shard {
             turns.push(tablet.compaction_turn.acquire(1).await);
         }
         baseline.check(&tablets)?;
-        let linked = self.link_whole((store, &tablets), (range, with_record), dir).await;
+        let versions: Vec<_> = tablets.iter().map(|tablet| tablet.version()).collect();
+        let sstables: Vec<&Arc<Reader>> = versions.iter().flat_map(|version| &version.sstables).collect();
+        let of_range = |range: TokenRange| -> Vec<(usize, u64)> {
+            let touched = sstables.iter().enumerate();
+            let touched = touched.filter(|(_, reader)| range.overlaps(reader.tokens()));
+            touched.map(|(at, reader)| (at, bytes_at_most(reader, range))).collect()
+        };
+        let ranges = &ranges[..first_part(ranges, (wanted.sstables, wanted.bytes), of_range)];
+        let linked = self
+            .link_whole((store, &tablets), (ranges, wanted.with_record), dir)
+            .await;
         drop(turns);
         for tablet in &tablets {
             self.compact_soon(store, tablet);
@@ -140,26 +175,31 @@ impl Shard {
         let mut exported: Vec<Exported> = whole.iter().map(of_whole).collect();
         for reader in &to_cut {
             baseline.check(&tablets)?;
-            exported.extend(self.cut_into(store, reader, range, dir, task).await?);
+            exported.extend(self.cut_into(store, reader, ranges, dir, task).await?);
         }
         baseline.check(&tablets)?;
-        Ok((exported, record))
+        Ok(Exports {
+            ranges: ranges.len(),
+            sstables: exported,
+            record,
+        })
     }
 
-    /// Links the sstables inside the range, in the tablets' turns of compaction.
+    /// Links the sstables inside one range, in the tablets' turns of compaction.
     async fn link_whole(
         &self,
         (store, tablets): (&TableStore, &[Rc<Tablet>]),
-        (range, with_record): (TokenRange, bool),
+        (ranges, with_record): (&[TokenRange], bool),
         dir: &Path,
     ) -> Result<Sources, ExportError> {
+        let is_touched = |tokens| ranges.iter().any(|range| range.overlaps(tokens));
         let (mut whole, mut to_cut) = (Vec::new(), Vec::new());
         let mut missing = BTreeSet::new();
         for tablet in tablets {
             let version = tablet.version();
-            let of_range = version.missing.iter().filter(|q| range.overlaps((q.first, q.last)));
+            let of_range = version.missing.iter().filter(|q| is_touched((q.first, q.last)));
             missing.extend(of_range.map(sstable::Quarantined::name));
-            for reader in version.sstables.iter().filter(|reader| range.overlaps(reader.tokens())) {
+            for reader in version.sstables.iter().filter(|reader| is_touched(reader.tokens())) {
                 if reader.is_suspect() {
                     let data = reader.descriptor().path(Component::Data);
                     let reason = format!("{}: damage was found in it, and it is being examined", data.display());
@@ -167,7 +207,8 @@ impl Shard {
                 }
                 let (first, last) = reader.tokens();
                 let source = (reader.clone(), reader.repaired_at() != 0);
-                match range.contains(first) && range.contains(last) {
+                let is_inside = |range: &TokenRange| range.contains(first) && range.contains(last);
+                match ranges.iter().any(is_inside) {
                     true => whole.push(source),
                     false => to_cut.push(source),
                 }
@@ -181,34 +222,32 @@ impl Shard {
         let linked = runtime::offload(move || link_all(&readers, &to)).await;
         linked.map_err(ExportError::Failed)?;
         // Behind the links, in the turn in which a session would mark: a record that is there still says that nothing was lost before.
-        let record = match tablets {
-            [_] if with_record => self.repair_record(store, range).await.map_err(ExportError::Failed)?,
+        let record = match (tablets, ranges) {
+            ([_], [range]) if with_record => self.repair_record(store, *range).await.map_err(ExportError::Failed)?,
             _ => None,
         };
         Ok(Sources { whole, to_cut, record })
     }
 
-    /// The part of an sstable that a range has. The sstable may be deleted meanwhile: it is open.
+    /// The part of an sstable that ranges have, if there is one. The sstable may be deleted meanwhile: it is open.
     async fn cut_into(
         &self,
         store: &TableStore,
         (whole, is_repaired): &(Arc<Reader>, bool),
-        range: TokenRange,
+        ranges: &[TokenRange],
         dir: &Path,
         task: &Task,
-    ) -> Result<Vec<Exported>, ExportError> {
+    ) -> Result<Option<Exported>, ExportError> {
         let (table, reader, to) = (store.table(), whole.clone(), dir.to_owned());
         let (generations, host_id) = (self.options.generations.clone(), self.options.host_id);
         let cut = self.options.tasks.start(
-            kinds::of_range(&kinds::CUT_SSTABLE, store, range, reader.meta().data_len),
+            kinds::of_range(&kinds::CUT_SSTABLE, store, hull(ranges), reader.meta().data_len),
             &task.as_origin(),
         );
-        let is_repaired = *is_repaired;
+        let (ranges, is_repaired) = (ranges.to_vec(), *is_repaired);
         let work = move |control| {
-            rewrite(&table, &reader, &to, &[range], (&generations, host_id), &control).map(|parts| {
-                let parts = parts.iter();
-                parts.map(|part| Exported::of(part, &to, is_repaired)).collect()
-            })
+            let part = rewrite_as_one(&table, &reader, &to, &ranges, (&generations, host_id), &control)?;
+            Ok(part.map(|part| Exported::of(&part, &to, is_repaired)))
         };
         let done = match cut.run_job(work).await {
             Ok(Ok(exported)) => Ok(exported),
@@ -226,6 +265,48 @@ impl Shard {
     }
 }
 
+/// How many of the ranges, from the first and one at least, are in no more than so many sstables and have no more than so many bytes together. `of_range` tells of which sstables a
+/// range has something, and how many bytes at the most.
+fn first_part(
+    ranges: &[TokenRange],
+    (sstables, bytes): (usize, u64),
+    of_range: impl Fn(TokenRange) -> Vec<(usize, u64)>,
+) -> usize {
+    let (mut touched, mut sum) = (BTreeSet::new(), 0_u64);
+    let fits = |range: &&TokenRange| {
+        for (sstable, bytes) in of_range(**range) {
+            touched.insert(sstable);
+            sum = sum.saturating_add(bytes);
+        }
+        touched.len() <= sstables && sum <= bytes
+    };
+    ranges.iter().take_while(fits).count().max(1).min(ranges.len())
+}
+
+/// How many bytes of data an sstable has in a range, at the most.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "an estimate"
+)]
+fn bytes_at_most(reader: &Reader, range: TokenRange) -> u64 {
+    (reader.meta().data_len as f64 * reader.share_at_most(range.after, range.to)).ceil() as u64
+}
+
+/// From the first token of the first of these ranges to the last of the last.
+#[must_use]
+pub fn hull(ranges: &[TokenRange]) -> TokenRange {
+    match ranges {
+        [first, .., last] => TokenRange {
+            after: first.after,
+            to: last.to,
+        },
+        [one] => *one,
+        [] => TokenRange::ALL,
+    }
+}
+
 /// Links the files of sstables into another directory, which is made. Blocks.
 pub(crate) fn link_all(readers: &[Arc<Reader>], to: &Path) -> Result<(), String> {
     let at = |path: &Path, e: std::io::Error| format!("{}: {e}", path.display());
@@ -239,4 +320,31 @@ pub(crate) fn link_all(readers: &[Arc<Reader>], to: &Path) -> Result<(), String>
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::Token;
+
+    #[test]
+    fn a_copy_has_as_many_ranges_as_the_bytes_and_the_sstables_allow_and_one_at_least() {
+        let range = |at: i64| TokenRange {
+            after: Token(at),
+            to: Token(at + 1),
+        };
+        let ranges: Vec<TokenRange> = (0..4).map(range).collect();
+        // Two sstables with 100 bytes of each range but the last; the third range is in another sstable, too.
+        let of_range = |range: TokenRange| match range.after.0 {
+            0 | 1 => vec![(0, 100), (1, 100)],
+            2 => vec![(0, 100), (1, 100), (2, 5)],
+            _ => Vec::new(),
+        };
+        let first = |sstables, bytes| first_part(&ranges, (sstables, bytes), of_range);
+        assert_eq!(first(9, 0), 1, "one, however large");
+        assert_eq!((first(9, 399), first(9, 400), first(9, 604)), (1, 2, 2));
+        assert_eq!(first(9, 605), 4, "the last has nothing");
+        assert_eq!((first(2, u64::MAX), first(3, u64::MAX)), (2, 4));
+        assert_eq!(first(0, u64::MAX), 1);
+    }
 }

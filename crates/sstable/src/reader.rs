@@ -696,6 +696,37 @@ impl Reader {
         Ok(BlockingScan::new(Arc::clone(self), start, to, limits))
     }
 
+    /// Whether it has a partition whose token is greater than `after` and at most `to`, by the index alone. Blocks.
+    ///
+    /// # Errors
+    /// When the index cannot be read or is damaged.
+    pub fn has_tokens_blocking(&self, after: Token, to: Token) -> Result<bool, Error> {
+        let (first, last) = self.tokens();
+        if to < first || after >= last {
+            return Ok(false);
+        }
+        let begin = if after < first {
+            Some(0)
+        } else {
+            self.first_behind_blocking(after)?
+        };
+        Ok(begin != self.first_behind_blocking(to)?)
+    }
+
+    /// How much of it has tokens greater than `after` and at most `to`, from 0 to 1: by the summary, up to two of its intervals more than there is.
+    #[must_use]
+    pub fn share_at_most(&self, after: Token, to: Token) -> f64 {
+        let (first, last) = self.tokens();
+        if to < first || after >= last {
+            return 0.0;
+        }
+        let samples = self.summary.samples.len().max(1);
+        let pages = self.summary.page_behind(to) + 1 - self.summary.page_behind(after);
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let share = pages.min(samples) as f64 / samples as f64;
+        share
+    }
+
     /// The bytes of Index.db between two samples.
     fn page(&self, page: usize) -> (u64, u64) {
         let samples = &self.summary.samples;

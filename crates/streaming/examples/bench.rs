@@ -187,7 +187,8 @@ async fn measure(plan: &Plan) {
     for round in 0..plan.rounds {
         let request = Request {
             table: table().id,
-            range: plan.range,
+            ranges: vec![plan.range],
+            part_bytes: streaming::PART_BYTES,
             sources: vec![Source {
                 peer: Peer::new(host(1), address),
                 shard: SOURCE.0,
@@ -196,7 +197,7 @@ async fn measure(plan: &Plan) {
             session: Uuid::from_u128(round as u128),
             with_marks: false,
         };
-        let task = streaming::kinds::stream_tablet(&shard, &store, plan.range, &Origin::Node);
+        let task = streaming::kinds::stream_tablet(&shard, &store, &[plan.range], &Origin::Node);
         let begun = runtime::now();
         let pulled = streaming::pull(&rpc, &shard, &request, &task)
             .await

@@ -20,12 +20,15 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let open = Open {
         stream,
         table: TableId(Uuid::from_u128(3)),
-        range: TokenRange {
-            after: Token(-5),
-            to: Token(5),
-        },
+        ranges: vec![range(-5, 5)],
+        bytes: u64::MAX,
         truncated_at: 12,
         with_marks: false,
+    };
+    let open_ranges = Open {
+        ranges: vec![range(-5, 5), range(5, 9), range(20, 30)],
+        bytes: 1 << 28,
+        ..open.clone()
     };
     let open_with_marks = Open {
         with_marks: true,
@@ -66,12 +69,21 @@ pub fn seeds() -> Vec<Vec<u8>> {
         stream.encode(),
         open.encode(),
         open_with_marks.encode(),
+        open_ranges.encode(),
+        Opened::Part(2, manifest.clone()).encode(),
         Opened::Ready(with_marks).encode(),
         read.encode(),
         Opened::Preparing.encode(),
         Opened::Ready(manifest).encode(),
         Refusal::Missing("me-7-big-0".to_owned()).encode(),
     ]
+}
+
+fn range(after: i64, to: i64) -> TokenRange {
+    TokenRange {
+        after: Token(after),
+        to: Token(to),
+    }
 }
 
 /// Reads the bytes in every way; what is read is written as it was read.

@@ -3,7 +3,7 @@
 use tasks::{Class, Kind, Module, Origin, Spec, Task};
 
 use replica::kinds::of_range;
-use replica::{Shard, TableStore, TokenRange};
+use replica::{Shard, TableStore, TokenRange, hull};
 
 /// Data of a tablet copied from other nodes.
 pub const STREAM_TABLET: Kind = Kind {
@@ -35,7 +35,7 @@ pub fn make_room(shard: &Shard, store: &TableStore, origin: &Origin) -> Task {
 }
 
 /// A task for [`crate::pull`].
-pub fn stream_tablet(shard: &Shard, store: &TableStore, range: TokenRange, origin: &Origin) -> Task {
-    let spec: Spec = of_range(&STREAM_TABLET, store, range, 0);
+pub fn stream_tablet(shard: &Shard, store: &TableStore, ranges: &[TokenRange], origin: &Origin) -> Task {
+    let spec: Spec = of_range(&STREAM_TABLET, store, hull(ranges), 0);
     shard.tasks().start(spec, origin)
 }

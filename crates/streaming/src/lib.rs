@@ -30,7 +30,7 @@ mod target;
 pub use error::{Refusal, StreamError};
 pub use source::{SESSION_IDLE, SESSIONS_MAX, handler};
 pub use streams::{StreamMetrics, metrics};
-pub use target::{IN_FLIGHT_BYTES_MAX, Pulled, PulledFrom, Request, Source, pull};
+pub use target::{IN_FLIGHT_BYTES_MAX, PART_BYTES, Pulled, PulledFrom, Request, Source, pull};
 
 /// The first verb of this crate.
 pub const FIRST_VERB: u16 = 60;

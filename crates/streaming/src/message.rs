@@ -2,7 +2,7 @@
 //!
 //! | verb | request | answer |
 //! |---|---|---|
-//! | 60 open | stream, `u8[16]` table, `i64` after, `i64` to, `u64` truncation, nothing or `u8` 1: with marks of repairs | `0`, `u64` bytes so far: the copy is not ready · `1`, the list of files ([`crate::manifest`]) |
+//! | 60 open | stream, `u8[16]` table, `i64` after, `i64` to, `u64` truncation, then nothing, or `u8` 1: with marks of repairs, or `u8` 2, `u64` bytes, vint further ranges, each `i64` after, `i64` to (feature `streams_of_ranges`) | `0`: the copy is not ready · `1`, the list of files ([`crate::manifest`]) · of several ranges `3`, vint how many of them the copy has, the list of files |
 //! | 61 read | stream, vint sstable, `u8` component, `u64` offset, `u32` length | `1`, the bytes |
 //! | 62 close | stream | empty |
 //!
@@ -32,6 +32,14 @@ const PREPARING: u8 = 0;
 /// The first byte of an answer that has what was asked for.
 pub(crate) const GIVEN: u8 = 1;
 const REFUSED: u8 = 2;
+const GIVEN_PART: u8 = 3;
+
+/// The request is for the marks of repairs, too.
+const WITH_MARKS: u8 = 1;
+/// The request is for several ranges.
+const WITH_RANGES: u8 = 2;
+/// Most ranges of a stream.
+pub(crate) const RANGES_MAX: usize = 256;
 
 /// Bytes that are not what they should be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,7 +51,7 @@ impl From<Truncated> for Malformed {
     }
 }
 
-/// One attempt to copy a range from one source.
+/// One attempt to copy ranges from one source.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) struct StreamId {
     /// What the caller of `pull` does it for.
@@ -92,16 +100,35 @@ fn ended<T>(reader: &Reader<'_>, value: T) -> Result<T, Malformed> {
     }
 }
 
-/// Asks a source for a copy of a range.
+/// Asks a source for a copy of ranges.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Open {
     pub(crate) stream: StreamId,
     pub(crate) table: TableId,
-    pub(crate) range: TokenRange,
+    /// At least one, in token order, none over another.
+    pub(crate) ranges: Vec<TokenRange>,
+    /// Of several ranges, how many bytes the copy should have at most; else `u64::MAX`.
+    pub(crate) bytes: u64,
     /// The last truncation that the target is done with.
     pub(crate) truncated_at: u64,
-    /// Whether the target takes the marks that repairs have left (feature `inherited_marks`).
+    /// Whether the target takes the marks that repairs have left (feature `inherited_marks`). There is one range then.
     pub(crate) with_marks: bool,
+}
+
+fn put_range(out: &mut Vec<u8>, range: TokenRange) {
+    out.extend_from_slice(&range.after.0.to_be_bytes());
+    out.extend_from_slice(&range.to.0.to_be_bytes());
+}
+
+fn get_range(reader: &mut Reader<'_>) -> Result<TokenRange, Malformed> {
+    let range = TokenRange {
+        after: Token(reader.get_i64()?),
+        to: Token(reader.get_i64()?),
+    };
+    match range.after < range.to {
+        true => Ok(range),
+        false => Err(Malformed("a range of tokens is empty")),
+    }
 }
 
 impl Open {
@@ -109,10 +136,17 @@ impl Open {
         let mut out = Vec::with_capacity(64);
         self.stream.put(&mut out);
         out.extend_from_slice(self.table.0.as_bytes());
-        out.extend_from_slice(&self.range.after.0.to_be_bytes());
-        out.extend_from_slice(&self.range.to.0.to_be_bytes());
+        let (first, further) = self.ranges.split_first().expect("a stream has a range");
+        put_range(&mut out, *first);
         out.extend_from_slice(&self.truncated_at.to_be_bytes());
-        out.extend(self.with_marks.then_some(1));
+        if !further.is_empty() {
+            out.push(WITH_RANGES);
+            out.extend_from_slice(&self.bytes.to_be_bytes());
+            vint::put_unsigned(&mut out, further.len() as u64);
+            further.iter().for_each(|range| put_range(&mut out, *range));
+        } else if self.with_marks {
+            out.push(WITH_MARKS);
+        }
         out
     }
 
@@ -121,20 +155,37 @@ impl Open {
         let mut open = Self {
             stream: StreamId::get(&mut reader)?,
             table: TableId(Uuid::from_bytes(reader.get_array()?)),
-            range: TokenRange {
-                after: Token(reader.get_i64()?),
-                to: Token(reader.get_i64()?),
-            },
+            ranges: vec![get_range(&mut reader)?],
             truncated_at: reader.get_u64()?,
+            bytes: u64::MAX,
             with_marks: false,
         };
-        if reader.rest() == [1] {
-            open.with_marks = reader.get_u8()? == 1;
-        }
-        if open.range.after >= open.range.to {
-            return Err(Malformed("the range of tokens is empty"));
+        match reader.rest() {
+            [] => {}
+            [WITH_MARKS, ..] => open.with_marks = reader.get_u8()? == WITH_MARKS,
+            [WITH_RANGES, ..] => {
+                reader.get_u8()?;
+                open.bytes = reader.get_u64()?;
+                open.get_further_ranges(&mut reader)?;
+            }
+            _ => return Err(Malformed("what follows the request is of no known kind")),
         }
         ended(&reader, open)
+    }
+
+    fn get_further_ranges(&mut self, reader: &mut Reader<'_>) -> Result<(), Malformed> {
+        let count = reader.get_vint()?;
+        if count == 0 || count >= RANGES_MAX as u64 {
+            return Err(Malformed("a stream of several ranges has 2 to 256"));
+        }
+        for _ in 0..count {
+            let range = get_range(reader)?;
+            if self.ranges.last().is_some_and(|last| range.after < last.to) {
+                return Err(Malformed("the ranges of tokens are not in order"));
+            }
+            self.ranges.push(range);
+        }
+        Ok(())
     }
 }
 
@@ -215,8 +266,10 @@ pub(crate) fn get_sized<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malform
 pub(crate) enum Opened {
     /// It flushes, or cuts sstables.
     Preparing,
-    /// The copy is there.
+    /// The copy is there, of the one range.
     Ready(Manifest),
+    /// The copy of so many of several ranges is there, from the first.
+    Part(usize, Manifest),
 }
 
 impl Opened {
@@ -228,6 +281,12 @@ impl Opened {
                 manifest.put(&mut out);
                 out
             }
+            Self::Part(ranges, manifest) => {
+                let mut out = vec![GIVEN_PART];
+                vint::put_unsigned(&mut out, *ranges as u64);
+                manifest.put(&mut out);
+                out
+            }
         }
     }
 
@@ -236,6 +295,10 @@ impl Opened {
         let opened = match reader.get_u8()? {
             PREPARING => Self::Preparing,
             GIVEN => Self::Ready(Manifest::get(&mut reader)?),
+            GIVEN_PART => match usize::try_from(reader.get_vint()?) {
+                Ok(ranges @ 1..=RANGES_MAX) => Self::Part(ranges, Manifest::get(&mut reader)?),
+                _ => return Err(Malformed("a copy has 1 to 256 ranges")),
+            },
             REFUSED => return Ok(Err(Refusal::get(&mut reader)?)),
             _ => return Err(Malformed("the answer is of no known kind")),
         };
@@ -296,6 +359,13 @@ impl Refusal {
 mod tests {
     use super::*;
 
+    fn range(after: i64, to: i64) -> TokenRange {
+        TokenRange {
+            after: Token(after),
+            to: Token(to),
+        }
+    }
+
     #[test]
     fn messages_are_read_back_and_cut_short_they_are_none() {
         let stream = StreamId {
@@ -305,13 +375,22 @@ mod tests {
         let open = Open {
             stream,
             table: TableId(Uuid::from_u128(3)),
-            range: TokenRange {
-                after: Token(-5),
-                to: Token(i64::MAX),
-            },
+            ranges: vec![range(-5, 7)],
+            bytes: u64::MAX,
             truncated_at: 12,
             with_marks: false,
         };
+        let several = Open {
+            ranges: vec![range(-5, 7), range(7, 9), range(20, i64::MAX)],
+            bytes: 1 << 28,
+            ..open.clone()
+        };
+        assert_eq!(Open::decode(&several.encode()), Ok(several.clone()));
+        for len in 0..several.encode().len() {
+            // What is sent for one range is sent first.
+            let is_one = len == open.encode().len();
+            assert_eq!(Open::decode(&several.encode()[..len]).is_ok(), is_one, "{len} bytes");
+        }
         let with_marks = Open {
             with_marks: true,
             ..open.clone()
@@ -335,27 +414,42 @@ mod tests {
             assert!(Read::decode(&read.encode()[..len]).is_err());
         }
         let longer = [open.encode(), vec![0]].concat();
+        let unknown = "what follows the request is of no known kind";
+        assert_eq!(Open::decode(&longer), Err(Malformed(unknown)));
+        let longer = [with_marks.encode(), vec![0]].concat();
         assert_eq!(Open::decode(&longer), Err(Malformed("bytes follow the message")));
+        let part = Opened::Part(2, Manifest::default());
+        assert_eq!(Opened::decode(&part.encode()), Ok(Ok(part)));
+        assert!(Opened::decode(&Opened::Part(0, Manifest::default()).encode()).is_err());
     }
 
     #[test]
-    fn an_empty_range_and_a_chunk_that_is_too_long_are_refused() {
+    fn ranges_that_are_empty_or_in_no_order_and_a_chunk_that_is_too_long_are_refused() {
         let stream = StreamId {
             session: Uuid::nil(),
             attempt: 0,
         };
-        let open = |after, to| Open {
+        let open = |ranges: &[TokenRange]| Open {
             stream,
             table: TableId(Uuid::nil()),
-            range: TokenRange {
-                after: Token(after),
-                to: Token(to),
-            },
+            ranges: ranges.to_vec(),
+            bytes: 0,
             truncated_at: 0,
             with_marks: false,
         };
-        assert!(Open::decode(&open(5, 5).encode()).is_err());
-        assert!(Open::decode(&open(5, 4).encode()).is_err());
+        let refused: [&[TokenRange]; 6] = [
+            &[range(5, 5)],
+            &[range(5, 4)],
+            &[range(1, 5), range(6, 6)],
+            &[range(1, 5), range(4, 9)],
+            &[range(5, 9), range(1, 4)],
+            &(0..=RANGES_MAX as i64).map(|at| range(at, at + 1)).collect::<Vec<_>>(),
+        ];
+        for ranges in refused {
+            assert!(Open::decode(&open(ranges).encode()).is_err(), "{ranges:?}");
+        }
+        let most: Vec<_> = (0..RANGES_MAX as i64).map(|at| range(at, at + 1)).collect();
+        assert_eq!(Open::decode(&open(&most).encode()), Ok(open(&most)));
         let read = Read {
             len: u32::try_from(CHUNK_BYTES).expect("a small number") + 1,
             ..Read::nothing(stream)

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use replica::{Baseline, ExportError, Exported, Lost, STREAMS, Shard, TableStore};
+use replica::{Baseline, ExportError, Exported, Exports, Lost, STREAMS, Shard, TableStore, TokenRange, Wanted, hull};
 use rpc::{Caller, Handler, Later, RemoteError, RemoteErrorKind, Reply, Request, Rpc};
 use runtime::fs::{self, File, OpenOptions};
 use runtime::{Group, Instant, Notify};
@@ -142,8 +142,8 @@ fn open_stream(open: Open, caller: &Caller) -> Reply {
     }
     // The target has begun again.
     let is_former = |other: &Session| {
-        let is_same = |a: &Open, b: &Open| (a.stream.session, a.table, a.range) == (b.stream.session, b.table, b.range);
-        other.caller == caller && is_same(&other.open, &open)
+        let is_same = |a: &Open, b: &Open| (a.stream.session, a.table) == (b.stream.session, b.table);
+        other.caller == caller && is_same(&other.open, &open) && have_common(&other.open.ranges, &open.ranges)
     };
     for former in streams.sessions.borrow().values().filter(|other| is_former(other)) {
         former.close();
@@ -151,7 +151,7 @@ fn open_stream(open: Open, caller: &Caller) -> Reply {
     if streams.sessions.borrow().len() >= SESSIONS_MAX {
         return refused(&Refusal::Overloaded);
     }
-    let spec = replica::kinds::of_range(&kinds::SERVE_STREAM, &store, open.range, 0);
+    let spec = replica::kinds::of_range(&kinds::SERVE_STREAM, &store, hull(&open.ranges), 0);
     let task = shard.tasks().start(spec, &Origin::Node);
     task.begin();
     let session = Rc::new(Session {
@@ -172,6 +172,20 @@ fn open_stream(open: Open, caller: &Caller) -> Reply {
     let serving = session.clone().serve(streams, shard, store, task);
     drop(runtime::spawn_in(Group::BACKGROUND, serving));
     later(session.wait_until_ready())
+}
+
+/// Whether two lists of ranges have a token in common. Both are in token order.
+fn have_common(mut a: &[TokenRange], mut b: &[TokenRange]) -> bool {
+    while let (Some((first_a, rest_a)), Some((first_b, rest_b))) = (a.split_first(), b.split_first()) {
+        if first_a.intersects(*first_b) {
+            return true;
+        }
+        match first_a.to <= first_b.to {
+            true => a = rest_a,
+            false => b = rest_b,
+        }
+    }
+    false
 }
 
 fn close_stream(stream: StreamId, caller: &Caller) {
@@ -298,7 +312,7 @@ impl Session {
         if self.control.is_aborted() {
             return Some(Refusal::Aborted);
         }
-        self.baseline.check_range(self.open.range).err().map(refusal_of)
+        self.baseline.check_ranges(&self.open.ranges).err().map(refusal_of)
     }
 
     fn is_idle(&self) -> bool {
@@ -375,19 +389,25 @@ impl Session {
 
     async fn prepare(&self, shard: &Rc<Shard>, store: &Rc<TableStore>, task: &Task) -> Result<Ready, Refusal> {
         let columns = columns_of(&store.table());
-        let exported = shard.export(
-            store,
-            (self.open.range, self.open.with_marks),
-            &self.dir,
-            (task, &self.baseline),
-        );
-        let (exported, record) = exported.await.map_err(|error| match error {
+        let wanted = Wanted {
+            ranges: &self.open.ranges,
+            bytes: self.open.bytes,
+            sstables: SSTABLES_MAX,
+            with_record: self.open.with_marks,
+        };
+        let exported = shard.export(store, wanted, &self.dir, (task, &self.baseline));
+        let exported = exported.await.map_err(|error| match error {
             ExportError::NotHere => Refusal::NotHere,
             ExportError::Missing(names) => Refusal::Missing(names.join(", ")),
             ExportError::Lost(lost) => refusal_of(lost),
             ExportError::Aborted => Refusal::Aborted,
             ExportError::Damaged(reason) | ExportError::Failed(reason) => Refusal::Failed(reason),
         })?;
+        let Exports {
+            ranges,
+            sstables: exported,
+            record,
+        } = exported;
         if exported.len() > SSTABLES_MAX {
             return Err(Refusal::Failed(format!(
                 "the range has {} sstables, and a stream may have {SSTABLES_MAX}: compact the table",
@@ -420,13 +440,13 @@ impl Session {
             marks,
         };
         task.set_total(manifest.bytes());
-        let ready = Opened::Ready(manifest);
-        let answer = ready.encode();
-        let Opened::Ready(Manifest { sstables: listed, .. }) = ready else {
-            unreachable!("it was made just now");
+        let listed = manifest.sstables.clone();
+        let opened = match self.open.ranges.len() {
+            1 => Opened::Ready(manifest),
+            _ => Opened::Part(ranges, manifest),
         };
         Ok(Ready {
-            answer,
+            answer: opened.encode(),
             exported,
             listed,
         })

@@ -5,10 +5,11 @@ use std::future::poll_fn;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use replica::{Baseline, INCOMING, Inheritance, Shard, TableStore, TokenRange};
+use replica::{Baseline, INCOMING, Inheritance, Lost, Shard, TableStore, TokenRange, has_others, hull};
 use rpc::{Peer, Rpc};
 use runtime::{Group, Notify, fs};
 use schema::TableId;
@@ -19,13 +20,15 @@ use uuid::Uuid;
 use crate::CHUNK_BYTES;
 use crate::error::{Refusal, StreamError};
 use crate::manifest::{Manifest, columns_of};
-use crate::message::{self, Malformed, Open, Opened, StreamId};
+use crate::message::{self, Malformed, Open, Opened, RANGES_MAX, StreamId};
 use crate::receive::{Asking, descriptor_of, receive};
 use crate::source::remove_dir;
 use crate::streams::Streams;
 
 /// Most bytes of a stream that are asked for and not written yet: what it holds in memory here, and at its source.
 pub const IN_FLIGHT_BYTES_MAX: usize = 4 * CHUNK_BYTES;
+/// Most bytes of a copy of several ranges, by estimate; one range may have more.
+pub const PART_BYTES: u64 = 256 << 20;
 /// How long a source has to hear that a stream is closed. Where it does not, the stream ends by itself.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -57,15 +60,18 @@ impl Source {
 pub struct Request {
     /// The table.
     pub table: TableId,
-    /// The tokens. This shard has them, and each source has them.
-    pub range: TokenRange,
+    /// The tokens: at least one range, in token order, none over another. This shard has them, and each source has them. Several only where all nodes know of it
+    /// (feature `streams_of_ranges`).
+    pub ranges: Vec<TokenRange>,
+    /// How many bytes one copy of several ranges should have at most, which a source needs on its disk, and which is copied again after a failure: usually [`PART_BYTES`].
+    pub part_bytes: u64,
     /// From whom: everything that each of them has.
     pub sources: Vec<Source>,
     /// The version of the last truncation that the copy must come after.
     pub truncated_at: u64,
-    /// What the copy is for. A call with the same session, table and range ends the streams of the call before.
+    /// What the copy is for. A call with the same session and table ends the streams of the calls before that have one of its tokens.
     pub session: Uuid,
-    /// Whether the copy keeps the marks that repairs have left at the source, with the source's record. Only where the range is a whole tablet that is new here, there is one source, and
+    /// Whether the copy keeps the marks that repairs have left at the source, with the source's record. Only where there is one range, a whole tablet that is new here, there is one source, and
     /// all nodes know of it (docs/dev/incremental-repair.md).
     pub with_marks: bool,
 }
@@ -73,6 +79,8 @@ pub struct Request {
 /// What was copied.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Pulled {
+    /// How many of the ranges, from the first: one at least. The caller asks for the others.
+    pub ranges: usize,
     /// From each source, in the order of the request.
     pub sources: Vec<PulledFrom>,
 }
@@ -104,11 +112,11 @@ pub struct PulledFrom {
     pub bytes: u64,
 }
 
-/// Copies what the sources have of a range. When this returns Ok, all of it is durable and part of the tablets here. `task` is of
+/// Copies what the sources have of the first ranges. When this returns Ok, all of these is durable and part of the tablets here. `task` is of
 /// [`crate::kinds::STREAM_TABLET`] ([`crate::kinds::stream_tablet`]) and has not begun; the caller ends it. Sources are read one after the other.
 ///
 /// Both ends must get all writes of the range already, and the sources must have every write from before: what is in no memtable and no sstable of a source when
-/// it is asked is not copied. Until this has returned Ok, the range is awaited here ([`TableStore::set_awaited`]).
+/// it is asked is not copied. Until this has returned Ok, the ranges are awaited here ([`TableStore::set_awaited`]).
 ///
 /// Call it again after any failure or crash: what was taken twice counts once. Dropping the future ends the streams.
 ///
@@ -176,35 +184,59 @@ impl Drop for GivesUp {
     }
 }
 
+impl PulledFrom {
+    fn nothing(source: &Source) -> Self {
+        Self {
+            host: source.peer.host_id,
+            shard: source.shard,
+            sstables: 0,
+            bytes: 0,
+        }
+    }
+}
+
 async fn pull_all(rpc: &Rc<Rpc>, shard: &Rc<Shard>, request: &Request, stop: &Stop) -> Result<Pulled, StreamError> {
     let streams = Streams::local();
-    let mut pulled = Pulled::default();
-    for source in &request.sources {
+    // What the first source has ready in one piece is copied from the others, too, in however many pieces.
+    let mut ranges = &request.ranges[..request.ranges.len().min(RANGES_MAX)];
+    let mut sources = Vec::with_capacity(request.sources.len());
+    for (at, source) in request.sources.iter().enumerate() {
         let asking = Asking { rpc, source, stop };
-        streams.count(|metrics| metrics.pulling += 1);
-        let from_source = pull_from(&asking, &streams, shard, request).await;
-        streams.count(|metrics| {
-            metrics.pulling -= 1;
-            metrics.failed_pulling += u64::from(from_source.is_err());
-        });
-        pulled.sources.push(from_source?);
+        let (mut all, mut rest) = (PulledFrom::nothing(source), ranges);
+        while !rest.is_empty() {
+            streams.count(|metrics| metrics.pulling += 1);
+            let part = pull_from(&asking, &streams, shard, (request, rest)).await;
+            streams.count(|metrics| {
+                metrics.pulling -= 1;
+                metrics.failed_pulling += u64::from(part.is_err());
+            });
+            let (copied, part) = part?;
+            all.sstables += part.sstables;
+            all.bytes += part.bytes;
+            let (copied, further) = rest.split_at(copied);
+            (ranges, rest) = if at == 0 { (copied, &[][..]) } else { (ranges, further) };
+        }
+        sources.push(all);
     }
-    Ok(pulled)
+    Ok(Pulled {
+        ranges: ranges.len(),
+        sources,
+    })
 }
 
 async fn pull_from(
     asking: &Asking<'_>,
     streams: &Streams,
     shard: &Rc<Shard>,
-    request: &Request,
-) -> Result<PulledFrom, StreamError> {
+    (request, ranges): (&Request, &[TokenRange]),
+) -> Result<(usize, PulledFrom), StreamError> {
     if !shard.takes_growth() {
         return Err(StreamError::DiskFull(
             "disk utilisation is above critical_disk_utilization_level, and the node takes no tablets until it has room".to_owned(),
         ));
     }
     let store = shard.store(request.table).ok_or(StreamError::UnknownTable)?;
-    if !store.covers(request.range.after, request.range.to) {
+    if !ranges.iter().all(|range| store.covers(range.after, range.to)) {
         return Err(StreamError::NotHere);
     }
     // What a truncation here has forgotten, or is about to, must not come from a source that has not heard of it.
@@ -218,9 +250,13 @@ async fn pull_from(
     let open = Open {
         stream,
         table: request.table,
-        range: request.range,
+        ranges: ranges.to_vec(),
+        bytes: match ranges {
+            [_] => u64::MAX,
+            _ => request.part_bytes,
+        },
         truncated_at,
-        with_marks: request.with_marks && request.sources.len() == 1,
+        with_marks: request.with_marks && request.sources.len() == 1 && ranges.len() == 1,
     };
     let incoming = store.dir.join(INCOMING).join(stream.directory());
     let copy = Copy {
@@ -228,7 +264,7 @@ async fn pull_from(
         streams,
         store: &store,
         baseline: &baseline,
-        range: request.range,
+        ranges,
     };
     let taken = copy.take(shard, &open, &incoming).await;
     close(asking, stream);
@@ -253,63 +289,79 @@ fn close(asking: &Asking<'_>, stream: StreamId) {
     }));
 }
 
-/// A copy of a range on its way from one source.
+/// A copy of ranges on its way from one source.
 struct Copy<'a> {
     asking: &'a Asking<'a>,
     streams: &'a Streams,
     store: &'a Rc<TableStore>,
     baseline: &'a Baseline,
-    range: TokenRange,
+    ranges: &'a [TokenRange],
 }
 
 impl Copy<'_> {
-    async fn take(&self, shard: &Rc<Shard>, open: &Open, incoming: &Path) -> Result<PulledFrom, StreamError> {
-        let manifest = self.list(open).await?;
+    async fn take(&self, shard: &Rc<Shard>, open: &Open, incoming: &Path) -> Result<(usize, PulledFrom), StreamError> {
+        let (ranges, manifest) = self.list(open).await?;
         if manifest.columns != columns_of(&self.store.table()) {
             return Err(StreamError::SchemaDiffers);
         }
         let bytes = manifest.bytes();
         self.asking.stop.control.add_total(bytes);
         let marks = manifest.marks.as_ref().filter(|_| open.with_marks);
-        let inheritance = marks.map(|marks| marks.inheritance(open.range));
+        let inheritance = marks
+            .zip(open.ranges.first())
+            .map(|(marks, range)| marks.inheritance(*range));
         if !manifest.sstables.is_empty() {
             make_room(incoming.to_owned(), bytes).await?;
             receive(self.asking, self.streams, (open.stream, &manifest), incoming).await?;
         }
         if !manifest.sstables.is_empty() || inheritance.is_some() {
-            self.adopt(shard, (&manifest, inheritance.as_ref()), incoming).await?;
+            self.adopt(
+                shard,
+                (&self.ranges[..ranges], &manifest, inheritance.as_ref()),
+                incoming,
+            )
+            .await?;
         }
-        Ok(PulledFrom {
-            host: self.asking.source.peer.host_id,
-            shard: self.asking.source.shard,
+        let part = PulledFrom {
             sstables: manifest.sstables.len(),
             bytes,
-        })
+            ..PulledFrom::nothing(self.asking.source)
+        };
+        Ok((ranges, part))
     }
 
-    /// Opens the stream, and waits until the source has its copy ready.
-    async fn list(&self, open: &Open) -> Result<Manifest, StreamError> {
+    /// Opens the stream, and waits until the source has its copy ready: of how many ranges, and its files.
+    async fn list(&self, open: &Open) -> Result<(usize, Manifest), StreamError> {
         loop {
             let answer = self.asking.answer(message::OPEN, || open.encode(), None).await?;
             match Opened::decode(&answer) {
-                Ok(Ok(Opened::Ready(manifest))) => return Ok(manifest),
-                Ok(Ok(Opened::Preparing)) => self.baseline.check_range(self.range)?,
+                Ok(Ok(Opened::Ready(manifest))) if open.ranges.len() == 1 => return Ok((1, manifest)),
+                Ok(Ok(Opened::Part(ranges, manifest))) if ranges <= open.ranges.len() => return Ok((ranges, manifest)),
+                Ok(Ok(Opened::Preparing)) => self.check_ranges()?,
+                Ok(Ok(Opened::Ready(_) | Opened::Part(..))) => {
+                    let other = Malformed("the copy is of other ranges than were asked for");
+                    return Err(self.asking.source.malformed(other));
+                }
                 Ok(Err(refusal)) => return Err(self.asking.source.refused(refusal)),
                 Err(malformed) => return Err(self.asking.source.malformed(malformed)),
             }
         }
     }
 
+    fn check_ranges(&self) -> Result<(), Lost> {
+        self.baseline.check_ranges(self.ranges)
+    }
+
     /// Opens and checks the sstables, and takes them into the table.
     async fn adopt(
         &self,
         shard: &Rc<Shard>,
-        (manifest, inheritance): (&Manifest, Option<&Inheritance>),
+        (ranges, manifest, inheritance): (&[TokenRange], &Manifest, Option<&Inheritance>),
         incoming: &Path,
     ) -> Result<(), StreamError> {
         let count = manifest.sstables.len();
         let descriptors: Vec<Descriptor> = (0..count).map(|at| descriptor_of(incoming, manifest, at)).collect();
-        let (table, range, dir) = (self.store.table(), self.range, incoming.to_owned());
+        let (table, ranges, dir) = (self.store.table(), ranges.to_vec(), incoming.to_owned());
         let to_check = descriptors.clone();
         let work = move || -> Result<(), StreamError> {
             if to_check.is_empty() {
@@ -321,23 +373,41 @@ impl Copy<'_> {
                 reader
                     .verify_index_blocking()
                     .map_err(|e| StreamError::of_sstable(&e))?;
-                let (first, last) = reader.tokens();
-                if !range.contains(first) || !range.contains(last) {
-                    let (after, to) = (range.after.0, range.to.0);
-                    let reason = format!("tokens {} to {}, expected above {after} up to {to}", first.0, last.0);
-                    return Err(StreamError::Damaged(format!("an sstable of the source has {reason}")));
-                }
+                check_tokens(&reader, &ranges)?;
             }
             Ok(())
         };
         runtime::offload_background(work).await?;
         self.asking.stop.check()?;
         // From here on `adopt_sstables` looks.
-        self.baseline.check_range(self.range)?;
+        self.check_ranges()?;
         shard.adopt_and_inherit(self.store, descriptors, inheritance).await?;
         self.streams.count(|metrics| metrics.adopted_sstables += count as u64);
         Ok(())
     }
+}
+
+/// Whether all partitions of an sstable are in these ranges. Blocks.
+fn check_tokens(reader: &Arc<Reader>, ranges: &[TokenRange]) -> Result<(), StreamError> {
+    let has_others = match ranges {
+        [range] => {
+            let (first, last) = reader.tokens();
+            !range.contains(first) || !range.contains(last)
+        }
+        _ => has_others(reader, ranges).map_err(|e| StreamError::of_sstable(&e))?,
+    };
+    if !has_others {
+        return Ok(());
+    }
+    let ((first, last), whole) = (reader.tokens(), hull(ranges));
+    Err(StreamError::Damaged(format!(
+        "an sstable of the source has tokens {} to {}, expected such of {} ranges above {} up to {}",
+        first.0,
+        last.0,
+        ranges.len(),
+        whole.after.0,
+        whole.to.0
+    )))
 }
 
 /// Makes the directory of a copy, if the disk has room for so many bytes.

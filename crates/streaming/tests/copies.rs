@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::support;
 use crate::support::{Cluster, HIGH, LOW, Local, Rows, SECOND, WHOLE, name_of};
 use replica::TokenRange;
-use streaming::{Refusal, StreamError};
+use streaming::{PART_BYTES, Refusal, StreamError};
 use types::Token;
 use types::token::token_of;
 
@@ -106,6 +106,89 @@ fn a_part_of_the_sources_tokens_is_cut_out() {
     let copied = cluster.rows(1, 0..KEYS);
     assert_eq!(copied, of_range(&rows, part));
     assert!(!copied.is_empty(), "the part has rows");
+}
+
+/// Every second sixteenth of the ring.
+fn scattered() -> Vec<TokenRange> {
+    let at = |number: i128| i64::try_from(i128::from(i64::MIN) + (number << 60)).expect("on the ring");
+    let range = |number| TokenRange {
+        after: Token(at(number)),
+        to: Token(at(number + 1)),
+    };
+    (0..8).map(|number| range(number * 2)).collect()
+}
+
+fn of_ranges(rows: &Rows, ranges: &[TokenRange]) -> Rows {
+    ranges.iter().flat_map(|range| of_range(rows, *range)).collect()
+}
+
+#[test]
+fn several_ranges_are_copied_as_one_sstable_for_each_of_the_sources() {
+    let mut cluster = Cluster::new(4, &[WHOLE, WHOLE]);
+    let rows = cluster.on(0, |local| fill(local, 100));
+    let ranges = scattered();
+    let pulled = cluster
+        .pull_ranges(1, (&ranges, PART_BYTES), &[0])
+        .expect("nothing fails");
+    assert_eq!(pulled.ranges, ranges.len());
+    let has_others = cluster.on(0, |local| async move {
+        let version = local.store().tablets()[0].version();
+        let has = |reader| replica::has_others(reader, &scattered()).expect("it can be read");
+        version.sstables.iter().map(has).collect::<Vec<_>>()
+    });
+    assert_eq!(
+        has_others,
+        vec![true; pulled.sstables()],
+        "each has tokens between the ranges, too"
+    );
+    assert_eq!(
+        cluster.rows(1, 0..KEYS),
+        of_ranges(&rows, &ranges),
+        "nothing else has come"
+    );
+    assert!(cluster.rows(1, 0..KEYS).len() > 5 && cluster.rows(0, 0..KEYS) == rows);
+    let has_others = cluster.on(1, |local| async move {
+        let version = local.store().tablets()[0].version();
+        let has = |reader| replica::has_others(reader, &scattered()).expect("it can be read");
+        version.sstables.iter().any(has)
+    });
+    assert!(!has_others);
+    for node in 0..2 {
+        assert_eq!(cluster.leftovers(node), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn ranges_with_more_bytes_than_one_copy_should_have_come_in_several_from_all_sources() {
+    let mut cluster = Cluster::new(4, &[WHOLE, WHOLE, WHOLE]);
+    let rows = cluster.on(0, |local| fill(local, 1000));
+    // The summary of a small sstable tells nothing of its middle, so each range counts for all of it. The second has what the first has not, and more of it.
+    cluster.on(1, |local| async move {
+        for k in KEYS..5 * KEYS {
+            local.write(k, 20).await;
+        }
+    });
+    let ranges = scattered();
+    let mut rest = &ranges[..];
+    let mut calls = 0;
+    while !rest.is_empty() {
+        let pulled = cluster.pull_ranges(2, (rest, 200_000), &[0, 1]).expect("nothing fails");
+        assert!(pulled.ranges > 0 && pulled.sources.len() == 2, "{pulled:?}");
+        rest = &rest[pulled.ranges..];
+        calls += 1;
+        let so_far = &ranges[..ranges.len() - rest.len()];
+        let copied: Rows = cluster.rows(2, 0..KEYS);
+        assert_eq!(
+            copied,
+            of_ranges(&rows, so_far),
+            "what is not said to be there has not come"
+        );
+    }
+    assert!((2..8).contains(&calls), "{calls} calls");
+    let of_second = (KEYS..5 * KEYS).map(|k| (k, 20)).collect();
+    assert_eq!(cluster.rows(2, KEYS..5 * KEYS), of_ranges(&of_second, &ranges));
+    cluster.restart(2, runtime::sim::CrashKind::PowerLoss);
+    assert_eq!(cluster.rows(2, 0..KEYS), of_ranges(&rows, &ranges));
 }
 
 #[test]

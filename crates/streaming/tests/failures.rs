@@ -635,7 +635,7 @@ fn as_many_streams_run_as_the_class_has_workers() {
     let is_free = Rc::new(Cell::new(false));
     let free = is_free.clone();
     drop(cluster.spawn(1, |local| async move {
-        let task = streaming::kinds::stream_tablet(&local.shard, &local.store(), WHOLE, &Origin::Node);
+        let task = streaming::kinds::stream_tablet(&local.shard, &local.store(), &[WHOLE], &Origin::Node);
         let worker = task.worker().await.expect("nobody aborts it");
         while !free.get() {
             runtime::sleep(SECOND).await;

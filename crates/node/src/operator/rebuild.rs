@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use ::cluster::Copy;
 use admin::operations::{Rebuild, Rebuilt};
-use coordinator::ClusterView;
+use coordinator::{ClusterView, Route};
 use query::Engine;
 use schema::TableId;
-use tasks::{Class, Kind, Module, Spec, Task, Tasks};
-use topology::{HostId, Replica, TabletMap};
+use tasks::{Class, Kind, Module, Origin, Spec, Task, Tasks};
+use topology::{HostId, Replica};
 
 use super::operations::{as_task, spec_of, tables_of};
 
@@ -24,8 +24,8 @@ const REBUILD: Kind = Kind {
     is_abortable: true,
 };
 
-/// How many ranges are copied at once.
-const RANGES_AT_ONCE: usize = 8;
+/// How many copies are made at once.
+const COPIES_AT_ONCE: usize = 8;
 
 /// Rebuilds, and says how much was copied.
 ///
@@ -60,49 +60,62 @@ async fn run_as(
     let mut rebuilt = Rebuilt::default();
     for table in tables_of(engine, &wanted.what)? {
         let Some(route) = view.route(table.id) else { continue };
-        let of_table = parts_of(&view, &route.map, table.id, wanted.datacenter.as_deref(), &is_live);
+        let of_table = parts_of(&view, route, table.id, wanted.datacenter.as_deref(), &is_live);
         let of_table =
             of_table.map_err(|why| format!("{}.{}: {why}. Nothing was copied", table.keyspace, table.name))?;
         rebuilt.tables += u64::from(!of_table.is_empty());
         parts.extend(of_table.into_iter().map(|part| (table.clone(), part)));
     }
     drop(view);
-    task.set_total(parts.len() as u64);
-    for together in parts.chunks(RANGES_AT_ONCE) {
+    let all: usize = parts.iter().map(|(_, part)| part.ranges.len()).sum();
+    task.set_total(all as u64);
+    for together in parts.chunks(COPIES_AT_ONCE) {
         let running: Vec<_> = together
             .iter()
             .map(|(_, part)| {
                 let (engine, part, origin) = (engine.clone(), part.clone(), task.as_origin());
-                runtime::spawn(async move { crate::copy::copy_again(&engine, part, origin).await })
+                runtime::spawn(async move { copy_again(&engine, part, origin).await })
             })
             .collect();
         let mut failure = None;
         for ((table, _), copied) in together.iter().zip(running) {
             match copied.await {
-                Ok(bytes) => {
-                    rebuilt.ranges += 1;
+                Ok((ranges, bytes)) => {
+                    rebuilt.ranges += ranges;
                     rebuilt.bytes += bytes;
-                    task.advance(1);
+                    task.advance(ranges);
                 }
                 Err(why) => failure = Some(format!("{}.{}: {why}", table.keyspace, table.name)),
             }
         }
         if let Some(why) = failure {
-            let (done, all) = (rebuilt.ranges, parts.len());
+            let done = rebuilt.ranges;
             return Err(format!("{done} of {all} ranges were copied, and then {why}"));
         }
     }
     Ok(rebuilt)
 }
 
+/// Makes a copy, in however many pieces: of how many ranges, and how many bytes.
+async fn copy_again(engine: &Rc<Engine>, mut part: Copy, origin: Origin) -> Result<(u64, u64), String> {
+    let (ranges, mut bytes) = (part.ranges.len() as u64, 0);
+    while !part.ranges.is_empty() {
+        let (copied, of_piece) = crate::copy::copy_again(engine, part.clone(), origin.clone()).await?;
+        part.ranges.drain(..copied.clamp(1, part.ranges.len()));
+        bytes += of_piece;
+    }
+    Ok((ranges, bytes))
+}
+
 /// The ranges of a table that this node is a replica of, with whom they are copied from. Those that no other node has are left out.
 fn parts_of(
     view: &ClusterView,
-    map: &TabletMap,
+    route: &Route,
     table: TableId,
     datacenter: Option<&str>,
     is_live: &impl Fn(HostId) -> bool,
 ) -> Result<Vec<Copy>, String> {
+    let map = &route.map;
     let mut parts: Vec<(Vec<Replica>, Copy)> = Vec::new();
     // Names the attempt for the sources.
     let version = runtime::random_u64();
@@ -118,15 +131,18 @@ fn parts_of(
         if sources.is_empty() {
             continue;
         }
-        match parts.last_mut() {
-            // Ranges of the token ring with the same sources are one.
-            Some((same, last)) if last.shard == mine.shard && last.to == after && *same == sources => last.to = to,
+        let is_alike = |(same, part): &&mut (Vec<Replica>, Copy)| part.shard == mine.shard && *same == sources;
+        match parts.iter_mut().find(is_alike) {
+            // Ranges of the token ring with the same sources are one copy, tablets of their own one each.
+            Some((_, part)) if !route.has_own_tablets => match part.ranges.last_mut() {
+                Some(last) if last.1 == after => last.1 = to,
+                _ => part.ranges.push((after, to)),
+            },
             _ => {
                 let source = |replica: &Replica| Some((view.peer(replica.node)?, replica.shard));
                 let copy = Copy {
                     table,
-                    after,
-                    to,
+                    ranges: vec![(after, to)],
                     shard: mine.shard,
                     is_replica: true,
                     sources: sources.iter().filter_map(source).collect(),

@@ -26,7 +26,7 @@ use rpc::{Limits, Peer, Rpc};
 use runtime::ShardId;
 use runtime::sim::{CrashKind, NodeId, Simulation, TaskQueue};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
-use streaming::{Pulled, Request, Source, StreamError};
+use streaming::{PART_BYTES, Pulled, Request, Source, StreamError};
 use tasks::{Origin, Spec, Tasks};
 use types::token::token_of;
 use types::{CqlType, Token};
@@ -214,18 +214,28 @@ impl Local {
 
     /// The same, with the marks of repairs.
     pub async fn pull_with_marks(&self, range: TokenRange, sources: Vec<Source>) -> Result<Pulled, StreamError> {
-        self.pull_as((table().id, true), range, sources).await
+        self.pull_as((table().id, true, PART_BYTES), &[range], sources).await
     }
 
     /// The same of another table.
     pub async fn pull_of(&self, id: TableId, range: TokenRange, sources: Vec<Source>) -> Result<Pulled, StreamError> {
-        self.pull_as((id, false), range, sources).await
+        self.pull_as((id, false, PART_BYTES), &[range], sources).await
+    }
+
+    /// The same of ranges that are copied together, so many bytes at once.
+    pub async fn pull_ranges(
+        &self,
+        ranges: &[TokenRange],
+        part_bytes: u64,
+        sources: Vec<Source>,
+    ) -> Result<Pulled, StreamError> {
+        self.pull_as((table().id, false, part_bytes), ranges, sources).await
     }
 
     async fn pull_as(
         &self,
-        (id, with_marks): (TableId, bool),
-        range: TokenRange,
+        (id, with_marks, part_bytes): (TableId, bool, u64),
+        ranges: &[TokenRange],
         sources: Vec<Source>,
     ) -> Result<Pulled, StreamError> {
         let Some(store) = self.shard.store(id) else {
@@ -233,13 +243,14 @@ impl Local {
         };
         let request = Request {
             table: id,
-            range,
+            ranges: ranges.to_vec(),
+            part_bytes,
             sources,
             truncated_at: 0,
             session: session(),
             with_marks,
         };
-        let task = streaming::kinds::stream_tablet(&self.shard, &store, range, &Origin::Node);
+        let task = streaming::kinds::stream_tablet(&self.shard, &store, ranges, &Origin::Node);
         let pulled = streaming::pull(&self.rpc, &self.shard, &request, &task).await;
         task.end(&pulled);
         pulled
@@ -419,6 +430,19 @@ impl Cluster {
     pub fn pull(&mut self, to: usize, range: TokenRange, from: &[usize]) -> Result<Pulled, StreamError> {
         let sources = from.iter().map(|number| self.source(*number)).collect();
         self.on(to, move |local| async move { local.pull(range, sources).await })
+    }
+
+    pub fn pull_ranges(
+        &mut self,
+        to: usize,
+        (ranges, part_bytes): (&[TokenRange], u64),
+        from: &[usize],
+    ) -> Result<Pulled, StreamError> {
+        let sources = from.iter().map(|number| self.source(*number)).collect();
+        let ranges = ranges.to_vec();
+        self.on(to, move |local| async move {
+            local.pull_ranges(&ranges, part_bytes, sources).await
+        })
     }
 
     pub fn begin_pull_with_marks(&mut self, to: usize, range: TokenRange, from: &[usize]) -> Pulling {

@@ -1,0 +1,226 @@
+//! What a node copies of ranges of the token ring that become its own. When, and from whom, is in [`crate::ring`].
+
+use crate::command::Command;
+use crate::error::ChangeError;
+use crate::metadata::Metadata;
+use crate::mover::{COPY_RETRY, Copy, Discard};
+use crate::ring::{RingFill, RingState, RingStep};
+use crate::service::Cluster;
+use rpc::Peer;
+use schema::TableId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use stdx::planted::{self, Bug};
+use topology::{Locality, Replica, Stage};
+use types::Token;
+
+/// How many copies a node makes at once.
+const COPIES_AT_ONCE: usize = 8;
+
+/// Behind the first token, up to the second.
+type Range = (Token, Token);
+
+/// What is one copy: of a table, to a shard, of this range alone where there is one, from these replicas.
+type CopyOf = (TableId, u16, Option<Range>, Vec<Replica>);
+
+/// What a node has done of a stage in which it copies.
+#[derive(Default)]
+struct Done {
+    /// What it had of the ranges from an earlier time is removed.
+    has_discarded: bool,
+    copied: BTreeSet<(TableId, Range)>,
+}
+
+impl Cluster {
+    /// Starts to copy what this node lacks of ranges of the token ring.
+    pub(crate) fn begin_ring_copies(self: &Rc<Self>) {
+        let metadata = self.metadata();
+        let streaming = metadata.ring.as_ref().filter(|ring| ring.stage == Stage::Streaming);
+        if let Some(ring) = streaming
+            && self.copies.ring.replace(ring.version) != ring.version
+        {
+            drop(runtime::spawn(self.clone().copy_ring(ring.version)));
+        }
+    }
+
+    /// Copies what this node lacks of the token ring in a stage, and says so. Tries again until it succeeds or the metadata want it no more.
+    async fn copy_ring(self: Rc<Self>, version: u64) {
+        let mut done = Done::default();
+        while !self.is_stopping.get() {
+            let metadata = self.metadata();
+            if !is_wanted(&metadata, version) {
+                return;
+            }
+            match self.copy_ring_once(&metadata, version, &mut done).await {
+                Ok(false) => return,
+                Ok(true) => {
+                    let host_id = self.config.host_id;
+                    let step = RingStep::Copied { host_id };
+                    let said = Command::Ring { version, step };
+                    match self.propose(said).await {
+                        Ok(_) | Err(ChangeError::Conflict) => return,
+                        Err(error) => {
+                            log::debug!("the group does not know yet that ranges of the ring are copied: {error}")
+                        }
+                    }
+                }
+                Err(why) => log::warn!("ranges of the token ring could not be copied; it is tried again: {why}"),
+            }
+            self.rest(COPY_RETRY).await;
+        }
+    }
+
+    /// Whether there was anything to copy.
+    async fn copy_ring_once(
+        self: &Rc<Self>,
+        metadata: &Metadata,
+        version: u64,
+        done: &mut Done,
+    ) -> Result<bool, String> {
+        let me = metadata.topology.number(self.config.host_id);
+        let locality = Locality::new(&metadata.topology, self.config.host_id);
+        let (Some(me), Some(locality)) = (me, locality) else {
+            return Ok(false);
+        };
+        // The ring is cut by the shards that the topology knows, and the tables here by those that the node has.
+        let known = metadata.topology.node(self.config.host_id).map(|node| node.shards);
+        if known != Some(self.config.shards) {
+            return Err(format!(
+                "the group does not know yet that this node has {} shards",
+                self.config.shards
+            ));
+        }
+        let mut fills = metadata
+            .ring_fills(&locality, |host| self.is_live(host))
+            .map_err(|e| e.to_string())?;
+        fills.retain(|fill| fill.fill.target.node == me);
+        if fills.is_empty() {
+            return Ok(false);
+        }
+        if !done.has_discarded {
+            warn_of_lost(metadata, &fills);
+            self.discard_former(&fills).await?;
+            done.has_discarded = true;
+        }
+        let wanted = self.copies_of(metadata, &fills, (version, &done.copied))?;
+        for together in wanted.chunks(COPIES_AT_ONCE) {
+            let copies: Vec<_> = together.iter().map(|copy| self.begin_copy(copy.clone())).collect();
+            let mut failure = None;
+            for (copy, running) in together.iter().zip(copies) {
+                let (copied, result) = running.await;
+                let copied = copy.ranges.iter().take(copied);
+                done.copied.extend(copied.map(|range| (copy.table, *range)));
+                failure = failure.or(result.err());
+            }
+            if let Some(why) = failure {
+                return Err(why);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Removes what this node has of ranges from a time when it owned them before. What an owner has of a range that it shares already is not older than what others have.
+    async fn discard_former(&self, fills: &[RingFill]) -> Result<(), String> {
+        let mut discards: BTreeMap<(TableId, u16), Vec<Range>> = BTreeMap::new();
+        for fill in fills.iter().filter(|fill| fill.is_new) {
+            for table in &*fill.tables {
+                let ranges = discards.entry((*table, fill.fill.target.shard)).or_default();
+                ranges.push((fill.after, fill.to));
+            }
+        }
+        for ((table, shard), ranges) in discards {
+            self.listener.discard(Discard { table, shard, ranges }).await?;
+        }
+        Ok(())
+    }
+
+    /// What is still to be copied: of a table, what comes from the same replicas to the same shard is one copy. A range that the node is a replica of already is repaired, and is a copy by
+    /// itself.
+    fn copies_of(
+        &self,
+        metadata: &Metadata,
+        fills: &[RingFill],
+        (version, copied): (u64, &BTreeSet<(TableId, Range)>),
+    ) -> Result<Vec<Copy>, String> {
+        let mut wanted: BTreeMap<CopyOf, Vec<Range>> = BTreeMap::new();
+        for fill in fills.iter().filter(|fill| !fill.fill.sources.is_empty()) {
+            let range = (fill.after, fill.to);
+            let mut sources = fill.fill.sources.to_vec();
+            sources.sort_unstable();
+            for table in fill.tables.iter().filter(|table| !copied.contains(&(**table, range))) {
+                let alone = (!fill.is_new).then_some(range);
+                let of = (*table, fill.fill.target.shard, alone, sources.clone());
+                wanted.entry(of).or_default().push(range);
+            }
+        }
+        if planted::is_planted(Bug::UncopiedRange) {
+            wanted.clear();
+        }
+        let source = |replica: &Replica| -> Option<(Peer, u16)> {
+            let host = metadata.topology.numbered(replica.node)?.host_id;
+            Some((self.peers.peer(host)?, replica.shard))
+        };
+        let copy = |((table, shard, alone, sources), mut ranges): (CopyOf, Vec<Range>)| {
+            ranges.sort_unstable();
+            let peers: Option<Vec<_>> = sources.iter().map(source).collect();
+            Some(Copy {
+                table,
+                ranges,
+                shard,
+                is_replica: alone.is_some(),
+                sources: peers?,
+                version,
+            })
+        };
+        let copies: Option<Vec<Copy>> = wanted.into_iter().map(copy).collect();
+        // What a source has that cannot be asked yet is not there to be copied from the others.
+        copies.ok_or_else(|| "the address of a node to copy from is not known yet".to_owned())
+    }
+
+    /// Copies all ranges of a copy, as many at a time as the sources give. Resolves to how many are there, from the first, and whether it is all.
+    fn begin_copy(self: &Rc<Self>, copy: Copy) -> runtime::JoinHandle<(usize, Result<(), String>)> {
+        let cluster = self.clone();
+        runtime::spawn(async move {
+            let mut copied = 0;
+            while copied < copy.ranges.len() {
+                let metadata = cluster.metadata();
+                if metadata.schema.table_by_id(copy.table).is_none() {
+                    return (copy.ranges.len(), Ok(()));
+                }
+                if !is_wanted(&metadata, copy.version) {
+                    return (copied, Err("the ring goes to other owners now".to_owned()));
+                }
+                let rest = Copy {
+                    ranges: copy.ranges[copied..].to_vec(),
+                    ..copy.clone()
+                };
+                match cluster.listener.copy(rest).await {
+                    Ok(ranges) => copied += ranges.max(1),
+                    Err(why) => return (copied, Err(why)),
+                }
+            }
+            (copied, Ok(()))
+        })
+    }
+}
+
+/// Whether the nodes still copy for the stage that began with this version.
+fn is_wanted(metadata: &Metadata, version: u64) -> bool {
+    let is_same = |ring: &RingState| ring.version == version && ring.stage == Stage::Streaming;
+    metadata.ring.as_ref().is_some_and(is_same)
+}
+
+/// Says of which ranges nobody has the data any more.
+fn warn_of_lost(metadata: &Metadata, fills: &[RingFill]) {
+    let empty: Vec<&RingFill> = fills.iter().filter(|fill| fill.fill.sources.is_empty()).collect();
+    if empty.is_empty() {
+        return;
+    }
+    let tables = empty.iter().flat_map(|fill| fill.tables.iter());
+    let tables: BTreeSet<String> = tables.map(|table| metadata.table_name(*table)).collect();
+    log::warn!(
+        "all nodes that had {} ranges of the token ring were given up: what tables {} had there is lost, and this node owns these ranges empty",
+        empty.len(),
+        tables.into_iter().collect::<Vec<_>>().join(", ")
+    );
+}
