@@ -94,6 +94,14 @@ impl Cluster {
                 Ok(after) => {
                     let late = self.not_taken_by(&[wanted.host_id], &after, deadline).await;
                     return match late.first() {
+                        None if self
+                            .metadata()
+                            .topology
+                            .node(wanted.host_id)
+                            .is_none_or(|node| node.loss.is_some()) =>
+                        {
+                            Err("the node was given up meanwhile".to_owned())
+                        }
                         None => Ok(()),
                         Some(address) => Err(format!(
                             "the move is agreed on, and node {address} did not do it in time"

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use topology::{HostId, TabletMap};
+use topology::{HostId, NodeState, TabletMap};
 use uuid::Uuid;
 
 /// How long a node that stops waits for another to lead.
@@ -207,16 +207,28 @@ impl Cluster {
         }
     }
 
-    /// Waits until nodes have taken over what this one has just agreed on. The addresses of those that have not in time.
+    /// Waits until nodes have taken over what this one has just agreed on. The addresses of those that have not in time. One that leaves, or that an operator excludes or gives up, is waited for no longer.
     pub(crate) async fn not_taken_by(&self, nodes: &[HostId], after: &Metadata, deadline: Instant) -> Vec<String> {
+        let mut is_over = false;
         loop {
             let heard = self.peers.heard.notified();
+            let metadata = self.metadata();
+            let is_awaited = |host: HostId| {
+                let node = metadata.topology.node(host);
+                node.is_some_and(|node| node.state != NodeState::Left && !metadata.topology.is_lost(node))
+            };
             let is_late = |host: &&HostId| **host != self.config.host_id && !self.peers.has(**host, after.index);
-            let late: Vec<HostId> = nodes.iter().filter(is_late).copied().collect();
-            if late.is_empty() || !self.wait_until(deadline, heard).await {
+            let late: Vec<HostId> = nodes
+                .iter()
+                .filter(is_late)
+                .copied()
+                .filter(|host| is_awaited(*host))
+                .collect();
+            if late.is_empty() || is_over {
                 let address = |host: &HostId| Some(after.topology.node(*host)?.native.ip().to_string());
                 return late.iter().filter_map(address).collect();
             }
+            is_over = !self.wait_until(deadline, heard).await;
         }
     }
 

@@ -3,7 +3,9 @@
 use crate::support::{SECOND, Sea, dir, host};
 use cluster::{ChangeError, Command};
 use runtime::sim::CrashKind;
+use schema::TableId;
 use topology::TopologyCommand;
+use uuid::Uuid;
 
 #[test]
 fn a_lost_minority_changes_nothing_and_a_lost_majority_stops_changes_only() {
@@ -183,4 +185,32 @@ fn survivors_of_a_lost_majority_follow_the_one_that_was_recovered_and_keep_their
             assert_eq!(*sea.nodes[number].seen.fatal.borrow(), None);
         }
     }
+}
+
+/// A client that truncates waits for all replicas, and would wait for its whole time for one that dies; not when an operator says that it is dead.
+#[test]
+fn a_truncation_does_not_wait_for_a_node_that_is_given_up() {
+    let table = TableId(Uuid::from_u128(0x7ab1e7));
+    let mut sea = Sea::new(3300, 4);
+    (0..4).for_each(|number| sea.start(number));
+    sea.expect_normal(0..4);
+    sea.expect_voters(3);
+    sea.make_table(table, &[0, 1, 2], 4);
+    sea.crash(2, CrashKind::Kill);
+    let truncating = sea.spawn(0, move |cluster| async move {
+        let (replicas, deadline) = ([0, 1, 2].map(host), runtime::now() + 60 * SECOND);
+        let result = cluster.truncate(table, &replicas, deadline).await;
+        (result, deadline.saturating_duration_since(runtime::now()))
+    });
+    sea.sim.run_for(10 * SECOND);
+    assert!(truncating.borrow().is_none(), "it may come back and answer clients");
+    let removed = sea.on(0, |cluster| async move { cluster.remove_node(host(2)).await });
+    removed.expect("it is removed");
+    assert!(
+        sea.sim.run_until(SECOND, || truncating.borrow().is_some()),
+        "it goes on"
+    );
+    let (result, left) = truncating.take().expect("it has ended");
+    assert_eq!(result, Ok(()));
+    assert!(left > 20 * SECOND, "{left:?} before its deadline");
 }
