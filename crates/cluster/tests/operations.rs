@@ -228,6 +228,46 @@ fn a_replacement_excludes_the_dead_nodes_of_its_list() {
     });
 }
 
+/// Who lets the node in asks the leader to exclude the dead, and cannot reach it; it does not know yet that another one leads.
+#[test]
+fn a_replacement_excludes_the_dead_nodes_of_its_list_though_the_leader_is_cut_off() {
+    let mut sea = Sea::new(1213, 8);
+    (0..7).for_each(|number| sea.start(number));
+    sea.expect_normal(0..7);
+    sea.expect_voters(5);
+    for dead in [5, 6] {
+        sea.crash(dead, CrashKind::PowerLoss);
+        sea.sim.run_for(30 * SECOND);
+    }
+    let leader = (0..5).find(|number| sea.cluster(*number).leads()).expect("one leads");
+    {
+        let mut config = sea.nodes[7].config.borrow_mut();
+        config.replaces = Some(Replaced::Host(host(5)));
+        config.ignores = vec![Replaced::Host(host(6))];
+    }
+    let id = |number: usize| sea.nodes[number].id;
+    let (alone, others) = (id(leader), [0, 1, 2, 3, 4, 7].map(id).to_vec());
+    let others: Vec<_> = others.into_iter().filter(|other| *other != alone).collect();
+    sea.sim.partition(&[alone], &others);
+    sea.start(7);
+    sea.sim.run_for(60 * SECOND);
+    let view = sea.cluster((leader + 1) % 5);
+    assert!(view.metadata().topology.is_excluded(host(6)), "a majority is there");
+    assert!(
+        !sea.cluster(leader).metadata().topology.is_excluded(host(6)),
+        "nobody told it"
+    );
+    sea.sim.heal(&[alone], &others);
+    sea.expect("it has taken the place", |views| {
+        let is_done = |view: &Rc<Cluster>| {
+            let topology = &view.metadata().topology;
+            let state = |n| topology.node(host(n)).map(|node| node.state);
+            topology.is_excluded(host(6)) && (state(5), state(7)) == (Some(NodeState::Left), Some(NodeState::Normal))
+        };
+        views.len() == 6 && views.iter().all(is_done)
+    });
+}
+
 #[test]
 fn a_node_that_leaves_can_be_told_to_stay() {
     let mut sea = Sea::new(1220, 3);
