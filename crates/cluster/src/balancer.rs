@@ -66,6 +66,8 @@ struct Past {
     splits: Splits,
     /// What cannot be done, as it was logged last.
     lacks: Vec<String>,
+    /// What was proposed and not confirmed in time, with the metadata before it.
+    unconfirmed: Vec<(Arc<Metadata>, Command)>,
     /// Since when nodes are seen to leave.
     leaving: BTreeMap<HostId, Instant>,
 }
@@ -117,6 +119,7 @@ impl Cluster {
         self.remove_those_that_left(past).await;
         self.forget_reached_goals().await;
         let metadata = self.metadata();
+        self.count_late(past, &metadata);
         let live = self.live();
         let balancing = self.balancing.get();
         if past.balancing.replace(balancing) != Some(balancing) {
@@ -169,10 +172,10 @@ impl Cluster {
                 (true, true) => Outcome::Settled,
             };
         }
-        self.propose_all(&metadata, due).await
+        self.propose_all(past, &metadata, due).await
     }
 
-    async fn propose_all(&self, metadata: &Metadata, commands: Vec<Command>) -> Outcome {
+    async fn propose_all(&self, past: &mut Past, metadata: &Arc<Metadata>, commands: Vec<Command>) -> Outcome {
         let mut outcome = Outcome::Failed;
         for command in commands {
             let told = resized(metadata, &command).or_else(|| converted(metadata, &command));
@@ -184,10 +187,34 @@ impl Cluster {
                         log::info!("{what}");
                     }
                 }
-                Err(error) => log::debug!("tablets do not begin to move yet: {error}"),
+                Err(error) => {
+                    log::debug!("tablets do not begin to move yet: {error}");
+                    let is_new = |(_, known): &(Arc<Metadata>, Command)| *known != command;
+                    if matches!(error, ChangeError::Timeout(_)) && past.unconfirmed.iter().all(is_new) {
+                        past.unconfirmed.push((metadata.clone(), command));
+                    }
+                }
             }
         }
         outcome
+    }
+
+    /// Counts what was not confirmed in time and has happened since.
+    fn count_late(&self, past: &mut Past, metadata: &Metadata) {
+        let count = |metadata: &Metadata, table| metadata.tablets.get(&table).map(|map| map.tablet_count());
+        past.unconfirmed.retain(|(before, command)| {
+            let Command::Resize {
+                table, tablet_count, ..
+            } = command
+            else {
+                return false;
+            };
+            let now = count(metadata, *table);
+            if now == Some(*tablet_count) {
+                self.balance_report.borrow_mut().done.count(before, command);
+            }
+            now == count(before, *table)
+        });
     }
 
     fn is_full(&self, host: HostId) -> bool {

@@ -5,6 +5,7 @@ use cluster::{Balancing, Cluster, Command, NodeMove, TABLET_RESIZES};
 use runtime::sim::CrashKind;
 use schema::{TableId, TabletOptions};
 use std::rc::Rc;
+use std::time::Duration;
 #[cfg(debug_assertions)]
 use stdx::planted::{Bug, Planted};
 use types::Token;
@@ -346,6 +347,31 @@ fn a_table_is_split_when_every_node_has_cut_its_sstables() {
     let report = report.expect("the leader is asked");
     assert_eq!((report.tables[0].wanted, report.tables[0].uncut), (4, None));
     assert_eq!(report.done.splits, 1);
+}
+
+#[test]
+fn a_split_is_counted_though_its_confirmation_comes_late() {
+    let mut sea = Sea::new(1130, 3);
+    for node in &sea.nodes {
+        node.config.borrow_mut().propose_timeout = Duration::from_millis(300);
+    }
+    (0..3).for_each(|number| sea.start(number));
+    sea.expect_normal(0..3);
+    look_often(&sea);
+    sea.make_table(TABLE, &[0, 1, 2], 2);
+    let slow = |sea: &mut Sea, delay| {
+        for number in 0..3 {
+            let id = sea.nodes[number].id;
+            sea.sim.set_disk_delay(id, delay);
+        }
+    };
+    slow(&mut sea, Duration::from_millis(90));
+    fill(&sea, 80 * GIB);
+    expect_count(&mut sea, "80 GiB in tablets of 10", 8);
+    slow(&mut sea, Duration::ZERO);
+    sea.sim.run_for(20 * SECOND);
+    let report = sea.on(0, |cluster| async move { cluster.balance_report().await });
+    assert_eq!(report.expect("the leader is asked").done.splits, 2);
 }
 
 #[test]
