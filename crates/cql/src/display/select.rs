@@ -91,7 +91,7 @@ impl Display for Selector {
             }
             Selector::Field { value, field } => {
                 // `5.x` would begin with the number `5.`.
-                let space = when(matches!(**value, Selector::Term(_)), " ");
+                let space = when(ends_with_term(value), " ");
                 write!(f, "{}{space}.{}", Primary(value), Name(field))
             }
             Selector::List(elements) => bracketed(f, "[]", |f| list(f, elements)),
@@ -173,6 +173,15 @@ impl Display for Primary<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let loose = matches!(self.0, Selector::Arithmetic { .. } | Selector::Negation(_));
         parenthesized_when(f, self.0, loose)
+    }
+}
+
+/// Whether the last that is written of a selector is a constant or a marker.
+fn ends_with_term(selector: &Selector) -> bool {
+    match selector {
+        Selector::Term(_) => true,
+        Selector::TypeHint { selector, .. } => ends_with_term(selector),
+        _ => false,
     }
 }
 
