@@ -216,4 +216,4 @@ class Node:
 
 def _yaml(value):
     """A value as YAML: suites give text, numbers and booleans, the latter two often as text."""
-    return value if isinstance(value, str) else {True: "true", False: "false"}.get(value, str(value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
