@@ -313,7 +313,8 @@ impl CompressionInfo {
         for _ in 0..chunks {
             let at = r.at();
             let offset = r.get_u64()?;
-            if offsets.last().map_or(offset != 0, |&last: &u64| offset < last + 4) {
+            let is_behind = |last: &u64| offset.checked_sub(*last).is_some_and(|len| len >= 4);
+            if !offsets.last().map_or(offset == 0, is_behind) {
                 return Err(Damage::new(at, "a chunk behind the one before"));
             }
             offsets.push(offset);
@@ -324,5 +325,26 @@ impl CompressionInfo {
             data_len,
             offsets,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_at_the_end_of_all_numbers_are_damage_and_no_overflow() {
+        let mut info = CompressionInfo {
+            compressor: Compressor::Lz4,
+            chunk_len: 4096,
+            data_len: 8192,
+            offsets: vec![0, 100],
+        };
+        assert!(CompressionInfo::decode(&info.encode()).is_ok());
+        for offsets in [vec![0, 3], vec![1, 100], vec![0, u64::MAX - 1, 200]] {
+            info.data_len = 4096 * offsets.len() as u64;
+            info.offsets = offsets;
+            assert!(CompressionInfo::decode(&info.encode()).is_err(), "{:?}", info.offsets);
+        }
     }
 }
