@@ -14,12 +14,14 @@
 //! | `CleanupTarget` | the end | *passed* |
 //!
 //! A stage has *passed* when no request goes on that was begun before it: every member that answers has taken the stage over and has ended its older requests, and
-//! where a member does not answer, all others refuse what it might have begun (the fence, see `drain.rs`). A replica that leaves must have passed itself, because it
+//! where a member does not answer, all others refuse what it might have begun (the fence, see `drain.rs`). So they do where a node has just left: until it stops, its clients may ask
+//! it, and it hears of no change any more. A replica that leaves must have passed itself, because it
 //! might serve its own copy while nobody reaches it; one that an operator has given up or excluded counts as passed.
 
 use crate::command::{Command, TableMoves};
 use crate::error::ChangeError;
 use crate::metadata::Metadata;
+use crate::peers::raft_id;
 use crate::ring::{RingState, RingStep};
 use crate::service::Cluster;
 use rpc::Peer;
@@ -422,7 +424,29 @@ impl Cluster {
                 return Passed::NotYet;
             }
         }
-        passed
+        match self.left_since_fenced(metadata) {
+            true if metadata.fence < version => Passed::NeedsFence,
+            true if !self.peers.all_live_refuse(version) => Passed::NotYet,
+            _ => passed,
+        }
+    }
+
+    /// Whether a node has left that may still work for clients by a version which the fence lets pass. It gets none after it is out of the metadata group.
+    fn left_since_fenced(&self, metadata: &Metadata) -> bool {
+        let status = self.consensus.status();
+        let mut out_since = self.left_out_since.borrow_mut();
+        let nodes = metadata.topology.numbered_nodes();
+        let left = nodes.filter(|(_, node)| node.state == NodeState::Left);
+        let mut is_unfenced = false;
+        for (number, node) in left {
+            let id = raft_id(number, metadata.generation_of(number));
+            let is_in = status.voters.contains(&id) || status.learners.contains(&id);
+            is_unfenced |= is_in || metadata.fence < *out_since.entry(node.host_id).or_insert(status.last);
+            if is_in {
+                out_since.remove(&node.host_id);
+            }
+        }
+        is_unfenced
     }
 
     /// Whether this node leads the metadata group.

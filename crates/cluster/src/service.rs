@@ -68,6 +68,8 @@ pub struct Cluster {
     pub(crate) claims: Claims,
     /// A member has said that this node has left, and this node was leaving.
     pub(crate) is_told_left: Cell<bool>,
+    /// Since which version this node knows of nodes that have left that they are out of the metadata group.
+    pub(crate) left_out_since: RefCell<BTreeMap<HostId, u64>>,
     /// What this node copies from others.
     pub(crate) copies: Copies,
     /// How this node balances tablets while it leads.

@@ -179,6 +179,7 @@ async fn begin(
         told_open: RefCell::default(),
         claims: Claims::default(),
         is_told_left: Cell::new(false),
+        left_out_since: RefCell::default(),
         copies: Copies::default(),
         balancing: Cell::default(),
         balance_report: RefCell::default(),

@@ -432,6 +432,34 @@ fn a_node_that_dies_when_the_next_owners_are_read_already_can_be_given_up() {
     );
 }
 
+/// Until it stops, its clients may ask a node that has left, and it hears of no change any more: it would read former owners, and write to them alone.
+#[test]
+fn what_a_node_that_has_left_asks_for_is_refused_before_the_next_change_goes_on() {
+    let mut sea = with_table(1125, 4, 2);
+    sea.expect_voters(3);
+    let left = sea.on(3, |cluster| async move { cluster.decommission().await });
+    left.expect("it leaves");
+    expect_rest(&mut sea);
+    let before = sea.cluster(0).metadata();
+    assert_eq!(state(&sea, 0, 3), Some(NodeState::Left));
+    for copies in [3, 2, 3] {
+        sea.replicate("ks", copies);
+        expect_rest(&mut sea);
+    }
+    let after = sea.cluster(0).metadata();
+    assert!(
+        after.fence > before.index,
+        "the fence is at {}, and it left at {}",
+        after.fence,
+        before.index
+    );
+    // Once is enough: it hears of nothing later.
+    sea.sim.run_for(5 * SECOND);
+    sea.replicate("ks", 2);
+    expect_rest(&mut sea);
+    assert_eq!(sea.cluster(0).metadata().fence, after.fence);
+}
+
 /// A replication changes on the ring, the next owners are read, and a request that goes on holds the end up for a while.
 fn with_next_owners_read(seed: u64) -> Sea {
     let mut sea = with_table(seed, 4, 1);
