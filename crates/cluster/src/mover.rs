@@ -25,7 +25,7 @@ use crate::peers::raft_id;
 use crate::ring::{RingState, RingStep};
 use crate::service::Cluster;
 use rpc::Peer;
-use runtime::Instant;
+use runtime::{Instant, Semaphore};
 use schema::TableId;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,13 +78,25 @@ pub struct Discard {
 type CopyId = (TableId, TabletId, u64);
 
 /// The copies that this node makes. Lives on shard 0.
-#[derive(Default)]
 pub(crate) struct Copies {
     running: RefCell<BTreeSet<CopyId>>,
     /// Copied, and the group does not know it yet.
     done: RefCell<BTreeSet<CopyId>>,
     /// The stage of the token ring for which this node copies, or has copied.
     pub(crate) ring: Cell<u64>,
+    /// Whoever copies of the ring, or removes what stood there before: one stage at a time.
+    pub(crate) ring_turn: Semaphore,
+}
+
+impl Default for Copies {
+    fn default() -> Self {
+        Self {
+            running: RefCell::default(),
+            done: RefCell::default(),
+            ring: Cell::new(0),
+            ring_turn: Semaphore::new(1),
+        }
+    }
 }
 
 /// A replica's move to another node, as an operator asks for it.

@@ -17,6 +17,9 @@ use types::Token;
 /// How many copies a node makes at once.
 const COPIES_AT_ONCE: usize = 8;
 
+/// Why a copy does not go on.
+const CHANGED: &str = "the ring goes to other owners now";
+
 /// Behind the first token, up to the second.
 type Range = (Token, Token);
 
@@ -45,6 +48,8 @@ impl Cluster {
 
     /// Copies what this node lacks of the token ring in a stage, and says so. Tries again until it succeeds or the metadata want it no more.
     async fn copy_ring(self: Rc<Self>, version: u64) {
+        // What a former stage still removes or takes must not come behind what this one copies.
+        let _turn = self.copies.ring_turn.acquire(1).await;
         let mut done = Done::default();
         while !self.is_stopping.get() {
             let metadata = self.metadata();
@@ -99,7 +104,7 @@ impl Cluster {
         }
         if !done.has_discarded {
             warn_of_lost(metadata, &fills);
-            self.discard_former(&fills).await?;
+            self.discard_former(&fills, version).await?;
             done.has_discarded = true;
         }
         let wanted = self.copies_of(metadata, &fills, (version, &done.copied))?;
@@ -120,7 +125,7 @@ impl Cluster {
     }
 
     /// Removes what this node has of ranges from a time when it owned them before. What an owner has of a range that it shares already is not older than what others have.
-    async fn discard_former(&self, fills: &[RingFill]) -> Result<(), String> {
+    async fn discard_former(&self, fills: &[RingFill], version: u64) -> Result<(), String> {
         let mut discards: BTreeMap<(TableId, u16), Vec<Range>> = BTreeMap::new();
         for fill in fills.iter().filter(|fill| fill.is_new) {
             for table in &*fill.tables {
@@ -129,6 +134,9 @@ impl Cluster {
             }
         }
         for ((table, shard), ranges) in discards {
+            if !is_wanted(&self.metadata(), version) {
+                return Err(CHANGED.to_owned());
+            }
             self.listener.discard(Discard { table, shard, ranges }).await?;
         }
         Ok(())
@@ -188,7 +196,7 @@ impl Cluster {
                     return (copy.ranges.len(), Ok(()));
                 }
                 if !is_wanted(&metadata, copy.version) {
-                    return (copied, Err("the ring goes to other owners now".to_owned()));
+                    return (copied, Err(CHANGED.to_owned()));
                 }
                 let rest = Copy {
                     ranges: copy.ranges[copied..].to_vec(),
