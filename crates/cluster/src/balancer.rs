@@ -66,7 +66,7 @@ struct Past {
     splits: Splits,
     /// What cannot be done, as it was logged last.
     lacks: Vec<String>,
-    /// What was proposed and not confirmed in time, with the metadata before it.
+    /// Splits and merges that were proposed and not confirmed in time, with the metadata before them.
     unconfirmed: Vec<(Arc<Metadata>, Command)>,
     /// Since when nodes are seen to leave.
     leaving: BTreeMap<HostId, Instant>,
@@ -190,7 +190,8 @@ impl Cluster {
                 Err(error) => {
                     log::debug!("tablets do not begin to move yet: {error}");
                     let is_new = |(_, known): &(Arc<Metadata>, Command)| *known != command;
-                    if matches!(error, ChangeError::Timeout(_)) && past.unconfirmed.iter().all(is_new) {
+                    let is_resize = matches!(command, Command::Resize { .. });
+                    if is_resize && matches!(error, ChangeError::Timeout(_)) && past.unconfirmed.iter().all(is_new) {
                         past.unconfirmed.push((metadata.clone(), command));
                     }
                 }
