@@ -1,4 +1,4 @@
-"""TRACING ON: what a node does for a request is in `system_traces`, as drivers and cqlsh look it up. Slow requests are in the log."""
+"""TRACING ON: what a node does for a request is in `system_traces`, as drivers and cqlsh look it up. Slow requests are in the log and in a table."""
 
 from uuid import UUID
 
@@ -110,3 +110,37 @@ def test_requests_are_traced_by_chance_and_their_clients_are_not_told(session, n
     assert not told
     sessions = SimpleStatement("SELECT parameters FROM system_traces.sessions", consistency_level=ConsistencyLevel.ONE)
     eventually("a session of the request", lambda: any(parameters and parameters.get("query") == text for (parameters,) in cql.rows(session, sessions)))
+
+
+@pytest.mark.ceto_only("the option is live")
+def test_a_slow_request_is_kept_with_its_text_tables_and_client(new_node):
+    node = new_node().start()
+    with cql.cluster(node.server) as driver:
+        session = driver.connect()
+        session.execute("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        session.execute("CREATE TABLE ks.slow (k int PRIMARY KEY, v int)")
+        text = "SELECT v FROM ks.slow"
+        select = session.prepare(text)
+        session.execute("""INSERT INTO system.config (name, value) VALUES ('slow_query_log_timeout', '"1us"')""")
+        session.execute(select)
+        session.execute("""INSERT INTO system.config (name, value) VALUES ('slow_query_log_timeout', '"1h"')""")
+
+        def kept():
+            return [row for row in read("SELECT * FROM system_traces.node_slow_log") if row.command == text]
+
+        def read(query, *values):
+            return session.execute(SimpleStatement(query, consistency_level=ConsistencyLevel.ONE), values)
+
+        (slow,) = eventually("the slow request", kept)
+        assert (slow.source_ip, slow.table_names, slow.username) == ("127.0.0.1", {"ks.slow"}, "anonymous")
+        assert slow.parameters["query"] == text and slow.parameters["consistency_level"] == "LOCAL_QUORUM"
+        assert slow.duration > 0 and slow.shard in (0, 1)
+        found = read("SELECT start_time, node_ip, session_id FROM system_traces.node_slow_log_time_idx WHERE minute = %s", minute_of(slow.date))
+        assert (slow.start_time, slow.node_ip, slow.session_id) in [tuple(row) for row in found]
+        (kept_session,) = read("SELECT request, duration FROM system_traces.sessions WHERE session_id = %s", slow.session_id)
+        assert kept_session == ("Execute CQL3 prepared query", slow.duration)
+        assert f"slow request of client {slow.source_ip}" in node.log()
+
+
+def minute_of(date):
+    return date.replace(second=0, microsecond=0)

@@ -1,7 +1,7 @@
 //! From request frames to answers: at once where memory answers, else as a task.
 
+use std::iter;
 use std::rc::Rc;
-use std::time::Duration;
 
 use cql_protocol::{
     BatchKind, BatchStatement, Consistency, Extras, Frame, Opcode, QueryParams, Request, WriteType, begin_response,
@@ -21,12 +21,15 @@ use crate::connection::Connection;
 use crate::counts::{OWNER_EVERY, SAMPLE_EVERY, increment};
 use crate::respond::Reply;
 use crate::running::Asked;
+use crate::slow::{SlowRequest, parameters_of};
 use crate::tracing::{self, Traced};
 use crate::values::binds;
 use crate::{ANSWER_BYTES_MAX, Server, metadata};
 
 /// A waiting request's answer is taken to need at least this much.
 const ANSWER_BYTES_MIN: usize = 4 << 10;
+/// What kind of request a BATCH message is, in Cassandra's words.
+const BATCH: &str = "Execute batch of CQL3 queries";
 /// Of a statement that changes the schema, so much is logged.
 const CHANGE_CHARS_MAX: usize = 400;
 
@@ -368,10 +371,7 @@ impl Connection {
             let mut out = Vec::new();
             connection.server.note_later(&later);
             let engine = &connection.server.engine;
-            let kind = match later.prepared.id {
-                UNPREPARED => "Execute CQL3 query",
-                _ => "Execute CQL3 prepared query",
-            };
+            let kind = later.kind();
             let began = runtime::now();
             let _running = connection.note_running(later.asked(), &later.reply, (came, began));
             let traced = connection.begin_trace(&later.reply, kind, &later.params, || later.text());
@@ -392,7 +392,7 @@ impl Connection {
             };
             connection.server.note_latency(&later);
             let took = began.elapsed() + later.params.waited;
-            connection.note_slow(took, || later.text());
+            connection.note_slow(took, &later.reply, || later.slow());
             match result {
                 Ok((outcome, warnings)) => {
                     connection.log_change(&later.prepared.statement);
@@ -435,20 +435,11 @@ impl Connection {
         text: impl FnOnce() -> String,
     ) -> Option<Traced> {
         let id = reply.tracing_id?;
-        let level = if params.serial {
-            params.serial_consistency
-        } else {
-            params.consistency
-        };
-        let mut parameters = vec![("consistency_level", level.to_string())];
-        parameters.extend(params.page_rows.map(|rows| ("page_size", rows.to_string())));
-        parameters.push(("query", text()));
-        parameters.push(("serial_consistency_level", params.serial_consistency.to_string()));
         Some(Traced {
             trace: Trace::begin(id),
             client: self.peer,
             kind,
-            parameters,
+            parameters: parameters_of(params, text()),
         })
     }
 
@@ -460,15 +451,6 @@ impl Connection {
             Statement::Plan(_) | Statement::Use(_) | Statement::Describe(_) => return,
         };
         log::info!("client {}: {}", self.peer, tracing::shortened(&text, CHANGE_CHARS_MAX));
-    }
-
-    /// Logs a request if it was slow.
-    #[inline]
-    pub(crate) fn note_slow(&self, took: Duration, text: impl FnOnce() -> String) {
-        let threshold = self.server.engine.node.slow_request.get();
-        if let Some(threshold) = threshold.filter(|threshold| took >= *threshold) {
-            self.server.slow.log(took, threshold, self.peer, &text());
-        }
     }
 
     /// Runs a BATCH message as a task.
@@ -546,7 +528,7 @@ impl Connection {
             let began = runtime::now();
             let _running = connection.note_running(Asked::batch(&statements), &reply, (came, began));
             let text = || text_of_batch(&statements);
-            let traced = connection.begin_trace(&reply, "Execute batch of CQL3 queries", &params, text);
+            let traced = connection.begin_trace(&reply, BATCH, &params, text);
             let mut warnings = Vec::new();
             let work = async {
                 match collected {
@@ -566,7 +548,10 @@ impl Connection {
                 }
             };
             let result = tracing::traced(traced, engine, work).await;
-            connection.note_slow(began.elapsed(), text);
+            connection.note_slow(began.elapsed(), &reply, || {
+                let prepared = statements.iter().map(|(prepared, _)| &**prepared);
+                SlowRequest::new(BATCH, text(), parameters_of(&params, text()), prepared)
+            });
             let took = elapsed_us(now_us);
             let counts = &connection.server.counts;
             if conditional {
@@ -766,6 +751,14 @@ fn trace_id() -> TraceId {
     *uuid::Builder::from_random_bytes(bytes).as_uuid().as_bytes()
 }
 
+/// What kind of request executes a statement, in Cassandra's words.
+pub(crate) fn kind_of(prepared: &Prepared) -> &'static str {
+    match prepared.id {
+        UNPREPARED => "Execute CQL3 query",
+        _ => "Execute CQL3 prepared query",
+    }
+}
+
 /// The statements of a batch, for people.
 fn text_of_batch(statements: &[(Rc<Prepared>, Execution)]) -> String {
     let texts = statements.iter().map(|(prepared, _)| &*prepared.text);
@@ -816,6 +809,17 @@ impl Later {
     /// The statement as the client wrote it.
     pub(crate) fn text(&self) -> String {
         self.prepared.text.to_string()
+    }
+
+    /// What kind of request it is, in Cassandra's words.
+    fn kind(&self) -> &'static str {
+        kind_of(&self.prepared)
+    }
+
+    /// What is said of it if it was slow.
+    pub(crate) fn slow(&self) -> SlowRequest {
+        let parameters = parameters_of(&self.params, self.text());
+        SlowRequest::new(self.kind(), self.text(), parameters, iter::once(&*self.prepared))
     }
 
     /// What of it is shown while it runs.

@@ -29,6 +29,7 @@ mod proxied;
 mod respond;
 mod room;
 mod running;
+mod slow;
 mod startup;
 mod tablets;
 mod tracing;
@@ -60,7 +61,7 @@ use connection::Connection;
 use events::Events;
 use proxied::Headers;
 use room::RequestRoom;
-use tracing::SlowRequests;
+use slow::SlowRequests;
 
 pub use admission::{Arrivals, UNINITIALIZED_MAX};
 pub use cells::{CellWriter, Cells};

@@ -1,6 +1,7 @@
 //! Requests that replicas of other shards and nodes are working on: an entry each, and no task.
 
 use std::cell::RefCell;
+use std::iter;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -12,9 +13,10 @@ use types::Token;
 
 use crate::connection::Connection;
 use crate::counts::OWNER_EVERY;
-use crate::dispatch::Later;
+use crate::dispatch::{Later, kind_of};
 use crate::respond::Reply;
 use crate::running::{Asked, RunningTask};
+use crate::slow::{SlowRequest, usual_parameters};
 
 /// A write that waits for its replicas.
 struct PendingWrite {
@@ -200,7 +202,7 @@ impl ReadDone for Connection {
         match confirmation {
             Confirmation::Agreed => {
                 self.server.note_latency(&again);
-                self.note_slow(began.elapsed(), || again.text());
+                self.note_slow(began.elapsed(), &again.reply, || again.slow());
             }
             Confirmation::Open => {
                 drop(_permits);
@@ -223,7 +225,16 @@ impl WriteDone for Connection {
         };
         let took = u64::try_from(runtime::wall_clock_us() - write.began_us).unwrap_or(0);
         self.server.counts.writes.add(took, 1);
-        self.note_slow(Duration::from_micros(took), || write.statement.text.to_string());
+        self.note_slow(Duration::from_micros(took), &write.reply, || {
+            let text = || write.statement.text.to_string();
+            let parameters = usual_parameters(write.reply.consistency, text());
+            SlowRequest::new(
+                kind_of(&write.statement),
+                text(),
+                parameters,
+                iter::once(&*write.statement),
+            )
+        });
         self.server
             .record(Some(write.table), |recorded| recorded.writes.add(took, 1));
         let mut out = self.answer.take();

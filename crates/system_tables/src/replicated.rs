@@ -8,6 +8,7 @@ pub(crate) const TABLES: &[Group] = &[
     ("system_distributed", Options::USUAL, SYSTEM_DISTRIBUTED),
     ("system_distributed", HISTORY, REPAIR_HISTORIES),
     ("system_traces", Options::NO_GRACE, SYSTEM_TRACES),
+    ("system_traces", A_DAY, SLOW_REQUESTS),
 ];
 
 /// 90 days.
@@ -30,6 +31,12 @@ const HISTORY: Options = Options {
         ("min_threshold", "4"),
     ],
     ..Options::USUAL
+};
+
+/// Rows are dropped after a day.
+const A_DAY: Options = Options {
+    default_time_to_live: 86_400,
+    ..Options::NO_GRACE
 };
 
 const SYSTEM_AUTH: &[&str] = &[
@@ -61,4 +68,13 @@ const SYSTEM_TRACES: &[&str] = &[
      thread text, PRIMARY KEY (session_id, event_id))",
     "sessions (session_id uuid PRIMARY KEY, client inet, command text, coordinator inet, coordinator_port int, \
      duration int, request text, started_at timestamp, parameters map<text, text>)",
+];
+
+/// As ScyllaDB documents them (Using ScyllaDB, Tracing).
+const SLOW_REQUESTS: &[&str] = &[
+    "node_slow_log (start_time timeuuid, node_ip inet, shard int, command text, date timestamp, duration int, \
+     parameters map<text, text>, session_id uuid, source_ip inet, table_names set<text>, username text, \
+     PRIMARY KEY (start_time, node_ip, shard))",
+    "node_slow_log_time_idx (minute timestamp, started_at timestamp, session_id uuid, node_ip inet, shard int, start_time timeuuid, \
+     PRIMARY KEY (minute, started_at, session_id))",
 ];

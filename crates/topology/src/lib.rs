@@ -76,6 +76,8 @@ pub use targets::{ReadTargets, WriteTargets};
 pub const FORGOTTEN_HINTS: &str = "forgotten_hints";
 /// The feature of a cluster whose nodes all understand a request that carries the id of a trace.
 pub const TRACED_REQUESTS: &str = "traced_requests";
+/// The feature of a cluster whose nodes all have the tables in which slow requests are kept.
+pub const SLOW_REQUEST_TABLES: &str = "slow_request_tables";
 
 /// The id of a prepared statement that names all its keyspaces is the same whichever keyspace is used.
 ///

@@ -1,14 +1,18 @@
-//! Traces on the disk: `system_traces.sessions` has a row for each request that was traced, `system_traces.events` one for each step, both for a day.
+//! Traces on the disk: `system_traces.sessions` has a row for each request that was traced, `system_traces.events` one for each step, both for a day. A slow request
+//! that is logged has a row in `system_traces.node_slow_log`, where `node_slow_log_time_idx` finds it by its minute, and a session; it has events only when it was traced.
 //!
 //! The coordinator writes the session and its own steps, each replica its own. So the steps of a replica may come after the session's duration is there, as
 //! in Cassandra: drivers show what they find then.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use coordinator::trace::{Event, Trace};
+use coordinator::ClusterView;
+use coordinator::trace::{Event, Trace, TraceId};
 use plan::{Execution, OwnedBound, Plan};
+use topology::SLOW_REQUEST_TABLES;
 use types::timeuuid;
 
 use super::Engine;
@@ -22,7 +26,28 @@ const SESSION: &str = "INSERT INTO system_traces.sessions (session_id, client, c
 const EVENT: &str = "INSERT INTO system_traces.events (session_id, event_id, activity, source, source_port, source_elapsed, thread) \
                      VALUES (?, ?, ?, ?, ?, ?, ?) USING TTL ?";
 
-/// What a coordinator says of a traced request as a whole.
+const SLOW: &str = "INSERT INTO system_traces.node_slow_log (start_time, node_ip, shard, command, date, duration, parameters, session_id, source_ip, \
+                    table_names, username) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+const SLOW_BY_TIME: &str = "INSERT INTO system_traces.node_slow_log_time_idx (minute, started_at, session_id, node_ip, shard, start_time) \
+                            VALUES (?, ?, ?, ?, ?, ?)";
+/// Who sends a request, as long as nobody has to log in.
+const USER: &str = "anonymous";
+const MINUTE_MS: i64 = 60_000;
+
+/// A request that was slow.
+#[derive(Clone, Debug)]
+pub struct SlowRow {
+    /// Its trace, when it was traced: that writes its session.
+    pub trace: Option<TraceId>,
+    /// What it says of itself as a session.
+    pub session: Session,
+    /// Its text.
+    pub text: String,
+    /// The tables that it is about, with their keyspaces.
+    pub tables: Vec<String>,
+}
+
+/// What a coordinator says of a request as a whole.
 #[derive(Clone, Debug)]
 pub struct Session {
     /// Who sent it.
@@ -41,7 +66,7 @@ impl Engine {
         let kept = async {
             self.keep_events(trace).await?;
             match &session {
-                Some(session) => self.keep_session(trace, session).await,
+                Some(session) => self.keep_session(trace.id, trace.began_us(), session).await,
                 None => Ok(()),
             }
         };
@@ -82,17 +107,70 @@ impl Engine {
         Ok(())
     }
 
-    async fn keep_session(self: &Rc<Self>, trace: &Trace, session: &Session) -> Result<(), String> {
+    /// Keeps a slow request that has just been answered, once all nodes of the cluster have the tables for it. A failure is logged.
+    pub async fn keep_slow(self: &Rc<Self>, slow: SlowRow) {
+        let has_tables = |view: &ClusterView| view.topology.enabled_features().contains(SLOW_REQUEST_TABLES);
+        if self.coordinator.with_view(has_tables)
+            && let Err(error) = self.keep_slow_rows(&slow).await
+        {
+            log::warn!("cannot write a slow request to system_traces.node_slow_log: {error}");
+        }
+    }
+
+    async fn keep_slow_rows(self: &Rc<Self>, slow: &SlowRow) -> Result<(), String> {
+        let session = &slow.session;
+        let took_us = i64::try_from(session.duration.as_micros()).unwrap_or(i64::MAX);
+        let began_us = runtime::wall_clock_us().saturating_sub(took_us);
+        let random = runtime::random_u64().to_be_bytes();
+        let node = *random.first_chunk().expect("a number has eight bytes");
+        let start_time = timeuuid::from_parts(began_us.saturating_mul(10), 0, node);
+        let id = match slow.trace {
+            Some(id) => id,
+            None => {
+                let id = timeuuid::from_parts(began_us.saturating_mul(10), 1, node).into_bytes();
+                self.keep_session(id, began_us, session).await?;
+                id
+            }
+        };
+        let (address, _) = self.coordinator.own_address();
+        let shard = i32::try_from(runtime::shard().0).unwrap_or(i32::MAX);
+        let began_ms = began_us.div_euclid(1000);
+        let values = vec![
+            value(start_time.as_bytes().to_vec()),
+            value(bytes_of(address)),
+            int(shard),
+            text(&slow.text),
+            timestamp(began_ms),
+            int(microseconds(session.duration)),
+            value(map_of(&session.parameters)),
+            value(id.to_vec()),
+            value(bytes_of(session.client.ip())),
+            value(set_of(&slow.tables)),
+            text(USER),
+        ];
+        self.keep_row(SLOW, values).await?;
+        let values = vec![
+            timestamp(began_ms - began_ms.rem_euclid(MINUTE_MS)),
+            timestamp(began_ms),
+            value(id.to_vec()),
+            value(bytes_of(address)),
+            int(shard),
+            value(start_time.as_bytes().to_vec()),
+        ];
+        self.keep_row(SLOW_BY_TIME, values).await
+    }
+
+    async fn keep_session(self: &Rc<Self>, id: TraceId, began_us: i64, session: &Session) -> Result<(), String> {
         let (address, port) = self.coordinator.own_address();
         let values = vec![
-            value(trace.id.to_vec()),
+            value(id.to_vec()),
             value(bytes_of(session.client.ip())),
             text("QUERY"),
             value(bytes_of(address)),
             int(i32::from(port)),
             int(microseconds(session.duration)),
             text(session.request),
-            value((trace.began_us() / 1000).to_be_bytes().to_vec()),
+            timestamp(began_us / 1000),
             value(map_of(&session.parameters)),
             int(TTL),
         ];
@@ -130,6 +208,10 @@ fn int(number: i32) -> OwnedBound {
     value(number.to_be_bytes().to_vec())
 }
 
+fn timestamp(milliseconds: i64) -> OwnedBound {
+    value(milliseconds.to_be_bytes().to_vec())
+}
+
 fn microseconds(duration: Duration) -> i32 {
     i32::try_from(duration.as_micros()).unwrap_or(i32::MAX)
 }
@@ -149,6 +231,18 @@ fn map_of(pairs: &[(&'static str, String)]) -> Vec<u8> {
     let mut builder = types::CollectionBuilder::new(&mut out);
     for (name, text) in &pairs {
         builder.push_pair(name.as_bytes(), text.as_bytes());
+    }
+    builder.finish();
+    out
+}
+
+/// A serialised set of texts.
+fn set_of(texts: &[String]) -> Vec<u8> {
+    let texts: BTreeSet<&String> = texts.iter().collect();
+    let mut out = Vec::new();
+    let mut builder = types::CollectionBuilder::new(&mut out);
+    for text in texts {
+        builder.push(text.as_bytes());
     }
     builder.finish();
     out
