@@ -26,6 +26,9 @@ POLL_SECONDS = 0.05
 
 JOINS = 3
 JOIN_SECONDS_MAX = 2.0
+SMALL_TABLES = 60
+SMALL_ROWS = 20
+SMALL_JOIN_SECONDS_MAX = 5.0
 
 MOVED_BYTES = int(os.environ.get("CETO_BENCH_MOVED_BYTES", str(4 << 30)))
 STREAMED_MB_MIN = 300
@@ -62,6 +65,7 @@ DECISION_MEMORY_MB_MAX = 300
 
 def elastic():
     joins()
+    small_tables()
     movement()
     replacement()
     repairs()
@@ -85,6 +89,29 @@ def joins():
             seconds.append(time.monotonic() - began)
     figure(f"an empty node joins an idle cluster, median of {JOINS}", statistics.median(seconds), "s", most=JOIN_SECONDS_MAX)
     figure("and the longest", max(seconds), "s")
+
+
+def small_tables():
+    """What each table costs a node that comes and leaves: many of them on the token ring, with next to no data."""
+    with new_cluster(3) as cluster:
+        cluster.sees_itself_whole()
+        with cql.cluster(cluster.node(1).server) as driver:
+            session = driver.connect()
+            replication = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 2}"
+            session.execute(f"CREATE KEYSPACE small WITH replication = {replication} AND tablets = {{'enabled': false}}")
+            for table in range(SMALL_TABLES):
+                session.execute(f"CREATE TABLE small.t{table} (k int PRIMARY KEY, v int)")
+                for key in range(SMALL_ROWS):
+                    session.execute(f"INSERT INTO small.t{table} (k, v) VALUES ({key}, {key})")
+        what = f"{SMALL_TABLES} tables of {SMALL_ROWS} rows on the token ring"
+        began = time.monotonic()
+        new = cluster.node(cluster.add())
+        others = range(1, len(cluster.nodes))
+        eventually("the others show it", lambda: all(state_of(cluster, new, by) == "UN" for by in others), seconds=MOVE_SECONDS)
+        figure(f"a node joins, {what}", time.monotonic() - began, "s", most=SMALL_JOIN_SECONDS_MAX)
+        began = time.monotonic()
+        new.nodetool("decommission", timeout=MOVE_SECONDS)
+        figure(f"it leaves, {what}", time.monotonic() - began, "s")
 
 
 # --- data that moves ---
