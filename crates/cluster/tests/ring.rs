@@ -142,6 +142,39 @@ fn two_nodes_that_join_at_once_both_get_their_ranges() {
     }
 }
 
+/// What a node removes for a change that was given up must not come behind what it copies for the next one.
+#[test]
+fn a_node_copies_for_one_change_of_the_ring_at_a_time() {
+    let mut sea = Sea::new(1043, 5);
+    (0..3).for_each(|number| sea.start(number));
+    sea.expect_normal(0..3);
+    sea.make_ring_table(TABLE, 2);
+    let streaming = |views: &[Rc<Cluster>]| -> Option<u64> {
+        let metadata = views.first()?.metadata();
+        let ring = metadata.ring.as_ref().filter(|ring| ring.stage == Stage::Streaming);
+        ring.map(|ring| ring.version)
+    };
+    sea.nodes[3].seen.discard_delay.set(Duration::from_secs(10));
+    sea.start(3);
+    sea.expect("a change that the fourth copies for", |views| {
+        streaming(views).is_some()
+    });
+    sea.sim.run_for(SECOND);
+    let first = streaming(&[sea.cluster(0)]);
+    sea.start(4);
+    sea.expect("the change begins again", |views| {
+        streaming(views).is_some_and(|version| Some(version) != first)
+    });
+    sea.sim.run_for(SECOND);
+    assert_eq!(
+        sea.nodes[3].seen.discarding.get(),
+        1,
+        "the removal for the former change is over: nothing is tested"
+    );
+    sea.expect_normal(0..5);
+    assert_eq!(sea.nodes[3].seen.discards_at_once.get(), 1);
+}
+
 #[test]
 fn a_node_that_dies_while_it_joins_gives_its_tokens_back() {
     let mut sea = with_table(1041, 3, 2);

@@ -100,6 +100,10 @@ pub struct Seen {
     pub others: RefCell<BTreeMap<HostId, Weak<Seen>>>,
     /// What the node has removed before it copied.
     pub discarded: RefCell<Vec<Discard>>,
+    /// How long that takes, how many removals are under way, and how many were at once.
+    pub discard_delay: Cell<Duration>,
+    pub discarding: Cell<u32>,
+    pub discards_at_once: Cell<u32>,
     /// What the node says of the size of its tablets.
     pub tablet_bytes: RefCell<Vec<TabletBytes>>,
     /// Tables whose bytes are spread evenly over their tablets, and how many a copy of all tablets has.
@@ -187,7 +191,15 @@ impl Listener for Notes {
 
     fn discard(&self, discard: Discard) -> Local<'_, Result<(), String>> {
         self.0.discarded.borrow_mut().push(discard);
-        Box::pin(std::future::ready(Ok(())))
+        Box::pin(async move {
+            let seen = &self.0;
+            seen.discarding.set(seen.discarding.get() + 1);
+            let most = seen.discards_at_once.get().max(seen.discarding.get());
+            seen.discards_at_once.set(most);
+            runtime::sleep(seen.discard_delay.get()).await;
+            seen.discarding.set(seen.discarding.get() - 1);
+            Ok(())
+        })
     }
 
     fn tablet_report(&self, splits: Splits) -> Local<'_, TabletReport> {
