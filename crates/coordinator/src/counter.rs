@@ -81,15 +81,32 @@ impl Coordinator {
     ) -> Result<(), CoordinatorError> {
         let goal = goal.into();
         let deadline = runtime::now() + goal.timeout.unwrap_or(self.timeouts.get().counter);
-        self.add_until(additions, goal.level, deadline).await
+        let mut results = Vec::new();
+        let mut left = additions;
+        // Once for each view that its replicas have left behind: a node that catches up has hundreds.
+        while !left.is_empty() {
+            let round = match self.add_once(std::mem::take(&mut left), goal.level, deadline).await {
+                Ok(round) => round,
+                Err(error) => vec![Err(error)],
+            };
+            for result in round {
+                match result {
+                    Ok(again) if again.is_empty() => results.push(Ok(())),
+                    Ok(again) => left.extend(again),
+                    Err(error) => results.push(Err(error)),
+                }
+            }
+        }
+        joined(results, goal.level)
     }
 
-    async fn add_until(
+    /// For each share of the additions: what is to be added again in a newer view, of which nothing was.
+    async fn add_once(
         self: &Rc<Self>,
         additions: Vec<Addressed>,
         level: Consistency,
         deadline: Instant,
-    ) -> Result<(), CoordinatorError> {
+    ) -> Result<Vec<Result<Vec<Addressed>, CoordinatorError>>, CoordinatorError> {
         self.require(&additions, level, WriteKind::Counter)?;
         let view = self.view();
         let mut shares: Vec<Share> = Vec::new();
@@ -121,7 +138,7 @@ impl Coordinator {
         for other in others {
             results.push(other.await);
         }
-        joined(results, level)
+        Ok(results)
     }
 
     /// The replicas of a partition that live and take writes, those near first, this shard before all.
@@ -145,14 +162,14 @@ impl Coordinator {
         Ok(leaders)
     }
 
-    /// Has additions made by one of their replicas.
+    /// Has additions made by one of their replicas. What is to be made again in a newer view comes back.
     async fn have_added(
         self: &Rc<Self>,
         view: &Arc<ClusterView>,
         share: Share,
         level: Consistency,
         deadline: Instant,
-    ) -> Result<(), CoordinatorError> {
+    ) -> Result<Vec<Addressed>, CoordinatorError> {
         let tally = || {
             let table = share.mutations.first().map(Addressed::table);
             Tally {
@@ -164,7 +181,7 @@ impl Coordinator {
         let (mut refused, mut is_stale) = (String::new(), false);
         for leader in share.leaders.iter().copied() {
             let error = match self.lead_at(view, leader, &share.mutations, level, deadline).await {
-                Ok(result) => return result,
+                Ok(result) => return result.map(|()| Vec::new()),
                 Err(error) => error,
             };
             let name = Self::names(view, std::iter::once(leader));
@@ -194,7 +211,7 @@ impl Coordinator {
             }
         }
         if is_stale && self.newer_view(view, deadline).await.is_some() {
-            return Box::pin(self.add_until(share.mutations, level, deadline)).await;
+            return Ok(share.mutations);
         }
         Err(CoordinatorError::Overloaded(format!(
             "no replica takes the addition, and nothing was added; the last one: {refused}"

@@ -334,3 +334,38 @@ fn an_addition_that_was_refused_is_made_once_when_its_coordinator_has_heard_of_t
     });
     assert_eq!(total, Ok(20), "each of the twenty counters was added to once");
 }
+
+/// Each version that a node took over while it caught up was one level deeper in the addition, until the stack was full.
+#[test]
+fn an_addition_outlives_thousands_of_versions_that_its_coordinator_takes_over_one_by_one() {
+    const VERSIONS: u64 = 4_000;
+    let shape = Shape {
+        replication: Replication::Simple { factor: 1 },
+        ..Shape::default()
+    };
+    let mut cluster = Cluster::new(3, shape);
+    hears_of_copies(&cluster, 0, (4, 0), 1);
+    (1..3).for_each(|node| hears_of_copies(&cluster, node, (VERSIONS, VERSIONS), 1));
+    // Keys of all three nodes, so some are added to elsewhere.
+    let added = cluster.spawn(0, |node| async move {
+        let goal = coordinator::Goal {
+            level: Consistency::One,
+            timeout: Some(Duration::from_mins(1)),
+        };
+        let additions = (0..20u8).map(|k| addressed(addition(&[k], 1))).collect();
+        node.coordinator.add(additions, goal).await
+    });
+    for version in 5..VERSIONS {
+        cluster.simulation.run_for(Duration::from_millis(5));
+        hears_of_copies(&cluster, 0, (version, 0), 1);
+    }
+    assert!(added.borrow().is_none(), "it waits for a newer view");
+    assert!(
+        refused(&cluster) > VERSIONS / 2,
+        "each view was tried: {}",
+        refused(&cluster)
+    );
+    hears_of_copies(&cluster, 0, (VERSIONS, VERSIONS), 1);
+    cluster.simulation.run_for(Duration::from_millis(100));
+    assert_eq!(added.take(), Some(Ok(())));
+}
