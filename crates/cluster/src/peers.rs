@@ -456,6 +456,14 @@ impl Peers {
         }
     }
 
+    /// The version before which a member that answers refuses requests, unless this node has taken it over.
+    pub(crate) fn refused_before(&self) -> Option<u64> {
+        let known = self.known.borrow();
+        let live = known.values().filter(|known| known.is_live);
+        let refused = live.filter_map(|known| known.fence).max();
+        refused.filter(|fence| *fence > self.machine.taken_index())
+    }
+
     /// Whether every member that answers refuses requests from before this version.
     pub(crate) fn all_live_refuse(&self, before: u64) -> bool {
         let known = self.known.borrow();

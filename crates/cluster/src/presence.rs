@@ -3,7 +3,8 @@
 //! **Coming.** A node that answers pings can take the requests of other nodes. It greets each member, who answers when it takes the node for up, on
 //! all its shards, and says whom else it takes for up. The node has *met its peers* when each member has answered and is up for the node too, or is
 //! down by the word of a member that serves. So whoever sees the node serve may stop the next one. A member of whom nobody knows anything is
-//! waited for, [`MEET_INTERVALS`] intervals of the failure detector at most. Once clients are let in, the node says that too: until then the others
+//! waited for, [`MEET_INTERVALS`] intervals of the failure detector at most. A node that hears that the others refuse what it routes, because it was away while the cluster changed, lets
+//! no clients in before it has caught up: it would fail them. Once clients are let in, the node says that too: until then the others
 //! do not tell their clients of it.
 //!
 //! **Going.** A node that leaves says goodbye, and answers no more pings. The others answer when no shard of theirs begins requests to it any more. It
@@ -25,6 +26,9 @@ const GREETING_PAUSE: Duration = Duration::from_millis(50);
 const SEES_WAIT: Duration = Duration::from_secs(1);
 /// How long a node is given to hear that another serves clients; it is told again.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How often a node looks whether it has caught up with what the others refuse.
+const CATCH_UP_POLL: Duration = Duration::from_millis(50);
 
 impl Cluster {
     /// Waits until this node and its peers take each other for up, as far as they are there; see the module. False when it goes on without
@@ -51,6 +55,18 @@ impl Cluster {
         }
         self.listener.liveness_taken().await;
         has_met
+    }
+
+    /// Waits until this node has the version of the cluster without which the others refuse what it routes, and no longer than that. Whether it has.
+    pub async fn catch_up(&self, longest: Duration) -> bool {
+        let deadline = runtime::now() + longest;
+        while self.peers.refused_before().is_some() {
+            if self.is_stopping.get() || runtime::now() >= deadline {
+                return false;
+            }
+            self.rest(CATCH_UP_POLL).await;
+        }
+        true
     }
 
     fn others(&self) -> Vec<HostId> {

@@ -38,6 +38,8 @@ const OLD_REQUESTS_WAIT_MAX: Duration = Duration::from_secs(10);
 const NEW_MEMBER_WAIT: Duration = Duration::from_secs(2);
 /// How long a node that comes back looks for newer metadata before it serves with what it has.
 const CATCH_UP_MAX: Duration = Duration::from_secs(3);
+/// How long a node whose requests the others refuse has its clients wait until it has caught up.
+const FENCED_WAIT_MAX: Duration = Duration::from_mins(5);
 /// The release of Cassandra that every node is to be taken for.
 const RELEASE_VERSION: &str = "4.1.7";
 /// How long a commitlog that takes no writes rests before it tries again.
@@ -282,9 +284,16 @@ pub(crate) async fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>, rpc: &Rc<Rp
     // What was under way when the node ended happens before clients see it; where most voters are away it goes on without.
     let barrier = runtime::timeout(CATCH_UP_MAX, cluster.barrier());
     if let Some(Err(_)) = shared.unless_failed(barrier).await {
-        log::warn!("the metadata may not be the newest: no majority of its voters could be asked yet");
+        log::warn!(
+            "the metadata may not be the newest: a majority of its voters has not confirmed them in {CATCH_UP_MAX:?}"
+        );
     }
     let _ = shared.unless_failed(meeting).await;
+    // It knows that it would fail what it is asked for.
+    let caught_up = cluster.catch_up(FENCED_WAIT_MAX);
+    if let Some(false) = shared.unless_failed(caught_up).await {
+        log::warn!("it serves clients without what the others have: requests that they refuse will fail");
+    }
     Ok(cluster)
 }
 
