@@ -3,6 +3,8 @@
 use schema::{Keyspace, TabletOptions};
 use topology::{Replication, TABLETS_MAX, Topology, first_tablet_count, tablets_per_shard};
 
+/// A table has no more tablets than give each shard about so many: each costs its shard memory and every scan a step.
+const PER_SHARD_MAX: f64 = 1_024.0;
 /// Bytes of a unit of `expected_data_size_in_gb`.
 const GIB: u64 = 1 << 30;
 
@@ -15,8 +17,10 @@ pub struct TabletCounts {
     pub wanted: u32,
     /// It is not split above this, and merged until it has no more.
     pub most: u32,
-    /// Whether the table or its keyspace says how many there are at least.
-    is_given: bool,
+    /// How many the table or its keyspace asks for.
+    asked: u32,
+    /// How many the shards have room for.
+    room: u32,
 }
 
 impl TabletCounts {
@@ -40,21 +44,41 @@ impl TabletCounts {
         });
         let of_options = [options.min_tablet_count, per_shard, by_size];
         let of_options = of_options.into_iter().flatten().max().unwrap_or(0);
+        let room = replication.and_then(|replication| tablets_per_shard(topology, replication, PER_SHARD_MAX).ok());
+        let room = room.unwrap_or(TABLETS_MAX);
         let most = options.max_tablet_count.unwrap_or(TABLETS_MAX).clamp(1, TABLETS_MAX);
         let most = 1 << most.ilog2();
-        let power = |count: u32| count.min(TABLETS_MAX).next_power_of_two().min(most);
+        let power = |count: u32| count.min(room).next_power_of_two().min(most);
+        let asked = initial.max(of_options);
         Self {
-            least: power(initial.max(of_options)),
+            least: power(asked),
             wanted: power(of_options),
             most,
-            is_given: initial.max(of_options) > 0,
+            asked,
+            room,
         }
+    }
+
+    /// What to tell a user who asks for more tablets than the shards have room for: it has fewer until there are more shards.
+    #[must_use]
+    pub fn warning(&self, of: &str) -> Option<String> {
+        let asked = self
+            .asked
+            .checked_next_power_of_two()
+            .unwrap_or(u32::MAX)
+            .min(self.most);
+        (asked > self.room).then(|| {
+            format!(
+                "The options of tablets of {of} ask for {asked} tablets; with the shards that the cluster has there are at most {}, about {PER_SHARD_MAX} for each",
+                self.room
+            )
+        })
     }
 
     /// How many tablets a new table gets; None where none can be placed.
     #[must_use]
     pub fn first(&self, topology: &Topology, replication: &Replication) -> Option<u32> {
-        let given = self.is_given.then_some(self.least);
+        let given = (self.asked > 0).then_some(self.least);
         let count = first_tablet_count(topology, replication, given).ok()?;
         Some(count.min(self.most))
     }

@@ -1,6 +1,6 @@
 //! Metadata as a value: what commands make of it, and what bytes make of both.
 
-use cluster::{Command, Metadata, Rejected, SchemaChange, TabletsChange};
+use cluster::{Command, Metadata, Rejected, SchemaChange, TabletCounts, TabletsChange};
 use proptest::prelude::*;
 use record::Known;
 use schema::{Keyspace, Schema, Table, TableId, TableOptions};
@@ -450,5 +450,34 @@ fn starts_are_noted_one_after_the_other_and_a_node_that_rejoins_begins_anew() {
     assert!(
         matches!(&rejected, Some(Rejected::Invalid { why }) if why.contains("not a member")),
         "{rejected:?}"
+    );
+}
+
+/// `'initial': 1000000000` took 10 GB on each node, and the keyspace could not be dropped.
+#[test]
+fn a_table_has_no_more_tablets_than_the_shards_have_room_for_and_its_user_is_told() {
+    let topology = start().topology;
+    let one_copy = topology::Replication::Simple { factor: 1 };
+    let counts = |initial: &str| {
+        let mut keyspace = Keyspace::clone(&keyspace("k", &[]));
+        keyspace.tablets = Some([("initial".to_owned(), initial.to_owned())].into());
+        TabletCounts::of(&topology, Some(&one_copy), Some(&keyspace), None, 5 << 30)
+    };
+    let shards = u32::from(node(1).shards);
+    let room = (shards * 1_024).next_power_of_two();
+    for (initial, expected) in [("1", 1), ("1000", 1_024), ("1000000000", room), ("4294967295", room)] {
+        let counts = counts(initial);
+        assert_eq!(counts.first(&topology, &one_copy), Some(expected), "{initial}");
+        let warning = counts.warning("keyspace k");
+        assert_eq!(
+            warning.is_some(),
+            expected == room && room != 1_024,
+            "{initial}: {warning:?}"
+        );
+    }
+    let warning = counts("1000000000").warning("keyspace k").expect("it has fewer");
+    assert!(
+        warning.contains("keyspace k") && warning.contains(&room.to_string()),
+        "{warning}"
     );
 }

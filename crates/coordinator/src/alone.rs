@@ -40,7 +40,8 @@ impl Coordinator {
             // Other replicas have what an sstable had that is missing here.
             Some(route) if !store.is_whole.get() => (Levels::NONE, route.write_here),
             Some(route) => (route.read_here, route.write_here),
-            // What has no route is each node's own.
+            None if view.is_unplaced(table) => (Levels::NONE, Levels::NONE),
+            // What else has no route is each node's own.
             None => (Levels::ALL, Levels::ALL),
         };
         store.reads_here.set(reads.bits());

@@ -304,12 +304,17 @@ struct Keeper {
 }
 
 impl SchemaKeeper for Keeper {
-    fn change(&self, base: Uuid, next: Arc<Schema>) -> Pin<Box<dyn Future<Output = Result<(), KeepError>> + '_>> {
+    fn change(
+        &self,
+        base: Uuid,
+        next: Arc<Schema>,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<String>, KeepError>> + '_>> {
         Box::pin(async move {
-            let tablets = tablets::for_schema(&self.cluster.metadata(), &next, self.cluster.tablet_bytes_goal())
-                .map_err(KeepError::Refused)?;
+            let (tablets, warnings) =
+                tablets::for_schema(&self.cluster.metadata(), &next, self.cluster.tablet_bytes_goal())
+                    .map_err(KeepError::Refused)?;
             match self.cluster.propose_schema_with_tablets(base, next, tablets).await {
-                Ok(()) => Ok(()),
+                Ok(()) => Ok(warnings),
                 Err(ChangeError::Conflict) => {
                     // What it lost to is on its way here.
                     let caught_up = self.cluster.barrier().await;

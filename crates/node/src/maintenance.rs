@@ -47,7 +47,11 @@ pub(crate) fn needs_metadata(dir: &Path) -> String {
 struct Refusing;
 
 impl SchemaKeeper for Refusing {
-    fn change(&self, _base: Uuid, _next: Arc<Schema>) -> Pin<Box<dyn Future<Output = Result<(), KeepError>> + '_>> {
+    fn change(
+        &self,
+        _base: Uuid,
+        _next: Arc<Schema>,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<String>, KeepError>> + '_>> {
         Box::pin(std::future::ready(Err(KeepError::Refused(refusal()))))
     }
 

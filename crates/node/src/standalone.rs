@@ -47,7 +47,11 @@ impl Keeper {
 }
 
 impl SchemaKeeper for Keeper {
-    fn change(&self, base: Uuid, next: Arc<Schema>) -> Pin<Box<dyn Future<Output = Result<(), KeepError>> + '_>> {
+    fn change(
+        &self,
+        base: Uuid,
+        next: Arc<Schema>,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<String>, KeepError>> + '_>> {
         Box::pin(async move {
             let now = self.standalone.metadata();
             if now.schema.version != base {
@@ -55,7 +59,7 @@ impl SchemaKeeper for Keeper {
             }
             let change = SchemaChange::between(&now.schema, &next);
             match self.propose(Command::Schema(change)).await {
-                Ok(()) => Ok(()),
+                Ok(()) => Ok(Vec::new()),
                 Err(ChangeError::Conflict) => Err(KeepError::Conflict),
                 Err(e) => Err(KeepError::Failed(format!("The schema change failed: {e}"))),
             }

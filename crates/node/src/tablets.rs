@@ -12,23 +12,23 @@ use topology::{Load, TABLET_MOVES, TabletMap, first_tablets};
 
 use crate::view;
 
+/// The tablets of tables.
+type Maps = BTreeMap<TableId, Arc<TabletMap>>;
+
 /// Whether the tables of a keyspace have tablets of their own: unless it was made with `tablets = {'enabled': false}`.
 pub(crate) fn has_tablets(keyspace: &Keyspace) -> bool {
     system_tables::kind(&keyspace.name).is_none() && keyspace.has_tablets()
 }
 
-/// The maps of the tables that a schema has and the present one has not. `bytes_goal` is the usual size of a tablet.
+/// The maps of the tables that a schema has and the present one has not, and what to tell the user of it. `bytes_goal` is the usual size of a tablet.
 ///
 /// # Errors
 /// A sentence, when the schema changes the replication of tables whose tablets cannot move.
-pub(crate) fn for_schema(
-    metadata: &Metadata,
-    next: &Schema,
-    bytes_goal: u64,
-) -> Result<BTreeMap<TableId, Arc<TabletMap>>, String> {
+pub(crate) fn for_schema(metadata: &Metadata, next: &Schema, bytes_goal: u64) -> Result<(Maps, Vec<String>), String> {
     let topology = &metadata.topology;
     let mut load = None;
-    let mut maps = BTreeMap::new();
+    let mut maps = Maps::new();
+    let mut warnings = Vec::new();
     for keyspace in next.keyspaces.values() {
         if let Some(former) = metadata.schema.keyspaces.get(&keyspace.name) {
             check_kind(metadata, former, keyspace)?;
@@ -46,14 +46,24 @@ pub(crate) fn for_schema(
         let known = former.into_iter().flat_map(|former| former.tables.values());
         let known: HashSet<TableId> = known.map(|table| table.id).collect();
         let is_new = |id: TableId| !known.contains(&id);
+        let counts_of = |options| TabletCounts::of(topology, Some(&replication), Some(keyspace), options, bytes_goal);
+        if former.is_none_or(|former| former.tablets != keyspace.tablets) {
+            warnings.extend(counts_of(None).warning(&format!("keyspace {}", keyspace.name)));
+        }
+        for table in keyspace.tables.values() {
+            let options = table.options.tablets.as_ref();
+            let before = former.and_then(|former| former.tables.get(&table.name));
+            if options.is_some() && before.is_none_or(|before| before.options.tablets != table.options.tablets) {
+                warnings.extend(counts_of(options).warning(&format!("table {}.{}", table.keyspace, table.name)));
+            }
+        }
         for table in keyspace.tables.values().filter(|table| is_new(table.id)) {
             let load = load.get_or_insert_with(|| {
                 let mut load = Load::default();
                 metadata.tablets.values().for_each(|map| load.add(map));
                 load
             });
-            let options = table.options.tablets.as_ref();
-            let counts = TabletCounts::of(topology, Some(&replication), Some(keyspace), options, bytes_goal);
+            let counts = counts_of(table.options.tablets.as_ref());
             let count = counts.first(topology, &replication);
             match first_tablets(topology, &replication, count, load) {
                 Ok(map) => {
@@ -65,7 +75,7 @@ pub(crate) fn for_schema(
             }
         }
     }
-    Ok(maps)
+    Ok((maps, warnings))
 }
 
 /// Refuses that a keyspace with tables goes from the token ring to tablets, or back, while some member does not know how.
@@ -137,7 +147,7 @@ mod tests {
         let mut topology = Topology::new("sea", Uuid::from_u128(9));
         let answer = |topology: &Topology, from: bool, to: bool, has_table: bool| {
             let metadata = Metadata::new(Arc::new(schema(from, has_table)), topology.clone());
-            for_schema(&metadata, &schema(to, has_table), 5 << 30).map(|maps| maps.len())
+            for_schema(&metadata, &schema(to, has_table), 5 << 30).map(|(maps, _)| maps.len())
         };
         for (from, to) in [(true, false), (false, true)] {
             let refused = answer(&topology, from, to, true).expect_err("nobody knows how");

@@ -292,6 +292,7 @@ fn pools(topology: &Topology, replication: &Replication, load: &Load) -> Result<
     let usable = |n: &Node| topology.may_hold(n);
     match replication {
         Replication::Local => Err(PlacementError::Local),
+        Replication::Simple { factor: 0 } => Ok(Vec::new()),
         Replication::Simple { factor } => pool(topology, load, None, *factor, usable).map(|p| vec![p]),
         Replication::Everywhere => {
             let nodes = topology.members().filter(|n| usable(n)).count();

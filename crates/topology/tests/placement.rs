@@ -563,6 +563,12 @@ fn a_list_of_racks_gets_a_copy_in_each_of_them() {
     }
     assert_eq!(initial_tablet_count(&cluster.topology, &keyspace, 1), Ok(2));
     assert_eq!(check_racks(&cluster.topology, &keyspace), Ok(()));
+    let no_copies = topology::Replication::Simple { factor: 0 };
+    assert_eq!(
+        initial_tablet_count(&cluster.topology, &no_copies, 1),
+        Ok(1),
+        "of nothing"
+    );
     check_ring(
         "of the ring, the next node in each rack of the list",
         "a dc1 r1 tokens=0

@@ -13,6 +13,8 @@ use system_tables::KeyspaceKind;
 
 /// Copies of each partition when a keyspace does not say.
 const REPLICATION_FACTOR_DEFAULT: &str = "1";
+/// The most copies in a datacenter.
+const FACTOR_MAX: u32 = 1_000;
 /// The longest name of a keyspace, in bytes: it is a directory.
 const NAME_BYTES_MAX: usize = 48;
 
@@ -57,7 +59,7 @@ pub(super) fn create(
             table: String::new(),
         });
     }
-    let (replication, mut warnings) = prepare_replication(name, replication, &BTreeMap::new(), ctx.nodes)?;
+    let (replication, mut warnings) = prepare_replication(name, replication, &BTreeMap::new(), ctx)?;
     warn_of_durability(&properties, durable_writes, &mut warnings);
     let mut keyspace = Keyspace {
         name: name.clone(),
@@ -163,7 +165,7 @@ pub(super) fn alter(
         Some(new) => new,
         None => keyspace.replication.clone(),
     };
-    let (replication, mut warnings) = prepare_replication(name, replication, &old.replication, ctx.nodes)?;
+    let (replication, mut warnings) = prepare_replication(name, replication, &old.replication, ctx)?;
     keyspace.replication = replication;
     list_racks(&mut keyspace, &old.replication, ctx)?;
     warn_of_durability(&properties, keyspace.durable_writes, &mut warnings);
@@ -235,13 +237,14 @@ fn tablets(properties: &Properties<'_>) -> Result<Option<BTreeMap<String, String
 
 /// Writes out what a replication map leaves unsaid, and refuses one that cannot be had. Also returns warnings.
 ///
-/// `previous` is the map of the keyspace that is altered, empty for a new one; `nodes` says how many nodes each datacenter has.
+/// `previous` is the map of the keyspace that is altered, empty for a new one.
 fn prepare_replication(
     keyspace: &str,
     mut options: BTreeMap<String, String>,
     previous: &BTreeMap<String, String>,
-    nodes: &BTreeMap<String, u32>,
+    ctx: &DdlContext<'_>,
 ) -> Result<(BTreeMap<String, String>, Vec<String>), CompileError> {
+    let nodes = ctx.nodes;
     let Some(class) = options.remove("class") else {
         return Err(CompileError::Config("Missing replication strategy class".to_owned()));
     };
@@ -292,9 +295,11 @@ fn prepare_replication(
         ));
     }
     let mut warnings = Vec::new();
+    let mut copies = 0;
     for (name, value) in &mut options {
         let factor = if !simple && Copies::is_list(value) {
             let racks = Copies::parse(name, value).map_err(|e| CompileError::Config(e.to_string()))?;
+            check_racks(name, &racks, previous.get(name), ctx)?;
             *value = racks.to_string();
             u32::from(racks.number())
         } else {
@@ -308,14 +313,46 @@ fn prepare_replication(
             let here = nodes.get(name).copied().unwrap_or(0);
             (here, format!(" for datacenter {name}"))
         };
+        if factor > FACTOR_MAX {
+            return Err(CompileError::Config(format!(
+                "Replication factor must be at most {FACTOR_MAX}, found {factor}{place}"
+            )));
+        }
+        copies += factor;
         if factor > count {
             warnings.push(format!(
                 "Your replication factor {factor} for keyspace {keyspace} is higher than the number of nodes {count}{place}"
             ));
         }
     }
+    if copies == 0 && !is_everywhere {
+        return Err(CompileError::Config(format!(
+            "Keyspace {keyspace} would have no copies of its data: a replication factor of at least 1 is expected"
+        )));
+    }
     options.insert("class".to_owned(), class);
     Ok((options, warnings))
+}
+
+/// Refuses racks without a node that holds data: with a rack misspelt nothing could be written. Those that the keyspace has already stay.
+fn check_racks(
+    datacenter: &str,
+    listed: &Copies,
+    previous: Option<&String>,
+    ctx: &DdlContext<'_>,
+) -> Result<(), CompileError> {
+    let (Copies::Racks(listed), Some(there)) = (listed, ctx.racks.get(datacenter)) else {
+        return Ok(());
+    };
+    let former = previous.and_then(|former| Copies::parse(datacenter, former).ok());
+    let had = |rack: &String| matches!(&former, Some(Copies::Racks(racks)) if racks.contains(rack));
+    match listed.iter().find(|rack| !there.contains(*rack) && !had(rack)) {
+        None => Ok(()),
+        Some(unknown) => Err(CompileError::Config(format!(
+            "Unknown rack {unknown} in datacenter {datacenter}: the racks with nodes that hold data are {}",
+            there.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+        ))),
+    }
 }
 
 /// `replication_factor` stands for every datacenter that is not named; datacenters without copies are left out.

@@ -41,8 +41,12 @@ pub enum KeepError {
 
 /// Who makes a schema durable, on all nodes that must know it, and has every shard take it over ([`Engine::take_schema`]). Lives on shard 0.
 pub trait SchemaKeeper {
-    /// Makes `next` the schema, if the present one has the version `base`. Resolves when all shards of this node have it.
-    fn change(&self, base: Uuid, next: Arc<Schema>) -> Pin<Box<dyn Future<Output = Result<(), KeepError>> + '_>>;
+    /// Makes `next` the schema, if the present one has the version `base`. Resolves when all shards of this node have it, with what to tell the user.
+    fn change(
+        &self,
+        base: Uuid,
+        next: Arc<Schema>,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<String>, KeepError>> + '_>>;
 
     /// Truncates a table everywhere, and waits until the nodes that have replicas of it have done so. The error is a sentence that says whether it may
     /// have happened.
@@ -106,7 +110,8 @@ impl Engine {
                 .extend(check_change(&guardrails.schema, &base, &outcome.schema)?);
             let keeper = self.keeper().map_err(QueryError::Server)?;
             match keeper.change(base.version, Arc::new(outcome.schema)).await {
-                Ok(()) => {
+                Ok(warnings) => {
+                    outcome.warnings.extend(warnings);
                     for warning in &outcome.warnings {
                         log::warn!("{warning}");
                     }
