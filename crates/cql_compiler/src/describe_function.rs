@@ -14,7 +14,7 @@ fn of_function(function: &UserFunction) -> (String, Element) {
     let element = Element {
         keyspace: quote_identifier(&function.keyspace),
         kind: "function",
-        name: function.signature(),
+        name: function.declared_signature(),
         statement: describe_function(function),
     };
     (function.name.to_lowercase(), element)
@@ -24,7 +24,7 @@ fn of_aggregate(aggregate: &UserAggregate) -> (String, Element) {
     let element = Element {
         keyspace: quote_identifier(&aggregate.keyspace),
         kind: "aggregate",
-        name: aggregate.signature(),
+        name: aggregate.declared_signature(),
         statement: describe_aggregate(aggregate),
     };
     (aggregate.name.to_lowercase(), element)

@@ -91,6 +91,12 @@ impl UserFunction {
         signature(&self.name, self.arguments.iter().map(|(_, cql_type)| cql_type))
     }
 
+    /// The same with the types as its declaration has them: what DESCRIBE shows.
+    #[must_use]
+    pub fn declared_signature(&self) -> String {
+        declared_signature(&self.name, self.arguments.iter().map(|(_, cql_type)| cql_type))
+    }
+
     /// Whether it takes values of these types.
     #[must_use]
     pub fn takes(&self, types: &[&CqlType]) -> bool {
@@ -123,6 +129,12 @@ impl UserAggregate {
     #[must_use]
     pub fn signature(&self) -> String {
         signature(&self.name, self.arguments.iter())
+    }
+
+    /// The same with the types as its declaration has them: what DESCRIBE shows.
+    #[must_use]
+    pub fn declared_signature(&self) -> String {
+        declared_signature(&self.name, self.arguments.iter())
     }
 
     /// The types that its state function takes.
@@ -172,6 +184,18 @@ pub fn signature<'t>(name: &str, types: impl Iterator<Item = &'t CqlType>) -> St
     format!("{}({})", quote_identifier(name), types.join(", "))
 }
 
+/// A type as the declaration of a function has it: values of functions are always frozen, and nobody may say so.
+pub fn declared_type(cql_type: &CqlType) -> String {
+    let text = cql_type.unfrozen().to_string();
+    let inner = text.strip_prefix("frozen<").and_then(|text| text.strip_suffix('>'));
+    inner.map_or_else(|| text.clone(), str::to_owned)
+}
+
+fn declared_signature<'t>(name: &str, types: impl Iterator<Item = &'t CqlType>) -> String {
+    let types: Vec<String> = types.map(declared_type).collect();
+    format!("{}({})", quote_identifier(name), types.join(", "))
+}
+
 fn is_same<'t>(own: impl ExactSizeIterator<Item = &'t CqlType>, types: &[&CqlType]) -> bool {
     own.len() == types.len() && own.zip(types).all(|(a, b)| a.unfrozen() == b.unfrozen())
 }
@@ -202,5 +226,33 @@ mod tests {
         assert!(!function.takes(&[&CqlType::Int]) && !function.takes(&[]) && !function.takes(&[&list, &list]));
         assert_eq!(Language::of_name("wasm"), Some(Language::Wasm));
         assert_eq!(Language::of_name("java"), None);
+    }
+
+    /// As in Cassandra: what DESCRIBE shows is taken back, and nobody may write that an argument is frozen.
+    #[test]
+    fn a_declaration_has_tuples_as_they_are_written() {
+        let tuple = CqlType::Tuple(vec![CqlType::Int, CqlType::Text].into());
+        let list = CqlType::List(Arc::new(tuple.clone()));
+        let function = UserFunction {
+            keyspace: "k".to_owned(),
+            name: "f".to_owned(),
+            arguments: vec![("t".to_owned(), tuple.clone()), ("l".to_owned(), list)],
+            returns: tuple,
+            called_on_null: false,
+            language: Language::Lua,
+            body: "return t --$".to_owned(),
+        };
+        assert_eq!(
+            function.declared_signature(),
+            "f(tuple<int, text>, list<frozen<tuple<int, text>>>)"
+        );
+        let described = crate::describe_function(&function);
+        for part in [
+            "f(t tuple<int, text>, l list<frozen<tuple<int, text>>>)",
+            "RETURNS tuple<int, text>\n",
+            "AS 'return t --$';",
+        ] {
+            assert!(described.contains(part), "{part}: {described}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use types::{CqlType, UdtType};
 
-use crate::function::{UserAggregate, UserFunction};
+use crate::function::{UserAggregate, UserFunction, declared_type};
 use crate::table::{Column, ColumnKind, CompactStorage, DroppedColumn, Keyspace, Table, TableOptions};
 use crate::tombstone_gc::{TombstoneGc, TombstoneGcMode};
 
@@ -89,13 +89,13 @@ pub fn describe_type(udt: &UdtType) -> String {
 pub fn describe_function(function: &UserFunction) -> String {
     let arguments = function.arguments.iter();
     let arguments: Vec<String> = arguments
-        .map(|(name, cql_type)| format!("{} {}", quote_identifier(name), cql_type.unfrozen()))
+        .map(|(name, cql_type)| format!("{} {}", quote_identifier(name), declared_type(cql_type)))
         .collect();
     let on_null = match function.called_on_null {
         true => "CALLED",
         false => "RETURNS NULL",
     };
-    let body = match function.body.contains("$$") {
+    let body = match function.body.contains("$$") || function.body.ends_with('$') {
         false => format!("$${}$$", function.body),
         true => format!("'{}'", function.body.replace('\'', "''")),
     };
@@ -104,7 +104,7 @@ pub fn describe_function(function: &UserFunction) -> String {
         quote_identifier(&function.keyspace),
         quote_identifier(&function.name),
         arguments.join(", "),
-        function.returns.unfrozen(),
+        declared_type(&function.returns),
         function.language,
     )
 }
@@ -114,9 +114,9 @@ pub fn describe_aggregate(aggregate: &UserAggregate) -> String {
     let mut text = format!(
         "CREATE AGGREGATE {}.{}\n    SFUNC {}\n    STYPE {}",
         quote_identifier(&aggregate.keyspace),
-        aggregate.signature(),
+        aggregate.declared_signature(),
         quote_identifier(&aggregate.state_function),
-        aggregate.state_type.unfrozen(),
+        declared_type(&aggregate.state_type),
     );
     let named = [
         ("REDUCEFUNC", &aggregate.reduce_function),
@@ -296,7 +296,8 @@ pub fn describe_table(keyspace: &Keyspace, table: &Table, internals: bool) -> St
         if table.options.guards_large_data {
             options.push("large_data_guardrails_enabled = true".to_owned());
         }
-        if let Some(tablets) = table.options.tablets {
+        // On the token ring they say nothing, and are kept for tablets that come back.
+        if let Some(tablets) = table.options.tablets.filter(|_| keyspace.has_tablets()) {
             options.push(format!("tablets = {tablets}"));
         }
     }
