@@ -6,7 +6,7 @@ use types::CqlType;
 
 use super::retype::retype;
 use super::row_ttl;
-use super::table::{COLUMNS_MAX, existing_table, mask_refused, static_without_clustering};
+use super::table::{COLUMNS_MAX, check_column_name, existing_table, mask_refused, static_without_clustering};
 use super::{ChangeKind, DdlContext, DdlOutcome, compact, options, outcome_of_table, types as column_types};
 use crate::error::CompileError;
 
@@ -93,6 +93,7 @@ fn add(keyspace: &Keyspace, table: &mut Table, c: &ColumnDefinition, if_not_exis
             c.name
         )));
     }
+    check_column_name(&c.name)?;
     compact::check_add(table)?;
     if c.mask.is_some() {
         return Err(mask_refused());
@@ -228,6 +229,7 @@ fn drop(table: &mut Table, name: &str, if_exists: bool, dropped_at_us: i64) -> R
 /// `old` is the table before the statement: a chain of renames does not pass through names of its own making.
 fn rename(old: &Table, table: &mut Table, from: &str, to: &str, if_exists: bool) -> Result<(), CompileError> {
     let full_name = format_args!("{}.{}", table.keyspace, table.name).to_string();
+    check_column_name(to)?;
     match old.column(from).filter(|c| !old.is_hidden(c)) {
         None if if_exists => return Ok(()),
         None => {

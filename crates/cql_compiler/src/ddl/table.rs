@@ -19,6 +19,19 @@ const NAME_BYTES_MAX: usize = 222;
 /// Static and regular columns that a table can have had in its life: a packed row counts them in 255 bytes of bits.
 pub(super) const COLUMNS_MAX: u16 = 2040;
 
+/// The longest name of a column, in bytes: its length stands in 16 bits in the protocol.
+const COLUMN_NAME_BYTES_MAX: usize = 65_535;
+
+/// Refuses names that the protocol has no room for.
+pub(super) fn check_column_name(name: &str) -> Result<(), CompileError> {
+    match name.len() {
+        0..=COLUMN_NAME_BYTES_MAX => Ok(()),
+        length => Err(CompileError::Invalid(format!(
+            "The name of a column has at most {COLUMN_NAME_BYTES_MAX} bytes (got {length})"
+        ))),
+    }
+}
+
 /// Whether a name is safe as a part of a path everywhere.
 pub(super) fn is_word(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
@@ -102,6 +115,9 @@ fn check_statement(s: &CreateTable) -> Result<&PrimaryKey, CompileError> {
             "Duplicate column '{name}' in CLUSTERING ORDER BY clause for table '{table}'"
         )));
     }
+    s.columns
+        .iter()
+        .try_for_each(|column| check_column_name(&column.name))?;
     if s.columns.len() > usize::from(COLUMNS_MAX) {
         return Err(CompileError::Invalid(format!(
             "A table has at most {COLUMNS_MAX} columns (got {})",

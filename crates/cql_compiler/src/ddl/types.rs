@@ -9,8 +9,8 @@ use types::{CqlType, UdtType};
 use crate::error::CompileError;
 use crate::type_name::{native_type, vector_dimension};
 
-/// How deep the types with user-defined ones are nested at most, and how many types there are in one. Each CREATE TYPE may
-/// nest what others nested before; files, records and the protocol hold whole definitions, and their readers have limits.
+/// How deep types are nested at most, and how many types there are in one. Each CREATE TYPE may nest what others nested before; files, records and the protocol hold
+/// whole definitions, and their readers have limits.
 const DEPTH_MAX: usize = 40;
 const PARTS_MAX: usize = 4096;
 
@@ -21,11 +21,8 @@ pub(super) fn resolve(keyspace: &Keyspace, name: &TypeName) -> Result<CqlType, C
     Ok(resolved)
 }
 
-/// Refuses types whose user-defined types are nested too deep or have too many fields in all.
+/// Refuses types that are nested too deep or have too many types in them.
 pub(super) fn check_size(t: &CqlType) -> Result<(), CompileError> {
-    if !has_udt(t) {
-        return Ok(());
-    }
     if t.depth() > DEPTH_MAX {
         return Err(CompileError::Invalid(format!(
             "Type {t} is nested more than {DEPTH_MAX} deep"

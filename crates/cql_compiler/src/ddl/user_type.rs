@@ -457,6 +457,30 @@ mod tests {
             format!("CREATE TYPE w{n} (a frozen<w{before}>, b frozen<w{before}>)")
         });
         assert!(wide.contains("types in it"), "{wide}");
+        for deep in [
+            format!("{}int{}", "frozen<list<".repeat(43), ">>".repeat(43)),
+            format!("{}int{}", "tuple<".repeat(99), ">".repeat(99)),
+            format!("'{}Int32Type{}'", "ListType(".repeat(50), ")".repeat(50)),
+        ] {
+            let refused = run(
+                &mut schema,
+                &[&format!("CREATE TABLE deep (k int PRIMARY KEY, v {deep})")],
+            );
+            let refused = refused.expect_err("the records of the schema have no room for it");
+            assert!(refused.contains("nested more than"), "{refused}");
+        }
+        let many = format!(
+            "CREATE TABLE wide (k int PRIMARY KEY, v tuple<{}>)",
+            vec!["int"; 70_000].join(",")
+        );
+        let refused = run(&mut schema, &[&many]).expect_err("the protocol counts the types of a tuple in 16 bits");
+        assert!(refused.contains("types in it"), "{}", &refused[refused.len() - 60..]);
+        let long = "n".repeat(65_536);
+        let refused = run(
+            &mut schema,
+            &[&format!("CREATE TABLE named (k int PRIMARY KEY, {long} int)")],
+        );
+        assert!(refused.expect_err("as long as that").contains("65535 bytes"));
         for udt in schema.keyspaces["ks"].types.values() {
             let cql_type = CqlType::Udt(udt.clone()).frozen();
             let read = CqlType::from_marshal_name(&cql_type.marshal_name());
