@@ -7,7 +7,7 @@ use num_traits::{Signed, Zero};
 use types::CqlType;
 
 use super::native::{cannot_infer, wrong_count};
-use super::number::Number;
+use super::number::{DECIMAL_BITS_MAX, Number};
 use super::{Argument, Resolved, Scalar};
 use crate::error::PlanError;
 
@@ -138,6 +138,11 @@ fn count_of(name: &str, cql_type: &CqlType, value: &[u8]) -> Result<Option<BigIn
         }
         _ => match Number::read(cql_type, value) {
             Some(Number::Integer(count)) => Some(BigInt::from(count)),
+            Some(Number::VarInt(count)) if count.bits() > DECIMAL_BITS_MAX => {
+                return Err(PlanError::Function(format!(
+                    "Function system.{name} got a number of too many digits"
+                )));
+            }
             Some(Number::VarInt(count)) => Some(count),
             _ => None,
         },

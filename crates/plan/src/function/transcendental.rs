@@ -57,7 +57,11 @@ pub(super) fn log(x: &Decimal) -> Result<Decimal, Problem> {
             scale: 0,
         });
     }
-    let fixed = Fixed::new(digits + precision(x) + GUARD_DIGITS);
+    let near_one = NearOne::of(x);
+    if near_one.zeros > digits + GUARD_DIGITS {
+        return rounded(near_one.difference, i64::from(x.scale), digits);
+    }
+    let fixed = Fixed::new(digits + near_one.zeros + GUARD_DIGITS);
     rounded(fixed.ln(x), fixed.digits, digits)
 }
 
@@ -74,7 +78,13 @@ pub(super) fn log10(x: &Decimal) -> Result<Decimal, Problem> {
             scale: i32::try_from(-(digits + 1)).map_err(|_| "Overflow")?,
         });
     }
-    let fixed = Fixed::new(digits + precision(x) + GUARD_DIGITS);
+    let near_one = NearOne::of(x);
+    if near_one.zeros > digits + GUARD_DIGITS {
+        let fixed = Fixed::new(digits + GUARD_DIGITS);
+        let quotient = near_one.difference * &fixed.one * &fixed.one / fixed.ln_10();
+        return rounded(quotient, fixed.digits + i64::from(x.scale), digits);
+    }
+    let fixed = Fixed::new(digits + near_one.zeros + GUARD_DIGITS);
     let quotient = fixed.ln(x) * &fixed.one / fixed.ln_10();
     rounded(quotient, fixed.digits, digits)
 }
@@ -84,6 +94,31 @@ fn significant_digits(x: &Decimal) -> Result<i64, Problem> {
         return Err("the number has too many digits".to_owned());
     }
     Ok(precision(x).clamp(DIGITS_MIN, DIGITS_MAX))
+}
+
+/// How near a positive number is to one, where its logarithm loses the digits that they share.
+struct NearOne {
+    /// The number less one, of the number's scale; zero where they share nothing.
+    difference: BigInt,
+    /// How many zeros its difference from one has behind the point. Where they are more than the digits of a result, the difference is the logarithm: what the series has beside it,
+    /// half its square, is smaller than the last digit.
+    zeros: i64,
+}
+
+impl NearOne {
+    fn of(x: &Decimal) -> Self {
+        let scale = i64::from(x.scale);
+        // From 0.1 to 10 it has as many digits as behind the point, or one more.
+        if scale > 0 && (0..=1).contains(&(precision(x) - scale)) {
+            let difference = &x.unscaled - ten_to(scale);
+            let zeros = (scale - precision_of(&difference)).max(0);
+            return Self { difference, zeros };
+        }
+        Self {
+            difference: BigInt::zero(),
+            zeros: 0,
+        }
+    }
 }
 
 fn is_one(x: &Decimal) -> bool {
@@ -268,6 +303,25 @@ mod tests {
             decimal("30000000000000000000000000000000", 31),
         );
         check(log10, decimal("10000", 4), decimal("0", -33));
+    }
+
+    /// A value that a client wrote once keeps no shard for minutes: 60,000 digits took nine.
+    #[test]
+    fn numbers_of_many_digits_cost_no_more_than_their_results() {
+        let nines = "9".repeat(60_000);
+        for function in [log, log10] {
+            let of_large = function(&decimal(&nines, 0)).expect("it is positive");
+            assert_eq!(precision(&of_large), DIGITS_MAX);
+            let of_near = function(&decimal(&nines, 60_000)).expect("it is positive");
+            assert!(of_near.unscaled.is_negative(), "{of_near:?}");
+        }
+        let near = format!("1{}1", "0".repeat(59_999));
+        let difference = rounded(BigInt::from(1), 60_000, DIGITS_MAX).expect("it fits");
+        check(log, decimal(&near, 60_000), difference);
+        let of_tens = log10(&decimal(&near, 60_000)).expect("it is positive");
+        let digits = of_tens.unscaled.to_string();
+        assert!(digits.starts_with("434294481903251827651"), "1 / ln 10 comes: {digits}");
+        assert_eq!(i64::from(of_tens.scale), 60_000 + precision(&of_tens));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use mutation::{Bound, ClusteringSlice};
 use schema::{Column, Table, pad_with_nulls, push_component};
 use types::TupleIter;
 
+use super::partition::check_combinations;
 use crate::{BindContext, Evaluated, InOperand, Operand, PlanError};
 
 /// Alternatives for the next one or several columns of the prefix.
@@ -394,6 +395,7 @@ impl ClusteringRestriction {
                     at += n;
                 }
             }
+            check_combinations(prefixes.len(), alternatives.len())?;
             prefixes = prefixes
                 .iter()
                 .flat_map(|p| alternatives.iter().map(move |a| [&p[..], &a[..]].concat()))

@@ -10,6 +10,9 @@ use types::{Comparator, Token};
 
 use crate::{BindContext, Evaluated, InOperand, Operand, PlanError};
 
+/// So many combinations of the values of several columns may be named by IN.
+const COMBINATIONS_MAX: usize = 100_000;
+
 /// The longest partition key, in bytes.
 pub const KEY_BYTES_MAX: usize = 65_535;
 
@@ -155,6 +158,17 @@ impl PartitionRestriction {
     }
 }
 
+/// Refuses so many combinations of the values of several columns that a statement of some kilobytes would take gigabytes.
+pub(super) fn check_combinations(so_far: usize, values: usize) -> Result<(), PlanError> {
+    let count = so_far.saturating_mul(values);
+    if so_far > 1 && values > 1 && count > COMBINATIONS_MAX {
+        return Err(PlanError::invalid(format!(
+            "The IN relations name {count} combinations of values or more, and at most {COMBINATIONS_MAX} are allowed"
+        )));
+    }
+    Ok(())
+}
+
 /// The partitions of each combination of the columns' alternatives, each once, in the order of their values.
 fn product_of_keys(
     table: &Table,
@@ -164,6 +178,7 @@ fn product_of_keys(
     let mut products: Vec<Vec<Cow<'_, [u8]>>> = vec![Vec::new()];
     for operand in operands {
         let values = operand.eval(ctx)?;
+        check_combinations(products.len(), values.len())?;
         products = products
             .into_iter()
             .flat_map(|p| {
