@@ -9,6 +9,7 @@ use std::borrow::Cow;
 
 use mlua::{Table, Value};
 use num_bigint::BigInt;
+use num_traits::FromPrimitive;
 use types::{CollectionBuilder, CqlType, Duration, LiteralKind, TupleBuilder, sorted};
 
 use super::{failure, library, number};
@@ -92,6 +93,13 @@ impl Reader<'_> {
     }
 
     fn big_integer(&self, cql_type: &CqlType, value: &Value) -> mlua::Result<BigInt> {
+        // Exactly: its shortest text may be another integer.
+        if let Value::Number(number) = value
+            && number.fract() == 0.0
+            && let Some(integer) = BigInt::from_f64(*number)
+        {
+            return Ok(integer);
+        }
         let digits = number::of_value(self.budget, value)?;
         match digits.and_then(|digits| digits.to_integer()) {
             Some(integer) => Ok(integer),

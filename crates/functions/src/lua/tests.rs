@@ -431,3 +431,21 @@ fn a_source_that_is_no_lua_is_refused_with_its_line() {
         other => panic!("{other:?}"),
     }
 }
+
+/// A float becomes the integer that it is: its shortest text may be that of another.
+#[test]
+fn floats_become_integers_exactly() {
+    for (returns, body, expected) in [
+        ("bigint", "return 2^62", "4611686018427387904"),
+        ("bigint", "return 2^63", "-9223372036854775808"),
+        ("int", "return 2^63", "0"),
+        ("int", "return 2^31", "-2147483648"),
+        ("varint", "return 2^63", "9223372036854775808"),
+        ("varint", "return 2^70", "1180591620717411303424"),
+        ("varint", "return -2^53", "-9007199254740992"),
+    ] {
+        let came = run_with(&[], returns, body, &[]).unwrap_or_else(|e| panic!("{body}: {e}"));
+        assert_eq!(came.as_deref(), Some(expected), "{returns} {body}");
+    }
+    assert!(run_with(&[], "bigint", "return 0.5", &[]).is_err());
+}
