@@ -35,6 +35,7 @@ use uuid::Uuid;
 use crate::error::CompileError;
 
 pub use difference::{SchemaDifference, schema_difference};
+pub use options::KNOWN as TABLE_PROPERTIES;
 pub(crate) use types::has_duration;
 pub use version::schema_version;
 

@@ -22,7 +22,7 @@ const PER_SHARD_MAX: f64 = 1000.0;
 const RATE_LIMIT_MAX: u32 = i32::MAX as u32;
 
 /// The names of all options.
-pub(super) const KNOWN: [&str; 28] = [
+pub const KNOWN: [&str; 28] = [
     "additional_write_policy",
     "allow_auto_snapshot",
     "bloom_filter_fp_chance",

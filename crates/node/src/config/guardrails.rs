@@ -2,6 +2,7 @@
 //! default refuses what Cassandra takes, the client is warned if there is an option for that.
 
 use query::Level;
+use query::ddl::TABLE_PROPERTIES;
 use query::guardrails::{BatchGuardrails, Guardrails, LargeDataGuardrails, Lists, Mode, SchemaGuardrails, Thresholds};
 
 use super::options::Options;
@@ -87,11 +88,13 @@ fn of_batches(options: &mut Options<'_>) -> BatchGuardrails {
         options.note(option, size.map_or_else(String::new, value::size_text));
         size
     };
+    let names = ("batch_size_warn_threshold", "batch_size_fail_threshold");
+    let bytes = Thresholds {
+        warn: size(names.0, usual.bytes.warn),
+        fail: size(names.1, usual.bytes.fail),
+    };
     BatchGuardrails {
-        bytes: Thresholds {
-            warn: size("batch_size_warn_threshold", usual.bytes.warn),
-            fail: size("batch_size_fail_threshold", usual.bytes.fail),
-        },
+        bytes: in_order(options, names, bytes, usual.bytes.warn),
         unlogged_partitions: count(
             options,
             "unlogged_batch_across_partitions_warn_threshold",
@@ -111,7 +114,10 @@ fn of_schema(options: &mut Options<'_>) -> SchemaGuardrails {
     );
     let columns = ("columns_per_table_warn_threshold", "columns_per_table_fail_threshold");
     SchemaGuardrails {
-        copies_min: counts(options, minimum, Some(3)),
+        copies_min: Thresholds {
+            warn: count(options, minimum.0, Some(3)),
+            fail: count(options, minimum.1, None),
+        },
         copies_max: counts(options, maximum, None),
         strategies: Lists {
             warned: strategies(options, "replication_strategy_warn_list", "SimpleStrategy"),
@@ -122,8 +128,8 @@ fn of_schema(options: &mut Options<'_>) -> SchemaGuardrails {
         tables: counts(options, ("tables_warn_threshold", "tables_fail_threshold"), None),
         columns: counts(options, columns, None),
         properties: Lists {
-            warned: words(options, "table_properties_warned", ""),
-            refused: words(options, "table_properties_disallowed", ""),
+            warned: properties(options, "table_properties_warned"),
+            refused: properties(options, "table_properties_disallowed"),
         },
         windows_max: count(options, "twcs_max_window_count", None),
         windows_without_ttl: mode(options, "restrict_twcs_without_default_ttl"),
@@ -148,10 +154,25 @@ fn switch(options: &mut Options<'_>, option: &'static str, default: bool) -> boo
 }
 
 fn counts(options: &mut Options<'_>, (warn, fail): Names, warn_default: Option<u64>) -> Thresholds {
-    Thresholds {
+    let limits = Thresholds {
         warn: count(options, warn, warn_default),
         fail: count(options, fail, None),
+    };
+    in_order(options, (warn, fail), limits, warn_default)
+}
+
+/// Refuses a warning above the refusal: it could never come. A default may be above what a user says.
+fn in_order(
+    options: &mut Options<'_>,
+    (warn, fail): Names,
+    limits: Thresholds,
+    warn_default: Option<u64>,
+) -> Thresholds {
+    let is_above = limits.warn.zip(limits.fail).is_some_and(|(warn, fail)| warn > fail);
+    if is_above && limits.warn != warn_default {
+        options.refuse(warn, &format!("at most what {fail} says"));
     }
+    limits
 }
 
 fn count(options: &mut Options<'_>, option: &'static str, default: Option<u64>) -> Option<u64> {
@@ -174,10 +195,11 @@ fn sizes(options: &mut Options<'_>, (warn, fail): Names) -> Thresholds {
         options.note(option, limit.map_or_else(|| "none".to_owned(), value::size_text));
         limit
     };
-    Thresholds {
+    let limits = Thresholds {
         warn: size(warn),
         fail: size(fail),
-    }
+    };
+    in_order(options, (warn, fail), limits, None)
 }
 
 fn durations(options: &mut Options<'_>, (warn, fail): Names, warn_default: Option<u64>) -> Thresholds {
@@ -195,10 +217,11 @@ fn durations(options: &mut Options<'_>, (warn, fail): Names, warn_default: Optio
         options.note(option, text);
         limit
     };
-    Thresholds {
+    let limits = Thresholds {
         warn: microseconds(warn, warn_default),
         fail: microseconds(fail, None),
-    }
+    };
+    in_order(options, (warn, fail), limits, warn_default)
 }
 
 fn mode(options: &mut Options<'_>, option: &'static str) -> Mode {
@@ -236,6 +259,19 @@ fn words(options: &mut Options<'_>, option: &'static str, default: &str) -> Vec<
         },
     );
     words
+}
+
+/// Names of properties of tables.
+fn properties(options: &mut Options<'_>, option: &'static str) -> Vec<String> {
+    let mut names = words(options, option, "");
+    names.iter_mut().for_each(|name| name.make_ascii_lowercase());
+    if let Some(unknown) = names.iter().find(|name| !TABLE_PROPERTIES.contains(&name.as_str())) {
+        options.refuse(
+            option,
+            &format!("properties of tables such as compaction,comment, or none (there is no property {unknown})"),
+        );
+    }
+    names
 }
 
 /// Names of replication strategies, which may have their package before them.
