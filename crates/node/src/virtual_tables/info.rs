@@ -122,6 +122,8 @@ impl NodeInfo {
             data_center: config.data_center.clone(),
             rack: config.rack.clone(),
             listen_address: config.listen_address,
+            broadcast_address: config.broadcast_address,
+            storage_port: config.storage_port,
             settings: config.settings.clone(),
             ..Self::alone(host_id, config.rpc_address, config.native_transport_port, config.smp)
         }
