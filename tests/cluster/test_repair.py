@@ -134,6 +134,9 @@ def test_what_cannot_be_repaired_is_said(cluster, session, table):
         cluster.sees_itself_whole()
     answer = cluster.node(1).api("/ceto/repair?kn=nowhere", method="POST")
     assert answer[0] >= 400 and "a keyspace nowhere" in str(answer[1]), answer
+    for filters, why in (("datacenters=nosuch", "no datacenter 'nosuch'"), ("hosts=127.0.0.99", "127.0.0.99 is no member")):
+        answer = cluster.node(1).api(f"/ceto/repair?kn={keyspace}&{filters}", method="POST")
+        assert answer[0] >= 400 and why in str(answer[1]), answer
 
 
 def test_one_command_has_all_nodes_repair_and_ends_when_all_replicas_are_equal(cluster, session, table):

@@ -87,7 +87,7 @@ fn query(words: &[&str]) -> Result<String, String> {
                 ("incremental_mode", mode.to_owned())
             }
             // Every repair compares several ranges at a time.
-            "-par" | "--parallel" => continue,
+            "-par" | "--parallel" | "--" => continue,
             "-dc" | "--in-dc" => ("datacenters", value(word, words.next())?),
             "-hosts" | "--in-hosts" => ("hosts", value(word, words.next())?),
             "-st" | "--start-token" => ("start_token", value(word, words.next())?),

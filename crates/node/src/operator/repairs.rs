@@ -57,6 +57,7 @@ pub(super) async fn run(
 }
 
 async fn run_as(engine: &Rc<Engine>, wanted: Repairs, task: &Task) -> Result<Vec<RepairedTable>, String> {
+    engine.coordinator.with_view(|view| check_filters(view, &wanted))?;
     let tables = tables_of(engine, &wanted.what)?;
     let incremental = mode_of(engine, &tables, wanted.incremental_mode.as_deref())?;
     let how = How {
@@ -89,6 +90,21 @@ async fn run_as(engine: &Rc<Engine>, wanted: Repairs, task: &Task) -> Result<Vec
         outcomes.extend(on_shard.await);
     }
     told(&tables, outcomes)
+}
+
+/// Refuses datacenters and nodes that the cluster does not have: with a name misspelt there would be nothing to repair, and nobody would know.
+fn check_filters(view: &ClusterView, wanted: &Repairs) -> Result<(), String> {
+    let members = || view.topology.members();
+    let has_datacenter = |name: &String| members().any(|node| node.location.datacenter == *name);
+    let has_host =
+        |host: &String| members().any(|n| n.host_id.to_string() == *host || n.internode.ip().to_string() == *host);
+    if let Some(name) = wanted.datacenters.iter().find(|name| !has_datacenter(name)) {
+        return Err(format!("the cluster has no datacenter '{name}'"));
+    }
+    if let Some(host) = wanted.hosts.iter().find(|host| !has_host(host)) {
+        return Err(format!("node {host} is no member of the cluster"));
+    }
+    Ok(())
 }
 
 /// What is told of the tables.
