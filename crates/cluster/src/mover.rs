@@ -506,10 +506,17 @@ impl Cluster {
 
     /// Copies one tablet, again and again until it succeeds or the metadata want it no more.
     async fn copy(self: Rc<Self>, id: CopyId, me: NodeNumber) {
+        let mut said = String::new();
         while !self.is_stopping.get() {
             match self.next_copy(id, me) {
                 Wanted::Nothing => break,
-                Wanted::NotYet(why) => log::info!("a tablet of table {} cannot be copied yet: {why}", id.0.0),
+                // Once for each reason: it may last as long as a node is down.
+                Wanted::NotYet(why) if why == said => {}
+                Wanted::NotYet(why) => {
+                    let table = self.metadata().table_name(id.0);
+                    log::info!("a tablet of table {table} cannot be copied yet: {why}");
+                    said = why;
+                }
                 Wanted::Copy(copy) => match self.copy_once(copy).await {
                     Ok(()) => {
                         self.copies.done.borrow_mut().insert(id);
