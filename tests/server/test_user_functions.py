@@ -5,7 +5,8 @@ import uuid
 from decimal import Decimal
 
 import pytest
-from cassandra import FunctionFailure, InvalidRequest
+from cassandra import FunctionFailure, InvalidRequest, ReadTimeout
+from cassandra.concurrent import execute_concurrent_with_args
 
 from harness import cql
 from harness.node import Node
@@ -281,6 +282,19 @@ def test_describe(session):
     session.execute("DROP FUNCTION f(int)")
     for text in [described[0], aggregate]:
         session.execute(text.rstrip(";"))
+
+
+def test_the_timeout_of_a_statement_ends_its_calls(session):
+    """Each call is within its limit; all together would take seconds."""
+    body = "local x = 0 for i = 1, 100000 do x = x + i end return x % 100"
+    session.execute(function("slow(a int)", "int", body))
+    rows_of_partition = 2_000
+    insert = session.prepare("INSERT INTO t (p, c, v) VALUES (7, ?, 1)")
+    execute_concurrent_with_args(session, insert, [(c,) for c in range(rows_of_partition)])
+    for what in ("slow(c)", "sum(slow(c))"):
+        for where in ("", " WHERE p = 7"):
+            with pytest.raises(ReadTimeout):
+                session.execute(f"SELECT {what} FROM t{where} USING TIMEOUT 100ms")
 
 
 def test_functions_are_there_after_a_restart():

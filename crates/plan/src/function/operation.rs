@@ -36,6 +36,19 @@ pub enum Operation {
     Call(Function),
 }
 
+impl Operation {
+    /// Whether it calls a function that a user has defined.
+    pub(crate) const fn is_of_user(&self) -> bool {
+        matches!(
+            self,
+            Self::Call(Function {
+                scalar: Scalar::User(_),
+                ..
+            })
+        )
+    }
+}
+
 /// One signature of a function of one row's values.
 #[derive(Clone, Debug)]
 pub struct Function {

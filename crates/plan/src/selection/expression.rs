@@ -19,6 +19,8 @@ pub(super) struct Uses {
     pub(super) times: bool,
     /// One more than the highest place of an aggregate.
     pub(super) aggregates: usize,
+    /// Whether they call a function that a user has defined.
+    pub(super) user_functions: bool,
 }
 
 /// What an expression is evaluated over.
@@ -151,7 +153,10 @@ impl Expression {
         match self {
             Self::Column(column) => uses.columns.push(*column),
             Self::Term(_) => {}
-            Self::Apply { arguments, .. } => arguments.iter().for_each(|argument| argument.uses(uses)),
+            Self::Apply { operation, arguments } => {
+                uses.user_functions |= operation.is_of_user();
+                arguments.iter().for_each(|argument| argument.uses(uses));
+            }
             Self::OfCell { column, part, .. } => {
                 uses.columns.push(*column);
                 uses.times = true;

@@ -34,6 +34,8 @@ pub struct Selection {
     pub needed: Vec<usize>,
     /// Whether write timestamps and ttls are needed too.
     pub needs_times: bool,
+    /// Whether functions that users have defined are called, each of which may take milliseconds.
+    pub calls_user_functions: bool,
 }
 
 /// How the columns of a result are made.
@@ -171,6 +173,7 @@ impl Selection {
             columns,
             kind: SelectionKind::Plain(positions),
             needs_times: false,
+            calls_user_functions: false,
         })
     }
 
@@ -200,6 +203,9 @@ impl Selection {
                 "an expression uses an aggregate that is not computed",
             ));
         }
+        let is_of_user = |call: &AggregateCall| matches!(call.aggregate, Aggregate::User(_));
+        let calls_user_functions =
+            of_groups.user_functions || of_rows.user_functions || aggregates.iter().any(is_of_user);
         let needs_first = !of_groups.columns.is_empty();
         let mut columns = of_groups.columns;
         columns.extend(of_rows.columns);
@@ -235,6 +241,7 @@ impl Selection {
             },
             needed,
             needs_times: of_groups.times || of_rows.times,
+            calls_user_functions,
         })
     }
 

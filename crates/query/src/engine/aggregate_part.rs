@@ -16,7 +16,7 @@ use types::Token;
 use super::Engine;
 use super::aggregate_message::{Part, PartRequest, ResumePoint, Span, encode_answer};
 use super::groups::Found;
-use super::page::{Consumer, Flow, PageRequest};
+use super::page::{Consumer, Flow, PageRequest, rows_at_once};
 use super::read::{BLOCK_BYTES, successor, yield_if_due};
 use crate::QueryError;
 
@@ -98,7 +98,10 @@ impl Engine {
         }
         let now = run.expiry_now();
         let stretch = Stretch {
-            rows: STRETCH_ROWS,
+            rows: match select.selection.calls_user_functions {
+                true => rows_at_once(select),
+                false => STRETCH_ROWS,
+            },
             bytes: BLOCK_BYTES,
         };
         let view = self.coordinator.view();

@@ -87,6 +87,8 @@ pub struct Consumer<S> {
     row_slices: Option<Vec<ClusteringSlice>>,
     /// Of a statement that may read much.
     patience: Option<Patience>,
+    /// How many rows one step of the read takes.
+    rows_at_once: usize,
     /// Blocks since the patience was asked.
     blocks: u8,
     /// Living rows that it was given, and tombstones: dead rows and range tombstones.
@@ -105,6 +107,18 @@ struct Kept {
 
 /// After so many blocks the patience is asked at the latest.
 const BLOCKS_UNASKED_MAX: u8 = 64;
+
+/// Rows that one step of a read takes; where each has functions of users called on it, so few that others have their turn and timeouts are minded.
+const ROWS_AT_ONCE: usize = 1000;
+const ROWS_AT_ONCE_OF_FUNCTIONS: usize = 16;
+
+/// How many rows one step of a read takes at the most.
+pub(super) fn rows_at_once(plan: &SelectPlan) -> usize {
+    match plan.selection.calls_user_functions {
+        true => ROWS_AT_ONCE_OF_FUNCTIONS,
+        false => ROWS_AT_ONCE,
+    }
+}
 
 fn evaluate_limit(operand: Option<&Operand>, what: &str, ctx: &BindContext<'_>) -> Result<u64, QueryError> {
     let Some(operand) = operand else { return Ok(u64::MAX) };
@@ -186,6 +200,7 @@ impl<S: RowSink> Consumer<S> {
             row: Row::new(&plan.table),
             sorted: plan.sorted.map(|_| Kept::default()),
             row_slices: None,
+            rows_at_once: rows_at_once(plan),
             patience: None,
             blocks: 0,
             met: (0, 0),
@@ -750,7 +765,7 @@ impl<S: RowSink> Consumer<S> {
 
     /// How many more rows of a partition a reader should fetch at once.
     pub fn rows_wanted(&self) -> usize {
-        self.rows_left().clamp(1, 1000)
+        self.rows_left().clamp(1, self.rows_at_once)
     }
 
     /// How many more rows the page takes, as far as that is known.
