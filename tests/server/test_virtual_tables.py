@@ -1,5 +1,6 @@
 """Virtual tables about the node and its cluster, with the columns of ScyllaDB and Cassandra."""
 
+import socket
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -19,6 +20,13 @@ def session(new_node, connect):
 
 def rows(session, statement, parameters=None):
     return [row._asdict() for row in session.execute(statement, parameters)]
+
+
+def test_a_node_tells_the_port_at_which_other_nodes_reach_it(session):
+    (local,) = rows(session, "SELECT listen_address, listen_port, broadcast_port FROM system.local")
+    assert local["listen_port"] == local["broadcast_port"]
+    with socket.create_connection((local["listen_address"], local["listen_port"]), timeout=cql.REQUEST_SECONDS):
+        pass
 
 
 def test_a_node_tells_its_versions_and_servers(session):

@@ -143,7 +143,10 @@ pub(crate) async fn accept_nodes(shared: &Arc<Shared>) -> Result<Option<Rc<Rpc>>
                 address.port()
             );
         }
-        shared.set_internode_address(rpc.address().unwrap_or(address));
+        let bound = rpc.address().unwrap_or(address);
+        shared.set_internode_address(bound);
+        // It may have been told to take any port that is free.
+        shared.about.change(|info| info.storage_port = bound.port());
         if !shared.meet(Stage::DoorOpened).await {
             return Ok(None);
         }
