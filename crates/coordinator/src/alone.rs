@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use replica::{TableStore, paxos_state_id};
 use schema::TableId;
+use system_tables::KeyspaceKind;
 
 use crate::handoff::on_all_shards;
 use crate::{ClusterView, Coordinator, Levels};
@@ -40,9 +41,11 @@ impl Coordinator {
             // Other replicas have what an sstable had that is missing here.
             Some(route) if !store.is_whole.get() => (Levels::NONE, route.write_here),
             Some(route) => (route.read_here, route.write_here),
-            None if view.is_unplaced(table) => (Levels::NONE, Levels::NONE),
-            // What else has no route is each node's own.
-            None => (Levels::ALL, Levels::ALL),
+            None if system_tables::kind(&store.table().keyspace) == Some(KeyspaceKind::Local) => {
+                (Levels::ALL, Levels::ALL)
+            }
+            // Nobody can tell its replicas.
+            None => (Levels::NONE, Levels::NONE),
         };
         store.reads_here.set(reads.bits());
         store.writes_here.set(writes.bits());

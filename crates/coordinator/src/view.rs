@@ -3,7 +3,7 @@
 //! A view is an immutable value, made when schema or topology change and handed to every shard. What a request needs of it is
 //! computed then: a table's [`Route`] says without looking at the map which consistency levels this node meets alone.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use rpc::Peer;
@@ -141,8 +141,6 @@ pub struct ClusterView {
     peers: Vec<Option<Peer>>,
     /// The version of the last truncation of each table that was ever truncated.
     truncations: BTreeMap<TableId, u64>,
-    /// Tables of the cluster whose replicas nobody can tell. Tables that are in no map are else each node's own.
-    unplaced: BTreeSet<TableId>,
     /// What members hold for others that the cluster has given up.
     forgotten: BTreeMap<HostId, Forgotten>,
     /// Notifies when the last request with this view has ended.
@@ -245,7 +243,6 @@ impl ClusterView {
             rings,
             peers,
             truncations: BTreeMap::new(),
-            unplaced: BTreeSet::new(),
             forgotten: BTreeMap::new(),
             end: Arc::default(),
         })
@@ -267,18 +264,6 @@ impl ClusterView {
     #[must_use]
     pub fn truncated(self, truncations: BTreeMap<TableId, u64>) -> Self {
         Self { truncations, ..self }
-    }
-
-    /// The same view, in which nobody can tell the replicas of these tables: requests for them fail.
-    #[must_use]
-    pub fn without_replicas(self, unplaced: BTreeSet<TableId>) -> Self {
-        Self { unplaced, ..self }
-    }
-
-    /// Whether a table has replicas that nobody can tell.
-    #[must_use]
-    pub fn is_unplaced(&self, table: TableId) -> bool {
-        self.unplaced.contains(&table)
     }
 
     /// The same view, in which members have lost what they held for others.

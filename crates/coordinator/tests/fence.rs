@@ -369,3 +369,29 @@ fn an_addition_outlives_thousands_of_versions_that_its_coordinator_takes_over_on
     cluster.simulation.run_for(Duration::from_millis(100));
     assert_eq!(added.take(), Some(Ok(())));
 }
+
+/// With a replication that nobody can read, a table was each node's own: a write at ALL was acknowledged by one node.
+#[test]
+fn a_table_whose_replicas_nobody_can_tell_is_nobodys_own() {
+    let mut cluster = Cluster::new(3, Shape::default());
+    let host = HostId(Uuid::from_u128(1));
+    let view = ClusterView::new(cluster.topology.clone(), host, std::iter::empty(), &BTreeMap::new());
+    let view = view.expect("the node is a member").at(5, 0);
+    cluster.local(0).coordinator.take_view(Arc::new(view));
+    for level in [Consistency::One, Consistency::All] {
+        let written = cluster.on(
+            0,
+            move |node| async move { node.insert(b"key", 1, b"one", 10, level).await },
+        );
+        let error = written.expect_err("nobody knows where it belongs").to_string();
+        assert!(error.contains("not in the cluster's map"), "{error}");
+        let read = cluster.on(0, move |node| async move { node.select(b"key", level).await });
+        read.expect_err("nobody knows where it is");
+        let store = cluster
+            .local(0)
+            .shard
+            .store(cluster.table.id)
+            .expect("the table is open");
+        assert_eq!((store.reads_here.get(), store.writes_here.get()), (0, 0), "{level}");
+    }
+}

@@ -58,22 +58,15 @@ pub(crate) fn cluster_view(
     (tablets, ring): (&BTreeMap<TableId, Arc<TabletMap>>, &Ring),
     before: Option<&ClusterView>,
 ) -> Result<ClusterView, NotAMember> {
-    let mut unplaced = BTreeSet::new();
     let keyspaces = schema.keyspaces.values().filter_map(|keyspace| {
         // What each node has for itself has no replicas.
         let is_of_node = system_tables::kind(&keyspace.name) == Some(KeyspaceKind::Local);
         let tables = keyspace.tables.values().filter(|_| !is_of_node);
         let tables: Vec<TableId> = tables.map(|table| table.id).collect();
-        match replication(keyspace, topology) {
-            Some(replication) => Some((&*keyspace.name, replication, tables)),
-            None => {
-                unplaced.extend(tables);
-                None
-            }
-        }
+        let replication = replication(keyspace, topology)?;
+        Some((&*keyspace.name, replication, tables))
     });
-    let view = ClusterView::with_ring(topology.clone(), host_id, keyspaces, (tablets, ring), before)?;
-    Ok(view.without_replicas(unplaced))
+    ClusterView::with_ring(topology.clone(), host_id, keyspaces, (tablets, ring), before)
 }
 
 /// How the token ring is on its way to other owners.
@@ -186,65 +179,4 @@ pub(crate) fn owner(view: &ClusterView, table: TableId, token: Token, shards: u3
     let mut replicas = tablet.replicas.iter().chain(next);
     let here = replicas.find(|replica| replica.node == view.me);
     here.map(|replica| u32::from(replica.shard))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::SocketAddr;
-
-    use schema::{Column, ColumnKind, TableOptions};
-    use topology::{Location, Node, NodeState, TopologyCommand};
-    use types::CqlType;
-    use uuid::Uuid;
-
-    /// With a replication that nobody can read, a table was each node's own: a write at ALL was acknowledged by one node.
-    #[test]
-    fn a_table_whose_replicas_nobody_can_tell_is_nobodys_own() {
-        let address = SocketAddr::from(([127, 0, 0, 1], 7000));
-        let mut topology = Topology::new("sea", Uuid::from_u128(9));
-        let node = Node {
-            host_id: HostId(Uuid::from_u128(1)),
-            internode: address,
-            native: address,
-            native_shard_aware_port: None,
-            location: Location {
-                datacenter: "dc".to_owned(),
-                rack: "rack".to_owned(),
-            },
-            shards: 1,
-            tokens: vec![Token(1)],
-            state: NodeState::Normal,
-            features: BTreeSet::new(),
-            release: "1".to_owned(),
-            loss: None,
-        };
-        let joined = topology.apply(&TopologyCommand::AddNode(Box::new(node)));
-        joined.expect("the first node");
-        let topology = Arc::new(topology);
-        let id = TableId(Uuid::from_u128(7));
-        for (factor, is_unplaced) in [("70000", true), ("1", false)] {
-            let columns = vec![Column::new("k", CqlType::Int, ColumnKind::PartitionKey)];
-            let table = Table::new("ks", "t", id, columns, TableOptions::default());
-            let class = ("class".to_owned(), "SimpleStrategy".to_owned());
-            let keyspace = Keyspace {
-                name: "ks".to_owned(),
-                replication: [class, ("replication_factor".to_owned(), factor.to_owned())].into(),
-                durable_writes: true,
-                tablets: None,
-                types: BTreeMap::new(),
-                functions: BTreeMap::new(),
-                aggregates: BTreeMap::new(),
-                tables: [("t".to_owned(), Arc::new(table))].into(),
-            };
-            let schema = Schema {
-                version: Uuid::from_u128(1),
-                keyspaces: [("ks".to_owned(), Arc::new(keyspace))].into(),
-            };
-            let maps = (&BTreeMap::new(), &Ring::at_rest(&topology));
-            let view = cluster_view(&schema, &topology, HostId(Uuid::from_u128(1)), maps, None).expect("a member");
-            assert_eq!(view.is_unplaced(id), is_unplaced, "{factor}");
-            assert_eq!(view.route(id).is_none(), is_unplaced, "{factor}");
-        }
-    }
 }
