@@ -21,7 +21,7 @@ use crate::connection::Connection;
 use crate::counts::{OWNER_EVERY, SAMPLE_EVERY, increment};
 use crate::respond::Reply;
 use crate::running::Asked;
-use crate::slow::{SlowRequest, parameters_of};
+use crate::slow::{SlowRequest, parameters_of, text_parameter};
 use crate::tracing::{self, Traced};
 use crate::values::binds;
 use crate::{ANSWER_BYTES_MAX, Server, metadata};
@@ -435,11 +435,13 @@ impl Connection {
         text: impl FnOnce() -> String,
     ) -> Option<Traced> {
         let id = reply.tracing_id?;
+        let mut parameters = parameters_of(params);
+        parameters.push(text_parameter(text()));
         Some(Traced {
             trace: Trace::begin(id),
             client: self.peer,
             kind,
-            parameters: parameters_of(params, text()),
+            parameters,
         })
     }
 
@@ -550,7 +552,7 @@ impl Connection {
             let result = tracing::traced(traced, engine, work).await;
             connection.note_slow(began.elapsed(), &reply, || {
                 let prepared = statements.iter().map(|(prepared, _)| &**prepared);
-                SlowRequest::new(BATCH, text(), parameters_of(&params, text()), prepared)
+                SlowRequest::new(BATCH, text(), parameters_of(&params), prepared)
             });
             let took = elapsed_us(now_us);
             let counts = &connection.server.counts;
@@ -818,7 +820,7 @@ impl Later {
 
     /// What is said of it if it was slow.
     pub(crate) fn slow(&self) -> SlowRequest {
-        let parameters = parameters_of(&self.params, self.text());
+        let parameters = parameters_of(&self.params);
         SlowRequest::new(self.kind(), self.text(), parameters, iter::once(&*self.prepared))
     }
 

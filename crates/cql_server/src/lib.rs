@@ -61,7 +61,6 @@ use connection::Connection;
 use events::Events;
 use proxied::Headers;
 use room::RequestRoom;
-use slow::SlowRequests;
 
 pub use admission::{Arrivals, UNINITIALIZED_MAX};
 pub use cells::{CellWriter, Cells};
@@ -163,7 +162,7 @@ pub struct Server {
     begun: RefCell<Vec<Weak<Connection>>>,
     pub(crate) requests: Cell<u64>,
     pub(crate) counts: Counts,
-    pub(crate) slow: SlowRequests,
+    pub(crate) slow: logging::LineLimit,
     pub(crate) headers: Headers,
 }
 
@@ -263,7 +262,7 @@ impl Server {
             begun: RefCell::default(),
             requests: Cell::new(0),
             counts: Counts::default(),
-            slow: SlowRequests::default(),
+            slow: slow::limit(),
             headers: Headers::default(),
         });
         let listener = Rc::downgrade(&server);

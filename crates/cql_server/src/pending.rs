@@ -16,7 +16,7 @@ use crate::counts::OWNER_EVERY;
 use crate::dispatch::{Later, kind_of};
 use crate::respond::Reply;
 use crate::running::{Asked, RunningTask};
-use crate::slow::{SlowRequest, usual_parameters};
+use crate::slow::{SlowRequest, level_parameter};
 
 /// A write that waits for its replicas.
 struct PendingWrite {
@@ -226,14 +226,9 @@ impl WriteDone for Connection {
         let took = u64::try_from(runtime::wall_clock_us() - write.began_us).unwrap_or(0);
         self.server.counts.writes.add(took, 1);
         self.note_slow(Duration::from_micros(took), &write.reply, || {
-            let text = || write.statement.text.to_string();
-            let parameters = usual_parameters(write.reply.consistency, text());
-            SlowRequest::new(
-                kind_of(&write.statement),
-                text(),
-                parameters,
-                iter::once(&*write.statement),
-            )
+            let (statement, parameters) = (&write.statement, vec![level_parameter(write.reply.consistency)]);
+            let text = statement.text.to_string();
+            SlowRequest::new(kind_of(statement), text, parameters, iter::once(&**statement))
         });
         self.server
             .record(Some(write.table), |recorded| recorded.writes.add(took, 1));

@@ -3,14 +3,13 @@
 //! Such a request is logged with its text, and kept for a day in `system_traces.node_slow_log` ([`query::engine::traces`]). A shard does this for so many of them in
 //! [`PERIOD`] and counts the others: when everything is slow, that is not another load. Requests that memory answers at once are not looked at.
 
-use std::cell::Cell;
 use std::fmt::Display;
 use std::rc::Rc;
 use std::time::Duration;
 
+use logging::LineLimit;
 use query::engine::traces::{Session, SlowRow};
 use query::{Params, Prepared};
-use runtime::Instant;
 
 use crate::connection::Connection;
 use crate::respond::Reply;
@@ -25,28 +24,10 @@ const CHARS_MAX: usize = 1000;
 const KEPT_CHARS_MAX: usize = 10_000;
 
 /// The shard's account of slow requests.
-#[derive(Default)]
-pub(crate) struct SlowRequests {
-    period_began: Cell<Option<Instant>>,
-    /// Those of the period.
-    seen: Cell<u32>,
-}
-
-impl SlowRequests {
-    /// Counts a slow request: whether it is among those of the period that are logged.
-    fn is_logged(&self) -> bool {
-        let now = runtime::now();
-        let is_over = |began: Instant| now.saturating_duration_since(began) >= PERIOD;
-        if self.period_began.get().is_none_or(is_over) {
-            let unlogged = self.seen.replace(0).saturating_sub(MAX);
-            self.period_began.set(Some(now));
-            if unlogged > 0 {
-                log::warn!("{unlogged} more slow requests are not logged");
-            }
-        }
-        self.seen.set(self.seen.get() + 1);
-        self.seen.get() <= MAX
-    }
+pub(crate) const fn limit() -> LineLimit {
+    LineLimit::of((MAX, PERIOD), |lines| {
+        log::warn!("{lines} more slow requests are not logged")
+    })
 }
 
 /// What is said of a request that was slow.
@@ -54,7 +35,7 @@ pub(crate) struct SlowRequest {
     /// What kind of request it is, in Cassandra's words.
     pub(crate) kind: &'static str,
     pub(crate) text: String,
-    /// Names and values that describe it.
+    /// Names and values that describe it, but its text.
     pub(crate) parameters: Vec<(&'static str, String)>,
     /// The tables that it is about, with their keyspaces.
     pub(crate) tables: Vec<String>,
@@ -79,21 +60,26 @@ impl SlowRequest {
     }
 }
 
-/// Names and values that describe a request: as Cassandra has them in a session of `system_traces`.
-pub(crate) fn parameters_of(params: &Params, text: String) -> Vec<(&'static str, String)> {
+/// Names and values that describe a request, but its text: as Cassandra has them in a session of `system_traces`.
+pub(crate) fn parameters_of(params: &Params) -> Vec<(&'static str, String)> {
     let level = match params.serial {
         true => params.serial_consistency,
         false => params.consistency,
     };
-    let mut parameters = usual_parameters(level, text);
+    let mut parameters = vec![level_parameter(level)];
     parameters.extend(params.page_rows.map(|rows| ("page_size", rows.to_string())));
     parameters.push(("serial_consistency_level", params.serial_consistency.to_string()));
     parameters
 }
 
-/// Those that each request has.
-pub(crate) fn usual_parameters(level: impl Display, text: String) -> Vec<(&'static str, String)> {
-    vec![("consistency_level", level.to_string()), ("query", text)]
+/// The one that each request has.
+pub(crate) fn level_parameter(level: impl Display) -> (&'static str, String) {
+    ("consistency_level", level.to_string())
+}
+
+/// The text of a request among what describes it.
+pub(crate) const fn text_parameter(text: String) -> (&'static str, String) {
+    ("query", text)
 }
 
 impl Connection {
@@ -102,7 +88,7 @@ impl Connection {
     pub(crate) fn note_slow(&self, took: Duration, reply: &Reply, request: impl FnOnce() -> SlowRequest) {
         let threshold = self.server.engine.node.slow_request.get();
         if let Some(threshold) = threshold.filter(|threshold| took >= *threshold)
-            && self.server.slow.is_logged()
+            && self.server.slow.admits()
         {
             self.keep_slow((took, threshold), reply, request());
         }
@@ -122,9 +108,7 @@ impl Connection {
             shortened(&text, CHARS_MAX)
         );
         let text = shortened(&text, KEPT_CHARS_MAX);
-        for (_, value) in parameters.iter_mut().filter(|(name, _)| *name == "query") {
-            value.clone_from(&text);
-        }
+        parameters.push(text_parameter(text.clone()));
         let session = Session {
             client: self.peer,
             request: kind,
