@@ -124,7 +124,8 @@ mod tests {
 
     #[test]
     fn words_become_parameters_and_what_is_unknown_is_refused() {
-        let stories: [(&[&str], Result<&str, &str>); 8] = [
+        let stories: [(&[&str], Result<&str, &str>); 9] = [
+            (&["-pr", "--", "ks"], Ok("primary=true&kn=ks")),
             (&[], Ok("")),
             (&["-pr", "ks", "t", "u"], Ok("primary=true&kn=ks&cf=t%2Cu")),
             (

@@ -94,17 +94,27 @@ async fn run_as(engine: &Rc<Engine>, wanted: Repairs, task: &Task) -> Result<Vec
 
 /// Refuses datacenters and nodes that the cluster does not have: with a name misspelt there would be nothing to repair, and nobody would know.
 fn check_filters(view: &ClusterView, wanted: &Repairs) -> Result<(), String> {
-    let members = || view.topology.members();
-    let has_datacenter = |name: &String| members().any(|node| node.location.datacenter == *name);
-    let has_host =
-        |host: &String| members().any(|n| n.host_id.to_string() == *host || n.internode.ip().to_string() == *host);
-    if let Some(name) = wanted.datacenters.iter().find(|name| !has_datacenter(name)) {
-        return Err(format!("the cluster has no datacenter '{name}'"));
+    check_datacenters(view, &wanted.datacenters)?;
+    let is_member = |host: &&String| view.topology.members().any(|node| is_named(node, host));
+    match wanted.hosts.iter().find(|host| !is_member(host)) {
+        None => Ok(()),
+        Some(host) => Err(format!("node {host} is no member of the cluster")),
     }
-    if let Some(host) = wanted.hosts.iter().find(|host| !has_host(host)) {
-        return Err(format!("node {host} is no member of the cluster"));
+}
+
+/// Refuses datacenters that the cluster does not have.
+pub(super) fn check_datacenters(view: &ClusterView, wanted: &[String]) -> Result<(), String> {
+    let there = view.topology.datacenters();
+    let is_there = |name: &&String| there.contains(name.as_str());
+    match wanted.iter().find(|name| !is_there(name)) {
+        None => Ok(()),
+        Some(name) => Err(format!("the cluster has no datacenter '{name}'")),
     }
-    Ok(())
+}
+
+/// Whether an operator means this node: by its host id or its address.
+fn is_named(node: &topology::Node, host: &str) -> bool {
+    node.host_id.to_string() == host || node.internode.ip().to_string() == host
 }
 
 /// What is told of the tables.
@@ -294,9 +304,7 @@ fn parts_of(
     let is_meant = |replica: &Replica| {
         let node = view.topology.numbered(replica.node);
         let in_datacenter = |name: &String| node.is_some_and(|node| node.location.datacenter == *name);
-        let is_host = |host: &String| {
-            node.is_some_and(|node| node.host_id.to_string() == *host || node.internode.ip().to_string() == *host)
-        };
+        let is_host = |host: &String| node.is_some_and(|node| is_named(node, host));
         (wanted.datacenters.is_empty() || wanted.datacenters.iter().any(in_datacenter))
             && (wanted.hosts.is_empty() || wanted.hosts.iter().any(is_host))
     };

@@ -9,11 +9,10 @@ use query::Engine;
 use repair::{Selected, Wanted};
 use rpc::Rpc;
 use tasks::{Class, Kind, Module, Origin, Spec, Task, Tasks};
-use topology::NodeState;
 use uuid::Uuid;
 
 use super::operations::tables_of;
-use super::repairs::{LOOK_PERIOD, left_everywhere, mode_of};
+use super::repairs::{LOOK_PERIOD, check_datacenters, left_everywhere, mode_of};
 use crate::repairs::has_tablets;
 
 /// It takes no worker: its ranges do.
@@ -80,7 +79,7 @@ fn wanted(engine: &Rc<Engine>, asked: &TabletRepair) -> Result<Wanted, String> {
     if !view.topology.enabled_features().contains(SELECTED_REPAIRS) {
         return Err("not all nodes are of a release that repairs tablets by request".to_owned());
     }
-    let members = || view.topology.members().filter(|node| node.state != NodeState::Left);
+    let members = || view.topology.members();
     if let Some(host) = asked
         .hosts
         .iter()
@@ -88,13 +87,7 @@ fn wanted(engine: &Rc<Engine>, asked: &TabletRepair) -> Result<Wanted, String> {
     {
         return Err(format!("hosts_filter: node {host} is no member of the cluster"));
     }
-    if let Some(name) = asked
-        .datacenters
-        .iter()
-        .find(|name| members().all(|node| node.location.datacenter != **name))
-    {
-        return Err(format!("dcs_filter: the cluster has no datacenter '{name}'"));
-    }
+    check_datacenters(&view, &asked.datacenters).map_err(|why| format!("dcs_filter: {why}"))?;
     let is_meant = |node: &&topology::Node| {
         (asked.hosts.is_empty() || asked.hosts.contains(&node.host_id.0))
             && (asked.datacenters.is_empty() || asked.datacenters.contains(&node.location.datacenter))
