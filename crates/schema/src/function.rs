@@ -180,8 +180,11 @@ impl UserAggregate {
 /// `name(type, type)`; the name is quoted if it must be.
 #[must_use]
 pub fn signature<'t>(name: &str, types: impl Iterator<Item = &'t CqlType>) -> String {
-    let types: Vec<String> = types.map(|t| t.unfrozen().to_string()).collect();
-    format!("{}({})", quote_identifier(name), types.join(", "))
+    named(name, types.map(|t| t.unfrozen().to_string()))
+}
+
+fn named(name: &str, types: impl Iterator<Item = String>) -> String {
+    format!("{}({})", quote_identifier(name), types.collect::<Vec<_>>().join(", "))
 }
 
 /// A type as the declaration of a function has it: values of functions are always frozen, and nobody may say so.
@@ -192,8 +195,7 @@ pub fn declared_type(cql_type: &CqlType) -> String {
 }
 
 fn declared_signature<'t>(name: &str, types: impl Iterator<Item = &'t CqlType>) -> String {
-    let types: Vec<String> = types.map(declared_type).collect();
-    format!("{}({})", quote_identifier(name), types.join(", "))
+    named(name, types.map(declared_type))
 }
 
 fn is_same<'t>(own: impl ExactSizeIterator<Item = &'t CqlType>, types: &[&CqlType]) -> bool {

@@ -11,13 +11,12 @@ use types::CqlType;
 
 use super::properties::first_duplicate;
 use super::types::resolve;
-use super::{ChangeKind, DdlContext, DdlOutcome, SchemaChange, check_modifiable, keyspace_of, outcome};
+use super::{
+    ChangeKind, DdlContext, DdlOutcome, SchemaChange, TOLD_NAME_BYTES_MAX, check_modifiable, keyspace_of, outcome,
+};
 use crate::error::CompileError;
 use crate::term::{Markers, Receiver, compile_term};
 use crate::text::type_text;
-
-/// The longest name of a function, aggregate or argument, in bytes: its length stands in 16 bits in the protocol.
-const NAME_BYTES_MAX: usize = 65_535;
 
 fn invalid<T>(text: String) -> Result<T, CompileError> {
     Err(CompileError::Invalid(text))
@@ -131,9 +130,9 @@ fn check_directives(or_replace: bool, if_not_exists: bool) -> Result<(), Compile
 }
 
 fn check_lengths<'n>(mut names: impl Iterator<Item = &'n str>) -> Result<(), CompileError> {
-    match names.any(|name| name.len() > NAME_BYTES_MAX || name.is_empty()) {
+    match names.any(|name| name.len() > TOLD_NAME_BYTES_MAX || name.is_empty()) {
         true => invalid(format!(
-            "The names of a function and of its arguments have 1 to {NAME_BYTES_MAX} bytes"
+            "The names of a function and of its arguments have 1 to {TOLD_NAME_BYTES_MAX} bytes"
         )),
         false => Ok(()),
     }

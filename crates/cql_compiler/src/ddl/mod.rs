@@ -39,6 +39,9 @@ pub use options::KNOWN as TABLE_PROPERTIES;
 pub(crate) use types::has_duration;
 pub use version::schema_version;
 
+/// The longest name of what clients are told of, in bytes: a column, a type, a field, a function, an argument. Its length stands in 16 bits in the protocol.
+const TOLD_NAME_BYTES_MAX: usize = 65_535;
+
 /// What a schema change needs to know besides the schema and the statement.
 #[derive(Clone, Copy, Debug)]
 pub struct DdlContext<'a> {

@@ -6,6 +6,7 @@ use cql::ast::{CreateTable, DropTable, PrimaryKey, Property, QualifiedName, Type
 use schema::{Column, ColumnId, ColumnKind, Keyspace, Schema, Table, TableId};
 use types::CqlType;
 
+use super::TOLD_NAME_BYTES_MAX;
 use super::properties::first_duplicate;
 use super::row_ttl;
 use super::{
@@ -19,15 +20,12 @@ const NAME_BYTES_MAX: usize = 222;
 /// Static and regular columns that a table can have had in its life: a packed row counts them in 255 bytes of bits.
 pub(super) const COLUMNS_MAX: u16 = 2040;
 
-/// The longest name of a column, in bytes: its length stands in 16 bits in the protocol.
-const COLUMN_NAME_BYTES_MAX: usize = 65_535;
-
 /// Refuses names that the protocol has no room for.
 pub(super) fn check_column_name(name: &str) -> Result<(), CompileError> {
     match name.len() {
-        0..=COLUMN_NAME_BYTES_MAX => Ok(()),
+        0..=TOLD_NAME_BYTES_MAX => Ok(()),
         length => Err(CompileError::Invalid(format!(
-            "The name of a column has at most {COLUMN_NAME_BYTES_MAX} bytes (got {length})"
+            "The name of a column has at most {TOLD_NAME_BYTES_MAX} bytes (got {length})"
         ))),
     }
 }

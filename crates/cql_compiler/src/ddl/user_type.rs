@@ -11,11 +11,10 @@ use types::{CqlType, UdtType};
 
 use super::properties::first_duplicate;
 use super::types::{check_size, has_nested_collection, resolve};
-use super::{ChangeKind, DdlContext, DdlOutcome, SchemaChange, check_modifiable, keyspace_of, outcome};
+use super::{
+    ChangeKind, DdlContext, DdlOutcome, SchemaChange, TOLD_NAME_BYTES_MAX, check_modifiable, keyspace_of, outcome,
+};
 use crate::error::CompileError;
-
-/// The longest name of a type or field, in bytes: its length stands in 16 bits in the protocol.
-const NAME_BYTES_MAX: usize = 65_535;
 
 pub(super) fn create(
     schema: &Schema,
@@ -82,9 +81,9 @@ fn check_fields(s: &CreateType) -> Result<(), CompileError> {
         return invalid(format!("Duplicate field name '{name}' in type '{}'", s.name.name));
     }
     let names = s.fields.iter().map(|field| &field.name).chain([&s.name.name]);
-    if names.into_iter().any(|name| name.len() > NAME_BYTES_MAX) {
+    if names.into_iter().any(|name| name.len() > TOLD_NAME_BYTES_MAX) {
         return invalid(format!(
-            "The names of a type and of its fields have at most {NAME_BYTES_MAX} bytes"
+            "The names of a type and of its fields have at most {TOLD_NAME_BYTES_MAX} bytes"
         ));
     }
     s.fields.iter().try_for_each(check_field)
@@ -136,8 +135,8 @@ pub(super) fn alter(schema: &Schema, s: &AlterType, ctx: &DdlContext<'_>) -> Res
                     name = field.name
                 ));
             }
-            if field.name.len() > NAME_BYTES_MAX {
-                return invalid(format!("The name of a field has at most {NAME_BYTES_MAX} bytes"));
+            if field.name.len() > TOLD_NAME_BYTES_MAX {
+                return invalid(format!("The name of a field has at most {TOLD_NAME_BYTES_MAX} bytes"));
             }
             let cql_type = resolve(keyspace, &field.type_name)?;
             check_addition(keyspace, old, &field.name, &cql_type)?;
