@@ -109,6 +109,9 @@ fn a_node_that_the_change_does_not_reach_hears_of_the_fence_from_any_member() {
             .last()
             .is_some_and(|before| *before == beyond)
     });
+    // Clients are not let in meanwhile.
+    let caught_up = sea.on(cut_off, |cluster| async move { cluster.catch_up(SECOND).await });
+    assert_eq!(caught_up, !is_told, "what it routes is refused: {is_told}");
     let has = sea.cluster(cut_off).metadata().index;
     assert!(
         is_told || has >= beyond,
@@ -116,6 +119,8 @@ fn a_node_that_the_change_does_not_reach_hears_of_the_fence_from_any_member() {
     );
     sea.sim.heal(&[from], &[to]);
     sea.expect_normal(0..3);
+    let caught_up = sea.on(cut_off, |cluster| async move { cluster.catch_up(10 * SECOND).await });
+    assert!(caught_up, "it waits with its clients though it could go on");
     sea.sim.run_for(SECOND);
     assert!(
         seen.told_fenced_off.borrow().last().is_none_or(|before| *before == 0),
