@@ -21,6 +21,8 @@ OPTIONS = [
     str(GOAL),
     "--tablet-load-stats-refresh-interval-in-seconds",
     "1",
+    "--task-ttl-in-seconds",
+    "3600",
 ]
 
 
@@ -50,6 +52,17 @@ def keys(session, name):
 
 def metric(cluster, name):
     return sum(value for node in cluster for line, value in node.metrics().items() if line.startswith(name))
+
+
+def hand_overs(cluster, name):
+    """The tasks in which a node gives tablets from one of its shards to another, while requests for them wait."""
+    listed = []
+    for node in cluster:
+        for internal in ("false", "true"):
+            status, tasks = node.api(f"/task_manager/list_module_tasks/tablets?keyspace={name}&internal={internal}")
+            assert status == 200, tasks
+            listed += [task for task in tasks if task["type"] == "hand over tablets"]
+    return listed
 
 
 def test_a_table_is_split_as_it_grows_and_merged_as_it_shrinks_while_it_is_written_and_read(cluster):
@@ -97,4 +110,5 @@ def test_a_table_is_split_as_it_grows_and_merged_as_it_shrinks_while_it_is_writt
         found = keys(session, name)
         assert len(found) == len(set(found)), "no row is there twice"
         assert set(found) == load.written | {-1}
+        assert not hand_overs(cluster, name), "no request waits for a split or a merge"
         assert cql.rows(session, f"SELECT n FROM {name}.t WHERE k = -1") == [(load.counted,)]

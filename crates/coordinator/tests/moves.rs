@@ -34,6 +34,7 @@ fn reconcile(cluster: &mut Cluster, node: usize, version: u64, ranges: &'static 
         let wanted = [table(), counters(), paxos_state_of(&table())].map(|table| WantedTable {
             table,
             ranges: ranges.to_vec(),
+            keeps_shards: false,
         });
         let changed = local.shard.reconcile(&wanted);
         local.coordinator.take_view(view);

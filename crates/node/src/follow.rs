@@ -2,15 +2,16 @@
 //!
 //! Versions of the metadata come one after the other, on shard 0 ([`Follower::follow`]):
 //!
-//! 1. Tablets that will leave their shard are made ready while requests run.
+//! 1. Tablets that will leave their shard, or be cut otherwise, are made ready while requests run.
 //! 2. Each shard takes the version over in one step: tables, tablets, schema, view (docs/dev/tablets.md). From there on its requests are those of the version.
-//! 3. What tablets had that left one shard goes to the shard that has them next.
+//! 3. What tablets had that left one shard goes to the shard that has them next. Those that are cut otherwise on their shard have it from the step of 2.
 //! 4. Tables that are dropped go with their files, clients are told, truncations are done.
 //!
 //! What 3 and 4 cannot do now, say because the disk is full, is tried again until it succeeds; requests for what it is about wait meanwhile, and so do later versions.
 //! After a crash the start does all of it from the files and the log ([`crate::open`]).
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -136,15 +137,18 @@ impl Version {
             }
         }
         let ranges = ranges_by_shard(&self.view, table.id, shards);
-        let moves = known.is_some() && !is_same_map && ranges != ranges_by_shard(before, table.id, shards);
+        let former = ranges_by_shard(before, table.id, shards);
+        let moves = known.is_some() && !is_same_map && ranges != former;
         if is_same && !moves {
             return;
         }
+        let keeps_shards = !changes_shards(&former, &ranges);
         for kept in engine.node.system_tables.kept_tables(table) {
             for (shard, ranges) in ranges.iter().enumerate() {
                 self.wanted[shard].push(WantedTable {
                     table: kept.clone(),
                     ranges: ranges.clone(),
+                    keeps_shards,
                 });
             }
             if moves {
@@ -156,6 +160,24 @@ impl Version {
             }
         }
     }
+}
+
+/// Whether any token is of another shard afterwards than before; the ranges of each shard, before and afterwards, are in token order and disjoint.
+fn changes_shards(before: &[Vec<TokenRange>], after: &[Vec<TokenRange>]) -> bool {
+    let by_token = |ranges: &[Vec<TokenRange>]| {
+        let of_shards = ranges.iter().enumerate();
+        let mut all: Vec<(usize, TokenRange)> = of_shards
+            .flat_map(|(shard, ranges)| ranges.iter().map(move |range| (shard, *range)))
+            .collect();
+        all.sort_by_key(|(_, range)| range.to);
+        all
+    };
+    let (before, after) = (by_token(before), by_token(after));
+    after.iter().any(|(shard, range)| {
+        let first = before.partition_point(|(_, former)| former.to <= range.after);
+        let here = before[first..].iter().take_while(|(_, former)| former.after < range.to);
+        here.into_iter().any(|(former, _)| former != shard)
+    })
 }
 
 /// Whether a table gets back a column that it had before.
@@ -226,9 +248,15 @@ impl Follower {
         self.flush_losing(&version).await;
         self.prepare(&version).await;
         let taken = version.clone();
-        on_all_shards(async move |engine: Rc<Engine>| take(&engine, &taken)).await;
+        let waiting = on_all_shards(async move |engine: Rc<Engine>| take(&engine, &taken)).await;
+        let waiting: BTreeSet<TableId> = waiting.into_iter().flatten().collect();
         // What acceptors know comes first: a statement decides alone where they know nothing.
-        for moving in version.moving.iter().rev() {
+        for moving in version
+            .moving
+            .iter()
+            .rev()
+            .filter(|moving| waiting.contains(&moving.table))
+        {
             self.hand_over(moving).await;
         }
         self.keep(&former, &version.difference.dropped_tables, Loss::Dropped)
@@ -258,11 +286,12 @@ impl Follower {
         .await;
     }
 
-    /// Makes tablets ready that will leave their shard.
+    /// Makes tablets ready that will leave their shard, or be cut otherwise.
     async fn prepare(&self, version: &Arc<Version>) {
         if version.moving.is_empty() {
             return;
         }
+        let kept = version.clone();
         let version = version.clone();
         on_all_shards(async move |engine: Rc<Engine>| {
             for Moving { table, cuts, ranges } in &version.moving {
@@ -278,6 +307,27 @@ impl Follower {
                         name.0,
                         name.1
                     );
+                }
+            }
+        })
+        .await;
+        // Behind the preparation of all shards, which may take long, and behind flushes that run: what is kept in memory gives no room to writes.
+        let running = kept.clone();
+        on_all_shards(async move |engine: Rc<Engine>| {
+            for Moving { table, ranges, .. } in &running.moving {
+                if let Some(store) = engine.shard.store(*table) {
+                    let wanted = &ranges[engine.shard.id().0 as usize];
+                    engine.shard.flushes_end(&store, wanted).await;
+                }
+            }
+        })
+        .await;
+        // Nothing is flushed between this and the step that takes the version over.
+        on_all_shards(async move |engine: Rc<Engine>| {
+            for Moving { table, ranges, .. } in &kept.moving {
+                if let Some(store) = engine.shard.store(*table) {
+                    let wanted = &ranges[engine.shard.id().0 as usize];
+                    engine.shard.keep_in_memory(&store, wanted).await;
                 }
             }
         })
@@ -415,8 +465,8 @@ async fn until_done<T>(what: &str, attempt: impl AsyncFn() -> Result<T, String>)
     }
 }
 
-/// Takes a version over on this shard, in one step.
-fn take(engine: &Engine, version: &Version) {
+/// Takes a version over on this shard, in one step. The tables of which something leaves the shard or comes to it from another.
+fn take(engine: &Engine, version: &Version) -> Vec<TableId> {
     let here = engine.shard.id().0 as usize;
     let changed = engine.shard.reconcile(&version.wanted[here]);
     for (table, awaited) in &version.awaited {
@@ -430,6 +480,8 @@ fn take(engine: &Engine, version: &Version) {
     }
     engine.coordinator.take_view(version.view.clone());
     engine.coordinator.forget_left(&changed);
+    let waiting = changed.iter().filter(|store| store.waits_for_hand_over());
+    waiting.map(|store| store.table().id).collect()
 }
 
 /// Drops tables on this shard that the schema does not have any more, and tells its clients what changed.
@@ -454,4 +506,30 @@ async fn end(engine: &Engine, version: &Version) {
         engine.coordinator.forget_paxos_states(*id);
     }
     engine.tell_changes(&difference.changes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::Token;
+
+    fn range(after: i64, to: i64) -> TokenRange {
+        TokenRange {
+            after: Token(after),
+            to: Token(to),
+        }
+    }
+
+    #[test]
+    fn a_token_that_is_of_another_shard_afterwards_is_found() {
+        let whole = [vec![range(i64::MIN, 0)], vec![range(0, i64::MAX)]];
+        let pieces = [vec![range(-9, -5), range(-2, 0)], vec![range(3, 4)]];
+        assert!(!changes_shards(&whole, &pieces) && !changes_shards(&pieces, &whole));
+        assert!(!changes_shards(&pieces, &[vec![range(-9, 0)], vec![]]));
+        // Between them are tokens that the node did not have.
+        assert!(!changes_shards(&pieces, &[vec![range(-9, -5)], vec![range(-5, -2)]]));
+        assert!(changes_shards(&pieces, &[vec![range(-9, -3)], vec![range(-3, 0)]]));
+        assert!(changes_shards(&pieces, &[vec![range(-9, 4)], vec![]]));
+        assert!(!changes_shards(&[vec![], vec![]], &whole));
+    }
 }

@@ -225,9 +225,9 @@ fn tables_here(engine: &Engine) -> Vec<Table> {
                 told.memtable_rows += active.row_count();
                 for frozen in &version.frozen {
                     told.flushes += 1;
-                    told.memtable_bytes += frozen.memtable.bytes() as u64;
-                    told.memtable_partitions += frozen.memtable.partition_count() as u64;
-                    told.memtable_rows += frozen.memtable.row_count();
+                    told.memtable_bytes += frozen.charged() as u64;
+                    told.memtable_partitions += frozen.share(frozen.memtable.partition_count() as u64);
+                    told.memtable_rows += frozen.share(frozen.memtable.row_count());
                 }
             });
         }

@@ -321,6 +321,7 @@ fn a_tablet_that_is_not_there_is_said() {
         let wanted = replica::WantedTable {
             table: local.store().table(),
             ranges: vec![support::LOW],
+            keeps_shards: false,
         };
         local.shard.reconcile(&[wanted]);
     };

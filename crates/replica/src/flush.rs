@@ -4,6 +4,7 @@
 //! frozen memtable by it. Then it tells the log that those writes need no replay and releases the segments that no
 //! memtable needs. A flush that fails (a full disk) leaves the memtable frozen and readable, and is tried again.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use commitlog::Discard;
-use memtable::Memtable;
+use memtable::{Memtable, PartitionRef};
 use mutation::{ClusteringSlice, PartitionBlock};
 use runtime::{Instant, StopPoint};
 use schema::Table;
@@ -34,9 +35,19 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// How often a flush that keeps failing for the same reason is logged.
 const RELOG_PERIOD: Duration = Duration::from_mins(1);
 
-/// The blocks of a memtable's partitions, large partitions in several.
-fn for_each_block<E>(memtable: &Memtable, mut f: impl FnMut(&PartitionBlock) -> Result<(), E>) -> Result<(), E> {
-    for partition in memtable.partitions() {
+/// A memtable's partitions whose tokens are in a range.
+pub(crate) fn partitions_in(memtable: &Memtable, range: TokenRange) -> impl Iterator<Item = PartitionRef<'_>> {
+    let from = memtable.partitions_from(range.after, &[]);
+    from.skip_while(move |partition| !range.contains(partition.token()))
+        .take_while(move |partition| range.contains(partition.token()))
+}
+
+/// The blocks of a memtable's partitions in a range of tokens, large partitions in several.
+fn for_each_block<E>(
+    (memtable, range): (&Memtable, TokenRange),
+    mut f: impl FnMut(&PartitionBlock) -> Result<(), E>,
+) -> Result<(), E> {
+    for partition in partitions_in(memtable, range) {
         let mut slice = ClusteringSlice::all();
         loop {
             let block = partition.block(&slice, false, usize::MAX, BLOCK_BYTES);
@@ -51,10 +62,10 @@ fn for_each_block<E>(memtable: &Memtable, mut f: impl FnMut(&PartitionBlock) -> 
 }
 
 /// The dropped columns of which a memtable has cells that are newer than the DROP.
-fn kept_columns(memtable: &Memtable, table: &Table) -> Vec<usize> {
+fn kept_columns(part: (&Memtable, TokenRange), table: &Table) -> Vec<usize> {
     let mut kept = BTreeSet::new();
     if table.layout.has_dropped() {
-        let noted: Result<(), Infallible> = for_each_block(memtable, |block| {
+        let noted: Result<(), Infallible> = for_each_block(part, |block| {
             mutation::dropped::note_inherited(&table.layout, block, &mut kept);
             Ok(())
         });
@@ -88,9 +99,11 @@ impl From<String> for FlushError {
     }
 }
 
-/// A memtable that becomes sstables, one for each of some ranges.
+/// A memtable, or a part of it, that becomes sstables, one for each of some ranges.
 struct Flush {
     memtable: Arc<Memtable>,
+    /// Which of its tokens.
+    range: TokenRange,
     table: Arc<Table>,
     dir: PathBuf,
     /// In token order; empty for one sstable of everything.
@@ -116,10 +129,11 @@ impl Flush {
 
     fn write(&self, control: JobControl, written: &mut Vec<Descriptor>) -> Result<(), FlushError> {
         let memtable = &*self.memtable;
+        let part = (memtable, self.range);
         let base = EncodingBase::of_minima(Some(memtable.min_timestamp()).filter(|&t| t != i64::MAX), None, None);
         let mut options = WriterOptions::of_table(&self.table, 0, base)?;
         options.host_id = Some(self.host_id);
-        options.dropped = kept_columns(memtable, &self.table);
+        options.dropped = kept_columns(part, &self.table);
         // The entries of the table's and the keyspace's directory must survive a power loss as the files do. That a directory is
         // there says nothing, as whoever made it may have been killed; a sealed sstable in it does.
         let is_durable = runtime::fs::exists(&self.dir) && !sstable::list(&self.dir)?.is_empty();
@@ -128,12 +142,10 @@ impl Flush {
         }
         let part_of = |token: Token| self.cuts.partition_point(|range| range.to < token);
         let mut partitions = vec![0; self.cuts.len() + 1];
-        memtable
-            .partitions()
-            .for_each(|partition| partitions[part_of(partition.token())] += 1);
+        partitions_in(memtable, self.range).for_each(|partition| partitions[part_of(partition.token())] += 1);
         let mut meter = Meter::new(control, memtable.bytes() as u64);
         let mut writing: Option<(Writer, usize)> = None;
-        for_each_block(memtable, |block| {
+        for_each_block(part, |block| {
             let part = part_of(block.token);
             if writing.as_ref().is_none_or(|(_, of)| *of != part) {
                 if let Some((writer, _)) = writing.take() {
@@ -162,14 +174,20 @@ impl Flush {
     }
 }
 
-/// What the log has of a tablet up to a position is in sstables, or of no use.
-fn discard_of(table: &Table, tablet: &Tablet, position: commitlog::ReplayPosition) -> Discard {
+/// What the log has of tokens of a table up to a position is in sstables, or of no use.
+pub(crate) fn discard_of(table: &Table, range: TokenRange, position: commitlog::ReplayPosition) -> Discard {
     Discard {
         table: table.id,
-        after: tablet.range.after,
-        up_to_token: tablet.range.to,
+        after: range.after,
+        up_to_token: range.to,
         position,
     }
+}
+
+/// What a flush of a tablet is cut by: its successors, where it is about to leave, or what the table is cut by ahead of a split.
+fn cuts_of(store: &TableStore, tablet: &Tablet) -> Arc<[TokenRange]> {
+    let to_leave = tablet.cuts_to_leave.borrow().clone();
+    to_leave.or_else(|| store.cuts_ahead()).unwrap_or_default()
 }
 
 /// Removes whole sstables that nothing reads. Blocks.
@@ -186,7 +204,7 @@ pub(crate) fn remove_unused(descriptors: &[sstable::Descriptor]) {
 
 impl Shard {
     /// Freezes the tablet's memtable when it holds anything.
-    fn freeze(&self, store: &TableStore, tablet: &Tablet) {
+    pub(crate) fn freeze(&self, store: &TableStore, tablet: &Tablet) {
         let table = store.table();
         // A note of a flush may already stand in this run's log: a position behind it would cover what is not replayed yet.
         let position = if self.replaying.get() {
@@ -203,6 +221,8 @@ impl Shard {
                 memtable,
                 first_segment: tablet.first_segment.get(),
                 position,
+                range: tablet.range,
+                sharers: Rc::new(Cell::new(1)),
             });
             v.active = MemtableCell::new(&table);
             tablet.first_segment.set(0);
@@ -221,9 +241,8 @@ impl Shard {
         tablet: &Rc<Tablet>,
         origin: &Origin,
     ) -> Result<(), String> {
-        let cuts = store.cuts_ahead();
-        self.flush_cut(store, tablet, cuts.as_deref().unwrap_or_default(), origin)
-            .await
+        let cuts = cuts_of(store, tablet);
+        self.flush_cut(store, tablet, &cuts, origin).await
     }
 
     /// The same, an sstable for each of these ranges.
@@ -234,10 +253,43 @@ impl Shard {
         cuts: &[TokenRange],
         origin: &Origin,
     ) -> Result<(), String> {
-        self.freeze(store, tablet);
+        if !tablet.is_succeeded.get() {
+            self.freeze(store, tablet);
+            self.flush_what_is_frozen(store, tablet, cuts, origin).await?;
+        }
+        // It may have waited for its turn until others had what it had.
+        match tablet.is_succeeded.get() {
+            true => Box::pin(self.flush_heirs(store, tablet.range, origin)).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Flushes the tablets that have what one of this range had.
+    async fn flush_heirs(
+        self: &Rc<Self>,
+        store: &Rc<TableStore>,
+        range: TokenRange,
+        origin: &Origin,
+    ) -> Result<(), String> {
+        let mut result = Ok(());
+        for heir in store.with_leaving().iter().filter(|heir| heir.range.intersects(range)) {
+            let flushed = self.flush_for(store, heir, origin).await;
+            result = result.and(flushed);
+        }
+        result
+    }
+
+    async fn flush_what_is_frozen(
+        self: &Rc<Self>,
+        store: &Rc<TableStore>,
+        tablet: &Rc<Tablet>,
+        cuts: &[TokenRange],
+        origin: &Origin,
+    ) -> Result<(), String> {
         // One flush of a tablet at a time; whoever comes second finds nothing left, or takes the rest.
         let _turn = tablet.flush_turn.acquire(1).await;
-        loop {
+        // It may have left meanwhile, and what it had is flushed by the tablets that have it.
+        while !tablet.is_succeeded.get() {
             let Some(frozen) = tablet.version().frozen.first().cloned() else {
                 return Ok(());
             };
@@ -247,6 +299,7 @@ impl Shard {
             task.end(&flushed);
             flushed?;
         }
+        Ok(())
     }
 
     async fn flush_frozen(
@@ -266,6 +319,7 @@ impl Shard {
         let began = runtime::now();
         let flush = Flush {
             memtable: frozen.memtable.clone(),
+            range: frozen.range,
             table: table.clone(),
             dir: store.dir.clone(),
             cuts: cuts.to_vec(),
@@ -274,7 +328,7 @@ impl Shard {
         };
         let job = move |control| flush.run(control);
         if planted::is_planted(Bug::EarlyDiscard) {
-            self.forget_in_log(&table, tablet, frozen.position).await;
+            self.forget_in_log(&table, frozen.range, frozen.position).await;
         }
         runtime::stop_point(StopPoint::FlushFrozen);
         let readers = task.run_job(job).await?.map_err(|error| {
@@ -284,7 +338,6 @@ impl Shard {
             error.text
         })?;
         runtime::stop_point(StopPoint::FlushSealed);
-        let bytes = frozen.memtable.bytes();
         if tablet.epoch.get() != epoch {
             // Truncated or dropped meanwhile: the file is of no use, the memtable is gone already.
             let descriptors: Vec<Descriptor> = readers.iter().map(|reader| reader.descriptor().clone()).collect();
@@ -292,22 +345,26 @@ impl Shard {
             return Ok(());
         }
         tablet.update(|v| {
-            v.frozen.retain(|f| !Arc::ptr_eq(&f.memtable, &frozen.memtable));
+            v.frozen.retain(|f| !f.is(&frozen));
             v.sstables.extend(readers.iter().cloned());
         });
-        self.options.activity.flushed(&table, bytes, &readers, began);
+        self.options.activity.flushed(&table, frozen.charged(), &readers, began);
         // Its memory is free from here, not only when the log has been synced.
         let position = frozen.position;
+        let tokens = match planted::is_planted(Bug::HeirDiscardsAll) {
+            true => tablet.range,
+            false => frozen.range,
+        };
+        self.dirty.release(frozen.let_go());
         drop(frozen);
-        self.dirty.release(bytes);
-        self.forget_in_log(&table, tablet, position).await;
+        self.forget_in_log(&table, tokens, position).await;
         self.compact_soon(store, tablet);
         Ok(())
     }
 
-    /// Notes in the log that a tablet's writes up to a position are in sstables, and releases segments.
-    async fn forget_in_log(&self, table: &Table, tablet: &Tablet, position: commitlog::ReplayPosition) {
-        let discard = discard_of(table, tablet, position);
+    /// Notes in the log that the writes of tokens up to a position are in sstables, and releases segments.
+    async fn forget_in_log(&self, table: &Table, range: TokenRange, position: commitlog::ReplayPosition) {
+        let discard = discard_of(table, range, position);
         let noted = self.log.append_discard(&discard).and_then(|_| self.log.write());
         if noted.is_err() || self.log.sync().await.is_err() {
             // Without the note a crash replays writes that are in sstables too, which merges to the same.
@@ -346,7 +403,7 @@ impl Shard {
         let mut being_flushed = 0;
         for store in self.tables.borrow().values() {
             for tablet in store.tablets().iter() {
-                being_flushed += tablet.with_version(|v| v.frozen.iter().map(|f| f.memtable.bytes()).sum::<usize>());
+                being_flushed += tablet.with_version(|v| v.frozen.iter().map(Frozen::charged).sum::<usize>());
                 let bytes = tablet.with_version(|v| v.active.borrow().bytes());
                 if largest.as_ref().is_none_or(|(b, _, _)| bytes > *b) {
                     largest = Some((bytes, store.clone(), tablet.clone()));
@@ -365,10 +422,14 @@ impl Shard {
         drop(runtime::spawn_in(runtime::Group::BACKGROUND, flush));
     }
 
-    /// Flushes, and tries again while that fails.
-    async fn flush_until_done(self: &Rc<Self>, store: &Rc<TableStore>, tablet: &Rc<Tablet>) {
+    /// Flushes what is frozen, and tries again while that fails.
+    pub(crate) async fn flush_until_done(self: &Rc<Self>, store: &Rc<TableStore>, tablet: &Rc<Tablet>) {
         let mut logged: Option<(String, Instant)> = None;
-        while let Err(e) = self.flush(store, tablet).await {
+        let attempt = async || {
+            let cuts = cuts_of(store, tablet);
+            self.flush_what_is_frozen(store, tablet, &cuts, &Origin::Node).await
+        };
+        while let Err(e) = attempt().await {
             self.failed_flushes.set(self.failed_flushes.get() + 1);
             let now = runtime::now();
             let is_known = logged
@@ -428,7 +489,7 @@ impl Shard {
             let position = self.log.end();
             tablet.epoch.set(tablet.epoch.get() + 1);
             let old = tablet.version();
-            let bytes = old.frozen.iter().map(|f| f.memtable.bytes()).sum();
+            let bytes = old.frozen.iter().map(Frozen::let_go).sum();
             tablet.update(|v| {
                 v.frozen.clear();
                 v.sstables.clear();
@@ -440,7 +501,7 @@ impl Shard {
                     v.frozen.splice(0..0, old.frozen.iter().cloned());
                     v.sstables.extend(old.sstables.iter().cloned());
                 });
-                self.dirty.change(0, bytes);
+                self.dirty.change(0, old.frozen.iter().map(Frozen::take_back).sum());
                 return Err(e);
             }
             // A flush or compaction that was running leaves a file of the old data, which it removes before it ends.
@@ -465,7 +526,7 @@ impl Shard {
         position: commitlog::ReplayPosition,
     ) -> Result<(), String> {
         self.log
-            .append_discard(&discard_of(table, tablet, position))
+            .append_discard(&discard_of(table, tablet.range, position))
             .and_then(|_| self.log.write())
             .map_err(|e| e.to_string())?;
         self.log.sync().await.map_err(|e| e.to_string())
@@ -474,7 +535,7 @@ impl Shard {
     /// The same of several tablets of a table that take no writes any more, with all that the log has of them.
     pub(crate) async fn discard_all_durably(&self, table: &Table, tablets: &[Rc<Tablet>]) -> Result<(), String> {
         let position = self.log.end();
-        let mut discards = tablets.iter().map(|tablet| discard_of(table, tablet, position));
+        let mut discards = tablets.iter().map(|tablet| discard_of(table, tablet.range, position));
         discards
             .try_for_each(|discard| self.log.append_discard(&discard).map(drop))
             .and_then(|()| self.log.write())
@@ -523,7 +584,7 @@ impl Shard {
             self.freeze(&store, tablet);
             tablet.epoch.set(tablet.epoch.get() + 1);
             let old = tablet.version();
-            let bytes = old.frozen.iter().map(|f| f.memtable.bytes()).sum();
+            let bytes = old.frozen.iter().map(Frozen::let_go).sum();
             tablet.update(|v| {
                 v.frozen.clear();
                 v.sstables.clear();

@@ -110,7 +110,11 @@ fn of_memtables(table: &Table, version: &Version, touched: &Touched, measured: &
     // An element takes a byte at least.
     let bytes_min = thresholds.row_bytes.min(thresholds.elements);
     let active = version.active.borrow();
-    let frozen = version.frozen.iter().map(|frozen| &*frozen.memtable);
+    let frozen = version
+        .frozen
+        .iter()
+        .filter(|frozen| frozen.range.contains(touched.token));
+    let frozen = frozen.map(|frozen| &*frozen.memtable);
     for memtable in frozen.chain(std::iter::once(&*active)) {
         let Some(partition) = memtable.partition(touched.token, &touched.key) else {
             continue;

@@ -116,7 +116,8 @@ impl Version {
             parts: [None; MEMTABLES_MAX],
             len: 0,
         };
-        for memtable in std::iter::once(&*active).chain(self.frozen.iter().map(|f| &*f.memtable)) {
+        let frozen = self.frozen.iter().filter(|f| f.range.contains(token));
+        for memtable in std::iter::once(&*active).chain(frozen.map(|f| &*f.memtable)) {
             if let Some(p) = memtable.partition(token, key) {
                 sources.parts[sources.len] = Some(p);
                 sources.len += 1;

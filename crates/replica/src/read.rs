@@ -152,15 +152,38 @@ enum Source {
 
 enum MemtableSource {
     Cell(Rc<MemtableCell>),
-    Frozen(Arc<Memtable>),
+    Frozen(Arc<Memtable>, TokenRange),
 }
 
 impl MemtableSource {
     fn with<R>(&self, f: impl FnOnce(&Memtable) -> R) -> R {
         match self {
             Self::Cell(c) => f(&c.borrow()),
-            Self::Frozen(m) => f(m),
+            Self::Frozen(m, _) => f(m),
         }
+    }
+
+    /// The tokens of it that are the tablet's.
+    fn range(&self) -> TokenRange {
+        match self {
+            Self::Cell(_) => TokenRange::ALL,
+            Self::Frozen(_, range) => *range,
+        }
+    }
+
+    /// Runs `f` on the place of the first partition at or above a place that is the tablet's.
+    fn with_next<R>(&self, (token, key): (Token, &[u8]), f: impl FnOnce((Token, &[u8])) -> R) -> Option<R> {
+        let range = self.range();
+        let first = Token(range.after.0.saturating_add(1));
+        let from = match range.after == TokenRange::ALL.after || token >= first {
+            true => (token, key),
+            false => (first, &[][..]),
+        };
+        self.with(|m| {
+            let partition = m.partitions_from(from.0, from.1).next()?;
+            let is_here = range.contains(partition.token());
+            is_here.then(|| f((partition.token(), partition.key())))
+        })
     }
 }
 
@@ -169,8 +192,13 @@ fn memtables(version: &Version) -> impl Iterator<Item = MemtableSource> + '_ {
         version
             .frozen
             .iter()
-            .map(|f| MemtableSource::Frozen(f.memtable.clone())),
+            .map(|f| MemtableSource::Frozen(f.memtable.clone(), f.range)),
     )
+}
+
+/// Those that have the tablet's rows of a token, if anybody has.
+fn memtables_of(version: &Version, token: Token) -> impl Iterator<Item = MemtableSource> + '_ {
+    memtables(version).filter(move |memtable| memtable.range().contains(token))
 }
 
 /// How much of a partition one step reads at most from each source.
@@ -329,7 +357,7 @@ impl PartitionReader {
             }
         }
         let files = self.feeds.len();
-        for m in memtables(&self.version) {
+        for m in memtables_of(&self.version, self.token) {
             self.feeds.push(Feed {
                 source: Source::Memtable(m),
                 pending: None,
@@ -610,12 +638,8 @@ impl ScanReader {
         let head = least.and_then(|least| self.scans[least].1.as_ref());
         let mut written: Option<(Token, Vec<u8>)> = None;
         for m in memtables(&self.version) {
-            m.with(|m| {
-                let Some(p) = m.partitions_from(self.position.0, &self.position.1).next() else {
-                    return;
-                };
-                let offered = (p.token(), p.key());
-                let is_behind = |(token, key): (Token, &[u8])| (token, key) < offered;
+            m.with_next((self.position.0, &self.position.1), |offered| {
+                let is_behind = |place: (Token, &[u8])| place < offered;
                 if !head.is_some_and(|head| is_behind(place(head)))
                     && !written.as_ref().is_some_and(|(token, key)| is_behind((*token, key)))
                 {
@@ -647,7 +671,7 @@ impl ScanReader {
             exhausted: pending.as_ref().is_some_and(|block| block.covered.is_none()),
             pending,
         });
-        let memtables = memtables(&self.version).map(|memtable| Feed {
+        let memtables = memtables_of(&self.version, token).map(|memtable| Feed {
             source: Source::Memtable(memtable),
             pending: None,
             exhausted: false,
@@ -662,7 +686,8 @@ impl ScanReader {
         let (cursor, head) = &mut self.scans[scan];
         let block = head.take().expect("the chosen scan has a block");
         *head = cursor.next_block().await.map_err(|e| self.version.read_error(e))?;
-        let is_written = memtables(&self.version).any(|m| m.with(|m| m.partition(block.token, block.key()).is_some()));
+        let is_written = memtables_of(&self.version, block.token)
+            .any(|m| m.with(|m| m.partition(block.token, block.key()).is_some()));
         if is_written {
             self.merge((block.token, block.key().to_vec()), vec![(scan, Some(block))]);
             return Ok(None);

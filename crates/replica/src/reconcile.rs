@@ -9,6 +9,8 @@
 //! 3. [`Shard::seal_leaving`]: everything is in sealed sstables, and the log knows, durably.
 //! 4. [`Shard::open_arrived`], on the shard that has it next, or [`Shard::delete_left`], where none of the node does; then [`Shard::forget_left`].
 //!
+//! Tablets that are cut otherwise on the same shard need neither 3 nor 4, and no request waits for them: `succession.rs`.
+//!
 //! All shards keep a table's sstables in one directory, so that a file goes from one to another as an open reader. A crash between any two steps leaves files
 //! that the next start gives to whoever has their tokens by then, and log entries, which it gives to them as well.
 //!
@@ -45,6 +47,8 @@ pub struct WantedTable {
     pub table: Arc<Table>,
     /// Its tablets here, in token order.
     pub ranges: Vec<TokenRange>,
+    /// No token of it goes from one shard of the node to another: what leaves a shard and arrives at none is another node's, or nobody's.
+    pub keeps_shards: bool,
 }
 
 /// Everything that a tablet had.
@@ -97,16 +101,21 @@ impl TableStore {
     }
 }
 
-fn is_wanted(wanted: &[TokenRange], range: TokenRange) -> bool {
+pub(crate) fn is_wanted(wanted: &[TokenRange], range: TokenRange) -> bool {
     let at = wanted.partition_point(|wanted| wanted.to < range.to);
     wanted.get(at) == Some(&range)
 }
 
 impl Shard {
     /// Adds tables with their tablets, empty, and makes the tablets of others those that are wanted. Those whose tablets change.
-    pub fn reconcile(&self, wanted: &[WantedTable]) -> Vec<Rc<TableStore>> {
+    pub fn reconcile(self: &Rc<Self>, wanted: &[WantedTable]) -> Vec<Rc<TableStore>> {
         let mut changed = Vec::new();
-        for WantedTable { table, ranges } in wanted {
+        for WantedTable {
+            table,
+            ranges,
+            keeps_shards,
+        } in wanted
+        {
             let Some(store) = self.store(table.id) else {
                 self.add_table(table, ranges, &[]);
                 continue;
@@ -120,7 +129,7 @@ impl Shard {
                     tablet.with_version(|v| v.active.write(|m| m.set_table(table)));
                 }
             }
-            if change_tablets(&store, ranges) {
+            if self.change_tablets(&store, ranges, *keeps_shards) {
                 changed.push(store);
             }
         }
@@ -145,7 +154,7 @@ impl Shard {
         store
     }
 
-    fn new_tablet(&self, table: &Table, range: TokenRange, sstables: &[Arc<Reader>]) -> Rc<Tablet> {
+    pub(crate) fn new_tablet(&self, table: &Table, range: TokenRange, sstables: &[Arc<Reader>]) -> Rc<Tablet> {
         let its = sstables
             .iter()
             .filter(|reader| match planted::is_planted(Bug::HalvedFile) {
@@ -159,6 +168,49 @@ impl Shard {
         Tablet::new(table, range, its.cloned().collect(), kept, alarm)
     }
 
+    /// Lets tablets leave and ranges arrive. Whether any does.
+    fn change_tablets(self: &Rc<Self>, store: &Rc<TableStore>, wanted: &[TokenRange], keeps_shards: bool) -> bool {
+        let (kept, left): (Vec<_>, Vec<_>) = store
+            .tablets()
+            .iter()
+            .cloned()
+            .partition(|tablet| is_wanted(wanted, tablet.range));
+        let is_new = |range: &&TokenRange| !store.has_range(**range);
+        let arriving: Vec<TokenRange> = wanted.iter().filter(is_new).copied().collect();
+        if left.is_empty() && arriving == *store.arriving.borrow() {
+            return false;
+        }
+        // They were of the tablets of before.
+        store.set_cuts_ahead(None);
+        let is_settled = store.leaving.borrow().is_empty() && store.arriving.borrow().is_empty();
+        let heirs = match is_settled && !left.is_empty() {
+            true => self.succeed(store, &left, (&arriving, keeps_shards)),
+            false => None,
+        };
+        match heirs {
+            Some(heirs) => {
+                store.set_tablets(kept.iter().chain(&heirs).cloned().collect());
+                if heirs
+                    .iter()
+                    .any(|heir| heir.with_version(|v| v.sstables.iter().any(|r| r.is_suspect())))
+                {
+                    self.alarm.raise();
+                }
+                self.flush_inherited(store, heirs);
+            }
+            None => {
+                for tablet in &left {
+                    tablet.has_left.set(true);
+                    tablet.kept_in_memory.take();
+                }
+                store.leaving.borrow_mut().extend(left);
+                *store.arriving.borrow_mut() = arriving;
+                store.set_tablets(kept);
+            }
+        }
+        true
+    }
+
     /// Makes the tablets of a table that will not be wanted any more ready to leave; `cuts` are the ranges of the tablets to come, wherever they are.
     ///
     /// # Errors
@@ -170,9 +222,17 @@ impl Shard {
         cuts: &[TokenRange],
     ) -> Result<(), String> {
         let mut result = Ok(());
+        let all_cuts: Arc<[TokenRange]> = cuts.into();
         for tablet in store.tablets().iter().filter(|tablet| !is_wanted(wanted, tablet.range)) {
+            // Whoever flushes it from here on, say to make room, makes no file that another shape of the table would have to cut.
+            *tablet.cuts_to_leave.borrow_mut() = Some(all_cuts.clone());
             self.hold_compactions(tablet).await;
-            let prepared = match self.flush_leaving(store, tablet, cuts).await {
+            // Without this flush tablets have more of each other in memory, and that bug more to lose.
+            let flushed = match planted::is_planted(Bug::HeirDiscardsAll) {
+                true => Ok(()),
+                false => self.flush_leaving(store, tablet, cuts).await,
+            };
+            let prepared = match flushed {
                 Ok(()) => self.cut_sstables(store, tablet, cuts).await,
                 Err(e) => Err(e),
             };
@@ -487,36 +547,6 @@ impl Shard {
         }
         Ok(())
     }
-}
-
-/// Lets tablets leave and ranges arrive. Whether any does.
-fn change_tablets(store: &TableStore, wanted: &[TokenRange]) -> bool {
-    let (kept, left): (Vec<_>, Vec<_>) = store
-        .tablets()
-        .iter()
-        .cloned()
-        .partition(|tablet| is_wanted(wanted, tablet.range));
-    let mut arriving = store.arriving.borrow_mut();
-    let before = arriving.len();
-    arriving.retain(|range| is_wanted(wanted, *range));
-    let still = arriving.len();
-    for range in wanted {
-        if !store.has_range(*range) && !arriving.contains(range) {
-            arriving.push(*range);
-        }
-    }
-    if left.is_empty() && before == still && arriving.len() == still {
-        return false;
-    }
-    drop(arriving);
-    for tablet in &left {
-        tablet.has_left.set(true);
-    }
-    store.leaving.borrow_mut().extend(left);
-    // They were of the tablets of before.
-    store.set_cuts_ahead(None);
-    store.set_tablets(kept);
-    true
 }
 
 /// Those of the ranges that an sstable has tokens of.

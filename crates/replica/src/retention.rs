@@ -135,7 +135,7 @@ impl Shard {
     fn proposals_before(&self, table: &Table, now: u32) -> u32 {
         let has_proposals = self
             .store(paxos_state_id(table.id))
-            .is_some_and(|states| states.tablets().iter().any(|tablet| !tablet.is_empty()));
+            .is_some_and(|states| states.with_leaving().iter().any(|tablet| !tablet.is_empty()));
         match has_proposals && !planted::is_planted(Bug::EarlyPurge) {
             true => now.saturating_sub(proposal_life(table) + CLOCKS_DIFFER),
             false => u32::MAX,

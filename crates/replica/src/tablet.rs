@@ -122,6 +122,46 @@ pub struct Frozen {
     pub first_segment: u64,
     /// Where the log was when it was frozen.
     pub position: ReplayPosition,
+    /// Which of its tokens are of this tablet. Together with what was frozen before it for any of them, it has all that the log has of them up to `position`.
+    pub range: TokenRange,
+    /// How many tablets have a part of it: several after a split, until they have flushed theirs.
+    pub(crate) sharers: Rc<Cell<usize>>,
+}
+
+impl Frozen {
+    /// Whether it is the same part of the same memtable: a tablet that was split and merged has two of one.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.memtable, &other.memtable) && self.range == other.range
+    }
+
+    /// The bytes that this tablet's part is charged.
+    pub fn charged(&self) -> usize {
+        self.memtable.bytes() / self.sharers.get().max(1)
+    }
+
+    /// The part of what the memtable has of something, say of its rows, that is taken to be this tablet's.
+    pub fn share(&self, of_memtable: u64) -> u64 {
+        of_memtable / self.sharers.get().max(1) as u64
+    }
+
+    /// Says that this tablet does not need it any more. The bytes that are free now.
+    pub(crate) fn let_go(&self) -> usize {
+        let left = self.sharers.get() - 1;
+        self.sharers.set(left);
+        match left {
+            0 => self.memtable.bytes(),
+            _ => 0,
+        }
+    }
+
+    /// Takes back what [`Frozen::let_go`] said. The bytes that are held again.
+    pub(crate) fn take_back(&self) -> usize {
+        let before = self.sharers.replace(self.sharers.get() + 1);
+        match before {
+            0 => self.memtable.bytes(),
+            _ => 0,
+        }
+    }
 }
 
 /// All sources of a tablet at one moment. Immutable but for the writes that the active memtable still receives.
@@ -155,7 +195,10 @@ impl Version {
             part.frozen.clear();
             match n.checked_sub(memtables) {
                 None if n == 0 => {}
-                None => part.active = MemtableCell::of_frozen(&self.frozen[memtables - 1 - n].memtable),
+                None => {
+                    part.active = MemtableCell::of_frozen(&Arc::new(Memtable::placeholder()));
+                    part.frozen.push(self.frozen[memtables - 1 - n].clone());
+                }
                 Some(file) => {
                     part.active = MemtableCell::of_frozen(&Arc::new(Memtable::placeholder()));
                     part.sstables.push(self.sstables[file].clone());
@@ -216,8 +259,14 @@ pub struct Tablet {
     pub(crate) compaction: Cell<Option<uuid::Uuid>>,
     /// No compaction of it begins any more.
     pub(crate) is_told_to_leave: Cell<bool>,
+    /// What its sstables are cut by when it is about to leave.
+    pub(crate) cuts_to_leave: RefCell<Option<Arc<[TokenRange]>>>,
     /// Its turn of compactions, kept from when it is told to leave until everything it had is elsewhere.
     pub(crate) leave: RefCell<Option<Permit>>,
+    /// Its turn of flushes, kept while it is about to leave: what is in memory then does not become a file under whoever has it next.
+    pub(crate) kept_in_memory: RefCell<Option<Permit>>,
+    /// Other tablets of this shard have everything that it had.
+    pub(crate) is_succeeded: Cell<bool>,
     /// Sstables that a repair is about to mark; a number for each repair.
     pub(crate) held: RefCell<Vec<(u64, Vec<Arc<sstable::Reader>>)>>,
     /// It is of this shard no more.
@@ -270,7 +319,10 @@ impl Tablet {
             epoch: Cell::new(0),
             compaction: Cell::new(None),
             is_told_to_leave: Cell::new(false),
+            cuts_to_leave: RefCell::default(),
             leave: RefCell::default(),
+            kept_in_memory: RefCell::default(),
+            is_succeeded: Cell::new(false),
             held: RefCell::default(),
             has_left: Cell::new(false),
             requests: Cell::new(0),
@@ -519,6 +571,11 @@ impl TableStore {
     pub fn is_any_arriving(&self, after: Token, to: Token) -> bool {
         let first = Token(after.0.saturating_add(1));
         self.arriving.borrow().iter().any(|range| range.overlaps((first, to)))
+    }
+
+    /// Whether something of it leaves this shard or comes to it from another, and requests wait for that.
+    pub fn waits_for_hand_over(&self) -> bool {
+        !self.leaving.borrow().is_empty() || !self.arriving.borrow().is_empty()
     }
 
     /// Says of which tokens older data is still on its way from other nodes; replaces what was said before. Until a tablet has all of its data, compactions

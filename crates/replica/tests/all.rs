@@ -11,5 +11,6 @@ mod reconcile;
 mod rows;
 mod scans;
 mod scripts;
+mod succession;
 mod support;
 mod tasks;

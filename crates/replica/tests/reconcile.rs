@@ -226,7 +226,11 @@ fn the_log_of_a_tablet_that_leaves_stays_until_it_is_in_files() {
         shard.commit().expect("the disk works");
         for (shard, ranges) in local.shards.iter().zip(APART()) {
             let table = table();
-            shard.reconcile(&[WantedTable { table, ranges }]);
+            shard.reconcile(&[WantedTable {
+                table,
+                ranges,
+                keeps_shards: false,
+            }]);
         }
         let low = store(shard).tablet(token).expect("it has not left");
         shard.flush(&store(shard), &low).await.expect("the disk works");

@@ -294,7 +294,11 @@ impl Process {
         let table = Arc::new(table);
         *self.script.table.borrow_mut() = table.clone();
         let ranges = vec![self.shard.token_range()];
-        self.shard.reconcile(&[WantedTable { table, ranges }]);
+        self.shard.reconcile(&[WantedTable {
+            table,
+            ranges,
+            keeps_shards: false,
+        }]);
         match words[0] {
             "add" => self.shard.reopen_sstables(&self.store).await,
             _ => Ok(()),

@@ -28,11 +28,13 @@ pub enum StopPoint {
     TabletFlushed,
     /// Everything of a tablet that leaves is sealed, and nobody has opened it.
     TabletSealed,
+    /// Tablets that are cut otherwise are open, and what they have of others in memory is not in files.
+    TabletsCut,
 }
 
 impl StopPoint {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::FlushFrozen,
         Self::FlushSealed,
         Self::BatchNoted,
@@ -44,6 +46,7 @@ impl StopPoint {
         Self::SstableCut,
         Self::TabletFlushed,
         Self::TabletSealed,
+        Self::TabletsCut,
     ];
 }
 

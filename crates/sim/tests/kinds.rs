@@ -138,6 +138,8 @@ fn no_crash_at_any_step_of_the_way_to_tablets_loses_or_doubles_anything() {
     crash_at(70, StopPoint::SstableCut, true);
     crash_at(71, StopPoint::TabletFlushed, true);
     crash_at(72, StopPoint::TabletSealed, true);
+    crash_at(73, StopPoint::TabletsCut, true);
+    crash_at(74, StopPoint::TabletsCut, true);
 }
 
 #[test]
@@ -145,6 +147,8 @@ fn no_crash_at_any_step_of_the_way_to_the_ring_loses_or_doubles_anything() {
     crash_at(84, StopPoint::SstableCut, false);
     crash_at(81, StopPoint::TabletFlushed, false);
     crash_at(82, StopPoint::TabletSealed, false);
+    crash_at(85, StopPoint::TabletsCut, false);
+    crash_at(86, StopPoint::TabletsCut, false);
 }
 
 #[test]

@@ -79,6 +79,8 @@ pub enum Bug {
     CountedTwice,
     /// The log is told that a memtable is in an sstable before it is.
     EarlyDiscard,
+    /// A tablet that has what several had tells the log that all of it is in sstables when a part is.
+    HeirDiscardsAll,
     /// The end of a logged batch is noted before the batch is written.
     EarlyBatchEnd,
     /// A tablet moves to another shard without what is in the memory of the one that had it.
@@ -119,7 +121,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 54] = [
+    pub const ALL: [Self; 55] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedAcceptance,
@@ -156,6 +158,7 @@ impl Bug {
         Self::UnsyncedWrite,
         Self::CountedTwice,
         Self::EarlyDiscard,
+        Self::HeirDiscardsAll,
         Self::EarlyBatchEnd,
         Self::UnflushedMove,
         Self::UnsyncedHint,

@@ -198,7 +198,11 @@ fn a_range_of_several_tablets_is_copied_into_several_tablets() {
         cluster.on(node, |local| async move {
             let table = local.store().table();
             let ranges = vec![LOW, HIGH];
-            local.shard.reconcile(&[replica::WantedTable { table, ranges }]);
+            local.shard.reconcile(&[replica::WantedTable {
+                table,
+                ranges,
+                keeps_shards: false,
+            }]);
             let sealed = local.shard.seal_leaving(&local.store(), &[LOW, HIGH]).await;
             local
                 .shard
@@ -219,7 +223,11 @@ fn a_copy_that_spans_tablets_of_the_target_is_refused() {
     cluster.on(1, |local| async move {
         let table = local.store().table();
         let ranges = vec![LOW, HIGH];
-        local.shard.reconcile(&[replica::WantedTable { table, ranges }]);
+        local.shard.reconcile(&[replica::WantedTable {
+            table,
+            ranges,
+            keeps_shards: false,
+        }]);
         local.shard.open_arrived(&local.store(), &[]);
         local.shard.forget_left(&local.store()).await;
     });

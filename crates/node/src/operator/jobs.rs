@@ -163,7 +163,7 @@ async fn bytes(what: &Selection, in_memory: bool, in_files: bool) -> u64 {
             for tablet in store.tablets().iter() {
                 tablet.with_version(|version| {
                     if in_memory {
-                        let frozen = version.frozen.iter().map(|frozen| frozen.memtable.bytes());
+                        let frozen = version.frozen.iter().map(replica::Frozen::charged);
                         bytes += frozen.sum::<usize>() as u64 + version.active.borrow().bytes() as u64;
                     }
                     if in_files {

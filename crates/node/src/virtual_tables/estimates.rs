@@ -64,18 +64,20 @@ fn pieces_here(engine: &Engine, tables: &[TableId]) -> ByTable<Piece> {
                         bytes: meta.data_len,
                     });
                 }
-                let mut of_memtable = |memtable: &memtable::Memtable| {
+                let mut of_memtable = |memtable: &memtable::Memtable, share: &dyn Fn(u64) -> u64| {
                     if !memtable.is_empty() {
                         of_table.push(Piece {
                             first: range.after.0.saturating_add(1),
                             last: range.to.0,
-                            partitions: memtable.partition_count() as u64,
-                            bytes: memtable.used_bytes() as u64,
+                            partitions: share(memtable.partition_count() as u64),
+                            bytes: share(memtable.used_bytes() as u64),
                         });
                     }
                 };
-                of_memtable(&version.active.borrow());
-                version.frozen.iter().for_each(|frozen| of_memtable(&frozen.memtable));
+                of_memtable(&version.active.borrow(), &|all| all);
+                for frozen in &version.frozen {
+                    of_memtable(&frozen.memtable, &|all| frozen.share(all));
+                }
             });
         }
     }

@@ -166,10 +166,11 @@ impl Engine {
         for tablet in store.tablets().iter() {
             tokens += u128::from(tablet.range.to.0.abs_diff(tablet.range.after.0)) + 1;
             partitions += tablet.with_version(|version| {
-                let frozen = version.frozen.iter().map(|frozen| frozen.memtable.partition_count());
-                let in_memory = frozen.sum::<usize>() + version.active.borrow().partition_count();
+                let frozen = version.frozen.iter();
+                let frozen = frozen.map(|frozen| frozen.share(frozen.memtable.partition_count() as u64));
+                let in_memory = frozen.sum::<u64>() + version.active.borrow().partition_count() as u64;
                 let in_files = version.sstables.iter().map(|reader| reader.meta().partitions);
-                in_memory as u64 + in_files.sum::<u64>()
+                in_memory + in_files.sum::<u64>()
             });
         }
         tokens > 0 && (u128::from(partitions) << 64) / tokens <= u128::from(wanted)

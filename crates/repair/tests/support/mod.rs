@@ -412,6 +412,7 @@ impl Sea {
             let wanted = replica::WantedTable {
                 table: Arc::new(table),
                 ranges: local.store().tablets().iter().map(|tablet| tablet.range).collect(),
+                keeps_shards: false,
             };
             local.shard.reconcile(&[wanted]);
             let reopened = local.shard.reopen_sstables(&local.store()).await;

@@ -241,9 +241,13 @@ impl Local {
         }
         beside(self, "prepared").await;
         for (shard, wanted) in self.shards.iter().zip(ranges) {
+            shard.keep_in_memory(&store(shard), wanted).await;
+        }
+        for (shard, wanted) in self.shards.iter().zip(ranges) {
             shard.reconcile(&[WantedTable {
                 table: table(),
                 ranges: wanted.clone(),
+                keeps_shards: false,
             }]);
         }
         beside(self, "left").await;

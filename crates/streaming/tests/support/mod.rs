@@ -394,6 +394,7 @@ impl Cluster {
             let wanted = replica::WantedTable {
                 table: Arc::new(table),
                 ranges: local.store().tablets().iter().map(|tablet| tablet.range).collect(),
+                keeps_shards: false,
             };
             local.shard.reconcile(&[wanted]);
             local
