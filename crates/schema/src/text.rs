@@ -285,10 +285,15 @@ pub fn describe_table(keyspace: &Keyspace, table: &Table, internals: bool) -> St
         }
         // What a table has unless it says otherwise is not told, so that the text is good for Cassandra too.
         let is_kept_by_repair = keyspace.has_tablets() && table.options.gc_grace_seconds > 0;
-        if let Some(gc) = table.options.tombstone_gc
-            && !(is_kept_by_repair && gc == TombstoneGc::of(TombstoneGcMode::Repair))
-        {
-            options.push(format!("tombstone_gc = {gc}"));
+        match table.options.tombstone_gc {
+            // A table that came from the token ring.
+            None if is_kept_by_repair && keyspace.tablets.is_some() => {
+                options.push(format!("tombstone_gc = {}", TombstoneGc::of(TombstoneGcMode::Timeout)));
+            }
+            Some(gc) if !(is_kept_by_repair && gc == TombstoneGc::of(TombstoneGcMode::Repair)) => {
+                options.push(format!("tombstone_gc = {gc}"));
+            }
+            _ => {}
         }
         if let Some(seconds) = table.options.paxos_grace_seconds {
             options.push(format!("paxos_grace_seconds = {seconds}"));
