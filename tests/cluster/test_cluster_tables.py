@@ -35,6 +35,11 @@ def test_each_node_shows_all_members(sessions, table):
             return {member.server_id for member in members if member.can_vote}
 
         eventually("all to vote", lambda: voters() == everyone)
+        members = list(session.execute("SELECT * FROM system.topology WHERE key = 'topology'"))
+        assert {member.host_id for member in members if member.node_state == "normal"} == everyone, members
+        assert all(len(member.tokens) == member.num_tokens > 0 for member in members), members
+        assert {member.transition_state for member in members} == {None}, members
+        assert all(member.tablet_balancing_enabled and member.version > 0 for member in members), members
         loads = list(session.execute("SELECT * FROM system.load_per_node"))
         assert {load.node for load in loads} == everyone
         assert len({load.tablets_allocated for load in loads}) == 1, "three copies on three nodes"

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from harness import cql
+from harness.cluster import eventually
 
 INVALID = 0x2200
 
@@ -95,6 +96,22 @@ def test_the_metadata_group_has_one_voter(session):
     (member,) = rows(session, "SELECT * FROM system.raft_state")
     host = session.execute("SELECT host_id FROM system.local").one().host_id
     assert (member["disposition"], member["server_id"], member["can_vote"]) == ("CURRENT", host, True)
+
+
+def test_the_topology_has_the_node_and_what_its_release_can_do(session):
+    (member,) = rows(session, "SELECT * FROM system.topology")
+    local = session.execute("SELECT * FROM system.local").one()
+    assert (member["host_id"], member["datacenter"], member["rack"]) == (local.host_id, local.data_center, local.rack)
+    assert (member["node_state"], member["shard_count"]) == ("normal", session.node.smp)
+    assert set(member["tokens"]) == set(local.tokens)
+    assert "tablet_moves" in member["supported_features"]
+
+    def enabled():
+        (member,) = rows(session, "SELECT enabled_features FROM system.topology")
+        return member["enabled_features"] or []
+
+    # A new cluster enables them when it has begun.
+    eventually("all that the release can do is enabled", lambda: set(enabled()) == set(member["supported_features"]))
 
 
 def test_tables_of_what_does_not_exist_yet_are_empty(session):

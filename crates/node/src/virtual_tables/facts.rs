@@ -70,7 +70,9 @@ fn now(rows: Vec<Row>) -> Gathering {
 }
 
 /// What the shard that answers operators knows; None in a node without it.
-async fn of_operator<T: Send + 'static>(ask: impl AsyncFnOnce(Rc<AdminFacts>) -> T + Send + 'static) -> Option<T> {
+pub(super) async fn of_operator<T: Send + 'static>(
+    ask: impl AsyncFnOnce(Rc<AdminFacts>) -> T + Send + 'static,
+) -> Option<T> {
     let asked = runtime::submit_async_to(ShardId(0), move || async move {
         match runtime::local::<AdminFacts>() {
             Some(facts) => Some(ask(facts).await),

@@ -39,6 +39,8 @@ pub(super) enum Cell {
     Uuid(Uuid),
     Inet(IpAddr),
     TextList(Vec<String>),
+    /// A set, in any order.
+    Texts(Vec<String>),
     /// A serialised value.
     Bytes(Vec<u8>),
     /// Milliseconds.
@@ -69,6 +71,7 @@ impl Cell {
             Self::Boolean(is_true) => Value::Boolean(*is_true),
             Self::Uuid(uuid) => Value::Uuid(*uuid),
             Self::TextList(texts) => Value::TextList(texts.clone()),
+            Self::Texts(texts) => Value::Texts(texts.iter().map(String::as_str).collect()),
             Self::Bytes(bytes) => Value::Blob(bytes),
             Self::Inet(address) => Value::Inet(*address),
             Self::Timestamp(ms) => Value::Timestamp(*ms),

@@ -13,6 +13,7 @@ mod own;
 mod peers;
 #[cfg(test)]
 mod tests;
+mod topology;
 mod views;
 
 use std::sync::Arc;
@@ -36,6 +37,7 @@ pub(crate) fn registry(about: &Arc<About>, clients: &Arc<Clients>, options: &Arc
     large::register(&mut tables);
     logs::register(&mut tables);
     measured::register(&mut tables);
+    self::topology::register(&mut tables);
     views::register(&mut tables, about);
     register(&mut tables, about);
     tables.virtual_table(Arc::new(configuration::Configuration(options.clone())));
