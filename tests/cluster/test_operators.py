@@ -7,6 +7,7 @@ import pytest
 from cassandra import ConsistencyLevel
 
 from harness import cql
+from harness.cluster import eventually
 from harness.node import Node, NodeFailed, free_ports
 from harness.routing import at_once
 
@@ -108,6 +109,31 @@ def test_the_api_tells_who_has_which_tokens(cluster, keyspace):
         assert {detail["datacenter"] for detail in described["endpoint_details"]} == {"datacenter1"}
     status, replicas = node.api(f"/storage_service/natural_endpoints/{keyspace}?token=42&cf=t")
     assert (status, sorted(replicas)) == (200, ADDRESSES)
+
+
+def test_the_status_says_which_copies_there_is_no_node_for(cluster):
+    node = cluster.node(3)
+    names = {True: cql.unique("ks"), False: cql.unique("ks")}
+    with cluster.driver() as driver:
+        session = driver.connect()
+        for has_tablets, name in names.items():
+            session.execute(
+                f"CREATE KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'datacenter1': 5}}"
+                f" AND tablets = {{'enabled': {str(has_tablets).lower()}}}"
+            )
+            session.execute(f"CREATE TABLE {name}.t (k int PRIMARY KEY)")
+        why = "datacenter datacenter1 has 3 nodes that may hold copies, and the replication factor is 5."
+
+        def lines(name):
+            return [line for line in node.nodetool("status").splitlines() if name in line]
+
+        for name in names.values():
+            eventually(f"the status tells of {name}", lambda name=name: lines(name))
+            (line,) = lines(name)
+            assert line.startswith("Note: ") and line.endswith(why), line
+            session.execute(f"ALTER KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'datacenter1': 3}}")
+            eventually(f"the status has nothing to tell of {name}", lambda name=name: not lines(name))
+            session.execute(f"DROP KEYSPACE {name}")
 
 
 @pytest.mark.parametrize(

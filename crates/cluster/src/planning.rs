@@ -6,7 +6,7 @@ use crate::command::{Command, TableMoves, TabletsChange};
 use crate::config::Disk;
 use crate::convert::WantedKind;
 use crate::metadata::Metadata;
-use crate::ring::parsed_replication;
+use crate::ring::{is_of_system, parsed_replication};
 use crate::survey::{Figures, Survey};
 use crate::tablet_counts::TabletCounts;
 use schema::{Keyspace, Table, TableId};
@@ -132,7 +132,50 @@ impl Metadata {
             }
             planned.lacks.push(why);
         }
+        planned.lacks.extend(self.copies_that_the_ring_lacks());
         planned
+    }
+
+    /// Keyspaces with tables on the token ring of which there are fewer copies than they want, for want of nodes with tokens.
+    fn copies_that_the_ring_lacks(&self) -> Vec<String> {
+        let owners = |datacenter: Option<&str>| {
+            let owners = self.topology.members().filter(|node| !node.tokens.is_empty());
+            owners
+                .filter(|node| datacenter.is_none_or(|name| node.location.datacenter == name))
+                .count()
+        };
+        let is_on_ring = |keyspace: &&Arc<Keyspace>| {
+            let mut tables = keyspace.tables.values();
+            !is_of_system(&keyspace.name) && tables.any(|table| !self.tablets.contains_key(&table.id))
+        };
+        let mut lacks = Vec::new();
+        for keyspace in self.schema.keyspaces.values().filter(is_on_ring) {
+            let wanted: Vec<(Option<String>, u16)> = match parsed_replication(&self.topology, &keyspace.replication) {
+                Some(Replication::Simple { factor }) => vec![(None, factor)],
+                Some(Replication::NetworkTopology(copies)) => {
+                    let copies = copies.into_iter();
+                    copies
+                        .map(|(datacenter, copies)| (Some(datacenter), copies.number()))
+                        .collect()
+                }
+                Some(Replication::Local | Replication::Everywhere) | None => Vec::new(),
+            };
+            for (datacenter, factor) in wanted {
+                let nodes = owners(datacenter.as_deref());
+                if nodes < usize::from(factor) {
+                    let reason = UnmetReason::TooFewNodes {
+                        datacenter,
+                        factor,
+                        nodes,
+                    };
+                    lacks.push(format!(
+                        "tables of keyspace {} on the token ring: {reason}",
+                        keyspace.name
+                    ));
+                }
+            }
+        }
+        lacks
     }
 
     /// The steps of a plan that are to be done now, and the tables of which some are held back.

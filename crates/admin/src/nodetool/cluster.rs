@@ -153,6 +153,10 @@ pub(super) async fn status(client: &mut Client, keyspace: Option<&str>) -> Resul
         out.push_str("Note: ownership is of a keyspace's replication; name a keyspace to see it.\n");
     }
     out.push_str(&going_on(&client.get("/ceto/operations").await?));
+    // A node apart from its cluster cannot ask.
+    if let Ok(told) = client.get("/storage_service/tablets/balancing").await {
+        out.push_str(&lacks(&told));
+    }
     let zero_token = strings(&client.get("/ceto/zero_token_nodes").await?);
     if !zero_token.is_empty() {
         out.push_str(&format!(
@@ -173,6 +177,25 @@ pub(super) async fn status(client: &mut Client, keyspace: Option<&str>) -> Resul
         &client.get("/storage_service/metadata_differences").await?,
     ));
     Ok(out)
+}
+
+/// How many of what the cluster cannot give are lines of the status.
+const LACKS_SHOWN: usize = 5;
+
+/// Lines for what replications want and the cluster cannot give, as the leader of the metadata group says.
+fn lacks(told: &Value) -> String {
+    let all = strings(&told["lacks"]);
+    let mut out = String::new();
+    for lack in all.iter().take(LACKS_SHOWN) {
+        out.push_str(&format!("Note: not where they should be: {lack}.\n"));
+    }
+    if all.len() > LACKS_SHOWN {
+        let others = all.len() - LACKS_SHOWN;
+        out.push_str(&format!(
+            "Note: {others} more of these are shown by nodetool tabletbalancing.\n"
+        ));
+    }
+    out
 }
 
 /// What the metric of that name says.

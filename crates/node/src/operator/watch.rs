@@ -143,7 +143,8 @@ impl Watch {
     async fn look(&self) {
         // What is wanted is at most as new as what goes on, so a change that is taken back is found at the next look at the latest.
         let wanted = self.cluster.metadata();
-        let operations = self.cluster.operations().await;
+        let mut operations = self.cluster.operations().await;
+        self.say_what_lacks(&mut operations).await;
         let metadata = self.cluster.metadata();
         let mut seen = self.seen.borrow_mut();
         let mut before = std::mem::take(&mut *seen);
@@ -179,6 +180,27 @@ impl Watch {
                 true => outcome,
                 false => Err(TAKEN_BACK.to_owned()),
             });
+        }
+    }
+
+    /// Says of keyspaces that change their replication what the leader finds lacking, say room on disks, where nothing else is known that they wait for.
+    async fn say_what_lacks(&self, operations: &mut [Operation]) {
+        let is_stuck = |operation: &&mut Operation| {
+            operation.kind == OperationKind::Replication && operation.waits.is_none() && operation.left > 0
+        };
+        if !operations.iter_mut().any(|operation| is_stuck(&operation)) {
+            return;
+        }
+        let Ok(report) = self.cluster.balance_report().await else {
+            return;
+        };
+        for operation in operations.iter_mut().filter(is_stuck) {
+            let of_table = operation
+                .keyspace
+                .as_ref()
+                .map(|keyspace| format!(" of table {keyspace}."));
+            let lack = of_table.and_then(|of| report.lacks.iter().find(|lack| lack.contains(&of)));
+            operation.waits = lack.cloned();
         }
     }
 
