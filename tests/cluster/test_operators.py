@@ -136,6 +136,32 @@ def test_the_status_says_which_copies_there_is_no_node_for(cluster):
             session.execute(f"DROP KEYSPACE {name}")
 
 
+def test_ranges_of_tables_with_tablets_are_those_of_a_table(cluster):
+    node, name = cluster.node(2), cql.unique("ks")
+    with cluster.driver() as driver:
+        session = driver.connect()
+        session.execute(
+            f"CREATE KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'datacenter1': 1}}"
+        )
+        session.execute(f"CREATE TABLE {name}.few (k int PRIMARY KEY) WITH tablets = {{'min_tablet_count': 4}}")
+        session.execute(f"CREATE TABLE {name}.many (k int PRIMARY KEY) WITH tablets = {{'min_tablet_count': 16}}")
+        try:
+            with pytest.raises(NodeFailed, match="name a table of it"):
+                node.nodetool("describering", name)
+            for table, tablets in (("few", 4), ("many", 16)):
+                rows = cql.rows(session, "SELECT keyspace_name, table_name FROM system.tablets")
+                assert rows.count((name, table)) == tablets
+                assert node.nodetool("describering", name, table).count("TokenRange(") == tablets
+                shown = node.nodetool("ring", name, table)
+                assert len([line for line in shown.splitlines() if line.startswith("127.")]) == tablets, shown
+                shown = node.nodetool("status", name, table)
+                assert sum(float(part[:-1]) for part in shown.split() if part.endswith("%")) == pytest.approx(100, abs=1)
+            shown = node.nodetool("status", name)
+            assert sum(float(part[:-1]) for part in shown.split() if part.endswith("%")) == pytest.approx(100, abs=1)
+        finally:
+            session.execute(f"DROP KEYSPACE {name}")
+
+
 @pytest.mark.parametrize(
     "path, expected",
     [

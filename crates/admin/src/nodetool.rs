@@ -22,6 +22,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use client::Client;
+use cluster::Selected;
 pub use tasks::Output;
 
 /// The file in a node's workdir that says where its API listens.
@@ -106,11 +107,9 @@ async fn execute(address: SocketAddr, shows_progress: bool, words: &[String]) ->
     let text = match (command.name, arguments) {
         ("tasks", words) => return tasks::run(client, words).await,
         ("stop", [kind]) => tasks::stop(client, kind).await,
-        ("status", []) => cluster::status(client, None).await,
-        ("status", [keyspace]) => cluster::status(client, Some(keyspace)).await,
-        ("ring", []) => cluster::ring(client, None).await,
-        ("ring", [keyspace]) => cluster::ring(client, Some(keyspace)).await,
-        ("describering", [keyspace]) => cluster::describe_ring(client, keyspace).await,
+        ("status", words @ ([] | [_] | [_, _])) => cluster::status(client, Selected::of(words)).await,
+        ("ring", words @ ([] | [_] | [_, _])) => cluster::ring(client, Selected::of(words)).await,
+        ("describering", words @ ([_] | [_, _])) => cluster::describe_ring(client, Selected::of(words)).await,
         ("gossipinfo", []) => cluster::gossip_info(client).await,
         ("describecluster", []) => cluster::describe_cluster(client).await,
         ("confirmclock", []) => cluster::confirm_clock(client).await,

@@ -494,6 +494,8 @@ pub struct Keyspace {
     pub is_local: bool,
     /// Its tables.
     pub tables: Vec<String>,
+    /// Some of its tables have tablets.
+    pub has_tablets: bool,
     /// Its replication.
     pub replication: BTreeMap<String, String>,
 }

@@ -148,6 +148,11 @@ impl AdminFacts {
         self.0.shared.options.current().config.balancing.tablet_bytes_goal
     }
 
+    /// The metadata that this node has; None in maintenance mode.
+    pub(crate) fn metadata(&self) -> Option<Arc<::cluster::Metadata>> {
+        Some(self.0.member.as_ref()?.metadata())
+    }
+
     /// Who votes in the metadata group; None in maintenance mode.
     pub(crate) fn voters(&self) -> Option<Vec<Uuid>> {
         let status = self.0.member.as_ref()?.status();
@@ -426,7 +431,7 @@ impl Operator for NodeOperator {
     }
 
     fn keyspaces(&self) -> Vec<Keyspace> {
-        let schema = self.engine.schema();
+        let (schema, view) = (self.engine.schema(), self.engine.coordinator.view());
         let keyspaces = schema.keyspaces.values().map(|keyspace| Keyspace {
             name: keyspace.name.clone(),
             is_system: system_tables::kind(&keyspace.name).is_some(),
@@ -435,6 +440,10 @@ impl Operator for NodeOperator {
                 .get("class")
                 .is_some_and(|class| class.ends_with("LocalStrategy")),
             tables: keyspace.tables.keys().cloned().collect(),
+            has_tablets: keyspace
+                .tables
+                .values()
+                .any(|table| view.route(table.id).is_some_and(|route| route.has_own_tablets)),
             replication: keyspace.replication.clone(),
         });
         keyspaces.collect()

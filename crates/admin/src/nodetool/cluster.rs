@@ -81,11 +81,36 @@ async fn of_member(client: &mut Client, path: &str) -> Result<Option<Value>, Str
 }
 
 /// What each member owns: of a keyspace, if one is named.
-async fn owned(client: &mut Client, keyspace: Option<&str>) -> Result<BTreeMap<String, f64>, String> {
-    let path = match keyspace {
-        Some(keyspace) => format!("/storage_service/ownership/{}", escape(keyspace)),
-        None => "/storage_service/ownership".to_owned(),
-    };
+/// Whose ranges are asked for: those of a table, of a keyspace, or of the ring.
+#[derive(Clone, Copy)]
+pub(super) struct Selected<'w> {
+    keyspace: Option<&'w str>,
+    table: Option<&'w str>,
+}
+
+impl<'w> Selected<'w> {
+    /// By a keyspace and a table, both of which may be left out.
+    pub(super) fn of(words: &[&'w str]) -> Self {
+        Self {
+            keyspace: words.first().copied(),
+            table: words.get(1).copied(),
+        }
+    }
+
+    /// A path that ends with the keyspace, and the table as a parameter.
+    fn path(self, path: &str) -> String {
+        let keyspace = self
+            .keyspace
+            .map_or_else(String::new, |name| format!("/{}", escape(name)));
+        let table = self
+            .table
+            .map_or_else(String::new, |name| format!("?cf={}", escape(name)));
+        format!("{path}{keyspace}{table}")
+    }
+}
+
+async fn owned(client: &mut Client, of: Selected<'_>) -> Result<BTreeMap<String, f64>, String> {
+    let path = of.path("/storage_service/ownership");
     let shares = pairs(&client.get(&path).await?).into_iter();
     Ok(shares
         .map(|(address, share)| (address, string(&share).parse().unwrap_or(0.0)))
@@ -115,11 +140,11 @@ async fn token_counts(client: &mut Client, lines: &[Line]) -> Result<BTreeMap<St
     Ok(counts)
 }
 
-pub(super) async fn status(client: &mut Client, keyspace: Option<&str>) -> Result<String, String> {
+pub(super) async fn status(client: &mut Client, of: Selected<'_>) -> Result<String, String> {
     let lines = lines(client).await?;
     let tokens = token_counts(client, &lines).await?;
-    let owned = match keyspace {
-        Some(_) => owned(client, keyspace).await?,
+    let owned = match of.keyspace {
+        Some(_) => owned(client, of).await?,
         None => BTreeMap::new(),
     };
     let mut out = String::new();
@@ -129,7 +154,11 @@ pub(super) async fn status(client: &mut Client, keyspace: Option<&str>) -> Resul
         out.push_str(&format!(
             "{title}\n{line}\nStatus=Up/Down/eXcluded\n|/ State=Normal/Leaving/Joining/Moving\n"
         ));
-        let owns = if keyspace.is_some() { "Owns (effective)" } else { "Owns" };
+        let owns = if of.keyspace.is_some() {
+            "Owns (effective)"
+        } else {
+            "Owns"
+        };
         let mut rows = vec![
             ["--", "Address", "Load", "Tokens", owns, "Host ID", "Rack"]
                 .map(str::to_owned)
@@ -149,7 +178,7 @@ pub(super) async fn status(client: &mut Client, keyspace: Option<&str>) -> Resul
         out.push_str(&columns(&rows));
         out.push('\n');
     }
-    if keyspace.is_none() {
+    if of.keyspace.is_none() {
         out.push_str("Note: ownership is of a keyspace's replication; name a keyspace to see it.\n");
     }
     out.push_str(&going_on(&client.get("/ceto/operations").await?));
@@ -244,10 +273,15 @@ fn differences(told: &Value) -> String {
     out
 }
 
-pub(super) async fn ring(client: &mut Client, keyspace: Option<&str>) -> Result<String, String> {
+pub(super) async fn ring(client: &mut Client, of: Selected<'_>) -> Result<String, String> {
     let lines = lines(client).await?;
-    let owned = owned(client, keyspace).await?;
-    let tokens = pairs(&client.get("/storage_service/tokens_endpoint").await?);
+    let owned = owned(client, of).await?;
+    // A table with tablets has ranges of its own, each with its first replica.
+    let tokens = match (of.keyspace, of.table) {
+        (Some(keyspace), Some(table)) => format!("?keyspace={}&cf={}", escape(keyspace), escape(table)),
+        _ => String::new(),
+    };
+    let tokens = pairs(&client.get(&format!("/storage_service/tokens_endpoint{tokens}")).await?);
     let mut out = String::new();
     for (datacenter, members) in by_datacenter(&lines) {
         out.push_str(&format!("\nDatacenter: {datacenter}\n==========\n"));
@@ -279,11 +313,9 @@ pub(super) async fn ring(client: &mut Client, keyspace: Option<&str>) -> Result<
     Ok(out)
 }
 
-pub(super) async fn describe_ring(client: &mut Client, keyspace: &str) -> Result<String, String> {
+pub(super) async fn describe_ring(client: &mut Client, of: Selected<'_>) -> Result<String, String> {
     let version = client.text("/storage_service/schema_version").await?;
-    let ranges = client
-        .get(&format!("/storage_service/describe_ring/{}", escape(keyspace)))
-        .await?;
+    let ranges = client.get(&of.path("/storage_service/describe_ring")).await?;
     let mut out = format!("Schema Version:{version}\nTokenRange: \n");
     for range in ranges.as_array().map(Vec::as_slice).unwrap_or_default() {
         let details = range["endpoint_details"]

@@ -84,7 +84,7 @@ pub(super) const COMMANDS: &[Command] = &[
          docs/operating/remove-node.md.",
     ),
     command("describecluster", "", "Print name, snitch and schema versions of the cluster"),
-    command("describering", "KEYSPACE", "Print token ranges and their replicas"),
+    command("describering", "KEYSPACE [TABLE]", "Print token ranges and their replicas"),
     command("disableautocompaction", "[KEYSPACE [TABLE…]]", "Let no compaction begin by itself").with(
         "Without a keyspace: all tables that exist now. Compactions that run go on, and `compact` still works. Forgotten when the node restarts.",
     ),
@@ -145,7 +145,7 @@ pub(super) const COMMANDS: &[Command] = &[
     command("resizetable", "KEYSPACE TABLE TABLETS", "Split each tablet of a table in two, or merge each pair")
         .with("TABLETS is twice as many as the table has, or half. While balancing is on, the cluster may change it again. See docs/operating/move-tablets.md."),
     command("resumehandoff", "", "Send hints again"),
-    command("ring", "[KEYSPACE]", "Print tokens and their nodes"),
+    command("ring", "[KEYSPACE [TABLE]]", "Print tokens and their nodes"),
     command("setcompactionthroughput", "MB", "Limit what compactions write, in MiB per second; 0 for no limit"),
     command("setlogginglevel", "[MODULE [LEVEL]]", "Set the log level of a module, or of ROOT")
         .or(&["setlogginglevels"])
@@ -158,7 +158,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "-t TAG       the snapshot's name; the time in milliseconds without it\n--ttl TIME   delete it after a time such as 30d\n-cf TABLE    of this \
          table only",
     ),
-    command("status", "[KEYSPACE]", "Print state, load and share of each member").with(
+    command("status", "[KEYSPACE [TABLE]]", "Print state, load and share of each member").with(
         "Load is the bytes of a member's sstables; ? for one that does not answer. Owns is the share of the keyspace's data, replicas counted.",
     ),
     command("statusautocompaction", "[KEYSPACE [TABLE…]]", "Print whether compactions of tables begin by themselves").with(TABLES),

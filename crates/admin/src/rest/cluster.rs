@@ -328,6 +328,12 @@ fn ranges(call: &Call, keyspace: &str) -> Result<Vec<Range>, (u16, String)> {
     if let Some(table) = table.filter(|table| !known.tables.iter().any(|t| t == table)) {
         return Err((400, format!("Can't find a table {table} in keyspace {keyspace}")));
     }
+    if table.is_none() && known.has_tablets && known.tables.len() > 1 {
+        return Err((
+            400,
+            format!("keyspace {keyspace} has tablets, and each of its tables ranges of its own: name a table of it"),
+        ));
+    }
     Ok(call.operator.ring(keyspace, table).unwrap_or_default())
 }
 
@@ -395,7 +401,7 @@ fn natural_endpoints(call: &Call) -> Answer {
     Ok(members.map(|m| json!(address(m))).collect())
 }
 
-/// Which part of a keyspace's data each member has; without one, which part of the ring's tokens.
+/// Which part of a table's data each member has, or of a keyspace's, whose tables count alike; without one, which part of the ring's tokens.
 fn ownership(call: &Call) -> Answer {
     let node = call.operator.node();
     let mut shares: BTreeMap<String, f64> = node.members.iter().map(|m| (address(m), 0.0)).collect();
@@ -417,11 +423,23 @@ fn ownership(call: &Call) -> Answer {
             start = end;
         }
     } else {
-        for range in ranges(call, call.part())? {
+        let known = call.keyspace_named(call.part())?;
+        let has_all = call.parameter("table").or_else(|| call.parameter("cf")).is_none() && known.has_tablets;
+        let all: Vec<Vec<Range>> = match has_all {
+            true => {
+                let tables = known.tables.iter();
+                tables
+                    .filter_map(|table| call.operator.ring(&known.name, Some(table)))
+                    .collect()
+            }
+            false => vec![ranges(call, call.part())?],
+        };
+        for range in all.iter().flatten() {
+            let share = range.share() / all.len() as f64;
             range
                 .replicas
                 .iter()
-                .for_each(|id| give(node.member(&id.to_string()), range.share()));
+                .for_each(|id| give(node.member(&id.to_string()), share));
         }
     }
     Ok(shares
