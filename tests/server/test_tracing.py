@@ -39,7 +39,12 @@ def test_a_query_is_traced_with_its_text_client_and_duration(session, table):
 
 def test_prepared_statements_batches_and_conditions_are_traced(session, table):
     select = session.prepare(f"SELECT v FROM {table} WHERE k = ?")
-    assert trace_of(session, select, (1,)).request_type == "Execute CQL3 prepared query"
+    trace = trace_of(session, select, (1,))
+    assert trace.request_type == "Execute CQL3 prepared query"
+    assert trace.parameters["bound_var_0_k"] == "1" and trace.parameters["page_size"] == "5000"
+    insert = session.prepare(f"INSERT INTO {table} (k, v) VALUES (:key, ?)")
+    bound = trace_of(session, insert, (4, None)).parameters
+    assert (bound["bound_var_0_key"], bound["bound_var_1_v"]) == ("4", "null"), bound
     batch = BatchStatement()
     batch.add(SimpleStatement(f"INSERT INTO {table} (k, v) VALUES (2, 2)"))
     batch.add(SimpleStatement(f"DELETE FROM {table} WHERE k = 3"))

@@ -505,13 +505,13 @@ impl Coordinator {
             .map_or(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), |n| n.native.ip())
     }
 
-    /// Where clients reach this node.
+    /// This node in traces: the address at which clients reach it, and the port at which nodes do.
     #[must_use]
     pub fn own_address(&self) -> (IpAddr, u16) {
         self.with_view(|view| {
-            let own = view.topology.numbered(view.me).map(|node| node.native);
+            let own = view.topology.numbered(view.me);
             own.map_or((IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0), |own| {
-                (own.ip(), own.port())
+                (own.native.ip(), own.internode.port())
             })
         })
     }

@@ -9,6 +9,7 @@ use cql_protocol::{
 };
 use plan::write::BoundWrite;
 use plan::{BatchPlan, BindContext, Execution, OwnedBound, Plan};
+use query::engine::traces::Parameter;
 use query::engine::{CameTo, UNPREPARED, Written, partition_of};
 use query::trace::{Trace, TraceId};
 use query::{Engine, Level, Outcome, Params, PointOutcome, Prepared, QueryError, Recorded, Statement};
@@ -21,7 +22,7 @@ use crate::connection::Connection;
 use crate::counts::{OWNER_EVERY, SAMPLE_EVERY, increment};
 use crate::respond::Reply;
 use crate::running::Asked;
-use crate::slow::{SlowRequest, parameters_of, text_parameter};
+use crate::slow::{SlowRequest, bound_parameters, parameters_of, with_text};
 use crate::tracing::{self, Traced};
 use crate::values::binds;
 use crate::{ANSWER_BYTES_MAX, Server, metadata};
@@ -374,7 +375,7 @@ impl Connection {
             let kind = later.kind();
             let began = runtime::now();
             let _running = connection.note_running(later.asked(), &later.reply, (came, began));
-            let traced = connection.begin_trace(&later.reply, kind, &later.params, || later.text());
+            let traced = connection.begin_trace(&later.reply, kind, || with_text(later.parameters(), later.text()));
             let executed = async {
                 let warnings = engine.guard(&later.prepared, &later.run, &later.params).await?;
                 let executed = engine.execute::<Cells>(&later.prepared.statement, &later.run, &later.params);
@@ -431,17 +432,14 @@ impl Connection {
         &self,
         reply: &Reply,
         kind: &'static str,
-        params: &Params,
-        text: impl FnOnce() -> String,
+        parameters: impl FnOnce() -> Vec<Parameter>,
     ) -> Option<Traced> {
         let id = reply.tracing_id?;
-        let mut parameters = parameters_of(params);
-        parameters.push(text_parameter(text()));
         Some(Traced {
             trace: Trace::begin(id),
             client: self.peer,
             kind,
-            parameters,
+            parameters: parameters(),
         })
     }
 
@@ -530,7 +528,7 @@ impl Connection {
             let began = runtime::now();
             let _running = connection.note_running(Asked::batch(&statements), &reply, (came, began));
             let text = || text_of_batch(&statements);
-            let traced = connection.begin_trace(&reply, BATCH, &params, text);
+            let traced = connection.begin_trace(&reply, BATCH, || with_text(parameters_of(&params), text()));
             let mut warnings = Vec::new();
             let work = async {
                 match collected {
@@ -820,8 +818,14 @@ impl Later {
 
     /// What is said of it if it was slow.
     pub(crate) fn slow(&self) -> SlowRequest {
-        let parameters = parameters_of(&self.params);
-        SlowRequest::new(self.kind(), self.text(), parameters, iter::once(&*self.prepared))
+        SlowRequest::new(self.kind(), self.text(), self.parameters(), iter::once(&*self.prepared))
+    }
+
+    /// Names and values that describe it, but its text.
+    fn parameters(&self) -> Vec<Parameter> {
+        let mut parameters = parameters_of(&self.params);
+        parameters.extend(bound_parameters(&self.prepared, &self.run));
+        parameters
     }
 
     /// What of it is shown while it runs.

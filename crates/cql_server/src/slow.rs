@@ -8,7 +8,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use logging::LineLimit;
-use query::engine::traces::{Session, SlowRow};
+use plan::{Execution, OwnedBound};
+use query::engine::traces::{Parameter, Session, SlowRow};
 use query::{Params, Prepared};
 
 use crate::connection::Connection;
@@ -22,6 +23,8 @@ const PERIOD: Duration = Duration::from_secs(5);
 const CHARS_MAX: usize = 1000;
 /// Of a slow request's text, so much is kept.
 const KEPT_CHARS_MAX: usize = 10_000;
+/// Of each bound value in what describes a request, so much is kept.
+const BOUND_CHARS_MAX: usize = 1000;
 
 /// The shard's account of slow requests.
 pub(crate) const fn limit() -> LineLimit {
@@ -36,7 +39,7 @@ pub(crate) struct SlowRequest {
     pub(crate) kind: &'static str,
     pub(crate) text: String,
     /// Names and values that describe it, but its text.
-    pub(crate) parameters: Vec<(&'static str, String)>,
+    pub(crate) parameters: Vec<Parameter>,
     /// The tables that it is about, with their keyspaces.
     pub(crate) tables: Vec<String>,
 }
@@ -45,7 +48,7 @@ impl SlowRequest {
     pub(crate) fn new<'s>(
         kind: &'static str,
         text: String,
-        parameters: Vec<(&'static str, String)>,
+        parameters: Vec<Parameter>,
         statements: impl Iterator<Item = &'s Prepared>,
     ) -> Self {
         let tables = statements.filter_map(|prepared| prepared.table.as_deref());
@@ -61,25 +64,45 @@ impl SlowRequest {
 }
 
 /// Names and values that describe a request, but its text: as Cassandra has them in a session of `system_traces`.
-pub(crate) fn parameters_of(params: &Params) -> Vec<(&'static str, String)> {
+pub(crate) fn parameters_of(params: &Params) -> Vec<Parameter> {
     let level = match params.serial {
         true => params.serial_consistency,
         false => params.consistency,
     };
     let mut parameters = vec![level_parameter(level)];
-    parameters.extend(params.page_rows.map(|rows| ("page_size", rows.to_string())));
-    parameters.push(("serial_consistency_level", params.serial_consistency.to_string()));
+    parameters.extend(params.page_rows.map(|rows| ("page_size".into(), rows.to_string())));
+    let serial = params.serial_consistency.to_string();
+    parameters.push(("serial_consistency_level".into(), serial));
     parameters
 }
 
+/// The values of a statement's markers, each as a literal under its number and name. Long ones are cut.
+pub(crate) fn bound_parameters<'s>(prepared: &'s Prepared, run: &'s Execution) -> impl Iterator<Item = Parameter> + 's {
+    let markers = prepared.markers.iter().zip(&run.values).enumerate();
+    markers.map(|(number, (marker, bound))| {
+        let value = match bound {
+            OwnedBound::Value(value) => shortened(&marker.cql_type.format(value), BOUND_CHARS_MAX),
+            OwnedBound::Null => "null".to_owned(),
+            OwnedBound::Unset => "unset".to_owned(),
+        };
+        (format!("bound_var_{number}_{}", marker.name).into(), value)
+    })
+}
+
 /// The one that each request has.
-pub(crate) fn level_parameter(level: impl Display) -> (&'static str, String) {
-    ("consistency_level", level.to_string())
+pub(crate) fn level_parameter(level: impl Display) -> Parameter {
+    ("consistency_level".into(), level.to_string())
 }
 
 /// The text of a request among what describes it.
-pub(crate) const fn text_parameter(text: String) -> (&'static str, String) {
-    ("query", text)
+pub(crate) fn text_parameter(text: String) -> Parameter {
+    ("query".into(), text)
+}
+
+/// What describes a request, with its text.
+pub(crate) fn with_text(mut parameters: Vec<Parameter>, text: String) -> Vec<Parameter> {
+    parameters.push(text_parameter(text));
+    parameters
 }
 
 impl Connection {
@@ -99,7 +122,7 @@ impl Connection {
         let SlowRequest {
             kind,
             text,
-            mut parameters,
+            parameters,
             tables,
         } = request;
         log::warn!(
@@ -108,12 +131,11 @@ impl Connection {
             shortened(&text, CHARS_MAX)
         );
         let text = shortened(&text, KEPT_CHARS_MAX);
-        parameters.push(text_parameter(text.clone()));
         let session = Session {
             client: self.peer,
             request: kind,
             duration: took,
-            parameters,
+            parameters: with_text(parameters, text.clone()),
         };
         let row = SlowRow {
             trace: reply.tracing_id,

@@ -7,9 +7,11 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use query::engine::traces::Session;
+use query::engine::traces::{Parameter, Session};
 use query::trace::Trace;
 use query::{Engine, QueryError};
+
+use crate::slow::text_parameter;
 
 /// A request that is being traced.
 pub(crate) struct Traced {
@@ -18,7 +20,7 @@ pub(crate) struct Traced {
     /// What kind of request it is, in Cassandra's words.
     pub(crate) kind: &'static str,
     /// Names and values that describe it.
-    pub(crate) parameters: Vec<(&'static str, String)>,
+    pub(crate) parameters: Vec<Parameter>,
 }
 
 /// Does a request's work, with its trace where there is one, which is written when the work has ended.
@@ -60,7 +62,7 @@ pub(crate) fn note_prepare(engine: &Rc<Engine>, trace: Option<Rc<Trace>>, client
         client,
         request: "Preparing CQL3 query",
         duration: trace.elapsed(),
-        parameters: vec![("query", text.to_owned())],
+        parameters: vec![text_parameter(text.to_owned())],
     };
     let engine = Rc::clone(engine);
     drop(runtime::spawn(

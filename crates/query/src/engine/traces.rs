@@ -4,6 +4,7 @@
 //! The coordinator writes the session and its own steps, each replica its own. So the steps of a replica may come after the session's duration is there, as
 //! in Cassandra: drivers show what they find then.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -47,6 +48,9 @@ pub struct SlowRow {
     pub tables: Vec<String>,
 }
 
+/// A name and a value that describe a request.
+pub type Parameter = (Cow<'static, str>, String);
+
 /// What a coordinator says of a request as a whole.
 #[derive(Clone, Debug)]
 pub struct Session {
@@ -57,7 +61,7 @@ pub struct Session {
     /// How long it took.
     pub duration: Duration,
     /// Names and values that describe it, such as its text.
-    pub parameters: Vec<(&'static str, String)>,
+    pub parameters: Vec<Parameter>,
 }
 
 impl Engine {
@@ -224,7 +228,7 @@ fn bytes_of(address: IpAddr) -> Vec<u8> {
 }
 
 /// A serialised map of texts.
-fn map_of(pairs: &[(&'static str, String)]) -> Vec<u8> {
+fn map_of(pairs: &[Parameter]) -> Vec<u8> {
     let mut pairs: Vec<_> = pairs.to_vec();
     pairs.sort();
     let mut out = Vec::new();
