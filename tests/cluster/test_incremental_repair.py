@@ -10,6 +10,7 @@ from cassandra.query import SimpleStatement
 
 from harness import cassandra, cql
 from harness.cluster import eventually
+from harness.node import NodeFailed
 from harness.repairs import files, marks, repaired
 
 ROWS = 200
@@ -146,8 +147,10 @@ def test_tablets_are_repaired_by_request_on_any_node(cluster, session):
     insert(session, keyspace, range(ROWS, ROWS + 20), ConsistencyLevel.QUORUM)
     where = f"/storage_service/tablets/repair?ks={keyspace}&table=t"
     # The replicas that are meant are up.
-    status, said = cluster.node(1).api(f"{where}&hosts_filter={ids[0]},{ids[1]}", method="POST")
-    assert status == 200, said
+    said = cluster.node(1).nodetool("cluster", "repair", "--in-hosts", ",".join(ids), keyspace)
+    assert said == "The replicas that were chosen are equal: 1 tables were repaired.\n"
+    with pytest.raises(NodeFailed, match="is down"):
+        cluster.node(1).nodetool("repair", "-local", "-full", keyspace)
     status, said = cluster.node(1).api(where, method="POST")
     assert status >= 400 and "is down" in str(said), said
     third.start()
@@ -167,8 +170,10 @@ def test_tablets_are_repaired_by_request_on_any_node(cluster, session):
     with cluster.driver(only=1, consistency="ONE") as driver:
         [token] = {row[0] for row in cql.rows(driver.connect(), f"SELECT token(k) FROM {keyspace}.t WHERE k = {ROWS}")}
     # One tablet, then all; each by another node.
-    status, said = cluster.node(2).api(f"{where}&tokens={token}&incremental_mode=full", method="POST")
-    assert status == 200 and seen_by_the_third() > ROWS, said
+    cluster.node(2).nodetool("cluster", "repair", "--incremental-mode=full", "--tablet-tokens", str(token), keyspace, "t")
+    assert seen_by_the_third() > ROWS
+    with pytest.raises(NodeFailed, match="needs the keyspace"):
+        cluster.node(2).nodetool("cluster", "repair", "--tablet-tokens", str(token))
     status, said = cluster.node(3).api(f"{where}&tokens=all&await_completion=false", method="POST")
     assert status == 200, said
     [task] = said.values()
@@ -176,6 +181,7 @@ def test_tablets_are_repaired_by_request_on_any_node(cluster, session):
     status, ended = cluster.node(3).api(f"/task_manager/wait_task/{task}")
     assert status == 200 and (ended["state"], ended["keyspace"], ended["table"]) == ("done", keyspace, "t"), ended
     assert seen_by_the_third() == ROWS + 20
+    cluster.node(1).nodetool("cluster", "repair", "--in-dc", "datacenter1", keyspace)
 
 
 TABLETS = 32

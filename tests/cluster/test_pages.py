@@ -261,6 +261,13 @@ def test_replicas_are_repaired_as_the_page_says(form):
     cluster = form(3, "--hinted-handoff-enabled", "false")
     with cluster.driver(only=1) as driver, Page("repair") as page:
         page.tried_in("cluster/test_repair.py", {"ceto nodetool cluster repair [KEYSPACE [TABLE…]]": '"cluster", "repair"'})
+        chosen = {
+            "-local": '"repair", "-local"',
+            "--in-dc NAME,…": '"--in-dc"',
+            "--in-hosts ID,…": '"--in-hosts"',
+            "ceto nodetool cluster repair --tablet-tokens TOKEN,… KEYSPACE [TABLE…]": '"--tablet-tokens"',
+        }
+        page.tried_in("cluster/test_incremental_repair.py", chosen)
         page.tried_in("harness/repairs.py", {"ceto sstable metadata FILE": '"sstable", "metadata"'})
         session = driver.connect()
         third = cluster.node(3)

@@ -1,15 +1,24 @@
 //! `nodetool repair`.
 
-use super::client::{Client, string};
+use super::client::{Client, string, strings};
 use super::layout::columns;
+use super::words::Given;
 use crate::http::escape;
 
 /// What `repair` takes.
-pub(super) const USAGE: &str = "[-pr] [-full] [--incremental-mode incremental|full|disabled] [--preview] [-dc NAME,…] [-hosts NODE,…] [-st TOKEN] [-et TOKEN] [KEYSPACE [TABLE…]]";
+pub(super) const USAGE: &str = "[-pr] [-full] [--incremental-mode incremental|full|disabled] [--preview] [-local] [-dc NAME,…] [-hosts NODE,…] [-st TOKEN] [-et TOKEN] [KEYSPACE [TABLE…]]";
 
 /// Has the replicas of the node's ranges be equal, waits for it, and prints what differed.
 pub(super) async fn repair(client: &mut Client, words: &[&str]) -> Result<String, String> {
-    let query = query(words)?;
+    let is_local = |word: &&str| matches!(*word, "-local" | "--in-local-dc");
+    let mut query = query(&words.iter().copied().filter(|word| !is_local(word)).collect::<Vec<_>>())?;
+    if words.iter().any(is_local) {
+        if query.contains("datacenters=") {
+            return Err("repair: -local names the datacenter of the node, and -dc others: give one of them".to_owned());
+        }
+        let datacenter = client.text("/snitch/datacenter").await?;
+        query.push_str(&format!("&datacenters={}", escape(&datacenter)));
+    }
     let repaired = client.ask("POST", &format!("/ceto/repair?{query}")).await?;
     let repaired = repaired.as_array().map(Vec::as_slice).unwrap_or_default();
     if repaired.is_empty() {
@@ -46,29 +55,107 @@ pub(super) async fn repair(client: &mut Client, words: &[&str]) -> Result<String
 }
 
 /// What `cluster` takes.
-pub(super) const CLUSTER_USAGE: &str = "repair [--incremental-mode incremental|full|disabled] [KEYSPACE [TABLE…]]";
+pub(super) const CLUSTER_USAGE: &str = "repair [--incremental-mode incremental|full|disabled] [--in-dc NAME,…] [--in-hosts ID,…] [--tablet-tokens TOKEN,…] [KEYSPACE [TABLE…]]";
 
-/// Has every node repair its ranges, and waits until none is left.
+/// The options of `cluster repair`, and the parameter of each.
+const CLUSTER_OPTIONS: &[(&str, &str, bool)] = &[
+    ("--incremental-mode", "incremental_mode", true),
+    ("--in-dc", "dcs_filter", true),
+    ("-dc", "dcs_filter", true),
+    ("--in-hosts", "hosts_filter", true),
+    ("-hosts", "hosts_filter", true),
+    ("--tablet-tokens", "tokens", true),
+    ("--keyspace", "keyspace", true),
+    ("--table", "table", true),
+];
+
+/// Has every node repair its ranges, and waits until none is left; with a choice of tablets or replicas those of tables with tablets, one table after the other.
 pub(super) async fn repair_cluster(client: &mut Client, words: &[&str]) -> Result<String, String> {
-    let ("repair", names) = words
+    let ("repair", rest) = words
         .split_first()
-        .map_or(("", &[][..]), |(first, names)| (*first, names))
+        .map_or(("", &[][..]), |(first, rest)| (*first, rest))
     else {
         return Err(format!("cluster: expected {CLUSTER_USAGE}"));
     };
-    let is_mode = |name: &str| name == "--incremental-mode" || name.starts_with("--incremental-mode=");
-    if let Some(option) = names.iter().find(|name| name.starts_with('-') && !is_mode(name)) {
-        return Err(format!(
-            "cluster repair: unknown option {option}; expected {CLUSTER_USAGE}"
+    // `--option=value` as well.
+    let rest = rest.iter().filter(|word| **word != "--");
+    let rest: Vec<&str> = rest
+        .flat_map(|word| match word.split_once('=').filter(|_| word.starts_with('-')) {
+            Some((option, value)) => vec![option, value],
+            None => vec![*word],
+        })
+        .collect();
+    let given = Given::parse(&rest, CLUSTER_OPTIONS);
+    let given = given.map_err(|why| format!("cluster repair: {why}; expected {CLUSTER_USAGE}"))?;
+    let names: Vec<&str> = given
+        .option("keyspace")
+        .into_iter()
+        .chain(given.option("table"))
+        .collect();
+    let names = if names.is_empty() { given.words.clone() } else { names };
+    let filters = ["dcs_filter", "hosts_filter", "tokens"];
+    if filters.iter().all(|filter| given.option(filter).is_none()) {
+        let mode = given
+            .option("incremental_mode")
+            .map(|mode| vec!["--incremental-mode", mode]);
+        let query = query(&mode.into_iter().flatten().chain(names).collect::<Vec<_>>())?;
+        let done = client.ask("POST", &format!("/ceto/cluster/repair?{query}")).await?;
+        return Ok(format!(
+            "All replicas are equal: {} ranges were repaired.\n",
+            done["ranges"]
         ));
     }
-    let done = client
-        .ask("POST", &format!("/ceto/cluster/repair?{}", query(names)?))
-        .await?;
+    let Some((keyspace, tables)) = names.split_first() else {
+        return Err(
+            "cluster repair: a choice of tablets or replicas needs the keyspace: name one with tablets".to_owned(),
+        );
+    };
+    let all = strings(&client.get("/column_family/name").await?);
+    let all = all.iter().filter_map(|name| name.split_once(':'));
+    let of_keyspace: Vec<&str> = all.filter(|(of, _)| of == keyspace).map(|(_, table)| table).collect();
+    let tables = if tables.is_empty() { &of_keyspace[..] } else { tables };
+    if tables.is_empty() {
+        return Err(format!(
+            "cluster repair: keyspace {keyspace} has no tables, or does not exist"
+        ));
+    }
+    let path = given.path(
+        "/storage_service/tablets/repair",
+        &["dcs_filter", "hosts_filter", "tokens", "incremental_mode"],
+    );
+    for table in tables {
+        let of_table = format!("{path}&ks={}&table={}", escape(keyspace), escape(table));
+        client.ask("POST", &of_table).await?;
+    }
     Ok(format!(
-        "All replicas are equal: {} ranges were repaired.\n",
-        done["ranges"]
+        "The replicas that were chosen are equal: {} tables were repaired.\n",
+        tables.len()
     ))
+}
+
+/// Why an option of Cassandra's `repair` is refused, where that is of use.
+fn refusal(option: &str) -> Option<&'static str> {
+    Some(match option {
+        "-seq" | "--sequential" | "-dcpar" | "--dc-parallel" => {
+            "every repair compares all replicas of a range at once, and its bandwidth is limited with tasks limits repair: leave the option out"
+        }
+        "-j" | "--job-threads" => "how many tables are repaired at once is the node's affair: leave the option out",
+        "-tr" | "--trace" => "repairs are not traced: tasks list repair shows what goes on",
+        "-vd" | "--validate" => {
+            "sstables that are marked as repaired are not compared alone: -full compares everything"
+        }
+        "-pl" | "--pull" | "-os" | "--optimise-streams" => {
+            "a repair sends each row to the replicas that lack it, and to no other: leave the option out"
+        }
+        "-force" | "--force" => "a replica that is down is never counted as repaired: name the others with -hosts",
+        "-iuk" | "--ignore-unreplicated-keyspaces" => {
+            "what has no other replica is left out anyway: leave the option out"
+        }
+        "-paxos-only" | "--paxos-only" | "-skip-paxos" | "--skip-paxos" => {
+            "what acceptors know of conditional statements needs no repair: leave the option out"
+        }
+        _ => return None,
+    })
 }
 
 /// The words of the command as parameters of the request.
@@ -93,7 +180,10 @@ fn query(words: &[&str]) -> Result<String, String> {
             "-st" | "--start-token" => ("start_token", value(word, words.next())?),
             "-et" | "--end-token" => ("end_token", value(word, words.next())?),
             option if option.starts_with('-') => {
-                return Err(format!("repair: unknown option {option}; expected {USAGE}"));
+                return Err(match refusal(option) {
+                    Some(why) => format!("repair: {option} is not supported: {why}"),
+                    None => format!("repair: unknown option {option}; expected {USAGE}"),
+                });
             }
             name => {
                 names.push(name);
@@ -124,7 +214,7 @@ mod tests {
 
     #[test]
     fn words_become_parameters_and_what_is_unknown_is_refused() {
-        let stories: [(&[&str], Result<&str, &str>); 9] = [
+        let stories: [(&[&str], Result<&str, &str>); 10] = [
             (&["-pr", "--", "ks"], Ok("primary=true&kn=ks")),
             (&[], Ok("")),
             (&["-pr", "ks", "t", "u"], Ok("primary=true&kn=ks&cf=t%2Cu")),
@@ -136,7 +226,8 @@ mod tests {
             (&["--incremental-mode", "disabled"], Ok("incremental_mode=disabled")),
             (&["--incremental-mode=full", "ks"], Ok("incremental_mode=full&kn=ks")),
             (&["-hosts"], Err("option -hosts needs a value")),
-            (&["-seq", "ks"], Err("unknown option -seq")),
+            (&["-seq", "ks"], Err("-seq is not supported: every repair compares")),
+            (&["-what", "ks"], Err("unknown option -what")),
         ];
         for (words, expected) in stories {
             match (query(words), expected) {
