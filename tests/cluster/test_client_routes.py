@@ -7,6 +7,7 @@ import pytest
 
 from harness import Cluster, cql, wire
 from harness.cluster import eventually
+from harness.events import Listener
 
 PATH = "/v2/client-routes"
 FEATURE = "client_routes"
@@ -32,22 +33,8 @@ def event(*pairs):
     return wire.string("CLIENT_ROUTES_CHANGE") + wire.string("UPDATE_NODES") + strings(connection_ids) + strings(host_ids)
 
 
-class Listener(wire.Connection):
-    """A connection that registers for events."""
-
-    def __init__(self, node, *events, version=4):
-        super().__init__(node, version=version)
-        self.startup()
-        body = struct.pack(">H", len(events)) + b"".join(map(wire.string, events))
-        assert self.ask(wire.REGISTER, body).opcode == wire.READY
-
-    def hears(self, *pairs):
-        frame = self.recv()
-        assert (frame.opcode, frame.stream) == (wire.EVENT, -1)
-        assert frame.body == event(*pairs)
-
-    def hears_nothing(self):
-        assert self.ask(wire.OPTIONS).opcode == wire.SUPPORTED
+def hears(listener, *pairs):
+    listener.hears(event(*pairs))
 
 
 def stored(cluster, number):
@@ -70,7 +57,7 @@ def test_a_change_at_one_node_reaches_the_drivers_of_all(request):
             wanted = [route("west", FIRST), route("east", SECOND), route("east", FIRST, tls_port=19142)]
             assert one.api(PATH, "POST", wanted) == (200, None)
             for listener in heard_by:
-                listener.hears(("east", FIRST), ("east", SECOND), ("west", FIRST))
+                hears(listener, ("east", FIRST), ("east", SECOND), ("west", FIRST))
             rows = [
                 ("east", UUID(FIRST), "proxy.example", 19042, 19142, None, None),
                 ("east", UUID(SECOND), "proxy.example", 19042, None, None, None),
@@ -82,8 +69,8 @@ def test_a_change_at_one_node_reaches_the_drivers_of_all(request):
             assert two.api(PATH, "POST", [route("east", FIRST)]) == (200, None)
             assert two.api(PATH, "DELETE", [key("east", SECOND), key("north", FIRST)]) == (200, None)
             for listener in heard_by:
-                listener.hears(("east", FIRST))
-                listener.hears(("east", SECOND))
+                hears(listener, ("east", FIRST))
+                hears(listener, ("east", SECOND))
                 listener.hears_nothing()
             other.hears_nothing()
         left = [route("east", FIRST), route("west", FIRST)]

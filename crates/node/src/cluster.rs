@@ -1,5 +1,6 @@
 //! A node's part in its cluster: the connections from other nodes, and what follows on each shard when the cluster changes.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::SocketAddr;
@@ -248,9 +249,11 @@ fn cluster_config(shared: &Shared) -> ::cluster::Config {
 /// Brings the node into its cluster. On shard 0, when every shard has its engine and accepts connections from other nodes. Returns when the node and those of its peers that
 /// are there take each other for up: clients may be let in.
 pub(crate) async fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>, rpc: &Rc<Rpc>) -> Result<Rc<Cluster>, String> {
+    let told = Rc::new(RefCell::new(BTreeMap::new()));
     let listener = Rc::new(NodeListener {
         shared: shared.clone(),
         engine: engine.clone(),
+        told: told.clone(),
         early_words: EarlyWords::default(),
         taken: Notify::new(),
     });
@@ -273,7 +276,8 @@ pub(crate) async fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>, rpc: &Rc<Rp
         cluster: cluster.clone(),
         truncate_timeout: shared.config.timeouts.truncate,
     }));
-    drop(runtime::spawn(describe_members(shared.clone(), cluster.clone())));
+    *told.borrow_mut() = serving(&cluster.metadata().topology);
+    drop(runtime::spawn(describe_members(shared.clone(), cluster.clone(), told)));
     drop(runtime::spawn(watch_logs(shared.clone(), cluster.clone())));
     runtime::set_local(cluster.clone());
     cluster.set_balancing(shared.config.balancing);
@@ -349,6 +353,7 @@ struct NodeListener {
     shared: Arc<Shared>,
     engine: Rc<Engine>,
     early_words: EarlyWords,
+    told: Rc<RefCell<Told>>,
     /// The shards have taken a version of the cluster over.
     taken: Notify,
 }
@@ -407,15 +412,18 @@ impl NodeListener {
     }
 }
 
+/// The members that clients know, by what they have read or were told, and where these let them in.
+type Told = BTreeMap<HostId, SocketAddr>;
+
 /// The members that clients are told to ask, and where. Nobody is told of zero-token nodes: drivers would send them what others have.
-fn serving(topology: &Topology) -> BTreeMap<HostId, SocketAddr> {
+fn serving(topology: &Topology) -> Told {
     let is_told = |node: &&Node| node.state.serves_reads() && !topology.is_zero_token(node.host_id);
     let members = topology.members().filter(is_told);
     members.map(|n| (n.host_id, n.native)).collect()
 }
 
-/// Tells clients who came and who went.
-fn tell_of_members(before: &BTreeMap<HostId, SocketAddr>, after: &BTreeMap<HostId, SocketAddr>) {
+/// Tells clients who came, and lets them in, and who went.
+fn tell_of_members(before: &Told, after: &Told) {
     let came = after.iter().filter(|(id, _)| !before.contains_key(id));
     let went = before.iter().filter(|(id, _)| !after.contains_key(id));
     let changes: Vec<(TopologyChange, SocketAddr)> = came
@@ -429,9 +437,12 @@ fn tell_of_members(before: &BTreeMap<HostId, SocketAddr>, after: &BTreeMap<HostI
         let changes = changes.clone();
         drop(runtime::submit_to(ShardId(shard), move || {
             if let Some(server) = runtime::local::<Server>() {
-                changes
-                    .iter()
-                    .for_each(|(change, native)| server.topology_changed(*change, *native));
+                for (change, native) in &changes {
+                    server.topology_changed(*change, *native);
+                    if matches!(change, TopologyChange::NewNode) {
+                        server.status_changed(true, *native);
+                    }
+                }
             }
         }));
     }
@@ -523,8 +534,7 @@ pub(crate) fn describe_peers(
 
 /// Keeps what the system tables say of the members true, and tells clients when that changes: afterwards, so that a client that was too late
 /// for the event finds the node in the table. To be spawned; ends never.
-async fn describe_members(shared: Arc<Shared>, cluster: Rc<Cluster>) {
-    let mut told = serving(&cluster.metadata().topology);
+async fn describe_members(shared: Arc<Shared>, cluster: Rc<Cluster>, told: Rc<RefCell<Told>>) {
     loop {
         let changed = cluster.members_changed();
         let metadata = cluster.metadata();
@@ -541,9 +551,9 @@ async fn describe_members(shared: Arc<Shared>, cluster: Rc<Cluster>) {
         }
         let mut now = serving(&metadata.topology);
         // Of who is new clients hear when it lets them in.
-        now.retain(|host, _| told.contains_key(host) || cluster.serves_clients(*host));
-        tell_of_members(&told, &now);
-        told = now;
+        now.retain(|host, _| told.borrow().contains_key(host) || cluster.serves_clients(*host));
+        let before = told.replace(now);
+        tell_of_members(&before, &told.borrow());
         changed.await;
     }
 }
@@ -619,6 +629,10 @@ impl Listener for NodeListener {
     }
 
     fn serves_clients(&self, host: HostId, serves: bool) {
+        // Of a new member clients hear first that it is there.
+        if !self.told.borrow().contains_key(&host) {
+            return;
+        }
         let view: Arc<ClusterView> = self.engine.coordinator.view();
         let is_told = |node: &&Node| !view.topology.is_zero_token(node.host_id);
         let Some(native) = view.topology.node(host).filter(is_told).map(|node| node.native) else {
