@@ -114,6 +114,12 @@ impl Metadata {
         }
     }
 
+    /// The same of a node's number.
+    pub(crate) fn name_of_number(&self, node: NodeNumber) -> String {
+        let node = self.topology.numbered(node);
+        node.map_or_else(|| "that is unknown".to_owned(), |node| self.name_of(node.host_id))
+    }
+
     /// Before any command.
     #[must_use]
     pub fn new(schema: Arc<Schema>, topology: Topology) -> Self {

@@ -123,7 +123,8 @@ impl Metadata {
         }
         for missing in &plan.unmet {
             let table = self.table_name(ids[missing.table]);
-            let why = format!("{} tablets of table {table}: {}", missing.tablets, missing.reason);
+            let reason = missing.reason.told(|node| self.name_of_number(node));
+            let why = format!("{} tablets of table {table}: {reason}", missing.tablets);
             for node in nodes.iter().map(|node| node.number).filter(|number| leaves(*number)) {
                 let datacenter = self.topology.numbered(node).map(|node| &*node.location.datacenter);
                 if node_concerns(&missing.reason, node, datacenter.unwrap_or_default()) {

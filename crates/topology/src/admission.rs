@@ -277,11 +277,16 @@ impl fmt::Display for Refusal {
             Self::AddressInUse { address, by, is_alive } => {
                 write!(f, "Address {address} is that of node {by}, which is ")?;
                 if *is_alive {
-                    write!(f, "alive. Give the node another listen_address or broadcast_address.")
+                    write!(
+                        f,
+                        "alive, or was until a moment ago. If that one is gone for good, say because its disk was lost, start this one with replace_node_first_boot: {by} \
+                         when the others take that one for down; otherwise give this one another listen_address or broadcast_address."
+                    )
                 } else {
                     write!(
                         f,
-                        "down. If the node shall take its place, remove {by} first; otherwise give the node another address."
+                        "down. If the node is to take its place, start it with replace_node_first_boot: {by}; otherwise give it another listen_address or \
+                         broadcast_address, or remove {by} first (nodetool removenode)."
                     )
                 }
             }

@@ -411,19 +411,19 @@ fn a_node_with_an_address_or_token_of_another_may_not_join_and_is_told_what_to_d
             new(|r| r.node.internode = address(1, 7000)),
             &[1, 2],
             "which is alive",
-            "Give the node another listen_address",
+            "give this one another listen_address",
         ),
         (
             new(|r| r.node.internode = address(1, 7000)),
             &[2],
             "which is down",
-            "If the node shall take its place, remove",
+            "If the node is to take its place, start it with replace_node_first_boot: ",
         ),
         (
             old(1, |r| r.node.internode = address(2, 7000)),
             &[2],
             "Address 10.0.0.2:7000 is that of node 00000000-0000-0000-0000-000000000002, which is alive",
-            "Give the node another listen_address",
+            "give this one another listen_address",
         ),
         (
             new(|r| r.node.tokens = vec![Token(20)]),

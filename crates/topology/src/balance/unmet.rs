@@ -59,15 +59,14 @@ pub enum UnmetReason {
     },
 }
 
-impl fmt::Display for UnmetReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl UnmetReason {
+    /// In words, with nodes by the names that they are given.
+    #[must_use]
+    pub fn told(&self, name: impl Fn(NodeNumber) -> String) -> String {
         match self {
-            Self::UnknownDatacenter { datacenter } => write!(f, "datacenter {datacenter} has no node"),
+            Self::UnknownDatacenter { datacenter } => format!("datacenter {datacenter} has no node"),
             Self::EmptyRack { datacenter, rack } => {
-                write!(
-                    f,
-                    "rack {rack} of datacenter {datacenter} has no node that may hold a copy"
-                )
+                format!("rack {rack} of datacenter {datacenter} has no node that may hold a copy")
             }
             Self::TooFewNodes {
                 datacenter,
@@ -77,20 +76,26 @@ impl fmt::Display for UnmetReason {
                 let place = datacenter
                     .as_ref()
                     .map_or("the cluster".to_owned(), |d| format!("datacenter {d}"));
-                write!(
-                    f,
-                    "{place} has {nodes} nodes that may hold copies, and the replication factor is {factor}"
-                )
+                format!("{place} has {nodes} nodes that may hold copies, and the replication factor is {factor}")
             }
-            Self::NoNodeToDrainTo { node } => write!(
-                f,
+            Self::NoNodeToDrainTo { node } => format!(
                 "node {} cannot be drained: no other node may hold its copies without breaking the replication",
-                node.0
+                name(*node)
             ),
-            Self::NoRoom => f.write_str("no node that may hold the copy has room on its disk"),
-            Self::NoLiveCopy { node } => write!(f, "no live copy is left to rebuild the one of lost node {}", node.0),
-            Self::NodeDown { node } => write!(f, "node {} is down: start it, or remove it from the cluster", node.0),
+            Self::NoRoom => "no node that may hold the copy has room on its disk".to_owned(),
+            Self::NoLiveCopy { node } => {
+                format!("no live copy is left to rebuild the one of lost node {}", name(*node))
+            }
+            Self::NodeDown { node } => {
+                format!("node {} is down: start it, or remove it from the cluster", name(*node))
+            }
         }
+    }
+}
+
+impl fmt::Display for UnmetReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.told(|node| node.0.to_string()))
     }
 }
 
