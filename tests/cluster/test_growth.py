@@ -1,18 +1,12 @@
-"""A cluster grows from three nodes to six and shrinks to three under load: harness/growth.py has the story.
-
-CETO_TEST_GROWTH names the bytes that are written before: 64M, or 5G, which takes many minutes and 25 GB of disk.
-"""
+"""A cluster grows from three nodes to six and shrinks to three under load: harness/growth.py has the story."""
 
 import contextlib
-import os
 
 from harness import Cluster
 from harness.counter import Counter
 from harness.growth import Growth
 from harness.witness import Witness
 
-PRELOADED = os.environ.get("CETO_TEST_GROWTH", "16M")
-UNITS = {"M": 10**6, "G": 10**9}
 REQUESTS = 300
 # Of each node when it fails: the story is long.
 LINES_SHOWN = 2_000
@@ -43,7 +37,7 @@ def test_three_nodes_grow_to_six_and_shrink_to_three_while_they_are_written_and_
             counters = [running.enter_context(Counter(cluster, ring=ring)) for ring in (False, True)]
             loads = [*map(Witnessed, witnesses), *counters]
             rings = [witnesses[1].keyspace, counters[1].keyspace]
-            Growth(cluster, loads, rings, int(PRELOADED[:-1]) * UNITS[PRELOADED[-1]]).play()
+            Growth(cluster, loads, rings).play()
     except BaseException:
         print(cluster.log(LINES_SHOWN))
         raise

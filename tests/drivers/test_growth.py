@@ -14,7 +14,6 @@ from harness.growth import Growth
 from harness.loader import Loader
 
 HERE = Path(__file__).parent
-PRELOADED_BYTES = 16 * 10**6
 REQUESTS = 100
 BUILD_SECONDS = 1200
 # How each is built and run.
@@ -50,4 +49,4 @@ def test_drivers_write_and_read_while_a_cluster_grows_and_shrinks(cluster):
                 command = [*run, node.host, str(node.port), keyspace, *arguments, *kind]
                 loads.append(running.enter_context(Loader(command, HERE / driver, keyspace, REQUESTS)))
                 rings += [keyspace] if kind else []
-        Growth(cluster, loads, rings, PRELOADED_BYTES).play()
+        Growth(cluster, loads, rings).play()

@@ -1,10 +1,11 @@
 """A story of a cluster that grows from three nodes to six and shrinks to three, while loads write and read.
 
 Two copies become three and two again, a rack is added, and a node is killed for good and replaced. What was written before is counted
-afterwards. A load has `keyspace`, `phase(name)`, `more()` and `check(allowed)`; the last ends it, and fails with what was lost and with
+afterwards. CETO_TEST_GROWTH names the bytes of it: 16M without it; 5G takes many minutes and 25 GB of disk. A load has `keyspace`, `phase(name)`, `more()` and `check(allowed)`; the last ends it, and fails with what was lost and with
 errors that no phase allows.
 """
 
+import os
 import time
 
 from cassandra import ConsistencyLevel
@@ -18,6 +19,8 @@ from harness.node import run_ceto
 # What an application may see of a node that ends; none of it acknowledges anything.
 OF_A_DYING_NODE = ("NoHostAvailable", "OperationTimedOut", "ReadTimeout", "Unavailable", "WriteTimeout")
 ROW_BYTES = 1_000
+PRELOADED = os.environ.get("CETO_TEST_GROWTH", "16M")
+UNITS = {"M": 10**6, "G": 10**9}
 SLICES = 64
 SAMPLED = 2_000
 SECONDS = 120
@@ -31,8 +34,9 @@ LEAVING = (6, 3, 2)
 class Growth:
     """`rings`: keyspaces of loads that have no tablets."""
 
-    def __init__(self, cluster, loads, rings, preloaded_bytes):
+    def __init__(self, cluster, loads, rings):
         self.cluster, self.loads, self.rings = cluster, loads, rings
+        preloaded_bytes = int(PRELOADED[:-1]) * UNITS[PRELOADED[-1]]
         self.rows = preloaded_bytes // ROW_BYTES
         self.keyspace = cql.unique("preloaded")
         self.seconds = SECONDS + SECONDS_FOR_GB * preloaded_bytes // 10**9
