@@ -25,8 +25,8 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(text) if !text.use_stderr() => {
-            print!("{}", text.render());
-            return ExitCode::SUCCESS;
+            let told = put(text.render().to_string().as_bytes());
+            return told.map_or_else(|message| fail(&message), |()| ExitCode::SUCCESS);
         }
         Err(error) => return fail(&cli::one_line(&error)),
     };
