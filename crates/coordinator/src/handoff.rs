@@ -4,7 +4,7 @@
 //! else to all present replicas, as for a target that was removed. What is handed over is not noted again when it is not taken; the
 //! hint stays, with its age.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::rc::Rc;
@@ -25,6 +25,9 @@ use crate::{ClusterView, Coordinator, TargetError, spawn};
 
 /// How often a shard looks for hints that can be handed over, besides when a node comes up.
 const HANDOFF_PERIOD: Duration = Duration::from_secs(5);
+
+/// Why the hints for a node wait, as the log has it.
+type Told = RefCell<BTreeMap<HostId, String>>;
 
 /// How many bytes of hints a shard takes in a second, of all other nodes together; what is above they try again after [`HANDOFF_PERIOD`].
 const TAKEN_BYTES_PER_SECOND: u64 = 16 << 20;
@@ -130,11 +133,12 @@ impl Coordinator {
     /// Hands hints over whenever a node that they are for is up, for ever. To be run on each shard once the node is in its cluster.
     pub async fn run_handoff(self: Rc<Self>) {
         let Some(hints) = self.hints() else { return };
+        let told = Rc::new(Told::default());
         loop {
             for target in hints.targets() {
                 if !hints.is_paused() && self.can_hand_over(target) {
-                    let (coordinator, hints) = (Rc::clone(&self), Rc::clone(&hints));
-                    spawn(async move { coordinator.hand_over(&hints, target).await });
+                    let (coordinator, hints, told) = (Rc::clone(&self), Rc::clone(&hints), Rc::clone(&told));
+                    spawn(async move { coordinator.hand_over(&hints, target, &told).await });
                 }
             }
             let _ = runtime::timeout(HANDOFF_PERIOD, self.handoff_due.notified()).await;
@@ -151,7 +155,7 @@ impl Coordinator {
         node.state == NodeState::Left || number.is_some_and(|number| self.takes_growth(number))
     }
 
-    async fn hand_over(self: Rc<Self>, hints: &Rc<Hints>, target: HostId) {
+    async fn hand_over(self: Rc<Self>, hints: &Rc<Hints>, target: HostId, told: &Told) {
         let grace_of = |mutation: &Mutation<'_>| {
             let store = self.shard.store(mutation.table)?;
             let table = store.table();
@@ -168,9 +172,17 @@ impl Coordinator {
             Ok(()) => {
                 let count = hints.metrics().replayed - before;
                 log::info!("handed {count} hints over to node {}", target.0);
+                told.borrow_mut().remove(&target);
             }
             Err(Interrupted::Running | Interrupted::Paused) => {}
-            Err(e) => log::warn!("hints for node {} wait: {e}", target.0),
+            Err(e) => {
+                let why = e.to_string();
+                // It is tried again every few seconds.
+                let before = told.borrow_mut().insert(target, why.clone());
+                if before.as_ref() != Some(&why) {
+                    log::warn!("hints for node {} wait: {why}", target.0);
+                }
+            }
         }
     }
 
