@@ -206,6 +206,8 @@ def test_a_node_that_has_lost_its_sstables_is_rebuilt(form):
     lost = cluster.node(3)
     with cluster.driver(only=1) as driver:
         names = fill(driver.connect(), "ks", 3)
+        # What a node alone has cannot be copied from others, and keeps nothing else from being copied.
+        fill(driver.connect(), "alone", 1)
     lost.nodetool("flush")
     lost.stop()
     for name in names:

@@ -167,10 +167,12 @@ fn sources_of(
     let meant: Vec<Replica> = replicas.iter().filter(is_meant).copied().collect();
     let others = meant.iter().filter(|replica| replica.node != view.me).copied();
     let mut others: Vec<Replica> = others.collect();
-    match (others.is_empty(), datacenter) {
-        (true, Some(name)) => return Err(format!("no other replica of a range is in datacenter {name}")),
-        (true, None) => return Ok(Vec::new()),
-        (false, _) => {}
+    // Nobody else has what this node alone has, in whatever datacenter.
+    if replicas.iter().all(|replica| replica.node == view.me) {
+        return Ok(Vec::new());
+    }
+    if let (true, Some(name)) = (others.is_empty(), datacenter) {
+        return Err(format!("no other replica of a range is in datacenter {name}"));
     }
     let all = others.len();
     let quorum = meant.len() / 2 + 1;
