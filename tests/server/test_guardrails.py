@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from cassandra import ConsistencyLevel, InvalidRequest
+from cassandra import ConsistencyLevel, InvalidRequest, ReadFailure
 from cassandra.query import BatchStatement, SimpleStatement
 
 from harness.cluster import eventually, hang_up
@@ -175,3 +175,37 @@ def test_reads_and_writes_meet_guardrails_that_change_while_the_node_runs(guarde
             guarded.refuses(statement, f"{option} is false")
     guarded.give(maximum_timestamp_warn_threshold="none")
     assert guarded.warnings(f"{INSERT} USING TIMESTAMP {time.time_ns()}") == []
+
+
+def test_relations_of_where_are_counted(guarded):
+    three = "SELECT v FROM t WHERE k = 1 AND c > 1 AND c < 9"
+    write = "UPDATE t SET v = 1 WHERE k = 1 AND c = 1"
+    guarded.give()
+    guarded.warnings(three)
+    guarded.give(max_relations_in_where_clause=2)
+    guarded.refuses(three, "3 relations in WHERE, and max_relations_in_where_clause is 2")
+    guarded.warnings(write)
+    guarded.give(max_relations_in_where_clause=1)
+    guarded.refuses(f"BEGIN BATCH {write}; APPLY BATCH", "max_relations_in_where_clause")
+
+
+def test_sizes_of_pages_and_of_results_without_pages_are_limited(guarded):
+    session = guarded.session
+    session.execute("CREATE TABLE large (k int, c int, v text, PRIMARY KEY (k, c))")
+    for c in range(12):
+        session.execute("INSERT INTO large (k, c, v) VALUES (1, %s, %s)", (c, "v" * 200_000))
+    paged = SimpleStatement("SELECT c FROM large", fetch_size=1000)
+    whole = SimpleStatement("SELECT v FROM large WHERE k = 1", fetch_size=None)
+    guarded.give()
+    assert guarded.warnings(whole) == []
+    assert len(session.execute(SimpleStatement("SELECT v FROM large", fetch_size=1000)).current_rows) == 6
+    guarded.give(query_page_size_in_bytes=400_000)
+    assert len(session.execute(SimpleStatement("SELECT v FROM large", fetch_size=1000)).current_rows) == 2
+    assert len(session.execute(paged).current_rows) == 12
+    guarded.give(max_memory_for_unlimited_query_soft_limit=2_000_000)
+    (told,) = guarded.warnings(whole)
+    assert "max_memory_for_unlimited_query_soft_limit is 1.91 MiB: use paging" in told, told
+    assert guarded.warnings(SimpleStatement("SELECT v FROM large", fetch_size=1000)) == []
+    guarded.give(max_memory_for_unlimited_query_hard_limit=2_000_000)
+    with pytest.raises(ReadFailure, match="larger than the 1.91 MiB"):
+        session.execute(whole)

@@ -77,6 +77,8 @@ pub struct Compiled {
     pub depends_on_use: bool,
     /// Whether it names the keyspace of each of its tables, and so is the same whichever is used. False where nobody has looked.
     pub is_qualified: bool,
+    /// The relations of its WHERE; of a BATCH the most that one of its statements has.
+    pub relations: usize,
 }
 
 fn table_of(name: &ast::QualifiedName, schema: &Schema, keyspace: Option<&str>) -> Result<Arc<Table>, CompileError> {
@@ -163,6 +165,21 @@ fn is_qualified(statement: &ast::Statement) -> bool {
     }
 }
 
+fn relations_of(statement: &ast::Statement) -> usize {
+    let of_modification = |m: &Modification| match m {
+        Modification::Insert(_) => 0,
+        Modification::Update(u) => u.relations.len(),
+        Modification::Delete(d) => d.relations.len(),
+    };
+    match statement {
+        ast::Statement::Select(s) => s.relations.len(),
+        ast::Statement::Update(u) => u.relations.len(),
+        ast::Statement::Delete(d) => d.relations.len(),
+        ast::Statement::Batch(b) => b.statements.iter().map(of_modification).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
 const fn table_name_of(m: &Modification) -> &ast::QualifiedName {
     match m {
         Modification::Insert(i) => &i.table,
@@ -224,6 +241,7 @@ pub fn compile_with(
         }))
     };
     let is_qualified = is_qualified(&parsed.statement);
+    let relations = relations_of(&parsed.statement);
     let depends_on_use = !is_qualified
         && match &parsed.statement {
             ast::Statement::Select(s) => s.table.is_some(),
@@ -318,6 +336,7 @@ pub fn compile_with(
         warnings,
         depends_on_use,
         is_qualified,
+        relations,
     })
 }
 

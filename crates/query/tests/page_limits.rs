@@ -17,6 +17,9 @@ const NONE: PageLimits = PageLimits {
     failure: u64::MAX,
     page: u64::MAX,
     rejected: u64::MAX,
+    page_bytes: u64::MAX,
+    unpaged_bytes_warn: u64::MAX,
+    result_bytes: u64::MAX,
 };
 
 fn schema() -> Schema {

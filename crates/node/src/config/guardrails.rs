@@ -3,6 +3,7 @@
 
 use query::Level;
 use query::ddl::TABLE_PROPERTIES;
+use query::engine::PageLimits;
 use query::guardrails::{BatchGuardrails, Guardrails, LargeDataGuardrails, Lists, Mode, SchemaGuardrails, Thresholds};
 
 use super::options::Options;
@@ -42,6 +43,7 @@ pub(super) fn guardrails(options: &mut Options<'_>, large_data: LargeDataGuardra
             ),
             None,
         ),
+        relations_max: count(options, "max_relations_in_where_clause", None),
         partition_product_max: count(options, "max_partition_key_restrictions_per_query", None),
         clustering_product_max: count(options, "max_clustering_key_restrictions_per_query", None),
         page_rows: counts(options, ("page_size_warn_threshold", "page_size_fail_threshold"), None),
@@ -76,6 +78,46 @@ pub(super) fn guardrails(options: &mut Options<'_>, large_data: LargeDataGuardra
         ),
         large_data,
         batches: of_batches(options),
+    }
+}
+
+pub(super) fn page_limits(options: &mut Options<'_>) -> PageLimits {
+    let usual = PageLimits::default();
+    let mut limit = |option: &'static str, usual: u64| {
+        let count = |text: &str| match text {
+            "-1" | "0" => Some(u64::MAX),
+            text => text.parse().ok(),
+        };
+        let limit = options.get(option, "a number; 0 for no limit", count);
+        let limit = limit.unwrap_or(usual);
+        options.note(option, if limit == u64::MAX { 0 } else { limit });
+        limit
+    };
+    let counts = PageLimits {
+        warn: limit("tombstone_warn_threshold", usual.warn),
+        failure: limit("tombstone_failure_threshold", usual.failure),
+        page: limit("query_tombstone_page_limit", usual.page),
+        rejected: limit("query_rejected_rows_page_limit", usual.rejected),
+        ..usual
+    };
+    let mut bytes = |option: &'static str, (least, most): (u64, u64), usual: u64| {
+        let what = format!("a number of bytes from {least} to {most}");
+        let in_range = |text: &str| text.parse().ok().filter(|bytes| (least..=most).contains(bytes));
+        let bytes = options.get(option, &what, in_range).unwrap_or(usual);
+        options.note(option, bytes);
+        bytes
+    };
+    let hard = ("max_memory_for_unlimited_query_hard_limit", (1 << 20, 256 << 20));
+    let soft = ("max_memory_for_unlimited_query_soft_limit", (0, u64::MAX));
+    let warn = match bytes(soft.0, soft.1, 0) {
+        0 => usual.unpaged_bytes_warn,
+        bytes => bytes,
+    };
+    PageLimits {
+        page_bytes: bytes("query_page_size_in_bytes", (1 << 10, 64 << 20), usual.page_bytes),
+        unpaged_bytes_warn: warn,
+        result_bytes: bytes(hard.0, hard.1, usual.result_bytes),
+        ..counts
     }
 }
 

@@ -465,7 +465,7 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
         dialect: dialect::resolve(options),
         user_defined_functions_enabled: cluster::switch(options, "user_defined_functions_enabled", false),
         function_limits: function_limits(options),
-        page_limits: page_limits(options),
+        page_limits: guardrails::page_limits(options),
         large: large.thresholds,
         large_limits: large.limits,
         guardrails: guardrails::guardrails(options, large.guardrails()),
@@ -638,26 +638,6 @@ fn function_limits(options: &mut Options<'_>) -> functions::Limits {
     options.note("user_defined_function_time_limit_ms", limits.time_ms);
     options.note("user_defined_function_allocation_limit_bytes", limits.memory_bytes);
     limits
-}
-
-fn page_limits(options: &mut Options<'_>) -> PageLimits {
-    let usual = PageLimits::default();
-    let mut limit = |option: &'static str, usual: u64| {
-        let count = |text: &str| match text {
-            "-1" | "0" => Some(u64::MAX),
-            text => text.parse().ok(),
-        };
-        let limit = options.get(option, "a number; 0 for no limit", count);
-        let limit = limit.unwrap_or(usual);
-        options.note(option, if limit == u64::MAX { 0 } else { limit });
-        limit
-    };
-    PageLimits {
-        warn: limit("tombstone_warn_threshold", usual.warn),
-        failure: limit("tombstone_failure_threshold", usual.failure),
-        page: limit("query_tombstone_page_limit", usual.page),
-        rejected: limit("query_rejected_rows_page_limit", usual.rejected),
-    }
 }
 
 fn backend(options: &mut Options<'_>) -> Backend {

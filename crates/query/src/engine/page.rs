@@ -12,6 +12,7 @@ use plan::restrict::Partitions;
 use plan::selection::AggregateState;
 use plan::{BindContext, Evaluated, Operand, Row, RowSink, SelectPlan, ValueRows, key_component, put_collection};
 use schema::{ColumnKind, components};
+use stdx::size;
 use types::Comparator;
 
 use super::Engine;
@@ -20,11 +21,6 @@ use super::paging_state::{PagingState, Position};
 use super::patience::Patience;
 use super::tombstones::{PageLimits, TombstoneCount, TombstoneWarning};
 use crate::QueryError;
-
-/// A page ends when its sink holds this much, whatever its number of rows.
-pub const PAGE_BYTES_MAX: usize = 1 << 20;
-/// A result that is asked for without pages and would be larger is refused.
-pub const UNPAGED_BYTES_MAX: usize = 64 << 20;
 
 /// How much a client wants at once.
 #[derive(Clone, Debug, Default)]
@@ -95,6 +91,8 @@ pub struct Consumer<S> {
     met: (u64, u64),
     /// The tombstones of the whole page.
     tombstones: TombstoneCount,
+    /// The sizes of pages and results.
+    limits: PageLimits,
 }
 
 /// Result rows that are kept until their order is known.
@@ -153,10 +151,10 @@ pub(super) fn group_order(plan: &SelectPlan) -> Vec<Option<Comparator>> {
         .collect()
 }
 
-fn too_large() -> QueryError {
+fn too_large(bytes_max: u64) -> QueryError {
     QueryError::ReadFailure(format!(
-        "The result is larger than the {} MiB that a query without paging may return: use paging",
-        UNPAGED_BYTES_MAX >> 20
+        "The result is larger than the {} that a query without paging may return: use paging (see max_memory_for_unlimited_query_hard_limit)",
+        size::text(bytes_max)
     ))
 }
 
@@ -205,6 +203,7 @@ impl<S: RowSink> Consumer<S> {
             blocks: 0,
             met: (0, 0),
             tombstones: TombstoneCount::UNLIMITED,
+            limits: PageLimits::default(),
         };
         let would_page = page.rows.is_some() && u64::from(consumer.rows_max) < consumer.limit_left;
         consumer.spans_pages |= would_page;
@@ -237,6 +236,31 @@ impl<S: RowSink> Consumer<S> {
     /// Whether there may be more rows than one page takes.
     pub(super) fn spans_pages(&self) -> bool {
         self.spans_pages
+    }
+
+    /// Has the bytes of pages and of the result limited.
+    pub(super) fn limit_sizes(&mut self, limits: PageLimits) {
+        self.limits = limits;
+    }
+
+    fn check_size(&self, bytes: usize) -> Result<(), QueryError> {
+        match bytes as u64 > self.limits.result_bytes {
+            true => Err(too_large(self.limits.result_bytes)),
+            false => Ok(()),
+        }
+    }
+
+    /// What the client should know of the size of a result without pages.
+    pub(super) fn size_warning(&self) -> Option<String> {
+        let bytes = self.out.bytes() as u64;
+        let is_large = !self.paged && bytes > self.limits.unpaged_bytes_warn;
+        is_large.then(|| {
+            format!(
+                "The result of this query without paging has {}, and max_memory_for_unlimited_query_soft_limit is {}: use paging",
+                size::text(bytes),
+                size::text(self.limits.unpaged_bytes_warn)
+            )
+        })
     }
 
     /// Has tombstones limited.
@@ -507,9 +531,7 @@ impl<S: RowSink> Consumer<S> {
                 self.out.bytes()
             }
         };
-        if bytes > UNPAGED_BYTES_MAX {
-            return Err(too_large());
-        }
+        self.check_size(bytes)?;
         self.rows += 1;
         if self.sorted.is_some() {
             // Which rows the limit leaves is known when all are here.
@@ -525,7 +547,7 @@ impl<S: RowSink> Consumer<S> {
         if self.limit_left == 0 {
             return Ok(Flow::Done);
         }
-        if self.rows >= self.rows_max || (self.paged && bytes >= PAGE_BYTES_MAX) {
+        if self.rows >= self.rows_max || (self.paged && bytes as u64 >= self.limits.page_bytes) {
             return Ok(Flow::PageFull);
         }
         Ok(if self.per_partition_left == 0 {
@@ -605,7 +627,7 @@ impl<S: RowSink> Consumer<S> {
     }
 
     fn is_page_full(&self) -> bool {
-        self.rows >= self.rows_max || self.out.bytes() >= PAGE_BYTES_MAX
+        self.rows >= self.rows_max || self.out.bytes() as u64 >= self.limits.page_bytes
     }
 
     /// Ends the page behind the last row of the group that was just given; the next row is of this partition.
@@ -634,9 +656,7 @@ impl<S: RowSink> Consumer<S> {
             None => {
                 plan.selection.write_group(state, ctx, &mut self.out)?;
                 self.limit_left -= 1;
-                if self.out.bytes() > UNPAGED_BYTES_MAX {
-                    return Err(too_large());
-                }
+                self.check_size(self.out.bytes())?;
             }
         }
         self.rows += 1;
@@ -714,7 +734,7 @@ impl<S: RowSink> Consumer<S> {
 
     /// Whether so many groups are kept that they should be handed over.
     pub(super) fn has_many_groups(&self) -> bool {
-        self.group_bytes >= PAGE_BYTES_MAX
+        self.group_bytes as u64 >= self.limits.page_bytes
     }
 
     /// What was aggregated so far; the next row begins anew.

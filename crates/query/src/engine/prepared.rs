@@ -260,6 +260,7 @@ impl Engine {
     fn compiled(&self, id: PreparedId, text: Arc<str>, keyspace: Option<&str>) -> Result<Prepared, QueryError> {
         let guardrails = self.guardrails();
         let c = compile_with(&text, &self.schema(), keyspace, self.dialect.get())?;
+        guardrails.check_relations(c.relations)?;
         guardrails.check_text(&c.statement)?;
         Ok(Prepared {
             id,

@@ -315,10 +315,12 @@ impl Engine {
         }
         drop(view);
         let warning = consumer.take_tombstone_warning();
+        let of_size = consumer.size_warning();
         let mut page = end_page(select, run, consumer, flow)?;
         let warning = warning.map(|warning| self.warn_of_tombstones(&select.table, &warning));
         let of_aggregate = aggregates_several.then(|| AGGREGATES_SEVERAL.to_owned());
-        page.warnings.extend(warning.into_iter().chain(of_aggregate));
+        page.warnings
+            .extend(warning.into_iter().chain(of_aggregate).chain(of_size));
         Ok(page)
     }
 
@@ -334,6 +336,7 @@ impl Engine {
             state: params.paging_state.clone(),
         };
         let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &request, S::default()))?;
+        consumer.limit_sizes(self.page_limits.get());
         let waiting = self.patience(select, run, params.consistency)?;
         let waiting = waiting.map(|(patience, waiting)| {
             consumer.set_patience(patience);

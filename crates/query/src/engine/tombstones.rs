@@ -24,6 +24,12 @@ pub struct PageLimits {
     pub page: u64,
     /// A page ends behind so many living rows and partitions that are no part of the result, even if it has no row.
     pub rejected: u64,
+    /// A page ends when it has so many bytes, whatever its number of rows.
+    pub page_bytes: u64,
+    /// Of a read without pages: the bytes of its result above which its client is warned.
+    pub unpaged_bytes_warn: u64,
+    /// The bytes of a result above which the read fails. No page comes to so many but one row.
+    pub result_bytes: u64,
 }
 
 impl Default for PageLimits {
@@ -33,6 +39,9 @@ impl Default for PageLimits {
             failure: 100_000,
             page: 10_000,
             rejected: 100_000,
+            page_bytes: 1 << 20,
+            unpaged_bytes_warn: u64::MAX,
+            result_bytes: 64 << 20,
         }
     }
 }
@@ -48,6 +57,7 @@ impl PageLimits {
             failure: if is_aggregate { u64::MAX } else { self.failure },
             page: of_cut(self.page),
             rejected: of_cut(self.rejected),
+            ..self
         }
     }
 }
@@ -81,6 +91,9 @@ impl TombstoneCount {
         failure: u64::MAX,
         page: u64::MAX,
         rejected: u64::MAX,
+        page_bytes: u64::MAX,
+        unpaged_bytes_warn: u64::MAX,
+        result_bytes: u64::MAX,
     });
 
     pub(super) const fn new(limits: PageLimits) -> Self {

@@ -106,6 +106,8 @@ pub struct Guardrails {
     pub partitions_in_select: Thresholds,
     /// `in_select_cartesian_product`.
     pub product_in_select: Thresholds,
+    /// `max_relations_in_where_clause`.
+    pub relations_max: Option<u64>,
     /// `max_partition_key_restrictions_per_query`.
     pub partition_product_max: Option<u64>,
     /// `max_clustering_key_restrictions_per_query`.

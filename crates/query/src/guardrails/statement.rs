@@ -46,6 +46,20 @@ impl Guardrails {
         }
     }
 
+    /// Refuses a statement with too many relations in WHERE.
+    ///
+    /// # Errors
+    /// When it has.
+    pub(crate) fn check_relations(&self, relations: usize) -> Result<(), QueryError> {
+        let what = format_args!("The statement has {relations} relations in WHERE");
+        check_limit(
+            self.relations_max,
+            relations as u64,
+            "max_relations_in_where_clause",
+            what,
+        )
+    }
+
     fn check_text_of_select(&self, select: &SelectPlan) -> Result<(), QueryError> {
         if self.forbids_filtering && !select.restrictions.filters.is_empty() {
             return Err(refused(format_args!(
