@@ -19,12 +19,13 @@ FIRST_KEY = 1_000_000
 
 class CountedLoad:
     """A client that writes rows to `NAME.t (k int PRIMARY KEY, n int, ...)` at QUORUM, reads them back, and counts in the row of key -1 by conditional statements,
-    until it is told to end. With `counters` it also adds to `NAME.c (k int PRIMARY KEY, n counter)`.
+    until it is told to end. With `counters` it also adds to `NAME.c (k int PRIMARY KEY, n counter)`. It pauses for so many seconds after each addition: a table that is
+    busy is not merged.
 
     `written` has the keys that were acknowledged, `counted` how many additions were."""
 
-    def __init__(self, cluster, name, counters=False):
-        self.name, self.counters, self.driver = name, counters, cluster.driver()
+    def __init__(self, cluster, name, counters=False, pause=0.0):
+        self.name, self.counters, self.pause, self.driver = name, counters, pause, cluster.driver()
         self.done, self.written, self.failures, self.counted = threading.Event(), set(), [], 0
         self.thread = threading.Thread(target=self.run)
 
@@ -64,6 +65,7 @@ class CountedLoad:
                 if add:
                     self.session.execute(add, (k % 50,))
                 self.counted += 1
+                self.done.wait(self.pause)
             except Exception as error:
                 self.failures.append(repr(error))
 
