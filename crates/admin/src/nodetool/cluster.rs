@@ -80,7 +80,6 @@ async fn of_member(client: &mut Client, path: &str) -> Result<Option<Value>, Str
     }
 }
 
-/// What each member owns: of a keyspace, if one is named.
 /// Whose ranges are asked for: those of a table, of a keyspace, or of the ring.
 #[derive(Clone, Copy)]
 pub(super) struct Selected<'w> {
@@ -109,6 +108,7 @@ impl<'w> Selected<'w> {
     }
 }
 
+/// What each member owns: of a table or a keyspace, if one is named.
 async fn owned(client: &mut Client, of: Selected<'_>) -> Result<BTreeMap<String, f64>, String> {
     let path = of.path("/storage_service/ownership");
     let shares = pairs(&client.get(&path).await?).into_iter();
