@@ -20,7 +20,7 @@ use ::cluster::UNWRITTEN_PROMISES;
 use coordinator::{ClusterView, Promises};
 use query::Engine;
 use query::ddl::{SchemaDifference, schema_difference};
-use replica::{Sealed, TokenRange, TruncationMark, WantedTable, paxos_state_id};
+use replica::{Sealed, Shard, TableStore, TokenRange, TruncationMark, WantedTable, changes_shards, paxos_state_id};
 use runtime::{Notify, Permit, Semaphore, ShardId};
 use schema::{Column, Schema, Table, TableId};
 use system_tables::KeyspaceKind;
@@ -162,22 +162,20 @@ impl Version {
     }
 }
 
-/// Whether any token is of another shard afterwards than before; the ranges of each shard, before and afterwards, are in token order and disjoint.
-fn changes_shards(before: &[Vec<TokenRange>], after: &[Vec<TokenRange>]) -> bool {
-    let by_token = |ranges: &[Vec<TokenRange>]| {
-        let of_shards = ranges.iter().enumerate();
-        let mut all: Vec<(usize, TokenRange)> = of_shards
-            .flat_map(|(shard, ranges)| ranges.iter().map(move |range| (shard, *range)))
-            .collect();
-        all.sort_by_key(|(_, range)| range.to);
-        all
-    };
-    let (before, after) = (by_token(before), by_token(after));
-    after.iter().any(|(shard, range)| {
-        let first = before.partition_point(|(_, former)| former.to <= range.after);
-        let here = before[first..].iter().take_while(|(_, former)| former.after < range.to);
-        here.into_iter().any(|(former, _)| former != shard)
+/// Does something on every shard with each table of which tablets leave, and the ranges that the shard is to have.
+async fn of_leaving(
+    version: &Arc<Version>,
+    what: impl AsyncFn(&Shard, &TableStore, &[TokenRange]) + Clone + Send + 'static,
+) {
+    let version = version.clone();
+    on_all_shards(async move |engine: Rc<Engine>| {
+        for Moving { table, ranges, .. } in &version.moving {
+            if let Some(store) = engine.shard.store(*table) {
+                what(&engine.shard, &store, &ranges[engine.shard.id().0 as usize]).await;
+            }
+        }
     })
+    .await;
 }
 
 /// Whether a table gets back a column that it had before.
@@ -312,26 +310,9 @@ impl Follower {
         })
         .await;
         // Behind the preparation of all shards, which may take long, and behind flushes that run: what is kept in memory gives no room to writes.
-        let running = kept.clone();
-        on_all_shards(async move |engine: Rc<Engine>| {
-            for Moving { table, ranges, .. } in &running.moving {
-                if let Some(store) = engine.shard.store(*table) {
-                    let wanted = &ranges[engine.shard.id().0 as usize];
-                    engine.shard.flushes_end(&store, wanted).await;
-                }
-            }
-        })
-        .await;
+        of_leaving(&kept, Shard::flushes_end).await;
         // Nothing is flushed between this and the step that takes the version over.
-        on_all_shards(async move |engine: Rc<Engine>| {
-            for Moving { table, ranges, .. } in &kept.moving {
-                if let Some(store) = engine.shard.store(*table) {
-                    let wanted = &ranges[engine.shard.id().0 as usize];
-                    engine.shard.keep_in_memory(&store, wanted).await;
-                }
-            }
-        })
-        .await;
+        of_leaving(&kept, Shard::keep_in_memory).await;
     }
 
     /// Gives what tablets of a table had that left a shard to those that have them next.
@@ -506,30 +487,4 @@ async fn end(engine: &Engine, version: &Version) {
         engine.coordinator.forget_paxos_states(*id);
     }
     engine.tell_changes(&difference.changes);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use types::Token;
-
-    fn range(after: i64, to: i64) -> TokenRange {
-        TokenRange {
-            after: Token(after),
-            to: Token(to),
-        }
-    }
-
-    #[test]
-    fn a_token_that_is_of_another_shard_afterwards_is_found() {
-        let whole = [vec![range(i64::MIN, 0)], vec![range(0, i64::MAX)]];
-        let pieces = [vec![range(-9, -5), range(-2, 0)], vec![range(3, 4)]];
-        assert!(!changes_shards(&whole, &pieces) && !changes_shards(&pieces, &whole));
-        assert!(!changes_shards(&pieces, &[vec![range(-9, 0)], vec![]]));
-        // Between them are tokens that the node did not have.
-        assert!(!changes_shards(&pieces, &[vec![range(-9, -5)], vec![range(-5, -2)]]));
-        assert!(changes_shards(&pieces, &[vec![range(-9, -3)], vec![range(-3, 0)]]));
-        assert!(changes_shards(&pieces, &[vec![range(-9, 4)], vec![]]));
-        assert!(!changes_shards(&[vec![], vec![]], &whole));
-    }
 }

@@ -183,8 +183,8 @@ impl Shard {
         // They were of the tablets of before.
         store.set_cuts_ahead(None);
         let is_settled = store.leaving.borrow().is_empty() && store.arriving.borrow().is_empty();
-        let heirs = match is_settled && !left.is_empty() {
-            true => self.succeed(store, &left, (&arriving, keeps_shards)),
+        let heirs = match keeps_shards && is_settled && !left.is_empty() {
+            true => self.succeed(store, &left, &arriving),
             false => None,
         };
         match heirs {

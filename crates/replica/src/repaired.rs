@@ -154,16 +154,7 @@ impl Shard {
 
 #[cfg(test)]
 mod tests {
-    use types::Token;
-
     use super::*;
-
-    fn range(after: i64, to: i64) -> TokenRange {
-        TokenRange {
-            after: Token(after),
-            to: Token(to),
-        }
-    }
 
     fn shown(ranges: &RepairedRanges) -> Vec<(i64, i64, u32)> {
         let parts = ranges.0.iter();
@@ -175,30 +166,36 @@ mod tests {
     #[test]
     fn a_range_is_equal_up_to_the_oldest_repair_of_its_tokens() {
         let mut ranges = RepairedRanges::default();
-        assert_eq!(ranges.until(range(0, 10)), 0, "nothing was repaired");
-        ranges.note(range(0, 10), 5);
-        ranges.note(range(20, 30), 7);
+        assert_eq!(ranges.until(TokenRange::of(0, 10)), 0, "nothing was repaired");
+        ranges.note(TokenRange::of(0, 10), 5);
+        ranges.note(TokenRange::of(20, 30), 7);
         assert_eq!(shown(&ranges), [(0, 10, 5), (20, 30, 7)]);
-        assert_eq!((ranges.until(range(2, 10)), ranges.until(range(2, 11))), (5, 0));
-        assert_eq!(ranges.until(range(5, 25)), 0, "there is a gap");
-        ranges.note(range(5, 25), 6);
+        assert_eq!(
+            (ranges.until(TokenRange::of(2, 10)), ranges.until(TokenRange::of(2, 11))),
+            (5, 0)
+        );
+        assert_eq!(ranges.until(TokenRange::of(5, 25)), 0, "there is a gap");
+        ranges.note(TokenRange::of(5, 25), 6);
         assert_eq!(
             shown(&ranges),
             [(0, 5, 5), (5, 20, 6), (20, 30, 7)],
             "the later of both stays"
         );
-        assert_eq!((ranges.until(range(0, 30)), ranges.until(range(6, 30))), (5, 6));
-        ranges.note(range(-10, 40), 9);
+        assert_eq!(
+            (ranges.until(TokenRange::of(0, 30)), ranges.until(TokenRange::of(6, 30))),
+            (5, 6)
+        );
+        ranges.note(TokenRange::of(-10, 40), 9);
         assert_eq!(shown(&ranges), [(-10, 40, 9)]);
-        ranges.note(range(0, 1), 4);
-        ranges.note(range(3, 3), 10);
+        ranges.note(TokenRange::of(0, 1), 4);
+        ranges.note(TokenRange::of(3, 3), 10);
         assert_eq!(
             shown(&ranges),
             [(-10, 40, 9)],
             "nothing older, and nothing of no token, changes it"
         );
-        ranges.note(range(50, 60), 1);
-        ranges.note(range(41, 45), 2);
+        ranges.note(TokenRange::of(50, 60), 1);
+        ranges.note(TokenRange::of(41, 45), 2);
         assert_eq!(shown(&ranges), [(-10, 40, 9), (41, 45, 2), (50, 60, 1)]);
     }
 
@@ -206,7 +203,7 @@ mod tests {
     #[test]
     fn each_of_131_072_tablets_is_noted_and_found_without_a_walk_over_all() {
         let mut ranges = RepairedRanges::default();
-        let tablet = |number: i64| range(number * 10, number * 10 + 10);
+        let tablet = |number: i64| TokenRange::of(number * 10, number * 10 + 10);
         // No two neighbours have the same second.
         let second = |number: i64| 5 + (number % 2) as u32;
         for number in 0..131_072 {
@@ -217,8 +214,8 @@ mod tests {
             ranges.note(tablet(number), second(number) + 10);
             assert_eq!(ranges.until(tablet(number)), second(number) + 10);
         }
-        assert_eq!(ranges.until(range(0, 1_310_720)), 15);
-        assert_eq!(ranges.until(range(-1, 10)), 0);
+        assert_eq!(ranges.until(TokenRange::of(0, 1_310_720)), 15);
+        assert_eq!(ranges.until(TokenRange::of(-1, 10)), 0);
     }
 
     #[test]
@@ -234,13 +231,13 @@ mod tests {
         for _ in 0..2_000 {
             let (from, length, second) = (random(60) as usize, random(8) as usize, random(1_000) as u32 + 1);
             let to = (from + length).min(64);
-            ranges.note(range(from as i64, to as i64), second);
+            ranges.note(TokenRange::of(from as i64, to as i64), second);
             expected[from..to]
                 .iter_mut()
                 .for_each(|known| *known = second.max(*known));
             let (from, to) = (random(32) as usize, 33 + random(31) as usize);
             let least = expected[from..to].iter().min();
-            assert_eq!(Some(&ranges.until(range(from as i64, to as i64))), least);
+            assert_eq!(Some(&ranges.until(TokenRange::of(from as i64, to as i64))), least);
         }
     }
 }

@@ -24,16 +24,23 @@ use crate::reconcile::is_wanted;
 use crate::shard::Shard;
 use crate::tablet::{Frozen, TableStore, Tablet, TokenRange, Version};
 
-/// Whether all tokens of a range are in others, which are in token order and disjoint.
-fn is_covered(range: TokenRange, by: &[TokenRange]) -> bool {
-    let mut covered = range.after;
-    for part in by.iter().skip_while(|part| part.to <= range.after) {
-        if covered >= range.to || part.after > covered {
-            break;
-        }
-        covered = part.to;
-    }
-    covered >= range.to
+/// Whether any token is of another shard afterwards than before; the ranges of each shard, before and afterwards, are in token order and disjoint.
+#[must_use]
+pub fn changes_shards(before: &[Vec<TokenRange>], after: &[Vec<TokenRange>]) -> bool {
+    let by_token = |ranges: &[Vec<TokenRange>]| {
+        let of_shards = ranges.iter().enumerate();
+        let mut all: Vec<(usize, TokenRange)> = of_shards
+            .flat_map(|(shard, ranges)| ranges.iter().map(move |range| (shard, *range)))
+            .collect();
+        all.sort_by_key(|(_, range)| range.to);
+        all
+    };
+    let (before, after) = (by_token(before), by_token(after));
+    after.iter().any(|(shard, range)| {
+        let first = before.partition_point(|(_, former)| former.to <= range.after);
+        let here = before[first..].iter().take_while(|(_, former)| former.after < range.to);
+        here.into_iter().any(|(former, _)| former != shard)
+    })
 }
 
 /// The tokens of a range that none of others has, which are in token order and disjoint.
@@ -127,17 +134,9 @@ impl Shard {
         self: &Rc<Self>,
         store: &Rc<TableStore>,
         leaving: &[Rc<Tablet>],
-        (arriving, keeps_shards): (&[TokenRange], bool),
+        arriving: &[TokenRange],
     ) -> Option<Vec<Rc<Tablet>>> {
-        let left: Vec<TokenRange> = leaving.iter().map(|tablet| tablet.range).collect();
-        let is_all_here = || {
-            left.iter().all(|range| is_covered(*range, arriving))
-                && arriving.iter().all(|range| is_covered(*range, &left))
-        };
-        if !keeps_shards && !is_all_here() {
-            return None;
-        }
-        let gaps: Vec<Vec<TokenRange>> = left.iter().map(|range| gaps(*range, arriving)).collect();
+        let gaps: Vec<Vec<TokenRange>> = leaving.iter().map(|tablet| gaps(tablet.range, arriving)).collect();
         let can_be = leaving.iter().zip(&gaps);
         if !can_be
             .clone()
@@ -218,38 +217,47 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::Token;
-
-    fn range(after: i64, to: i64) -> TokenRange {
-        TokenRange {
-            after: Token(after),
-            to: Token(to),
-        }
-    }
 
     #[test]
-    fn a_range_is_covered_by_neighbours_without_a_gap() {
-        let parts = [range(i64::MIN, -5), range(-5, 0), range(0, 7), range(9, i64::MAX)];
-        assert!(is_covered(range(-5, 7), &parts));
-        assert!(is_covered(range(-6, 1), &parts));
-        assert!(is_covered(range(i64::MIN, -5), &parts));
-        assert!(is_covered(range(9, i64::MAX), &parts));
-        assert!(!is_covered(range(0, 8), &parts));
-        assert!(!is_covered(range(7, 9), &parts));
-        assert!(!is_covered(range(8, 10), &parts));
-        assert!(!is_covered(range(0, 1), &[]));
+    fn a_token_that_is_of_another_shard_afterwards_is_found() {
+        let whole = [vec![TokenRange::of(i64::MIN, 0)], vec![TokenRange::of(0, i64::MAX)]];
+        let pieces = [
+            vec![TokenRange::of(-9, -5), TokenRange::of(-2, 0)],
+            vec![TokenRange::of(3, 4)],
+        ];
+        assert!(!changes_shards(&whole, &pieces) && !changes_shards(&pieces, &whole));
+        assert!(!changes_shards(&pieces, &[vec![TokenRange::of(-9, 0)], vec![]]));
+        // Between them are tokens that the node did not have.
+        assert!(!changes_shards(
+            &pieces,
+            &[vec![TokenRange::of(-9, -5)], vec![TokenRange::of(-5, -2)]]
+        ));
+        assert!(changes_shards(
+            &pieces,
+            &[vec![TokenRange::of(-9, -3)], vec![TokenRange::of(-3, 0)]]
+        ));
+        assert!(changes_shards(&pieces, &[vec![TokenRange::of(-9, 4)], vec![]]));
+        assert!(!changes_shards(&[vec![], vec![]], &whole));
     }
 
     #[test]
     fn gaps_are_what_no_other_range_has() {
-        let parts = [range(i64::MIN, -5), range(0, 7), range(9, 12)];
+        let parts = [
+            TokenRange::of(i64::MIN, -5),
+            TokenRange::of(0, 7),
+            TokenRange::of(9, 12),
+        ];
         assert_eq!(
-            gaps(range(i64::MIN, i64::MAX), &parts),
-            [range(-5, 0), range(7, 9), range(12, i64::MAX)]
+            gaps(TokenRange::of(i64::MIN, i64::MAX), &parts),
+            [
+                TokenRange::of(-5, 0),
+                TokenRange::of(7, 9),
+                TokenRange::of(12, i64::MAX)
+            ]
         );
-        assert_eq!(gaps(range(-7, 3), &parts), [range(-5, 0)]);
-        assert_eq!(gaps(range(1, 7), &parts), []);
-        assert_eq!(gaps(range(7, 8), &parts), [range(7, 8)]);
-        assert_eq!(gaps(range(3, 4), &[]), [range(3, 4)]);
+        assert_eq!(gaps(TokenRange::of(-7, 3), &parts), [TokenRange::of(-5, 0)]);
+        assert_eq!(gaps(TokenRange::of(1, 7), &parts), []);
+        assert_eq!(gaps(TokenRange::of(7, 8), &parts), [TokenRange::of(7, 8)]);
+        assert_eq!(gaps(TokenRange::of(3, 4), &[]), [TokenRange::of(3, 4)]);
     }
 }

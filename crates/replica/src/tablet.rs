@@ -37,6 +37,15 @@ impl TokenRange {
         to: Token(i64::MAX),
     };
 
+    /// Tokens above the first up to the second.
+    #[must_use]
+    pub const fn of(after: i64, to: i64) -> Self {
+        Self {
+            after: Token(after),
+            to: Token(to),
+        }
+    }
+
     /// Whether a token is inside.
     #[inline]
     pub fn contains(self, token: Token) -> bool {

@@ -30,34 +30,22 @@ fn keys_in(range: TokenRange) -> impl Iterator<Item = u32> {
     (0..KEYS).filter(move |k| range.contains(token_of(&k.to_be_bytes())))
 }
 
-/// The step of a shard whose tokens stay on it, or are nobody's: as a table that comes from the token ring or goes back there.
-async fn step_beside_gaps(shard: &Rc<Shard>, wanted: &[TokenRange]) {
-    let prepared = shard.prepare_to_leave(&store(shard), wanted, wanted).await;
-    prepared.expect("the disk works");
-    shard.flushes_end(&store(shard), wanted).await;
-    shard.keep_in_memory(&store(shard), wanted).await;
-    shard.reconcile(&[WantedTable {
-        table: table(),
-        ranges: wanted.to_vec(),
-        keeps_shards: true,
-    }]);
-}
-
 /// The step alone in which a shard takes tablets over that are cut otherwise.
 async fn take_over(local: &Local, ranges: &Ranges) {
     let (shard, wanted) = (&local.shards[0], &ranges[0]);
     let prepared = shard.prepare_to_leave(&store(shard), wanted, &cuts(ranges)).await;
     prepared.expect("the disk works");
+    shard.flushes_end(&store(shard), wanted).await;
     step(shard, wanted).await;
 }
 
-/// The same without the preparation, which leaves in memory what is there.
+/// The same without the preparation, which leaves in memory what is there. No token goes to another shard.
 async fn step(shard: &Rc<Shard>, wanted: &[TokenRange]) {
     shard.keep_in_memory(&store(shard), wanted).await;
     shard.reconcile(&[WantedTable {
         table: table(),
         ranges: wanted.to_vec(),
-        keeps_shards: false,
+        keeps_shards: true,
     }]);
 }
 
@@ -337,7 +325,7 @@ fn a_table_leaves_the_ring_and_comes_back_without_a_wait_where_the_node_owns_a_p
             for k in &owned {
                 assert!(local.write(*k, 10 + round, false).await);
             }
-            step_beside_gaps(shard, &wanted).await;
+            take_over(&local, &[wanted, vec![]]).await;
             assert!(!store(shard).waits_for_hand_over(), "round {round}");
             assert!(local.write(*owned.first().expect("some are low"), 20, false).await);
         }
@@ -359,9 +347,8 @@ fn what_a_node_has_of_tokens_that_are_not_its_own_goes_the_slow_way() {
             if is_flushed {
                 local.flush().await;
             }
-            step_beside_gaps(shard, &[LOW]).await;
+            take_over(&local, &[vec![LOW], vec![]]).await;
             assert!(store(shard).waits_for_hand_over(), "flushed before: {is_flushed}");
-            local.shards.iter().for_each(|shard| drop(shard.clone()));
         }
     });
 }
@@ -383,7 +370,7 @@ fn a_flush_that_waits_while_its_tablet_is_split_ends_when_all_is_in_files() {
         shard.reconcile(&[WantedTable {
             table: table(),
             ranges: ranges[0].clone(),
-            keeps_shards: false,
+            keeps_shards: true,
         }]);
         flush.await.expect("the disk works");
         assert_eq!(

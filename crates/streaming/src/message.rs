@@ -359,13 +359,6 @@ impl Refusal {
 mod tests {
     use super::*;
 
-    fn range(after: i64, to: i64) -> TokenRange {
-        TokenRange {
-            after: Token(after),
-            to: Token(to),
-        }
-    }
-
     #[test]
     fn messages_are_read_back_and_cut_short_they_are_none() {
         let stream = StreamId {
@@ -375,13 +368,17 @@ mod tests {
         let open = Open {
             stream,
             table: TableId(Uuid::from_u128(3)),
-            ranges: vec![range(-5, 7)],
+            ranges: vec![TokenRange::of(-5, 7)],
             bytes: u64::MAX,
             truncated_at: 12,
             with_marks: false,
         };
         let several = Open {
-            ranges: vec![range(-5, 7), range(7, 9), range(20, i64::MAX)],
+            ranges: vec![
+                TokenRange::of(-5, 7),
+                TokenRange::of(7, 9),
+                TokenRange::of(20, i64::MAX),
+            ],
             bytes: 1 << 28,
             ..open.clone()
         };
@@ -438,17 +435,19 @@ mod tests {
             with_marks: false,
         };
         let refused: [&[TokenRange]; 6] = [
-            &[range(5, 5)],
-            &[range(5, 4)],
-            &[range(1, 5), range(6, 6)],
-            &[range(1, 5), range(4, 9)],
-            &[range(5, 9), range(1, 4)],
-            &(0..=RANGES_MAX as i64).map(|at| range(at, at + 1)).collect::<Vec<_>>(),
+            &[TokenRange::of(5, 5)],
+            &[TokenRange::of(5, 4)],
+            &[TokenRange::of(1, 5), TokenRange::of(6, 6)],
+            &[TokenRange::of(1, 5), TokenRange::of(4, 9)],
+            &[TokenRange::of(5, 9), TokenRange::of(1, 4)],
+            &(0..=RANGES_MAX as i64)
+                .map(|at| TokenRange::of(at, at + 1))
+                .collect::<Vec<_>>(),
         ];
         for ranges in refused {
             assert!(Open::decode(&open(ranges).encode()).is_err(), "{ranges:?}");
         }
-        let most: Vec<_> = (0..RANGES_MAX as i64).map(|at| range(at, at + 1)).collect();
+        let most: Vec<_> = (0..RANGES_MAX as i64).map(|at| TokenRange::of(at, at + 1)).collect();
         assert_eq!(Open::decode(&open(&most).encode()), Ok(open(&most)));
         let read = Read {
             len: u32::try_from(CHUNK_BYTES).expect("a small number") + 1,

@@ -235,6 +235,11 @@ impl Local {
     /// What a node does when its tablets are others; `beside` runs between two steps. False where the disk does not let it: a node would try again.
     pub async fn reconcile(&self, ranges: &Ranges, mut beside: impl AsyncFnMut(&Self, &str)) -> bool {
         let cuts = cuts(ranges);
+        let before = [0, 1].map(|shard: usize| {
+            let tablets = store(&self.shards[shard]).tablets();
+            tablets.iter().map(|tablet| tablet.range).collect()
+        });
+        let keeps_shards = !replica::changes_shards(&before, ranges);
         for (shard, wanted) in self.shards.iter().zip(ranges) {
             // What fails here is done when it leaves.
             let _ = shard.prepare_to_leave(&store(shard), wanted, &cuts).await;
@@ -247,7 +252,7 @@ impl Local {
             shard.reconcile(&[WantedTable {
                 table: table(),
                 ranges: wanted.clone(),
-                keeps_shards: false,
+                keeps_shards,
             }]);
         }
         beside(self, "left").await;
