@@ -454,7 +454,11 @@ impl Shard {
                         kind: &kinds::MAJOR_COMPACTION,
                         origin,
                     };
-                    self.compact(store, tablet, wanted, turn).await?;
+                    match self.compact(store, tablet, wanted, turn).await {
+                        // It gave way: that is no failure of whoever wanted it.
+                        Err(Failure::Aborted) if tablet.is_leaving() => return Ok(()),
+                        done => done?,
+                    };
                 }
             }
             if suspects == self::suspects(tablet) {

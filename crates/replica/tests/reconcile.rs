@@ -249,8 +249,16 @@ fn a_compaction_of_a_tablet_that_leaves_gives_way_and_loses_nothing() {
         local.flush().await;
         let shard = local.shards[0].clone();
         let compacting = runtime::spawn(async move { shard.compact_all().await });
+        while local.shards[0].work().compactions == 0 {
+            runtime::yield_now().await;
+        }
         local.reconcile(&OTHER(), async |_, _| ()).await;
-        let _ = compacting.await;
+        let compacted = compacting.await;
+        assert_eq!(
+            compacted,
+            Ok(()),
+            "an operator's compaction that gives way has not failed"
+        );
         assert_eq!(local.rows().await, rows);
         local.compact().await;
         assert_eq!(local.rows().await, rows);
