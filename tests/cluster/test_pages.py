@@ -69,6 +69,7 @@ def test_a_node_is_added_as_the_page_says(form):
         eventually("it has its share", lambda: tablets_of(session, tablets).get(host_of(new), 0) > 0)
         eventually("nothing moves", lambda: is_still(cluster))
         assert "on" in page.nodetool(new, "tabletbalancing")
+        assert ring in page.nodetool(cluster.node(1), "cleanup"), "nothing was left to remove, before the delay was over"
         has_all(session, tablets, ring)
 
 

@@ -201,6 +201,45 @@ def test_cleanup_removes_what_a_node_owned_before_others_joined(form):
     assert status == 400, answer
 
 
+def test_what_a_node_has_lost_of_the_token_ring_goes_by_itself(form):
+    cluster = form(1)
+    first = cluster.node(1)
+    with cluster.driver(only=1, consistency="ONE") as driver:
+        fill(driver.connect(), "ks", 1, rows=2000)
+    cleans_soon(first)
+    before = ring_bytes(first)
+    second = cluster.node(cluster.add())
+    eventually("nobody had to clean up", lambda: ring_bytes(first) < before * 0.9)
+    eventually("it says so", lambda: any("of ranges of the token ring that other nodes own now" in line for line in first.lines))
+    assert "removed" not in first.nodetool("cleanup"), "something was left"
+    # A node that is killed before its cleanup makes it after its start.
+    second.nodetool("flush")
+    before = ring_bytes(second)
+    cluster.add()
+    second.kill9()
+    assert ring_bytes(second) >= before * 0.9, "it was cleaned up too soon to be killed before"
+    cleans_soon(second)
+    eventually("it is cleaned up", lambda: ring_bytes(second) < before * 0.9)
+    with cluster.driver(only=1, consistency="ONE") as driver:
+        assert len(cql.rows(driver.connect(), "SELECT k FROM ks_ring.t")) == 2000
+    with pytest.raises(NodeFailed, match="each node removes by itself"):
+        first.nodetool("cluster", "cleanup")
+
+
+def cleans_soon(node):
+    """Have a node not wait with its cleanups."""
+    if node.process is not None:
+        node.nodetool("flush")
+        node.stop()
+    node.options = [*node.options, "--auto-cleanup-delay-in-seconds", "0"]
+    node.start()
+
+
+def ring_bytes(node):
+    """What a node has of the table on the token ring, in sstables."""
+    return sum(path.stat().st_size for path in node.workdir.glob("data/ks_ring/t-*/*-Data.db"))
+
+
 def test_a_node_that_has_lost_its_sstables_is_rebuilt(form):
     cluster = form(3)
     lost = cluster.node(3)

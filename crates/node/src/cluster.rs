@@ -575,6 +575,7 @@ async fn requests_end(view: Weak<ClusterView>, at_end: Arc<SharedNotify>) -> boo
 impl Listener for NodeListener {
     fn changed(&self, next: Arc<Metadata>) -> Local<'_, Drain> {
         Box::pin(async move {
+            crate::ring_cleanup::see(&next);
             let former = self.engine.coordinator.view();
             let view = match view_of(&self.shared, &next, &former) {
                 Ok(view) => Arc::new(view),

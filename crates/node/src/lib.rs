@@ -4,6 +4,7 @@
 //! [`prepare`] gives its parts to the simulator. All go through the same steps: lock the workdir, learn who we are, check that the directories are ours, load the schema, start the shards; each shard
 //! opens its sstables and replays its log; when all are ready the node accepts clients.
 
+mod cleanup;
 mod cluster;
 mod compaction_history;
 pub mod config;
@@ -27,6 +28,7 @@ mod recover;
 mod repair_history;
 mod repairs;
 mod reread;
+mod ring_cleanup;
 mod row_expiry;
 mod selected_repairs;
 mod shard_main;

@@ -3,7 +3,6 @@
 //! Lives on shard 0 and sees the node; what other shards have is asked for by message, and summed.
 
 mod balance;
-mod cleanup;
 mod client_routes;
 mod control;
 mod handoff;
@@ -41,6 +40,7 @@ use crate::maintenance;
 use crate::start::Shared;
 
 pub(crate) use control::key_text;
+pub(crate) use operations::{as_task, spec_of, tables_of};
 
 /// The listeners of the REST API and of the metrics.
 pub(crate) struct OperatorListeners {

@@ -389,6 +389,8 @@ async fn serve(
         drop(runtime::spawn(crate::repair_history::recall(engine.clone())));
         if let Some(cluster) = &member {
             cluster.open();
+            let cleanup = crate::ring_cleanup::run(shared.clone(), engine.clone(), cluster.clone());
+            drop(runtime::spawn_in(runtime::Group::BACKGROUND, cleanup));
         }
         if let Some(listeners) = for_operators {
             listeners.open(shared, &engine, member.as_ref())?;

@@ -86,6 +86,7 @@ impl Story {
             shards: vec![1; nodes],
             places: vec![("datacenter1".to_owned(), "rack1".to_owned()); nodes],
             hints: true,
+            ring_cleanup_delay: Duration::from_mins(5),
             durability: Durability::Periodic(Duration::from_millis(100)),
             seeds: 1,
             shard_bytes: SHARD_BYTES,

@@ -60,6 +60,11 @@ fn a_node_that_has_not_copied_what_it_says_is_found() {
 }
 
 #[test]
+fn a_cleanup_while_the_ring_goes_to_other_owners_is_found() {
+    is_found(Bug::CleansWhileRingMoves, &cluster(4, 1, LEAVES), 0..24, LOST);
+}
+
+#[test]
 fn a_write_that_comes_during_a_copy_and_is_not_doubled_is_found() {
     is_found(Bug::UndoubledWrite, &cluster(4, 2, MOVES), 0..24, LOST);
 }

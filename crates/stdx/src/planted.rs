@@ -107,6 +107,8 @@ pub enum Bug {
     UncopiedRange,
     /// What a node has of a range from an earlier time stays when it gets the range again.
     KeptFormerRange,
+    /// A cleanup does not wait until the token ring is at rest.
+    CleansWhileRingMoves,
     /// An sstable that has tokens of both halves of a tablet that is split goes to one half alone.
     HalvedFile,
     /// A table is split or merged by what members said of its tablets before the last split or merge.
@@ -121,7 +123,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 55] = [
+    pub const ALL: [Self; 56] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedAcceptance,
@@ -172,6 +174,7 @@ impl Bug {
         Self::StagePassedEarly,
         Self::UncopiedRange,
         Self::KeptFormerRange,
+        Self::CleansWhileRingMoves,
         Self::HalvedFile,
         Self::StaleFigures,
         Self::UndoubledWrite,

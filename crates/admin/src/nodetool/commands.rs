@@ -63,8 +63,8 @@ pub(super) const COMMANDS: &[Command] = &[
     command("acceptquarantined", "KEYSPACE TABLE", "Read a table again without its quarantined sstables")
         .with("What these sstables had is lost on this node. See docs/operating/damaged-sstables.md."),
     command("cleanup", "[KEYSPACE [TABLE…]]", "Remove what the node has of tokens that are not its own").with(
-        "Tablets that move away leave nothing behind. What the node owned of the token ring stays on its disks until this removes it, as do files that a start has set aside. \
-         Without a keyspace: all keyspaces of users. Options of Cassandra's command (-j) are taken and have no effect.",
+        "The node removes by itself what it owned of the token ring, when the ring has rested for auto_cleanup_delay_in_seconds; this does it now, and deletes files that a start has set \
+         aside. Tablets that move away leave nothing behind. Without a keyspace: all keyspaces of users. Options of Cassandra's command (-j) are taken and have no effect.",
     ),
     command("clearrejectedhints", "[NODE…]", "Delete hints that some nodes, or all, have refused for good").with(NODES),
     command("clearsnapshot", "[-t TAG] [--all] [KEYSPACE…]", "Delete snapshots")

@@ -75,7 +75,12 @@ pub(super) async fn repair_cluster(client: &mut Client, words: &[&str]) -> Resul
         .split_first()
         .map_or(("", &[][..]), |(first, rest)| (*first, rest))
     else {
-        return Err(format!("cluster: expected {CLUSTER_USAGE}"));
+        return Err(match words.first() {
+            Some(&"cleanup") => "cluster cleanup: each node removes by itself what others own now, auto_cleanup_delay_in_seconds after the token ring came to rest; `cleanup` has one node do \
+                                 it now"
+                .to_owned(),
+            _ => format!("cluster: expected {CLUSTER_USAGE}"),
+        });
     };
     // `--option=value` as well.
     let rest = rest.iter().filter(|word| **word != "--");

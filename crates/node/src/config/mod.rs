@@ -223,6 +223,8 @@ pub struct Config {
     pub task_ttl: Duration,
     /// How long a task that an operator asked for is kept after its end.
     pub user_task_ttl: Duration,
+    /// How long the token ring rests before the node removes what other nodes own now.
+    pub ring_cleanup_delay: Duration,
     /// From the beginning of a pass over rows that may have expired to that of the next.
     pub row_expiry_period: Duration,
     /// The interface to the kernel.
@@ -318,6 +320,8 @@ const SEGMENT_BYTES_MIN: u64 = 1 << 20;
 const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 /// A shorter period would only sync without a pause: that is `batch`.
 const SYNC_PERIOD_MIN: Duration = Duration::from_millis(1);
+/// Unless `auto_cleanup_delay_in_seconds` says otherwise.
+const RING_CLEANUP_DELAY: Duration = Duration::from_mins(5);
 /// Unless `auto_repair_threshold_default_in_seconds` says otherwise: a day, ScyllaDB's default.
 const REPAIR_THRESHOLD: Duration = Duration::from_hours(24);
 /// Connections of a shard when no limit is given.
@@ -476,6 +480,7 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
         balancing: cluster.balancing,
         task_ttl: seconds(options, "task_ttl_in_seconds", tasks::TTL_DEFAULT),
         user_task_ttl: seconds(options, "user_task_ttl_in_seconds", tasks::USER_TTL_DEFAULT),
+        ring_cleanup_delay: seconds(options, "auto_cleanup_delay_in_seconds", RING_CLEANUP_DELAY),
         row_expiry_period: row_expiry_period(options),
         backend: backend(options),
         log_level: log_level(options),

@@ -537,6 +537,8 @@ pub(super) const TABLE: &[Row] = &[
         "Whether the node repairs its tables by itself, at low priority", &[]),
     row("auto_repair_threshold_default_in_seconds", Cluster, Seconds, Is("86400"), Hangup,
         "How long ago the replicas of a range may have been known to be equal, before the node repairs it by itself", &[]),
+    row("auto_cleanup_delay_in_seconds", Cluster, Seconds, Is("300"), Hangup,
+        "How long the token ring has had the same owners before the node removes its data of ranges that other nodes own now", &[]),
     row("endpoint_snitch", Cluster, Name, Is("SimpleSnitch"), Never,
         "How the node learns where it stands: SimpleSnitch, RackInferringSnitch or GossipingPropertyFileSnitch", &[]),
     row("enforce_rack_list", Cluster, Switch, Is("false"), Restart,

@@ -13,7 +13,8 @@ use tasks::{Kind, Origin, Spec, Task, Tasks};
 use topology::HostId;
 use uuid::Uuid;
 
-use super::{NodeOperator, cleanup, rebuild};
+use super::{NodeOperator, rebuild};
+use crate::cleanup;
 
 impl Operations for NodeOperator {
     fn decommission(&self) -> Local<'_, Result<(), String>> {
@@ -74,7 +75,7 @@ impl Operations for NodeOperator {
 }
 
 /// Does work of an operator's as a task: what it comes to is how the task ends.
-pub(super) async fn as_task<T, E: std::fmt::Display>(
+pub(crate) async fn as_task<T, E: std::fmt::Display>(
     tasks: &Arc<Tasks>,
     spec: Spec,
     work: impl AsyncFnOnce(&Task) -> Result<T, E>,
@@ -87,7 +88,7 @@ pub(super) async fn as_task<T, E: std::fmt::Display>(
 }
 
 /// The task of an operator's work on some tables.
-pub(super) fn spec_of(kind: &'static Kind, scope: &'static str, what: &Selection) -> Spec {
+pub(crate) fn spec_of(kind: &'static Kind, scope: &'static str, what: &Selection) -> Spec {
     Spec {
         scope,
         keyspace: what.keyspaces.join(","),
@@ -108,7 +109,7 @@ fn member_named(cluster: &Cluster, name: &str) -> Result<HostId, String> {
 ///
 /// # Errors
 /// When there is no keyspace or table of a name.
-pub(super) fn tables_of(engine: &Rc<Engine>, what: &Selection) -> Result<Vec<Arc<Table>>, String> {
+pub(crate) fn tables_of(engine: &Rc<Engine>, what: &Selection) -> Result<Vec<Arc<Table>>, String> {
     let schema = engine.schema();
     for name in &what.keyspaces {
         let keyspace = schema.keyspaces.get(name);

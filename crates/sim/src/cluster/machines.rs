@@ -29,6 +29,8 @@ pub struct ClusterSetup {
     pub places: Vec<(String, String)>,
     /// Whether writes that a replica missed are kept for it.
     pub hints: bool,
+    /// How long the token ring rests before nodes remove what others own now.
+    pub ring_cleanup_delay: Duration,
     /// When they acknowledge.
     pub durability: Durability,
     /// How many of the nodes, from the first on, are everybody's seeds.
@@ -208,6 +210,7 @@ impl Cluster {
             config.location.rack.clone_from(&rack);
             config.replaces = replaces;
             config.hints.allowed.is_enabled = setup.hints;
+            config.ring_cleanup_delay = setup.ring_cleanup_delay;
             // Who contends with eight others over slow links may wait as long as for anything else.
             config.timeouts.cas_contention = Duration::from_secs(10);
             config

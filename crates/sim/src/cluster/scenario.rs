@@ -50,6 +50,8 @@ const OUTAGE_BEYOND_GRACE: Duration = Duration::from_secs(15);
 const REPORTS_WAIT: Duration = Duration::from_secs(60);
 /// The grace of tables in scenarios with outages, seconds.
 const OUTAGE_GRACE: u32 = 20;
+/// How many delays of cleanups there are: none, five seconds, ten.
+const RING_CLEANUP_DELAYS: u64 = 3;
 /// Between two looks at it.
 const BALANCE_LOOK: Duration = Duration::from_secs(1);
 pub(super) const SLICE: Duration = Duration::from_millis(10);
@@ -429,6 +431,8 @@ impl ClusterScenario {
             shards,
             places: layout.names(),
             hints: self.hints,
+            // Not drawn: each seed plays what it played before there were cleanups.
+            ring_cleanup_delay: Duration::from_secs(seed % RING_CLEANUP_DELAYS * 5),
             durability: self.durability,
             seeds,
             shard_bytes: self.shard_bytes,

@@ -11,17 +11,19 @@ use std::sync::Arc;
 
 use admin::operations::Cleaned;
 use admin::operator::Selection;
+use coordinator::ClusterView;
 use query::Engine;
 use replica::{TokenRange, UNOWNED};
 use runtime::ShardId;
 use schema::{Table, TableId};
+use stdx::planted::{self, Bug};
 use tasks::{Class, Kind, Module, Origin, Task, Tasks};
 use topology::{NodeNumber, TabletMap};
 
-use super::operations::{as_task, spec_of, tables_of};
 use crate::follow::on_all_shards;
+use crate::operator::{as_task, spec_of, tables_of};
 
-/// A cleanup of tables, as an operator asks for it.
+/// A cleanup of tables.
 const CLEANUP: Kind = Kind {
     name: "cleanup",
     module: Module::Compaction,
@@ -34,9 +36,67 @@ const CLEANUP: Kind = Kind {
 ///
 /// # Errors
 /// A sentence, when a disk refuses or the task is aborted. What was removed until then stays so.
-pub(super) async fn run(engine: &Rc<Engine>, tasks: &Arc<Tasks>, what: Selection) -> Result<Vec<Cleaned>, String> {
+pub(crate) async fn run(engine: &Rc<Engine>, tasks: &Arc<Tasks>, what: Selection) -> Result<Vec<Cleaned>, String> {
     let spec = spec_of(&CLEANUP, "node", &what);
     as_task(tasks, spec, async |task| run_as(engine, &what, task).await).await
+}
+
+/// What a cleanup after a change of the token ring has removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Lost {
+    /// How much less the node has.
+    pub(crate) bytes: u64,
+    /// Nothing is left.
+    pub(crate) is_all: bool,
+    /// An operator has aborted it, and the rest stays. Else the ring has begun to go to other owners, when not all is gone.
+    pub(crate) is_aborted: bool,
+}
+
+/// Removes what this node has of ranges of the token ring that it lost, of all tables of users. Files that a start has set aside stay.
+///
+/// # Errors
+/// As those of [`run`].
+pub(crate) async fn after_ring_change(engine: &Rc<Engine>, tasks: &Arc<Tasks>) -> Result<Lost, String> {
+    let mut tables = tables_of(engine, &Selection::default())?;
+    let is_on_ring = |table: &Arc<Table>| {
+        let has_tablets = |view: &ClusterView| view.route(table.id).is_some_and(|route| route.has_own_tablets);
+        !engine.coordinator.with_view(has_tablets)
+    };
+    tables.retain(is_on_ring);
+    let mut lost = Lost {
+        bytes: 0,
+        is_all: true,
+        is_aborted: false,
+    };
+    if tables.is_empty() {
+        return Ok(lost);
+    }
+    let task = tasks.start(spec_of(&CLEANUP, "node", &Selection::default()), &Origin::Node);
+    task.set_total(tables.len() as u64);
+    task.begin();
+    let work = async {
+        for table in &tables {
+            if task.is_aborted() {
+                return Err("it was aborted".to_owned());
+            }
+            let (removed, is_all) = ranges_of_table(engine, table, &task).await?;
+            lost.bytes += removed;
+            lost.is_all &= is_all;
+            task.advance(1);
+        }
+        Ok(lost)
+    };
+    let done = work.await;
+    let is_aborted = task.is_aborted();
+    task.end(&done);
+    match done {
+        Err(_) if is_aborted => Ok(Lost {
+            is_all: false,
+            is_aborted,
+            ..lost
+        }),
+        done => done,
+    }
 }
 
 async fn run_as(engine: &Rc<Engine>, what: &Selection, task: &Task) -> Result<Vec<Cleaned>, String> {
@@ -54,28 +114,34 @@ async fn run_as(engine: &Rc<Engine>, what: &Selection, task: &Task) -> Result<Ve
 }
 
 async fn of_table(engine: &Rc<Engine>, table: &Arc<Table>, task: &Task) -> Result<Cleaned, String> {
+    let (removed, is_all) = ranges_of_table(engine, table, task).await?;
     let kept = engine.node.system_tables.kept_tables(table);
-    let kept: Vec<TableId> = kept.iter().map(|table| table.id).collect();
-    let (before, base, origin) = (bytes(kept.clone()).await, table.id, task.as_origin());
-    let mut is_skipped = false;
-    for shard in 0..runtime::shard_count() {
-        let (kept, origin) = (kept.clone(), origin.clone());
-        let clean = move || async move { on_shard(base, kept, &origin).await };
-        is_skipped |= !runtime::submit_async_to(ShardId(shard), clean).await?;
-    }
-    let after = bytes(kept.clone()).await;
     let mut dirs: Vec<PathBuf> = Vec::new();
-    for store in kept.iter().filter_map(|table| engine.shard.store(*table)) {
+    for store in kept.iter().filter_map(|table| engine.shard.store(table.id)) {
         dirs.push(store.dir.join(UNOWNED));
     }
     let (files, set_aside) = runtime::offload(move || remove_unowned(&dirs)).await?;
     Ok(Cleaned {
         keyspace: table.keyspace.clone(),
         table: table.name.clone(),
-        removed_bytes: before.saturating_sub(after) + set_aside,
+        removed_bytes: removed + set_aside,
         unowned_files: files,
-        is_skipped,
+        is_skipped: !is_all,
     })
+}
+
+/// Removes what this node has of ranges of the token ring that are not its own. How many bytes that were, and whether that is all: not when the ring goes to other owners.
+async fn ranges_of_table(engine: &Rc<Engine>, table: &Arc<Table>, task: &Task) -> Result<(u64, bool), String> {
+    let kept = engine.node.system_tables.kept_tables(table);
+    let kept: Vec<TableId> = kept.iter().map(|table| table.id).collect();
+    let (before, base, origin) = (bytes(kept.clone()).await, table.id, task.as_origin());
+    let mut is_all = true;
+    for shard in 0..runtime::shard_count() {
+        let (kept, origin) = (kept.clone(), origin.clone());
+        let clean = move || async move { on_shard(base, kept, &origin).await };
+        is_all &= runtime::submit_async_to(ShardId(shard), clean).await?;
+    }
+    Ok((before.saturating_sub(bytes(kept).await), is_all))
 }
 
 /// Removes what this shard has of tokens that are not the node's. False when the token ring goes to other owners.
@@ -109,7 +175,7 @@ fn foreign(engine: &Engine, base: TableId) -> Option<Vec<TokenRange>> {
     engine.coordinator.with_view(|view| {
         let route = view.route(base).filter(|route| !route.has_own_tablets);
         let Some(route) = route else { return Some(Vec::new()) };
-        let is_still = route.map.moving().next().is_none();
+        let is_still = route.map.moving().next().is_none() || planted::is_planted(Bug::CleansWhileRingMoves);
         is_still.then(|| not_of(view.me, &route.map))
     })
 }
