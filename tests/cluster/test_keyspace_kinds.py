@@ -8,6 +8,7 @@ from cassandra.query import SimpleStatement
 from harness import Cluster, cql
 from harness.cluster import eventually
 from harness.counted import PATIENT, CountedLoad
+from harness.node import NodeFailed
 
 NODES = 4
 ROWS = 2000
@@ -93,6 +94,40 @@ def test_it_is_refused_until_all_nodes_know_how(request):
             eventually("it has tablets", lambda: is_even_there())
     finally:
         cluster.remove()
+
+
+def test_nodetool_takes_a_keyspace_to_tablets(cluster):
+    name = cql.unique("ks")
+    node = cluster.node(2)
+    with cluster.driver() as driver:
+        session = driver.connect()
+        session.execute(
+            f"CREATE KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': 2}}"
+            " AND tablets = {'enabled': false}"
+        )
+        session.execute(f"CREATE TABLE {name}.a (k int PRIMARY KEY)")
+        session.execute(f"CREATE TABLE {name}.b (k int PRIMARY KEY)")
+        on_ring = f"Keyspace: {name}\nStatus: vnodes\nOn the token ring: a, b\n"
+        assert node.nodetool("migrate-to-tablets", "status", name) == on_ring
+        with pytest.raises(NodeFailed, match="not on its way to tablets"):
+            node.nodetool("migrate-to-tablets", "finalize", name)
+        assert "Status: migrating_to_tablets" in node.nodetool("migrate-to-tablets", "start", name)
+        done = f"Keyspace: {name}\nStatus: tablets\nWith tablets: a, b\n"
+        assert node.nodetool("migrate-to-tablets", "finalize", name) == done
+        assert {table: is_even(of) for table, of in tablets(session, name, copies=2).items()} == {"a": True, "b": True}
+        # Nothing is left to begin.
+        assert node.nodetool("migrate-to-tablets", "start", name) == done
+        session.execute(f"ALTER KEYSPACE {name} WITH tablets = {{'enabled': false}}")
+        eventually("it is on the ring", lambda: node.nodetool("migrate-to-tablets", "status", name) == on_ring)
+    for words, why in (
+        (["upgrade"], "no node has to be upgraded or restarted"),
+        (["downgrade"], "takes a keyspace back to the token ring"),
+        (["start", "none"], "Can't find a keyspace none"),
+        (["start", "system_traces"], "is the system's"),
+        (["start"], "usage: ceto nodetool migrate-to-tablets"),
+    ):
+        with pytest.raises(NodeFailed, match=why):
+            node.nodetool("migrate-to-tablets", *words)
 
 
 def test_a_keyspace_goes_to_tablets_and_back_under_load(cluster):

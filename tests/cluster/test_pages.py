@@ -202,6 +202,7 @@ def test_a_replication_is_changed_as_the_page_says(form):
 
         # Each becomes what the other was.
         page.tried_in("cluster/test_topology_operations.py", {"ceto nodetool excludenode HOST_ID": "excludenode"})
+        page.tried_in("cluster/test_keyspace_kinds.py", {"ceto nodetool migrate-to-tablets start ks": '"migrate-to-tablets", "start"'})
         page.statement(session, "ALTER KEYSPACE ks WITH tablets = {'enabled': true}", {"KEYSPACE ks": f"KEYSPACE {ring}"})
         page.statement(session, "ALTER KEYSPACE ks WITH tablets = {'enabled': false}", {"KEYSPACE ks": f"KEYSPACE {tablets}"})
 

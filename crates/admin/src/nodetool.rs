@@ -7,6 +7,7 @@ mod client;
 mod cluster;
 mod commands;
 mod control;
+mod conversion;
 mod handoff;
 mod layout;
 mod loggers;
@@ -107,6 +108,11 @@ async fn execute(address: SocketAddr, shows_progress: bool, words: &[String]) ->
     let text = match (command.name, arguments) {
         ("tasks", words) => return tasks::run(client, words).await,
         ("stop", [kind]) => tasks::stop(client, kind).await,
+        ("status", ["-r" | "--resolve-ip", ..]) => {
+            return Err(
+                "status: -r is not supported: members are told by their addresses, names are not looked up".to_owned(),
+            );
+        }
         ("status", words @ ([] | [_] | [_, _])) => cluster::status(client, Selected::of(words)).await,
         ("ring", words @ ([] | [_] | [_, _])) => cluster::ring(client, Selected::of(words)).await,
         ("describering", words @ ([_] | [_, _])) => cluster::describe_ring(client, Selected::of(words)).await,
@@ -119,6 +125,7 @@ async fn execute(address: SocketAddr, shows_progress: bool, words: &[String]) ->
         ("cleanup", words) => operations::cleanup(client, words).await,
         ("decommission", []) => operations::decommission(client).await,
         ("decommission", ["--abort"]) => operations::stay(client).await,
+        ("removenode", ["status"]) => operations::removals(client).await,
         ("removenode", words) if !words.is_empty() => operations::remove_node(client, words).await,
         ("excludenode", hosts) if !hosts.is_empty() => operations::exclude_nodes(client, hosts).await,
         ("version", []) => cluster::version(client).await,
@@ -143,6 +150,7 @@ async fn execute(address: SocketAddr, shows_progress: bool, words: &[String]) ->
         ("movetablet", [keyspace, table, token, shard, hosts @ ..]) if hosts.len() <= 2 => {
             storage::move_tablet(client, [keyspace, table, token, shard], hosts).await
         }
+        ("migrate-to-tablets", words) => conversion::migrate(client, words).await,
         ("cluster", words) => repair::repair_cluster(client, words).await,
         ("resizetable", [keyspace, table, count]) => storage::resize_table(client, [keyspace, table, count]).await,
         ("repair", words) => repair::repair(client, words).await,

@@ -22,6 +22,11 @@ pub trait Operations {
     fn operations(&self) -> Vec<Progress>;
     /// Stops the operation that a task is about, at any node; the error says why it goes on. None for another task, and for an operation that nobody can stop.
     fn abort_operation(&self, task: Uuid) -> Option<Local<'_, Result<(), String>>>;
+    /// Has the tables of a keyspace go to tablets of their own, or to the token ring, as ALTER KEYSPACE does; resolves when the cluster has agreed on it, with what the operator
+    /// should know. The tables go there while they serve.
+    fn set_keyspace_kind(&self, keyspace: String, has_tablets: bool) -> Local<'_, Result<Vec<String>, String>>;
+    /// What the tables of a keyspace are and are to be; the error says why that is not known.
+    fn keyspace_kind(&self, keyspace: &str) -> Result<KeyspaceKind, String>;
     /// Copies the data of this node's replicas again from other replicas; resolves when it is here. The work goes on without.
     fn rebuild(&self, wanted: Rebuild) -> Local<'_, Result<Rebuilt, String>>;
     /// Removes what this node has of tokens that are not its own; resolves when it is gone. The work goes on without.
@@ -64,6 +69,36 @@ impl Progress {
         match self.total {
             0 => 0,
             total => u64::try_from(u128::from(self.done) * 100 / u128::from(total)).unwrap_or(100),
+        }
+    }
+}
+
+/// What the tables of a keyspace are and are to be.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct KeyspaceKind {
+    /// Whether they are to have tablets; None if the keyspace leaves them as they are.
+    pub wants_tablets: Option<bool>,
+    /// Tables that have tablets.
+    pub with_tablets: Vec<String>,
+    /// Tables on the token ring.
+    pub on_ring: Vec<String>,
+    /// Tables on their way from one to the other.
+    pub on_their_way: Vec<String>,
+}
+
+impl KeyspaceKind {
+    /// In one word; those of ScyllaDB where it has one.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        let has_any = |tables: &[String]| !tables.is_empty();
+        match self.wants_tablets {
+            Some(true) if has_any(&self.on_ring) || has_any(&self.on_their_way) => "migrating_to_tablets",
+            Some(false) if has_any(&self.with_tablets) || has_any(&self.on_their_way) => "migrating_to_vnodes",
+            Some(true) => "tablets",
+            Some(false) => "vnodes",
+            None if has_any(&self.with_tablets) && has_any(&self.on_ring) => "both",
+            None if has_any(&self.on_ring) => "vnodes",
+            None => "tablets",
         }
     }
 }

@@ -67,6 +67,26 @@ impl WantedKind {
     }
 }
 
+/// How a table is spread over the nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TableKind {
+    /// By tablets of its own.
+    Tablets,
+    /// By the token ring.
+    Ring,
+    /// It goes from one to the other.
+    BetweenBoth,
+}
+
+/// What the tables of a keyspace are and are to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeyspaceKinds {
+    /// Whether they are to have tablets of their own; None if the keyspace leaves them as they are.
+    pub wants_tablets: Option<bool>,
+    /// Each table, by name.
+    pub tables: Vec<(String, TableKind)>,
+}
+
 /// The tables in conversion, and what is next for each.
 #[derive(Default)]
 pub(crate) struct Conversions {
@@ -329,6 +349,30 @@ impl Metadata {
             };
         }
         left
+    }
+
+    /// What a keyspace's tables are, and what they are to be; None if there is no keyspace of that name.
+    #[must_use]
+    pub fn kinds_of(&self, keyspace: &str) -> Option<KeyspaceKinds> {
+        let keyspace = self.schema.keyspaces.get(keyspace)?;
+        let wanted = WantedKind::of(keyspace);
+        let kind_of = |table: TableId| match self.tablets.contains_key(&table) {
+            _ if self.is_in_conversion(wanted, table) => TableKind::BetweenBoth,
+            true => TableKind::Tablets,
+            false => TableKind::Ring,
+        };
+        let tables = keyspace
+            .tables
+            .values()
+            .map(|table| (table.name.clone(), kind_of(table.id)));
+        Some(KeyspaceKinds {
+            wants_tablets: match wanted {
+                WantedKind::Tablets => Some(true),
+                WantedKind::Ring => Some(false),
+                WantedKind::Any => None,
+            },
+            tables: tables.collect(),
+        })
     }
 
     /// The tables that are in conversion.

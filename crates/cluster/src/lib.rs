@@ -80,7 +80,7 @@ pub use config::{
     TabletBytes, TabletReport, VOTE_AFTER,
 };
 pub use consensus::Epoch;
-pub use convert::Conversion;
+pub use convert::{Conversion, KeyspaceKinds, TableKind};
 pub use error::{ChangeError, ClusterError, LoadError};
 pub use features::{
     DISK_LEVELS, EXCLUDE_TOGETHER, FEATURES, FORGOTTEN_HINTS, INCREMENTAL_REPAIR, INHERITED_MARKS, METADATA_HISTORY,

@@ -120,6 +120,10 @@ pub(super) const COMMANDS: &[Command] = &[
     command("listquarantined", "", "List damaged sstables that were moved aside; reads of their tokens are refused"),
     command("listrejectedhints", "", "List the nodes that have refused hints for good"),
     command("listsnapshots", "", "List snapshots and their sizes"),
+    command("migrate-to-tablets", super::conversion::USAGE, "Take a keyspace from the token ring to tablets while it serves").with(
+        "start begins, as ALTER KEYSPACE … WITH tablets = {'enabled': true} does; status prints what the tables are; finalize waits until all have tablets. No node has to be \
+         restarted. See docs/operating/change-replication.md.",
+    ),
     command(
         "movetablet",
         "KEYSPACE TABLE TOKEN SHARD [HOST_ID [TO_HOST_ID]]",
@@ -136,7 +140,7 @@ pub(super) const COMMANDS: &[Command] = &[
     command("releasetombstones", "[NODE…]", "Declare that some nodes, or all, have what this node reports as missed").with(NODES),
     command(
         "removenode",
-        "[--ignore-dead-nodes NODE,…] HOST_ID",
+        "[--ignore-dead-nodes NODE,…] HOST_ID | status",
         "Remove a node that is down, for ever, and rebuild its copies, if that loses no data",
     )
     .with("The dead nodes that are to be ignored are excluded, see excludenode. See docs/operating/remove-node.md."),

@@ -39,9 +39,29 @@ fn removal<'w>(words: &[&'w str]) -> Result<(&'w str, String), String> {
         .map(|(_, nodes)| nodes);
     let ignored: Vec<&str> = attached.chain(given.option("ignore_nodes")).collect();
     match given.words.as_slice() {
+        ["force"] => Err(
+            "removenode: there is nothing to force: the removal goes on until its copies are rebuilt; `removenode status` says what it waits for".to_owned(),
+        ),
         [host_id] => Ok((host_id, ignored.join(","))),
         _ => Err("removenode: expected one HOST_ID".to_owned()),
     }
+}
+
+/// The removals and replacements that go on.
+pub(super) async fn removals(client: &mut Client) -> Result<String, String> {
+    let told = client.get("/ceto/operations").await?;
+    let is_removal = |operation: &&Value| matches!(string(&operation["kind"]), "remove" | "replace");
+    let removals: Vec<Value> = told
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(is_removal)
+        .cloned()
+        .collect();
+    Ok(match removals.is_empty() {
+        true => "RemovalStatus: No removals in process\n".to_owned(),
+        false => going_on(&Value::from(removals)),
+    })
 }
 
 /// A line for each operation of the cluster, and one for what it waits for. `told` is what the API says.

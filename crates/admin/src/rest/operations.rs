@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::Handler::{Later, Now};
 use super::{Answer, Call, Route, failed};
-use crate::operations::{Cleaned, Progress, Rebuild};
+use crate::operations::{Cleaned, KeyspaceKind, Progress, Rebuild};
 use crate::operator::Member;
 
 pub(super) const ROUTES: &[Route] = &[
@@ -41,6 +41,17 @@ pub(super) const ROUTES: &[Route] = &[
         "/ceto/operations",
         "What goes on with the members and their data: nodes that come and go, replications that change, moves for balance",
         Now(operations),
+    ),
+    Route::post(
+        "/ceto/keyspace_kind/{keyspace}",
+        "Have the tables of a keyspace go to tablets or to the token ring while they serve; answers with what the operator should know",
+        Later(|c| Box::pin(set_keyspace_kind(c))),
+    )
+    .takes(&[("tablets", "true for tablets, false for the token ring")]),
+    Route::get(
+        "/ceto/keyspace_kind/{keyspace}",
+        "Which tables of a keyspace have tablets, are on the token ring, or are on their way",
+        Now(keyspace_kind),
     ),
     Route::post(
         "/storage_service/rebuild",
@@ -124,6 +135,28 @@ fn operations(call: &Call) -> Answer {
         })
     };
     Ok(told.iter().map(operation).collect())
+}
+
+async fn set_keyspace_kind(call: &Call) -> Answer {
+    let keyspace = call.keyspace_named(call.part())?.name;
+    let has_tablets = match mandatory(call, "tablets")? {
+        "true" => true,
+        "false" => false,
+        other => return Err((400, format!("parameter tablets: expected true or false, got '{other}'"))),
+    };
+    let warnings = call.operator.set_keyspace_kind(keyspace, has_tablets).await;
+    warnings.map(|warnings| json!(warnings)).map_err(failed)
+}
+
+fn keyspace_kind(call: &Call) -> Answer {
+    call.keyspace_named(call.part())?;
+    let kind: KeyspaceKind = call.operator.keyspace_kind(call.part()).map_err(failed)?;
+    Ok(json!({
+        "status": kind.name(),
+        "with_tablets": kind.with_tablets,
+        "on_ring": kind.on_ring,
+        "on_their_way": kind.on_their_way,
+    }))
 }
 
 async fn rebuild(call: &Call) -> Answer {

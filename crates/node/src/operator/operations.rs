@@ -3,9 +3,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ::cluster::Cluster;
+use ::cluster::{Cluster, TableKind};
 use admin::Operations;
-use admin::operations::{Cleaned, Progress, Rebuild, Rebuilt};
+use admin::operations::{Cleaned, KeyspaceKind, Progress, Rebuild, Rebuilt};
 use admin::operator::{Local, Selection};
 use query::Engine;
 use schema::Table;
@@ -48,6 +48,36 @@ impl Operations for NodeOperator {
 
     fn abort_operation(&self, task: Uuid) -> Option<Local<'_, Result<(), String>>> {
         self.watch.as_ref()?.stop(task)
+    }
+
+    fn set_keyspace_kind(&self, keyspace: String, has_tablets: bool) -> Local<'_, Result<Vec<String>, String>> {
+        Box::pin(async move {
+            self.cluster()?;
+            if system_tables::kind(&keyspace).is_some() {
+                return Err(format!(
+                    "keyspace {keyspace} is the system's: its tables stay as they are"
+                ));
+            }
+            let changed = self.engine.set_has_tablets(&keyspace, has_tablets).await;
+            changed.map_err(|e| e.to_string())
+        })
+    }
+
+    fn keyspace_kind(&self, keyspace: &str) -> Result<KeyspaceKind, String> {
+        let kinds = self.cluster()?.metadata().kinds_of(keyspace);
+        let kinds = kinds.ok_or_else(|| format!("there is no keyspace {keyspace}"))?;
+        let mut kind = KeyspaceKind {
+            wants_tablets: kinds.wants_tablets,
+            ..KeyspaceKind::default()
+        };
+        for (table, is) in kinds.tables {
+            match is {
+                TableKind::Tablets => kind.with_tablets.push(table),
+                TableKind::Ring => kind.on_ring.push(table),
+                TableKind::BetweenBoth => kind.on_their_way.push(table),
+            }
+        }
+        Ok(kind)
     }
 
     fn rebuild(&self, wanted: Rebuild) -> Local<'_, Result<Rebuilt, String>> {

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cql::ast::Statement;
+use cql::ast::{AlterKeyspace, Literal, LiteralKind, MapValue, Property, PropertyValue, Statement};
 use cql_compiler::ddl::{self, DdlContext, SchemaChange};
 use plan::Execution;
 use runtime::ShardId;
@@ -72,6 +72,35 @@ impl Engine {
                 .await
         })
         .await
+    }
+
+    /// Has the tables of a keyspace go to tablets of their own, or to the token ring, as `ALTER KEYSPACE … WITH tablets = {'enabled': …}` does; the schema's
+    /// clients hear of it. Lives on shard 0. Returns what the user should know.
+    ///
+    /// # Errors
+    /// Those of the statement.
+    pub async fn set_has_tablets(
+        self: &Rc<Self>,
+        keyspace: &str,
+        has_tablets: bool,
+    ) -> Result<Vec<String>, QueryError> {
+        let literal = |kind, text: String| Literal { kind, text };
+        let enabled = (
+            literal(LiteralKind::String, "enabled".to_owned()),
+            MapValue::Literal(literal(LiteralKind::Boolean, has_tablets.to_string())),
+        );
+        let statement = Statement::AlterKeyspace(AlterKeyspace {
+            if_exists: false,
+            name: keyspace.to_owned(),
+            properties: vec![Property {
+                name: "tablets".to_owned(),
+                value: PropertyValue::Map(vec![enabled]),
+            }],
+        });
+        let changed = self
+            .change_schema_here(&statement, None, runtime::wall_clock_us())
+            .await?;
+        Ok(changed.map_or_else(Vec::new, |(_, warnings)| warnings))
     }
 
     async fn change_schema_here(
