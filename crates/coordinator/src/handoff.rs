@@ -20,6 +20,7 @@ use topology::{HostId, NodeState, Replica, WriteTargets};
 
 use crate::fence::Stamp;
 use crate::message::{are_hints, encode_mutations, mark_hints};
+use crate::tombstones::MARGIN_US;
 use crate::verbs::Verb;
 use crate::{ClusterView, Coordinator, TargetError, spawn};
 
@@ -119,14 +120,34 @@ impl Coordinator {
         is_noted
     }
 
-    /// What hints are told of a mutation; None when its table is gone.
+    /// Notes that this node, which coordinates these mutations, did not take its own share of them. It keeps no hints for itself, so other replicas keep the tombstones
+    /// among them until reads or a repair have brought them.
+    pub(crate) fn missed_here<'m>(
+        &self,
+        view: &ClusterView,
+        mutations: impl IntoIterator<Item = &'m Addressed>,
+        made_us: i64,
+    ) {
+        let (Some(hints), Some(node)) = (self.hints(), view.topology.numbered(view.me)) else {
+            return;
+        };
+        let is_truncated = |table| self.with_view(|now| now.truncated_at(table) > view.truncated_at(table));
+        for mutation in mutations {
+            let write = self.missed_write(mutation, made_us);
+            if let Some(write) = write.filter(|_| !is_truncated(mutation.table())) {
+                hints.miss_write(node.host_id, write);
+            }
+        }
+    }
+
+    /// What hints are told of a mutation; None when its table is gone. A statement may have waited before it was written, and its deletions have the second in which it began.
     pub(crate) fn missed_write<'m>(&self, mutation: &'m Addressed, made_us: i64) -> Option<MissedWrite<'m>> {
         let store = self.shard.store(mutation.table())?;
         let gc_grace_seconds = store.table().options.late_write_seconds();
         Some(MissedWrite {
             mutation: mutation.bytes(),
             gc_grace_seconds,
-            made_us,
+            made_us: made_us - MARGIN_US,
         })
     }
 

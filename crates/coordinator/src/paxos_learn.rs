@@ -167,17 +167,19 @@ impl Learning {
     /// Notes that a replica did not get it.
     fn missed(&self, state: &mut State, replica: Replica) {
         state.missed.push(replica);
-        if replica.node == self.view.me {
-            return;
-        }
         if let Some(value) = self.proposal.value() {
             let Some(mutation) = Addressed::new(value.to_vec()) else {
                 return;
             };
             // A proposal of long ago may have been finished: its timestamp is that of its first ballot.
             let made_us = runtime::wall_clock_us().min(replica::min_timestamp(value));
-            self.coordinator
-                .missed(&self.view, replica, &[mutation], made_us, false);
+            match replica.node == self.view.me {
+                true => self.coordinator.missed_here(&self.view, &[mutation], made_us),
+                false => drop(
+                    self.coordinator
+                        .missed(&self.view, replica, &[mutation], made_us, false),
+                ),
+            }
         }
     }
 

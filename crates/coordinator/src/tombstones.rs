@@ -46,6 +46,8 @@ const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 const LAST_REPORT_TIMEOUT: Duration = Duration::from_millis(500);
 /// By how much clocks may differ, and a request be late, in seconds.
 const MARGIN_SECONDS: u32 = 10;
+/// The same, in microseconds.
+pub(crate) const MARGIN_US: i64 = MARGIN_SECONDS as i64 * 1_000_000;
 /// Before anything was written. 0 says that nothing is held.
 const FIRST_SECOND: u32 = 1;
 /// A report that is older than this holds tombstones back, which the operator is told.
@@ -359,7 +361,7 @@ impl Coordinator {
             // Any node may miss a part of a batch that has not ended.
             let of_batches = of_batches
                 .into_iter()
-                .flat_map(|us| view.topology.members().map(move |node| (node.host_id, us)));
+                .flat_map(|us| view.topology.members().map(move |node| (node.host_id, us - MARGIN_US)));
             for (host, since_us) in since.into_iter().chain(of_batches) {
                 let since = u32::try_from(since_us / 1_000_000).unwrap_or(0);
                 let least = waiting.entry(host).or_insert(since);

@@ -13,6 +13,7 @@ use commitlog::ReplayPosition;
 use mutation::{Addressed, Located};
 use replica::TableStore;
 use rpc::Sent;
+use runtime::Instant;
 use schema::TableId;
 use smallvec::{SmallVec, smallvec};
 use stdx::planted::{self, Bug};
@@ -129,7 +130,9 @@ pub(crate) struct Manner {
     /// What goes to one replica is one record of its log.
     pub(crate) all_or_nothing: bool,
     pub(crate) until: Until,
-    /// When the write was made, if that is not now; microseconds.
+    /// When it began here.
+    pub(crate) began: Instant,
+    /// When the write was made, if that was before it began; microseconds.
     pub(crate) made_us: Option<i64>,
 }
 
@@ -217,6 +220,7 @@ impl Coordinator {
             kind,
             all_or_nothing,
             until: Until::LevelMet,
+            began: runtime::now(),
             made_us: None,
         };
         self.begin_write(&view, mutations, manner, (waiting.clone(), 0))?;
@@ -286,6 +290,7 @@ impl Coordinator {
             kind: WriteKind::Simple,
             all_or_nothing: false,
             until: Until::LevelMet,
+            began: runtime::now(),
             made_us: None,
         };
         if self.is_augmented(mutation.table()) {
@@ -311,6 +316,7 @@ impl Coordinator {
     ) -> Result<(), CoordinatorError> {
         self.count(|m| m.writes += 1);
         let write = Write::new(self, view, mutations, manner)?;
+        let began = write.manner.began;
         let timeout = write.manner.timeout.unwrap_or_else(|| {
             match write.targets.iter().all(|target| target.replica.node == view.me) {
                 // Nobody can be cut off. What it waits for has a limit of its own.
@@ -318,7 +324,7 @@ impl Coordinator {
                 false => self.timeouts.get().write,
             }
         });
-        Flight::start(write, runtime::now() + timeout, done);
+        Flight::start(write, began + timeout, done);
         Ok(())
     }
 
@@ -334,6 +340,7 @@ impl Coordinator {
             kind: WriteKind::Batch,
             all_or_nothing: true,
             until: Until::AllKnown,
+            began: runtime::now(),
             made_us: Some(made_us),
         };
         let waiting = Rc::new(Waiting::default());
@@ -462,18 +469,31 @@ impl Write {
         }
     }
 
-    /// A replica did not get its share: a hint is stored for it, where there can be one. At ANY that is as good.
+    /// When it was made; microseconds.
+    fn made_us(&self) -> i64 {
+        let is_made = || {
+            let elapsed = runtime::now().saturating_duration_since(self.manner.began);
+            runtime::wall_clock_us() - i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX)
+        };
+        self.manner.made_us.unwrap_or_else(is_made)
+    }
+
+    /// A replica did not get its share: a hint is stored for it, where there can be one. At ANY that is as good. There is none for this node itself: reads and repairs bring it.
     pub(crate) fn missed(&mut self, replica: Replica) {
-        if replica.node == self.view.me {
-            self.without.push(replica);
-            return;
-        }
         let Some(target) = self.targets.iter().find(|target| target.replica == replica) else {
             return;
         };
         let mutations = numbered(&self.mutations, &target.numbers);
+        if replica.node == self.view.me {
+            // A batch is written again by its note.
+            if self.manner.until == Until::LevelMet {
+                self.coordinator.missed_here(&self.view, mutations, self.made_us());
+            }
+            self.without.push(replica);
+            return;
+        }
         let is_acknowledgement = self.manner.level == Consistency::Any;
-        let made_us = self.manner.made_us.unwrap_or_else(runtime::wall_clock_us);
+        let made_us = self.made_us();
         let is_noted = self
             .coordinator
             .missed(&self.view, replica, mutations, made_us, is_acknowledgement);

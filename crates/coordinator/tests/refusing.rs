@@ -9,7 +9,6 @@ use crate::support::{Cluster, Local, SECOND, Shape, addition, addressed, counter
 use coordinator::{CoordinatorError, WriteKind};
 use stdx::planted::{Bug, Planted};
 use topology::{Consistency, Replication};
-use types::token::token_of;
 
 const KEY: &[u8] = b"key";
 
@@ -23,17 +22,7 @@ fn with_full_disk(seed: u64) -> Cluster {
     write(&mut cluster, 0, 0, Consistency::All).expect("all nodes take it");
     let full = cluster.id(2);
     cluster.simulation.set_disk_capacity(full, Some(0));
-    // All that is left of the segment.
-    cluster.on(2, |local| async move {
-        let table = support::table();
-        let store = local.shard.store(table.id).expect("the table is open");
-        for bytes in [400 << 10, 40 << 10, 4 << 10, 400, 40, 1] {
-            let filler = insert(&table, b"filler", 0, &vec![7; bytes], 10);
-            let filler = mutation::Mutation::new(&filler).expect("a whole mutation");
-            let takes = || local.shard.write(&store, token_of(b"filler"), &filler).is_ok();
-            while takes() && local.shard.commit().is_ok() {}
-        }
-    });
+    support::fill_log(&mut cluster, 2);
     cluster
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Cluster, SECOND, Shape};
+use crate::support::{Cluster, SECOND, Shape, fill_log};
 use coordinator::{ClusterView, Coordinator};
 use hints::{Change, Order};
 use replica::{RepairedRange, TokenRange};
@@ -236,6 +236,48 @@ fn a_deleted_row_does_not_come_back_whatever_way_a_replica_missed_the_deletion()
         assert_eq!(alone, [BTreeMap::new()], "{name}");
         let held = cluster.on(1, |node| async move { node.coordinator.held_tombstones() });
         assert!(held.iter().any(|held| held.target == Some(host(2))), "{name}: {held:?}");
+    }
+}
+
+#[test]
+fn a_deleted_row_does_not_come_back_when_its_coordinator_could_not_take_the_deletion_itself() {
+    for (seed, mode) in (20..).zip([None, Some(BY_REPAIR)]) {
+        let mut cluster = with_a_row_of(seed, mode);
+        let full = cluster.id(2);
+        cluster.simulation.set_disk_capacity(full, Some(0));
+        fill_log(&mut cluster, 2);
+        let deleted = cluster.on(2, |node| async move { node.delete(b"k", 1, 20, QUORUM).await });
+        assert_eq!(deleted, Ok(()), "the other two take it");
+        assert_eq!(
+            reads(&mut cluster, &[2], Consistency::One)[0].len(),
+            1,
+            "it has taken it"
+        );
+        cluster.simulation.set_disk_capacity(full, None);
+        cluster.simulation.run_for(2 * GRACE_SHORT * SECOND);
+        compact(&mut cluster, &[0, 1]);
+        for read in reads(&mut cluster, &[0, 1, 2], QUORUM) {
+            assert_eq!(read, BTreeMap::new(), "{mode:?}");
+        }
+    }
+}
+
+#[test]
+fn a_miss_that_is_noticed_late_is_dated_by_when_the_deletion_was_made() {
+    for (seed, mode) in (30..).zip([None, Some(BY_REPAIR)]) {
+        let mut cluster = with_a_row_of(seed, mode);
+        order(&mut cluster, Order::Allow(Change::Enable(false)));
+        let (zero, two) = (cluster.id(0), cluster.id(2));
+        cluster.simulation.set_link_up(zero, two, false);
+        // The timeout of a write passes before node 0 knows.
+        delete(&mut cluster);
+        cluster.simulation.run_for(10 * SECOND);
+        cluster.simulation.set_link_up(zero, two, true);
+        cluster.simulation.run_for(2 * GRACE_SHORT * SECOND);
+        compact(&mut cluster, &[0, 1]);
+        for read in reads(&mut cluster, &[0, 1, 2], QUORUM) {
+            assert_eq!(read, BTreeMap::new(), "{mode:?}");
+        }
     }
 }
 

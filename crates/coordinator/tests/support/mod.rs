@@ -169,6 +169,20 @@ pub fn clustering(c: i32) -> Vec<u8> {
     out
 }
 
+/// Writes until the log of a node whose disk is full takes nothing more.
+pub fn fill_log(cluster: &mut Cluster, node: usize) {
+    cluster.on(node, |local| async move {
+        let table = table();
+        let store = local.shard.store(table.id).expect("the table is open");
+        for bytes in [400 << 10, 40 << 10, 4 << 10, 400, 40, 1] {
+            let filler = insert(&table, b"filler", 0, &vec![7; bytes], 10);
+            let filler = mutation::Mutation::new(&filler).expect("a whole mutation");
+            let takes = || local.shard.write(&store, token_of(b"filler"), &filler).is_ok();
+            while takes() && local.shard.commit().is_ok() {}
+        }
+    });
+}
+
 /// The packed mutation of `INSERT INTO t (k, c, v) VALUES (…) USING TIMESTAMP …`.
 pub fn insert(table: &Table, key: &[u8], c: i32, v: &[u8], timestamp: i64) -> Vec<u8> {
     let mut out = Vec::new();
