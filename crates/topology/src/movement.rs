@@ -22,7 +22,8 @@
 //! - So a write is on q(n) + m - n of the next replicas, or more. Where that is less than q(m), which is when an odd number of replicas becomes a smaller even
 //!   one (or loses more), q(m) of the next replicas become complete: the new ones, and as many of those that stay as are needed.
 //!
-//! Which replicas copy depends on the two sets alone. From whom they copy depends on who can be read.
+//! Which replicas copy, and whose place each takes, depends on the two sets alone. From whom they copy depends on who can be read, at the time at which each begins: one whose
+//! counterpart is given up is complete, and then it does not matter what the others have copied before.
 //!
 //! The same is kept for each datacenter, because LOCAL_QUORUM counts there.
 //!
@@ -256,23 +257,17 @@ pub fn fills(
     source: impl Fn(NodeNumber) -> Source,
 ) -> Result<Vec<Fill>, TooFewSources> {
     let complete = completed(old, next, &datacenter);
+    // Whoever can be read: each new replica looks at a time of its own, and one that took the place of another's because that one is lost meanwhile would leave a write on too few.
     let mut leaving: ReplicaList = old.iter().filter(|r| !is_in(next, r.node)).copied().collect();
-    leaving.retain(|replica| matches!(source(replica.node), Source::Readable | Source::Down));
-    // Those that can be read come first.
-    leaving.sort_by_key(|replica| source(replica.node) == Source::Down);
     let mut all = Vec::new();
     for target in targets(old, next, &datacenter) {
         let place = datacenter(target.node);
         let replaced = leaving.iter().position(|replica| datacenter(replica.node) == place);
-        let sources = match replaced.filter(|_| complete.is_empty()) {
-            Some(at) => {
-                let replaced = leaving.remove(at);
-                if source(replaced.node) == Source::Down {
-                    return Err(TooFewSources { needed: 1, readable: 0 });
-                }
-                SmallVec::from_slice(&[replaced])
-            }
-            None => enough_of(old, target, &datacenter, &source)?,
+        let replaced = replaced.filter(|_| complete.is_empty()).map(|at| leaving.remove(at));
+        let sources = match replaced.map(|replaced| (replaced, source(replaced.node))) {
+            Some((_, Source::Down)) => return Err(TooFewSources { needed: 1, readable: 0 }),
+            Some((replaced, Source::Readable)) => SmallVec::from_slice(&[replaced]),
+            Some((_, Source::Excluded | Source::Gone)) | None => enough_of(old, target, &datacenter, &source)?,
         };
         all.push(Fill { target, sources });
     }
@@ -434,10 +429,11 @@ mod tests {
         let too_few = TooFewSources { needed: 1, readable: 0 };
         assert_eq!(filled_when(&[1, 2, 3], &[1, 2, 4], down(&[3])), Err(too_few));
         assert_eq!(filled_when(&[1, 2], &[1, 3], down(&[2])), Err(too_few));
-        // One of two that leave can be read, and only one copies.
+        // Also where another one that leaves can be read: the move ends when both can.
+        assert_eq!(filled_when(&[1, 2, 3, 4], &[1, 2, 5], down(&[3])), Err(too_few));
         assert_eq!(
-            filled_when(&[1, 2, 3, 4], &[1, 2, 5], down(&[3])),
-            Ok(vec![(5, vec![4])])
+            filled_when(&[1, 2, 3, 4], &[1, 2, 5], down(&[4])),
+            Ok(vec![(5, vec![3])])
         );
         // Another one that is down stays.
         assert_eq!(filled_when(&[1, 2, 3], &[1, 2, 4], down(&[2])), Ok(vec![(4, vec![3])]));
@@ -559,6 +555,39 @@ mod tests {
                                 count >= quorum(next.len()),
                                 "{old:?} to {next:?} without {lost:?}: {holders:?} had it, {count} have it"
                             );
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// One old replica is lost while the next ones copy: some have seen it, others have not.
+    #[test]
+    fn a_write_is_on_a_quorum_whenever_each_replica_looked_who_can_be_read() {
+        for old_count in 1..=5_u16 {
+            for kept in 0..=old_count {
+                for added in 0..=3_u16 {
+                    let old: Vec<u16> = (1..=old_count).collect();
+                    let next: Vec<u16> = (1..=kept).chain(6..6 + added).collect();
+                    if next.is_empty() || old == next {
+                        continue;
+                    }
+                    for lost in 1..=old_count {
+                        let before = filled(&old, &next, &[]).expect("all can be read");
+                        let Ok(after) = filled(&old, &next, &[lost]) else {
+                            continue;
+                        };
+                        for late in 0..1_u32 << before.len() {
+                            let pick = |at: usize| if late >> at & 1 == 1 { &after[at] } else { &before[at] };
+                            let fills: Vec<_> = (0..before.len()).map(|at| pick(at).clone()).collect();
+                            for holders in subsets(&old, quorum(old.len())) {
+                                let count = have(&fills, &next, &holders).len();
+                                assert!(
+                                    count >= quorum(next.len()),
+                                    "{old:?} to {next:?}, {lost} is lost meanwhile, {fills:?}: {holders:?} had it, {count} have it"
+                                );
+                            }
                         }
                     }
                 }
