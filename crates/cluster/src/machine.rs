@@ -32,6 +32,8 @@ pub(crate) struct Machine {
     durable_index: Cell<u64>,
     /// The last index whose effect the listener has taken over.
     taken_index: Cell<u64>,
+    /// Requests that were routed by an older version all shards of this node refuse.
+    taken_fence: Cell<u64>,
     /// Requests of before these changes are waited for.
     draining: Rc<RefCell<BTreeSet<u64>>>,
     /// Changes behind which requests of before did not end in time.
@@ -71,6 +73,7 @@ impl Machine {
             written: Cell::default(),
             durable_index: Cell::new(metadata.index),
             taken_index: Cell::new(metadata.index),
+            taken_fence: Cell::new(metadata.fence),
             draining: Rc::default(),
             undrained: Rc::default(),
             metadata: RefCell::new(metadata),
@@ -93,6 +96,11 @@ impl Machine {
         let draining = self.draining.borrow().first().copied();
         let first = [undrained, draining].into_iter().flatten().min();
         first.map_or(self.taken_index.get(), |first| self.taken_index.get().min(first - 1))
+    }
+
+    /// The version before which this node refuses requests, on all its shards: that of its metadata, once the shards have them.
+    pub(crate) fn taken_fence(&self) -> u64 {
+        self.taken_fence.get()
     }
 
     /// The changes that do not count as taken over because requests of before did not end in time.
@@ -129,6 +137,7 @@ impl Machine {
         let drain = self.listener.changed(next.clone()).await;
         self.draining.borrow_mut().insert(index);
         self.taken_index.set(index);
+        self.taken_fence.set(next.fence);
         self.changed.notify_all();
         // A fence moves nothing: what goes on beside it may.
         let is_fence = next.fence > former.fence;

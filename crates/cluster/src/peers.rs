@@ -464,11 +464,11 @@ impl Peers {
         refused.filter(|fence| *fence > self.machine.taken_index())
     }
 
-    /// Whether every member that answers refuses requests from before this version.
+    /// Whether every member that answers, and this node, refuses requests from before this version.
     pub(crate) fn all_live_refuse(&self, before: u64) -> bool {
         let known = self.known.borrow();
         let refuses = |known: &Known| known.fence.is_none_or(|fence| fence >= before);
-        known.values().all(|known| !known.is_live || refuses(known))
+        self.machine.taken_fence() >= before && known.values().all(|known| !known.is_live || refuses(known))
     }
 
     /// A node has started, and serves clients or not yet.
@@ -549,7 +549,7 @@ impl Peers {
             clock_us: runtime::system_clock_us(),
             is_clock_trusted: runtime::is_clock_trusted(),
             takes_writes: self.takes_writes.get(),
-            fence: self.machine.metadata().fence,
+            fence: self.machine.taken_fence(),
             disk: Some(self.disk.get()).filter(|_| self.has_feature(DISK_LEVELS)),
         }
     }

@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 use topology::record::NodeRecord;
-use topology::{DiskLevel, HostId, JoinRequest, Message, Replaced};
+use topology::{DiskLevel, HostId, JoinRequest, Message, Replaced, TABLETS_MAX};
 use types::Token;
 use uuid::Uuid;
 
@@ -526,6 +526,9 @@ pub(crate) fn decode_splits(bytes: &[u8]) -> Result<Splits, Malformed> {
     for _ in 0..d.count()? {
         let table = TableId(d.uuid()?);
         let tablet_count = u32::try_from(d.number()?).map_err(|e| d.malformed(e))?;
+        if tablet_count > TABLETS_MAX {
+            return Err(d.malformed(format!("a table cannot have {tablet_count} tablets")));
+        }
         splits.push((table, tablet_count));
     }
     d.end()?;
@@ -649,10 +652,17 @@ mod tests {
 
     #[test]
     fn splits_are_read_and_none_are_no_bytes() {
-        let splits = vec![(TableId(Uuid::from_u128(7)), 8), (TableId(Uuid::nil()), u32::MAX)];
+        let splits = vec![(TableId(Uuid::from_u128(7)), 8), (TableId(Uuid::nil()), TABLETS_MAX)];
         assert_eq!(decode_splits(&encode_splits(&splits)), Ok(splits));
         assert_eq!(encode_splits(&Splits::new()), Vec::<u8>::new());
         assert_eq!(decode_splits(&[]), Ok(Splits::new()));
+        // Who takes it for true makes room for the end of each tablet.
+        let too_many = vec![(TableId(Uuid::from_u128(1)), 1 << 31)];
+        let refused = decode_splits(&encode_splits(&too_many)).expect_err("nobody has so many");
+        assert!(
+            refused.to_string().contains("cannot have 2147483648 tablets"),
+            "{refused}"
+        );
     }
 
     #[test]

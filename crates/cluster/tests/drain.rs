@@ -49,6 +49,28 @@ fn a_node_whose_requests_do_not_end_has_them_fenced_off_before_it_says_that_it_h
     }
 }
 
+#[test]
+fn a_node_says_that_it_has_the_fence_when_its_shards_have_it() {
+    let mut sea = Sea::formed(604, 3);
+    sea.expect_voters(3);
+    sea.nodes[0].seen.in_flight.set(1);
+    sea.create(1, "a_change").expect("all are there");
+    let change = sea.cluster(1).metadata().index;
+    sea.sim.run_for(SECOND);
+    assert_eq!(said(&sea, 1, 2), change);
+    // The metadata of node 2 have the fence long before its shards refuse anything.
+    sea.nodes[2].seen.take_delay.set(20 * SECOND);
+    let slow = sea.cluster(2);
+    sea.expect("the fence comes", |_| slow.metadata().fence >= change);
+    sea.sim.run_for(15 * SECOND);
+    assert!(
+        said(&sea, 1, 0) < change,
+        "a shard of node 2 takes the request of before, which goes on"
+    );
+    sea.sim.run_for(15 * SECOND);
+    assert!(said(&sea, 1, 0) >= change);
+}
+
 /// The request may itself wait for a newer value, because others refuse the one that it began with.
 #[test]
 fn changes_do_not_wait_for_requests_of_before() {

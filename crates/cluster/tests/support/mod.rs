@@ -116,6 +116,8 @@ pub struct Seen {
     /// How often the node was asked for the size of its tablets, and how long it takes to say it.
     pub reports: Cell<u32>,
     pub report_delay: Cell<Duration>,
+    /// How long the node's shards take to have a value of the metadata.
+    pub take_delay: Cell<Duration>,
     /// How long the node takes to follow a change of a table's tablets.
     pub follow_delay: Cell<Duration>,
     /// So many attempts to copy fail.
@@ -135,7 +137,7 @@ impl Listener for Notes {
             if let Some(last) = &*self.0.last.borrow() {
                 assert!(next.index > last.index, "changes come in order, each once");
             }
-            runtime::sleep(Duration::from_millis(1)).await;
+            runtime::sleep(self.0.take_delay.get().max(Duration::from_millis(1))).await;
             let counts = |metadata: &Metadata| -> Vec<u32> {
                 let maps = metadata.tablets.values();
                 maps.map(|map| map.tablet_count()).collect()
