@@ -12,7 +12,8 @@
 //! Invariants
 //! - An addition is sent to one leader. It is sent to another only when the first certainly did nothing.
 //! - A source never adds to an element that may be older than one that others have of it: a shard that did not end in order adds under a
-//!   new name ([`Coordinator::set_counter_source`]). Elements of former names stay as they are.
+//!   new name ([`Coordinator::set_counter_source`]), and so does one whose data of the counter came from another node ([`TableStore::counter_source`]). Elements of former names stay as
+//!   they are.
 //! - An element's clock is above the one before, above the deletions that the leader knows of, and at least its wall clock.
 
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ use mutation::row::{Cell, Column, RowBuilder, RowView, Shared};
 use mutation::{
     Addressed, ClusteringSlice, Located, Mutation, MutationBuilder, MutationItem, RangeTombstoneList, Tombstone,
 };
-use replica::{BlockLimits, PartitionRead, PartitionReader, Shard, TableStore};
+use replica::{BlockLimits, PartitionRead, PartitionReader, Shard, TableStore, new_counter_source};
 use runtime::{Instant, ShardId};
 use schema::Table;
 use stdx::bytes::Reader;
@@ -39,7 +40,7 @@ use crate::service::{self, ReplicaError};
 use crate::trace;
 use crate::verbs::Verb;
 use crate::write::{Goal, Mutations};
-use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, WriteKind, new_counter_source};
+use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, WriteKind};
 
 /// Bytes that one step of a leader's read takes.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -58,13 +59,28 @@ impl Coordinator {
         self.counter_source.set(source);
     }
 
-    /// Under which name this shard adds to counters.
+    /// Under which name this shard may add to counters in its next run, if it ends in order.
     #[must_use]
-    pub fn counter_source(&self) -> [u8; 16] {
-        // What was counted under the former name may be missing here: other replicas would take what is counted under it now for older.
+    pub fn counter_source_to_keep(&self) -> [u8; 16] {
+        let source = self.own_counter_source();
+        match self.shard.stores().iter().any(|store| store.has_arrivals()) {
+            true => new_counter_source(),
+            false => source,
+        }
+    }
+
+    /// Under which name this shard adds to the counters of a token.
+    fn counter_source(&self, store: &TableStore, token: Token) -> [u8; 16] {
+        let own = self.own_counter_source();
+        store.counter_source(token).unwrap_or(own)
+    }
+
+    fn own_counter_source(&self) -> [u8; 16] {
+        // What was counted under the former names may be missing here: other replicas would take what is counted under them now for older.
         let lost = self.shard.sstables_lost();
         if self.sstables_lost.replace(lost) != lost {
             self.counter_source.set(new_counter_source());
+            self.shard.stores().iter().for_each(|store| store.forget_arrivals());
         }
         self.counter_source.get()
     }
@@ -345,11 +361,11 @@ impl Coordinator {
                 "its turn on the partition came too late".to_owned(),
             ));
         }
-        let source = self.counter_source();
+        let source = self.counter_source(&store, token);
         let own = own_elements(&self.shard, &store, &table, token, &addition, &source).await;
         let own = own.map_err(|e| stamp.or_moved(&store, e).before_adding())?;
-        if self.counter_source() != source {
-            let reason = "an sstable was moved aside while the counter was read";
+        if self.counter_source(&store, token) != source {
+            let reason = "what this node had was replaced while the counter was read";
             return Err(ReplicaError::CannotLead(reason.to_owned()));
         }
         let mutation = own.after(&table, &addition, &source)?;

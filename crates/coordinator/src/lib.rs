@@ -336,7 +336,7 @@ impl Coordinator {
             tombstones: tombstones::TombstoneHolds::default(),
             handover: handoff::Room::default(),
             rates: rate::Rates::default(),
-            counter_source: Cell::new(new_counter_source()),
+            counter_source: Cell::new(replica::new_counter_source()),
             sstables_lost: Cell::new(0),
             acceptor: acceptor::Acceptor::new(),
             counter_turns: PartitionTurns::default(),
@@ -583,15 +583,6 @@ impl Coordinator {
         });
         Ok(applied.await?)
     }
-}
-
-/// A name that no shard has ever added to counters under.
-#[must_use]
-pub fn new_counter_source() -> [u8; 16] {
-    let mut source = [0; 16];
-    source[..8].copy_from_slice(&runtime::random_u64().to_be_bytes());
-    source[8..].copy_from_slice(&runtime::random_u64().to_be_bytes());
-    *uuid::Builder::from_random_bytes(source).as_uuid().as_bytes()
 }
 
 fn spawn(job: impl Future<Output = ()> + 'static) {

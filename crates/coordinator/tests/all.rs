@@ -4,6 +4,7 @@ mod answers;
 mod batchlog;
 mod cas;
 mod cluster;
+mod counters;
 mod derived;
 mod fence;
 mod forgotten_hints;

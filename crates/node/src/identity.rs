@@ -103,7 +103,7 @@ pub(crate) fn take_counter_source(workdir: &Path, shard: u32) -> Result<[u8; 16]
     let path = counter_source_path(workdir, shard);
     let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
     if !fs::exists(&path) {
-        return Ok(coordinator::new_counter_source());
+        return Ok(replica::new_counter_source());
     }
     let text = fs::read_surely(&path).map_err(|e| at(&e))?;
     let source = Uuid::parse_str(String::from_utf8_lossy(&text).trim()).map_err(|_| at(&"expected a UUID"))?;

@@ -91,11 +91,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         let kept = identity::take_counter_source(&config.workdir, id.0)?;
         // What was counted under the name may be missing: other replicas would take what is counted under it now for older.
         let is_whole = shard.work().quarantined == 0;
-        coordinator.set_counter_source(if is_whole {
-            kept
-        } else {
-            coordinator::new_counter_source()
-        });
+        coordinator.set_counter_source(if is_whole { kept } else { replica::new_counter_source() });
     }
     // Also where none are kept now: an operator may want them later, and what an earlier run kept is handed over.
     if shared.embedded.is_none() {
@@ -156,7 +152,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     let member = serve(shared, engine.clone(), rpc.clone(), memory / 10, &mut terminated).await?;
     let mut drained = drain(shared, &engine, &shard).await;
     if drained.is_ok() {
-        drained = identity::keep_counter_source(&config.workdir, id.0, engine.coordinator.counter_source());
+        drained = identity::keep_counter_source(&config.workdir, id.0, engine.coordinator.counter_source_to_keep());
     }
     // Only now: what was asked before the listeners closed may need the others.
     if let Some(cluster) = member {

@@ -14,6 +14,7 @@
 //!   which the answer is made.
 
 mod activity;
+mod arrivals;
 mod baseline;
 mod changes;
 mod compact;
@@ -49,6 +50,7 @@ pub mod trace;
 mod truncation;
 
 pub use activity::Activity;
+pub use arrivals::new_counter_source;
 pub use baseline::{Baseline, Lost};
 pub use changes::{Change, Observer};
 pub use compact::{Compacted, OnCompaction};

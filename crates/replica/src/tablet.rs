@@ -13,6 +13,7 @@ use stdx::planted::{self, Bug};
 use types::Token;
 use types::token::KeyHash;
 
+use crate::arrivals::Arrivals;
 use crate::changes::Observer;
 use crate::load::LoadMeter;
 use crate::quarantine::DamageAlarm;
@@ -439,6 +440,8 @@ pub struct TableStore {
     pub(crate) arriving: RefCell<Vec<TokenRange>>,
     /// Tokens of tablets here whose older data is still on its way from other nodes.
     awaited: RefCell<Vec<TokenRange>>,
+    /// Of a table of counters: what came from other nodes.
+    pub(crate) arrivals: RefCell<Arrivals>,
     /// Up to which second repairs have made all replicas equal.
     pub(crate) repaired: RefCell<RepairedRanges>,
     /// Where that changed since [`TableStore::take_repaired_changes`] was called last.
@@ -516,6 +519,7 @@ impl TableStore {
             tablets: RefCell::new(tablets.into()),
             arriving: RefCell::default(),
             awaited: RefCell::default(),
+            arrivals: RefCell::default(),
             repaired: RefCell::default(),
             mark_losses: Cell::new(0),
             repaired_changes: RefCell::default(),
@@ -593,7 +597,8 @@ impl TableStore {
     /// Call this in the step in which the tokens become this shard's, at a start too, before any of their writes can be compacted. The shard does not
     /// remember it over a restart.
     pub fn set_awaited(&self, ranges: Vec<TokenRange>) {
-        *self.awaited.borrow_mut() = ranges;
+        let before = self.awaited.replace(ranges.clone());
+        self.note_arrivals(ranges.into_iter().filter(|range| !before.contains(range)));
     }
 
     /// As [`Self::set_awaited`], for tokens that the shard has and whose data is copied again, until the guard is dropped.
