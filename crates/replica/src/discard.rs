@@ -60,6 +60,9 @@ impl Shard {
             if !holds() {
                 return Ok(false);
             }
+            if tablet.has_left() {
+                return Err("the tablets of the table were cut otherwise meanwhile".to_owned());
+            }
             let all = tablet.version().sstables.clone();
             for reader in &all {
                 if ranges.iter().any(|range| range.overlaps(reader.tokens())) {

@@ -9,6 +9,7 @@ use crate::support::two_shards::*;
 use replica::{BlockLimits, Shard, TabletScan, TokenRange, WantedTable};
 use runtime::sim::{CrashKind, Simulation};
 use stdx::planted::{Bug, Planted};
+use tasks::{Origin, Spec};
 use types::Token;
 use types::token::token_of;
 
@@ -395,6 +396,40 @@ fn what_is_flushed_between_the_preparation_and_the_step_is_cut_already() {
         local.flush().await;
         step(shard, &ranges[0]).await;
         assert!(!store(shard).waits_for_hand_over(), "a file has rows of both halves");
+        assert_eq!(local.rows().await.len(), KEYS as usize);
+    });
+}
+
+/// What it would remove may be of the tablets that came since, which have the same files.
+#[test]
+fn a_removal_of_ranges_that_waits_while_its_tablet_is_split_removes_nothing() {
+    on_node(|| async {
+        let local = Local::start(&ONE()).await;
+        for k in 0..KEYS {
+            assert!(local.write(k, 10, false).await);
+        }
+        local.flush().await;
+        let (shard, ranges) = (local.shards[0].clone(), quarters());
+        let prepared = shard.prepare_to_leave(&store(&shard), &ranges[0], &ranges[0]).await;
+        prepared.expect("the disk works");
+        let removing = shard.clone();
+        let removal = runtime::spawn(async move {
+            let task = removing
+                .tasks()
+                .start(Spec::of(&replica::kinds::RESHARD), &Origin::Node);
+            let first = store(&removing).tablets()[0].range;
+            let half = TokenRange { to: Token(0), ..first };
+            let done = removing.discard_ranges(&store(&removing), &[half], &task).await;
+            task.end(&done);
+            done
+        });
+        runtime::sleep(Duration::from_millis(1)).await;
+        step(&shard, &ranges[0]).await;
+        let refused = removal.await.expect_err("its tablet has left");
+        assert!(refused.contains("cut otherwise"), "{refused}");
+        assert_eq!(local.rows().await.len(), KEYS as usize);
+        local.flush().await;
+        local.compact().await;
         assert_eq!(local.rows().await.len(), KEYS as usize);
     });
 }
