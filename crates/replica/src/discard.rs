@@ -89,6 +89,9 @@ impl Shard {
         let (generations, host_id) = (self.options.generations.clone(), self.options.host_id);
         let (ranges, keep) = (ranges.to_vec(), outside(ranges, tablet.range));
         let len = reader.meta().data_len;
+        // A truncation does not wait for the turn of compactions before it takes the sstables out.
+        let epoch = tablet.epoch.get();
+        let is_truncated = || tablet.epoch.get() != epoch || store.dropped.get();
         let cut = self.options.tasks.start(
             kinds::of_range(&kinds::CUT_SSTABLE, store, tablet.range, len),
             &task.as_origin(),
@@ -106,6 +109,9 @@ impl Shard {
         };
         cut.end(&done);
         let Some(parts) = done? else { return Ok(()) };
+        if is_truncated() {
+            return self.delete_one_by_one(&parts).await;
+        }
         let whole = std::slice::from_ref(reader);
         let obsolete = match self.mark_obsolete(whole).await {
             Ok(obsolete) => obsolete,
@@ -114,6 +120,10 @@ impl Shard {
                 return Err(e);
             }
         };
+        if is_truncated() {
+            self.delete_obsolete(whole, obsolete).await;
+            return self.delete_one_by_one(&parts).await;
+        }
         tablet.update(|version| {
             version.sstables.retain(|other| !Arc::ptr_eq(other, reader));
             version.sstables.extend(parts);

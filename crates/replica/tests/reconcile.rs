@@ -539,6 +539,39 @@ const NOTHING: TokenRange = TokenRange {
 };
 
 #[test]
+fn a_truncation_takes_what_a_removal_of_ranges_is_about_to_write_again() {
+    for after_us in (0..2_000).step_by(50) {
+        let mut simulation = Simulation::new(after_us);
+        let node = simulation.add_node(1);
+        run(&mut simulation, node, move || async move {
+            let local = Local::start(&ONE()).await;
+            for k in 0..KEYS {
+                assert!(local.write(k, 10, false).await);
+            }
+            local.flush().await;
+            let shard = local.shards[0].clone();
+            let removing = shard.clone();
+            let removal = runtime::spawn(async move {
+                let task = removing
+                    .tasks()
+                    .start(Spec::of(&replica::kinds::RESHARD), &Origin::Node);
+                let done = removing.discard_ranges(&store(&removing), &GAPS, &task).await;
+                task.end(&done);
+                done
+            });
+            runtime::sleep(Duration::from_micros(after_us)).await;
+            shard.truncate(&store(&shard)).await.expect("the disk works");
+            assert_eq!(removal.await, Ok(()));
+            assert_eq!(
+                local.rows().await,
+                BTreeSet::new(),
+                "a truncation {after_us} us after the removal began"
+            );
+        });
+    }
+}
+
+#[test]
 fn ranges_that_come_to_belong_here_while_a_removal_waits_for_its_turn_stay() {
     let mut simulation = Simulation::new(1);
     let node = simulation.add_node(1);
