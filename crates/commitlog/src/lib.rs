@@ -413,6 +413,14 @@ impl Commitlog {
         self.written.get()
     }
 
+    /// For how long what was acknowledged may not be durable yet.
+    pub fn unsynced_max(&self) -> Duration {
+        match self.options.sync {
+            SyncMode::Periodic(period) => period,
+            SyncMode::Batch => Duration::ZERO,
+        }
+    }
+
     /// A position behind everything that is in the log, that of earlier runs included.
     pub fn end(&self) -> ReplayPosition {
         match self.appended.get() {

@@ -183,8 +183,13 @@ impl Holds {
         let mut from = self.until;
         let mut watermark = u32::MAX;
         let mut miss = |host: &HostId, span: &RangeInclusive<u32>| {
-            // What was written before `repaired` all replicas have.
-            let first = (*span.start()).max(repaired);
+            // What was written before `repaired` all replicas have: but for one that has lost, with a directory, also what it had then.
+            let is_loss = *span.start() <= FIRST_SECOND;
+            let first = if is_loss {
+                *span.start()
+            } else {
+                (*span.start()).max(repaired)
+            };
             if *span.end() >= repaired {
                 watermark = watermark.min(first);
                 if *host != me {
@@ -276,7 +281,9 @@ impl Coordinator {
         if is_first {
             ledger.own.until = now;
         } else if !ledger.own.is_final {
-            let since = ledger.own.until;
+            // A power loss takes what the log had not synced.
+            let unsynced = u32::try_from(self.shard.log.unsynced_max().as_secs()).unwrap_or(u32::MAX);
+            let since = ledger.own.until.saturating_sub(unsynced).max(FIRST_SECOND + 1);
             log::warn!(
                 "the node did not stop in order: tombstones of {} s until its start are kept until an operator releases them (nodetool \
                  listmissedwrites)",
@@ -685,6 +692,11 @@ mod tests {
             "what was missed before the repair's second it has brought"
         );
         assert_eq!(hold(&holds, 601), (1_000, 0, 1_000));
+        // Who lost a directory lacks also what it had when it was repaired.
+        holds.missed.entry(host(4)).or_default().add(FIRST_SECOND, 700);
+        assert_eq!(hold(&holds, 650), (FIRST_SECOND, 1, 1_000));
+        assert_eq!(hold(&holds, 701), (1_000, 0, 1_000));
+        holds.missed.remove(&host(4));
         holds.waiting.entry(host(1)).or_default().add(300, 1_000);
         assert_eq!(
             hold(&holds, 601),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{Cluster, SECOND, Shape, fill_log};
+use commitlog::SyncMode;
 use coordinator::{ClusterView, Coordinator};
 use hints::{Change, Order};
 use replica::{RepairedRange, TokenRange};
@@ -462,6 +463,29 @@ fn a_node_that_stops_in_order_leaves_no_span() {
         "a node that was killed may have lost what any has missed"
     );
     assert!(held.iter().all(|held| held.last - held.first < 120), "{held:?}");
+}
+
+#[test]
+fn a_node_that_loses_its_power_may_have_lost_what_its_log_had_not_synced() {
+    let mut cluster = Cluster::new(
+        13,
+        Shape {
+            hints: true,
+            sync: SyncMode::Periodic(Duration::from_mins(10)),
+            ..Shape::default()
+        },
+    );
+    cluster.simulation.run_for(700 * SECOND);
+    let lost_at = now(&mut cluster);
+    cluster.crash(0, CrashKind::PowerLoss);
+    cluster.restart(0);
+    cluster.simulation.run_for(60 * SECOND);
+    let held = cluster.on(1, |node| async move { node.coordinator.held_tombstones() });
+    let of_node_0 = held
+        .iter()
+        .find(|held| held.target == Some(host(0)))
+        .expect("it did not stop in order");
+    assert!(lost_at - of_node_0.first >= 600, "{of_node_0:?}");
 }
 
 /// Behind its last report a node flushes what it has in memory. The next report was due meanwhile, and said that the run goes on.
