@@ -1,17 +1,20 @@
 //! Snapshots: a table's sstables, kept under a name by hard links, and what a shard is busy with.
 //!
-//! The links stand in `snapshots/TAG` of the table's directory. No compaction of the table runs on the shard while they are made, so the files
-//! are there and are all of one moment.
+//! The links stand in `snapshots/TAG` of the table's directory. A tablet's sstables are linked as they are at one moment, and nothing waits for a compaction that runs: one that ends
+//! meanwhile may delete a file before it is linked. Then the links of that tablet go, and its sstables are linked as they are afterwards. A part of both would not do: an
+//! sstable may lack what hides the rows of another.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use runtime::fs;
+use sstable::{Component, Reader};
 
 use crate::Shard;
 use crate::export::link_all;
-use crate::tablet::TableStore;
+use crate::tablet::{TableStore, Tablet};
 
 /// The directory of a table's snapshots, inside the table's.
 pub const SNAPSHOTS: &str = "snapshots";
@@ -43,32 +46,25 @@ pub struct Work {
 
 impl Shard {
     /// Links the files of this shard's sstables of a table into a snapshot. The names of the data files.
+    ///
+    /// # Errors
+    /// When the disk refuses.
     pub async fn link_snapshot(self: &Rc<Self>, store: &Rc<TableStore>, tag: &str) -> Result<Vec<String>, String> {
-        let tablets = store.tablets();
-        let mut no_compaction = Vec::with_capacity(tablets.len());
-        for tablet in tablets.iter() {
-            no_compaction.push(tablet.compaction_turn.acquire(1).await);
-        }
-        let versions = tablets.iter().map(|tablet| tablet.version());
-        let readers: Vec<_> = versions.flat_map(|version| version.sstables.clone()).collect();
         let target = store.dir.join(SNAPSHOTS).join(tag);
-        let work = move || {
-            let at = |path: &Path, e: std::io::Error| format!("{}: {e}", path.display());
-            link_all(&readers, &target)?;
-            let mut names = Vec::with_capacity(readers.len());
-            for reader in &readers {
-                let data = reader.descriptor().path(sstable::Component::Data);
-                names.extend(data.file_name().map(|name| name.to_string_lossy().into_owned()));
-            }
-            fs::sync_dir(&target).map_err(|e| at(&target, e))?;
-            Ok(names)
-        };
-        let linked = runtime::offload(work).await;
-        drop(no_compaction);
-        for tablet in tablets.iter() {
-            self.compact_soon(store, tablet);
+        let of_now = |tablet: &Rc<Tablet>| (tablet.clone(), tablet.version().sstables.clone());
+        let tablets: Vec<_> = store.tablets().iter().map(of_now).collect();
+        let mut names = Vec::new();
+        for (tablet, readers) in tablets {
+            let linked = link_tablet(&tablet, readers, &target).await?;
+            names.extend(linked.iter().filter_map(|reader| data_name(reader)));
         }
-        linked
+        let sync = move || {
+            let at = |e: std::io::Error| format!("{}: {e}", target.display());
+            fs::create_dir_all(&target).map_err(at)?;
+            fs::sync_dir(&target).map_err(at)
+        };
+        runtime::offload(sync).await?;
+        Ok(names)
     }
 
     /// What this shard is busy with.
@@ -96,4 +92,44 @@ impl Shard {
         }
         work
     }
+}
+
+/// Links a tablet's sstables into a directory: these, or those that have taken their place meanwhile. Which it was.
+async fn link_tablet(
+    tablet: &Tablet,
+    mut readers: Vec<Arc<Reader>>,
+    target: &Path,
+) -> Result<Vec<Arc<Reader>>, String> {
+    // A repair that marks sstables patches their files, one after the other.
+    let _as_they_are = tablet.quarantine_turn.acquire(1).await;
+    loop {
+        let (to_link, to) = (readers.clone(), target.to_owned());
+        let link = move || {
+            link_all(&to_link, &to).inspect_err(|_| {
+                for reader in &to_link {
+                    let files = reader
+                        .components()
+                        .iter()
+                        .map(|component| reader.descriptor().path(*component));
+                    for name in files.filter_map(|file| file.file_name().map(ToOwned::to_owned)) {
+                        // What was not linked is not there.
+                        let _ = fs::remove_file(to.join(name));
+                    }
+                }
+            })
+        };
+        let linked = runtime::offload(link).await;
+        let Err(why) = linked else { return Ok(readers) };
+        let now = tablet.version().sstables.clone();
+        let is_same = now.len() == readers.len() && now.iter().zip(&readers).all(|(now, then)| Arc::ptr_eq(now, then));
+        if is_same {
+            return Err(why);
+        }
+        readers = now;
+    }
+}
+
+fn data_name(reader: &Reader) -> Option<String> {
+    let data = reader.descriptor().path(Component::Data);
+    data.file_name().map(|name| name.to_string_lossy().into_owned())
 }

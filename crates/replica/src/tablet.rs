@@ -259,9 +259,9 @@ pub struct Tablet {
     pub(crate) first_segment: Cell<u64>,
     /// One flush of it at a time.
     pub(crate) flush_turn: Semaphore,
-    /// One at a time replaces or links its sstables: a compaction, a snapshot, a check of a damaged one.
+    /// One at a time replaces its sstables: a compaction, an export, a check of a damaged one.
     pub(crate) compaction_turn: Semaphore,
-    /// Held while an sstable of it is moved aside: nobody else removes its files.
+    /// Held while an sstable of it is moved aside, which nobody else removes then; while files of sstables are patched; and while a snapshot links them.
     pub(crate) quarantine_turn: Semaphore,
     /// Set when the table was dropped or truncated under a running job: its output is thrown away.
     pub(crate) epoch: Cell<u64>,

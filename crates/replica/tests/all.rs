@@ -11,6 +11,7 @@ mod reconcile;
 mod rows;
 mod scans;
 mod scripts;
+mod snapshots;
 mod succession;
 mod support;
 mod tasks;
