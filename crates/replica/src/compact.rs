@@ -344,33 +344,12 @@ impl Shard {
             }
             Err(e) => return Err(e),
         };
-        // Outputs that are not needed go without a list, which a full disk has no room for: together with the inputs they say nothing new, and left
-        // behind they would bring rows back at the start after a truncation.
-        if tablet.epoch.get() != epoch || store.dropped.get() {
-            self.delete_one_by_one(&done).await?;
+        if !self.replace_sstables(store, tablet, epoch, (&inputs, &done)).await? {
             return Ok(false);
         }
-        // The inputs must not come back once the outputs, which lack the tombstones that are old enough, stand for them.
-        let obsolete = match self.mark_obsolete(&inputs).await {
-            Ok(obsolete) => obsolete,
-            Err(e) => {
-                self.delete_one_by_one(&done).await?;
-                return Err(e.into());
-            }
-        };
-        if tablet.epoch.get() != epoch || store.dropped.get() {
-            self.delete_obsolete(&inputs, obsolete).await;
-            self.delete_one_by_one(&done).await?;
-            return Ok(false);
-        }
-        tablet.update(|v| {
-            v.sstables.retain(|r| !inputs.iter().any(|i| Arc::ptr_eq(i, r)));
-            v.sstables.extend(done.iter().cloned());
-        });
         let table = store.table();
         self.options.activity.compacted(&table, &inputs, &done, began);
-        self.delete_obsolete(&inputs, obsolete).await;
-        self.tell_of_compaction(&store.table(), &inputs, &done);
+        self.tell_of_compaction(&table, &inputs, &done);
         Ok(true)
     }
 

@@ -82,7 +82,6 @@ impl Shard {
     ) -> Result<bool, Failure> {
         let _reserved = self.reserve_bytes(store, whole.meta().disk_len)?;
         let epoch = tablet.epoch.get();
-        let is_other = || tablet.epoch.get() != epoch || store.dropped.get();
         let (table, dir, source) = (store.table(), store.dir.clone(), whole.clone());
         let (generations, host_id) = (self.options.generations.clone(), self.options.host_id);
         let ranges: Vec<TokenRange> = parts_of(whole, cuts).collect();
@@ -100,30 +99,8 @@ impl Shard {
                 return Err(Failure::Failed(e.to_string()));
             }
         };
-        if is_other() {
-            self.delete_one_by_one(&parts).await?;
-            return Ok(false);
-        }
-        let whole = std::slice::from_ref(whole);
-        let obsolete = match self.mark_obsolete(whole).await {
-            Ok(obsolete) => obsolete,
-            Err(e) => {
-                self.delete_one_by_one(&parts).await?;
-                return Err(e.into());
-            }
-        };
-        if is_other() {
-            self.delete_obsolete(whole, obsolete).await;
-            self.delete_one_by_one(&parts).await?;
-            return Ok(false);
-        }
-        tablet.update(|version| {
-            version.sstables.retain(|other| !Arc::ptr_eq(other, &whole[0]));
-            version.sstables.extend(parts);
-        });
-        whole[0].evict_from(&self.cache);
-        self.delete_obsolete(whole, obsolete).await;
-        Ok(true)
+        let replaced = self.replace_sstables(store, tablet, epoch, (std::slice::from_ref(whole), &parts));
+        Ok(replaced.await?)
     }
 }
 

@@ -63,10 +63,11 @@ impl Shard {
             if tablet.has_left() {
                 return Err("the tablets of the table were cut otherwise meanwhile".to_owned());
             }
-            let all = tablet.version().sstables.clone();
+            // One number for all of them: what is truncated after this is gone, whichever of them is rewritten then.
+            let (epoch, all) = (tablet.epoch.get(), tablet.version().sstables.clone());
             for reader in &all {
                 if ranges.iter().any(|range| range.overlaps(reader.tokens())) {
-                    self.take_out(store, tablet, reader, ranges, task).await?;
+                    self.take_out(store, tablet, (reader, epoch), ranges, task).await?;
                 }
             }
             self.forget_ranges_in_log(store, ranges, position).await?;
@@ -76,12 +77,12 @@ impl Shard {
         Ok(true)
     }
 
-    /// Replaces an sstable by its part outside the ranges, if it has partitions in them.
+    /// Replaces an sstable, which the tablet had at an epoch, by its part outside the ranges, if it has partitions in them.
     async fn take_out(
         &self,
         store: &TableStore,
         tablet: &Tablet,
-        reader: &Arc<Reader>,
+        (reader, epoch): (&Arc<Reader>, u64),
         ranges: &[TokenRange],
         task: &Task,
     ) -> Result<(), String> {
@@ -89,9 +90,6 @@ impl Shard {
         let (generations, host_id) = (self.options.generations.clone(), self.options.host_id);
         let (ranges, keep) = (ranges.to_vec(), outside(ranges, tablet.range));
         let len = reader.meta().data_len;
-        // A truncation does not wait for the turn of compactions before it takes the sstables out.
-        let epoch = tablet.epoch.get();
-        let is_truncated = || tablet.epoch.get() != epoch || store.dropped.get();
         let cut = self.options.tasks.start(
             kinds::of_range(&kinds::CUT_SSTABLE, store, tablet.range, len),
             &task.as_origin(),
@@ -109,27 +107,9 @@ impl Shard {
         };
         cut.end(&done);
         let Some(parts) = done? else { return Ok(()) };
-        if is_truncated() {
-            return self.delete_one_by_one(&parts).await;
-        }
-        let whole = std::slice::from_ref(reader);
-        let obsolete = match self.mark_obsolete(whole).await {
-            Ok(obsolete) => obsolete,
-            Err(e) => {
-                self.delete_one_by_one(&parts).await?;
-                return Err(e);
-            }
-        };
-        if is_truncated() {
-            self.delete_obsolete(whole, obsolete).await;
-            return self.delete_one_by_one(&parts).await;
-        }
-        tablet.update(|version| {
-            version.sstables.retain(|other| !Arc::ptr_eq(other, reader));
-            version.sstables.extend(parts);
-        });
-        self.delete_obsolete(whole, obsolete).await;
-        Ok(())
+        // What was truncated meanwhile is gone as it is.
+        let replaced = self.replace_sstables(store, tablet, epoch, (std::slice::from_ref(reader), &parts));
+        replaced.await.map(drop)
     }
 
     /// Makes it durable that the log's writes in the ranges up to a position are not replayed.

@@ -596,6 +596,46 @@ impl Shard {
         Ok(())
     }
 
+    /// Puts sstables in the place of others of a tablet, all or, after a crash, none, and deletes the others. False, and those that were to come are gone: since `epoch` was the
+    /// tablet's, it was truncated, or the table dropped, which does not wait for whoever rewrites sstables.
+    pub(crate) async fn replace_sstables(
+        &self,
+        store: &TableStore,
+        tablet: &Tablet,
+        epoch: u64,
+        (inputs, outputs): (&[Arc<Reader>], &[Arc<Reader>]),
+    ) -> Result<bool, String> {
+        let is_gone = || tablet.epoch.get() != epoch || store.dropped.get();
+        // Outputs that are not needed go without a list, which a full disk has no room for: together with the inputs they say nothing new, and left
+        // behind they would bring rows back at the start after a truncation.
+        if is_gone() {
+            self.delete_one_by_one(outputs).await?;
+            return Ok(false);
+        }
+        // The inputs must not come back once the outputs, which may lack tombstones that are old enough, stand for them.
+        let obsolete = match self.mark_obsolete(inputs).await {
+            Ok(obsolete) => obsolete,
+            Err(e) => {
+                self.delete_one_by_one(outputs).await?;
+                return Err(e);
+            }
+        };
+        let is_gone = is_gone();
+        if !is_gone {
+            tablet.update(|version| {
+                version
+                    .sstables
+                    .retain(|reader| !inputs.iter().any(|input| Arc::ptr_eq(input, reader)));
+                version.sstables.extend(outputs.iter().cloned());
+            });
+        }
+        self.delete_obsolete(inputs, obsolete).await;
+        if is_gone {
+            self.delete_one_by_one(outputs).await?;
+        }
+        Ok(!is_gone)
+    }
+
     /// Removes files that no version names any more, all or, after a crash, none. Readers that still hold them keep their
     /// open files.
     pub(crate) async fn delete_sstables(&self, readers: &[Arc<Reader>]) -> Result<(), String> {

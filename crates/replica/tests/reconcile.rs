@@ -540,13 +540,16 @@ const NOTHING: TokenRange = TokenRange {
 
 #[test]
 fn a_truncation_takes_what_a_removal_of_ranges_is_about_to_write_again() {
-    for after_us in (0..2_000).step_by(50) {
+    for after_us in (0..4_000).step_by(50) {
         let mut simulation = Simulation::new(after_us);
         let node = simulation.add_node(1);
         run(&mut simulation, node, move || async move {
             let local = Local::start(&ONE()).await;
             for k in 0..KEYS {
                 assert!(local.write(k, 10, false).await);
+                if k == KEYS / 2 || k == KEYS / 4 {
+                    local.flush().await;
+                }
             }
             local.flush().await;
             let shard = local.shards[0].clone();
