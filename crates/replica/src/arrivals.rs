@@ -4,6 +4,9 @@
 //! a range that left the shard and comes back by way of a replica which missed an addition: what the shard added on top of the older element would replace the newer one everywhere. So
 //! each range that comes from another node has a name of its own, and what was added under others stays as it is.
 
+use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Unbounded};
+
 use types::Token;
 use uuid::Uuid;
 
@@ -18,25 +21,31 @@ pub fn new_counter_source() -> [u8; 16] {
         .as_bytes()
 }
 
-/// The arrivals of one table.
+/// The arrivals of one table: disjoint ranges by their last tokens, each with its first one, which is not inside, and its name.
 #[derive(Default)]
-pub(crate) struct Arrivals {
-    /// The last one last.
-    ranges: Vec<(TokenRange, [u8; 16])>,
-}
+pub(crate) struct Arrivals(BTreeMap<Token, (Token, [u8; 16])>);
 
 impl Arrivals {
     fn note(&mut self, range: TokenRange) {
-        self.ranges
-            .retain(|(former, _)| !(range.after <= former.after && former.to <= range.to));
-        self.ranges.push((range, new_counter_source()));
+        let meeting = self.0.range((Excluded(range.after), Unbounded));
+        let meeting = meeting.take_while(|(_, (after, _))| *after < range.to);
+        let meeting: Vec<_> = meeting.map(|(to, known)| (*to, *known)).collect();
+        for (to, (after, source)) in meeting {
+            self.0.remove(&to);
+            if after < range.after {
+                self.0.insert(range.after, (after, source));
+            }
+            if range.to < to {
+                self.0.insert(to, (range.to, source));
+            }
+        }
+        self.0.insert(range.to, (range.after, new_counter_source()));
     }
 
     fn source(&self, token: Token) -> Option<[u8; 16]> {
-        let mut latest = self.ranges.iter().rev();
-        latest
-            .find(|(range, _)| range.contains(token))
-            .map(|(_, source)| *source)
+        let (to, (after, source)) = self.0.range(token..).next()?;
+        let range = TokenRange { after: *after, to: *to };
+        range.contains(token).then_some(*source)
     }
 }
 
@@ -56,12 +65,12 @@ impl TableStore {
 
     /// Whether counters of this table came from other nodes since the start: the shard's name may not be used in another run.
     pub fn has_arrivals(&self) -> bool {
-        !self.arrivals.borrow().ranges.is_empty()
+        !self.arrivals.borrow().0.is_empty()
     }
 
     /// Has all ranges that have come use the shard's name, which is new since.
     pub fn forget_arrivals(&self) {
-        self.arrivals.borrow_mut().ranges.clear();
+        self.arrivals.borrow_mut().0.clear();
     }
 }
 
@@ -82,8 +91,16 @@ mod tests {
         let second = arrivals.source(Token(5));
         assert!(second.is_some() && second != first);
         assert_eq!(arrivals.source(Token(6)), first);
+        // And a part of both, from the middle.
+        arrivals.note(TokenRange::of(4, 7));
+        let third = arrivals.source(Token(5));
+        assert!(third != second && arrivals.source(Token(7)) == third);
+        assert_eq!(
+            [3, 4, 8].map(|token| arrivals.source(Token(token))),
+            [second, second, first]
+        );
         arrivals.note(TokenRange::ALL);
-        assert_eq!(arrivals.ranges.len(), 1);
-        assert!(arrivals.source(Token(11)) == arrivals.source(Token(5)) && arrivals.source(Token(5)) != second);
+        assert_eq!(arrivals.0.len(), 1);
+        assert!(arrivals.source(Token(11)) == arrivals.source(Token(5)) && arrivals.source(Token(5)) != third);
     }
 }
