@@ -83,7 +83,8 @@ impl Coordinator {
     }
 
     /// Notes for a replica that it did not get these mutations, made at `made_us`. Whether hints of all of them are kept; with
-    /// `is_acknowledgement` also, whether they survive that the process is killed.
+    /// `is_acknowledgement` also, whether they survive that the process is killed. The node keeps none for itself: what it misses as the coordinator, other replicas keep the
+    /// tombstones of until a repair has brought it.
     pub(crate) fn missed<'m>(
         &self,
         view: &ClusterView,
@@ -98,7 +99,7 @@ impl Coordinator {
         // What was begun before this node was given up is given up, however late its end is seen.
         let own_forgotten = self.with_view(ClusterView::own_forgotten);
         let is_given_up = own_forgotten.is_some_and(|forgotten| view.version < forgotten.version);
-        let is_kept = hints.keeps_for(&node.location.datacenter) && !is_given_up;
+        let is_kept = replica.node != view.me && hints.keeps_for(&node.location.datacenter) && !is_given_up;
         let mut is_noted = is_kept;
         for mutation in mutations {
             let is_truncated = |table| self.with_view(|now| now.truncated_at(table) > view.truncated_at(table));
@@ -118,26 +119,6 @@ impl Coordinator {
             is_noted = written.inspect_err(|e| log::warn!("{e}; hints are lost")).is_ok();
         }
         is_noted
-    }
-
-    /// Notes that this node, which coordinates these mutations, did not take its own share of them. It keeps no hints for itself, so other replicas keep the tombstones
-    /// among them until reads or a repair have brought them.
-    pub(crate) fn missed_here<'m>(
-        &self,
-        view: &ClusterView,
-        mutations: impl IntoIterator<Item = &'m Addressed>,
-        made_us: i64,
-    ) {
-        let (Some(hints), Some(node)) = (self.hints(), view.topology.numbered(view.me)) else {
-            return;
-        };
-        let is_truncated = |table| self.with_view(|now| now.truncated_at(table) > view.truncated_at(table));
-        for mutation in mutations {
-            let write = self.missed_write(mutation, made_us);
-            if let Some(write) = write.filter(|_| !is_truncated(mutation.table())) {
-                hints.miss_write(node.host_id, write);
-            }
-        }
     }
 
     /// What hints are told of a mutation; None when its table is gone. A statement may have waited before it was written, and its deletions have the second in which it began.

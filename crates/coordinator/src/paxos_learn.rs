@@ -173,13 +173,8 @@ impl Learning {
             };
             // A proposal of long ago may have been finished: its timestamp is that of its first ballot.
             let made_us = runtime::wall_clock_us().min(replica::min_timestamp(value));
-            match replica.node == self.view.me {
-                true => self.coordinator.missed_here(&self.view, &[mutation], made_us),
-                false => drop(
-                    self.coordinator
-                        .missed(&self.view, replica, &[mutation], made_us, false),
-                ),
-            }
+            self.coordinator
+                .missed(&self.view, replica, &[mutation], made_us, false);
         }
     }
 

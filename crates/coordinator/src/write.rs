@@ -480,18 +480,15 @@ impl Write {
 
     /// A replica did not get its share: a hint is stored for it, where there can be one. At ANY that is as good. There is none for this node itself: reads and repairs bring it.
     pub(crate) fn missed(&mut self, replica: Replica) {
+        // A batch that this node could not take is written again by its note.
+        if replica.node == self.view.me && self.manner.until == Until::AllKnown {
+            self.without.push(replica);
+            return;
+        }
         let Some(target) = self.targets.iter().find(|target| target.replica == replica) else {
             return;
         };
         let mutations = numbered(&self.mutations, &target.numbers);
-        if replica.node == self.view.me {
-            // A batch is written again by its note.
-            if self.manner.until == Until::LevelMet {
-                self.coordinator.missed_here(&self.view, mutations, self.made_us());
-            }
-            self.without.push(replica);
-            return;
-        }
         let is_acknowledgement = self.manner.level == Consistency::Any;
         let made_us = self.made_us();
         let is_noted = self
