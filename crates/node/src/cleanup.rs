@@ -38,7 +38,11 @@ const CLEANUP: Kind = Kind {
 /// A sentence, when a disk refuses or the task is aborted. What was removed until then stays so.
 pub(crate) async fn run(engine: &Rc<Engine>, tasks: &Arc<Tasks>, what: Selection) -> Result<Vec<Cleaned>, String> {
     let spec = spec_of(&CLEANUP, "node", &what);
-    as_task(tasks, spec, async |task| run_as(engine, &what, task).await).await
+    let work = async |task: &Task| {
+        let tables = tables_of(engine, &what)?;
+        each(&tables, task, async |table| of_table(engine, table, task).await).await
+    };
+    as_task(tasks, spec, work).await
 }
 
 /// What a cleanup after a change of the token ring has removed.
@@ -72,42 +76,37 @@ pub(crate) async fn after_ring_change(engine: &Rc<Engine>, tasks: &Arc<Tasks>) -
         return Ok(lost);
     }
     let task = tasks.start(spec_of(&CLEANUP, "node", &Selection::default()), &Origin::Node);
-    task.set_total(tables.len() as u64);
     task.begin();
-    let work = async {
-        for table in &tables {
-            if task.is_aborted() {
-                return Err("it was aborted".to_owned());
-            }
-            let (removed, is_all) = ranges_of_table(engine, table, &task).await?;
-            lost.bytes += removed;
-            lost.is_all &= is_all;
-            task.advance(1);
-        }
-        Ok(lost)
-    };
-    let done = work.await;
-    let is_aborted = task.is_aborted();
+    let done = each(&tables, &task, async |table| {
+        ranges_of_table(engine, table, &task).await
+    })
+    .await;
+    lost.is_aborted = task.is_aborted();
     task.end(&done);
     match done {
-        Err(_) if is_aborted => Ok(Lost {
-            is_all: false,
-            is_aborted,
-            ..lost
-        }),
-        done => done,
+        Ok(parts) => {
+            lost.bytes = parts.iter().map(|(bytes, _)| bytes).sum();
+            lost.is_all = parts.iter().all(|(_, is_all)| *is_all);
+        }
+        Err(_) if lost.is_aborted => lost.is_all = false,
+        Err(why) => return Err(why),
     }
+    Ok(lost)
 }
 
-async fn run_as(engine: &Rc<Engine>, what: &Selection, task: &Task) -> Result<Vec<Cleaned>, String> {
-    let tables = tables_of(engine, what)?;
+/// Cleans up table after table, as a task, until that is aborted.
+async fn each<T>(
+    tables: &[Arc<Table>],
+    task: &Task,
+    clean: impl AsyncFn(&Arc<Table>) -> Result<T, String>,
+) -> Result<Vec<T>, String> {
     task.set_total(tables.len() as u64);
     let mut cleaned = Vec::with_capacity(tables.len());
-    for table in &tables {
+    for table in tables {
         if task.is_aborted() {
             return Err("it was aborted".to_owned());
         }
-        cleaned.push(of_table(engine, table, task).await?);
+        cleaned.push(clean(table).await?);
         task.advance(1);
     }
     Ok(cleaned)
