@@ -35,6 +35,13 @@ def tablets(session, name, copies=3):
     return found
 
 
+def create_on_ring(session, name, copies):
+    session.execute(
+        f"CREATE KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': {copies}}}"
+        " AND tablets = {'enabled': false}"
+    )
+
+
 def is_even(of_table):
     """Tablets of equal size, of which none moves."""
     size = (1 << 64) // len(of_table)
@@ -66,10 +73,7 @@ def test_it_is_refused_until_all_nodes_know_how(request):
         to_tablets = f"ALTER KEYSPACE {name} WITH tablets = {{'enabled': true}}"
         with cluster.driver() as driver:
             session = driver.connect()
-            session.execute(
-                f"CREATE KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': 2}}"
-                " AND tablets = {'enabled': false}"
-            )
+            create_on_ring(session, name, copies=2)
             # Where there is no table, there is nothing to know.
             session.execute(to_tablets)
             session.execute(f"ALTER KEYSPACE {name} WITH tablets = {{'enabled': false}}")
@@ -101,10 +105,7 @@ def test_nodetool_takes_a_keyspace_to_tablets(cluster):
     node = cluster.node(2)
     with cluster.driver() as driver:
         session = driver.connect()
-        session.execute(
-            f"CREATE KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': 2}}"
-            " AND tablets = {'enabled': false}"
-        )
+        create_on_ring(session, name, copies=2)
         session.execute(f"CREATE TABLE {name}.a (k int PRIMARY KEY)")
         session.execute(f"CREATE TABLE {name}.b (k int PRIMARY KEY)")
         on_ring = f"Keyspace: {name}\nStatus: vnodes\nOn the token ring: a, b\n"
@@ -134,10 +135,7 @@ def test_a_keyspace_goes_to_tablets_and_back_under_load(cluster):
     name = cql.unique("ks")
     with cluster.driver() as driver:
         session = driver.connect()
-        session.execute(
-            f"CREATE KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': 3}}"
-            " AND tablets = {'enabled': false}"
-        )
+        create_on_ring(session, name, copies=3)
         session.execute(f"CREATE TABLE {name}.t (k int PRIMARY KEY, v blob, n int)")
         session.execute(f"CREATE TABLE {name}.c (k int PRIMARY KEY, n counter)")
         insert = session.prepare(f"INSERT INTO {name}.t (k, v) VALUES (?, ?)")
