@@ -86,6 +86,11 @@ pub const SELECTED_REPAIRS: &str = "selected_repairs";
 /// The message has a part that earlier releases refuse.
 pub const REPAIR_MODES: &str = "repair_modes";
 
+/// The next owners of the token ring remove what they have of it before they are written.
+///
+/// A change of the ring has two stages more, which a member of an earlier release would not go through.
+pub const EARLY_REMOVAL: &str = "early_removal";
+
 /// Several ranges of the token ring are copied at once.
 ///
 /// The request for the copy has a part that earlier releases refuse.
@@ -96,6 +101,7 @@ pub const FEATURES: &[&str] = &[
     CLIENT_ROUTES,
     COMPACT_STORAGE,
     DISK_LEVELS,
+    EARLY_REMOVAL,
     EXCLUDE_TOGETHER,
     FORGOTTEN_HINTS,
     INCREMENTAL_REPAIR,

@@ -10,15 +10,17 @@ use crate::config::{Drain, Listener, Local};
 use crate::file::{MetadataFile, Written};
 use crate::history::Histories;
 use crate::metadata::Metadata;
+use crate::ring::RingState;
 use consensus::StateMachine;
 use record::Known;
-use runtime::Notify;
+use runtime::{Notify, Semaphore};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use topology::{HostId, Selector, Stage};
 
 /// How long a failing disk is left alone.
 const RETRY_WRITE: Duration = Duration::from_millis(500);
@@ -41,8 +43,12 @@ pub(crate) struct Machine {
     /// The histories of the last commands.
     pub(crate) histories: RefCell<Histories>,
     listener: Rc<dyn Listener>,
+    /// This node.
+    host_id: HostId,
     /// What this node reads of records.
     known: Known,
+    /// Held while this node removes something of ranges of the token ring that it comes to own.
+    pub(crate) removals: Semaphore,
     /// Told after each change.
     pub(crate) changed: Rc<Notify>,
     /// Told when something changes that this node knows of the members.
@@ -64,7 +70,12 @@ pub(crate) struct Undrained {
 
 impl Machine {
     /// With metadata that is durable.
-    pub(crate) fn new(dir: PathBuf, metadata: Arc<Metadata>, listener: Rc<dyn Listener>, known: Known) -> Self {
+    pub(crate) fn new(
+        (dir, host_id): (PathBuf, HostId),
+        metadata: Arc<Metadata>,
+        listener: Rc<dyn Listener>,
+        known: Known,
+    ) -> Self {
         let mut histories = Histories::default();
         histories.push(metadata.index, metadata.history);
         Self {
@@ -78,7 +89,9 @@ impl Machine {
             undrained: Rc::default(),
             metadata: RefCell::new(metadata),
             listener,
+            host_id,
             known,
+            removals: Semaphore::new(1),
             changed: Rc::new(Notify::new()),
             members_changed: Notify::new(),
             disk_error: RefCell::default(),
@@ -134,6 +147,10 @@ impl Machine {
         for feature in enabled.difference(former.topology.enabled_features()) {
             log::info!("all members have feature '{feature}': it is enabled");
         }
+        if self.removals.available() == 0 && self.is_written_as_next_owner(&next) {
+            // It was started again, and removes for a stage that has passed.
+            drop(self.removals.acquire(1).await);
+        }
         let drain = self.listener.changed(next.clone()).await;
         self.draining.borrow_mut().insert(index);
         self.taken_index.set(index);
@@ -142,6 +159,15 @@ impl Machine {
         // A fence moves nothing: what goes on beside it may.
         let is_fence = next.fence > former.fence;
         self.wait_for_older_requests(index, drain, is_fence);
+    }
+
+    /// Whether this node acknowledges writes of ranges of the ring that it comes to own, and is not to remove anything there any more.
+    fn is_written_as_next_owner(&self, metadata: &Metadata) -> bool {
+        let is_written = |ring: &RingState| ring.stage.writes() != Selector::Old;
+        let me = metadata.topology.number(self.host_id);
+        metadata.removal_stage() != Stage::Streaming
+            && metadata.ring.as_ref().is_some_and(is_written)
+            && metadata.ring_gains().iter().any(|gain| Some(gain.target.node) == me)
     }
 
     /// Notes beside what follows when the requests from before a change have ended.

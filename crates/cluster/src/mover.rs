@@ -22,7 +22,7 @@ use crate::command::{Command, TableMoves};
 use crate::error::ChangeError;
 use crate::metadata::Metadata;
 use crate::peers::raft_id;
-use crate::ring::{RingState, RingStep};
+use crate::ring::{RingState, RingStep, asks_next_owners, stage_after};
 use crate::service::Cluster;
 use rpc::Peer;
 use runtime::{Instant, Semaphore};
@@ -82,7 +82,7 @@ pub(crate) struct Copies {
     running: RefCell<BTreeSet<CopyId>>,
     /// Copied, and the group does not know it yet.
     done: RefCell<BTreeSet<CopyId>>,
-    /// The stage of the token ring for which this node copies, or has copied.
+    /// The stage of the token ring for which this node removes or copies, or has done so.
     pub(crate) ring: Cell<u64>,
     /// Whoever copies of the ring, or removes what stood there before: one stage at a time.
     pub(crate) ring_turn: Semaphore,
@@ -345,7 +345,7 @@ impl Cluster {
     /// The next step of the token ring, when its condition holds; or the version below which requests must be fenced off before it does.
     fn due_ring_step(&self, metadata: &Metadata) -> Result<Option<Command>, u64> {
         let Some(RingState {
-            version, stage, copied, ..
+            version, stage, done, ..
         }) = &metadata.ring
         else {
             return Ok(None);
@@ -359,24 +359,25 @@ impl Cluster {
             // One change for both: the heir takes the tokens of the one that is lost.
             return Ok(None);
         }
-        if *stage == Stage::Streaming {
-            let Some(locality) = Locality::new(&metadata.topology, self.config.host_id) else {
-                return Ok(None);
-            };
-            // What is to be copied does not depend on who answers; whether it can be does.
-            let fills = metadata.ring_fills(&locality, |_| true);
+        if asks_next_owners(*stage) {
             // One that is lost is never read, and so needs no copy.
             let is_lost = |number| {
                 let node = metadata.topology.numbered(number);
                 node.is_none_or(|node| metadata.topology.is_lost(node))
             };
-            let has_copied = |node: NodeNumber| copied.contains(&node) || is_lost(node);
-            let is_done = fills.is_ok_and(|fills| fills.iter().all(|fill| has_copied(fill.fill.target.node)));
-            return Ok(if is_done {
-                advance(Stage::WriteBothReadNew)
-            } else {
-                None
-            });
+            let is_ready = |node: NodeNumber| done.contains(&node) || is_lost(node);
+            let are_done = match *stage {
+                Stage::AllowWriteBothReadOld => metadata.ring_gains().iter().all(|gain| is_ready(gain.target.node)),
+                _ => {
+                    let Some(locality) = Locality::new(&metadata.topology, self.config.host_id) else {
+                        return Ok(None);
+                    };
+                    // What is to be copied does not depend on who answers; whether it can be does.
+                    let fills = metadata.ring_fills(&locality, |_| true);
+                    fills.is_ok_and(|fills| fills.iter().all(|fill| is_ready(fill.fill.target.node)))
+                }
+            };
+            return Ok(stage_after(*stage).filter(|_| are_done).and_then(advance));
         }
         let losers: Vec<NodeNumber> = match stage.reads_new() {
             true => metadata.ring_losers().into_iter().collect(),
@@ -385,7 +386,7 @@ impl Cluster {
         match self.passed(metadata, *version, &losers) {
             Passed::NotYet => Ok(None),
             Passed::NeedsFence => Err(*version),
-            Passed::Yes => Ok(match stage.next() {
+            Passed::Yes => Ok(match stage_after(*stage) {
                 Some(next) => advance(next),
                 None => Some(command(RingStep::End)),
             }),

@@ -124,7 +124,8 @@ impl Metadata {
         match self.ring_fills(&locality, |_| true) {
             Ok(fills) => {
                 let nodes = fills.iter().map(|fill| fill.fill.target.node);
-                for node in nodes.filter(|node| !ring.copied.contains(node)) {
+                let has_copied = |node: &NodeNumber| ring.stage == Stage::Streaming && ring.done.contains(node);
+                for node in nodes.filter(|node| !has_copied(node)) {
                     *copies.left.entry(node).or_default() += 1;
                 }
             }
@@ -171,9 +172,11 @@ impl Metadata {
     fn stage_of_ring(&self) -> &'static str {
         match self.ring.as_ref().map(|ring| ring.stage) {
             None => "the token ring is at rest",
-            Some(Stage::AllowWriteBothReadOld | Stage::WriteBothReadOld | Stage::CleanupTarget) => {
-                "writes begin to go to the next owners of the token ring"
+            Some(Stage::CleanupTarget) => "requests of before the change of the token ring end",
+            Some(Stage::AllowWriteBothReadOld) => {
+                "the next owners of the token ring remove what they have there from an earlier time"
             }
+            Some(Stage::WriteBothReadOld) => "writes begin to go to the next owners of the token ring",
             Some(Stage::Streaming) => "the next owners of the token ring copy their ranges",
             Some(Stage::WriteBothReadNew | Stage::UseNew) => "the next owners of the token ring are read",
         }

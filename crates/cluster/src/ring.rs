@@ -4,8 +4,10 @@
 //!
 //! | stage | what is so | next, when |
 //! |---|---|---|
-//! | `WriteBothReadOld` | writes go to the owners and to the next ones | *passed* (see `mover.rs`) |
-//! | `Streaming` | each next owner copies what it lacks ([`topology::fills`]), and says when it has (`Copied`) | all have said so |
+//! | `CleanupTarget` | writes go to the owners alone; some of a former change may still come to next owners | *passed* (see `mover.rs`) |
+//! | `AllowWriteBothReadOld` | each node that is to own more removes what it has there from an earlier time, and says when it has (`Done`) | all have said so |
+//! | `WriteBothReadOld` | writes go to the owners and to the next ones | *passed* |
+//! | `Streaming` | each next owner copies what it lacks ([`topology::fills`]), and says when it has (`Done`) | all have said so |
 //! | `WriteBothReadNew` | the next owners are read | *passed*, by the owners that lose a range too |
 //! | `UseNew` | the next owners are written and read | *passed*, by the same |
 //!
@@ -16,17 +18,20 @@
 //! another replication of a keyspace ([`RingState::towards`]), a node that leaves ([`RingState::leaving`]), a node that is given up (its loss is noted). A node that joins has no
 //! tokens until it takes them, and tries until it can.
 //!
+//! While a member is of a release without [`EARLY_REMOVAL`], a change begins with `WriteBothReadOld`, and next owners remove in `Streaming` what they had. A change that is under way
+//! when the last such member is upgraded begins again.
+//!
 //! Where no keyspace without tablets has tables, nobody owns anything of the ring, and a change ends in the command that begins it. Keyspaces of the system
 //! do not count: they follow at once, and what was traced may be missed.
 
-use crate::features::REPLICATION_GOALS;
+use crate::features::{EARLY_REMOVAL, REPLICATION_GOALS};
 use crate::metadata::{Metadata, Rejected};
 use schema::{Keyspace, TableId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use topology::{
-    DatacenterNumber, Fill, HostId, Locality, NodeNumber, NodeState, Replication, RingChange, Source, Stage, TabletMap,
-    TooFewSources, Topology, changing_ring_map, fills,
+    DatacenterNumber, Fill, HostId, Locality, NodeNumber, NodeState, Replica, Replication, RingChange, Source, Stage,
+    TabletMap, TooFewSources, Topology, changing_ring_map, fills,
 };
 use types::Token;
 
@@ -40,8 +45,8 @@ pub struct RingState {
     pub version: u64,
     /// The stage.
     pub stage: Stage,
-    /// The nodes that have copied what they lacked. Only in `Streaming`.
-    pub copied: BTreeSet<NodeNumber>,
+    /// The nodes that have removed what they had, or copied what they lacked. Only in the stages in which they do so.
+    pub done: BTreeSet<NodeNumber>,
     /// Of keyspaces whose replication changes: the one before.
     pub former: Replications,
     /// Of keyspaces whose replication was altered while the next owners were read already: the one with which this change ends. What the schema says is for the next change.
@@ -61,13 +66,23 @@ pub enum RingStep {
         /// Which.
         stage: Stage,
     },
-    /// A node has copied what it lacked.
-    Copied {
+    /// A node has done what the stage asks of next owners.
+    Done {
         /// The node.
         host_id: HostId,
     },
     /// It ends.
     End,
+}
+
+/// A range of the ring of which a node becomes an owner, and is none yet, for the tables of a keyspace.
+pub(crate) struct RingGain {
+    pub(crate) tables: Arc<[TableId]>,
+    /// The range begins behind this token,
+    pub(crate) after: Token,
+    /// and ends with this one.
+    pub(crate) to: Token,
+    pub(crate) target: Replica,
 }
 
 /// A range of the ring that a node must copy for the tables of a keyspace.
@@ -175,6 +190,37 @@ impl Metadata {
         Ok(all)
     }
 
+    /// The ranges that nodes come to own. Of a range that a node owns already, what it has is not older than what others have.
+    pub(crate) fn ring_gains(&self) -> Vec<RingGain> {
+        let mut all: Vec<RingGain> = Vec::new();
+        for (keyspace, tables) in self.ring_keyspaces() {
+            let Some(map) = self.ring_map_of(keyspace) else {
+                continue;
+            };
+            for tablet in map.moving() {
+                let (Some(transition), Some((after, to))) = (tablet.transition, map.token_range(tablet.id)) else {
+                    continue;
+                };
+                let is_new = |next: &&Replica| tablet.replicas.iter().all(|replica| replica.node != next.node);
+                all.extend(transition.next.iter().filter(is_new).map(|target| RingGain {
+                    tables: tables.clone(),
+                    after,
+                    to,
+                    target: *target,
+                }));
+            }
+        }
+        all
+    }
+
+    /// The stage in which next owners remove what they have of ranges from an earlier time.
+    pub(crate) fn removal_stage(&self) -> Stage {
+        match self.topology.enabled_features().contains(EARLY_REMOVAL) {
+            true => Stage::AllowWriteBothReadOld,
+            false => Stage::Streaming,
+        }
+    }
+
     /// What a replica is worth to others that copy, when these nodes answer. One that is excluded may be removed or replaced later, and counts as a replica until then.
     pub(crate) fn source(&self, node: NodeNumber, is_live: impl Fn(HostId) -> bool) -> Source {
         match self.topology.numbered(node) {
@@ -219,11 +265,13 @@ impl Metadata {
             false => pending(&self.topology) != after,
         };
         let is_new = self.ring.is_none() && !after.is_empty();
+        let former = self.removal_stage();
         self.topology = Arc::new(topology);
+        let is_upgraded = self.removal_stage() != former && self.ring.is_some() && !self.reads_next_owners();
         if !self.topology.enabled_features().contains(RING_MOVES) {
             return Ok(());
         }
-        match is_other || is_new {
+        match is_other || is_new || is_upgraded {
             true if self.reads_next_owners() => Err(Rejected::Conflict {
                 what: "The token ring goes to other owners at the moment; it".to_owned(),
             }),
@@ -281,8 +329,11 @@ impl Metadata {
         }
         self.ring = Some(RingState {
             version: index,
-            stage: Stage::WriteBothReadOld,
-            copied: BTreeSet::new(),
+            stage: match self.removal_stage() {
+                Stage::Streaming => Stage::WriteBothReadOld,
+                _ => Stage::CleanupTarget,
+            },
+            done: BTreeSet::new(),
             former,
             towards: BTreeMap::new(),
             leaving: BTreeSet::new(),
@@ -341,7 +392,7 @@ impl Metadata {
             what: "The token ring".to_owned(),
         };
         let number = match step {
-            RingStep::Copied { host_id } => Some(self.topology.number(host_id).ok_or_else(conflict)?),
+            RingStep::Done { host_id } => Some(self.topology.number(host_id).ok_or_else(conflict)?),
             RingStep::Advance { .. } | RingStep::End => None,
         };
         let ring = self
@@ -350,19 +401,32 @@ impl Metadata {
             .filter(|ring| ring.version == version)
             .ok_or_else(conflict)?;
         match (step, number) {
-            (RingStep::Advance { stage }, _) if ring.stage.next() == Some(stage) => {
+            (RingStep::Advance { stage }, _) if stage_after(ring.stage) == Some(stage) => {
                 ring.stage = stage;
                 ring.version = index;
-                ring.copied.clear();
+                ring.done.clear();
             }
-            (RingStep::Copied { .. }, Some(number)) if ring.stage == Stage::Streaming => {
-                ring.copied.insert(number);
+            (RingStep::Done { .. }, Some(number)) if asks_next_owners(ring.stage) => {
+                ring.done.insert(number);
             }
             (RingStep::End, _) if ring.stage == Stage::UseNew => self.end_ring_change(index)?,
             _ => return Err(conflict()),
         }
         Ok(())
     }
+}
+
+/// The stage of the ring behind this one; None behind the last.
+pub(crate) fn stage_after(stage: Stage) -> Option<Stage> {
+    match stage {
+        Stage::CleanupTarget => Some(Stage::AllowWriteBothReadOld),
+        stage => stage.next(),
+    }
+}
+
+/// Whether next owners of the ring have something to do in a stage, which they say when they have done it.
+pub(crate) fn asks_next_owners(stage: Stage) -> bool {
+    matches!(stage, Stage::AllowWriteBothReadOld | Stage::Streaming)
 }
 
 /// Whether a command would make a node an owner of the ring that has not copied what it lacks.

@@ -4,7 +4,7 @@ use crate::command::Command;
 use crate::error::ChangeError;
 use crate::metadata::Metadata;
 use crate::mover::{COPY_RETRY, Copy, Discard};
-use crate::ring::{RingFill, RingState, RingStep};
+use crate::ring::{RingFill, RingState, RingStep, asks_next_owners};
 use crate::service::Cluster;
 use rpc::Peer;
 use schema::TableId;
@@ -26,50 +26,61 @@ type Range = (Token, Token);
 /// What is one copy: of a table, to a shard, of this range alone where there is one, from these replicas.
 type CopyOf = (TableId, u16, Option<Range>, Vec<Replica>);
 
-/// What a node has done of a stage in which it copies.
+/// What a node has done of a stage in which it removes or copies.
 #[derive(Default)]
 struct Done {
     /// What it had of the ranges from an earlier time is removed.
-    has_discarded: bool,
+    has_removed: bool,
+    /// The operator was told of ranges that nobody has any more.
+    has_warned: bool,
     copied: BTreeSet<(TableId, Range)>,
 }
 
 impl Cluster {
-    /// Starts to copy what this node lacks of ranges of the token ring.
+    /// Starts to do what a change of the token ring asks of this node as a next owner: to remove what it has of ranges from an earlier time, or to copy what it lacks of them.
     pub(crate) fn begin_ring_copies(self: &Rc<Self>) {
         let metadata = self.metadata();
-        let streaming = metadata.ring.as_ref().filter(|ring| ring.stage == Stage::Streaming);
-        if let Some(ring) = streaming
+        let asking = metadata.ring.as_ref().filter(|ring| asks_next_owners(ring.stage));
+        if let Some(ring) = asking
             && self.copies.ring.replace(ring.version) != ring.version
         {
-            drop(runtime::spawn(self.clone().copy_ring(ring.version)));
+            drop(runtime::spawn(self.clone().serve_ring_stage(ring.version)));
         }
     }
 
-    /// Copies what this node lacks of the token ring in a stage, and says so. Tries again until it succeeds or the metadata want it no more.
-    async fn copy_ring(self: Rc<Self>, version: u64) {
+    /// Does what a stage asks of this node, and says so. Tries again until it succeeds or the metadata want it no more.
+    async fn serve_ring_stage(self: Rc<Self>, version: u64) {
         // What a former stage still removes or takes must not come behind what this one copies.
         let _turn = self.copies.ring_turn.acquire(1).await;
         let mut done = Done::default();
         while !self.is_stopping.get() {
             let metadata = self.metadata();
-            if !is_wanted(&metadata, version) {
+            let Some(stage) = wanted_stage(&metadata, version) else {
                 return;
-            }
-            match self.copy_ring_once(&metadata, version, &mut done).await {
+            };
+            let is_done = match stage {
+                Stage::Streaming => self.copy_ring_once(&metadata, version, &mut done).await,
+                _ => self.remove_former(&metadata, version, &mut done).await,
+            };
+            match is_done {
                 Ok(false) => return,
                 Ok(true) => {
                     let host_id = self.config.host_id;
-                    let step = RingStep::Copied { host_id };
+                    let step = RingStep::Done { host_id };
                     let said = Command::Ring { version, step };
                     match self.propose(said).await {
                         Ok(_) | Err(ChangeError::Conflict) => return,
                         Err(error) => {
-                            log::debug!("the group does not know yet that ranges of the ring are copied: {error}")
+                            log::debug!(
+                                "the group does not know yet what this node has done as a next owner of the ring: {error}"
+                            )
                         }
                     }
                 }
-                Err(why) => log::warn!("ranges of the token ring could not be copied; it is tried again: {why}"),
+                Err(why) => log::warn!(
+                    "ranges of the token ring could not be {}; it is tried again: {why}",
+                    work(stage)
+                ),
             }
             self.rest(COPY_RETRY).await;
         }
@@ -87,14 +98,7 @@ impl Cluster {
         let (Some(me), Some(locality)) = (me, locality) else {
             return Ok(false);
         };
-        // The ring is cut by the shards that the topology knows, and the tables here by those that the node has.
-        let known = metadata.topology.node(self.config.host_id).map(|node| node.shards);
-        if known != Some(self.config.shards) {
-            return Err(format!(
-                "the group does not know yet that this node has {} shards",
-                self.config.shards
-            ));
-        }
+        self.check_shards(metadata)?;
         let mut fills = metadata
             .ring_fills(&locality, |host| self.is_live(host))
             .map_err(|e| e.to_string())?;
@@ -102,10 +106,11 @@ impl Cluster {
         if fills.is_empty() {
             return Ok(false);
         }
-        if !done.has_discarded {
+        if !std::mem::replace(&mut done.has_warned, true) {
             warn_of_lost(metadata, &fills);
-            self.discard_former(&fills, version).await?;
-            done.has_discarded = true;
+        }
+        if metadata.removal_stage() == Stage::Streaming {
+            self.remove_former(metadata, version, done).await?;
         }
         let wanted = self.copies_of(metadata, &fills, (version, &done.copied))?;
         for together in wanted.chunks(COPIES_AT_ONCE) {
@@ -124,22 +129,48 @@ impl Cluster {
         Ok(true)
     }
 
-    /// Removes what this node has of ranges from a time when it owned them before. What an owner has of a range that it shares already is not older than what others have.
-    async fn discard_former(&self, fills: &[RingFill], version: u64) -> Result<(), String> {
-        let mut discards: BTreeMap<(TableId, u16), Vec<Range>> = BTreeMap::new();
-        for fill in fills.iter().filter(|fill| fill.is_new) {
-            for table in &*fill.tables {
-                let ranges = discards.entry((*table, fill.fill.target.shard)).or_default();
-                ranges.push((fill.after, fill.to));
+    /// The ring is cut by the shards that the topology knows, and the tables here by those that the node has.
+    fn check_shards(&self, metadata: &Metadata) -> Result<(), String> {
+        let known = metadata.topology.node(self.config.host_id).map(|node| node.shards);
+        let shards = self.config.shards;
+        match known == Some(shards) {
+            true => Ok(()),
+            false => Err(format!(
+                "the group does not know yet that this node has {shards} shards"
+            )),
+        }
+    }
+
+    /// Removes what this node has of ranges from a time when it owned them before. What an owner has of a range that it shares already is not older than what others have. Whether there is
+    /// such a range.
+    async fn remove_former(&self, metadata: &Metadata, version: u64, done: &mut Done) -> Result<bool, String> {
+        self.check_shards(metadata)?;
+        let me = metadata.topology.number(self.config.host_id);
+        let mut gains = metadata.ring_gains();
+        gains.retain(|gain| Some(gain.target.node) == me);
+        if done.has_removed || gains.is_empty() {
+            return Ok(!gains.is_empty());
+        }
+        let mut removals: BTreeMap<(TableId, u16), Vec<Range>> = BTreeMap::new();
+        for gain in &gains {
+            for table in &*gain.tables {
+                let ranges = removals.entry((*table, gain.target.shard)).or_default();
+                match ranges.last_mut().filter(|last| last.1 == gain.after) {
+                    Some(last) => last.1 = gain.to,
+                    None => ranges.push((gain.after, gain.to)),
+                }
             }
         }
-        for ((table, shard), ranges) in discards {
-            if !is_wanted(&self.metadata(), version) {
+        let stage = metadata.removal_stage();
+        for ((table, shard), ranges) in removals {
+            let _removal = self.machine.removals.acquire(1).await;
+            if wanted_stage(&self.metadata(), version) != Some(stage) {
                 return Err(CHANGED.to_owned());
             }
             self.listener.discard(Discard { table, shard, ranges }).await?;
         }
-        Ok(())
+        done.has_removed = true;
+        Ok(true)
     }
 
     /// What is still to be copied: of a table, what comes from the same replicas to the same shard is one copy. A range that the node is a replica of already is repaired, and is a copy by
@@ -195,7 +226,7 @@ impl Cluster {
                 if metadata.schema.table_by_id(copy.table).is_none() {
                     return (copy.ranges.len(), Ok(()));
                 }
-                if !is_wanted(&metadata, copy.version) {
+                if wanted_stage(&metadata, copy.version) != Some(Stage::Streaming) {
                     return (copied, Err(CHANGED.to_owned()));
                 }
                 let rest = Copy {
@@ -212,10 +243,18 @@ impl Cluster {
     }
 }
 
-/// Whether the nodes still copy for the stage that began with this version.
-fn is_wanted(metadata: &Metadata, version: u64) -> bool {
-    let is_same = |ring: &RingState| ring.version == version && ring.stage == Stage::Streaming;
-    metadata.ring.as_ref().is_some_and(is_same)
+/// The stage of the ring that began with this version, while it asks something of next owners.
+fn wanted_stage(metadata: &Metadata, version: u64) -> Option<Stage> {
+    let is_wanted = |ring: &&RingState| ring.version == version && asks_next_owners(ring.stage);
+    metadata.ring.as_ref().filter(is_wanted).map(|ring| ring.stage)
+}
+
+/// What a stage asks of next owners.
+fn work(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Streaming => "copied",
+        _ => "cleared of what this node has there from an earlier time",
+    }
 }
 
 /// Says of which ranges nobody has the data any more.

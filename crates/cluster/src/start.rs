@@ -137,7 +137,7 @@ async fn begin(
         options.part = Part::Silent;
     }
     let machine = Rc::new(Machine::new(
-        config.dir.clone(),
+        (config.dir.clone(), config.host_id),
         metadata.clone(),
         listener.clone(),
         config.known(),

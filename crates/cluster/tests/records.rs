@@ -162,7 +162,7 @@ fn commands() -> Vec<Command> {
         RingStep::Advance {
             stage: topology::Stage::WriteBothReadNew,
         },
-        RingStep::Copied { host_id: HOST },
+        RingStep::Done { host_id: HOST },
         RingStep::End,
     ];
     commands.extend(ring.map(|step| Command::Ring { version: 300, step }));
@@ -305,7 +305,7 @@ fn commands_and_metadata_have_the_bytes_that_stand_on_disks() {
         ring: Some(RingState {
             version: 9,
             stage: topology::Stage::Streaming,
-            copied: BTreeSet::from([NodeNumber(0), NodeNumber(300)]),
+            done: BTreeSet::from([NodeNumber(0), NodeNumber(300)]),
             former: replications("x"),
             towards: BTreeMap::new(),
             leaving: BTreeSet::new(),

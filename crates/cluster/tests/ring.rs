@@ -1,7 +1,7 @@
 //! Ranges of the token ring go to other owners, whatever happens to the nodes meanwhile: nobody becomes an owner of what it has not copied.
 
 use crate::support::{SECOND, Sea, host};
-use cluster::Cluster;
+use cluster::{Cluster, EARLY_REMOVAL, RingState};
 use runtime::sim::CrashKind;
 use schema::TableId;
 use std::collections::BTreeSet;
@@ -92,6 +92,7 @@ fn a_node_that_joins_copies_its_ranges_before_it_owns_them() {
     sea.expect_normal(0..4);
     let (has_all, ranges) = has_copied(&sea, 3, (&before, &owners(&sea, 0)));
     assert!(has_all && ranges > 0, "it owns a range that it has not copied");
+    expect_removal_before_writes(&sea);
     let discarded = sea.nodes[3].seen.discarded.borrow();
     let ranges_discarded: usize = discarded.iter().map(|discard| discard.ranges.len()).sum();
     assert!(ranges_discarded > 0, "what it may have from before is not removed");
@@ -149,21 +150,24 @@ fn a_node_copies_for_one_change_of_the_ring_at_a_time() {
     (0..3).for_each(|number| sea.start(number));
     sea.expect_normal(0..3);
     sea.make_ring_table(TABLE, 2);
-    let streaming = |views: &[Rc<Cluster>]| -> Option<u64> {
+    let removing = |views: &[Rc<Cluster>]| -> Option<u64> {
         let metadata = views.first()?.metadata();
-        let ring = metadata.ring.as_ref().filter(|ring| ring.stage == Stage::Streaming);
+        let ring = metadata
+            .ring
+            .as_ref()
+            .filter(|ring| ring.stage == Stage::AllowWriteBothReadOld);
         ring.map(|ring| ring.version)
     };
     sea.nodes[3].seen.discard_delay.set(Duration::from_secs(10));
     sea.start(3);
-    sea.expect("a change that the fourth copies for", |views| {
-        streaming(views).is_some()
+    sea.expect("a change for which the fourth removes what it has", |views| {
+        removing(views).is_some()
     });
     sea.sim.run_for(SECOND);
-    let first = streaming(&[sea.cluster(0)]);
+    let first = removing(&[sea.cluster(0)]);
     sea.start(4);
     sea.expect("the change begins again", |views| {
-        streaming(views).is_some_and(|version| Some(version) != first)
+        removing(views).is_some_and(|version| Some(version) != first)
     });
     sea.sim.run_for(SECOND);
     assert_eq!(
@@ -173,6 +177,92 @@ fn a_node_copies_for_one_change_of_the_ring_at_a_time() {
     );
     sea.expect_normal(0..5);
     assert_eq!(sea.nodes[3].seen.discards_at_once.get(), 1);
+    expect_removal_before_writes(&sea);
+}
+
+/// No node has removed what it had of its ranges while it was written as a next owner: a write could be gone that it had acknowledged.
+fn expect_removal_before_writes(sea: &Sea) {
+    for (number, node) in sea.nodes.iter().enumerate() {
+        assert!(
+            !node.seen.removes_what_is_written.get(),
+            "node {number} removes what is written"
+        );
+    }
+}
+
+/// It says that it is done, and hears nothing any more until it is killed: the group goes on, and the node removes once more when it is started again.
+#[test]
+fn a_node_that_was_started_again_is_not_written_before_it_has_removed_what_it_had() {
+    let mut sea = with_table(1300, 3, 2);
+    let seen = sea.nodes[3].seen.clone();
+    seen.discard_delay.set(SECOND);
+    sea.start(3);
+    sea.expect("the fourth removes what it had", |_| seen.discarding.get() > 0);
+    let ids: Vec<_> = sea.nodes.iter().map(|node| node.id).collect();
+    for other in &ids[..3] {
+        sea.sim.set_link_up(*other, ids[3], false);
+    }
+    sea.expect("the group knows that it is done", |views| {
+        let metadata = views.first().expect("three run").metadata();
+        let is_next = |ring: &RingState| ring.stage == Stage::WriteBothReadOld;
+        metadata.ring.as_ref().is_some_and(is_next)
+    });
+    sea.crash(3, CrashKind::Kill);
+    for other in &ids[..3] {
+        sea.sim.set_link_up(*other, ids[3], true);
+    }
+    seen.discarding.set(0);
+    let before = seen.discarded.borrow().len();
+    seen.discard_delay.set(5 * SECOND);
+    sea.restart(3);
+    sea.sim.run_for(3 * SECOND);
+    assert!(
+        seen.discarded.borrow().len() > before,
+        "it does not remove again: nothing is tested"
+    );
+    sea.expect_normal(0..4);
+    expect_removal_before_writes(&sea);
+}
+
+/// While a member does not know of the earlier stages, next owners remove in the stage in which they copy; when it is upgraded, a change that is under way begins again.
+#[test]
+fn a_change_of_the_ring_begins_again_when_the_last_member_is_upgraded() {
+    let mut sea = Sea::new(1320, 4);
+    sea.nodes[0].config.borrow_mut().features.remove(EARLY_REMOVAL);
+    (0..3).for_each(|number| sea.start(number));
+    sea.expect_normal(0..3);
+    sea.make_ring_table(TABLE, 2);
+    sea.nodes[3].seen.copies_that_fail.set(u32::MAX);
+    sea.start(3);
+    sea.sim.run_for(5 * SECOND);
+    let ring = sea.cluster(1).metadata().ring.clone().expect("a change is under way");
+    assert_eq!(ring.stage, Stage::Streaming);
+    assert!(
+        !sea.nodes[3].seen.discarded.take().is_empty(),
+        "what it may have from before is not removed"
+    );
+    sea.nodes[3].seen.removes_what_is_written.set(false);
+    sea.crash(0, CrashKind::Kill);
+    sea.nodes[0]
+        .config
+        .borrow_mut()
+        .features
+        .insert(EARLY_REMOVAL.to_owned());
+    sea.restart(0);
+    sea.expect("the change begins again", |views| {
+        let metadata = views.first().expect("they run").metadata();
+        metadata
+            .ring
+            .as_ref()
+            .is_some_and(|now| now.stage == Stage::Streaming && now.version > ring.version)
+    });
+    assert!(
+        !sea.nodes[3].seen.discarded.take().is_empty(),
+        "it is not removed before it is written"
+    );
+    sea.nodes[3].seen.copies_that_fail.set(0);
+    sea.expect_normal(0..4);
+    expect_removal_before_writes(&sea);
 }
 
 #[test]
@@ -319,9 +409,26 @@ fn a_change_of_the_ring_waits_for_requests_that_any_member_began_before_it() {
     sea.nodes[1].seen.in_flight.set(1);
     sea.start(3);
     sea.sim.run_for(5 * SECOND);
-    let stage = sea.cluster(0).metadata().ring.as_ref().map(|ring| ring.stage);
+    let stage = |sea: &Sea| sea.cluster(0).metadata().ring.as_ref().map(|ring| ring.stage);
     assert_eq!(
-        stage,
+        stage(&sea),
+        Some(Stage::CleanupTarget),
+        "node 1 may still write to next owners of a former change"
+    );
+    assert!(sea.nodes[3].seen.discarded.borrow().is_empty());
+    sea.nodes[3].seen.discard_delay.set(Duration::from_secs(2));
+    sea.nodes[1].seen.in_flight.set(0);
+    sea.expect("the fourth removes what it has", |views| {
+        let metadata = views.first().expect("they run").metadata();
+        metadata
+            .ring
+            .as_ref()
+            .is_some_and(|ring| ring.stage == Stage::AllowWriteBothReadOld)
+    });
+    sea.nodes[1].seen.in_flight.set(1);
+    sea.sim.run_for(8 * SECOND);
+    assert_eq!(
+        stage(&sea),
         Some(Stage::WriteBothReadOld),
         "node 1 may still write to the former owners alone"
     );
@@ -475,9 +582,12 @@ fn what_a_node_that_has_left_asks_for_is_refused_before_the_next_change_goes_on(
     expect_rest(&mut sea);
     let before = sea.cluster(0).metadata();
     assert_eq!(state(&sea, 0, 3), Some(NodeState::Left));
+    let expect_rest_of_members = |sea: &mut Sea| {
+        sea.expect("the ring is at rest", |views| views[..3].iter().all(is_at_rest));
+    };
     for copies in [3, 2, 3] {
         sea.replicate("ks", copies);
-        expect_rest(&mut sea);
+        expect_rest_of_members(&mut sea);
     }
     let after = sea.cluster(0).metadata();
     assert!(
@@ -489,7 +599,7 @@ fn what_a_node_that_has_left_asks_for_is_refused_before_the_next_change_goes_on(
     // Once is enough: it hears of nothing later.
     sea.sim.run_for(5 * SECOND);
     sea.replicate("ks", 2);
-    expect_rest(&mut sea);
+    expect_rest_of_members(&mut sea);
     assert_eq!(sea.cluster(0).metadata().fence, after.fence);
 }
 

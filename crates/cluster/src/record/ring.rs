@@ -18,7 +18,7 @@ pub(crate) struct RingStepRecord {
     /// The stage that it enters.
     #[prost(uint32, optional, tag = "2")]
     advance: Option<u32>,
-    /// The node that has copied.
+    /// The node that has done what the stage asks of next owners.
     #[prost(bytes = "vec", optional, tag = "3")]
     copied: Option<Vec<u8>>,
     #[prost(bool, optional, tag = "4")]
@@ -150,7 +150,7 @@ impl RingStepRecord {
         };
         match step {
             RingStep::Advance { stage } => record.advance = Some(u32::from(stage.number())),
-            RingStep::Copied { host_id } => record.copied = Some(host_bytes(host_id)),
+            RingStep::Done { host_id } => record.copied = Some(host_bytes(host_id)),
             RingStep::End => record.end = Some(true),
         }
         record
@@ -161,7 +161,7 @@ impl RingStepRecord {
             (Some(number), None, None) => RingStep::Advance {
                 stage: stage(number, "ring, advance")?,
             },
-            (None, Some(bytes), None) => RingStep::Copied {
+            (None, Some(bytes), None) => RingStep::Done {
                 host_id: host(&bytes, "ring, copied")?,
             },
             (None, None, Some(true)) => RingStep::End,
@@ -177,7 +177,7 @@ impl RingRecord {
         Self {
             version: ring.version,
             stage: u32::from(ring.stage.number()),
-            copied: ring.copied.iter().map(|number| u32::from(number.0)).collect(),
+            copied: ring.done.iter().map(|number| u32::from(number.0)).collect(),
             former: former_records(&ring.former),
             towards: former_records(&ring.towards),
             leaving: ring.leaving.iter().map(|number| u32::from(number.0)).collect(),
@@ -188,7 +188,7 @@ impl RingRecord {
         Ok(RingState {
             version: self.version,
             stage: stage(self.stage, "metadata, ring, stage")?,
-            copied: node_numbers(&self.copied, "metadata, ring, copied")?,
+            done: node_numbers(&self.copied, "metadata, ring, copied")?,
             former: replications(self.former),
             towards: replications(self.towards),
             leaving: node_numbers(&self.leaving, "metadata, ring, leaving")?,

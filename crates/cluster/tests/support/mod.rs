@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
-use topology::{Boundaries, DiskLevel, HostId, NodeState, Replica, TabletMap};
+use topology::{Boundaries, DiskLevel, HostId, NodeState, Replica, Selector, TabletMap};
 use types::CqlType;
 use uuid::Uuid;
 
@@ -100,6 +100,8 @@ pub struct Seen {
     pub others: RefCell<BTreeMap<HostId, Weak<Seen>>>,
     /// What the node has removed before it copied.
     pub discarded: RefCell<Vec<Discard>>,
+    /// Whether it removed some of that while writes went to the next owners of the ring: it would have removed them as well.
+    pub removes_what_is_written: Cell<bool>,
     /// How long that takes, how many removals are under way, and how many were at once.
     pub discard_delay: Cell<Duration>,
     pub discarding: Cell<u32>,
@@ -126,6 +128,17 @@ pub struct Seen {
     tasks: TaskQueue<Rc<Cluster>>,
 }
 
+impl Seen {
+    fn note_removal(&self, metadata: &Metadata) {
+        let is_written = metadata
+            .ring
+            .as_ref()
+            .is_some_and(|ring| ring.stage.writes() == Selector::Both);
+        self.removes_what_is_written
+            .set(self.removes_what_is_written.get() || is_written);
+    }
+}
+
 /// How long a change waits for requests of before.
 const OLD_REQUESTS_WAIT: Duration = Duration::from_secs(10);
 
@@ -145,6 +158,9 @@ impl Listener for Notes {
             let is_resized = (self.0.last.borrow().as_ref()).is_some_and(|last| counts(last) != counts(&next));
             if is_resized {
                 runtime::sleep(self.0.follow_delay.get()).await;
+            }
+            if self.0.discarding.get() > 0 {
+                self.0.note_removal(&next);
             }
             *self.0.last.borrow_mut() = Some(next);
             let seen = self.0.clone();
@@ -195,6 +211,9 @@ impl Listener for Notes {
         self.0.discarded.borrow_mut().push(discard);
         Box::pin(async move {
             let seen = &self.0;
+            if let Some(last) = &*seen.last.borrow() {
+                seen.note_removal(last);
+            }
             seen.discarding.set(seen.discarding.get() + 1);
             let most = seen.discards_at_once.get().max(seen.discarding.get());
             seen.discards_at_once.set(most);
