@@ -208,7 +208,8 @@ class Node:
             *("--listen-address", self.address, "--rpc-address", self.address, "--seeds", f"{self.cluster.seed()}:{facts['storage_port']}"),
             *("--storage-port", str(facts["storage_port"]), "--native-transport-port", str(facts["port"])),
             *("--native-shard-aware-transport-port", str(facts["port"] + 10_000)),
-            *("--api-port", "0", "--prometheus-port", "0", "--cluster-name", self.cluster.name, "--auto-snapshot", "0"),
+            # Not any free port: it could be the one that a suite has found free for a node which it has yet to start.
+            *("--api-port", str(facts["port"] + 20_000), "--prometheus-port", "none", "--cluster-name", self.cluster.name, "--auto-snapshot", "0"),
             *(("--data-center", self.data_center, "--rack", "r1") if self.data_center else ()),
             *os.environ.get("CETO_CCM_OPTIONS", "").split(),
         ]  # fmt: skip
