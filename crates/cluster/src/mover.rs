@@ -328,11 +328,16 @@ impl Cluster {
             }
         }
         let is_left = |replica: &&Replica| transition.next.iter().all(|next| next.node != replica.node);
-        let mut leaving: Vec<NodeNumber> = Vec::new();
+        let mut asked: Vec<NodeNumber> = Vec::new();
         if stage.reads_new() {
-            leaving.extend(tablet.replicas.iter().filter(is_left).map(|replica| replica.node));
+            asked.extend(tablet.replicas.iter().filter(is_left).map(|replica| replica.node));
         }
-        match self.passed(metadata, version, &leaving) {
+        if stage == Stage::AllowWriteBothReadOld {
+            // One that follows the metadata from then on knows this move from its beginning, and has nothing of the tablet from an earlier time.
+            let is_new = |next: &&Replica| tablet.replicas.iter().all(|replica| replica.node != next.node);
+            asked.extend(transition.next.iter().filter(is_new).map(|replica| replica.node));
+        }
+        match self.passed(metadata, version, &asked) {
             Passed::NotYet => Ok(None),
             Passed::NeedsFence => Err(version),
             Passed::Yes => Ok(Some(match stage.next() {
@@ -406,8 +411,8 @@ impl Cluster {
         })
     }
 
-    /// Whether no request from before a version goes on. `leaving` must have passed themselves.
-    pub(crate) fn passed(&self, metadata: &Metadata, version: u64, leaving: &[NodeNumber]) -> Passed {
+    /// Whether no request from before a version goes on. Those that are `asked` must have said so themselves.
+    pub(crate) fn passed(&self, metadata: &Metadata, version: u64, asked: &[NodeNumber]) -> Passed {
         if planted::is_planted(Bug::StagePassedEarly) {
             return Passed::Yes;
         }
@@ -428,7 +433,7 @@ impl Cluster {
                 continue;
             }
             let number = metadata.topology.number(host);
-            if !metadata.topology.is_lost(node) && number.is_some_and(|number| leaving.contains(&number)) {
+            if !metadata.topology.is_lost(node) && number.is_some_and(|number| asked.contains(&number)) {
                 return Passed::NotYet;
             }
             if metadata.fence < version {

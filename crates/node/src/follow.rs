@@ -5,19 +5,22 @@
 //! 1. Tablets that will leave their shard, or be cut otherwise, are made ready while requests run.
 //! 2. Each shard takes the version over in one step: tables, tablets, schema, view (docs/dev/tablets.md). From there on its requests are those of the version.
 //! 3. What tablets had that left one shard goes to the shard that has them next. Those that are cut otherwise on their shard have it from the step of 2.
-//! 4. Tables that are dropped go with their files, clients are told, truncations are done.
+//! 4. Tablets that are about to come from other nodes are opened, empty. Until here the node has nothing of them: a node that was away may jump over the end of one move and the beginning of
+//!    another, which brings the same tablet back, and what it had of it has left with 3.
+//! 5. Tables that are dropped go with their files, clients are told, truncations are done.
 //!
-//! What 3 and 4 cannot do now, say because the disk is full, is tried again until it succeeds; requests for what it is about wait meanwhile, and so do later versions.
+//! What 3 to 5 cannot do now, say because the disk is full, is tried again until it succeeds; requests for what it is about wait meanwhile, and so do later versions.
 //! After a crash the start does all of it from the files and the log ([`crate::open`]).
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ::cluster::UNWRITTEN_PROMISES;
-use coordinator::{ClusterView, Promises};
+use coordinator::ClusterView;
 use query::Engine;
 use query::ddl::{SchemaDifference, schema_difference};
 use replica::{Sealed, Shard, TableStore, TokenRange, TruncationMark, WantedTable, changes_shards, paxos_state_id};
@@ -25,10 +28,12 @@ use runtime::{Notify, Permit, Semaphore, ShardId};
 use schema::{Column, Schema, Table, TableId};
 use system_tables::KeyspaceKind;
 use tasks::{Origin, Spec};
+use types::Token;
 
 use crate::config::AutoSnapshot;
 use crate::operator::snapshots::{self, Loss};
-use crate::view::{awaited_by_shard, cuts, ranges_by_shard};
+use crate::start::Shared;
+use crate::view::{awaited_by_shard, cuts, first_targets, ranges_by_shard, without};
 
 /// How long what failed, say because the disk is full, is left alone.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
@@ -60,6 +65,69 @@ struct Moving {
     ranges: Arc<[Vec<TokenRange>]>,
 }
 
+/// How the tablets of some tables become others.
+#[derive(Default)]
+struct Tablets {
+    /// By shard: the tables that are new or another.
+    wanted: Vec<Vec<WantedTable>>,
+    moving: Vec<Moving>,
+    /// By shard: those that are opened empty.
+    opened: Vec<Vec<(TableId, Vec<TokenRange>)>>,
+}
+
+impl Tablets {
+    fn new(shards: u32) -> Self {
+        Self {
+            wanted: vec![Vec::new(); shards as usize],
+            moving: Vec::new(),
+            opened: vec![Vec::new(); shards as usize],
+        }
+    }
+
+    /// A table is to have these tablets.
+    fn add(&mut self, kept: &Arc<Table>, ranges: &[Vec<TokenRange>], keeps_shards: bool) {
+        for (shard, ranges) in ranges.iter().enumerate() {
+            self.wanted[shard].push(WantedTable {
+                table: kept.clone(),
+                ranges: ranges.clone(),
+                keeps_shards,
+            });
+        }
+    }
+
+    /// Some of its tablets leave or arrive.
+    fn add_moving(&mut self, kept: &Arc<Table>, view: &ClusterView, tablets_of: TableId, ranges: &[Vec<TokenRange>]) {
+        let shards = runtime::shard_count();
+        self.moving.push(Moving {
+            table: kept.id,
+            cuts: cuts(view, tablets_of, shards).all.into(),
+            ranges: ranges.into(),
+        });
+    }
+
+    /// Tablets of a table, by their last tokens, are opened empty beside those that it has: it is to have all of these ranges.
+    fn add_targets(
+        &mut self,
+        kept: &Arc<Table>,
+        (view, tablets_of): (&ClusterView, TableId),
+        ranges: &[Vec<TokenRange>],
+        targets: &BTreeSet<Token>,
+    ) {
+        self.add(kept, ranges, false);
+        self.add_moving(kept, view, tablets_of, ranges);
+        for (opened, ranges) in self.opened.iter_mut().zip(ranges) {
+            let ranges: Vec<_> = ranges
+                .iter()
+                .filter(|range| targets.contains(&range.to))
+                .copied()
+                .collect();
+            if !ranges.is_empty() {
+                opened.push((kept.id, ranges));
+            }
+        }
+    }
+}
+
 /// What shards take over.
 struct Version {
     schema: Arc<Schema>,
@@ -67,9 +135,9 @@ struct Version {
     difference: SchemaDifference,
     /// Some of the schema is another value than before.
     has_other_schema: bool,
-    /// By shard: the tables that are new or another.
-    wanted: Vec<Vec<WantedTable>>,
-    moving: Vec<Moving>,
+    tablets: Arc<Tablets>,
+    /// What follows: tablets that are about to come from other nodes.
+    targets: Arc<Tablets>,
     /// Of tables whose tablets are others, or in other stages: by shard, the tokens whose older data is still to come.
     awaited: Vec<(TableId, Vec<Vec<TokenRange>>)>,
     /// Tables that lose a column.
@@ -85,26 +153,37 @@ impl Version {
         let mut version = Self {
             difference: schema_difference(&former, &schema),
             has_other_schema: former.version != schema.version,
-            wanted: vec![Vec::new(); runtime::shard_count() as usize],
-            moving: Vec::new(),
+            tablets: Arc::default(),
+            targets: Arc::default(),
             awaited: Vec::new(),
             losing: Vec::new(),
             regaining: Vec::new(),
             schema: Arc::new(schema),
             view,
         };
+        let shards = runtime::shard_count();
+        let mut changes = (Tablets::new(shards), Tablets::new(shards));
         for keyspace in version.schema.clone().keyspaces.values() {
             for table in keyspace.tables.values() {
                 let known = former.keyspaces.get(&keyspace.name);
                 let known = known.and_then(|known| known.tables.get(&table.name));
-                version.compare(engine, table, known.filter(|known| known.id == table.id), &before);
+                let known = known.filter(|known| known.id == table.id);
+                version.compare(engine, table, known, &before, &mut changes);
             }
         }
+        (version.tablets, version.targets) = (Arc::new(changes.0), Arc::new(changes.1));
         version
     }
 
     /// Notes what becomes of a table.
-    fn compare(&mut self, engine: &Engine, table: &Arc<Table>, known: Option<&Arc<Table>>, before: &ClusterView) {
+    fn compare(
+        &mut self,
+        engine: &Engine,
+        table: &Arc<Table>,
+        known: Option<&Arc<Table>>,
+        before: &ClusterView,
+        (tablets, targets): &mut (Tablets, Tablets),
+    ) {
         let map = |view: &ClusterView| {
             view.route(table.id)
                 .filter(|r| r.has_own_tablets)
@@ -136,7 +215,14 @@ impl Version {
                 self.awaited.push((kept.id, awaited.clone()));
             }
         }
-        let ranges = ranges_by_shard(&self.view, table.id, shards);
+        let all = ranges_by_shard(&self.view, table.id, shards);
+        let first = first_targets(&self.view, Some(before), table.id);
+        let ranges = without(&all, &first);
+        if !first.is_empty() {
+            for kept in engine.node.system_tables.kept_tables(table) {
+                targets.add_targets(&kept, (&self.view, table.id), &all, &first);
+            }
+        }
         let former = ranges_by_shard(before, table.id, shards);
         let moves = known.is_some() && !is_same_map && ranges != former;
         if is_same && !moves {
@@ -144,19 +230,9 @@ impl Version {
         }
         let keeps_shards = !changes_shards(&former, &ranges);
         for kept in engine.node.system_tables.kept_tables(table) {
-            for (shard, ranges) in ranges.iter().enumerate() {
-                self.wanted[shard].push(WantedTable {
-                    table: kept.clone(),
-                    ranges: ranges.clone(),
-                    keeps_shards,
-                });
-            }
+            tablets.add(&kept, &ranges, keeps_shards);
             if moves {
-                self.moving.push(Moving {
-                    table: kept.id,
-                    cuts: cuts(&self.view, table.id, shards).all.into(),
-                    ranges: ranges.clone().into(),
-                });
+                tablets.add_moving(&kept, &self.view, table.id, &ranges);
             }
         }
     }
@@ -164,12 +240,12 @@ impl Version {
 
 /// Does something on every shard with each table of which tablets leave, and the ranges that the shard is to have.
 async fn of_leaving(
-    version: &Arc<Version>,
+    tablets: &Arc<Tablets>,
     what: impl AsyncFn(&Shard, &TableStore, &[TokenRange]) + Clone + Send + 'static,
 ) {
-    let version = version.clone();
+    let tablets = tablets.clone();
     on_all_shards(async move |engine: Rc<Engine>| {
-        for Moving { table, ranges, .. } in &version.moving {
+        for Moving { table, ranges, .. } in &tablets.moving {
             if let Some(store) = engine.shard.store(*table) {
                 what(&engine.shard, &store, &ranges[engine.shard.id().0 as usize]).await;
             }
@@ -204,7 +280,7 @@ fn with_own_keyspaces(own: &Schema, next: &Schema) -> Schema {
 /// Follows the cluster's metadata. On shard 0, whose local value it is.
 pub(crate) struct Follower {
     engine: Rc<Engine>,
-    promises: Arc<Promises>,
+    shared: Arc<Shared>,
     auto_snapshot: Cell<AutoSnapshot>,
     /// Told of snapshots that are not kept for ever.
     pub(crate) snapshot_with_end: Notify,
@@ -212,13 +288,13 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    pub(crate) fn new(engine: Rc<Engine>, promises: Arc<Promises>, auto_snapshot: AutoSnapshot) -> Rc<Self> {
+    pub(crate) fn new(engine: Rc<Engine>, shared: Arc<Shared>) -> Rc<Self> {
         let turn = Semaphore::new(1);
         let view = engine.coordinator.view();
         let follower = Self {
             engine,
-            promises,
-            auto_snapshot: Cell::new(auto_snapshot),
+            auto_snapshot: Cell::new(shared.config.auto_snapshot),
+            shared,
             snapshot_with_end: Notify::new(),
             turn,
         };
@@ -228,7 +304,7 @@ impl Follower {
 
     fn take_features(&self, view: &ClusterView) {
         if view.topology.enabled_features().contains(UNWRITTEN_PROMISES) {
-            self.promises.need_no_rows();
+            self.shared.promises.need_no_rows();
         }
     }
 
@@ -244,19 +320,11 @@ impl Follower {
         let former = self.engine.schema();
         let version = Arc::new(Version::new(&self.engine, schema, view));
         self.flush_losing(&version).await;
-        self.prepare(&version).await;
+        self.prepare(&version.tablets).await;
         let taken = version.clone();
         let waiting = on_all_shards(async move |engine: Rc<Engine>| take(&engine, &taken)).await;
-        let waiting: BTreeSet<TableId> = waiting.into_iter().flatten().collect();
-        // What acceptors know comes first: a statement decides alone where they know nothing.
-        for moving in version
-            .moving
-            .iter()
-            .rev()
-            .filter(|moving| waiting.contains(&moving.table))
-        {
-            self.hand_over(moving).await;
-        }
+        self.hand_over_all(&version.tablets, waiting).await;
+        self.open_targets(&version.targets).await;
         self.keep(&former, &version.difference.dropped_tables, Loss::Dropped)
             .await;
         let ended = version.clone();
@@ -285,14 +353,14 @@ impl Follower {
     }
 
     /// Makes tablets ready that will leave their shard, or be cut otherwise.
-    async fn prepare(&self, version: &Arc<Version>) {
-        if version.moving.is_empty() {
+    async fn prepare(&self, tablets: &Arc<Tablets>) {
+        if tablets.moving.is_empty() {
             return;
         }
-        let kept = version.clone();
-        let version = version.clone();
+        let kept = tablets.clone();
+        let tablets = tablets.clone();
         on_all_shards(async move |engine: Rc<Engine>| {
-            for Moving { table, cuts, ranges } in &version.moving {
+            for Moving { table, cuts, ranges } in &tablets.moving {
                 let Some(store) = engine.shard.store(*table) else {
                     continue;
                 };
@@ -313,6 +381,30 @@ impl Follower {
         of_leaving(&kept, Shard::flushes_end).await;
         // Nothing is flushed between this and the step that takes the version over.
         of_leaving(&kept, Shard::keep_in_memory).await;
+    }
+
+    /// Opens tablets of which this node has nothing. The logs of earlier runs may have writes to them, which the next start must not bring into them.
+    async fn open_targets(&self, targets: &Arc<Tablets>) {
+        if targets.moving.is_empty() {
+            return;
+        }
+        if !self.shared.old_log_is_gone.load(Ordering::Acquire) {
+            let what = "the opening of tablets that come from other nodes";
+            until_done(what, async || forget_in_logs(targets).await).await;
+        }
+        let taken = targets.clone();
+        let waiting = on_all_shards(async move |engine: Rc<Engine>| take_tablets(&engine, &taken)).await;
+        self.hand_over_all(targets, waiting).await;
+    }
+
+    /// Hands over what left shards, of the tables that wait for it.
+    async fn hand_over_all(&self, tablets: &Tablets, waiting: Vec<Vec<TableId>>) {
+        let waiting: BTreeSet<TableId> = waiting.into_iter().flatten().collect();
+        // What acceptors know comes first: a statement decides alone where they know nothing.
+        let moving = tablets.moving.iter().rev();
+        for moving in moving.filter(|moving| waiting.contains(&moving.table)) {
+            self.hand_over(moving).await;
+        }
     }
 
     /// Gives what tablets of a table had that left a shard to those that have them next.
@@ -420,6 +512,20 @@ impl Follower {
     }
 }
 
+/// Has the logs forget what they have of tablets that are to be opened empty.
+async fn forget_in_logs(targets: &Arc<Tablets>) -> Result<(), String> {
+    let targets = targets.clone();
+    let forgotten = on_all_shards(async move |engine: Rc<Engine>| {
+        for (table, ranges) in &targets.opened[engine.shard.id().0 as usize] {
+            if let Some(store) = engine.shard.store(*table) {
+                engine.shard.forget_in_logs(&store, ranges).await?;
+            }
+        }
+        Ok(())
+    });
+    forgotten.await.into_iter().collect()
+}
+
 /// Puts everything into sealed sstables that tablets of a table have which left their shard.
 async fn seal(moving: &Moving) -> Result<Vec<Sealed>, String> {
     let (id, cuts) = (moving.table, moving.cuts.clone());
@@ -446,10 +552,18 @@ async fn until_done<T>(what: &str, attempt: impl AsyncFn() -> Result<T, String>)
     }
 }
 
+/// Makes the tablets of this shard others. The tables of which something leaves the shard or comes to it.
+fn take_tablets(engine: &Engine, tablets: &Tablets) -> Vec<TableId> {
+    let changed = engine.shard.reconcile(&tablets.wanted[engine.shard.id().0 as usize]);
+    engine.coordinator.forget_left(&changed);
+    let waiting = changed.iter().filter(|store| store.waits_for_hand_over());
+    waiting.map(|store| store.table().id).collect()
+}
+
 /// Takes a version over on this shard, in one step. The tables of which something leaves the shard or comes to it from another.
 fn take(engine: &Engine, version: &Version) -> Vec<TableId> {
     let here = engine.shard.id().0 as usize;
-    let changed = engine.shard.reconcile(&version.wanted[here]);
+    let waiting = take_tablets(engine, &version.tablets);
     for (table, awaited) in &version.awaited {
         if let Some(store) = engine.shard.store(*table) {
             store.set_awaited(awaited[here].clone());
@@ -460,9 +574,7 @@ fn take(engine: &Engine, version: &Version) -> Vec<TableId> {
         engine.take_schema(version.schema.clone());
     }
     engine.coordinator.take_view(version.view.clone());
-    engine.coordinator.forget_left(&changed);
-    let waiting = changed.iter().filter(|store| store.waits_for_hand_over());
-    waiting.map(|store| store.table().id).collect()
+    waiting
 }
 
 /// Drops tables on this shard that the schema does not have any more, and tells its clients what changed.

@@ -2,6 +2,9 @@
 //!
 //! Shard 0 opens the files, cuts those that the tablets of now cut, and leaves them for the shards that have their tokens. When every shard has its tables, each
 //! reads its part of the logs, and gives what it finds of other shards' tokens to them: tablets move, and so do shards when their number is another.
+//!
+//! Tablets that are about to come from other nodes are left out ([`first_targets`]): what is here of them is from an earlier time. They are opened empty when the logs are replayed, and durably
+//! forget it, before the node says that it knows of them.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -9,13 +12,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use coordinator::ClusterView;
-use replica::{Foreign, RecoveryError, RecoveryStats, Shard, TableFiles};
+use replica::{Foreign, RecoveryError, RecoveryStats, Shard, TableFiles, TokenRange, WantedTable};
 use runtime::ShardId;
 use schema::TableId;
 use tasks::{JobControl, Origin, Spec, Task};
 
 use crate::start::{Shared, Stage};
-use crate::view::{awaited_by_shard, cuts, owner, ranges_by_shard, stored_tables};
+use crate::view::{awaited_by_shard, cuts, first_targets, owner, ranges_by_shard, stored_tables, without};
 
 /// Opens this shard's part of every table, and replays what the logs have of it. None when a shard has failed.
 ///
@@ -34,7 +37,8 @@ pub(crate) async fn open(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result<Opti
     }
     let (view, shards) = (shared.first_view(), shared.config.smp);
     for (tablets_of, table) in stored_tables(&shared.schema, &shared.node.system_tables) {
-        let ranges = ranges_by_shard(&view, tablets_of, shards);
+        let targets = first_targets(&view, None, tablets_of);
+        let ranges = without(&ranges_by_shard(&view, tablets_of, shards), &targets);
         let files = shared.files_of(table.id);
         shard.open_table(&table, &ranges[shard.id().0 as usize], &files);
         let mut awaited = awaited_by_shard(&view, tablets_of, shards);
@@ -57,7 +61,40 @@ pub(crate) async fn open(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result<Opti
         return Ok(None);
     }
     shard.end_replay();
+    open_targets(shared, shard, &view).await?;
     Ok(Some(stats))
+}
+
+/// Opens the tablets of this shard that are about to come from other nodes.
+async fn open_targets(shared: &Arc<Shared>, shard: &Rc<Shard>, view: &ClusterView) -> Result<(), String> {
+    for (tablets_of, table) in stored_tables(&shared.schema, &shared.node.system_tables) {
+        let targets = first_targets(view, None, tablets_of);
+        let mut ranges = ranges_by_shard(view, tablets_of, shared.config.smp);
+        let ranges = ranges.swap_remove(shard.id().0 as usize);
+        let opened: Vec<TokenRange> = ranges
+            .iter()
+            .filter(|range| targets.contains(&range.to))
+            .copied()
+            .collect();
+        let Some(store) = shard.store(table.id).filter(|_| !opened.is_empty()) else {
+            continue;
+        };
+        shard.forget_in_logs(&store, &opened).await.map_err(|e| {
+            let name = (&table.keyspace, &table.name);
+            format!(
+                "the commitlog cannot forget what it has of tablets of {}.{} that come from other nodes: {e}",
+                name.0, name.1
+            )
+        })?;
+        let wanted = WantedTable {
+            table,
+            ranges,
+            keeps_shards: false,
+        };
+        shard.reconcile(&[wanted]);
+        shard.open_arrived(&store, &[]);
+    }
+    Ok(())
 }
 
 /// Opens the files of all tables, and gives each tablet its own, where they were written for others, or for another number of shards.
@@ -65,7 +102,9 @@ async fn open_files(shared: &Arc<Shared>, shard: &Rc<Shard>, task: &Task) -> Res
     let view = shared.first_view();
     for (tablets_of, table) in stored_tables(&shared.schema, &shared.node.system_tables) {
         let dir = shard.table_dir(&table);
-        let cuts = cuts(&view, tablets_of, shared.config.smp);
+        let mut cuts = cuts(&view, tablets_of, shared.config.smp);
+        let targets = first_targets(&view, None, tablets_of);
+        cuts.here.retain(|range| !targets.contains(&range.to));
         let (count, generations, host_id) = (cuts.all.len(), shared.generations.clone(), shared.host_id);
         let (name, id) = (format!("{}.{}", table.keyspace, table.name), table.id);
         let work = move |control: JobControl| {

@@ -121,11 +121,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         log::warn!("cannot finish a logged batch yet; the node retries in the background: {e}");
     }
     if id == ShardId(0) {
-        runtime::set_local(Follower::new(
-            engine.clone(),
-            shared.promises.clone(),
-            config.auto_snapshot,
-        ));
+        runtime::set_local(Follower::new(engine.clone(), shared.clone()));
         if shared.embedded.is_some() {
             standalone::keep(shared, &engine);
         }

@@ -7,8 +7,9 @@ use ::cluster::{Metadata, Replications};
 use coordinator::{ClusterView, Forgotten, NotAMember, Ring};
 use replica::{TableCuts, TokenRange, shard_range};
 use schema::{Keyspace, Schema, Table, TableId};
+use stdx::planted::{self, Bug};
 use system_tables::{KeyspaceKind, Registry};
-use topology::{HostId, Replication, TabletMap, Topology};
+use topology::{HostId, Replica, Replication, Stage, TabletMap, Topology};
 use types::Token;
 
 use crate::cluster::peer;
@@ -154,6 +155,38 @@ pub(crate) fn awaited_by_shard(view: &ClusterView, table: TableId, shards: u32) 
         }
     }
     ranges
+}
+
+/// The tablets of a table that are about to come to this node, in the first stage of their move: nobody writes to them here yet, so nothing that the node has of them counts. Of those that
+/// `before` has in the same stage of the same move the node has made room already. By their last tokens.
+pub(crate) fn first_targets(view: &ClusterView, before: Option<&ClusterView>, table: TableId) -> BTreeSet<Token> {
+    let targets = |view: &ClusterView| -> BTreeSet<(Token, u64)> {
+        let Some(route) = view.route(table).filter(|route| route.has_own_tablets) else {
+            return BTreeSet::new();
+        };
+        let is_here = |replica: &Replica| replica.node == view.me;
+        let targets = route.map.moving().filter_map(|tablet| {
+            let transition = tablet.transition.filter(|t| t.stage == Stage::AllowWriteBothReadOld)?;
+            let comes = transition.next.iter().any(is_here) && !tablet.replicas.iter().any(is_here);
+            let (_, last) = route.map.token_range(tablet.id).filter(|_| comes)?;
+            Some((last, transition.version))
+        });
+        targets.collect()
+    };
+    let known = before.map(targets).unwrap_or_default();
+    if planted::is_planted(Bug::KeepsTabletOverJump) {
+        return BTreeSet::new();
+    }
+    targets(view).difference(&known).map(|(last, _)| *last).collect()
+}
+
+/// The ranges of all shards without those of these tablets.
+pub(crate) fn without(ranges: &[Vec<TokenRange>], tablets: &BTreeSet<Token>) -> Vec<Vec<TokenRange>> {
+    let others = |ranges: &Vec<TokenRange>| {
+        let others = ranges.iter().filter(|range| !tablets.contains(&range.to));
+        others.copied().collect()
+    };
+    ranges.iter().map(others).collect()
 }
 
 /// What the files of a table are cut by: all its tablets, or the shards of this node.

@@ -112,6 +112,14 @@ impl Shard {
         replaced.await.map(drop)
     }
 
+    /// Makes it durable that nothing is replayed of what the logs of earlier runs have in ranges of which nothing is here. For tablets that are about to be opened empty.
+    ///
+    /// # Errors
+    /// When the log refuses.
+    pub async fn forget_in_logs(&self, store: &TableStore, ranges: &[TokenRange]) -> Result<(), String> {
+        self.forget_ranges_in_log(store, ranges, self.log.end()).await
+    }
+
     /// Makes it durable that the log's writes in the ranges up to a position are not replayed.
     async fn forget_ranges_in_log(
         &self,

@@ -12,6 +12,7 @@ mod elastic;
 mod few_slots;
 mod full_disks;
 mod kinds;
+mod moves;
 mod node;
 mod outages;
 mod planted;

@@ -109,6 +109,8 @@ pub enum Bug {
     KeptFormerRange,
     /// A cleanup does not wait until the token ring is at rest.
     CleansWhileRingMoves,
+    /// A node that jumps over the end of one move of a tablet and the beginning of another keeps what it had of the tablet.
+    KeepsTabletOverJump,
     /// An sstable that has tokens of both halves of a tablet that is split goes to one half alone.
     HalvedFile,
     /// A table is split or merged by what members said of its tablets before the last split or merge.
@@ -123,7 +125,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 56] = [
+    pub const ALL: [Self; 57] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedAcceptance,
@@ -175,6 +177,7 @@ impl Bug {
         Self::UncopiedRange,
         Self::KeptFormerRange,
         Self::CleansWhileRingMoves,
+        Self::KeepsTabletOverJump,
         Self::HalvedFile,
         Self::StaleFigures,
         Self::UndoubledWrite,
