@@ -157,6 +157,10 @@ impl Side {
         control: JobControl,
     ) -> Self {
         let table = store.table();
+        // What may not be forgotten yet may be on its way to another replica, which the repair reads without it.
+        let held_from = shard
+            .forgets_before(store, range)
+            .min(counting.now.saturating_sub(LATE_SECONDS));
         Self {
             baseline: Baseline::of(shard, store),
             columns: columns_of(&table),
@@ -171,7 +175,7 @@ impl Side {
             leaves_out_known: false,
             now: counting.now,
             forgets_before: 0,
-            _hold: store.hold_purges(range, counting.now.saturating_sub(LATE_SECONDS)),
+            _hold: store.hold_purges(range, held_from),
         }
     }
 

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use crate::support;
-use crate::support::writer::{delete_range, insert};
+use crate::support::writer::{delete_partition, delete_range, insert};
 use crate::support::{Content, Local, MOMENT, Repairing, SECOND, Sea, Tally, merged, name_of, plain};
 use mutation::Tombstone;
 use repair::{Mode, Refusal, RepairError, SESSION_IDLE};
+use replica::TombstoneHold;
 use runtime::sim::CrashKind;
+use schema::{TombstoneGc, TombstoneGcMode};
 use tasks::{Class, Module, Origin};
 
 /// Longer than a repair takes.
@@ -450,6 +452,52 @@ fn set_rate(sea: &mut Sea, node: usize, rate: u64) {
     sea.on(node, move |local| async move {
         local.shard.tasks().set_bytes_per_second(Class::Repair, rate);
     });
+}
+
+/// The second has the deletion of some rows, and may not forget it when the repair begins: the first gets it as a hint when the repair has read the rows there. Meanwhile the second hears that
+/// all have it, and compacts.
+#[test]
+fn a_deletion_that_comes_to_a_replica_behind_the_repair_is_not_forgotten_before_it_ends() {
+    let (mut sea, expected) = differing_much(11);
+    let deleted_at = sea.now() - 3_600;
+    for node in 0..2 {
+        sea.alter(node, |table| {
+            table.options.tombstone_gc = Some(TombstoneGc {
+                mode: TombstoneGcMode::Repair,
+                propagation_delay_seconds: 0,
+            });
+        });
+        sea.apply(node, (100..130).map(|k| insert(&plain(), k, 0, 10, b"old")).collect());
+        sea.flush(node);
+    }
+    let tombstone = Tombstone {
+        timestamp: 20,
+        deletion_time: deleted_at,
+    };
+    let deletions = || (100..130).map(|k| delete_partition(&plain(), k, tombstone)).collect();
+    sea.apply(1, deletions());
+    let say = |hold: TombstoneHold| {
+        |local: Local| async move { local.shard.hold_tombstones(Box::new(move |_, _| hold.clone())) }
+    };
+    sea.on(1, say(TombstoneHold::UNKNOWN));
+    set_rate(&mut sea, 0, 1_000_000);
+    let repairing = sea.begin_repair(0, Mode::Repair);
+    sea.simulation.run_for(SECOND);
+    assert!(repairing.borrow().is_none(), "it has ended: nothing is tested");
+    sea.on(1, say(TombstoneHold::ALONE));
+    sea.flush(1);
+    sea.compact(1);
+    set_rate(&mut sea, 0, 0);
+    end(&mut sea, &repairing).expect("nothing fails");
+    sea.apply(0, deletions());
+    sea.compact(1);
+    let content = sea.content(1);
+    let now = sea.now();
+    assert_eq!(
+        support::shown(&sea.table, &content, now),
+        support::shown(&sea.table, &expected, now),
+        "deleted rows are back"
+    );
 }
 
 /// Nine megabytes here, and twelve there.
