@@ -15,6 +15,9 @@ use crate::{Coordinator, spawn};
 pub(crate) trait Expiring {
     /// The time has come; when to look again, if at all.
     fn expire(self: Rc<Self>, now: Instant) -> Option<Instant>;
+
+    /// Of a write: when it was made; microseconds.
+    fn made_us(&self) -> Option<i64>;
 }
 
 /// Which flight: a slot and its generation. Generation 0 is of none.
@@ -130,6 +133,13 @@ impl Flights {
         id
     }
 
+    /// When the oldest write was made that is on its way; microseconds. Looks at all requests.
+    pub(crate) fn oldest_write_us(&self) -> Option<i64> {
+        let table = self.table.borrow();
+        let on_their_way = table.slots.iter().filter_map(|slot| slot.flight.as_ref());
+        on_their_way.filter_map(|flight| flight.made_us()).min()
+    }
+
     /// A request has ended.
     pub(crate) fn remove(&self, id: FlightId) {
         // It is dropped behind the borrow.
@@ -168,5 +178,40 @@ async fn watch(coordinator: Weak<Coordinator>) {
         let told = flights.earlier.wait_until(|| flights.looks_at.get().is_none());
         let _ = runtime::timeout_at(next, told).await;
         flights.looks_at.set(None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Request(Option<i64>);
+
+    impl Expiring for Request {
+        fn expire(self: Rc<Self>, _: Instant) -> Option<Instant> {
+            None
+        }
+
+        fn made_us(&self) -> Option<i64> {
+            self.0
+        }
+    }
+
+    #[test]
+    fn the_oldest_write_is_found_among_all_that_is_on_its_way() {
+        let flights = Flights::default();
+        let add = |made_us| {
+            flights
+                .table
+                .borrow_mut()
+                .add(Rc::new(Request(made_us)), runtime::now())
+        };
+        assert_eq!(flights.oldest_write_us(), None);
+        let (_read, young, old) = (add(None), add(Some(30)), add(Some(20)));
+        assert_eq!(flights.oldest_write_us(), Some(20));
+        flights.remove(old);
+        assert_eq!(flights.oldest_write_us(), Some(30));
+        flights.remove(young);
+        assert_eq!(flights.oldest_write_us(), None);
     }
 }

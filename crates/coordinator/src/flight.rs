@@ -42,6 +42,10 @@ impl Expiring for Flight {
         self.advance(Write::expire);
         None
     }
+
+    fn made_us(&self) -> Option<i64> {
+        Some(self.write.borrow().made_us())
+    }
 }
 
 impl AnswerTaker for Flight {

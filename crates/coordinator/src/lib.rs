@@ -38,6 +38,7 @@ mod gather;
 mod growth;
 mod handoff;
 mod large;
+mod lasting;
 mod latency;
 mod message;
 mod observe;
@@ -90,6 +91,7 @@ pub use augment::Augment;
 pub use batchlog::NOTE_SEGMENTS_MAX;
 pub use error::{CoordinatorError, Tally, WriteKind};
 pub use fence::Stamp;
+pub use lasting::Lasting;
 pub use message::{Answer, Extent, Malformed, ReadCommand, difference};
 pub use point::{Confirmation, PointRead, ReadDone};
 pub use rate::{Admission, Operation};
@@ -283,6 +285,7 @@ pub struct Coordinator {
     metrics: Cell<Metrics>,
     commits: commit::GroupCommit,
     flights: deadlines::Flights,
+    begun: lasting::Begun,
     scratch: RefCell<point::Scratch>,
     hints: RefCell<Option<Rc<Hints>>>,
     /// A node came up: its hints can be handed over.
@@ -329,6 +332,7 @@ impl Coordinator {
             metrics: Cell::default(),
             commits: commit::GroupCommit::default(),
             flights: deadlines::Flights::default(),
+            begun: lasting::Begun::default(),
             scratch: RefCell::default(),
             hints: RefCell::default(),
             handoff_due: Notify::new(),

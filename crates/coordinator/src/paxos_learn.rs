@@ -49,6 +49,8 @@ pub(crate) struct Learning {
     deadline: Instant,
     id: Cell<FlightId>,
     /// Not all replicas have been told yet.
+    /// When it began; microseconds.
+    began_us: i64,
     is_beginning: Cell<bool>,
     state: RefCell<State>,
 }
@@ -102,6 +104,7 @@ impl Learning {
             level,
             deadline,
             id: Cell::default(),
+            began_us: runtime::wall_clock_us(),
             is_beginning: Cell::new(true),
             state: RefCell::new(State {
                 targets: live.iter().map(target).collect(),
@@ -319,6 +322,10 @@ impl AnswerTaker for Learning {
 }
 
 impl Expiring for Learning {
+    fn made_us(&self) -> Option<i64> {
+        Some(self.began_us)
+    }
+
     fn expire(self: Rc<Self>, _: Instant) -> Option<Instant> {
         let mut state = self.state.borrow_mut();
         if !state.is_answered && self.level != Consistency::Any {

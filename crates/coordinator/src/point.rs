@@ -309,6 +309,10 @@ impl AnswerTaker for PointFlight {
 }
 
 impl Expiring for PointFlight {
+    fn made_us(&self) -> Option<i64> {
+        None
+    }
+
     fn expire(self: Rc<Self>, now: Instant) -> Option<Instant> {
         if now >= self.deadline {
             let error = self.timeout();

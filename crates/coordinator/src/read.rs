@@ -28,6 +28,7 @@ use types::token::token_of;
 
 use crate::fan::{Fan, Response};
 use crate::fence::Stamp;
+use crate::lasting::Lasting;
 use crate::latency::{Latencies, TableLatencies};
 use crate::message::{Answer, Extent, ReadCommand};
 use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, Verb, service, trace};
@@ -88,6 +89,8 @@ pub struct ReplicatedRead {
     last_key: Option<(Token, Vec<u8>)>,
     skips: bool,
     timeout: Duration,
+    /// While it may write what it has read to replicas that lack it, and that takes long.
+    lasting: Option<Lasting>,
     latencies: Rc<TableLatencies>,
     is_range: bool,
     bypasses_cache: bool,
@@ -182,6 +185,7 @@ impl ReplicatedRead {
             last_key: None,
             skips: false,
             timeout,
+            lasting: None,
             latencies: coordinator.latencies_of(table),
             is_range,
             bypasses_cache: false,
@@ -436,6 +440,8 @@ impl ReplicatedRead {
     async fn agree(&mut self, extent: &Extent, deadline: Instant) -> Result<(), CoordinatorError> {
         self.coordinator.count(|m| m.reads += 1);
         let began = runtime::now();
+        let is_lasting = self.coordinator.is_lasting(self.timeout);
+        self.lasting = is_lasting.then(|| Lasting::since(&self.coordinator, began));
         let mut speculates = self.latencies().delay().map(|delay| began + delay);
         let mut fan = Fan::new();
         let chosen = self.chosen();
@@ -530,6 +536,8 @@ impl ReplicatedRead {
             return Ok(());
         }
         self.coordinator.count(|m| m.digest_mismatches += 1);
+        self.lasting
+            .get_or_insert_with(|| Lasting::since(&self.coordinator, began));
         let mut feeds = vec![self.feed(from, answer, extent.clone())];
         feeds.extend(digests.iter().map(|(replica, _)| Feed {
             replica: *replica,
@@ -650,6 +658,8 @@ impl ReplicatedRead {
 
     /// Merges the next block of all feeds, and repairs those that lack some of it. None at the end.
     async fn reconcile(&mut self) -> Result<Option<PartitionBlock>, CoordinatorError> {
+        self.lasting
+            .get_or_insert_with(|| Lasting::since(&self.coordinator, runtime::now()));
         while self
             .feeds
             .iter()

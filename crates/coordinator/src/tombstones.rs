@@ -340,27 +340,30 @@ impl Coordinator {
         let _alone = self.tombstones.renewing.0.acquire(1).await;
         let is_last = self.tombstones.is_ending.get();
         let (view, now) = (self.view(), now_seconds());
-        let until = now.saturating_sub(self.late_write_seconds());
+        let mut until = now.saturating_sub(self.late_write_seconds());
         let of_shards = on_all_shards(|coordinator, hints: Option<Rc<Hints>>| async move {
             let hints = hints?;
             let synced = hints.sync(None).await;
             let under_way = coordinator.tombstones.under_way.get();
             let of_batches = coordinator.oldest_batch_us();
+            let oldest = coordinator.oldest_under_way_us();
             let fence = coordinator.with_view(|view| coordinator.fence(view));
             Some((
                 synced,
                 hints.take_missed(),
                 (hints.waiting_since(), of_batches),
-                (under_way, fence),
+                (under_way, oldest, fence),
             ))
         });
         let (mut waiting, mut result, mut under_way) = (BTreeMap::new(), Ok(()), 0);
         let mut fence = u64::MAX;
         let parts = of_shards.await;
         let mut ledger = self.tombstones.ledger.borrow().clone().unwrap_or_default();
-        for (synced, missed, (since, of_batches), (count, fence_there)) in parts.into_iter().flatten() {
+        for (synced, missed, (since, of_batches), (count, oldest, fence_there)) in parts.into_iter().flatten() {
             result = result.and(synced);
             under_way += count;
+            let oldest = oldest.map(|us| u32::try_from((us - MARGIN_US) / 1_000_000).unwrap_or(0));
+            until = until.min(oldest.unwrap_or(u32::MAX));
             fence = fence.min(fence_there);
             for (host, spans) in missed {
                 ledger.own.missed.entry(host).or_default().extend(&spans);

@@ -24,6 +24,7 @@ use types::Token;
 use crate::apply::apply_to;
 use crate::fence::Stamp;
 use crate::flight::{Flight, Waiting};
+use crate::lasting::wall_clock_at;
 use crate::service::ReplicaError;
 use crate::tombstones::UnderWay;
 use crate::{ClusterView, Coordinator, CoordinatorError, Levels, Route, Tally, TargetError, WriteKind, spawn};
@@ -470,12 +471,8 @@ impl Write {
     }
 
     /// When it was made; microseconds.
-    fn made_us(&self) -> i64 {
-        let is_made = || {
-            let elapsed = runtime::now().saturating_duration_since(self.manner.began);
-            runtime::wall_clock_us() - i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX)
-        };
-        self.manner.made_us.unwrap_or_else(is_made)
+    pub(crate) fn made_us(&self) -> i64 {
+        self.manner.made_us.unwrap_or_else(|| wall_clock_at(self.manner.began))
     }
 
     /// A replica did not get its share: a hint is stored for it, where there can be one. At ANY that is as good. There is none for this node itself: reads and repairs bring it.

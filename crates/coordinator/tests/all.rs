@@ -10,6 +10,7 @@ mod fence;
 mod forgotten_hints;
 mod full_disks;
 mod handoff;
+mod lasting;
 mod moves;
 mod overload;
 mod paxos;

@@ -98,6 +98,7 @@ impl Engine {
         request: &Request,
         goal: CasGoal,
     ) -> Result<ConditionalAnswer, QueryError> {
+        let _held = goal.timeout.map(|_| self.coordinator.lasting_write());
         let now = statements.first().map_or(0, |s| s.run.expiry_now());
         let read = request.what_to_read();
         let table = &request.table;

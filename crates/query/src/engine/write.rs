@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use commitlog::ReplayPosition;
 use coordinator::service::ReplicaError;
-use coordinator::{Admission, Extent, Goal, Mutations, Operation, ReplicatedRead, Stretch, WriteDone, WriteKind};
+use coordinator::{
+    Admission, Coordinator, Extent, Goal, Lasting, Mutations, Operation, ReplicatedRead, Stretch, WriteDone, WriteKind,
+};
 use mutation::{Addressed, ClusteringSlice, Located, Mutation};
 use plan::write::{ListContents, collect_lists};
 use plan::{BatchKind, BatchPlan, BindContext, Execution, WritePlan};
@@ -65,6 +67,11 @@ impl Time {
     /// Begins now.
     pub(super) fn begin(timeout: Option<Duration>) -> Self {
         Self(timeout.map(|timeout| runtime::now() + timeout))
+    }
+
+    /// Keeps tombstones that the write may be older than, until it is answered: it may wait for longer than writes usually do.
+    fn hold(self, coordinator: &Rc<Coordinator>) -> Option<Lasting> {
+        self.0.map(|_| coordinator.lasting_write())
     }
 
     /// What a request of it may take from now on.
@@ -156,6 +163,7 @@ impl Engine {
             self.admit(plan.table.id, token, Operation::Write, limit).await?;
         }
         let time = Time::begin(run.with(|ctx| plan.own_timeout(ctx))?);
+        let _held = time.hold(&self.coordinator);
         let mut mutations = Mutations::new();
         self.pack(plan, run, params, (None, time), &mut mutations).await?;
         let goal = time.goal(params.consistency);
@@ -240,6 +248,7 @@ impl Engine {
         });
         let own = writes.iter().zip(runs).map(|(plan, run)| (&**plan, *run));
         let time = Time::begin(time_of_all(own, params)?);
+        let _held = time.hold(&self.coordinator);
         let (mut mutations, mut additions) = (Mutations::new(), Mutations::new());
         for (plan, run) in writes.iter().zip(runs) {
             let out = if plan.counts() { &mut additions } else { &mut mutations };

@@ -1,0 +1,74 @@
+//! What may go on for longer than reports of tombstones take for granted (`tombstones.rs`).
+//!
+//! A write that comes to a replica late, or a read that repairs it late, may bring back what was deleted since it began, if the tombstones are gone by then. So a node's report is complete
+//! only until the oldest of these began. Requests with the timeouts of the node's options need no mention: reports are late by more than those.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use runtime::Instant;
+
+use crate::Coordinator;
+
+/// When what goes on began, and how much of it began then; microseconds.
+#[derive(Default)]
+pub(crate) struct Begun(RefCell<BTreeMap<i64, u32>>);
+
+/// Something goes on that may write what was read or made when it began: reports stay behind its beginning while this lives.
+pub struct Lasting {
+    coordinator: Rc<Coordinator>,
+    began_us: i64,
+}
+
+impl Lasting {
+    /// It began then.
+    pub(crate) fn since(coordinator: &Rc<Coordinator>, began: Instant) -> Self {
+        let began_us = wall_clock_at(began);
+        *coordinator.begun.0.borrow_mut().entry(began_us).or_default() += 1;
+        Self {
+            coordinator: Rc::clone(coordinator),
+            began_us,
+        }
+    }
+}
+
+impl Drop for Lasting {
+    fn drop(&mut self) {
+        let mut begun = self.coordinator.begun.0.borrow_mut();
+        if let Some(count) = begun.get_mut(&self.began_us) {
+            *count -= 1;
+            if *count == 0 {
+                begun.remove(&self.began_us);
+            }
+        }
+    }
+}
+
+/// The wall clock at a moment that has passed; microseconds.
+pub(crate) fn wall_clock_at(moment: Instant) -> i64 {
+    let elapsed = runtime::now().saturating_duration_since(moment);
+    runtime::wall_clock_us() - i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX)
+}
+
+impl Coordinator {
+    /// Whether a request that may take so long can write what it read or made when it began, later than reports take for granted.
+    #[must_use]
+    pub(crate) fn is_lasting(&self, timeout: Duration) -> bool {
+        // Here it waits for so long, and then at a replica.
+        timeout.saturating_mul(2) > Duration::from_secs(u64::from(self.late_write_seconds()))
+    }
+
+    /// A write begins whose client says how long it waits. To be kept until it is answered; what goes on of it afterwards is known.
+    #[must_use]
+    pub fn lasting_write(self: &Rc<Self>) -> Lasting {
+        Lasting::since(self, runtime::now())
+    }
+
+    /// When the oldest began of what goes on on this shard and may write; microseconds.
+    pub(crate) fn oldest_under_way_us(&self) -> Option<i64> {
+        let lasting = self.begun.0.borrow().keys().next().copied();
+        lasting.into_iter().chain(self.flights.oldest_write_us()).min()
+    }
+}

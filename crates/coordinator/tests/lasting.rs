@@ -1,0 +1,129 @@
+//! What goes on for longer than writes usually take holds tombstones: a client may wait for an hour (`USING TIMEOUT`), and a read that found a difference may write what it read long ago.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use crate::support::{Cluster, SECOND, Shape, addressed, everything, insert, table};
+use schema::{TombstoneGc, TombstoneGcMode};
+use topology::Consistency;
+
+const ALL: Consistency = Consistency::All;
+const GRACE: i32 = 60;
+const MODES: [Option<TombstoneGc>; 2] = [
+    None,
+    Some(TombstoneGc {
+        mode: TombstoneGcMode::Repair,
+        propagation_delay_seconds: 0,
+    }),
+];
+
+fn begin(seed: u64, tombstone_gc: Option<TombstoneGc>) -> Cluster {
+    let mut cluster = Cluster::new(
+        seed,
+        Shape {
+            hints: true,
+            gc_grace_seconds: GRACE,
+            tombstone_gc,
+            ..Shape::default()
+        },
+    );
+    cluster.simulation.run_for(60 * SECOND);
+    cluster
+}
+
+/// Purges what may be purged.
+fn compact(cluster: &mut Cluster, nodes: &[usize]) {
+    for node in nodes {
+        cluster.on(*node, |node| async move {
+            node.shard.forget_old_log().await;
+            node.shard.flush_all().await.expect("it flushes");
+            node.shard.compact_all().await.expect("it compacts");
+        });
+    }
+}
+
+fn has_data(cluster: &Cluster, node: usize) -> bool {
+    cluster.local(node).shard.has_data()
+}
+
+/// What it writes may be older than the deletion, and come to a replica when that has purged the tombstone.
+#[test]
+fn what_is_deleted_while_a_write_goes_on_for_long_is_kept_until_it_has_ended() {
+    for (seed, mode) in (0..).zip(MODES) {
+        let mut cluster = begin(seed, mode);
+        let inserted = cluster.on(0, |node| async move { node.insert(b"k", 1, b"old", 10, ALL).await });
+        assert_eq!(inserted, Ok(()));
+        let is_over = Rc::new(Cell::new(false));
+        let ends = is_over.clone();
+        let write = cluster.spawn(1, move |node| async move {
+            let _held = node.coordinator.lasting_write();
+            while !ends.get() {
+                runtime::sleep(SECOND).await;
+            }
+        });
+        let deleted = cluster.on(0, |node| async move { node.delete(b"k", 1, 20, ALL).await });
+        assert_eq!(deleted, Ok(()));
+        for is_last in [false, true] {
+            cluster.simulation.run_for(10 * 60 * SECOND);
+            compact(&mut cluster, &[0, 1, 2]);
+            let kept = [0, 1, 2].map(|node| has_data(&cluster, node));
+            assert_eq!(kept, [!is_last; 3], "{mode:?}, when the write has ended: {is_last}");
+            is_over.set(true);
+        }
+        assert_eq!(write.take(), Some(()));
+    }
+}
+
+/// A row of the last of four partitions is on two replicas only. A read at ALL finds the difference, and has all four in hand when its client pauses behind the first.
+#[test]
+fn a_read_that_pauses_does_not_bring_back_what_was_deleted_meanwhile() {
+    for (seed, mode) in (10..).zip(MODES) {
+        let mut cluster = begin(seed, mode);
+        let keys: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
+        for node in 0..2 {
+            cluster.on(node, move |node| async move {
+                for key in keys {
+                    let mutation = addressed(insert(&table(), key, 1, b"old", 10));
+                    let store = node.shard.store(table().id).expect("the table is here");
+                    let written = node.shard.write(&store, mutation.token(), &mutation.mutation());
+                    written.expect("there is room");
+                }
+            });
+        }
+        let goes_on = Rc::new(Cell::new(false));
+        let may_go_on = goes_on.clone();
+        let read = cluster.spawn(0, move |node| async move {
+            let mut read = node.read(&table(), everything(), ALL, 100).expect("all live");
+            let mut partitions = 0;
+            while let Some(_block) = read.next_block().await? {
+                partitions += 1;
+                while !may_go_on.get() {
+                    runtime::sleep(SECOND).await;
+                }
+            }
+            Ok::<_, coordinator::CoordinatorError>(partitions)
+        });
+        cluster.simulation.run_for(5 * SECOND);
+        for key in keys {
+            let deleted = cluster.on(1, move |node| async move { node.delete(key, 1, 20, ALL).await });
+            assert_eq!(deleted, Ok(()));
+        }
+        cluster.simulation.run_for(10 * 60 * SECOND);
+        compact(&mut cluster, &[0, 1, 2]);
+        goes_on.set(true);
+        cluster.simulation.run_for(20 * SECOND);
+        assert_eq!(read.take(), Some(Ok(4)));
+        for key in keys {
+            let read = cluster.on(2, move |node| async move { node.select(key, ALL).await });
+            assert_eq!(read, Ok(BTreeMap::new()), "{mode:?}, partition {key:?}");
+        }
+        cluster.simulation.run_for(10 * 60 * SECOND);
+        compact(&mut cluster, &[0, 1, 2]);
+        let kept = [0, 1, 2].map(|node| has_data(&cluster, node));
+        assert!(
+            mode.is_some() || kept == [false; 3],
+            "deletions are kept although the read has ended: {kept:?}"
+        );
+    }
+}
