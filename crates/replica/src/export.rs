@@ -4,16 +4,15 @@
 //! cost; one that has other tokens too is cut, on a background thread, as a task of class `reshard`: what all the ranges have of it goes to one file. Nothing is purged.
 //!
 //! Invariants
-//! - The copy has what one version of each tablet has. Compactions do not run between taking the version and linking its files.
+//! - The copy has what each tablet has at one moment (`links.rs`). It does not wait for a compaction that runs.
 //! - Nothing is missing: where an sstable of the tablets is quarantined, or suspect, there is no copy.
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use runtime::fs;
 use sstable::{Component, Descriptor, Reader, RepairRecord};
 use tasks::Task;
 
@@ -21,6 +20,7 @@ use crate::Shard;
 use crate::baseline::{Baseline, Lost};
 use crate::compact::rewrite_as_one;
 use crate::kinds;
+use crate::links::link_as_of_one_moment;
 use crate::read::note_damage;
 use crate::tablet::{TableStore, Tablet, TokenRange};
 
@@ -107,13 +107,20 @@ impl fmt::Display for ExportError {
 
 impl std::error::Error for ExportError {}
 
+impl From<String> for ExportError {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
 impl From<Lost> for ExportError {
     fn from(lost: Lost) -> Self {
         Self::Lost(lost)
     }
 }
 
-/// What one version of the tablets has of the ranges, each with whether it counts as repaired.
+/// What tablets have of the ranges, each at one moment; with each sstable whether it counts as repaired.
+#[derive(Default)]
 struct Sources {
     /// Wholly inside one range.
     whole: Vec<(Arc<Reader>, bool)>,
@@ -121,6 +128,45 @@ struct Sources {
     to_cut: Vec<(Arc<Reader>, bool)>,
     /// What is known of the one range in common with other replicas.
     record: Option<RepairRecord>,
+}
+
+impl Sources {
+    /// Adds what a tablet has now, and links what is inside one range.
+    async fn link(&mut self, tablet: &Tablet, ranges: &[TokenRange], dir: &Path) -> Result<(), ExportError> {
+        let is_touched = |tokens| ranges.iter().any(|range| range.overlaps(tokens));
+        let wanted = |sstables: &[Arc<Reader>]| {
+            let missing = tablet.version().missing.clone();
+            let missing = missing.iter().filter(|q| is_touched((q.first, q.last)));
+            let missing: BTreeSet<String> = missing.map(sstable::Quarantined::name).collect();
+            if !missing.is_empty() {
+                return Err(ExportError::Missing(missing.into_iter().collect()));
+            }
+            let touched = sstables.iter().filter(|reader| is_touched(reader.tokens()));
+            if let Some(reader) = touched.clone().find(|reader| reader.is_suspect()) {
+                let data = reader.descriptor().path(Component::Data);
+                let reason = format!("{}: damage was found in it, and it is being examined", data.display());
+                return Err(ExportError::Damaged(reason));
+            }
+            let is_inside = |reader: &&Arc<Reader>| {
+                let (first, last) = reader.tokens();
+                ranges.iter().any(|range| range.contains(first) && range.contains(last))
+            };
+            let (whole, to_cut): (Vec<&Arc<Reader>>, Vec<_>) = touched.partition(is_inside);
+            Ok((
+                whole.into_iter().cloned().collect(),
+                to_cut.into_iter().cloned().collect::<Vec<_>>(),
+            ))
+        };
+        let now = tablet.version().sstables.clone();
+        let (whole, to_cut) = link_as_of_one_moment(tablet, now, dir, wanted).await?;
+        let with_mark = |reader: Arc<Reader>| {
+            let is_repaired = reader.repaired_at() != 0;
+            (reader, is_repaired)
+        };
+        self.whole.extend(whole.into_iter().map(with_mark));
+        self.to_cut.extend(to_cut.into_iter().map(with_mark));
+        Ok(())
+    }
 }
 
 impl Shard {
@@ -150,27 +196,26 @@ impl Shard {
             let flushed = self.flush_for(store, tablet, &task.as_origin()).await;
             flushed.map_err(ExportError::Failed)?;
         }
-        let mut turns = Vec::with_capacity(tablets.len());
-        for tablet in &tablets {
-            turns.push(tablet.compaction_turn.acquire(1).await);
-        }
         baseline.check(&tablets)?;
-        let versions: Vec<_> = tablets.iter().map(|tablet| tablet.version()).collect();
-        let sstables: Vec<&Arc<Reader>> = versions.iter().flat_map(|version| &version.sstables).collect();
+        let versions: Vec<_> = tablets.iter().map(|tablet| tablet.version().sstables.clone()).collect();
+        let sstables: Vec<&Arc<Reader>> = versions.iter().flatten().collect();
         let of_range = |range: TokenRange| -> Vec<(usize, u64)> {
             let touched = sstables.iter().enumerate();
             let touched = touched.filter(|(_, reader)| range.overlaps(reader.tokens()));
             touched.map(|(at, reader)| (at, bytes_at_most(reader, range))).collect()
         };
         let ranges = &ranges[..first_part(ranges, (wanted.sstables, wanted.bytes), of_range)];
-        let linked = self
-            .link_whole((store, &tablets), (ranges, wanted.with_record), dir)
-            .await;
-        drop(turns);
+        let mut sources = Sources::default();
         for tablet in &tablets {
-            self.compact_soon(store, tablet);
+            // Nobody marks sstables, or moves one aside.
+            let _as_they_are = tablet.quarantine_turn.acquire(1).await;
+            sources.link(tablet, ranges, dir).await?;
+            if let ([_], [range], true) = (&*tablets, ranges, wanted.with_record) {
+                // A record that is there still says that nothing was lost before.
+                sources.record = self.repair_record(store, *range).await.map_err(ExportError::Failed)?;
+            }
         }
-        let Sources { whole, to_cut, record } = linked?;
+        let Sources { whole, to_cut, record } = sources;
         let of_whole = |(reader, is_repaired): &(Arc<Reader>, bool)| Exported::of(reader, dir, *is_repaired);
         let mut exported: Vec<Exported> = whole.iter().map(of_whole).collect();
         for reader in &to_cut {
@@ -183,50 +228,6 @@ impl Shard {
             sstables: exported,
             record,
         })
-    }
-
-    /// Links the sstables inside one range, in the tablets' turns of compaction.
-    async fn link_whole(
-        &self,
-        (store, tablets): (&TableStore, &[Rc<Tablet>]),
-        (ranges, with_record): (&[TokenRange], bool),
-        dir: &Path,
-    ) -> Result<Sources, ExportError> {
-        let is_touched = |tokens| ranges.iter().any(|range| range.overlaps(tokens));
-        let (mut whole, mut to_cut) = (Vec::new(), Vec::new());
-        let mut missing = BTreeSet::new();
-        for tablet in tablets {
-            let version = tablet.version();
-            let of_range = version.missing.iter().filter(|q| is_touched((q.first, q.last)));
-            missing.extend(of_range.map(sstable::Quarantined::name));
-            for reader in version.sstables.iter().filter(|reader| is_touched(reader.tokens())) {
-                if reader.is_suspect() {
-                    let data = reader.descriptor().path(Component::Data);
-                    let reason = format!("{}: damage was found in it, and it is being examined", data.display());
-                    return Err(ExportError::Damaged(reason));
-                }
-                let (first, last) = reader.tokens();
-                let source = (reader.clone(), reader.repaired_at() != 0);
-                let is_inside = |range: &TokenRange| range.contains(first) && range.contains(last);
-                match ranges.iter().any(is_inside) {
-                    true => whole.push(source),
-                    false => to_cut.push(source),
-                }
-            }
-        }
-        if !missing.is_empty() {
-            return Err(ExportError::Missing(missing.into_iter().collect()));
-        }
-        let readers: Vec<Arc<Reader>> = whole.iter().map(|(reader, _)| reader.clone()).collect();
-        let to = dir.to_owned();
-        let linked = runtime::offload(move || link_all(&readers, &to)).await;
-        linked.map_err(ExportError::Failed)?;
-        // Behind the links, in the turn in which a session would mark: a record that is there still says that nothing was lost before.
-        let record = match (tablets, ranges) {
-            ([_], [range]) if with_record => self.repair_record(store, *range).await.map_err(ExportError::Failed)?,
-            _ => None,
-        };
-        Ok(Sources { whole, to_cut, record })
     }
 
     /// The part of an sstable that ranges have, if there is one. The sstable may be deleted meanwhile: it is open.
@@ -305,21 +306,6 @@ pub fn hull(ranges: &[TokenRange]) -> TokenRange {
         [one] => *one,
         [] => TokenRange::ALL,
     }
-}
-
-/// Links the files of sstables into another directory, which is made. Blocks.
-pub(crate) fn link_all(readers: &[Arc<Reader>], to: &Path) -> Result<(), String> {
-    let at = |path: &Path, e: std::io::Error| format!("{}: {e}", path.display());
-    fs::create_dir_all(to).map_err(|e| at(to, e))?;
-    for reader in readers {
-        for component in reader.components() {
-            let from = reader.descriptor().path(*component);
-            let Some(name) = from.file_name() else { continue };
-            let link: PathBuf = to.join(name);
-            fs::hard_link(&from, &link).map_err(|e| at(&link, e))?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

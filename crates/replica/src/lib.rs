@@ -26,6 +26,7 @@ mod flush;
 mod flush_period;
 pub mod kinds;
 mod large;
+mod links;
 mod load;
 mod marks;
 mod memory;

@@ -1,11 +1,8 @@
-//! Snapshots: a table's sstables, kept under a name by hard links, and what a shard is busy with.
+//! Snapshots: a table's sstables, kept under a name by hard links ([`crate::links`]), and what a shard is busy with.
 //!
-//! The links stand in `snapshots/TAG` of the table's directory. A tablet's sstables are linked as they are at one moment, and nothing waits for a compaction that runs: one that ends
-//! meanwhile may delete a file before it is linked. Then the links of that tablet go, and its sstables are linked as they are afterwards. A part of both would not do: an
-//! sstable may lack what hides the rows of another.
+//! The links stand in `snapshots/TAG` of the table's directory.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -13,7 +10,7 @@ use runtime::fs;
 use sstable::{Component, Reader};
 
 use crate::Shard;
-use crate::export::link_all;
+use crate::links::link_as_of_one_moment;
 use crate::tablet::{TableStore, Tablet};
 
 /// The directory of a table's snapshots, inside the table's.
@@ -54,8 +51,10 @@ impl Shard {
         let of_now = |tablet: &Rc<Tablet>| (tablet.clone(), tablet.version().sstables.clone());
         let tablets: Vec<_> = store.tablets().iter().map(of_now).collect();
         let mut names = Vec::new();
-        for (tablet, readers) in tablets {
-            let linked = link_tablet(&tablet, readers, &target).await?;
+        for (tablet, sstables) in tablets {
+            let _as_they_are = tablet.quarantine_turn.acquire(1).await;
+            let all = |sstables: &[Arc<Reader>]| Ok::<_, String>((sstables.to_vec(), ()));
+            let (linked, ()) = link_as_of_one_moment(&tablet, sstables, &target, all).await?;
             names.extend(linked.iter().filter_map(|reader| data_name(reader)));
         }
         let sync = move || {
@@ -91,41 +90,6 @@ impl Shard {
             work.compaction_backlog_bytes += self.compaction_backlog_bytes(store);
         }
         work
-    }
-}
-
-/// Links a tablet's sstables into a directory: these, or those that have taken their place meanwhile. Which it was.
-async fn link_tablet(
-    tablet: &Tablet,
-    mut readers: Vec<Arc<Reader>>,
-    target: &Path,
-) -> Result<Vec<Arc<Reader>>, String> {
-    // A repair that marks sstables patches their files, one after the other.
-    let _as_they_are = tablet.quarantine_turn.acquire(1).await;
-    loop {
-        let (to_link, to) = (readers.clone(), target.to_owned());
-        let link = move || {
-            link_all(&to_link, &to).inspect_err(|_| {
-                for reader in &to_link {
-                    let files = reader
-                        .components()
-                        .iter()
-                        .map(|component| reader.descriptor().path(*component));
-                    for name in files.filter_map(|file| file.file_name().map(ToOwned::to_owned)) {
-                        // What was not linked is not there.
-                        let _ = fs::remove_file(to.join(name));
-                    }
-                }
-            })
-        };
-        let linked = runtime::offload(link).await;
-        let Err(why) = linked else { return Ok(readers) };
-        let now = tablet.version().sstables.clone();
-        let is_same = now.len() == readers.len() && now.iter().zip(&readers).all(|(now, then)| Arc::ptr_eq(now, then));
-        if is_same {
-            return Err(why);
-        }
-        readers = now;
     }
 }
 
