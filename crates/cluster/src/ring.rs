@@ -190,6 +190,32 @@ impl Metadata {
         Ok(all)
     }
 
+    /// The nodes that have replicas of a table, or come to have some.
+    pub(crate) fn hosts_of(&self, table: TableId) -> BTreeSet<HostId> {
+        let on_ring = || {
+            let mut keyspaces = self.schema.keyspaces.values();
+            let keyspace = keyspaces.find(|keyspace| keyspace.tables.values().any(|known| known.id == table))?;
+            self.ring_map_of(keyspace).map(Arc::new)
+        };
+        let Some(map) = self.tablets.get(&table).cloned().or_else(on_ring) else {
+            return BTreeSet::new();
+        };
+        let numbers: BTreeSet<NodeNumber> = map
+            .tablets()
+            .flat_map(|tablet| {
+                let next = tablet.transition.map_or(&[][..], |transition| &transition.next);
+                tablet
+                    .replicas
+                    .iter()
+                    .chain(next)
+                    .map(|replica| replica.node)
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        let hosts = numbers.into_iter().filter_map(|number| self.topology.numbered(number));
+        hosts.map(|node| node.host_id).collect()
+    }
+
     /// The ranges that nodes come to own. Of a range that a node owns already, what it has is not older than what others have.
     pub(crate) fn ring_gains(&self) -> Vec<RingGain> {
         let mut all: Vec<RingGain> = Vec::new();

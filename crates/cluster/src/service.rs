@@ -198,7 +198,14 @@ impl Cluster {
             }
             Err(error) => return Err(format!("{error}; nothing was removed")),
         };
-        let late = self.not_taken_by(replicas, &after, deadline).await;
+        // Those that have come meanwhile, and those that are about to: a write that one of them took before it knew of the truncation counts as older than that.
+        let hosts: BTreeSet<HostId> = after
+            .hosts_of(table)
+            .into_iter()
+            .chain(replicas.iter().copied())
+            .collect();
+        let hosts: Vec<HostId> = hosts.into_iter().collect();
+        let late = self.not_taken_by(&hosts, &after, deadline).await;
         match late.is_empty() {
             true => Ok(()),
             false => Err(format!(

@@ -280,6 +280,9 @@ impl Flight {
         if write.outstanding == 0 {
             write.coordinator.flights.remove(self.id.take());
         }
+        if write.is_stale {
+            write.coordinator.stale_settled.notify_all();
+        }
         drop(write);
         match (again, answer) {
             (Some((error, may_be_done)), _) => spawn(Rc::clone(self).begin_again(error, may_be_done)),
@@ -294,8 +297,27 @@ impl Flight {
         }
     }
 
+    /// Whether a replica did its part of what others refused; waits for those that have not answered. None when nobody knows.
+    async fn is_done(&self) -> Option<bool> {
+        let coordinator = Rc::clone(&self.write.borrow().coordinator);
+        loop {
+            let settled = coordinator.stale_settled.notified();
+            {
+                let write = self.write.borrow();
+                // A counter's leader has made its addition.
+                if write.has_acked || write.manner.kind == WriteKind::Counter {
+                    return Some(true);
+                }
+                if write.outstanding == 0 {
+                    return (!write.is_begun).then_some(false);
+                }
+            }
+            settled.await;
+        }
+    }
+
     /// Writes again in the next view what replicas refused because this one is over.
-    async fn begin_again(self: Rc<Self>, error: CoordinatorError, may_be_done: bool) {
+    async fn begin_again(self: Rc<Self>, error: CoordinatorError, mut may_be_done: bool) {
         let (coordinator, view, mut mutations, manner) = {
             let write = self.write.borrow();
             let coordinator = Rc::clone(&write.coordinator);
@@ -309,13 +331,20 @@ impl Flight {
         let Some(newer) = coordinator.newer_view(&view, self.deadline).await else {
             return self.tell(Err(error));
         };
-        // What a replica has before a truncation the truncation takes, on the others too: that is done, and may not be done again behind it, because
-        // somebody may have seen it.
         let is_truncated = |m: &Addressed| newer.truncated_at(m.table()) > view.truncated_at(m.table());
         if may_be_done && mutations.iter().any(is_truncated) {
-            mutations.retain(|m| !is_truncated(m));
-            if mutations.is_empty() {
-                return self.tell(Ok(()));
+            match self.is_done().await {
+                // It was done before the truncation, which was not answered before this replica had it, and takes it: on the others too. It may not be done again
+                // behind that, because somebody may have seen it.
+                Some(true) => {
+                    mutations.retain(|m| !is_truncated(m));
+                    if mutations.is_empty() {
+                        return self.tell(Ok(()));
+                    }
+                }
+                // It may have begun when the truncation was answered: this node is not waited for where it has no replica.
+                Some(false) => may_be_done = false,
+                None => return self.tell(Err(error)),
             }
         }
         let Some(done) = self.done.take() else { return };
@@ -323,6 +352,7 @@ impl Flight {
             Ok(mut write) => {
                 // It may not end as refused if the attempt before did something.
                 write.is_begun |= may_be_done;
+                write.has_acked |= self.write.borrow().has_acked;
                 Self::start(write, self.deadline, done);
             }
             // That too few live says that nothing was written, and some of it may be.

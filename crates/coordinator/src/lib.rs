@@ -286,6 +286,8 @@ pub struct Coordinator {
     commits: commit::GroupCommit,
     flights: deadlines::Flights,
     begun: lasting::Begun,
+    /// Told when an answer has come to a write that a replica refused as stale.
+    stale_settled: Notify,
     scratch: RefCell<point::Scratch>,
     hints: RefCell<Option<Rc<Hints>>>,
     /// A node came up: its hints can be handed over.
@@ -333,6 +335,7 @@ impl Coordinator {
             commits: commit::GroupCommit::default(),
             flights: deadlines::Flights::default(),
             begun: lasting::Begun::default(),
+            stale_settled: Notify::new(),
             scratch: RefCell::default(),
             hints: RefCell::default(),
             handoff_due: Notify::new(),

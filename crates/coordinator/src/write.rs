@@ -155,6 +155,8 @@ pub(crate) struct Write {
     pub(crate) is_stale: bool,
     /// A replica did its part, or may have.
     pub(crate) is_begun: bool,
+    /// A replica did its part, in this attempt or one before.
+    pub(crate) has_acked: bool,
     failures: Vec<(Replica, TargetError)>,
     /// Of whom nobody knows whether they have it, besides those that have not answered.
     unknown: SmallVec<[Replica; 2]>,
@@ -451,6 +453,7 @@ impl Write {
             outstanding: 0,
             is_answered: false,
             is_stale: false,
+            has_acked: false,
             is_begun: false,
             failures: Vec::new(),
             unknown: SmallVec::new(),
@@ -516,7 +519,7 @@ impl Write {
 
     /// A replica did its share.
     fn acked(&mut self, at: usize) {
-        self.is_begun = true;
+        (self.is_begun, self.has_acked) = (true, true);
         let Target { replica, numbers, .. } = &self.targets[at];
         let datacenter = self.view.locality.datacenter(replica.node);
         for number in numbers {

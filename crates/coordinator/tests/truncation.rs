@@ -328,3 +328,53 @@ fn a_read_that_a_truncation_overtakes_returns_all_rows_or_none() {
     let found: BTreeSet<usize> = (1..40).map(found_over_a_truncation).collect();
     assert_eq!(found, BTreeSet::from([0, usize::from(KEYS)]));
 }
+
+/// A node without a replica is not waited for. Its client writes when the truncation has been answered, and the node does not know of it yet: replicas refuse the write, which is done again and
+/// is not older than the truncation.
+#[test]
+fn a_write_behind_a_truncation_is_not_taken_with_it_by_a_node_that_has_not_heard_of_it() {
+    let shape = Shape {
+        datacenters: vec!["north"; 4],
+        ..Shape::default()
+    };
+    for seed in 0..8 {
+        let mut cluster = Cluster::new(seed, shape.clone());
+        let replicas: Vec<usize> = cluster
+            .replicas(b"key")
+            .iter()
+            .map(|replica| replica.node.index())
+            .collect();
+        let other = (0..4)
+            .find(|node| !replicas.contains(node))
+            .expect("three of four have it");
+        let table = cluster.table.id;
+        let version = 1_000;
+        for node in &replicas {
+            let taken = cluster.on(
+                *node,
+                move |node| async move { node.take_truncation(table, version).await },
+            );
+            assert_eq!(taken, Ok(()));
+        }
+        let written = cluster.spawn(other, |node| async move {
+            node.insert(b"key", 1, b"new", 10, Consistency::All).await
+        });
+        cluster.simulation.run_for(Duration::from_millis(500));
+        assert_eq!(
+            *written.borrow(),
+            None,
+            "seed {seed}: it does not wait to hear why it is refused"
+        );
+        cluster.local(other).hear_of_truncation(table, version);
+        cluster.simulation.run_for(SECOND);
+        assert_eq!(written.take(), Some(Ok(())), "seed {seed}");
+        let read = cluster.on(replicas[0], |node| async move {
+            node.select(b"key", Consistency::Quorum).await
+        });
+        assert_eq!(
+            read.map(|rows| rows.len()),
+            Ok(1),
+            "seed {seed}: an acknowledged row is gone"
+        );
+    }
+}
