@@ -54,6 +54,7 @@ impl Cluster {
         let _turn = self.copies.ring_turn.acquire(1).await;
         let mut done = Done::default();
         while !self.is_stopping.get() {
+            let changed = self.machine.changed.notified();
             let metadata = self.metadata();
             let Some(stage) = wanted_stage(&metadata, version) else {
                 return;
@@ -63,7 +64,11 @@ impl Cluster {
                 _ => self.remove_former(&metadata, version, &mut done).await,
             };
             match is_done {
-                Ok(false) => return,
+                // A table that is made meanwhile may make this node a next owner.
+                Ok(false) => {
+                    let _ = runtime::timeout(COPY_RETRY, changed).await;
+                    continue;
+                }
                 Ok(true) => {
                     let host_id = self.config.host_id;
                     let step = RingStep::Done { host_id };

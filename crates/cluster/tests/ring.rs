@@ -224,6 +224,50 @@ fn a_node_that_was_started_again_is_not_written_before_it_has_removed_what_it_ha
     expect_removal_before_writes(&sea);
 }
 
+/// A node has nothing to remove or to copy for the tables that are there, and then for one that is made in the middle of the change.
+#[test]
+fn a_change_of_the_ring_ends_though_a_table_in_the_middle_makes_more_nodes_next_owners() {
+    let mut shown = 0;
+    for (seed, stage) in
+        (0..12).flat_map(|seed| [Stage::AllowWriteBothReadOld, Stage::Streaming].map(|stage| (seed, stage)))
+    {
+        let mut sea = Sea::new(1400 + seed, 4);
+        for node in 0..4 {
+            sea.nodes[node].config.borrow_mut().num_tokens = 1;
+            sea.start(node);
+        }
+        sea.expect("all are members", |views| {
+            let is_normal = |view: &Rc<Cluster>| (0..4).all(|node| state_in(view, node) == Some(NodeState::Normal));
+            views.len() == 4 && views.iter().all(is_normal)
+        });
+        sea.make_ring_table(TABLE, 1);
+        for node in &sea.nodes {
+            match stage {
+                Stage::Streaming => node.seen.copies_that_fail.set(u32::MAX),
+                _ => node.seen.discard_delay.set(5 * SECOND),
+            }
+        }
+        let leaving = sea.spawn(3, |cluster| async move { cluster.decommission().await });
+        sea.expect("the change is in the stage", |views| {
+            let metadata = views[0].metadata();
+            metadata.ring.as_ref().is_some_and(|ring| ring.stage == stage)
+        });
+        sea.sim.run_for(SECOND);
+        let has_nothing = |node: &usize| sea.nodes[*node].seen.discarded.borrow().is_empty();
+        shown += usize::from((0..3).any(|node| has_nothing(&node)));
+        sea.make_ring_table_in("later", TableId(Uuid::from_u128(0x7ab1f)), 2);
+        for node in &sea.nodes {
+            node.seen.copies_that_fail.set(0);
+        }
+        sea.expect("the ring is at rest", |views| views[..3].iter().all(is_at_rest));
+        drop(leaving);
+    }
+    assert!(
+        shown > 0,
+        "every node was a next owner from the beginning: nothing is tested"
+    );
+}
+
 /// While a member does not know of the earlier stages, next owners remove in the stage in which they copy; when it is upgraded, a change that is under way begins again.
 #[test]
 fn a_change_of_the_ring_begins_again_when_the_last_member_is_upgraded() {

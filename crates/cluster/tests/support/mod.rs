@@ -360,11 +360,16 @@ impl Sea {
 
     /// Makes a table on the token ring, in a keyspace of its own with so many copies.
     pub fn make_ring_table(&mut self, id: TableId, copies: usize) {
+        self.make_ring_table_in("ks", id, copies);
+    }
+
+    /// The same in a keyspace of this name.
+    pub fn make_ring_table_in(&mut self, name: &str, id: TableId, copies: usize) {
         let metadata = self.cluster(0).metadata();
         let columns = vec![Column::new("k", CqlType::Int, ColumnKind::PartitionKey)];
-        let table = Table::new("ks", "t", id, columns, TableOptions::default());
+        let table = Table::new(name, "t", id, columns, TableOptions::default());
         let keyspace = Keyspace {
-            name: "ks".to_owned(),
+            name: name.to_owned(),
             replication: BTreeMap::new(),
             durable_writes: true,
             tablets: None,
@@ -375,7 +380,7 @@ impl Sea {
         };
         let mut next = (*metadata.schema).clone();
         next.keyspaces.insert(keyspace.name.clone(), Arc::new(keyspace));
-        let next = replicated(&next, "ks", copies);
+        let next = replicated(&next, name, copies);
         self.change_schema(next, BTreeMap::new());
         self.expect("all nodes know the table", |views| {
             views
