@@ -304,6 +304,7 @@ impl Coordinator {
         let goal = Goal {
             level,
             timeout: Some(deadline.saturating_duration_since(runtime::now())),
+            made_us: None,
         };
         let told = self
             .write_from(Arc::clone(&view), added, goal, WriteKind::Counter, false)

@@ -23,6 +23,11 @@ pub struct Lasting {
 }
 
 impl Lasting {
+    /// When it began; microseconds.
+    pub(crate) fn began_us(&self) -> i64 {
+        self.began_us
+    }
+
     /// It began then.
     pub(crate) fn since(coordinator: &Rc<Coordinator>, began: Instant) -> Self {
         let began_us = wall_clock_at(began);

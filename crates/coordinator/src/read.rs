@@ -90,7 +90,7 @@ pub struct ReplicatedRead {
     skips: bool,
     timeout: Duration,
     /// While it may write what it has read to replicas that lack it, and that takes long.
-    lasting: Option<Lasting>,
+    lasting: Option<Rc<Lasting>>,
     latencies: Rc<TableLatencies>,
     is_range: bool,
     bypasses_cache: bool,
@@ -441,7 +441,7 @@ impl ReplicatedRead {
         self.coordinator.count(|m| m.reads += 1);
         let began = runtime::now();
         let is_lasting = self.coordinator.is_lasting(self.timeout);
-        self.lasting = is_lasting.then(|| Lasting::since(&self.coordinator, began));
+        self.lasting = is_lasting.then(|| Rc::new(Lasting::since(&self.coordinator, began)));
         let mut speculates = self.latencies().delay().map(|delay| began + delay);
         let mut fan = Fan::new();
         let chosen = self.chosen();
@@ -537,7 +537,7 @@ impl ReplicatedRead {
         }
         self.coordinator.count(|m| m.digest_mismatches += 1);
         self.lasting
-            .get_or_insert_with(|| Lasting::since(&self.coordinator, began));
+            .get_or_insert_with(|| Rc::new(Lasting::since(&self.coordinator, began)));
         let mut feeds = vec![self.feed(from, answer, extent.clone())];
         feeds.extend(digests.iter().map(|(replica, _)| Feed {
             replica: *replica,
@@ -659,7 +659,7 @@ impl ReplicatedRead {
     /// Merges the next block of all feeds, and repairs those that lack some of it. None at the end.
     async fn reconcile(&mut self) -> Result<Option<PartitionBlock>, CoordinatorError> {
         self.lasting
-            .get_or_insert_with(|| Lasting::since(&self.coordinator, runtime::now()));
+            .get_or_insert_with(|| Rc::new(Lasting::since(&self.coordinator, runtime::now())));
         while self
             .feeds
             .iter()

@@ -356,6 +356,7 @@ impl Coordinator {
             ))
         });
         let (mut waiting, mut result, mut under_way) = (BTreeMap::new(), Ok(()), 0);
+        let mut is_busy = false;
         let mut fence = u64::MAX;
         let parts = of_shards.await;
         let mut ledger = self.tombstones.ledger.borrow().clone().unwrap_or_default();
@@ -363,6 +364,7 @@ impl Coordinator {
             result = result.and(synced);
             under_way += count;
             let oldest = oldest.map(|us| u32::try_from((us - MARGIN_US) / 1_000_000).unwrap_or(0));
+            is_busy |= oldest.is_some();
             until = until.min(oldest.unwrap_or(u32::MAX));
             fence = fence.min(fence_there);
             for (host, spans) in missed {
@@ -383,7 +385,7 @@ impl Coordinator {
             count_forgotten(&mut ledger.own, &view, (fence, &waiting));
         }
         if result.is_ok() {
-            ledger.own.is_final = is_last && under_way == 0;
+            ledger.own.is_final = is_last && under_way == 0 && !is_busy;
             let until = if ledger.own.is_final { now } else { until };
             ledger.own.until = ledger.own.until.max(until);
         }

@@ -104,11 +104,17 @@ pub struct Goal {
     pub level: Consistency,
     /// How long the client waits; None for as long as the node's options say.
     pub timeout: Option<Duration>,
+    /// When the write was made, if something was waited for since; microseconds.
+    pub made_us: Option<i64>,
 }
 
 impl From<Consistency> for Goal {
     fn from(level: Consistency) -> Self {
-        Self { level, timeout: None }
+        Self {
+            level,
+            timeout: None,
+            made_us: None,
+        }
     }
 }
 
@@ -224,7 +230,7 @@ impl Coordinator {
             all_or_nothing,
             until: Until::LevelMet,
             began: runtime::now(),
-            made_us: None,
+            made_us: goal.made_us,
         };
         self.begin_write(&view, mutations, manner, (waiting.clone(), 0))?;
         // Held by the flight from here on.

@@ -351,6 +351,7 @@ fn an_addition_outlives_thousands_of_versions_that_its_coordinator_takes_over_on
         let goal = coordinator::Goal {
             level: Consistency::One,
             timeout: Some(Duration::from_mins(1)),
+            made_us: None,
         };
         let additions = (0..20u8).map(|k| addressed(addition(&[k], 1))).collect();
         node.coordinator.add(additions, goal).await

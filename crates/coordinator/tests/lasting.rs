@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::support::{Cluster, SECOND, Shape, addressed, everything, insert, table};
+use coordinator::{Coordinator, Goal, WriteKind};
+use hints::{Change, Order};
 use schema::{TombstoneGc, TombstoneGcMode};
 use topology::Consistency;
 
@@ -124,6 +126,38 @@ fn a_read_that_pauses_does_not_bring_back_what_was_deleted_meanwhile() {
         assert!(
             mode.is_some() || kept == [false; 3],
             "deletions are kept although the read has ended: {kept:?}"
+        );
+    }
+}
+
+/// The write was made when its statement came. What it waited for until it began, say a list that it reads, is not what a span of a replica that misses it begins with.
+#[test]
+fn a_write_that_began_late_is_dated_by_when_it_was_made() {
+    for (seed, mode) in (20..).zip(MODES) {
+        let mut cluster = begin(seed, mode);
+        let waited = 100 * SECOND;
+        let made_us = cluster.on(0, |_| async { runtime::wall_clock_us() });
+        let deleted = cluster.on(0, |node| async move { node.delete(b"k", 1, 20, ALL).await });
+        assert_eq!(deleted, Ok(()));
+        cluster.simulation.run_for(waited);
+        cluster.on(0, |_| Coordinator::order_hints(Order::Allow(Change::Enable(false))));
+        cluster.kill(2);
+        cluster.set_live(2, false);
+        let written = cluster.on(0, move |node| async move {
+            let goal = Goal {
+                made_us: Some(made_us),
+                ..Consistency::Quorum.into()
+            };
+            let mutations = vec![addressed(insert(&table(), b"k", 1, b"old", 10))];
+            node.coordinator.write(mutations, goal, WriteKind::Simple, false).await
+        });
+        assert_eq!(written, Ok(()));
+        cluster.simulation.run_for(60 * SECOND);
+        let held = cluster.on(0, |node| async move { node.coordinator.held_tombstones() });
+        let made = u32::try_from(made_us / 1_000_000).expect("the clock is right");
+        assert!(
+            held.iter().any(|held| held.first < made && held.last >= made),
+            "{mode:?}: {held:?}"
         );
     }
 }

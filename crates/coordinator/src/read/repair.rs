@@ -127,8 +127,10 @@ impl ReplicatedRead {
     fn hint_repair(&self, replica: Replica, merged: &PartitionBlock) {
         if let Some(mutation) = self.whole(merged) {
             let mutation = Addressed::at(merged.token, mutation).expect("it was packed just now");
-            let now_us = runtime::wall_clock_us();
-            self.coordinator.missed(&self.view, replica, [&mutation], now_us, false);
+            let read_us = self.lasting.as_ref().map(|lasting| lasting.began_us());
+            let read_us = read_us.unwrap_or_else(runtime::wall_clock_us);
+            self.coordinator
+                .missed(&self.view, replica, [&mutation], read_us, false);
         }
     }
 
@@ -140,7 +142,10 @@ impl ReplicatedRead {
             Some(whole) if mutation.len() > bytes_max => cut_mutation(&whole, &self.table.layout, bytes_max / 2),
             _ => vec![mutation],
         };
+        let lasting = self.lasting.clone();
         spawn(async move {
+            // Also when nobody waits for the read any more.
+            let _lasting = lasting;
             let mut result = Ok(());
             for mutation in cuts {
                 let mutation = Addressed::at(token, mutation).expect("it was packed just now");

@@ -59,26 +59,33 @@ impl Lists {
     }
 }
 
-/// The time of a statement that gives itself one (`USING TIMEOUT`): from its beginning, whatever it does.
+/// When a statement began, and when its time is over, if it gives itself one (`USING TIMEOUT`), whatever it does.
 #[derive(Clone, Copy)]
-pub(super) struct Time(Option<Instant>);
+pub(super) struct Time {
+    made_us: i64,
+    end: Option<Instant>,
+}
 
 impl Time {
     /// Begins now.
     pub(super) fn begin(timeout: Option<Duration>) -> Self {
-        Self(timeout.map(|timeout| runtime::now() + timeout))
+        Self {
+            made_us: runtime::wall_clock_us(),
+            end: timeout.map(|timeout| runtime::now() + timeout),
+        }
     }
 
     /// Keeps tombstones that the write may be older than, until it is answered: it may wait for longer than writes usually do.
     fn hold(self, coordinator: &Rc<Coordinator>) -> Option<Lasting> {
-        self.0.map(|_| coordinator.lasting_write())
+        self.end.map(|_| coordinator.lasting_write())
     }
 
     /// What a request of it may take from now on.
     fn goal(self, level: Consistency) -> Goal {
         Goal {
             level,
-            timeout: self.0.map(|end| end.saturating_duration_since(runtime::now())),
+            timeout: self.end.map(|end| end.saturating_duration_since(runtime::now())),
+            made_us: Some(self.made_us),
         }
     }
 }
