@@ -59,6 +59,16 @@ impl Cluster {
             let Some(stage) = wanted_stage(&metadata, version) else {
                 return;
             };
+            let me = metadata.topology.number(self.config.host_id);
+            if metadata
+                .ring
+                .as_ref()
+                .zip(me)
+                .is_some_and(|(ring, me)| ring.done.contains(&me))
+            {
+                // It said so before it was started again.
+                return;
+            }
             let is_done = match stage {
                 Stage::Streaming => self.copy_ring_once(&metadata, version, &mut done).await,
                 _ => self.remove_former(&metadata, version, &mut done).await,

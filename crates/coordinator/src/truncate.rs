@@ -13,8 +13,9 @@
 //! A crash anywhere before 3 leaves the older mark, so the start does all of it again before the table takes a request; nothing newer was written
 //! meanwhile. A crash behind 3 leaves nothing to do.
 //!
-//! TRUNCATE is answered when every replica of the table has reported the version. So what a read that begins later may ask, at any level, has
-//! forgotten the table or waits. A node that has no replica is not waited for: what it sends with an older view is refused.
+//! TRUNCATE is answered when every replica of the table has reported the version, those included that come to have a part of it. So what a read that begins later may ask, at any level, has
+//! forgotten the table or waits. A node that has no replica is not waited for: what it sends with an older view is refused. It knows then whether a replica did its part before the truncation
+//! (`flight.rs`): what none did is written again.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
