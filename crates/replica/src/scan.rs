@@ -57,6 +57,11 @@ impl TabletScan {
         }
     }
 
+    /// Says how much of a partition is one block, of what is read from now on.
+    pub fn set_limits(&mut self, limits: BlockLimits) {
+        self.limits = limits;
+    }
+
     /// The same without the sstables that a repair has marked.
     #[must_use]
     pub fn of_unrepaired(mut self) -> Self {

@@ -593,38 +593,40 @@ impl Engine {
             return self.fragments_of_tokens(of, select, run, consumer, (from, to)).await;
         }
         let store = self.store(&select.table)?;
-        let start = match consumer.position().clone() {
-            Position::Start => (from, Vec::new()),
-            Position::BehindPartition { key } => start_behind(key, from),
-            Position::BehindRow { key, .. } => {
-                let token = token_of(&key);
-                // The rest of a partition is read with the tokens that it is among, not with those behind.
-                if (from..=to).contains(&token) && store.tablet(token).is_some() {
-                    let flow = self.partition(select, run, consumer, token, &key).await?;
-                    if flow != Flow::Continue && flow != Flow::SkipPartition {
-                        return Ok(flow);
-                    }
-                }
-                start_behind(key, from)
-            }
+        let (start, begun) = match consumer.position().clone() {
+            Position::Start => ((from, Vec::new()), None),
+            Position::BehindPartition { key } => (start_behind(key, from), None),
+            Position::BehindRow { key, .. } => (start_behind(key.clone(), from), Some(key)),
         };
-        run.with(|ctx| consumer.begin_scan(select, ctx))?;
         let range = TokenRange {
             after: Token(from.0.saturating_sub(1)),
             to,
         };
-        let limits = BlockLimits {
+        let limits = |consumer: &Consumer<_>| BlockLimits {
             rows: consumer.rows_wanted(),
             bytes: BLOCK_BYTES,
         };
+        // Of the tablets that are here now: some may leave while the rest of a partition is read.
         let mut scan = TabletScan::new(
             select.table.clone(),
             &store,
             self.shard.cache_of_read(select.bypasses_cache),
             range,
             start,
-            limits,
+            limits(consumer),
         );
+        if let Some(key) = begun {
+            let token = token_of(&key);
+            // The rest of a partition is read with the tokens that it is among, not with those behind.
+            if (from..=to).contains(&token) && store.tablet(token).is_some() {
+                let flow = self.partition(select, run, consumer, token, &key).await?;
+                if flow != Flow::Continue && flow != Flow::SkipPartition {
+                    return Ok(flow);
+                }
+            }
+            scan.set_limits(limits(consumer));
+        }
+        run.with(|ctx| consumer.begin_scan(select, ctx))?;
         consume_scan(select, run, consumer, &mut scan).await
     }
 }
