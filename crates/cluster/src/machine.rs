@@ -167,7 +167,7 @@ impl Machine {
         let me = metadata.topology.number(self.host_id);
         metadata.removal_stage() != Stage::Streaming
             && metadata.ring.as_ref().is_some_and(is_written)
-            && metadata.ring_gains().iter().any(|gain| Some(gain.target.node) == me)
+            && me.is_some_and(|me| metadata.ring_gainers().contains(&me))
     }
 
     /// Notes beside what follows when the requests from before a change have ended.

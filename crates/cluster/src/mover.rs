@@ -372,7 +372,7 @@ impl Cluster {
             };
             let is_ready = |node: NodeNumber| done.contains(&node) || is_lost(node);
             let are_done = match *stage {
-                Stage::AllowWriteBothReadOld => metadata.ring_gains().iter().all(|gain| is_ready(gain.target.node)),
+                Stage::AllowWriteBothReadOld => metadata.ring_gainers().into_iter().all(is_ready),
                 _ => {
                     let Some(locality) = Locality::new(&metadata.topology, self.config.host_id) else {
                         return Ok(None);

@@ -30,8 +30,8 @@ use schema::{Keyspace, TableId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use topology::{
-    DatacenterNumber, Fill, HostId, Locality, NodeNumber, NodeState, Replica, Replication, RingChange, Source, Stage,
-    TabletMap, TooFewSources, Topology, changing_ring_map, fills,
+    DatacenterNumber, Fill, HostId, Locality, NodeNumber, NodeState, Replica, ReplicaList, Replication, RingChange,
+    Source, Stage, TabletMap, TooFewSources, Topology, changing_ring_map, fills,
 };
 use types::Token;
 
@@ -75,15 +75,33 @@ pub enum RingStep {
     End,
 }
 
-/// A range of the ring of which a node becomes an owner, and is none yet, for the tables of a keyspace.
-pub(crate) struct RingGain {
-    pub(crate) tables: Arc<[TableId]>,
+/// A range of the ring that goes to other owners, for the tables of a keyspace.
+struct RingMove {
+    tables: Arc<[TableId]>,
     /// The range begins behind this token,
-    pub(crate) after: Token,
+    after: Token,
     /// and ends with this one.
-    pub(crate) to: Token,
-    pub(crate) target: Replica,
+    to: Token,
+    owners: ReplicaList,
+    next: ReplicaList,
 }
+
+impl RingMove {
+    /// The next owners that are none yet. What an owner has of a range that it keeps is not older than what others have.
+    fn gains(&self) -> impl Iterator<Item = &Replica> {
+        let is_new = |next: &&Replica| self.owners.iter().all(|owner| owner.node != next.node);
+        self.next.iter().filter(is_new)
+    }
+
+    /// The owners that are none afterwards.
+    fn losers(&self) -> impl Iterator<Item = &Replica> {
+        let goes = |owner: &&Replica| self.next.iter().all(|next| next.node != owner.node);
+        self.owners.iter().filter(goes)
+    }
+}
+
+/// Ranges of tables, by the shard that has them.
+pub(crate) type RangesOfShards = BTreeMap<(TableId, u16), Vec<(Token, Token)>>;
 
 /// A range of the ring that a node must copy for the tables of a keyspace.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -167,27 +185,39 @@ impl Metadata {
         let datacenter = |node: NodeNumber| -> DatacenterNumber { locality.datacenter(node) };
         let source = |node: NodeNumber| self.source(node, &is_live);
         let mut all: Vec<RingFill> = Vec::new();
-        for (keyspace, tables) in self.ring_keyspaces() {
-            let Some(map) = self.ring_map_of(keyspace) else {
-                continue;
-            };
-            for tablet in map.moving() {
-                let (Some(transition), Some((after, to))) = (tablet.transition, map.token_range(tablet.id)) else {
-                    continue;
+        for range in self.ring_moves() {
+            for fill in fills(&range.owners, &range.next, datacenter, source)? {
+                let next = RingFill {
+                    tables: range.tables.clone(),
+                    after: range.after,
+                    to: range.to,
+                    is_new: range.owners.iter().all(|owner| owner.node != fill.target.node),
+                    fill,
                 };
-                for fill in fills(tablet.replicas, &transition.next, datacenter, source)? {
-                    let next = RingFill {
-                        tables: tables.clone(),
-                        after,
-                        to,
-                        is_new: tablet.replicas.iter().all(|replica| replica.node != fill.target.node),
-                        fill,
-                    };
-                    push_range(&mut all, next, transition.next.len());
-                }
+                push_range(&mut all, next, range.next.len());
             }
         }
         Ok(all)
+    }
+
+    /// The ranges that go to other owners, in order for each keyspace.
+    fn ring_moves(&self) -> impl Iterator<Item = RingMove> {
+        self.ring_keyspaces().flat_map(|(keyspace, tables)| {
+            let map = self.ring_map_of(keyspace);
+            let moves = map.iter().flat_map(|map| {
+                map.moving().filter_map(|tablet| {
+                    let (after, to) = map.token_range(tablet.id)?;
+                    Some(RingMove {
+                        tables: tables.clone(),
+                        after,
+                        to,
+                        owners: tablet.replicas.into(),
+                        next: tablet.transition?.next.clone(),
+                    })
+                })
+            });
+            moves.collect::<Vec<_>>()
+        })
     }
 
     /// The nodes that have replicas of a table, or come to have some.
@@ -216,27 +246,30 @@ impl Metadata {
         hosts.map(|node| node.host_id).collect()
     }
 
-    /// The ranges that nodes come to own. Of a range that a node owns already, what it has is not older than what others have.
-    pub(crate) fn ring_gains(&self) -> Vec<RingGain> {
-        let mut all: Vec<RingGain> = Vec::new();
-        for (keyspace, tables) in self.ring_keyspaces() {
-            let Some(map) = self.ring_map_of(keyspace) else {
+    /// The nodes that come to own ranges of the ring.
+    pub(crate) fn ring_gainers(&self) -> BTreeSet<NodeNumber> {
+        let gains = self.ring_moves();
+        gains
+            .flat_map(|range| range.gains().map(|owner| owner.node).collect::<Vec<_>>())
+            .collect()
+    }
+
+    /// What a node comes to own.
+    pub(crate) fn ring_gains(&self, node: NodeNumber) -> RangesOfShards {
+        let mut gains = RangesOfShards::new();
+        for range in self.ring_moves() {
+            let Some(owner) = range.gains().find(|owner| owner.node == node) else {
                 continue;
             };
-            for tablet in map.moving() {
-                let (Some(transition), Some((after, to))) = (tablet.transition, map.token_range(tablet.id)) else {
-                    continue;
-                };
-                let is_new = |next: &&Replica| tablet.replicas.iter().all(|replica| replica.node != next.node);
-                all.extend(transition.next.iter().filter(is_new).map(|target| RingGain {
-                    tables: tables.clone(),
-                    after,
-                    to,
-                    target: *target,
-                }));
+            for table in &*range.tables {
+                let ranges = gains.entry((*table, owner.shard)).or_default();
+                match ranges.last_mut().filter(|last| last.1 == range.after) {
+                    Some(last) => last.1 = range.to,
+                    None => ranges.push((range.after, range.to)),
+                }
             }
         }
-        all
+        gains
     }
 
     /// The stage in which next owners remove what they have of ranges from an earlier time.
@@ -268,18 +301,10 @@ impl Metadata {
 
     /// The nodes that lose a range of the ring.
     pub(crate) fn ring_losers(&self) -> BTreeSet<NodeNumber> {
-        let mut losers = BTreeSet::new();
-        for (keyspace, _) in self.ring_keyspaces() {
-            let Some(map) = self.ring_map_of(keyspace) else {
-                continue;
-            };
-            for tablet in map.moving() {
-                let next = tablet.transition.map_or(&[][..], |transition| &transition.next);
-                let goes = tablet.replicas.iter().map(|replica| replica.node);
-                losers.extend(goes.filter(|node| next.iter().all(|replica| replica.node != *node)));
-            }
-        }
-        losers
+        let moves = self.ring_moves();
+        moves
+            .flat_map(|range| range.losers().map(|owner| owner.node).collect::<Vec<_>>())
+            .collect()
     }
 
     /// The value with another topology, as of the command at an index. Begins a change of the ring where owners become others.
@@ -517,7 +542,6 @@ fn owner<'p>((host_id, state, _, tokens): &'p Pending<'_>) -> (HostId, NodeState
 #[cfg(test)]
 mod tests {
     use super::*;
-    use topology::{Replica, ReplicaList};
     use uuid::Uuid;
 
     fn replica(node: u16) -> Replica {

@@ -76,7 +76,7 @@ impl Cluster {
             match is_done {
                 // A table that is made meanwhile may make this node a next owner.
                 Ok(false) => {
-                    let _ = runtime::timeout(COPY_RETRY, changed).await;
+                    changed.await;
                     continue;
                 }
                 Ok(true) => {
@@ -161,23 +161,12 @@ impl Cluster {
     async fn remove_former(&self, metadata: &Metadata, version: u64, done: &mut Done) -> Result<bool, String> {
         self.check_shards(metadata)?;
         let me = metadata.topology.number(self.config.host_id);
-        let mut gains = metadata.ring_gains();
-        gains.retain(|gain| Some(gain.target.node) == me);
+        let gains = me.map(|me| metadata.ring_gains(me)).unwrap_or_default();
         if done.has_removed || gains.is_empty() {
             return Ok(!gains.is_empty());
         }
-        let mut removals: BTreeMap<(TableId, u16), Vec<Range>> = BTreeMap::new();
-        for gain in &gains {
-            for table in &*gain.tables {
-                let ranges = removals.entry((*table, gain.target.shard)).or_default();
-                match ranges.last_mut().filter(|last| last.1 == gain.after) {
-                    Some(last) => last.1 = gain.to,
-                    None => ranges.push((gain.after, gain.to)),
-                }
-            }
-        }
         let stage = metadata.removal_stage();
-        for ((table, shard), ranges) in removals {
+        for ((table, shard), ranges) in gains {
             let _removal = self.machine.removals.acquire(1).await;
             if wanted_stage(&self.metadata(), version) != Some(stage) {
                 return Err(CHANGED.to_owned());
