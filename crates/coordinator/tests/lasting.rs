@@ -34,17 +34,6 @@ fn begin(seed: u64, tombstone_gc: Option<TombstoneGc>) -> Cluster {
     cluster
 }
 
-/// Purges what may be purged.
-fn compact(cluster: &mut Cluster, nodes: &[usize]) {
-    for node in nodes {
-        cluster.on(*node, |node| async move {
-            node.shard.forget_old_log().await;
-            node.shard.flush_all().await.expect("it flushes");
-            node.shard.compact_all().await.expect("it compacts");
-        });
-    }
-}
-
 fn has_data(cluster: &Cluster, node: usize) -> bool {
     cluster.local(node).shard.has_data()
 }
@@ -68,7 +57,7 @@ fn what_is_deleted_while_a_write_goes_on_for_long_is_kept_until_it_has_ended() {
         assert_eq!(deleted, Ok(()));
         for is_last in [false, true] {
             cluster.simulation.run_for(10 * 60 * SECOND);
-            compact(&mut cluster, &[0, 1, 2]);
+            cluster.compact(&[0, 1, 2]);
             let kept = [0, 1, 2].map(|node| has_data(&cluster, node));
             assert_eq!(kept, [!is_last; 3], "{mode:?}, when the write has ended: {is_last}");
             is_over.set(true);
@@ -112,7 +101,7 @@ fn a_read_that_pauses_does_not_bring_back_what_was_deleted_meanwhile() {
             assert_eq!(deleted, Ok(()));
         }
         cluster.simulation.run_for(10 * 60 * SECOND);
-        compact(&mut cluster, &[0, 1, 2]);
+        cluster.compact(&[0, 1, 2]);
         goes_on.set(true);
         cluster.simulation.run_for(20 * SECOND);
         assert_eq!(read.take(), Some(Ok(4)));
@@ -121,7 +110,7 @@ fn a_read_that_pauses_does_not_bring_back_what_was_deleted_meanwhile() {
             assert_eq!(read, Ok(BTreeMap::new()), "{mode:?}, partition {key:?}");
         }
         cluster.simulation.run_for(10 * 60 * SECOND);
-        compact(&mut cluster, &[0, 1, 2]);
+        cluster.compact(&[0, 1, 2]);
         let kept = [0, 1, 2].map(|node| has_data(&cluster, node));
         assert!(
             mode.is_some() || kept == [false; 3],
@@ -160,4 +149,25 @@ fn a_write_that_began_late_is_dated_by_when_it_was_made() {
             "{mode:?}: {held:?}"
         );
     }
+}
+
+/// Its client waits, and it has reached no replica: no hint and no span is there for it yet.
+#[test]
+fn a_node_that_stops_in_order_while_a_write_goes_on_has_not_said_its_last_word() {
+    let spans = |holds: bool| {
+        let mut cluster = begin(30, None);
+        let _write = cluster.spawn(0, move |node| async move {
+            let _held = holds.then(|| node.coordinator.lasting_write());
+            std::future::pending::<()>().await;
+        });
+        cluster.simulation.run_for(SECOND);
+        cluster.on(0, |node| async move { node.coordinator.end_reports().await });
+        cluster.kill(0);
+        cluster.restart(0);
+        cluster.simulation.run_for(60 * SECOND);
+        let held = cluster.on(1, |node| async move { node.coordinator.held_tombstones() });
+        held.len()
+    };
+    assert_eq!(spans(false), 0);
+    assert!(spans(true) > 0, "what was under way counts as written everywhere");
 }

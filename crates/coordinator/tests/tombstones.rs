@@ -66,17 +66,6 @@ fn order(cluster: &mut Cluster, order: Order) {
     cluster.on(0, |_| Coordinator::order_hints(order));
 }
 
-/// Purges what may be purged on some nodes.
-fn compact(cluster: &mut Cluster, nodes: &[usize]) {
-    for node in nodes {
-        cluster.on(*node, |node| async move {
-            node.shard.forget_old_log().await;
-            node.shard.flush_all().await.expect("it flushes");
-            node.shard.compact_all().await.expect("it compacts");
-        });
-    }
-}
-
 /// What reads at a level say, from each node in turn.
 fn reads(cluster: &mut Cluster, nodes: &[usize], level: Consistency) -> Vec<BTreeMap<i32, Vec<u8>>> {
     let read = |node: &usize| cluster.on(*node, move |node| async move { node.select(b"k", level).await });
@@ -206,7 +195,7 @@ fn play_with(seed: u64, way: Way, tombstone_gc: Option<TombstoneGc>) -> (Cluster
     let is_0_gone = !cluster.is_running(0);
     let live: Vec<usize> = if is_0_gone { vec![1] } else { vec![0, 1] };
     cluster.simulation.run_for(2 * GRACE_SHORT * SECOND);
-    compact(&mut cluster, &live);
+    cluster.compact(&live);
     cluster.restart(2);
     if is_0_gone {
         cluster.set_live(0, false);
@@ -214,7 +203,7 @@ fn play_with(seed: u64, way: Way, tombstone_gc: Option<TombstoneGc>) -> (Cluster
     }
     cluster.set_live(2, true);
     cluster.simulation.run_for(60 * SECOND);
-    compact(&mut cluster, &live);
+    cluster.compact(&live);
     let all = live.into_iter().chain([2]).collect();
     (cluster, all)
 }
@@ -256,7 +245,7 @@ fn a_deleted_row_does_not_come_back_when_its_coordinator_could_not_take_the_dele
         );
         cluster.simulation.set_disk_capacity(full, None);
         cluster.simulation.run_for(2 * GRACE_SHORT * SECOND);
-        compact(&mut cluster, &[0, 1]);
+        cluster.compact(&[0, 1]);
         for read in reads(&mut cluster, &[0, 1, 2], QUORUM) {
             assert_eq!(read, BTreeMap::new(), "{mode:?}");
         }
@@ -275,7 +264,7 @@ fn a_miss_that_is_noticed_late_is_dated_by_when_the_deletion_was_made() {
         cluster.simulation.run_for(10 * SECOND);
         cluster.simulation.set_link_up(zero, two, true);
         cluster.simulation.run_for(2 * GRACE_SHORT * SECOND);
-        compact(&mut cluster, &[0, 1]);
+        cluster.compact(&[0, 1]);
         for read in reads(&mut cluster, &[0, 1, 2], QUORUM) {
             assert_eq!(read, BTreeMap::new(), "{mode:?}");
         }
@@ -327,7 +316,7 @@ fn a_repair_ends_it_and_then_the_tombstones_go() {
     for mode in [None, Some(BY_REPAIR)] {
         let (mut cluster, live) = play_with(0, WAYS[0].1, mode);
         cluster.simulation.run_for(60 * SECOND);
-        compact(&mut cluster, &live);
+        cluster.compact(&live);
         let is_empty = |cluster: &Cluster, node: usize| !cluster.local(node).shard.has_data();
         assert!(
             !is_empty(&cluster, 0) && !is_empty(&cluster, 1),
@@ -336,14 +325,14 @@ fn a_repair_ends_it_and_then_the_tombstones_go() {
         // One that began before the deletion has not brought it.
         let early = now(&mut cluster) - 5 * GRACE_SHORT;
         repair(&mut cluster, early);
-        compact(&mut cluster, &live);
+        cluster.compact(&live);
         assert!(
             !is_empty(&cluster, 0) && !is_empty(&cluster, 1),
             "{mode:?}: the repair was too early"
         );
         let late = now(&mut cluster) - 1;
         repair(&mut cluster, late);
-        compact(&mut cluster, &live);
+        cluster.compact(&live);
         for node in live {
             assert!(
                 is_empty(&cluster, node),
@@ -359,13 +348,13 @@ fn where_repair_decides_a_deletion_that_all_have_goes_without_a_grace_period() {
     let mut cluster = with_a_row_of(3, Some(BY_REPAIR));
     let deleted = cluster.on(0, |node| async move { node.delete(b"k", 1, 20, ALL).await });
     assert_eq!(deleted, Ok(()));
-    compact(&mut cluster, &[0]);
+    cluster.compact(&[0]);
     assert!(
         cluster.local(0).shard.has_data(),
         "nobody has said yet that all have it"
     );
     cluster.simulation.run_for(60 * SECOND);
-    compact(&mut cluster, &[0, 1, 2]);
+    cluster.compact(&[0, 1, 2]);
     for node in 0..3 {
         assert!(!cluster.local(node).shard.has_data(), "node {node}");
     }
@@ -375,7 +364,7 @@ fn where_repair_decides_a_deletion_that_all_have_goes_without_a_grace_period() {
 fn an_operator_ends_it_and_then_the_tombstones_go() {
     let (mut cluster, live) = play(0, WAYS[0].1);
     let is_empty = |cluster: &Cluster, node: usize| !cluster.local(node).shard.has_data();
-    compact(&mut cluster, &live);
+    cluster.compact(&live);
     assert!(
         !is_empty(&cluster, 0) && !is_empty(&cluster, 1),
         "the tombstone is kept"
@@ -388,7 +377,7 @@ fn an_operator_ends_it_and_then_the_tombstones_go() {
         cluster.restart(node);
     }
     cluster.simulation.run_for(60 * SECOND);
-    compact(&mut cluster, &live);
+    cluster.compact(&live);
     assert!(
         !is_empty(&cluster, 0) && !is_empty(&cluster, 1),
         "the tombstone is kept"
@@ -401,7 +390,7 @@ fn an_operator_ends_it_and_then_the_tombstones_go() {
         assert_eq!(released, Ok(()));
     }
     cluster.simulation.run_for(60 * SECOND);
-    compact(&mut cluster, &live);
+    cluster.compact(&live);
     for node in live {
         let held = cluster.on(node, |node| async move { node.coordinator.held_tombstones() });
         assert_eq!(held, [], "node {node}");
@@ -417,7 +406,7 @@ fn what_nobody_missed_is_purged_after_the_grace_period_and_not_while_a_node_is_d
     assert_eq!(deleted, Ok(()));
     lose_node_2(&mut cluster);
     cluster.simulation.run_for(2 * GRACE_SHORT * SECOND);
-    compact(&mut cluster, &[0, 1]);
+    cluster.compact(&[0, 1]);
     assert!(
         cluster.local(0).shard.has_data(),
         "node 2 may have coordinated a deletion as late, and keep a hint of it"
@@ -431,13 +420,13 @@ fn what_nobody_missed_is_purged_after_the_grace_period_and_not_while_a_node_is_d
     cluster.restart(2);
     cluster.set_live(2, true);
     cluster.simulation.run_for(60 * SECOND);
-    compact(&mut cluster, &[0, 1]);
+    cluster.compact(&[0, 1]);
     assert!(cluster.local(0).shard.has_data(), "it did not stop in order");
     let mut cluster = with_a_row(10);
     let deleted = cluster.on(0, |node| async move { node.delete(b"k", 1, 20, ALL).await });
     assert_eq!(deleted, Ok(()));
     cluster.simulation.run_for(2 * GRACE_SHORT * SECOND);
-    compact(&mut cluster, &[0, 1, 2]);
+    cluster.compact(&[0, 1, 2]);
     for node in 0..3 {
         assert!(!cluster.local(node).shard.has_data(), "node {node}");
     }

@@ -791,6 +791,17 @@ impl Cluster {
         done.into_iter().try_for_each(|d| d.take().expect("it is done"))
     }
 
+    /// Purges what may be purged on some nodes.
+    pub fn compact(&mut self, nodes: &[usize]) {
+        for node in nodes {
+            self.on(*node, |node| async move {
+                node.shard.forget_old_log().await;
+                node.shard.flush_all().await.expect("it flushes");
+                node.shard.compact_all().await.expect("it compacts");
+            });
+        }
+    }
+
     /// Whether a node's process runs.
     pub fn is_running(&self, node: usize) -> bool {
         self.simulation.is_running(self.machines[node].id)
