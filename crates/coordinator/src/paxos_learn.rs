@@ -48,9 +48,9 @@ pub(crate) struct Learning {
     level: Consistency,
     deadline: Instant,
     id: Cell<FlightId>,
-    /// Not all replicas have been told yet.
     /// When it began; microseconds.
     began_us: i64,
+    /// Not all replicas have been told yet.
     is_beginning: Cell<bool>,
     state: RefCell<State>,
 }
