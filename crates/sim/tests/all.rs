@@ -15,6 +15,7 @@ mod kinds;
 mod moves;
 mod node;
 mod outages;
+mod pages;
 mod planted;
 mod planted_elastic;
 mod planted_faults;
