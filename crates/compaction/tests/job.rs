@@ -452,12 +452,13 @@ fn a_tombstone_is_kept_while_an_sstable_outside_the_job_may_hold_what_it_covers(
 #[test]
 fn a_job_of_which_nothing_remains_leaves_no_sstable() {
     let table = long_table();
-    let mut block = stretch(&table, b"gone", 0, 100, 1, -10);
-    block.tombstone = common::tombstone(NOW_US + 10, NOW - 1000);
+    let rows = stretch(&table, b"gone", 0, 100, 1, -10);
+    let mut deletion = PartitionBlock::new(rows.token, rows.key());
+    deletion.tombstone = common::tombstone(NOW_US + 10, NOW - 1000);
     let dir = TempDir::new("compaction-nothing");
-    let input = write(&dir.0, 1, &table, &[block]);
+    let inputs = [write(&dir.0, 1, &table, &[rows]), write(&dir.0, 2, &table, &[deletion])];
     let before = names(&dir);
-    let mut j = job(&dir, &table, &[input]);
+    let mut j = job(&dir, &table, &inputs);
     j.gc_before = NOW;
     let outcome = run(j).expect("a merge");
     assert!(outcome.outputs.is_empty());

@@ -112,6 +112,17 @@ pub struct Purge<'h> {
     pub keeps_expired: bool,
 }
 
+impl Purge<'static> {
+    /// Forgets no tombstone and takes nothing as expired: only what a newer deletion covers goes.
+    pub const NOTHING: Self = Self {
+        now: 0,
+        gc_before: 0,
+        max_purgeable_timestamp: i64::MIN,
+        held: &[],
+        keeps_expired: true,
+    };
+}
+
 impl Purge<'_> {
     fn forgets(&self, timestamp: i64, deletion_time: u32) -> bool {
         deletion_time < self.gc_before
@@ -129,7 +140,7 @@ impl Purge<'_> {
 
     /// Whether an expired marker may go. Until then it stays as it is: it covers older ones elsewhere, as an expired cell does.
     fn forgets_marker(&self, m: Liveness) -> bool {
-        !m.is_live(self.now) && self.forgets(m.timestamp, m.expiry.saturating_sub(m.ttl))
+        !m.is_live(self.now) && self.forgets(m.timestamp, m.written_second())
     }
 
     /// What remains of a cell: itself, its tombstone, or nothing.
@@ -144,7 +155,7 @@ impl Purge<'_> {
             true => c,
             false => Cell {
                 dead: true,
-                deletion_time: c.deletion_time.saturating_sub(c.ttl),
+                deletion_time: c.deleted_second(),
                 ttl: 0,
                 value: &[],
                 ..c
@@ -189,6 +200,20 @@ fn kept_complex<'a, 'p>(
         deletion: deletion.merge(c.tombstone),
     };
     (!own.is_none() || kept.clone().next().is_some()).then_some((own, kept))
+}
+
+/// Whether a deletion may cover something in a row: a row for which this is false is what [`shadow_row`] would leave of it.
+#[inline]
+#[must_use]
+pub fn may_shadow(layout: &RowLayout, row: RowView<'_>, deletion: Tombstone) -> bool {
+    !deletion.is_none() && row.min_timestamp(layout) <= deletion.timestamp
+}
+
+/// Appends to `out` what a deletion leaves of a row: cells, markers and tombstones that it covers go. False, and nothing appended, when nothing is left.
+///
+/// An sstable must not hold both: a reader that does not merge within a file, as Cassandra's `UnfilteredRowIterator` requires, would return what is deleted.
+pub fn shadow_row(layout: &RowLayout, row: RowView<'_>, deletion: Tombstone, out: &mut Vec<u8>) -> bool {
+    compact_row(layout, row, deletion, &Purge::NOTHING, out)
 }
 
 /// Appends what remains of a row to `out`; false (and nothing appended) when nothing does.

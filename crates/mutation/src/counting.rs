@@ -165,7 +165,7 @@ impl Counting {
     fn marker(self, marker: Liveness, material: &mut impl Material) {
         let tombstone = Tombstone {
             timestamp: marker.timestamp,
-            deletion_time: marker.expiry.saturating_sub(marker.ttl),
+            deletion_time: marker.written_second(),
         };
         if marker.is_live(self.now) || self.is_exact && self.counts(tombstone) {
             material.marker(marker);
@@ -200,9 +200,6 @@ impl Counting {
 fn deletion_of(cell: &Cell<'_>) -> Tombstone {
     Tombstone {
         timestamp: cell.timestamp,
-        deletion_time: match cell.dead {
-            true => cell.deletion_time,
-            false => cell.deletion_time.saturating_sub(cell.ttl),
-        },
+        deletion_time: cell.deleted_second(),
     }
 }

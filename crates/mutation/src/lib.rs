@@ -12,6 +12,7 @@ pub mod bound;
 pub mod compact;
 pub mod counting;
 pub mod cut;
+pub mod dates;
 pub mod dropped;
 #[doc(hidden)]
 pub mod fuzz;

@@ -25,6 +25,7 @@ use schema::{CellLayout, RowLayout};
 use stdx::vint;
 
 use crate::Tombstone;
+use crate::dates::written_second;
 
 pub(crate) const MARKER: u8 = 0x01;
 pub(crate) const TTL: u8 = 0x02;
@@ -68,6 +69,12 @@ impl Liveness {
     pub fn is_live(&self, now: u32) -> bool {
         self.ttl == 0 || self.expiry > now
     }
+
+    /// The second in which it was written, if it expires: once expired it counts as a deletion made then.
+    #[must_use]
+    pub fn written_second(&self) -> u32 {
+        written_second(self.ttl, self.expiry)
+    }
 }
 
 /// One cell, unpacked: borrowed value, absolute times.
@@ -90,6 +97,15 @@ impl Cell<'_> {
     #[inline]
     pub fn is_live(&self, now: u32) -> bool {
         !self.dead && (self.ttl == 0 || self.deletion_time > now)
+    }
+
+    /// Of a tombstone, the second of the deletion; of a cell that expires, the second in which it was written: once expired it counts as a deletion made then.
+    #[must_use]
+    pub fn deleted_second(&self) -> u32 {
+        match self.dead {
+            true => self.deletion_time,
+            false => written_second(self.ttl, self.deletion_time),
+        }
     }
 }
 

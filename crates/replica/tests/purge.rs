@@ -400,6 +400,10 @@ fn every_block_of_a_partition_carries_its_deletion_and_its_static_row() {
         for c in 0..10 {
             local.insert(c, 10);
         }
+        local.flush().await;
+        for c in 0..5 {
+            local.insert(c, 30);
+        }
         local.write(|builder, table| {
             let id = table
                 .column("s")
@@ -418,7 +422,11 @@ fn every_block_of_a_partition_carries_its_deletion_and_its_static_row() {
             assert_eq!(block.tombstone, tombstone(20));
             assert!(block.static_row().is_some());
         }
-        assert_eq!(local.living(2).await, 0);
+        assert_eq!(
+            local.living(2).await,
+            5,
+            "the deletion hides the rows of the older file"
+        );
     });
 }
 

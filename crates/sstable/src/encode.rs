@@ -11,6 +11,7 @@
 //! ```
 //! Times are differences to the header's minima. The body size counts the size-before that follows it.
 
+use mutation::dates::durable_expiry;
 use mutation::{Bound, Cell, Column, Liveness, RowView, Tombstone};
 use schema::{RowLayout, Table};
 use stdx::vint;
@@ -156,10 +157,11 @@ impl Encoder {
             vint::put_unsigned(&mut self.head, base.delta_timestamp(m.timestamp));
             if m.ttl > 0 {
                 flags |= flag::HAS_TTL;
-                let expiry = m.expiry.min(DELETION_TIME_MAX);
-                vint::put_unsigned(&mut self.head, base.delta_ttl(m.ttl));
+                let (ttl, expiry) = durable_expiry(m.ttl, m.expiry);
+                let expiry = expiry.min(DELETION_TIME_MAX);
+                vint::put_unsigned(&mut self.head, base.delta_ttl(ttl));
                 vint::put_unsigned(&mut self.head, base.delta_deletion_time(expiry));
-                seen.expiring(m.timestamp, m.ttl, expiry);
+                seen.expiring(m.timestamp, ttl, expiry);
             } else {
                 seen.live(m.timestamp);
             }
@@ -355,13 +357,17 @@ impl CellWriter<'_> {
     #[inline]
     fn cell(&mut self, fixed_len: Option<usize>, cell: &Cell<'_>, path: Option<&[u8]>) -> Result<(), &'static str> {
         let is_expiring = !cell.dead && cell.ttl > 0;
+        let (ttl, deletion_time) = match is_expiring {
+            true => durable_expiry(cell.ttl, cell.deletion_time),
+            false => (0, cell.deletion_time),
+        };
         let mut flags = 0;
         if cell.dead {
             flags |= cell_flag::DELETED | cell_flag::EMPTY;
         } else if cell.value.is_empty() {
             flags |= cell_flag::EMPTY;
         }
-        let deletion_time = cell.deletion_time.min(DELETION_TIME_MAX);
+        let deletion_time = deletion_time.min(DELETION_TIME_MAX);
         if let Some(m) = self.marker
             && m.timestamp == cell.timestamp
         {
@@ -371,11 +377,11 @@ impl CellWriter<'_> {
             flags |= cell_flag::EXPIRING;
             if let Some(m) = self.marker
                 && m.ttl == cell.ttl
-                && m.expiry.min(DELETION_TIME_MAX) == deletion_time
+                && m.expiry == cell.deletion_time
             {
                 flags |= cell_flag::ROW_TTL;
             }
-            self.seen.expiring(cell.timestamp, cell.ttl, deletion_time);
+            self.seen.expiring(cell.timestamp, ttl, deletion_time);
         } else if cell.dead {
             self.seen.dead(cell.timestamp, deletion_time);
         } else {
@@ -389,7 +395,7 @@ impl CellWriter<'_> {
         if (is_expiring || cell.dead) && flags & cell_flag::ROW_TTL == 0 {
             vint::put_unsigned(self.out, self.base.delta_deletion_time(deletion_time));
             if is_expiring {
-                vint::put_unsigned(self.out, self.base.delta_ttl(cell.ttl));
+                vint::put_unsigned(self.out, self.base.delta_ttl(ttl));
             }
         }
         if let Some(path) = path {

@@ -8,6 +8,7 @@
 //! Types are Java class names. Whatever order the columns are listed in, rows have them in one order: atomic columns
 //! before multi-cell ones, each by the bytes of the name.
 
+use mutation::dates::durable_expiry;
 use mutation::{Column, PartitionBlock, RowView, Tombstone};
 use schema::{CellLayout, ColumnKind, RowLayout, Successor, Table};
 use stdx::bytes::Reader;
@@ -125,17 +126,22 @@ impl EncodingBase {
 fn see_row(layout: &RowLayout, row: &RowView<'_>, see: &mut impl FnMut(Option<i64>, Option<u32>, Option<u32>)) {
     if let Some(m) = row.marker {
         let expires = m.ttl > 0;
-        see(Some(m.timestamp), expires.then_some(m.expiry), expires.then_some(m.ttl));
+        let (ttl, expiry) = durable_expiry(m.ttl, m.expiry);
+        see(Some(m.timestamp), expires.then_some(expiry), expires.then_some(ttl));
     }
     if !row.tombstone.is_none() {
         see(Some(row.tombstone.timestamp), Some(row.tombstone.deletion_time), None);
     }
     let mut see_cell = |c: &mutation::Cell<'_>| {
-        let mortal = c.dead || c.ttl > 0;
+        let expires = !c.dead && c.ttl > 0;
+        let (ttl, deletion_time) = match expires {
+            true => durable_expiry(c.ttl, c.deletion_time),
+            false => (0, c.deletion_time),
+        };
         see(
             Some(c.timestamp),
-            mortal.then_some(c.deletion_time),
-            (!c.dead && c.ttl > 0).then_some(c.ttl),
+            (c.dead || expires).then_some(deletion_time),
+            expires.then_some(ttl),
         );
     };
     for (_, column) in row.columns(layout) {

@@ -5,13 +5,17 @@
 //! [`Writer::finish`]: all components are made durable, then TOC.txt gets its name. Whatever fails before that leaves
 //! nothing behind: the files are removed when the writer is dropped.
 //!
+//! A deletion of the file deletes nothing else in it: what a partition's or a range's tombstone covers is left out, since readers of the format do not
+//! merge within a file.
+//!
 //! Memory: the filter, a summary entry for every 128 partitions, and the promoted index of the current partition.
 
 use std::path::Path;
 
+use mutation::compact::{may_shadow, shadow_row};
 use mutation::dropped::inherit_block;
-use mutation::{Bound, PartitionBlock, RangeTombstone, Tombstone};
-use schema::{Table, components};
+use mutation::{Bound, PartitionBlock, RangeTombstone, RowView, Tombstone};
+use schema::{RowLayout, Table, components};
 use std::cmp::Ordering;
 use types::Token;
 use uuid::Uuid;
@@ -157,6 +161,28 @@ struct Partition {
     rows: u64,
     dead_rows: u64,
     range_tombstones: u64,
+}
+
+impl Partition {
+    /// What deletes the position that is written next: the partition's tombstone, or the range tombstone that is open there.
+    fn deletion(&self) -> Tombstone {
+        let open = self.open.as_ref().map_or(Tombstone::NONE, |(_, tombstone)| *tombstone);
+        self.tombstone.merge(open)
+    }
+}
+
+/// A row less what a deletion of the same file covers; None when nothing is left. `shadowed` has the bytes of a row that changes.
+fn without_deleted<'r>(
+    layout: &RowLayout,
+    row: RowView<'r>,
+    deletion: Tombstone,
+    shadowed: &'r mut Vec<u8>,
+) -> Option<RowView<'r>> {
+    if !may_shadow(layout, row, deletion) {
+        return Some(row);
+    }
+    shadowed.clear();
+    shadow_row(layout, row, deletion, shadowed).then(|| RowView::new(shadowed).expect("it was packed just now"))
 }
 
 /// Writes one sstable. Blocks; for background threads.
@@ -388,15 +414,12 @@ impl Writer {
             self.collector.deletion(block.tombstone);
         }
         if !self.header.statics.is_empty() {
-            let empty;
-            let row = match block.static_row() {
-                Some(row) => row,
-                None => {
-                    empty = empty_row();
-                    mutation::RowView::new(&empty).expect("an empty row is well formed")
-                }
-            };
+            let (empty, mut shadowed) = (empty_row(), Vec::new());
             let layout = &self.table.layout;
+            let row = block
+                .static_row()
+                .and_then(|row| without_deleted(layout, row, block.tombstone, &mut shadowed))
+                .unwrap_or_else(|| RowView::new(&empty).expect("an empty row is well formed"));
             let at = self.data.position();
             self.encoder
                 .row(None, &row, layout, 0, &mut self.collector, &mut self.data.pending)
@@ -427,10 +450,14 @@ impl Writer {
         let mut ranges = &block.range_tombstones[..];
         partition.range_tombstones += ranges.len() as u64;
         let layout = std::sync::Arc::clone(&self.table.layout);
+        let mut shadowed = Vec::new();
         for (key, row) in block.rows() {
             if partition.open.is_some() || !ranges.is_empty() {
                 self.markers(partition, &mut ranges, Some(key)).map_err(Err)?;
             }
+            let Some(row) = without_deleted(&layout, row, partition.deletion(), &mut shadowed) else {
+                continue;
+            };
             let at = self.data.position();
             let position = at - partition.start;
             let size_before = position - partition.last_item;

@@ -121,11 +121,19 @@ pub enum Bug {
     OneSource,
     /// A tablet that has too few replicas gets no other.
     ForgottenCopy,
+    /// A write is born when its coordinator begins to send it, whatever its deletions say.
+    LateBirth,
+    /// A repair counts for all that was written before it began, whatever was on its way then.
+    RepairOutrunsWrites,
+    /// Where a tablet has one replica, nothing is waited for before tombstones are purged.
+    NothingWaitsForOneCopy,
+    /// Deletions have the second that their client names.
+    ClientDatesDeletions,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 57] = [
+    pub const ALL: [Self; 61] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedAcceptance,
@@ -183,6 +191,10 @@ impl Bug {
         Self::UndoubledWrite,
         Self::OneSource,
         Self::ForgottenCopy,
+        Self::LateBirth,
+        Self::RepairOutrunsWrites,
+        Self::NothingWaitsForOneCopy,
+        Self::ClientDatesDeletions,
     ];
 }
 

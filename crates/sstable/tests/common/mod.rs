@@ -5,8 +5,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use mutation::compact::shadow_row;
 use mutation::row::Shared;
-use mutation::{Bound, Cell, Liveness, PartitionBlock, RangeTombstone, RowBuilder, Tombstone};
+use mutation::{Bound, Cell, Liveness, PartitionBlock, RangeTombstone, RangeTombstoneList, RowBuilder, Tombstone};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
 use sstable::{Descriptor, EncodingBase, Error, Writer, WriterOptions};
 use types::token::token_of;
@@ -493,6 +494,25 @@ pub fn long_table() -> Table {
             regular("v", CqlType::Text),
         ],
     )
+}
+
+/// What a file has of a block: without what its own deletions cover.
+pub fn without_deleted(table: &Table, block: &PartitionBlock) -> PartitionBlock {
+    let mut left = PartitionBlock::new(block.token, block.key());
+    left.tombstone = block.tombstone;
+    left.range_tombstones = block.range_tombstones.clone();
+    let mut bytes = Vec::new();
+    if let Some(row) = block.static_row()
+        && shadow_row(&table.layout, row, block.tombstone, &mut bytes)
+    {
+        left.set_static_row(&bytes);
+    }
+    let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
+    for (key, row) in block.rows() {
+        let deletion = block.tombstone.merge(ranges.covering(&table.clustering_order, key));
+        left.push_row_with(key, |out| shadow_row(&table.layout, row, deletion, out));
+    }
+    left
 }
 
 /// A text that two blocks share when they mean the same.
