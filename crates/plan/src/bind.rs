@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use stdx::planted::{self, Bug};
 use types::CqlType;
 
 /// A value bound to a marker.
@@ -22,7 +23,7 @@ pub struct BindContext<'a> {
     pub values: &'a [Bound<'a>],
     /// Wall clock at the start of the statement, microseconds since the epoch.
     pub now_us: i64,
-    /// The client's own moment for TTLs and expiry, seconds since the epoch. Write timestamps and functions keep to the wall clock.
+    /// The client's own moment for TTLs and expiry, seconds since the epoch. Write timestamps, functions and the seconds of deletions keep to the wall clock.
     pub now_in_seconds: Option<i32>,
     /// A random number of this execution: seeds `uuid()` and the clock sequence of `now()`.
     pub random: u64,
@@ -33,6 +34,15 @@ impl BindContext<'_> {
     #[inline]
     pub fn expiry_now(&self) -> u32 {
         expiry_now(self.now_us, self.now_in_seconds)
+    }
+
+    /// The second of the wall clock at the start of the statement, since the epoch: the second of its deletions.
+    #[inline]
+    pub fn server_second(&self) -> u32 {
+        match planted::is_planted(Bug::ClientDatesDeletions) {
+            true => self.expiry_now(),
+            false => expiry_now(self.now_us, None),
+        }
     }
 }
 
@@ -91,10 +101,16 @@ pub struct Execution {
 impl Execution {
     /// Runs `f` with the values lent out.
     pub fn with<R>(&self, f: impl FnOnce(&BindContext<'_>) -> R) -> R {
+        self.with_at(self.now_us, f)
+    }
+
+    /// Runs `f` with the values lent out and another moment as the start of the statement, microseconds since the epoch: a write that waited before it began
+    /// is dated by when it began.
+    pub fn with_at<R>(&self, now_us: i64, f: impl FnOnce(&BindContext<'_>) -> R) -> R {
         let values: Vec<Bound<'_>> = self.values.iter().map(OwnedBound::borrow).collect();
         f(&BindContext {
             values: &values,
-            now_us: self.now_us,
+            now_us,
             now_in_seconds: self.now_in_seconds,
             random: self.random,
         })

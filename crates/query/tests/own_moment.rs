@@ -1,5 +1,6 @@
-//! A client that names the moment (`now_in_seconds`): TTLs and expiry go by it, write timestamps and functions by the wall clock.
+//! A client that names the moment (`now_in_seconds`): TTLs and expiry go by it; write timestamps, functions and the seconds of deletions by the wall clock.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -68,4 +69,58 @@ fn expiry_goes_by_the_clients_moment_and_timestamps_by_the_clock() {
         })
     });
     assert!(sim.run_until_ended(node, Duration::from_secs(3600)), "it did not end");
+}
+
+/// Deletions of every kind, and what had expired when it was written.
+const DELETIONS: [&str; 9] = [
+    "DELETE FROM c WHERE k = 0",
+    "DELETE FROM c WHERE k = 0 AND c = 1",
+    "DELETE FROM c WHERE k = 0 AND c > 1",
+    "DELETE v FROM c WHERE k = 0 AND c = 1",
+    "UPDATE c SET m = {1: 1} WHERE k = 0 AND c = 1",
+    "DELETE m[1] FROM c WHERE k = 0 AND c = 1",
+    "INSERT INTO c (k, c, v) VALUES (0, 1, 1) USING TTL 20",
+    "BEGIN BATCH DELETE FROM c WHERE k = 0 AND c = 1; APPLY BATCH",
+    "DELETE FROM c WHERE k = 0 AND c = 1 IF EXISTS",
+];
+
+/// Whether a deletion that its client dates to second 1 of 1970 is still there when the node has compacted its files.
+fn is_kept(deletion: &'static str) -> bool {
+    let mut sim = Simulation::new(4);
+    let node = sim.add_node(1);
+    let kept = Rc::new(Cell::new(false));
+    let seen = kept.clone();
+    sim.start(node, move |_| {
+        let seen = seen.clone();
+        Box::pin(async move {
+            let table = "CREATE TABLE ks.c (k int, c int, v int, m map<int, int>, PRIMARY KEY (k, c)) \
+                         WITH gc_grace_seconds = 3600 AND tombstone_gc = {'mode': 'timeout'}";
+            let schema = support::schema_of(table);
+            let engine = support::engine(1, schema, support::system_tables().build()).await;
+            if deletion.contains("IF EXISTS") {
+                ask(&engine, "INSERT INTO c (k, c, v) VALUES (0, 1, 1)", None).await;
+            }
+            ask(&engine, deletion, Some(1)).await;
+            engine.shard.flush_all().await.expect("it flushes");
+            engine.shard.compact_all().await.expect("it compacts");
+            seen.set(engine.shard.has_data());
+        })
+    });
+    assert!(sim.run_until_ended(node, Duration::from_secs(600)), "it did not end");
+    kept.get()
+}
+
+#[test]
+fn deletions_are_kept_by_the_servers_clock() {
+    for deletion in DELETIONS {
+        assert!(is_kept(deletion), "{deletion}");
+    }
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn by_the_clients_clock_they_would_be_forgotten_at_once() {
+    let _planted = stdx::planted::Planted::new(Some(stdx::planted::Bug::ClientDatesDeletions));
+    let forgotten = DELETIONS.into_iter().filter(|deletion| !is_kept(deletion));
+    assert!(forgotten.count() >= DELETIONS.len() - 2, "some write data, too");
 }

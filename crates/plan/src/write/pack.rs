@@ -1,5 +1,6 @@
 //! From a plan and bound values to packed mutations.
 
+use mutation::dates::ttl_between;
 use mutation::row::{Cell, Liveness, RowBuilder, Shared};
 use mutation::{ClusteringSlice, MutationBuilder, RangeTombstone, Tombstone};
 use schema::{CellLayout, CompactStorage, pad_with_nulls, push_component};
@@ -26,20 +27,18 @@ pub(crate) struct Times {
     pub(crate) range_timestamp: i64,
     /// Seconds, 0 is forever.
     pub(crate) ttl: u32,
-    /// Seconds since the epoch.
-    pub(crate) now: u32,
+    /// When it expires, seconds since the epoch; 0 is never.
+    pub(crate) expiry: u32,
+    /// The server's second, since the epoch: the second of every deletion, whatever moment the client names.
+    pub(crate) second: u32,
 }
 
 impl Times {
-    fn expiry(self) -> u32 {
-        if self.ttl == 0 { 0 } else { self.now + self.ttl }
-    }
-
     /// Deletes a collection or a row, with all that has this write's timestamp.
     pub(crate) fn tombstone(self) -> Tombstone {
         Tombstone {
             timestamp: self.timestamp,
-            deletion_time: self.now,
+            deletion_time: self.second,
         }
     }
 
@@ -47,7 +46,7 @@ impl Times {
     fn range_tombstone(self) -> Tombstone {
         Tombstone {
             timestamp: self.range_timestamp,
-            deletion_time: self.now,
+            deletion_time: self.second,
         }
     }
 
@@ -55,7 +54,7 @@ impl Times {
     pub(crate) fn tombstone_before(self) -> Tombstone {
         Tombstone {
             timestamp: self.timestamp.wrapping_sub(1),
-            deletion_time: self.now,
+            deletion_time: self.second,
         }
     }
 
@@ -63,7 +62,7 @@ impl Times {
         Cell {
             timestamp: self.timestamp,
             ttl: self.ttl,
-            deletion_time: self.expiry(),
+            deletion_time: self.expiry,
             dead: false,
             value,
         }
@@ -73,7 +72,7 @@ impl Times {
         Cell {
             timestamp: self.timestamp,
             ttl: 0,
-            deletion_time: self.now,
+            deletion_time: self.second,
             dead: true,
             value: &[],
         }
@@ -83,7 +82,7 @@ impl Times {
         Shared {
             timestamp: self.timestamp,
             ttl: self.ttl,
-            expiry: self.expiry(),
+            expiry: self.expiry,
         }
     }
 }
@@ -185,11 +184,17 @@ impl WritePlan {
                 self.table.keyspace, self.table.name
             )));
         }
+        let second = ctx.server_second();
+        let (ttl, expiry) = match ttl {
+            0 => (0, 0),
+            ttl => (ttl_between(second, now + ttl), now + ttl),
+        };
         Ok(Times {
             timestamp,
             range_timestamp: timestamp,
             ttl,
-            now,
+            expiry,
+            second,
         })
     }
 
@@ -537,7 +542,7 @@ impl<'p> Packer<'p> {
         let marker = marker.then(|| Liveness {
             timestamp: times.timestamp,
             ttl: times.ttl,
-            expiry: times.expiry(),
+            expiry: times.expiry,
         });
         let shared = times.shared();
         let columns = self.plan.columns;
