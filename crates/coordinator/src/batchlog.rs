@@ -616,8 +616,8 @@ impl Coordinator {
         let view = self.view();
         let is_truncated = view.truncated_at(part.table()) > note.version;
         let route = view.route(part.table()).filter(|_| !is_truncated);
-        let (Some(hints), Some(route), Some(write)) = (self.hints(), route, self.missed_write(part, note.noted_us))
-        else {
+        let birth_us = self.birth_us([part], note.noted_us);
+        let (Some(hints), Some(route), Some(write)) = (self.hints(), route, self.missed_write(part, birth_us)) else {
             return;
         };
         for replica in WriteTargets::new(&route.map.tablet_of(part.token())).all() {
@@ -647,9 +647,14 @@ impl Coordinator {
         is_in_time && is_there && mutation.validate(&table.layout).is_ok()
     }
 
-    /// When the oldest logged batch was noted that is noted here and has not ended, microseconds.
+    /// When the oldest logged batch that is noted here and has not ended was born; microseconds since the epoch. Reads all of them.
     pub(crate) fn oldest_batch_us(&self) -> Option<i64> {
-        self.batches.borrow().0.values().map(|open| open.note.noted_us).min()
+        let batches = self.batches.borrow();
+        let births = batches
+            .0
+            .values()
+            .map(|open| self.birth_us(&*open.mutations, open.note.noted_us));
+        births.min()
     }
 
     /// How many logged batches are noted on this shard and have not ended.

@@ -16,8 +16,8 @@ pub(crate) trait Expiring {
     /// The time has come; when to look again, if at all.
     fn expire(self: Rc<Self>, now: Instant) -> Option<Instant>;
 
-    /// Of a write: when it was made; microseconds.
-    fn made_us(&self) -> Option<i64>;
+    /// Of a write: when it was born (`birth.rs`); microseconds since the epoch.
+    fn birth_us(&self) -> Option<i64>;
 }
 
 /// Which flight: a slot and its generation. Generation 0 is of none.
@@ -133,11 +133,11 @@ impl Flights {
         id
     }
 
-    /// When the oldest write was made that is on its way; microseconds. Looks at all requests.
+    /// When the oldest write that is on its way was born; microseconds since the epoch. Looks at all requests.
     pub(crate) fn oldest_write_us(&self) -> Option<i64> {
         let table = self.table.borrow();
         let on_their_way = table.slots.iter().filter_map(|slot| slot.flight.as_ref());
-        on_their_way.filter_map(|flight| flight.made_us()).min()
+        on_their_way.filter_map(|flight| flight.birth_us()).min()
     }
 
     /// A request has ended.
@@ -192,7 +192,7 @@ mod tests {
             None
         }
 
-        fn made_us(&self) -> Option<i64> {
+        fn birth_us(&self) -> Option<i64> {
             self.0
         }
     }

@@ -43,8 +43,8 @@ impl Expiring for Flight {
         None
     }
 
-    fn made_us(&self) -> Option<i64> {
-        Some(self.write.borrow().made_us())
+    fn birth_us(&self) -> Option<i64> {
+        Some(self.write.borrow().birth_us())
     }
 }
 

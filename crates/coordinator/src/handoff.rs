@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hints::{Deliver, Delivery, Hints, Interrupted, MissedWrite, NotTaken, Order, Pending, Rejected, SyncPoint};
+use hints::{Deliver, Delivery, Hints, Interrupted, MissedWrite, NotTaken, Order, Pending, Rejected, SyncPoint, Terms};
 use mutation::{Addressed, Mutation};
 use rpc::{RemoteError, RemoteErrorKind};
 use runtime::{Instant, ShardId};
@@ -82,7 +82,7 @@ impl Coordinator {
         self.hints.borrow().clone()
     }
 
-    /// Notes for a replica that it did not get these mutations, made at `made_us`. Whether hints of all of them are kept; with
+    /// Notes for a replica that it did not get these mutations, born at `birth_us` (`birth.rs`). Whether hints of all of them are kept; with
     /// `is_acknowledgement` also, whether they survive that the process is killed. The node keeps none for itself: what it misses as the coordinator, other replicas keep the
     /// tombstones of until a repair has brought it.
     pub(crate) fn missed<'m>(
@@ -90,7 +90,7 @@ impl Coordinator {
         view: &ClusterView,
         replica: Replica,
         mutations: impl IntoIterator<Item = &'m Addressed>,
-        made_us: i64,
+        birth_us: i64,
         is_acknowledgement: bool,
     ) -> bool {
         let (Some(hints), Some(node)) = (self.hints(), view.topology.numbered(replica.node)) else {
@@ -103,7 +103,7 @@ impl Coordinator {
         let mut is_noted = is_kept;
         for mutation in mutations {
             let is_truncated = |table| self.with_view(|now| now.truncated_at(table) > view.truncated_at(table));
-            let write = self.missed_write(mutation, made_us);
+            let write = self.missed_write(mutation, birth_us);
             let Some(write) = write.filter(|_| !is_truncated(mutation.table())) else {
                 is_noted = false;
                 continue;
@@ -121,14 +121,14 @@ impl Coordinator {
         is_noted
     }
 
-    /// What hints are told of a mutation; None when its table is gone. A statement may have waited before it was written, and its deletions have the second in which it began.
-    pub(crate) fn missed_write<'m>(&self, mutation: &'m Addressed, made_us: i64) -> Option<MissedWrite<'m>> {
+    /// What hints need to know of a mutation that was born at `birth_us`; None when its table is gone.
+    pub(crate) fn missed_write<'m>(&self, mutation: &'m Addressed, birth_us: i64) -> Option<MissedWrite<'m>> {
         let store = self.shard.store(mutation.table())?;
         let gc_grace_seconds = store.table().options.late_write_seconds();
         Some(MissedWrite {
             mutation: mutation.bytes(),
             gc_grace_seconds,
-            made_us: made_us - MARGIN_US,
+            made_us: birth_us - MARGIN_US,
         })
     }
 
@@ -158,19 +158,23 @@ impl Coordinator {
     }
 
     async fn hand_over(self: Rc<Self>, hints: &Rc<Hints>, target: HostId, told: &Told) {
-        let grace_of = |mutation: &Mutation<'_>| {
+        let terms_of = |mutation: &Mutation<'_>| {
             let store = self.shard.store(mutation.table)?;
             let table = store.table();
             mutation.validate(&table.layout).ok()?;
             self.view().route(mutation.table)?;
-            Some(table.options.late_write_seconds())
+            let deletions = mutation.deletion_seconds(&table.layout);
+            Some(Terms {
+                grace_seconds: table.options.late_write_seconds(),
+                last_deletion: deletions.map(|seconds| *seconds.end()),
+            })
         };
         let deliver: Deliver<'_> = &|mutations| -> Delivery {
             let coordinator = Rc::clone(&self);
             Box::pin(async move { coordinator.deliver(target, mutations).await })
         };
         let before = hints.metrics().replayed;
-        match hints.replay(target, &grace_of, deliver).await {
+        match hints.replay(target, &terms_of, deliver).await {
             Ok(()) => {
                 let count = hints.metrics().replayed - before;
                 log::info!("handed {count} hints over to node {}", target.0);

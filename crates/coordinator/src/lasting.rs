@@ -23,8 +23,9 @@ pub struct Lasting {
 }
 
 impl Lasting {
-    /// When it began; microseconds.
-    pub(crate) fn began_us(&self) -> i64 {
+    /// When it began; microseconds since the epoch.
+    #[must_use]
+    pub fn began_us(&self) -> i64 {
         self.began_us
     }
 
@@ -65,7 +66,8 @@ impl Coordinator {
         timeout.saturating_mul(2) > Duration::from_secs(u64::from(self.late_write_seconds()))
     }
 
-    /// A write begins whose client says how long it waits. To be kept until it is answered; what goes on of it afterwards is known.
+    /// Dates a write: its timestamp and its deletions are to be of [`Lasting::began_us`]. Keep the guard until the write is answered; what is on its way
+    /// afterwards is known by its flight.
     #[must_use]
     pub fn lasting_write(self: &Rc<Self>) -> Lasting {
         Lasting::since(self, runtime::now())

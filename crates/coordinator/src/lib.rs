@@ -22,6 +22,7 @@ mod alone;
 mod apply;
 mod augment;
 mod batchlog;
+mod birth;
 mod cas;
 mod commit;
 mod contention;

@@ -174,10 +174,11 @@ impl Learning {
             let Some(mutation) = Addressed::new(value.to_vec()) else {
                 return;
             };
-            // A proposal of long ago may have been finished: its timestamp is that of its first ballot.
-            let made_us = runtime::wall_clock_us().min(replica::min_timestamp(value));
+            // A proposal of long ago may have been finished: its timestamp is that of its first ballot, however old.
+            let dated_us = self.began_us.min(replica::min_timestamp(value));
+            let birth_us = self.coordinator.birth_us([&mutation], dated_us);
             self.coordinator
-                .missed(&self.view, replica, &[mutation], made_us, false);
+                .missed(&self.view, replica, [&mutation], birth_us, false);
         }
     }
 
@@ -322,8 +323,9 @@ impl AnswerTaker for Learning {
 }
 
 impl Expiring for Learning {
-    fn made_us(&self) -> Option<i64> {
-        Some(self.began_us)
+    fn birth_us(&self) -> Option<i64> {
+        let mutation = self.proposal.value().and_then(|value| Addressed::new(value.to_vec()));
+        Some(self.coordinator.birth_us(&mutation, self.began_us))
     }
 
     fn expire(self: Rc<Self>, _: Instant) -> Option<Instant> {

@@ -309,7 +309,7 @@ impl AnswerTaker for PointFlight {
 }
 
 impl Expiring for PointFlight {
-    fn made_us(&self) -> Option<i64> {
+    fn birth_us(&self) -> Option<i64> {
         None
     }
 

@@ -479,9 +479,11 @@ impl Write {
         }
     }
 
-    /// When it was made; microseconds.
-    pub(crate) fn made_us(&self) -> i64 {
-        self.manner.made_us.unwrap_or_else(|| wall_clock_at(self.manner.began))
+    /// When it was born (`birth.rs`); microseconds since the epoch. Reads all of its mutations.
+    pub(crate) fn birth_us(&self) -> i64 {
+        let began_us = || wall_clock_at(self.manner.began);
+        let dated_us = self.manner.made_us.unwrap_or_else(began_us);
+        self.coordinator.birth_us(&self.mutations, dated_us)
     }
 
     /// A replica did not get its share: a hint is stored for it, where there can be one. At ANY that is as good. There is none for this node itself: reads and repairs bring it.
@@ -496,10 +498,10 @@ impl Write {
         };
         let mutations = numbered(&self.mutations, &target.numbers);
         let is_acknowledgement = self.manner.level == Consistency::Any;
-        let made_us = self.made_us();
+        let birth_us = self.birth_us();
         let is_noted = self
             .coordinator
-            .missed(&self.view, replica, mutations, made_us, is_acknowledgement);
+            .missed(&self.view, replica, mutations, birth_us, is_acknowledgement);
         if !is_noted {
             self.without.push(replica);
         } else {

@@ -2,6 +2,7 @@
 
 mod answers;
 mod batchlog;
+mod births;
 mod cas;
 mod cluster;
 mod counters;

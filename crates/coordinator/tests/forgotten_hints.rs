@@ -104,11 +104,7 @@ fn repair(cluster: &mut Cluster, key: &'static [u8]) {
     assert_eq!(read(cluster, 0, key), BTreeMap::new());
     let until = now(cluster) - 1;
     for node in 0..2 {
-        let equal = RepairedRange {
-            table: cluster.table.id,
-            range: TokenRange::ALL,
-            until,
-        };
+        let equal = RepairedRange::new(cluster.table.id, TokenRange::ALL, until);
         cluster.on(node, move |node| async move { node.shard.note_repaired(&equal) });
     }
 }

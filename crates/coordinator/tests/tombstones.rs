@@ -297,11 +297,7 @@ fn with_a_watermark_that_is_too_high_a_deleted_row_comes_back() {
 fn repair(cluster: &mut Cluster, until: u32) {
     assert_eq!(reads(cluster, &[0], ALL), [BTreeMap::new()]);
     for node in 0..3 {
-        let equal = RepairedRange {
-            table: cluster.table.id,
-            range: TokenRange::ALL,
-            until,
-        };
+        let equal = RepairedRange::new(cluster.table.id, TokenRange::ALL, until);
         cluster.on(node, move |node| async move { node.shard.note_repaired(&equal) });
     }
 }

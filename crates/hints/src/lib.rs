@@ -48,7 +48,7 @@ use format::SegmentId;
 pub use ledger::{Ledger, Report};
 pub use missed::{Missed, SPANS_MAX, Spans};
 pub use rejected::{REJECTED_BYTES_MAX, Rejected};
-pub use replay::{Deliver, Delivery, GraceOf, Interrupted, NotTaken};
+pub use replay::{Deliver, Delivery, Interrupted, NotTaken, Terms, TermsOf};
 pub use sync_point::{Mark, SyncPoint, SyncPointError};
 
 /// Default size at which a segment is full.

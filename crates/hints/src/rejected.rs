@@ -83,9 +83,8 @@ fn append(path: &Path, record: &[u8]) -> std::io::Result<()> {
 }
 
 impl Hints {
-    /// Sets a hint aside that its target has refused for good.
+    /// Sets a hint aside that its target has refused permanently; the caller has noted that the target misses it.
     pub(crate) async fn reject(&self, target: HostId, hint: &Record<'_>, reason: &str) -> Result<(), HintsError> {
-        self.miss(target, hint.noted_us, hint.noted_us);
         self.count(|m| m.rejected += 1);
         let mut record = Vec::new();
         format::put_record(&mut record, hint.noted_us, hint.gc_grace_seconds, hint.mutation);

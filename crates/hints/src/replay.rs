@@ -45,8 +45,27 @@ impl NotTaken {
 pub type Delivery = Pin<Box<dyn Future<Output = Result<(), NotTaken>>>>;
 /// Brings packed mutations to where they belong, and ends when they are there.
 pub type Deliver<'d> = &'d dyn Fn(Rc<[Vec<u8>]>) -> Delivery;
-/// The present grace period of a mutation's table, in seconds; None when the mutation is not wanted any more.
-pub type GraceOf<'d> = &'d dyn Fn(&Mutation<'_>) -> Option<u32>;
+/// What a hint's table says of it now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Terms {
+    /// The grace period, seconds.
+    pub grace_seconds: u32,
+    /// The second of the last deletion that the mutation carries, if it carries any.
+    pub last_deletion: Option<u32>,
+}
+
+impl From<u32> for Terms {
+    /// A grace period for a mutation that deletes nothing.
+    fn from(grace_seconds: u32) -> Self {
+        Self {
+            grace_seconds,
+            last_deletion: None,
+        }
+    }
+}
+
+/// The terms of a mutation; None when it is not to be handed over: its table is gone or has another layout.
+pub type TermsOf<'d> = &'d dyn Fn(&Mutation<'_>) -> Option<Terms>;
 
 /// Why a replay ended before all was handed over. What was not waits for the next.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -103,7 +122,7 @@ impl Hints {
     pub async fn replay(
         self: &Rc<Self>,
         target: HostId,
-        grace_of: GraceOf<'_>,
+        terms_of: TermsOf<'_>,
         deliver: Deliver<'_>,
     ) -> Result<(), Interrupted> {
         {
@@ -133,7 +152,7 @@ impl Hints {
             if self.is_paused() {
                 return Err(Interrupted::Paused);
             }
-            self.replay_segment(&segment, grace_of, deliver).await?;
+            self.replay_segment(&segment, terms_of, deliver).await?;
             if let Some(entry) = self.targets.borrow_mut().get_mut(&target) {
                 entry.segments.pop_front();
                 entry.note_oldest();
@@ -148,7 +167,7 @@ impl Hints {
     async fn replay_segment(
         &self,
         segment: &Segment,
-        grace_of: GraceOf<'_>,
+        terms_of: TermsOf<'_>,
         deliver: Deliver<'_>,
     ) -> Result<(), Interrupted> {
         let (id, dir) = (&segment.id, self.options.dir.clone());
@@ -176,7 +195,7 @@ impl Hints {
             }
             opened => opened.map_err(failed)?,
         };
-        let end = self.replay_records(id, &file, &bytes, grace_of, deliver).await?;
+        let end = self.replay_records(id, &file, &bytes, terms_of, deliver).await?;
         match end {
             End::Whole => {
                 let id = *id;
@@ -205,7 +224,7 @@ impl Hints {
         id: &SegmentId,
         file: &File,
         bytes: &[u8],
-        grace_of: GraceOf<'_>,
+        terms_of: TermsOf<'_>,
         deliver: Deliver<'_>,
     ) -> Result<End, Interrupted> {
         if format::read_header(bytes, id).is_none() {
@@ -225,7 +244,7 @@ impl Hints {
             let record = format::read_record(bytes, at);
             if let Some(record) = &record {
                 at = record.end;
-                if self.is_wanted(id, record, grace_of) {
+                if self.is_wanted(id, record, terms_of) {
                     batch_bytes += record.mutation.len();
                     batch.push(*record);
                 } else {
@@ -234,7 +253,7 @@ impl Hints {
             }
             let is_full = batch_bytes >= BATCH_BYTES || batch.len() >= BATCH_MUTATIONS;
             if !batch.is_empty() && (is_full || record.is_none()) {
-                self.hand_over(id, std::mem::take(&mut batch), grace_of, deliver)
+                self.hand_over(id, std::mem::take(&mut batch), terms_of, deliver)
                     .await?;
                 let (written, _) = file
                     .write_at(format::progress(at as u64).to_vec(), format::PROGRESS_AT)
@@ -261,24 +280,24 @@ impl Hints {
         &self,
         id: &SegmentId,
         mut batch: Vec<Record<'_>>,
-        grace_of: GraceOf<'_>,
+        terms_of: TermsOf<'_>,
         deliver: Deliver<'_>,
     ) -> Result<(), Interrupted> {
-        batch.retain(|record| self.is_still_wanted(id, record, grace_of));
+        batch.retain(|record| self.is_still_wanted(id, record, terms_of));
         match self.send(id, &batch, deliver).await? {
             Ok(()) => Ok(()),
             Err(NotTaken::Failed(_) | NotTaken::Rejected(_)) if batch.len() > 1 => {
                 // Alone, each tells whether it is to blame.
                 for record in batch {
                     // A truncation waits for the batch that was on its way, and not for these.
-                    if self.is_still_wanted(id, &record, grace_of) {
-                        self.hand_over_alone(id, &record, deliver).await?;
+                    if self.is_still_wanted(id, &record, terms_of) {
+                        self.hand_over_alone(id, &record, terms_of, deliver).await?;
                     }
                 }
                 Ok(())
             }
             Err(reason) => match &batch[..] {
-                [record] => self.judge(id, record, reason).await,
+                [record] => self.judge(id, record, reason, terms_of).await,
                 _ => Err(Interrupted::NotTaken(reason.reason())),
             },
         }
@@ -288,20 +307,29 @@ impl Hints {
         &self,
         id: &SegmentId,
         record: &Record<'_>,
+        terms_of: TermsOf<'_>,
         deliver: Deliver<'_>,
     ) -> Result<(), Interrupted> {
         match self.send(id, std::slice::from_ref(record), deliver).await? {
             Ok(()) => Ok(()),
-            Err(reason) => self.judge(id, record, reason).await,
+            Err(reason) => self.judge(id, record, reason, terms_of).await,
         }
     }
 
     /// What comes of a hint that was not taken: one that is refused for good is set aside, so that those behind it are handed over.
-    async fn judge(&self, id: &SegmentId, record: &Record<'_>, reason: NotTaken) -> Result<(), Interrupted> {
+    async fn judge(
+        &self,
+        id: &SegmentId,
+        record: &Record<'_>,
+        reason: NotTaken,
+        terms_of: TermsOf<'_>,
+    ) -> Result<(), Interrupted> {
         let age_us = runtime::wall_clock_us().saturating_sub(record.noted_us);
         let is_patient = u128::from(age_us.max(0).cast_unsigned()) < REJECTION_PATIENCE.as_micros();
         match reason {
             NotTaken::Rejected(reason) if !is_patient && !planted::is_planted(Bug::RejectedHintWaits) => {
+                let terms = Mutation::new(record.mutation).and_then(|m| terms_of(&m));
+                self.miss_hint(id.target, record, terms);
                 let rejected = self.reject(id.target, record, &reason).await;
                 rejected.map_err(Interrupted::File)
             }
@@ -338,37 +366,44 @@ impl Hints {
         }
     }
 
-    fn is_wanted(&self, id: &SegmentId, record: &Record<'_>, grace_of: GraceOf<'_>) -> bool {
+    fn is_wanted(&self, id: &SegmentId, record: &Record<'_>, terms_of: TermsOf<'_>) -> bool {
         let Some(mutation) = Mutation::new(record.mutation) else {
             return false;
         };
-        let Some(grace_seconds) = grace_of(&mutation) else {
+        let Some(terms) = terms_of(&mutation) else {
             return false;
         };
         let age_us = runtime::wall_clock_us().saturating_sub(record.noted_us);
-        let grace_us = i64::from(grace_seconds.min(record.gc_grace_seconds)) * 1_000_000;
+        let grace_us = i64::from(terms.grace_seconds.min(record.gc_grace_seconds)) * 1_000_000;
         if self.is_forgotten(id, &mutation) {
             return false;
         }
         let is_in_time = age_us < grace_us && !self.was_given_up(record);
         if !is_in_time {
-            self.miss(id.target, record.noted_us, record.noted_us);
+            self.miss_hint(id.target, record, Some(terms));
         }
         is_in_time
     }
 
     /// Whether neither the table was dropped or truncated nor the hint was forgotten since the record was read.
-    fn is_still_wanted(&self, id: &SegmentId, record: &Record<'_>, grace_of: GraceOf<'_>) -> bool {
-        let mutation = Mutation::new(record.mutation);
-        if !mutation.is_some_and(|m| !self.is_forgotten(id, &m) && grace_of(&m).is_some()) {
+    fn is_still_wanted(&self, id: &SegmentId, record: &Record<'_>, terms_of: TermsOf<'_>) -> bool {
+        let mutation = Mutation::new(record.mutation).filter(|m| !self.is_forgotten(id, m));
+        let Some(terms) = mutation.and_then(|m| terms_of(&m)) else {
             return false;
-        }
+        };
         let is_in_time = !self.was_given_up(record);
         if !is_in_time {
-            self.miss(id.target, record.noted_us, record.noted_us);
+            self.miss_hint(id.target, record, Some(terms));
             self.count(|m| m.expired += 1);
         }
         is_in_time
+    }
+
+    /// Notes that a node will not get a hint: the span reaches from its birth to the last of its deletions, whose second may be later.
+    pub(crate) fn miss_hint(&self, target: HostId, record: &Record<'_>, terms: Option<Terms>) {
+        let last = terms.and_then(|terms| terms.last_deletion).unwrap_or(0);
+        let last_us = i64::from(last) * 1_000_000;
+        self.miss(target, record.noted_us, last_us.max(record.noted_us));
     }
 
     /// Whether the cluster has given this node's hints of that time up.

@@ -802,6 +802,11 @@ impl Cluster {
         }
     }
 
+    /// How many nodes there are.
+    pub fn nodes(&self) -> usize {
+        self.machines.len()
+    }
+
     /// Whether a node's process runs.
     pub fn is_running(&self, node: usize) -> bool {
         self.simulation.is_running(self.machines[node].id)

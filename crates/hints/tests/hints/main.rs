@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use hints::{Delivery, Hints, Interrupted, Mark, MissedWrite, NotTaken, Options, Order, SyncPoint};
+use hints::{Delivery, Hints, Interrupted, Mark, MissedWrite, NotTaken, Options, Order, SyncPoint, Terms};
 use mutation::{Mutation, MutationBuilder};
 use runtime::sim::{CrashKind, FailedSync, NodeId, Simulation};
 use schema::TableId;
@@ -103,7 +103,8 @@ async fn replay_wanted(
             Ok(())
         })
     };
-    hints.replay(TARGET, &grace_of, &deliver).await
+    let terms_of = |mutation: &Mutation<'_>| grace_of(mutation).map(Terms::from);
+    hints.replay(TARGET, &terms_of, &deliver).await
 }
 
 async fn replay(hints: &Rc<Hints>, replica: &Rc<Replica>) -> Result<(), Interrupted> {
@@ -390,7 +391,7 @@ fn a_truncation_waits_for_hints_that_are_on_their_way() {
                     Ok(())
                 })
             };
-            other.replay(TARGET, &|_| Some(GRACE), &deliver).await
+            other.replay(TARGET, &|_| Some(GRACE.into()), &deliver).await
         });
         runtime::sleep(Duration::from_millis(20)).await;
         hints.truncate(TABLE).await.expect("the disk takes it");
@@ -469,7 +470,7 @@ fn who_waits_for_a_replay_waits_for_what_was_noted_before_and_not_for_what_comes
                 Ok(())
             })
         };
-        assert!(hints.replay(TARGET, &|_| Some(GRACE), &deliver).await.is_err());
+        assert!(hints.replay(TARGET, &|_| Some(GRACE.into()), &deliver).await.is_err());
         assert!(waiter.await, "all that was noted before is handed over");
     });
 }
@@ -622,7 +623,7 @@ async fn replay_picky(
             Ok(())
         })
     };
-    hints.replay(TARGET, &|_| Some(GRACE), &deliver).await
+    hints.replay(TARGET, &|_| Some(GRACE.into()), &deliver).await
 }
 
 #[test]
@@ -751,7 +752,7 @@ fn hints_that_are_handed_over_one_by_one_are_not_sent_behind_a_truncation() {
                     Err(NotTaken::Failed("it failed".to_owned()))
                 })
             };
-            other.replay(TARGET, &|_| Some(GRACE), &deliver).await
+            other.replay(TARGET, &|_| Some(GRACE.into()), &deliver).await
         });
         runtime::sleep(Duration::from_millis(20)).await;
         hints.truncate(TABLE).await.expect("the disk takes it");

@@ -65,12 +65,12 @@ impl Engine {
         };
         let owner = ShardId(self.owner(request.table.id, request.token));
         if owner == self.shard.id() {
-            return self.conditional_here(&statements, &request, goal).await;
+            return self.conditional_here(statements, &request, goal).await;
         }
         let traced = trace::current_id();
         runtime::submit_async_to(owner, move || {
             trace::beside(traced, async move {
-                Self::local().conditional_here(&statements, &request, goal).await
+                Self::local().conditional_here(statements, &request, goal).await
             })
         })
         .await
@@ -94,11 +94,16 @@ impl Engine {
 
     async fn conditional_here(
         self: &Rc<Self>,
-        statements: &[BoundWrite],
+        mut statements: Vec<BoundWrite>,
         request: &Request,
         goal: CasGoal,
     ) -> Result<ConditionalAnswer, QueryError> {
-        let _held = goal.timeout.map(|_| self.coordinator.lasting_write());
+        // Its deletions have the second of this moment, and no report passes it while the statement waits for its turn and for its replicas.
+        let dated = self.coordinator.lasting_write();
+        statements
+            .iter_mut()
+            .for_each(|statement| statement.run.now_us = dated.began_us());
+        let statements = &statements[..];
         let now = statements.first().map_or(0, |s| s.run.expiry_now());
         let read = request.what_to_read();
         let table = &request.table;

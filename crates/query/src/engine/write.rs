@@ -59,33 +59,35 @@ impl Lists {
     }
 }
 
-/// When a statement began, and when its time is over, if it gives itself one (`USING TIMEOUT`), whatever it does.
-#[derive(Clone, Copy)]
+/// When a write was dated, and when its time is over, if it gives itself one (`USING TIMEOUT`).
+///
+/// Its timestamp and the seconds of its deletions are all of the moment at which it was dated. From that poll on the coordinator knows of it, so that no report
+/// passes that moment while the write waits: for a list that it reads, for room, or for its replicas.
 pub(super) struct Time {
-    made_us: i64,
+    dated: Lasting,
     end: Option<Instant>,
 }
 
 impl Time {
-    /// Begins now.
-    pub(super) fn begin(timeout: Option<Duration>) -> Self {
+    /// Dates a write. It must be given its timestamp and its deletions by [`Time::now_us`].
+    pub(super) fn begin(coordinator: &Rc<Coordinator>, timeout: Option<Duration>) -> Self {
         Self {
-            made_us: runtime::wall_clock_us(),
+            dated: coordinator.lasting_write(),
             end: timeout.map(|timeout| runtime::now() + timeout),
         }
     }
 
-    /// Keeps tombstones that the write may be older than, until it is answered: it may wait for longer than writes usually do.
-    fn hold(self, coordinator: &Rc<Coordinator>) -> Option<Lasting> {
-        self.end.map(|_| coordinator.lasting_write())
+    /// When it was dated; microseconds since the epoch.
+    fn now_us(&self) -> i64 {
+        self.dated.began_us()
     }
 
     /// What a request of it may take from now on.
-    fn goal(self, level: Consistency) -> Goal {
+    fn goal(&self, level: Consistency) -> Goal {
         Goal {
             level,
             timeout: self.end.map(|end| end.saturating_duration_since(runtime::now())),
-            made_us: Some(self.made_us),
+            made_us: Some(self.now_us()),
         }
     }
 }
@@ -169,10 +171,9 @@ impl Engine {
         {
             self.admit(plan.table.id, token, Operation::Write, limit).await?;
         }
-        let time = Time::begin(run.with(|ctx| plan.own_timeout(ctx))?);
-        let _held = time.hold(&self.coordinator);
+        let time = Time::begin(&self.coordinator, run.with(|ctx| plan.own_timeout(ctx))?);
         let mut mutations = Mutations::new();
-        self.pack(plan, run, params, (None, time), &mut mutations).await?;
+        self.pack(plan, run, params, (None, &time), &mut mutations).await?;
         let goal = time.goal(params.consistency);
         if plan.counts() {
             return self.add(mutations, goal).await;
@@ -248,18 +249,16 @@ impl Engine {
             read_runs.extend(read.iter().map(|run| &**run));
         }
         let runs = if read.is_empty() { runs } else { &read_runs[..] };
-        // All statements of a batch write at the same moment.
-        let timestamp = timestamp.or(params.timestamp).unwrap_or_else(|| {
-            self.clock
-                .timestamp(runs.first().map_or_else(runtime::wall_clock_us, |r| r.now_us))
-        });
         let own = writes.iter().zip(runs).map(|(plan, run)| (&**plan, *run));
-        let time = Time::begin(time_of_all(own, params)?);
-        let _held = time.hold(&self.coordinator);
+        let time = Time::begin(&self.coordinator, time_of_all(own, params)?);
+        // All statements of a batch write at the same moment.
+        let timestamp = timestamp
+            .or(params.timestamp)
+            .unwrap_or_else(|| self.clock.timestamp(time.now_us()));
         let (mut mutations, mut additions) = (Mutations::new(), Mutations::new());
         for (plan, run) in writes.iter().zip(runs) {
             let out = if plan.counts() { &mut additions } else { &mut mutations };
-            self.pack(plan, run, params, (Some(timestamp), time), out).await?;
+            self.pack(plan, run, params, (Some(timestamp), &time), out).await?;
         }
         let warnings = self.check_batch(writes, mutations.iter().chain(&additions), kind)?;
         let write_kind = match kind {
@@ -301,20 +300,21 @@ impl Engine {
         plan: &WritePlan,
         run: &Execution,
         params: &Params,
-        (timestamp, time): (Option<i64>, Time),
+        (timestamp, time): (Option<i64>, &Time),
         out: &mut Mutations,
     ) -> Result<(), QueryError> {
-        let keys = run.with(|ctx| plan.keys(ctx))?;
+        let now_us = time.now_us();
+        let keys = run.with_at(now_us, |ctx| plan.keys(ctx))?;
         let timestamp = match run
-            .with(|ctx| plan.own_timestamp(ctx))?
+            .with_at(now_us, |ctx| plan.own_timestamp(ctx))?
             .or(timestamp)
             .or(params.timestamp)
         {
             Some(t) => t,
-            None => self.clock.timestamp(run.now_us),
+            None => self.clock.timestamp(now_us),
         };
         if keys.is_empty() {
-            run.with(|ctx| plan.check_rows(ctx))?;
+            run.with_at(now_us, |ctx| plan.check_rows(ctx))?;
         }
         for (token, key) in keys {
             let lists = if plan.reads() {
@@ -324,7 +324,9 @@ impl Engine {
             };
             // More than most take: to grow step by step costs as much as the rest.
             let mut bytes = Vec::with_capacity(key.len() + 320);
-            let any = run.with(|ctx| plan.pack(&key, timestamp, ctx, &self.clock, lists.as_ref(), &mut bytes))?;
+            let any = run.with_at(now_us, |ctx| {
+                plan.pack(&key, timestamp, ctx, &self.clock, lists.as_ref(), &mut bytes)
+            })?;
             if any {
                 out.push(Addressed::at(token, bytes).expect("it was packed just now"));
             }
