@@ -88,7 +88,7 @@ pub(crate) async fn run(engine: Rc<Engine>, threshold: impl Fn() -> Option<Durat
         waits.retain(|_, until| *until > runtime::now());
         for due in due(&engine, threshold(), &waits) {
             // It may have been repaired, or moved, meanwhile, or not be due any more because options have changed.
-            let until = repaired_until(&engine, due.part.table, due.part.range);
+            let until = compared_until(&engine, due.part.table, due.part.range);
             let (oldest, _) = oldest_allowed(&engine, due.part.table, threshold());
             if until > due.until || until >= oldest {
                 continue;
@@ -145,9 +145,9 @@ fn oldest_allowed(engine: &Engine, table: TableId, threshold: Option<Duration>) 
     (usual.max(wanted), wanted > 0)
 }
 
-fn repaired_until(engine: &Engine, table: TableId, range: TokenRange) -> u32 {
+fn compared_until(engine: &Engine, table: TableId, range: TokenRange) -> u32 {
     let store = engine.shard.store(table);
-    store.map_or(u32::MAX, |store| store.repaired_until(range))
+    store.map_or(u32::MAX, |store| store.compared_until(range))
 }
 
 /// The ranges that this shard repairs, kept between looks.
@@ -179,7 +179,7 @@ impl Own {
     ) -> Option<T> {
         let route = view.route(table)?;
         let store = engine.shard.store(table);
-        let until = |range: TokenRange| store.as_ref().map_or(u32::MAX, |store| store.repaired_until(range));
+        let until = |range: TokenRange| store.as_ref().map_or(u32::MAX, |store| store.compared_until(range));
         let identity = store.as_ref().map_or_else(Weak::new, Rc::downgrade);
         let repaired = store
             .as_ref()

@@ -110,12 +110,11 @@ async fn read(engine: &Rc<Engine>) -> Result<Vec<RepairedRange>, String> {
 fn range_of(row: &[Option<Vec<u8>>]) -> Option<RepairedRange> {
     let [table, time, after, to] = row else { return None };
     let number = |value: &Option<Vec<u8>>| Some(i64::from_be_bytes(value.as_deref()?.try_into().ok()?));
-    Some(RepairedRange {
-        table: TableId(Uuid::from_slice(table.as_deref()?).ok()?),
-        range: TokenRange {
-            after: Token(number(after)?),
-            to: Token(number(to)?),
-        },
-        until: u32::try_from(number(time)? / 1_000).ok()?,
-    })
+    let range = TokenRange {
+        after: Token(number(after)?),
+        to: Token(number(to)?),
+    };
+    let table = TableId(Uuid::from_slice(table.as_deref()?).ok()?);
+    let until = u32::try_from(number(time)? / 1_000).ok()?;
+    Some(RepairedRange::new(table, range, until))
 }

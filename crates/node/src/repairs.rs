@@ -339,16 +339,20 @@ async fn attempt_part(part: &Part, how: How, origin: &Origin) -> Result<Repaired
         rest: how.rest,
         marks: how.marks(part, &engine),
     };
+    // What is on its way now, or waits for a replica, may have reached none of them when the repair reads: it does not count as repaired.
+    let complete = engine.coordinator.complete_until(part.table, part.range);
     let task = repair::kinds::repair_range(&engine.shard, &store, part.range, origin);
     let repaired = repair::repair(&rpc, &engine.shard, &request, &task).await;
     task.end(&repaired);
     let repaired = repaired.map_err(Failure::Repair)?;
     let is_equal = how.mode == Mode::Repair && engine.coordinator.with_view(|view| part.has_the_same_replicas(view));
     if is_equal && runtime::is_clock_trusted() {
+        let compared = second(repaired.began_at).saturating_sub(engine.coordinator.late_write_seconds());
         let equal = RepairedRange {
             table: part.table,
             range: part.range,
-            until: second(repaired.began_at).saturating_sub(engine.coordinator.late_write_seconds()),
+            until: compared.min(complete),
+            compared,
         };
         let mode = match (request.marks, repaired.is_incremental) {
             (None, _) => IncrementalMode::Disabled,

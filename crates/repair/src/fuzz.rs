@@ -67,11 +67,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         id: ID,
         mutations: vec![b"one", b"two"],
     };
-    let equal = RepairedRange {
-        table: open.table,
-        range: open.range,
-        until: 800,
-    };
+    let equal = RepairedRange::new(open.table, open.range, 800);
     let wanted = Wanted {
         since: 800,
         tables: vec![open.table],

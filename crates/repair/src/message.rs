@@ -172,7 +172,7 @@ pub(crate) fn decode_equal(body: &[u8]) -> Result<(RepairedRange, Option<Increme
             Some(mode.ok_or(Malformed("a mode of repairs, 1 to 3"))?)
         }
     };
-    let equal = RepairedRange { table, range, until };
+    let equal = RepairedRange::new(table, range, until);
     ended(&reader, (equal, mode))
 }
 

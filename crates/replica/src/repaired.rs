@@ -117,13 +117,20 @@ impl TableStore {
         self.repaired.borrow().until(range)
     }
 
-    /// The tokens for which [`TableStore::repaired_until`] may tell another second than when this was called last: for one caller that keeps the seconds of its ranges.
+    /// Up to which second repairs have compared all replicas of these tokens: by this the next repair is due. 0: none has.
+    pub fn compared_until(&self, range: TokenRange) -> u32 {
+        self.compared.borrow().until(range)
+    }
+
+    /// The tokens for which [`TableStore::compared_until`] may tell another second than when this was called last: for one caller that keeps the seconds of its ranges.
     pub fn take_repaired_changes(&self) -> Vec<TokenRange> {
         self.repaired_changes.take()
     }
 
-    fn note_repaired(&self, range: TokenRange, second: u32) {
-        self.repaired.borrow_mut().note(range, second);
+    fn note_repaired(&self, repaired: &RepairedRange) {
+        let range = repaired.range;
+        self.repaired.borrow_mut().note(range, repaired.until);
+        self.compared.borrow_mut().note(range, repaired.compared);
         let mut changes = self.repaired_changes.borrow_mut();
         match changes.len() < CHANGES_MAX {
             true => changes.push(range),
@@ -139,15 +146,30 @@ pub struct RepairedRange {
     pub table: TableId,
     /// Its tokens.
     pub range: TokenRange,
-    /// All replicas have what was written before this second.
+    /// All replicas have what was written before this second: nothing older was on its way to any of them when the repair began.
     pub until: u32,
+    /// The repair began so late that it compared what was written before this second, if it had arrived.
+    pub compared: u32,
+}
+
+impl RepairedRange {
+    /// A range that was repaired when nothing older than `until` was on its way.
+    #[must_use]
+    pub fn new(table: TableId, range: TokenRange, until: u32) -> Self {
+        Self {
+            table,
+            range,
+            until,
+            compared: until,
+        }
+    }
 }
 
 impl Shard {
     /// Notes that a repair has made all replicas of a range equal. The shard does not remember it over a restart.
     pub fn note_repaired(&self, repaired: &RepairedRange) {
         if let Some(store) = self.store(repaired.table) {
-            store.note_repaired(repaired.range, repaired.until);
+            store.note_repaired(repaired);
         }
     }
 }

@@ -444,6 +444,8 @@ pub struct TableStore {
     pub(crate) arrivals: RefCell<Arrivals>,
     /// Up to which second repairs have made all replicas equal.
     pub(crate) repaired: RefCell<RepairedRanges>,
+    /// Up to which second repairs have compared them.
+    pub(crate) compared: RefCell<RepairedRanges>,
     /// Where that changed since [`TableStore::take_repaired_changes`] was called last.
     pub(crate) repaired_changes: RefCell<Vec<TokenRange>>,
     /// How often marks of repairs were forgotten here.
@@ -521,6 +523,7 @@ impl TableStore {
             awaited: RefCell::default(),
             arrivals: RefCell::default(),
             repaired: RefCell::default(),
+            compared: RefCell::default(),
             mark_losses: Cell::new(0),
             repaired_changes: RefCell::default(),
             purge_holds: RefCell::default(),
