@@ -42,6 +42,12 @@ use crate::start::Shared;
 pub(crate) use control::key_text;
 pub(crate) use operations::{as_task, spec_of, tables_of};
 
+/// Listens for operators; an error names the options that choose another address.
+async fn bind(what: &str, address: SocketAddr, options: &str) -> Result<(TcpListener, SocketAddr), String> {
+    let bound = admin::http::bind(what, address).await;
+    bound.map_err(|reason| format!("{reason} (the options {options} name another)"))
+}
+
 /// The listeners of the REST API and of the metrics.
 pub(crate) struct OperatorListeners {
     api: Option<(TcpListener, SocketAddr)>,
@@ -57,11 +63,11 @@ impl OperatorListeners {
             runtime::fs::remove_file(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         }
         let api = match config.api {
-            Some(address) => Some(admin::http::bind("the REST API", address).await?),
+            Some(address) => Some(bind("the REST API", address, "api_address and api_port").await?),
             None => None,
         };
         let metrics = match config.prometheus {
-            Some(address) => Some(admin::http::bind("Prometheus", address).await?),
+            Some(address) => Some(bind("Prometheus", address, "prometheus_address and prometheus_port").await?),
             None => None,
         };
         Ok(Self { api, metrics })

@@ -1,24 +1,26 @@
 //! Where operators reach the node: the REST API and the metrics.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::options::Options;
 use super::{ADDRESS, SWITCH, value};
 
-/// Address of the API, address of the metrics, and whether these tell of each table. Both are on the address for other nodes unless they are
-/// told their own, so that several nodes of one machine do not meet. `cql_port` is taken already.
+/// Address of the API, address of the metrics, and whether the metrics include each table. `cql_port` is taken already.
+///
+/// The API has no authentication, so by default only this machine reaches it. A loopback `listen_address` is local too, and the API follows it: several
+/// nodes of one machine keep the same port on 127.0.0.1, 127.0.0.2, … The metrics only read, and Prometheus is another machine: they follow
+/// `listen_address` always.
 pub(super) fn resolve(
     options: &mut Options<'_>,
     listen_address: IpAddr,
     cql_port: u16,
 ) -> (Option<SocketAddr>, Option<SocketAddr>, bool) {
-    let api = listen(options, ("api_address", "api_port", 10_000), listen_address, cql_port);
-    if let Some(api) = api.filter(|api| !options.is_given("api_address") && !api.ip().is_loopback()) {
-        options.warnings.push(format!(
-            "the REST API listens on {}, as listen_address, and asks nobody for a password; api_address: localhost keeps it to this machine",
-            api.ip()
-        ));
-    }
+    let local = if listen_address.is_loopback() {
+        listen_address
+    } else {
+        Ipv4Addr::LOCALHOST.into()
+    };
+    let api = listen(options, ("api_address", "api_port", 10_000), local, cql_port);
     let prometheus = listen(
         options,
         ("prometheus_address", "prometheus_port", 9_180),
@@ -37,11 +39,11 @@ pub(super) fn resolve(
 fn listen(
     options: &mut Options<'_>,
     (address_option, port_option, default): (&'static str, &'static str, u16),
-    listen_address: IpAddr,
+    default_address: IpAddr,
     cql_port: u16,
 ) -> Option<SocketAddr> {
     let address = options.address(address_option, ADDRESS, |_| true);
-    let address = address.unwrap_or(listen_address);
+    let address = address.unwrap_or(default_address);
     options.note(address_option, address);
     let port = options.get(port_option, super::PORT_OR_NONE, super::port_or_none);
     let port = port.unwrap_or(Some(default));

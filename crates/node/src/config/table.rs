@@ -301,7 +301,7 @@ pub(super) const TABLE: &[Row] = &[
         "Unix domain socket for CQL with all permissions, for operators on this machine: a path, workdir for cql.m in the workdir, or ignore for none", &[]),
     row("maintenance_socket_group", Network, Name, Follows("that of the process"), Restart,
         "Group whose members may use the maintenance socket besides the user of the process", &[]),
-    row("api_address", Network, Address, Follows("listen_address"), Restart,
+    row("api_address", Network, Address, Follows("listen_address if that is a loopback address, else 127.0.0.1"), Restart,
         "Address of the REST API (no authentication)", &[]),
     row("api_port", Network, PortOrNone, Is("10000"), Restart,
         "Port of the REST API", &[]),

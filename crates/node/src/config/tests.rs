@@ -428,31 +428,32 @@ fn all_errors_are_told_at_once_in_the_order_of_the_file() {
 }
 
 #[test]
-fn operators_find_a_node_at_the_address_for_other_nodes_unless_it_is_told_another() {
+fn only_this_machine_reaches_the_api_unless_it_has_an_address_of_its_own() {
     let addresses = |words: &str| {
         let config = config("", words);
         let [api, prometheus] = [config.api, config.prometheus].map(|address| address.map(|a| a.to_string()));
-        let local = config
-            .warnings
-            .iter()
-            .all(|warning| !warning.contains("the REST API listens on"));
-        (api.unwrap_or_default(), prometheus.unwrap_or_default(), local)
+        (api.unwrap_or_default(), prometheus.unwrap_or_default())
     };
-    let owned = |api: &str, prometheus: &str, local| (api.to_owned(), prometheus.to_owned(), local);
-    assert_eq!(addresses(""), owned("127.0.0.1:10000", "127.0.0.1:9180", true));
-    assert_eq!(
-        addresses("--listen-address 127.0.0.2"),
-        owned("127.0.0.2:10000", "127.0.0.2:9180", true)
-    );
-    assert_eq!(
-        addresses("--listen-address 10.0.0.2"),
-        owned("10.0.0.2:10000", "10.0.0.2:9180", false),
-        "it is warned of an API that is not on this machine alone"
-    );
-    assert_eq!(
-        addresses("--listen-address 10.0.0.2 --api-address localhost --prometheus-address 0.0.0.0"),
-        owned("127.0.0.1:10000", "0.0.0.0:9180", true)
-    );
+    let cases = [
+        ("", "127.0.0.1:10000", "127.0.0.1:9180"),
+        ("--listen-address 127.0.0.2", "127.0.0.2:10000", "127.0.0.2:9180"),
+        ("--listen-address ::1", "[::1]:10000", "[::1]:9180"),
+        ("--listen-address 10.0.0.2", "127.0.0.1:10000", "10.0.0.2:9180"),
+        ("--listen-address fd00::2", "127.0.0.1:10000", "[fd00::2]:9180"),
+        (
+            "--listen-address 10.0.0.2 --api-address 10.0.0.2 --prometheus-address 0.0.0.0",
+            "10.0.0.2:10000",
+            "0.0.0.0:9180",
+        ),
+        (
+            "--listen-address 127.0.0.2 --api-address localhost",
+            "127.0.0.1:10000",
+            "127.0.0.2:9180",
+        ),
+    ];
+    for (words, api, prometheus) in cases {
+        assert_eq!(addresses(words), (api.to_owned(), prometheus.to_owned()), "{words}");
+    }
 }
 
 #[test]
