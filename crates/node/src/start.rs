@@ -601,8 +601,16 @@ fn largest_generation(data_dir: &Path, schema: &Schema, system_tables: &Registry
         if !runtime::fs::exists(&dir) {
             continue;
         }
-        for name in sstable::remove_unsealed(&dir).map_err(|e| e.to_string())? {
+        let unsealed = sstable::remove_unsealed(&dir).map_err(|e| e.to_string())?;
+        for name in unsealed.removed {
             log::info!("removed {}, which was not written to its end", dir.join(name).display());
+        }
+        for descriptor in unsealed.restored {
+            let toc = descriptor.path(sstable::Component::Toc);
+            log::warn!(
+                "{} was missing: it was written again from the components that are there",
+                toc.display()
+            );
         }
         for descriptor in sstable::list(&dir).map_err(|e| e.to_string())? {
             if let sstable::Generation::Number(n) = descriptor.generation {

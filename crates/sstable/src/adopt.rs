@@ -74,20 +74,24 @@ pub fn move_to(descriptor: &Descriptor, dir: &Path) -> Result<(), Error> {
     delete(descriptor)
 }
 
-/// Links every file of a sealed sstable but its list of components, which waits under a temporary name.
+/// Links every file of a sealed sstable. The list of components comes first, under a temporary name and durably: without it the others would look like
+/// an sstable that has lost its list.
 fn link(original: &Descriptor, adopted: &Descriptor) -> Result<(), Error> {
-    for component in Component::ALL {
-        let from = original.path(component);
-        if !io::exists(&from) {
-            continue;
-        }
-        let to = match component {
-            Component::Toc => adopted.toc_tmp(),
-            component => adopted.path(component),
-        };
+    let relink = |from: &Path, to: &Path| {
         // An attempt before may have linked it.
-        io::remove_if_exists(&to)?;
-        io::hard_link(&from, &to)?;
+        io::remove_if_exists(to)?;
+        io::hard_link(from, to)
+    };
+    relink(&original.path(Component::Toc), &adopted.toc_tmp())?;
+    io::sync_dir(&adopted.dir)?;
+    for component in Component::ALL
+        .into_iter()
+        .filter(|component| *component != Component::Toc)
+    {
+        let from = original.path(component);
+        if io::exists(&from) {
+            relink(&from, &adopted.path(component))?;
+        }
     }
     Ok(())
 }

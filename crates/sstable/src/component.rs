@@ -1,13 +1,17 @@
 //! The files of an sstable and their names.
 //!
-//! `me-7-big-Data.db` is component Data of generation 7 in version `me`. TOC.txt lists the components, one a line; it
-//! is written under a temporary name and renamed last, so an sstable with a TOC is whole, and one without is a leftover.
-//! Deleting begins with the TOC.
+//! `me-7-big-Data.db` is component Data of generation 7 in version `me`. TOC.txt lists the components, one a line, and makes the sstable *sealed*. It
+//! has another name, durably, while the sstable does not count: `TOC.txt.tmp` from before the sstable has its statistics until it is whole, and
+//! `TOC.txt.deleted` while the other files are removed. So a start can tell apart three cases of an sstable without TOC.txt:
 //!
-//! Several are deleted together or not at all: first `deletion-7.log` names them, one a line (`me-7`), under its
+//! - with one of the two names, or without Statistics.db: the remains of a write or a deletion that a crash interrupted. They are removed.
+//! - else TOC.txt was lost: it is written again from the components that are there, as Cassandra does.
+//!
+//! Several are deleted together or not at all: first `obsolete-7.txt` lists their TOCs (`me-7-big-TOC.txt`, one a line), under its
 //! final name only when it is durable; then they go; then it goes. Otherwise a crash could leave an sstable whose rows were deleted, and not the
 //! one that deletes them. How several come into a directory together says [`crate::adopt`].
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
@@ -120,17 +124,27 @@ impl Descriptor {
     /// The path of a component.
     #[must_use]
     pub fn path(&self, component: Component) -> PathBuf {
-        self.dir.join(format!(
-            "{}-{}-big-{}",
-            self.version.name(),
-            self.generation,
-            component.suffix()
-        ))
+        self.file(component.suffix())
     }
 
+    /// The list of components of an sstable that is not whole yet.
     pub(crate) fn toc_tmp(&self) -> PathBuf {
+        self.file(TOC_TMP)
+    }
+
+    fn file(&self, suffix: &str) -> PathBuf {
         self.dir
-            .join(format!("{}-{}-big-TOC.txt.tmp", self.version.name(), self.generation))
+            .join(format!("{}-{}-big-{suffix}", self.version.name(), self.generation))
+    }
+
+    /// Takes its TOC from an sstable. The caller syncs the directory.
+    fn unseal(&self) -> Result<(), Error> {
+        let toc = self.path(Component::Toc);
+        if io::exists(&toc) && io::rename(&toc, &self.file(TOC_DELETED)).is_err() {
+            // A disk without room for the longer name.
+            return io::remove_if_exists(&toc);
+        }
+        Ok(())
     }
 
     /// The sstable that a component's path belongs to.
@@ -155,6 +169,16 @@ impl Descriptor {
             )),
         }
     }
+}
+
+/// The names of a TOC whose sstable does not count.
+const TOC_TMP: &str = "TOC.txt.tmp";
+const TOC_DELETED: &str = "TOC.txt.deleted";
+/// A TOC that is being written again.
+const TOC_NEW: &str = "TOC.txt.new";
+
+fn is_unsealed_toc(suffix: &str) -> bool {
+    [TOC_TMP, TOC_DELETED].contains(&suffix)
 }
 
 pub(crate) fn parse_name(name: &str) -> Option<(Version, Generation, &str)> {
@@ -206,17 +230,52 @@ pub fn refuse_unreadable(dir: &Path) -> Result<(), Error> {
 /// # Errors
 /// When a file that exists cannot be removed.
 pub fn delete(descriptor: &Descriptor) -> Result<(), Error> {
-    io::remove_if_exists(&descriptor.path(Component::Toc))?;
-    io::sync_dir(&descriptor.dir)?;
-    for name in io::list_names(&descriptor.dir)? {
-        let ours = parse_name(&name).is_some_and(|(version, generation, _)| {
-            version == descriptor.version && generation == descriptor.generation
-        });
-        if ours {
-            io::remove_if_exists(&descriptor.dir.join(name))?;
-        }
+    delete_all(std::slice::from_ref(descriptor))
+}
+
+/// Deletes sstables of one directory. Blocks.
+fn delete_all(descriptors: &[Descriptor]) -> Result<(), Error> {
+    let Some(Descriptor { dir, .. }) = descriptors.first() else {
+        return Ok(());
+    };
+    descriptors.iter().try_for_each(Descriptor::unseal)?;
+    io::sync_dir(dir)?;
+    remove_all(dir, descriptors)
+}
+
+/// Removes the files of an sstable that was never sealed. Blocks.
+pub(crate) fn discard(descriptor: &Descriptor) -> Result<(), Error> {
+    if !io::exists(&descriptor.dir) {
+        return Ok(());
     }
-    Ok(())
+    remove_all(&descriptor.dir, std::slice::from_ref(descriptor))
+}
+
+/// Removes the files of unsealed sstables of one directory.
+fn remove_all(dir: &Path, descriptors: &[Descriptor]) -> Result<(), Error> {
+    let names = io::list_names(dir)?;
+    let is_theirs = |name: &&String| {
+        parse_name(name).is_some_and(|(version, generation, _)| {
+            descriptors
+                .iter()
+                .any(|descriptor| descriptor.version == version && descriptor.generation == generation)
+        })
+    };
+    remove_files(dir, names.iter().filter(is_theirs))
+}
+
+/// Removes files of unsealed sstables: those that say so last, once it is durable that the others are gone. Otherwise an sstable without
+/// some of its removals would look like one that has lost its TOC.
+fn remove_files<'n>(dir: &Path, names: impl Iterator<Item = &'n String>) -> Result<(), Error> {
+    let is_mark = |name: &&String| parse_name(name).is_some_and(|(_, _, suffix)| is_unsealed_toc(suffix));
+    let (marks, others): (Vec<&String>, Vec<&String>) = names.partition(is_mark);
+    for name in &others {
+        io::remove_if_exists(&dir.join(name))?;
+    }
+    if !others.is_empty() && !marks.is_empty() {
+        io::sync_dir(dir)?;
+    }
+    marks.iter().try_for_each(|name| io::remove_if_exists(&dir.join(name)))
 }
 
 /// Sstables that count as deleted, as [`mark_obsolete`] has made durable.
@@ -293,21 +352,30 @@ const OBSOLETE_SUFFIX: &str = ".txt";
 /// Deletes the sstables that a file lists, and then the file, for good: their generations may be used again after the next start.
 fn delete_listed(list: &Path) -> Result<(), Error> {
     let bytes = io::read_all(list)?;
-    for name in String::from_utf8_lossy(&bytes).lines() {
-        delete(&Descriptor::of_path(&list.with_file_name(name))?)?;
-    }
+    let text = String::from_utf8_lossy(&bytes);
+    let listed = text.lines().map(|name| Descriptor::of_path(&list.with_file_name(name)));
+    delete_all(&listed.collect::<Result<Vec<_>, _>>()?)?;
     io::remove_if_exists(list)?;
     io::sync_dir(list.parent().unwrap_or(Path::new(".")))
 }
 
-/// Removes the files of sstables that were never sealed, or whose deletion did not finish, and ends adoptions that did not; the names of what was never sealed.
-/// Blocks.
+/// What [`remove_unsealed`] has done.
+#[derive(Default, Debug)]
+pub struct Unsealed {
+    /// Names of files that were removed: of sstables that were never sealed, or whose deletion did not finish.
+    pub removed: Vec<String>,
+    /// Sstables that had lost their TOC, and have one again.
+    pub restored: Vec<Descriptor>,
+}
+
+/// Ends what a crash has interrupted in a table's directory: adoptions and deletions of sstables. Removes the files of sstables that were not written to
+/// their end, and writes the TOC of those that have lost it. Blocks.
 ///
 /// For a directory that nobody writes to yet: at start.
 ///
 /// # Errors
-/// When the directory cannot be read or a file not be removed.
-pub fn remove_unsealed(dir: &Path) -> Result<Vec<String>, Error> {
+/// When the directory cannot be read, a file not be removed, or a TOC not be written.
+pub fn remove_unsealed(dir: &Path) -> Result<Unsealed, Error> {
     crate::adopt::finish_adoptions(dir)?;
     for name in io::list_names(dir)?
         .iter()
@@ -319,19 +387,53 @@ pub fn remove_unsealed(dir: &Path) -> Result<Vec<String>, Error> {
             io::remove_if_exists(&dir.join(name))?;
         }
     }
-    let sealed = list(dir)?;
-    let mut removed = Vec::new();
-    for name in io::list_names(dir)? {
-        let Some((version, generation, suffix)) = parse_name(&name) else {
-            continue;
-        };
-        let is_sealed = sealed
-            .iter()
-            .any(|d| d.version == version && d.generation == generation);
-        if !is_sealed || suffix == "TOC.txt.tmp" || suffix.ends_with(".mark") {
-            io::remove_if_exists(&dir.join(&name))?;
-            removed.push(name);
+    let names = io::list_names(dir)?;
+    let mut sstables: BTreeMap<(Generation, Version), Vec<(&String, &str)>> = BTreeMap::new();
+    for name in &names {
+        if let Some((version, generation, suffix)) = parse_name(name) {
+            let files = sstables.entry((generation, version)).or_default();
+            files.push((name, suffix));
         }
     }
-    Ok(removed)
+    let mut done = Unsealed::default();
+    let mut removed = Vec::new();
+    for ((generation, version), files) in sstables {
+        let has = |component: Component| files.iter().any(|(_, suffix)| *suffix == component.suffix());
+        if has(Component::Toc) {
+            let is_leftover = |suffix: &str| is_unsealed_toc(suffix) || suffix.ends_with(".mark");
+            removed.extend(
+                files
+                    .iter()
+                    .filter(|(_, suffix)| is_leftover(suffix))
+                    .map(|(name, _)| *name),
+            );
+        } else if has(Component::Statistics) && !files.iter().any(|(_, suffix)| is_unsealed_toc(suffix)) {
+            let dir = dir.to_owned();
+            let descriptor = Descriptor {
+                dir,
+                version,
+                generation,
+            };
+            restore_toc(&descriptor, has)?;
+            done.restored.push(descriptor);
+        } else {
+            removed.extend(files.iter().map(|(name, _)| *name));
+        }
+    }
+    remove_files(dir, removed.iter().copied())?;
+    done.removed = removed.into_iter().cloned().collect();
+    Ok(done)
+}
+
+/// Writes the TOC of an sstable again: the components that are there, and those that every sstable has, so that one that lacks them is found damaged.
+fn restore_toc(descriptor: &Descriptor, has: impl Fn(Component) -> bool) -> Result<(), Error> {
+    let always = [Component::Data, Component::Index, Component::Statistics, Component::Toc];
+    let listed = Component::ALL
+        .into_iter()
+        .filter(|component| has(*component) || always.contains(component));
+    let text: String = listed.map(|component| format!("{}\n", component.suffix())).collect();
+    let new = descriptor.file(TOC_NEW);
+    io::write_all(new.clone(), text.as_bytes())?;
+    io::rename(&new, &descriptor.path(Component::Toc))?;
+    io::sync_dir(&descriptor.dir)
 }

@@ -44,7 +44,7 @@ mod writer;
 pub use adopt::{adopt, move_to};
 pub use cache::ChunkCache;
 pub use component::{
-    Component, Descriptor, Obsolete, Version, delete, list, mark_obsolete, refuse_unreadable, remove_unsealed,
+    Component, Descriptor, Obsolete, Unsealed, Version, delete, list, mark_obsolete, refuse_unreadable, remove_unsealed,
 };
 pub use compression::{Compression, Compressor};
 pub use cursor::PartitionCursor;

@@ -21,7 +21,7 @@ use types::Token;
 use uuid::Uuid;
 
 use crate::clustering::{boundary_kind, end_kind, start_kind};
-use crate::component::{Component, Descriptor, Version};
+use crate::component::{self, Component, Descriptor, Version};
 use crate::compression::{Compression, CompressionInfo, Scratch};
 use crate::encode::{Encoder, Format, flag, partition_header};
 use crate::error::Error;
@@ -218,34 +218,18 @@ struct Cleanup {
     may_be_sealed: bool,
 }
 
-impl Cleanup {
-    /// Makes it durable that the sstable has no TOC: else a power loss could leave a sealed one behind that lacks files.
-    fn unseal(&self, descriptor: &Descriptor) -> Result<(), Error> {
-        if !self.may_be_sealed {
-            return Ok(());
-        }
-        io::remove_if_exists(&descriptor.path(Component::Toc))?;
-        io::sync_dir(&descriptor.dir)
-    }
-}
-
 impl Drop for Cleanup {
     fn drop(&mut self) {
         let Some(descriptor) = self.descriptor.take() else {
             return;
         };
-        if let Err(e) = self.unseal(&descriptor) {
+        // Where it may be sealed, that is taken back durably first: else a power loss could leave a sealed one that lacks files.
+        let removed = match self.may_be_sealed {
+            true => component::delete(&descriptor),
+            false => component::discard(&descriptor),
+        };
+        if let Err(e) = removed {
             log::warn!("leftover of an unfinished sstable: {e}");
-            return;
-        }
-        let paths = Component::ALL
-            .iter()
-            .map(|c| descriptor.path(*c))
-            .chain([descriptor.toc_tmp()]);
-        for path in paths {
-            if let Err(e) = io::remove_if_exists(&path) {
-                log::warn!("leftover of an unfinished sstable: {e}");
-            }
         }
     }
 }
@@ -740,24 +724,8 @@ impl Writer {
         let name = descriptor.path(Component::Data).display().to_string();
         own.large = self.large.finish(&self.table, &name, written_at);
         small.push((Component::Checksums, own.encode()));
-        for (component, bytes) in &small {
-            io::write_all(descriptor.path(*component), bytes)?;
-        }
-        io::sync_dir(&descriptor.dir)?;
-        let listed = [Component::Data, Component::Index]
-            .into_iter()
-            .chain(small.iter().map(|(c, _)| *c));
-        let mut toc = String::new();
-        for component in listed.chain([Component::Toc]) {
-            toc.push_str(component.suffix());
-            toc.push('\n');
-        }
-        io::write_all(descriptor.toc_tmp(), toc.as_bytes())?;
-        self.cleanup.may_be_sealed = true;
-        io::rename(&descriptor.toc_tmp(), &descriptor.path(Component::Toc))?;
-        io::sync_dir(&descriptor.dir)?;
-        self.cleanup.descriptor = None;
-        let all = small.iter().map(|(_, b)| b.len() as u64).sum::<u64>() + file_len + index_len + toc.len() as u64;
+        let small_len = seal(&descriptor, &small, &mut self.cleanup)?;
+        let all = file_len + index_len + small_len;
         Ok(Meta::new(
             &descriptor,
             statistics,
@@ -767,6 +735,27 @@ impl Writer {
             (all, own.large),
         ))
     }
+}
+
+/// Writes the small components and makes everything durable; then the sstable counts. The bytes of these files. The list of components is there first, under its
+/// temporary name: it says of what a crash leaves that it was not written to its end.
+fn seal(descriptor: &Descriptor, small: &[(Component, Vec<u8>)], cleanup: &mut Cleanup) -> Result<u64, Error> {
+    let listed = [Component::Data, Component::Index]
+        .into_iter()
+        .chain(small.iter().map(|(component, _)| *component))
+        .chain([Component::Toc]);
+    let toc: String = listed.map(|component| format!("{}\n", component.suffix())).collect();
+    io::write_all(descriptor.toc_tmp(), toc.as_bytes())?;
+    io::sync_dir(&descriptor.dir)?;
+    for (component, bytes) in small {
+        io::write_all(descriptor.path(*component), bytes)?;
+    }
+    io::sync_dir(&descriptor.dir)?;
+    cleanup.may_be_sealed = true;
+    io::rename(&descriptor.toc_tmp(), &descriptor.path(Component::Toc))?;
+    io::sync_dir(&descriptor.dir)?;
+    cleanup.descriptor = None;
+    Ok(small.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>() + toc.len() as u64)
 }
 
 /// Data that waits to be packed while a large block is written.

@@ -599,10 +599,9 @@ fn unsealed_files_are_listed_by_nobody_and_removed_at_start() {
         sstable::list(&dir.0).expect("the directory"),
         vec![reader.descriptor().clone()]
     );
-    assert_eq!(
-        sstable::remove_unsealed(&dir.0).expect("the directory"),
-        vec!["me-2-big-Data.db".to_owned()]
-    );
+    let unsealed = sstable::remove_unsealed(&dir.0).expect("the directory");
+    assert_eq!(unsealed.removed, ["me-2-big-Data.db"]);
+    assert_eq!(unsealed.restored, []);
     sstable::delete(reader.descriptor()).expect("the directory");
     let left: Vec<String> = runtime::fs::read_dir(&dir.0)
         .expect("the directory")
@@ -610,6 +609,58 @@ fn unsealed_files_are_listed_by_nobody_and_removed_at_start() {
         .map(|e| e.name)
         .collect();
     assert_eq!(left, vec!["other.txt".to_owned()]);
+}
+
+#[test]
+fn a_lost_toc_is_written_again_unless_the_sstable_is_unfinished_or_deleted() {
+    let table = long_table();
+    let partitions = [long_partition(&table, b"a", 3, 10)];
+    // What is done to the files of a sealed sstable, and whether it counts after a start.
+    type Change = fn(&sstable::Descriptor);
+    let cases: [(&str, Change, bool); 5] = [
+        ("lost", |_| (), true),
+        ("its write did not end", |d| mark(d, "tmp"), false),
+        ("its deletion did not end", |d| mark(d, "deleted"), false),
+        ("statistics were not written", |d| lose(d, Component::Statistics), false),
+        ("another component is lost too", |d| lose(d, Component::Index), true),
+    ];
+    for (what, change, counts) in cases {
+        let dir = TempDir::new("toc");
+        let descriptor = write(&dir.0, &table, &partitions, lz4()).descriptor().clone();
+        let toc = descriptor.path(Component::Toc);
+        let listed = |bytes: Vec<u8>| {
+            let mut lines: Vec<String> = String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect();
+            lines.sort_unstable();
+            lines
+        };
+        let before = listed(runtime::fs::read(&toc).expect("a TOC"));
+        runtime::fs::remove_file(&toc).expect("a TOC");
+        change(&descriptor);
+        let unsealed = sstable::remove_unsealed(&dir.0).expect("the directory");
+        assert_eq!(unsealed.removed.is_empty(), counts, "{what}: {unsealed:?}");
+        if counts {
+            assert_eq!(unsealed.restored, std::slice::from_ref(&descriptor), "{what}");
+            assert_eq!(listed(runtime::fs::read(&toc).expect("a TOC")), before, "{what}");
+        } else {
+            assert_eq!(runtime::fs::read_dir(&dir.0).expect("the directory").len(), 0, "{what}");
+        }
+        let opened = sstable::tool::verify(&descriptor.path(Component::Data));
+        assert_eq!(opened.is_ok(), what == "lost", "{what}: {opened:?}");
+        let again = sstable::remove_unsealed(&dir.0).expect("the directory");
+        assert!(
+            again.removed.is_empty() && again.restored.is_empty(),
+            "{what}: {again:?}"
+        );
+    }
+
+    fn mark(descriptor: &sstable::Descriptor, state: &str) {
+        let name = format!("{}.{state}", descriptor.path(Component::Toc).display());
+        runtime::fs::write(Path::new(&name), b"Data.db\n").expect("room on the disk");
+    }
+
+    fn lose(descriptor: &sstable::Descriptor, component: Component) {
+        runtime::fs::remove_file(descriptor.path(component)).expect("a component");
+    }
 }
 
 #[test]
