@@ -86,9 +86,10 @@ pub struct Metrics {
     pub written: u64,
     /// Hints handed over.
     pub replayed: u64,
-    /// Hints not taken, or lost: no room, a target down for too long, a failed write, damage.
+    /// Hints not taken, or lost: no room, a target down for too long, a failed write, damage. Writes to a table without a grace period are none of them:
+    /// it has no hints.
     pub dropped: u64,
-    /// Hints that were not wanted any more: too old, or their table dropped or truncated.
+    /// Hints that became too old before their target could take them. Those of dropped and truncated tables are none of them: no replica lacks these writes.
     pub expired: u64,
     /// Hints that their target refused for good.
     pub rejected: u64,
@@ -306,14 +307,16 @@ impl Hints {
         if planted::is_planted(Bug::DroppedHint) {
             return true;
         }
+        // Without a grace period nothing may come late: such a table has no hints, and none is lost.
+        if write.gc_grace_seconds == 0 {
+            return false;
+        }
         let now_us = runtime::wall_clock_us();
         let bytes = (format::RECORD_HEADER_BYTES + write.mutation.len()) as u64;
         let is_full = self.metrics.get().waiting_bytes + bytes > self.options.bytes_max;
         let mut targets = self.targets.borrow_mut();
         let entry = targets.entry(target).or_default();
-        let is_late = is_full || entry.is_down_too_long(now_us, self.window.get());
-        // Without a grace period nothing may come late.
-        if is_late || write.gc_grace_seconds == 0 {
+        if is_full || entry.is_down_too_long(now_us, self.window.get()) {
             drop(targets);
             self.count(|m| m.dropped += 1);
             self.miss_write(target, write);

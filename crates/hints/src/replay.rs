@@ -247,8 +247,6 @@ impl Hints {
                 if self.is_wanted(id, record, terms_of) {
                     batch_bytes += record.mutation.len();
                     batch.push(*record);
-                } else {
-                    self.count(|m| m.expired += 1);
                 }
             }
             let is_full = batch_bytes >= BATCH_BYTES || batch.len() >= BATCH_MUTATIONS;
@@ -366,8 +364,10 @@ impl Hints {
         }
     }
 
+    /// Whether the hint is to be delivered. Counts it where it is lost: where its table is there and it is too old.
     fn is_wanted(&self, id: &SegmentId, record: &Record<'_>, terms_of: TermsOf<'_>) -> bool {
         let Some(mutation) = Mutation::new(record.mutation) else {
+            self.count(|m| m.expired += 1);
             return false;
         };
         let Some(terms) = terms_of(&mutation) else {
@@ -380,9 +380,15 @@ impl Hints {
         }
         let is_in_time = age_us < grace_us && !self.was_given_up(record);
         if !is_in_time {
-            self.miss_hint(id.target, record, Some(terms));
+            self.expire(id, record, terms);
         }
         is_in_time
+    }
+
+    /// Notes that the target will not get the hint's write.
+    fn expire(&self, id: &SegmentId, record: &Record<'_>, terms: Terms) {
+        self.miss_hint(id.target, record, Some(terms));
+        self.count(|m| m.expired += 1);
     }
 
     /// Whether neither the table was dropped or truncated nor the hint was forgotten since the record was read.
@@ -393,8 +399,7 @@ impl Hints {
         };
         let is_in_time = !self.was_given_up(record);
         if !is_in_time {
-            self.miss_hint(id.target, record, Some(terms));
-            self.count(|m| m.expired += 1);
+            self.expire(id, record, terms);
         }
         is_in_time
     }
