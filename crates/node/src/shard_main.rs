@@ -191,6 +191,10 @@ fn begin_chores(shared: &Arc<Shared>, engine: &Rc<Engine>, log: Rc<Commitlog>) {
     drop(runtime::spawn(log.run_periodic()));
     drop(runtime::spawn(shard.clone().watch_log()));
     drop(runtime::spawn(shard.clone().flush_periodically()));
+    drop(runtime::spawn_in(
+        runtime::Group::BACKGROUND,
+        shard.clone().compact_periodically(),
+    ));
     disks::watch(shared, shard);
     drop(runtime::spawn(shard.clone().watch_damage()));
 }

@@ -147,11 +147,11 @@ impl Shard {
         let table = store.table();
         match failure {
             Failure::Aborted => log::info!(
-                "compaction of {}.{} was aborted; the next flush may begin another",
+                "compaction of {}.{} was aborted; the next flush, or a look within ten minutes, may begin another",
                 table.keyspace,
                 table.name
             ),
-            // Each flush looks again.
+            // Each flush looks again, and so does `compact_periodically`.
             Failure::NoRoom { .. } => {
                 if !self.compactions_wait.replace(true) {
                     log::warn!(
@@ -165,7 +165,8 @@ impl Shard {
         }
     }
 
-    fn choose(&self, store: &TableStore, tablet: &Tablet) -> Option<Choice> {
+    /// The compaction that is due of a tablet, if one is.
+    pub(crate) fn choose(&self, store: &TableStore, tablet: &Tablet) -> Option<Choice> {
         if store.dropped.get() || tablet.is_leaving() || !store.compacts_by_itself.get() {
             return None;
         }

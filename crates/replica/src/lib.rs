@@ -25,6 +25,7 @@ mod files;
 mod flush;
 mod flush_period;
 pub mod kinds;
+mod idle;
 mod large;
 mod links;
 mod load;

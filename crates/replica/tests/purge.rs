@@ -151,6 +151,10 @@ fn times(timestamp: i64) -> (Shared, Liveness) {
 }
 
 fn play<F: Future<Output = ()> + 'static>(work: impl Fn(Local) -> F + 'static) {
+    play_for(Duration::from_hours(1), work);
+}
+
+fn play_for<F: Future<Output = ()> + 'static>(time: Duration, work: impl Fn(Local) -> F + 'static) {
     let mut simulation = Simulation::new(1);
     let node = simulation.add_node(1);
     let work = Rc::new(work);
@@ -158,7 +162,7 @@ fn play<F: Future<Output = ()> + 'static>(work: impl Fn(Local) -> F + 'static) {
         let work = work.clone();
         Box::pin(async move { work(Local::new()).await })
     });
-    assert!(simulation.run_until_ended(node, Duration::from_hours(1)), "it ends");
+    assert!(simulation.run_until_ended(node, time), "it ends");
 }
 
 #[test]
@@ -169,6 +173,29 @@ fn a_tombstone_that_hides_nothing_is_purged() {
         local.flush().await;
         local.compact().await;
         assert!(!local.keeps_deletion().await);
+    });
+}
+
+/// Nothing is written or flushed any more once the tombstone is old enough, and no operator asks for a compaction.
+#[test]
+fn the_tombstones_of_an_idle_table_are_purged() {
+    play_for(Duration::from_hours(48), |local| async move {
+        drop(runtime::spawn(local.shard.clone().compact_periodically()));
+        local.insert(0, 10);
+        local.delete(0, 20);
+        local.flush().await;
+        runtime::sleep(Duration::from_hours(23)).await;
+        assert!(
+            local.keeps_deletion().await,
+            "the file is younger than tombstone_compaction_interval"
+        );
+        runtime::sleep(Duration::from_hours(2)).await;
+        assert!(!local.keeps_deletion().await);
+        assert_eq!(
+            local.store.tablets()[0].version().sstables.len(),
+            0,
+            "nothing is left of it"
+        );
     });
 }
 
