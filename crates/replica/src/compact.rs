@@ -139,6 +139,9 @@ impl Shard {
             origin: &Origin::Node,
         };
         let is_done = self.compact(store, tablet, wanted, turn).await?;
+        if is_done && choice.reason == Reason::Copies {
+            store.forget_copies(tablet);
+        }
         // What could not be dropped this time cannot be the next moment either.
         Ok(is_done && choice.reason != Reason::Tombstones)
     }
@@ -174,6 +177,9 @@ impl Shard {
         let mut infos = self.infos(store, tablet);
         // A repair marks what it has read, when it is still there.
         infos.retain(|info| !tablet.is_held(info.id));
+        if let Some(copies) = store.choose_copies(tablet, &infos) {
+            return Some(copies);
+        }
         match store.cuts_ahead() {
             None => strategy.choose(&infos),
             Some(cuts) => halves(tablet, &infos, &cuts)

@@ -495,6 +495,7 @@ impl Shard {
         }
         for (reader, tablet) in adopted.iter().zip(&tablets) {
             tablet.update(|version| version.sstables.push(reader.clone()));
+            store.note_adopted(tablet, reader);
         }
         let inherited = heir.zip(inheritance).map(|(heir, inheritance)| {
             let set = self.hold_inherited(store, heir, (&adopted, inheritance));

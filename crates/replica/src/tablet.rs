@@ -15,6 +15,7 @@ use types::token::KeyHash;
 
 use crate::arrivals::Arrivals;
 use crate::changes::Observer;
+use crate::copies::Copies;
 use crate::load::LoadMeter;
 use crate::quarantine::DamageAlarm;
 use crate::read::PausedReaders;
@@ -279,6 +280,8 @@ pub struct Tablet {
     pub(crate) is_succeeded: Cell<bool>,
     /// Sstables that a repair is about to mark; a number for each repair.
     pub(crate) held: RefCell<Vec<(u64, Vec<Arc<sstable::Reader>>)>>,
+    /// What came from several other nodes and is to be merged.
+    pub(crate) copies: Copies,
     /// It is of this shard no more.
     pub(crate) has_left: Cell<bool>,
     /// Requests since it is here.
@@ -334,6 +337,7 @@ impl Tablet {
             kept_in_memory: RefCell::default(),
             is_succeeded: Cell::new(false),
             held: RefCell::default(),
+            copies: Copies::default(),
             has_left: Cell::new(false),
             requests: Cell::new(0),
             meter: Cell::new(LoadMeter::new(runtime::now())),
@@ -440,6 +444,8 @@ pub struct TableStore {
     pub(crate) arriving: RefCell<Vec<TokenRange>>,
     /// Tokens of tablets here whose older data is still on its way from other nodes.
     awaited: RefCell<Vec<TokenRange>>,
+    /// Calls that copy ranges of it from several nodes each.
+    pub(crate) copying_from_several: Cell<u32>,
     /// Of a table of counters: what came from other nodes.
     pub(crate) arrivals: RefCell<Arrivals>,
     /// Up to which second repairs have made all replicas equal.
@@ -521,6 +527,7 @@ impl TableStore {
             tablets: RefCell::new(tablets.into()),
             arriving: RefCell::default(),
             awaited: RefCell::default(),
+            copying_from_several: Cell::new(0),
             arrivals: RefCell::default(),
             repaired: RefCell::default(),
             compared: RefCell::default(),

@@ -197,6 +197,8 @@ impl PulledFrom {
 
 async fn pull_all(rpc: &Rc<Rpc>, shard: &Rc<Shard>, request: &Request, stop: &Stop) -> Result<Pulled, StreamError> {
     let streams = Streams::local();
+    let store = shard.store(request.table).filter(|_| request.sources.len() > 1);
+    let _copying = store.map(|store| shard.copy_from_several(&store));
     // What the first source has ready in one piece is copied from the others, too, in however many pieces.
     let mut ranges = &request.ranges[..request.ranges.len().min(RANGES_MAX)];
     let mut sources = Vec::with_capacity(request.sources.len());

@@ -262,6 +262,48 @@ fn what_two_sources_have_is_merged() {
     assert_eq!(cluster.rows(2, 0..KEYS), expected);
 }
 
+/// Sstables of the table on a node, and their bytes.
+fn files(cluster: &mut Cluster, number: usize) -> (usize, u64) {
+    cluster.on(number, |local| async move {
+        let tablets = local.store().tablets();
+        let bytes = |tablet: &std::rc::Rc<replica::Tablet>| -> Vec<u64> {
+            tablet.with_version(|version| version.sstables.iter().map(|reader| reader.meta().disk_len).collect())
+        };
+        let all: Vec<u64> = tablets.iter().flat_map(bytes).collect();
+        (all.len(), all.iter().sum())
+    })
+}
+
+/// Two copies of nearly the same rows take the room of one as soon as nothing older is to come, though nothing is written to the table.
+#[test]
+fn copies_of_several_sources_are_merged_when_all_are_in() {
+    let mut cluster = Cluster::new(17, &[WHOLE, WHOLE, WHOLE]);
+    for source in 0..2 {
+        cluster.on(source, |local| async move {
+            for k in 0..KEYS {
+                local.apply(k, 10, Some(1000)).await;
+            }
+        });
+    }
+    cluster.on(2, |local| async move {
+        local.store().set_awaited(vec![WHOLE]);
+        drop(runtime::spawn(local.shard.clone().compact_periodically()));
+    });
+    let pulled = cluster.pull(2, WHOLE, &[0, 1]).expect("nothing fails");
+    let look = Duration::from_mins(11);
+    cluster.simulation.run_for(look);
+    let (count, both) = files(&mut cluster, 2);
+    assert_eq!(count, pulled.sstables(), "older data may still come");
+    cluster.on(2, |local| async move { local.store().set_awaited(Vec::new()) });
+    cluster.simulation.run_for(look);
+    let (count, one) = files(&mut cluster, 2);
+    assert!(
+        count == 1 && one < both * 6 / 10,
+        "{one} bytes in {count} files, of {both}"
+    );
+    assert_eq!(cluster.rows(2, 0..KEYS), (0..KEYS).map(|k| (k, 10)).collect::<Rows>());
+}
+
 #[test]
 fn writes_and_deletions_that_the_target_gets_meanwhile_win_where_they_are_newer() {
     let mut cluster = Cluster::new(8, &[WHOLE, WHOLE]);

@@ -72,6 +72,8 @@ pub enum Reason {
     SizeTier,
     /// Much of it can be dropped.
     Tombstones,
+    /// They are copies of the same tokens from several nodes.
+    Copies,
     /// Somebody asked for all to become one.
     Major,
 }
