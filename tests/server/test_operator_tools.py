@@ -223,6 +223,31 @@ def test_binary_is_switched_off_and_on():
             assert cluster.connect().execute("SELECT key FROM system.local").one() == ("local",)
 
 
+def test_a_snapshot_of_named_tables_leaves_out_what_is_in_memory_if_it_is_not_to_flush(node, session, loaded):
+    session.execute(f"CREATE TABLE {loaded}.other (k int PRIMARY KEY)")
+    session.execute(f"INSERT INTO {loaded}.other (k) VALUES (1)")
+    said = node.nodetool("snapshot", "-t", "quick", "-kt", f"{loaded}.t,{loaded}.other", "-sf")
+    assert "with snapshot name [quick] and options {skipFlush=true}" in said, said
+    assert figures(node, loaded)["Memtable partition count"] == "0"
+
+    def kept(tag):
+        of_tag = [line.split() for line in node.nodetool("listsnapshots").splitlines() if line.startswith(f"{tag} ")]
+        return sorted(words[2] for words in of_tag)
+
+    assert kept("quick") == ["other", "t"]
+    files = list(node.workdir.rglob("other-*/snapshots/quick/*-Data.db"))
+    assert files == [], "the row was in memory alone"
+    node.nodetool("snapshot", "-t", "whole", "-cf", "other", loaded)
+    assert kept("whole") == ["other"] and len(list(node.workdir.rglob("other-*/snapshots/whole/*-Data.db"))) == 1
+    for tag in ("quick", "whole"):
+        node.nodetool("clearsnapshot", "-t", tag)
+
+
+def test_sizes_are_printed_for_people_on_request(node, loaded):
+    plain, readable = (node.nodetool("tablestats", *options, f"{loaded}.t") for options in ([], ["-H"]))
+    assert "Space used (live): " in plain and "KiB" not in plain and "KiB" in readable, readable
+
+
 def test_a_drained_node_stays_and_has_nothing_to_replay():
     with Node(smp=2) as node:
         with cql.cluster(node) as cluster:
@@ -232,6 +257,7 @@ def test_a_drained_node_stays_and_has_nothing_to_replay():
             session.execute("INSERT INTO d.t (k) VALUES (1)")
         node.nodetool("drain")
         assert api(node, "/storage_service/operation_mode") == "DRAINED"
+        assert "Mode: DRAINED" in node.nodetool("netstats")
         assert node.nodetool("statusbinary") == "not running\n"
         assert figures_of(node, "d.t")["Memtable partition count"] == "0"
         node.nodetool("drain")
@@ -259,6 +285,15 @@ def test_size_estimates_cover_the_ring_with_the_partitions_that_are_there(sessio
     assert all(a[1] == b[0] for a, b in zip(ranges, ranges[1:])), f"ranges overlap or leave gaps: {ranges}"
     count = sum(row.partitions_count for row in rows)
     assert 300 <= count <= 500, f"400 partitions, estimated as {count}"
+    ring = f"{loaded}_ring"
+    session.execute(
+        f"CREATE KEYSPACE {ring} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}} AND tablets = {{'enabled': false}}"
+    )
+    session.execute(f"CREATE TABLE {ring}.t (k int PRIMARY KEY)")
+    session.execute(f"INSERT INTO {ring}.t (k) VALUES (1)")
+    counts = session.execute(f"SELECT partitions_count FROM system.size_estimates WHERE keyspace_name = '{ring}' AND table_name = 't'")
+    assert sum(row.partitions_count for row in counts) == 1, "one partition in memory"
+    session.execute(f"DROP KEYSPACE {ring}")
     assert all(100 < row.mean_partition_size < 2000 for row in rows if row.partitions_count), rows
     kinds = {row.range_type for row in session.execute(f"SELECT range_type FROM system.table_estimates WHERE {where}")}
     assert kinds == {"primary", "local_primary"}

@@ -28,8 +28,10 @@ pub use tasks::Output;
 
 /// The file in a node's workdir that says where its API listens.
 pub const ADDRESS_FILE: &str = "api";
-/// Where the API listens unless it is told otherwise.
+/// Where the API listens unless options say otherwise.
 const PORT: u16 = 10_000;
+/// The workdir of a node on this machine that was started without `--workdir`.
+const WORKDIR: &str = "data";
 
 /// Which node.
 #[derive(Clone, Debug)]
@@ -38,21 +40,57 @@ pub struct Target {
     pub host: Option<String>,
     /// Its port.
     pub port: Option<u16>,
-    /// Where to look for both when they are not given.
-    pub workdir: PathBuf,
+    /// Where to look for both when they are not given: the workdir of a node on this machine.
+    pub workdir: Option<PathBuf>,
     /// Whether to draw progress bars on standard output, which is a terminal.
     pub shows_progress: bool,
 }
 
 impl Target {
-    /// The API's address: as given, else as the workdir says.
+    /// Takes the options that name a node out of the words after the command, where tools of Cassandra's kind have them too. What remains is the command's.
+    fn take_options(&mut self, words: Vec<String>) -> Result<Vec<String>, String> {
+        let mut rest = Vec::new();
+        let mut words = words.into_iter();
+        while let Some(word) = words.next() {
+            if word == "--" {
+                rest.push(word);
+                rest.extend(words.by_ref());
+                break;
+            }
+            let (option, attached) = match word.split_once('=') {
+                Some((option, value)) => (option, Some(value.to_owned())),
+                None => (word.as_str(), None),
+            };
+            if !["-h", "--host", "-p", "--port", "-W", "--workdir"].contains(&option) {
+                rest.push(word);
+                continue;
+            }
+            let value = attached.or_else(|| words.next());
+            let value = value.ok_or_else(|| format!("{option}: expected a value; --help prints help"))?;
+            match option {
+                "-h" | "--host" => self.host = Some(value),
+                "-p" | "--port" => {
+                    let port = value.parse();
+                    self.port = Some(port.map_err(|_| format!("{option}: expected a port, got '{value}'"))?);
+                }
+                _ => self.workdir = Some(value.into()),
+            }
+        }
+        Ok(rest)
+    }
+
+    /// The API's address: as given, else as the workdir says, else where it listens by default.
     fn address(&self) -> Result<SocketAddr, String> {
         if self.host.is_none() && self.port.is_none() {
-            let path = self.workdir.join(ADDRESS_FILE);
-            let text = runtime::fs::read(&path).map_err(|e| {
-                let workdir = self.workdir.display();
-                format!("no node runs on {workdir} ({e}); name one elsewhere with --host and --port")
-            })?;
+            let workdir = self.workdir.clone().unwrap_or_else(|| PathBuf::from(WORKDIR));
+            let path = workdir.join(ADDRESS_FILE);
+            let text = match runtime::fs::read(&path) {
+                Err(_) if self.workdir.is_none() => return Ok((Ipv4Addr::LOCALHOST, PORT).into()),
+                read => read.map_err(|e| {
+                    let workdir = workdir.display();
+                    format!("no node runs on {workdir} ({e}); name one elsewhere with --host and --port")
+                })?,
+            };
             let address: Option<SocketAddr> = String::from_utf8_lossy(&text).trim().parse().ok();
             let mut address = address.ok_or_else(|| format!("{}: expected an address and a port", path.display()))?;
             if address.ip().is_unspecified() {
@@ -81,9 +119,15 @@ fn host_address(text: &str) -> Result<IpAddr, String> {
 ///
 /// # Errors
 /// In words for the user, when there is no such command or no such node, or the node refuses.
-pub fn run(target: Target, words: Vec<String>) -> Result<Output, String> {
+pub fn run(mut target: Target, words: Vec<String>) -> Result<Output, String> {
+    let words = target.take_options(words)?;
     if let Some(help) = commands::help(&words)? {
         return Ok(help.into());
+    }
+    // What is wrong with the words is known without a node.
+    if let Some((name, arguments)) = words.split_first() {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        commands::find(name)?.checked(&arguments)?;
     }
     let (address, shows_progress) = (target.address()?, target.shows_progress);
     let answer = Arc::new(Mutex::new(Err("the node did not answer".to_owned())));
@@ -103,9 +147,10 @@ async fn execute(address: SocketAddr, shows_progress: bool, words: &[String]) ->
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let (name, arguments) = words.split_first().ok_or("expected a command")?;
     let command = commands::find(name)?;
+    let arguments = command.checked(arguments)?;
     let mut client = Client::connect(address, shows_progress).await?;
     let client = &mut client;
-    let text = match (command.name, arguments) {
+    let text = match (command.name, arguments.as_slice()) {
         ("tasks", words) => return tasks::run(client, words).await,
         ("stop", [kind]) => tasks::stop(client, kind).await,
         ("status", ["-r" | "--resolve-ip", ..]) => {
@@ -119,8 +164,8 @@ async fn execute(address: SocketAddr, shows_progress: bool, words: &[String]) ->
         ("gossipinfo", []) => cluster::gossip_info(client).await,
         ("describecluster", []) => cluster::describe_cluster(client).await,
         ("confirmclock", []) => cluster::confirm_clock(client).await,
-        ("info", _) => cluster::info(client).await,
-        ("netstats", _) => cluster::net_stats(client).await,
+        ("info", []) => cluster::info(client).await,
+        ("netstats", []) => cluster::net_stats(client).await,
         ("rebuild", words) => operations::rebuild(client, words).await,
         ("cleanup", words) => operations::cleanup(client, words).await,
         ("decommission", []) => operations::decommission(client).await,
@@ -210,7 +255,7 @@ mod tests {
         let target = |host: Option<&str>, port| Target {
             host: host.map(str::to_owned),
             port,
-            workdir: PathBuf::from("/nowhere"),
+            workdir: Some(PathBuf::from("/nowhere")),
             shows_progress: false,
         };
         let told = |target: Target| target.address().map_or_else(|e| e, |address| address.to_string());
@@ -219,5 +264,42 @@ mod tests {
         assert_eq!(told(target(Some("::1"), Some(7))), "[::1]:7");
         assert!(told(target(Some("no-such-host.invalid"), None)).contains("does not resolve"));
         assert!(told(target(None, None)).contains("no node runs on /nowhere"));
+        let anywhere = Target {
+            workdir: None,
+            ..target(None, None)
+        };
+        assert_eq!(told(anywhere), "127.0.0.1:10000", "where a node's API is by default");
+    }
+
+    #[test]
+    fn options_that_name_a_node_may_follow_the_command() {
+        let taken = |text: &str| {
+            let mut target = Target {
+                host: None,
+                port: None,
+                workdir: None,
+                shows_progress: false,
+            };
+            let words = text.split_whitespace().map(str::to_owned).collect();
+            let words = target.take_options(words)?;
+            let named = format!("{:?} {:?} {:?}", target.host, target.port, target.workdir);
+            Ok::<_, String>(format!("{}: {}", words.join(" "), named.replace("None", "-")))
+        };
+        for (text, expected) in [
+            ("status ks", Ok("status ks: - - -")),
+            ("status --host 10.0.0.2 ks", Ok("status ks: Some(\"10.0.0.2\") - -")),
+            ("status -h 10.0.0.2 -p 7", Ok("status: Some(\"10.0.0.2\") Some(7) -")),
+            ("compact --workdir=/w k", Ok("compact k: - - Some(\"/w\")")),
+            ("repair -pr -hosts a k", Ok("repair -pr -hosts a k: - - -")),
+            ("getendpoints -- k t -p", Ok("getendpoints -- k t -p: - - -")),
+            ("status --port ten", Err("--port: expected a port, got 'ten'")),
+            ("status -h", Err("-h: expected a value; --help prints help")),
+        ] {
+            assert_eq!(
+                taken(text),
+                expected.map(str::to_owned).map_err(str::to_owned),
+                "{text}"
+            );
+        }
     }
 }

@@ -263,12 +263,14 @@ pub enum Work {
         /// The shard that gets it.
         to: u16,
     },
-    /// Keep the sstables as they are now, with those of what is in memory, under a name.
+    /// Keep the sstables as they are now under a name.
     Snapshot {
         /// The name.
         tag: String,
         /// How long it is kept; None until it is cleared.
         ttl: Option<Duration>,
+        /// Whether what is in memory is flushed first; else it is left out.
+        flushes: bool,
         /// Of which tables.
         what: Selection,
     },

@@ -130,20 +130,20 @@ pub enum Sstable {
 /// `ceto nodetool`.
 #[derive(Args, Debug)]
 pub struct Nodetool {
-    /// Address or name of the host where the node's REST API listens [default: as the workdir says, else localhost]
+    /// Address or name of the host where the node's REST API listens [default: as the workdir says, else 127.0.0.1]
     #[arg(short = 'h', long, value_name = "ADDRESS")]
     pub host: Option<String>,
     /// Its port [default: as the workdir says, else 10000]
     #[arg(short = 'p', long, value_name = "PORT")]
     pub port: Option<u16>,
-    /// The workdir of a node on this machine, which says where its API listens
-    #[arg(short = 'W', long, value_name = "DIR", default_value = "data")]
-    pub workdir: PathBuf,
+    /// The workdir of a node on this machine, which says where its API listens [default: data, if a node runs there]
+    #[arg(short = 'W', long, value_name = "DIR")]
+    pub workdir: Option<PathBuf>,
     /// Print help
     #[arg(long, action = clap::ArgAction::Help)]
     pub help: Option<bool>,
-    /// What to do, such as status, and its arguments; `help` lists what there is
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    /// What to do, such as status, and its arguments; without any, what there is
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub words: Vec<String>,
 }
 
@@ -176,7 +176,7 @@ mod tests {
         let Ok(Some(Command::Nodetool(nodetool))) = nodetool else {
             panic!("nodetool is a command: {nodetool:?}");
         };
-        assert_eq!(nodetool.workdir, PathBuf::from("/w"));
+        assert_eq!(nodetool.workdir, Some(PathBuf::from("/w")));
         assert_eq!(nodetool.words, ["setcompactionthroughput", "16"]);
     }
 

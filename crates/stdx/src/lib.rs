@@ -5,8 +5,11 @@ pub mod civil;
 pub mod crc32c;
 pub mod histogram;
 pub mod latencies;
+mod nearest;
 pub mod planted;
 pub mod probe;
 pub mod random;
 pub mod size;
 pub mod vint;
+
+pub use nearest::nearest;

@@ -29,6 +29,10 @@ impl Client {
                 stream,
                 shows_progress,
             }),
+            // From elsewhere an API that listens on its own machine alone looks like none.
+            Ok(Err(e)) if !address.ip().is_loopback() => Err(failed(&format_args!(
+                "{e}. An API is reached from other machines only if the node's api_address names an address for that"
+            ))),
             Ok(Err(e)) => Err(failed(&e)),
             Err(_) => Err(failed(&"it did not accept the connection in time")),
         }

@@ -1,5 +1,7 @@
 //! What `nodetool` can do: each command with its arguments and its help.
 
+use super::words::{is_option, unknown_option};
+
 /// A command.
 pub(super) struct Command {
     pub(super) name: &'static str,
@@ -10,6 +12,16 @@ pub(super) struct Command {
     about: &'static str,
     /// More, for the command's own help.
     details: &'static str,
+    options: Options,
+}
+
+/// Which options a command takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Options {
+    /// These; none if there are none.
+    These(&'static [&'static str]),
+    /// Those that the command reads by itself.
+    ReadByCommand,
 }
 
 /// A command that has no meaning here: its name and why.
@@ -22,6 +34,7 @@ const fn command(name: &'static str, arguments: &'static str, about: &'static st
         arguments,
         about,
         details: "",
+        options: Options::These(&[]),
     }
 }
 
@@ -34,6 +47,37 @@ impl Command {
     const fn with(mut self, details: &'static str) -> Self {
         self.details = details;
         self
+    }
+
+    /// The command refuses an unknown option by itself.
+    const fn reads_options(mut self) -> Self {
+        self.options = Options::ReadByCommand;
+        self
+    }
+
+    const fn options(mut self, options: &'static [&'static str]) -> Self {
+        self.options = Options::These(options);
+        self
+    }
+
+    /// The words without a `--` that ends the options.
+    ///
+    /// # Errors
+    /// For an option that the command does not take.
+    pub(super) fn checked<'w>(&self, words: &[&'w str]) -> Result<Vec<&'w str>, String> {
+        let Options::These(known) = self.options else {
+            return Ok(words.to_vec());
+        };
+        let end = words.iter().position(|word| *word == "--").unwrap_or(words.len());
+        let (before, after) = (&words[..end], words.get(end + 1..).unwrap_or_default());
+        match before.iter().find(|word| is_option(word) && !known.contains(word)) {
+            Some(unknown) => {
+                let everywhere = ["--host", "--port", "--workdir", "--help"];
+                let why = unknown_option(unknown, known.iter().chain(&everywhere).copied());
+                Err(format!("{}: {why}; {}", self.name, self.usage()))
+            }
+            None => Ok([before, after].concat()),
+        }
     }
 
     /// How it is called.
@@ -57,6 +101,7 @@ impl Command {
 
 const NODES: &str = "A node is named by its address or host id.";
 const TABLES: &str = "Without a keyspace: all keyspaces. Without a table: all tables of the keyspace.";
+const MEBIBYTES: &[&str] = &["-m", "--mib"];
 const KEY: &str = "KEY is the partition key as CQL writes its value, without quotes. Values of several columns are separated by colons.";
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -68,8 +113,10 @@ pub(super) const COMMANDS: &[Command] = &[
     ),
     command("clearrejectedhints", "[NODE…]", "Delete hints that some nodes, or all, have refused for good").with(NODES),
     command("clearsnapshot", "[-t TAG] [--all] [KEYSPACE…]", "Delete snapshots")
+        .reads_options()
         .with("-t TAG   the snapshot's name\n--all    all snapshots\nOne of the two is required."),
     command("clientstats", "[--all] [--by-protocol]", "Print the connections of CQL clients")
+        .reads_options()
         .with("--all          a line for each connection\n--by-protocol  connections by version of the protocol"),
     command("cluster", super::repair::CLUSTER_USAGE, "Have every node repair its ranges, and wait until all replicas are equal")
         .with("See docs/operating/repair.md."),
@@ -78,6 +125,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .with("The same is in the table system.compaction_history. A restart does not lose it."),
     command("compactionstats", "[-H]", "Print compactions that run or wait")
         .with("-H, --human-readable   bytes as KiB, MiB, …"),
+        .reads_options()
     command("confirmclock", "", "Say that the node's wall clock is right after it was set").with("See docs/operating/clocks.md."),
     command("decommission", "[--abort]", "Give the node's tablets to others and leave the cluster").with(
         "The node stops when it has left. --abort has it stay, as long as its ranges of the token ring are not others' yet. See \
@@ -111,7 +159,7 @@ pub(super) const COMMANDS: &[Command] = &[
     command("getmaxhintwindow", "", "Print how long hints are kept for a node that is down"),
     command("getseeds", "", "Print the addresses that the node asks for its cluster when it starts"),
     command("getsstables", "KEYSPACE TABLE KEY", "Print the data files of this node that have a partition").with(KEY),
-    command("getstreamthroughput", "[-m]", "Print the limit of what streams move, in megabits per second or with -m in MiB per second"),
+    command("getstreamthroughput", "[-m]", "Print the limit of what streams move, in megabits per second or with -m in MiB per second").options(MEBIBYTES),
     command("gettraceprobability", "", "Print which part of the requests is traced"),
     command("gossipinfo", "", "Print what the node knows of each member"),
     command("info", "", "Print load, uptime and memory of the node"),
@@ -133,7 +181,7 @@ pub(super) const COMMANDS: &[Command] = &[
     command("netstats", "", "Print what the node does, and messages to others"),
     command("pausehandoff", "", "Send no hints"),
     command("proxyhistograms", "", "Print latencies of requests that the node coordinates"),
-    command("rebuild", super::operations::REBUILD_USAGE, "Copy the data of the node's replicas again from other replicas").with(
+    command("rebuild", super::operations::REBUILD_USAGE, "Copy the data of the node's replicas again from other replicas").reads_options().with(
         "What the node has stays, and is merged. Without --source-dc the nearest replicas are copied, otherwise those of the datacenter: as many as a write at QUORUM may have missed. \
          NAME is a keyspace, or a datacenter as in Cassandra's command. `tasks list streaming` shows it, and `tasks abort` stops it.",
     ),
@@ -155,14 +203,22 @@ pub(super) const COMMANDS: &[Command] = &[
         .or(&["setlogginglevels"])
         .with("Without LEVEL the level of the module is removed; without MODULE all levels are those of the options again. SIGHUP does that, too."),
     command("setmaxhintwindow", "MS", "Set how long hints are kept for a node that is down, in milliseconds"),
-    command("setstreamthroughput", "[-m] LIMIT", "Limit what streams to and from other nodes move, in megabits per second or with -m in MiB per second; 0 for no limit"),
+    command("setstreamthroughput", "[-m] LIMIT", "Limit what streams to and from other nodes move, in megabits per second or with -m in MiB per second; 0 for no limit")
+        .options(MEBIBYTES),
     command("settraceprobability", "PROBABILITY", "Trace a part of the requests, 0 to 1")
         .with("Traces are in system_traces.sessions and system_traces.events for a day. Forgotten when the node restarts."),
-    command("snapshot", "[-t TAG] [--ttl TIME] [-cf TABLE] [KEYSPACE…]", "Keep the sstables as they are now").with(
-        "-t TAG       the snapshot's name; the time in milliseconds without it\n--ttl TIME   delete it after a time such as 30d\n-cf TABLE    of this \
-         table only",
-    ),
-    command("status", "[KEYSPACE [TABLE]]", "Print state, load and share of each member").with(
+    command(
+        "snapshot",
+        "[-t TAG] [--ttl TIME] [-sf] [-cf TABLE,…] [-kt KEYSPACE.TABLE,…] [KEYSPACE…]",
+        "Keep the sstables as they are now",
+    )
+    .with(
+        "-t TAG                     the snapshot's name; the time in milliseconds without it\n--ttl TIME                 delete it after a time such as 30d\n\
+         -sf, --skip-flush          leave out what is in memory alone\n-cf, --table TABLE,…       of these tables of the one keyspace\n\
+         -kt, --kt-list, -kc, --kc.list KEYSPACE.TABLE,…   of these tables",
+    )
+    .reads_options(),
+    command("status", "[KEYSPACE [TABLE]]", "Print state, load and share of each member").options(&["-r", "--resolve-ip"]).with(
         "Load is the bytes of a member's sstables; ? for one that does not answer. Owns is the share of the keyspace's data, replicas counted.",
     ),
     command("statusautocompaction", "[KEYSPACE [TABLE…]]", "Print whether compactions of tables begin by themselves").with(TABLES),
@@ -178,8 +234,8 @@ pub(super) const COMMANDS: &[Command] = &[
             "SSTables: sstables that a read of a partition looks into. Latencies are those of requests that this node coordinates; requests that memory \
              answers are sampled. Partition size and cell count are those of each sstable's partitions. Since the node started.",
         ),
-    command("tablestats", "[KEYSPACE[.TABLE]…]", "Print what the node has of each table").or(&["cfstats"]).with(
-        "Latencies are those of requests that this node coordinates; requests that memory answers are sampled. Rows and tombstones per read are of \
+    command("tablestats", "[-H] [KEYSPACE[.TABLE]…]", "Print what the node has of each table").or(&["cfstats"]).options(&["-H", "--human-readable"]).with(
+        "-H, --human-readable   bytes as KiB, MiB, …\nLatencies are those of requests that this node coordinates; requests that memory answers are sampled. Rows and tombstones per read are of \
          reads of a partition, but for single rows. Counted since the node started.",
     ),
     command("tabletbalancing", "[on|off]", "Print whether tablets move to be even among nodes and shards, or have them do so or not")
@@ -188,12 +244,14 @@ pub(super) const COMMANDS: &[Command] = &[
         .with(super::tasks::USAGE),
     command(
         "toppartitions",
+        .reads_options()
         "KEYSPACE TABLE MILLISECONDS [-s CAPACITY] [-k COUNT] [-a READS,WRITES]",
         "Count for a time which partitions of a table are read and written most",
     )
     .with(
         "-s CAPACITY   partitions that each shard keeps; 256 without it\n-k COUNT      partitions that are printed; 10 without it\n-a SAMPLERS   READS, \
          WRITES or both\nRequests that this node does as a replica are counted.",
+    .reads_options()
     ),
     command("tpstats", "", "Print how much work of each kind runs, waits and has ended"),
     command("truncatehints", "[NODE…]", "Delete hints: those for some nodes, or all").with(NODES),
@@ -219,8 +277,14 @@ pub(super) fn find(name: &str) -> Result<&'static Command, String> {
     if let Some((_, why)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
         return Err(format!("{name}: {why}"));
     }
-    let known: Vec<&str> = COMMANDS.iter().map(|command| command.name).collect();
-    Err(format!("unknown command '{name}'; known are: {}", known.join(", ")))
+    let names = COMMANDS
+        .iter()
+        .flat_map(|command| std::iter::once(&command.name).chain(command.aliases));
+    let nearest = stdx::nearest(name, names.copied());
+    let nearest = nearest.map_or_else(String::new, |known| format!(" did you mean '{known}'?"));
+    Err(format!(
+        "unknown command '{name}';{nearest} `ceto nodetool help` lists all"
+    ))
 }
 
 /// The help that words ask for: `help`, `help COMMAND`, or `COMMAND … --help`. None: they ask for none.
@@ -230,7 +294,7 @@ pub(super) fn find(name: &str) -> Result<&'static Command, String> {
 pub(super) fn help(words: &[String]) -> Result<Option<String>, String> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["help"] => Ok(Some(usage())),
+        [] | ["help"] => Ok(Some(usage())),
         ["help", name, ..] => Ok(Some(find(name)?.help())),
         [name, rest @ ..] if rest.contains(&"--help") => Ok(Some(find(name)?.help())),
         _ => Ok(None),
@@ -238,7 +302,9 @@ pub(super) fn help(words: &[String]) -> Result<Option<String>, String> {
 }
 
 fn usage() -> String {
-    let mut text = "usage: ceto nodetool [--host ADDRESS] [--port PORT] [--workdir DIR] COMMAND\n\n".to_owned();
+    let mut text = "usage: ceto nodetool [--host ADDRESS] [--port PORT] [--workdir DIR] COMMAND\n\nThe node is the one whose workdir is DIR, or is at ADDRESS and PORT of its REST API; without options that of ./data, \
+         else that at 127.0.0.1, port 10000. The options may follow the command too.\n\n"
+        .to_owned();
     for command in COMMANDS {
         let synopsis = format!("{} {}", command.name, command.arguments);
         text.push_str(&format!("    {synopsis:<56} {}\n", command.about));
@@ -271,7 +337,7 @@ mod tests {
             }
         }
         assert_eq!(asked("status ks"), Ok(None));
-        assert_eq!(asked(""), Ok(None));
+        assert_eq!(asked(""), Ok(Some(all)), "without a command there is the list of them");
     }
 
     #[test]
@@ -298,6 +364,87 @@ mod tests {
             Some(true)
         );
         assert_eq!(find("cfstats").map(|command| command.name), Ok("tablestats"));
-        assert!(find("frobnicate").is_err_and(|e| e.starts_with("unknown command 'frobnicate'")));
+        let unknown = |name: &str| find(name).err().unwrap_or_default();
+        assert_eq!(
+            unknown("frobnicate"),
+            "unknown command 'frobnicate'; `ceto nodetool help` lists all"
+        );
+        assert_eq!(
+            unknown("tablestat"),
+            "unknown command 'tablestat'; did you mean 'tablestats'? `ceto nodetool help` lists all"
+        );
+    }
+
+    #[test]
+    fn an_option_that_a_command_does_not_take_is_refused() {
+        let checked = |text: &str| {
+            let words: Vec<&str> = text.split_whitespace().collect();
+            let (name, words) = words.split_first().expect("a command");
+            find(name)?.checked(words).map(|words| words.join(" "))
+        };
+        for (text, expected) in [
+            ("status ks t", Ok("ks t")),
+            ("tablestats -H ks", Ok("-H ks")),
+            ("getendpoints ks t -5", Ok("ks t -5")),
+            (
+                "movetablet ks t -9223372036854775808 1",
+                Ok("ks t -9223372036854775808 1"),
+            ),
+            ("getendpoints -- ks t -key", Ok("ks t -key")),
+            ("repair -st 1", Ok("-st 1")),
+            (
+                "status -x",
+                Err("status: unknown option -x; usage: ceto nodetool status [KEYSPACE [TABLE]]"),
+            ),
+            (
+                "tablestats --human-readble",
+                Err(
+                    "tablestats: unknown option --human-readble; did you mean --human-readable?; usage: ceto nodetool tablestats [-H] [KEYSPACE[.TABLE]…]",
+                ),
+            ),
+            (
+                "compact -st 1 -et 2",
+                Err("compact: unknown option -st; usage: ceto nodetool compact [KEYSPACE [TABLE…]]"),
+            ),
+            (
+                "info --prot",
+                Err("info: unknown option --prot; did you mean --port?; usage: ceto nodetool info"),
+            ),
+        ] {
+            let expected = expected.map(str::to_owned).map_err(str::to_owned);
+            assert_eq!(checked(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_pages_show_commands_and_options_that_are_there() {
+        let docs = std::path::PathBuf::from(testkit::path!("../../docs"));
+        let mut shown = 0;
+        for dir in ["", "operating", "dev"].map(|dir| docs.join(dir)) {
+            let entries = runtime::fs::read_dir(&dir).expect("the pages are there");
+            for page in entries.iter().filter(|entry| entry.name.ends_with(".md")) {
+                let text = runtime::fs::read(dir.join(&page.name)).expect("a page");
+                let text = String::from_utf8(text).expect("text");
+                for call in text.split("ceto nodetool ").skip(1) {
+                    // Up to what is said of it.
+                    let end = call.find(|c| "`\n(;,.|…".contains(c)).unwrap_or(call.len());
+                    let call = call[..end].split("  ").next().unwrap_or_default();
+                    let words: Vec<&str> = call
+                        .split_whitespace()
+                        .map(|word| word.trim_matches(['[', ']']))
+                        .collect();
+                    let Some((name, words)) = words
+                        .split_first()
+                        .filter(|(name, _)| !name.starts_with('-') && **name != "help")
+                    else {
+                        continue;
+                    };
+                    let checked = find(name).and_then(|command| command.checked(words).map(drop));
+                    assert_eq!(checked, Ok(()), "{}: ceto nodetool {call}", page.name);
+                    shown += 1;
+                }
+            }
+        }
+        assert!(shown > 100, "only {shown} commands are on the pages");
     }
 }

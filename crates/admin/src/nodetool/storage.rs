@@ -1,10 +1,13 @@
 //! Commands about what is stored.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::client::{Client, pairs, string};
 use super::layout::{columns, size};
 use super::tasks::{begin_and_wait, follow};
+use super::words::Given;
 use crate::http::escape;
 
 /// The path of a command for keyspaces and tables: those of a keyspace when one is named.
@@ -165,86 +168,119 @@ pub(super) async fn accept_quarantined(client: &mut Client, keyspace: &str, tabl
     Ok(String::new())
 }
 
-/// What snapshot commands are told.
-#[derive(Default, PartialEq, Eq, Debug)]
-struct Given<'w> {
-    tag: Option<&'w str>,
-    tables: Option<&'w str>,
-    ttl: Option<&'w str>,
-    all: bool,
-    keyspaces: Vec<&'w str>,
+/// The options of both snapshot commands.
+const CLEAR_OPTIONS: &[(&str, &str, bool)] = &[("-t", "tag", true), ("--tag", "tag", true), ("--all", "all", false)];
+const TAKE_OPTIONS: &[(&str, &str, bool)] = &[
+    ("-t", "tag", true),
+    ("--tag", "tag", true),
+    ("--ttl", "ttl", true),
+    ("-cf", "tables", true),
+    ("--column-family", "tables", true),
+    ("--table", "tables", true),
+    ("-kt", "list", true),
+    ("--kt-list", "list", true),
+    ("-kc", "list", true),
+    ("--kc.list", "list", true),
+    ("-sf", "skip_flush", false),
+    ("--skip-flush", "skip_flush", false),
+];
+
+fn parse<'w>(words: &[&'w str], known: &[(&str, &'static str, bool)]) -> Result<Given<'w>, String> {
+    let words: Vec<&str> = words.iter().copied().filter(|word| *word != "--").collect();
+    Given::parse(&words, known)
 }
 
-fn given<'w>(words: &[&'w str]) -> Result<Given<'w>, String> {
-    let mut given = Given::default();
-    let mut words = words.iter().copied();
-    while let Some(word) = words.next() {
-        let mut value = || words.next().ok_or_else(|| format!("{word}: expected a value"));
-        match word {
-            "-t" | "--tag" => given.tag = Some(value()?),
-            "-cf" | "--column-family" | "--table" => given.tables = Some(value()?),
-            "--ttl" => given.ttl = Some(value()?),
-            "--all" => given.all = true,
-            "--" => {}
-            word if word.starts_with('-') => return Err(format!("unknown option {word}")),
-            keyspace => given.keyspaces.push(keyspace),
-        }
+/// Keyspaces and tables of them, both separated by commas: all if there are none.
+type NamedTables = (String, String);
+
+/// What a snapshot is of: a part for each request.
+fn snapshot_parts(given: &Given<'_>) -> Result<Vec<NamedTables>, String> {
+    let keyspaces = given.words.join(",");
+    match (given.option("list"), given.option("tables")) {
+        (Some(list), None) if keyspaces.is_empty() => tables_by_keyspace(list),
+        (Some(_), _) => Err(
+            "snapshot: -kt names tables with their keyspaces: leave out -cf, and keyspaces that are named alone"
+                .to_owned(),
+        ),
+        (None, Some(_)) if given.words.len() != 1 => Err("snapshot: -cf needs the keyspace of the tables".to_owned()),
+        (None, tables) => Ok(vec![(keyspaces, tables.unwrap_or_default().to_owned())]),
     }
-    Ok(given)
 }
 
-impl Given<'_> {
-    fn query(&self) -> String {
-        let keyspaces = self.keyspaces.join(",");
-        let parameters = [
-            ("tag", self.tag),
-            ("kn", Some(keyspaces.as_str())),
-            ("cf", self.tables),
-            ("ttl", self.ttl),
-        ];
-        let parameters = parameters.into_iter().filter_map(|(name, value)| {
-            let value = value.filter(|value| !value.is_empty())?;
-            Some(format!("{name}={}", escape(value)))
-        });
-        let parameters: Vec<String> = parameters.collect();
-        format!("/storage_service/snapshots?{}", parameters.join("&"))
-    }
-
-    fn keyspaces(&self) -> String {
-        match self.keyspaces.as_slice() {
-            [] => "all keyspaces".to_owned(),
-            keyspaces => keyspaces.join(", "),
+/// Of `KEYSPACE.TABLE,…`: each keyspace with its tables.
+fn tables_by_keyspace(list: &str) -> Result<Vec<NamedTables>, String> {
+    let mut keyspaces: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for name in list.split(',').map(str::trim) {
+        match name.split_once('.') {
+            Some((keyspace, table)) if !keyspace.is_empty() && !table.is_empty() => {
+                keyspaces.entry(keyspace).or_default().push(table);
+            }
+            _ => return Err(format!("snapshot: expected KEYSPACE.TABLE, got '{name}'")),
         }
+    }
+    let named = keyspaces
+        .into_iter()
+        .map(|(keyspace, tables)| (keyspace.to_owned(), tables.join(",")));
+    Ok(named.collect())
+}
+
+/// Parameters of a request; those without a value are left out.
+fn query(parameters: &[(&str, &str)]) -> String {
+    let parameters = parameters.iter().filter(|(_, value)| !value.is_empty());
+    let parameters: Vec<String> = parameters
+        .map(|(name, value)| format!("{name}={}", escape(value)))
+        .collect();
+    parameters.join("&")
+}
+
+/// What a snapshot command is for, as Cassandra's tool says it.
+fn named(keyspaces: &str) -> String {
+    match keyspaces {
+        "" => "all keyspaces".to_owned(),
+        keyspaces => keyspaces.replace(',', ", "),
     }
 }
 
 pub(super) async fn take_snapshot(client: &mut Client, words: &[&str]) -> Result<String, String> {
-    let given = given(words)?;
+    let given = parse(words, TAKE_OPTIONS)?;
     let now = (runtime::wall_clock_us() / 1000).to_string();
-    let given = Given {
-        tag: Some(given.tag.unwrap_or(&now)),
-        ..given
-    };
-    let path = given.query();
-    let started = path.replacen("/storage_service/snapshots", "/ceto/tasks/snapshot", 1);
-    follow(client, &path, &started).await?;
-    let tag = given.tag.unwrap_or_default();
+    let tag = given.option("tag").unwrap_or(&now);
+    let skips_flush = given.option("skip_flush").is_some();
+    let parts = snapshot_parts(&given)?;
+    for (keyspaces, tables) in &parts {
+        let query = query(&[
+            ("tag", tag),
+            ("kn", keyspaces),
+            ("cf", tables),
+            ("ttl", given.option("ttl").unwrap_or_default()),
+            ("sf", if skips_flush { "true" } else { "" }),
+        ]);
+        let (path, started) = (
+            format!("/storage_service/snapshots?{query}"),
+            format!("/ceto/tasks/snapshot?{query}"),
+        );
+        follow(client, &path, &started).await?;
+    }
+    let of = given
+        .option("list")
+        .map_or_else(|| named(&given.words.join(",")), named);
     Ok(format!(
-        "Requested creating snapshot(s) for [{}] with snapshot name [{tag}] and options {{skipFlush=false}}\nSnapshot directory: {tag}\n",
-        given.keyspaces()
+        "Requested creating snapshot(s) for [{of}] with snapshot name [{tag}] and options {{skipFlush={skips_flush}}}\nSnapshot directory: {tag}\n"
     ))
 }
 
 pub(super) async fn clear_snapshots(client: &mut Client, words: &[&str]) -> Result<String, String> {
-    let given = given(words)?;
-    if given.tag.is_none() && !given.all {
+    let given = parse(words, CLEAR_OPTIONS)?;
+    let (tag, keyspaces) = (given.option("tag"), given.words.join(","));
+    if tag.is_none() && given.option("all").is_none() {
         return Err("Specify snapshot name or --all".to_owned());
     }
-    client.delete(&given.query()).await?;
-    let snapshots = given.tag.unwrap_or("all snapshots");
+    let query = query(&[("tag", tag.unwrap_or_default()), ("kn", &keyspaces)]);
+    client.delete(&format!("/storage_service/snapshots?{query}")).await?;
     Ok(format!(
-        "Requested clearing snapshot(s) for [{}] with [{snapshots}]\n",
-        given.keyspaces()
+        "Requested clearing snapshot(s) for [{}] with [{}]\n",
+        named(&keyspaces),
+        tag.unwrap_or("all snapshots")
     ))
 }
 
@@ -367,13 +403,47 @@ mod tests {
     }
 
     #[test]
-    fn snapshot_words_become_a_query() {
-        let query = |words: &[&str]| given(words).map(|given| given.query());
-        let under = |query: &str| Ok(format!("/storage_service/snapshots?{query}"));
-        assert_eq!(query(&["-t", "a b", "k1", "k2"]), under("tag=a%20b&kn=k1%2Ck2"));
-        assert_eq!(query(&["-cf", "t", "--", "k"]), under("kn=k&cf=t"));
-        assert_eq!(query(&["-t", "a", "--ttl", "30d"]), under("tag=a&ttl=30d"));
-        assert_eq!(query(&["-t"]), Err("-t: expected a value".to_owned()));
-        assert_eq!(query(&["--skip"]), Err("unknown option --skip".to_owned()));
+    fn snapshot_words_become_requests() {
+        let parts = |text: &str| {
+            let words: Vec<&str> = text.split(' ').filter(|word| !word.is_empty()).collect();
+            let parts = parse(&words, TAKE_OPTIONS).and_then(|given| snapshot_parts(&given))?;
+            let parts = parts
+                .iter()
+                .map(|(keyspaces, tables)| query(&[("kn", keyspaces), ("cf", tables)]));
+            Ok::<_, String>(parts.collect::<Vec<_>>().join(" "))
+        };
+        for (text, expected) in [
+            ("", Ok("")),
+            ("-t a k1 k2", Ok("kn=k1%2Ck2")),
+            ("-cf t -- k", Ok("kn=k&cf=t")),
+            ("--table=t k", Ok("kn=k&cf=t")),
+            ("-kt k.a,l.b,k.c", Ok("kn=k&cf=a%2Cc kn=l&cf=b")),
+            ("-kc k.a -sf", Ok("kn=k&cf=a")),
+            ("-kt k", Err("snapshot: expected KEYSPACE.TABLE, got 'k'")),
+            (
+                "-kt k.a l",
+                Err(
+                    "snapshot: -kt names tables with their keyspaces: leave out -cf, and keyspaces that are named alone",
+                ),
+            ),
+            ("-cf t", Err("snapshot: -cf needs the keyspace of the tables")),
+            ("-t", Err("-t: expected a value")),
+            (
+                "--skip-flsh",
+                Err("unknown option --skip-flsh; did you mean --skip-flush?"),
+            ),
+            ("--skip-flush=1", Err("--skip-flush takes no value")),
+        ] {
+            assert_eq!(
+                parts(text),
+                expected.map(str::to_owned).map_err(str::to_owned),
+                "{text}"
+            );
+        }
+        assert_eq!(
+            query(&[("tag", "a b"), ("ttl", ""), ("sf", "true")]),
+            "tag=a%20b&sf=true"
+        );
+        assert_eq!(named(""), "all keyspaces");
     }
 }

@@ -6,11 +6,17 @@ use serde_json::Value;
 
 use super::client::{Client, string, strings};
 use super::layout::{columns, size};
-use super::words::Given;
+use super::words::{Given, is_option};
 use crate::http::escape;
 
-/// What is printed of a table, and how. A table that is computed has no figures.
-fn figures(stats: &Value) -> Vec<(&'static str, String)> {
+/// A number of bytes as it is.
+fn plain(bytes: u64) -> String {
+    bytes.to_string()
+}
+
+/// What is printed of a table, and how; `bytes` prints sizes. A table that is computed has no figures.
+fn figures(stats: &Value, bytes: fn(u64) -> String) -> Vec<(&'static str, String)> {
+    let sized = |name: &str| bytes(stats[name].as_u64().unwrap_or(0));
     let count = |name: &str| stats[name].as_u64().unwrap_or(0);
     let number = |name: &str| count(name).to_string();
     let of = |name: &str, field: &str| stats[name][field].as_u64().unwrap_or(0);
@@ -21,10 +27,10 @@ fn figures(stats: &Value) -> Vec<(&'static str, String)> {
     };
     vec![
         ("SSTable count", number("live_ss_table_count")),
-        ("Space used (live)", number("live_disk_space_used")),
-        ("Space used (total)", number("total_disk_space_used")),
-        ("Space used by snapshots (total)", number("snapshots_size")),
-        ("Off heap memory used (total)", number("sstable_memory_bytes")),
+        ("Space used (live)", sized("live_disk_space_used")),
+        ("Space used (total)", sized("total_disk_space_used")),
+        ("Space used by snapshots (total)", sized("snapshots_size")),
+        ("Off heap memory used (total)", sized("sstable_memory_bytes")),
         (
             "SSTable Compression Ratio",
             ratio(count("compressed_to_bytes"), count("compressed_from_bytes")),
@@ -32,7 +38,7 @@ fn figures(stats: &Value) -> Vec<(&'static str, String)> {
         ("Number of partitions (estimate)", number("estimated_row_count")),
         ("Memtable partition count", number("memtable_columns_count")),
         ("Memtable row count", number("memtable_rows")),
-        ("Memtable data size", number("memtable_live_data_size")),
+        ("Memtable data size", sized("memtable_live_data_size")),
         ("Pending flushes", number("pending_flushes")),
         ("Coordinator read count", of("read_latency_us", "count").to_string()),
         ("Coordinator read latency", latency("read_latency_us")),
@@ -45,15 +51,9 @@ fn figures(stats: &Value) -> Vec<(&'static str, String)> {
             "Bloom filter false ratio",
             ratio(count("bloom_filter_false_positives"), count("index_lookups")),
         ),
-        ("Bloom filter space used", number("bloom_filter_bytes")),
-        (
-            "Compacted partition minimum bytes",
-            of("partition_bytes", "min").to_string(),
-        ),
-        (
-            "Compacted partition maximum bytes",
-            of("partition_bytes", "max").to_string(),
-        ),
+        ("Bloom filter space used", sized("bloom_filter_bytes")),
+        ("Compacted partition minimum bytes", bytes(of("partition_bytes", "min"))),
+        ("Compacted partition maximum bytes", bytes(of("partition_bytes", "max"))),
         (
             "Compacted partition mean bytes",
             format!("{:.0}", mean("partition_bytes")),
@@ -81,7 +81,9 @@ fn ratio(part: u64, whole: u64) -> String {
     }
 }
 
-pub(super) async fn stats(client: &mut Client, names: &[&str]) -> Result<String, String> {
+pub(super) async fn stats(client: &mut Client, words: &[&str]) -> Result<String, String> {
+    let (options, names): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| is_option(word));
+    let bytes = if options.is_empty() { plain } else { size };
     let is_meant = |keyspace: &str, table: &str| {
         let named = |name: &&str| match name.split_once('.') {
             Some((k, t)) => (k, t) == (keyspace, table),
@@ -96,7 +98,7 @@ pub(super) async fn stats(client: &mut Client, names: &[&str]) -> Result<String,
             keyspaces.entry(keyspace).or_default().push(table);
         }
     }
-    for name in names {
+    for name in &names {
         let (keyspace, table) = name.split_once('.').map_or((*name, None), |(k, t)| (k, Some(t)));
         let tables = keyspaces
             .get(keyspace)
@@ -112,7 +114,7 @@ pub(super) async fn stats(client: &mut Client, names: &[&str]) -> Result<String,
         out.push_str(&format!("Keyspace : {keyspace}\n"));
         for table in tables {
             out.push_str(&format!("\t\tTable: {table}\n"));
-            for (title, figure) in figures(of_table(&stats, keyspace, table)) {
+            for (title, figure) in figures(of_table(&stats, keyspace, table), bytes) {
                 out.push_str(&format!("\t\t{title}: {figure}\n"));
             }
             out.push('\n');
@@ -341,7 +343,7 @@ mod tests {
 
     #[test]
     fn a_table_without_figures_says_so() {
-        let told: BTreeMap<&str, String> = figures(&Value::Null).into_iter().collect();
+        let told: BTreeMap<&str, String> = figures(&Value::Null, plain).into_iter().collect();
         assert_eq!(told["SSTable count"], "0");
         assert_eq!(told["Coordinator read latency"], "NaN ms");
         assert_eq!(
@@ -358,7 +360,7 @@ mod tests {
             "partition_bytes": {"min": 10, "max": 300, "mean": 99.6},
             "tombstones_per_read": {"mean": 2.25, "max": 9},
         });
-        let told: BTreeMap<&str, String> = figures(&stats).into_iter().collect();
+        let told: BTreeMap<&str, String> = figures(&stats, plain).into_iter().collect();
         assert_eq!(told["SSTable Compression Ratio"], "0.25000");
         assert_eq!(told["Coordinator read latency"], "1.500 ms");
         assert_eq!(told["Compacted partition mean bytes"], "100");

@@ -2,6 +2,20 @@
 
 use crate::http::escape;
 
+/// Whether a word names an option. A number below zero does not: keys and tokens may be such.
+pub(super) fn is_option(word: &str) -> bool {
+    let mut rest = word.chars();
+    rest.next() == Some('-') && rest.next().is_some_and(|second| !second.is_ascii_digit())
+}
+
+/// Why an option is refused, with the known one that it probably means.
+pub(super) fn unknown_option<'k>(given: &str, known: impl Iterator<Item = &'k str>) -> String {
+    match stdx::nearest(given, known) {
+        Some(known) => format!("unknown option {given}; did you mean {known}?"),
+        None => format!("unknown option {given}"),
+    }
+}
+
 /// Words without options, and options with their values; those without one have an empty one.
 pub(super) struct Given<'w> {
     pub(super) words: Vec<&'w str>,
@@ -17,15 +31,22 @@ impl<'w> Given<'w> {
         };
         let mut rest = words.iter().copied();
         while let Some(word) = rest.next() {
-            if !word.starts_with('-') {
+            if !is_option(word) {
                 given.words.push(word);
                 continue;
             }
-            let found = known.iter().find(|(spelling, ..)| *spelling == word);
-            let (_, name, has_value) = found.ok_or_else(|| format!("unknown option {word}"))?;
-            let value = match has_value {
-                true => rest.next().ok_or_else(|| format!("{word}: expected a value"))?,
-                false => "",
+            let (spelling, attached) = match word.split_once('=') {
+                Some((spelling, value)) => (spelling, Some(value)),
+                None => (word, None),
+            };
+            let found = known.iter().find(|(known, ..)| *known == spelling);
+            let (_, name, has_value) =
+                found.ok_or_else(|| unknown_option(spelling, known.iter().map(|(known, ..)| *known)))?;
+            let value = match (has_value, attached) {
+                (true, Some(value)) => value,
+                (true, None) => rest.next().ok_or_else(|| format!("{word}: expected a value"))?,
+                (false, Some(_)) => return Err(format!("{spelling} takes no value")),
+                (false, None) => "",
             };
             given.options.push((name, value));
         }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tasks::Class;
 
 use super::Handler::{Later, Now};
+use super::tasks::is_set;
 use super::{Answer, Call, Route, failed};
 use crate::operator::{Member, Snapshot, Table, Work};
 
@@ -75,6 +76,7 @@ pub(super) const ROUTES: &[Route] = &[
             "ttl",
             "how long it is kept, such as 30d or 12h; until it is cleared without it",
         ),
+        ("sf", "true: leave out what is in memory alone"),
     ]),
     Route::delete(
         "/storage_service/snapshots",
@@ -263,6 +265,7 @@ pub(super) fn snapshot(call: &Call) -> Result<Work, (u16, String)> {
     Ok(Work::Snapshot {
         tag,
         ttl: ttl.transpose()?,
+        flushes: !is_set(call, "sf")?,
         what: call.selection()?,
     })
 }

@@ -115,6 +115,7 @@ pub(super) const ROUTES: &[Route] = &[
             "ttl",
             "how long it is kept, such as 30d or 12h; until it is cleared without it",
         ),
+        ("sf", "true: leave out what is in memory alone"),
     ]),
     Route::get(
         "/ceto/task_classes",

@@ -282,28 +282,7 @@ pub(super) fn scalar(value: &Node) -> Result<Option<String>, String> {
     }
 }
 
-/// The known name that takes the fewest edits, unless it takes so many that naming it would mislead. Names that have an effect win ties.
+/// The known option that a misspelt one probably means. Names that have an effect win ties.
 pub(super) fn nearest(name: &str) -> Option<&'static str> {
-    let edits_max = (name.len() / 3).max(1);
-    table::spellings()
-        .chain(wishes::names())
-        .map(|known| (edits(name, known), known))
-        .filter(|(edits, _)| *edits <= edits_max)
-        .min_by_key(|(edits, _)| *edits)
-        .map(|(_, known)| known)
-}
-
-/// Edit distance of two texts, bytes inserted, removed or replaced (Levenshtein), one row of the table at a time.
-fn edits(left: &str, right: &str) -> usize {
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (i, l) in left.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, r) in right.bytes().enumerate() {
-            let replaced = diagonal + usize::from(l != r);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[right.len()]
+    stdx::nearest(name, table::spellings().chain(wishes::names()))
 }

@@ -86,7 +86,12 @@ async fn execute(engine: &Rc<Engine>, cluster: Option<&Rc<Cluster>>, task: &Task
             }
             compact(what, task.as_origin()).await
         }
-        Work::Snapshot { tag, ttl, what } => snapshots::take(engine, tag, ttl, what, task).await,
+        Work::Snapshot {
+            tag,
+            ttl,
+            flushes,
+            what,
+        } => snapshots::take(engine, tag, ttl, (what, flushes), task).await,
         Work::ResizeTable {
             keyspace,
             table,

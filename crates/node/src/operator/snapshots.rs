@@ -82,12 +82,12 @@ fn at(path: &Path, e: &std::io::Error) -> String {
     format!("{}: {e}", path.display())
 }
 
-/// Takes a snapshot of the tables that are meant, with what is in memory. It ends after `ttl`, if it has one.
+/// Takes a snapshot of the tables that are meant, if it flushes with what is in memory. It ends after `ttl`, if it has one.
 pub(super) async fn take(
     engine: &Rc<Engine>,
     tag: String,
     ttl: Option<Duration>,
-    what: Selection,
+    (what, flushes): (Selection, bool),
     task: &Task,
 ) -> Result<(), String> {
     let schema = engine.schema();
@@ -105,7 +105,9 @@ pub(super) async fn take(
         return Err(format!("snapshot {tag} of {}.{} already exists", of.keyspace, of.name));
     }
     task.set_total(places.len() as u64 * u64::from(runtime::shard_count()));
-    flush(what.clone(), task.as_origin()).await?;
+    if flushes {
+        flush(what, task.as_origin()).await?;
+    }
     // A tablet that moves between two shards would be missed, or counted twice.
     let _as_it_is = follower().hold().await;
     let control = task.control();
