@@ -140,6 +140,11 @@ async fn token_counts(client: &mut Client, lines: &[Line]) -> Result<BTreeMap<St
     Ok(counts)
 }
 
+/// A second since 1970 as ISO 8601 has it.
+pub(super) fn iso_second(second: u64) -> String {
+    types::iso_seconds(i64::try_from(second).unwrap_or(i64::MAX))
+}
+
 pub(super) async fn status(client: &mut Client, of: Selected<'_>) -> Result<String, String> {
     let lines = lines(client).await?;
     let tokens = token_counts(client, &lines).await?;
@@ -446,7 +451,7 @@ pub(super) async fn info(client: &mut Client) -> Result<String, String> {
             "Tombstones kept since",
             match metric("tombstones_held_since_seconds") {
                 0 => "none beyond the grace period".to_owned(),
-                second => format!("second {second} (nodetool listmissedwrites)"),
+                second => format!("{} (nodetool listmissedwrites)", iso_second(second)),
             },
         ),
         ("Clock", clock(&client.get("/ceto/clock").await?)),

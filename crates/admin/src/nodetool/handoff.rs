@@ -1,6 +1,7 @@
 //! Commands about hinted handoff.
 
 use super::client::{Client, pairs, string};
+use super::cluster::iso_second;
 use super::layout::columns;
 use crate::http::escape;
 
@@ -131,14 +132,14 @@ pub(super) async fn list_missed(client: &mut Client) -> Result<String, String> {
     if told.is_empty() {
         return Ok("No tombstones are kept beyond the grace period\n".to_owned());
     }
-    let header = ["Reported by", "Missed by", "First second", "Last second"];
+    let header = ["Reported by", "Missed by", "From", "Until"];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     for missed in told {
         rows.push(vec![
             string(&missed["reporter"]).to_owned(),
             missed["target"].as_str().unwrap_or("any (no report)").to_owned(),
-            missed["first_s"].to_string(),
-            missed["last_s"].to_string(),
+            iso_second(missed["first_s"].as_u64().unwrap_or(0)),
+            iso_second(missed["last_s"].as_u64().unwrap_or(0)),
         ]);
     }
     Ok(columns(&rows))
