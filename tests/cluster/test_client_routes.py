@@ -11,7 +11,6 @@ from harness.events import Listener
 
 PATH = "/v2/client-routes"
 FEATURE = "client_routes"
-ENABLED = f"all members have feature '{FEATURE}': it is enabled"
 FIRST, SECOND = "8ad27d74-8f8b-4bb4-9af7-7650a6cddf01", "8ad27d74-8f8b-4bb4-9af7-7650a6cddf02"
 
 
@@ -46,7 +45,7 @@ def stored(cluster, number):
 def test_a_change_at_one_node_reaches_the_drivers_of_all(request):
     with Cluster(2, smp=2, runtime=request.config.getoption("--runtime")) as cluster:
         one, two = cluster
-        eventually("the feature is enabled", lambda: any(ENABLED in line for line in two.lines))
+        eventually("the feature is enabled", lambda: two.has_enabled(FEATURE))
         with (
             Listener(two, "CLIENT_ROUTES_CHANGE") as v4,
             Listener(two, "STATUS_CHANGE", "CLIENT_ROUTES_CHANGE", version=5) as v5,
@@ -126,7 +125,7 @@ def test_a_node_of_an_older_feature_level_keeps_routes_out_of_the_cluster(reques
         cluster.stop(1)
         older.options = older.options[: -len(held_back)]
         cluster.start(1)
-        eventually("the feature is enabled", lambda: any(ENABLED in line for line in newer.lines))
+        eventually("the feature is enabled", lambda: newer.has_enabled(FEATURE))
         assert newer.api(PATH, "POST", [route("c", FIRST)]) == (200, None)
         eventually("the other has it", lambda: older.api(PATH) == (200, [route("c", FIRST)]))
     finally:

@@ -21,8 +21,7 @@ SCHEMA_SECONDS_MAX = 5.0
 # The runtime says so when the machine is too busy to run a shard for some milliseconds; it says nothing of the node.
 MACHINE_IS_BUSY = "[runtime::executor] stall"
 FEATURE = "orderly_stop"
-ENABLED = f"all members have feature '{FEATURE}': it is enabled"
-HISTORY_ENABLED = "all members have feature 'metadata_history': it is enabled"
+HISTORY_FEATURE = "metadata_history"
 NOTED = "the cluster has noted this start of the node"
 
 
@@ -64,7 +63,7 @@ def test_three_nodes_start_without_a_warning(form):
     cluster = form(3)
     create_keyspace(cluster, 3)
     # Those that join later find it enabled.
-    eventually("the feature is enabled", lambda: said(cluster.node(1), ENABLED))
+    eventually("the feature is enabled", lambda: cluster.node(1).has_enabled(FEATURE))
     for node in cluster:
         warnings = [line for line in node.lines if re.match("WARN|ERROR", line) and MACHINE_IS_BUSY not in line]
         # The keyspace's strategy is one that guardrails warn of.
@@ -108,7 +107,7 @@ class SchemaChanges(threading.Thread):
 
 def test_a_leader_that_drains_hands_over_and_schema_changes_go_on(form):
     cluster = form(3)
-    eventually("the feature is enabled", lambda: said(cluster.node(1), ENABLED))
+    eventually("the feature is enabled", lambda: cluster.node(1).has_enabled(FEATURE))
     # The first node formed the cluster and leads; the others must vote before one of them can.
     eventually("all vote", lambda: cluster.node(1).metrics().get("ceto_raft_voters") == 3)
     changes = SchemaChanges(cluster, 2)
@@ -135,14 +134,14 @@ def test_a_node_of_an_older_feature_level_works_with_the_others_and_holds_the_fe
         for k in range(30):
             session.execute("INSERT INTO t (k, v) VALUES (%s, %s)", (k, k))
         assert len(session.execute("SELECT * FROM t").all()) == 30
-    assert not any(said(node, ENABLED) for node in cluster), "one of three cannot do it"
+    assert not any(node.has_enabled(FEATURE) for node in cluster), "one of three cannot do it"
     # It stops as its release does: the others find out by an election.
     held_back = cluster.node(1)
     held_back.stop()
     assert not said(held_back, "another node leads the metadata group now")
     create_keyspace(cluster, 3)
     cluster.start(1)
-    eventually("the feature is enabled", lambda: all(said(node, ENABLED) for node in cluster))
+    eventually("the feature is enabled", lambda: all(node.has_enabled(FEATURE) for node in cluster))
     # From then on the cluster has no place for a node without it.
     cluster.stop(1)
     held_back.options = [*held_back.options, "--hold-back-feature", FEATURE]
@@ -262,7 +261,7 @@ def fails_to_go_on(node):
 
 def test_a_node_without_its_metadata_rejoins_with_its_data_and_one_that_is_gone_is_removed(form):
     cluster = form(3)
-    eventually("histories are compared", lambda: said(cluster.node(1), HISTORY_ENABLED))
+    eventually("histories are compared", lambda: cluster.node(1).has_enabled(HISTORY_FEATURE))
     eventually("all vote", lambda: cluster.node(1).metrics().get("ceto_raft_voters") == 3)
     with cluster.driver(only=1, consistency="ALL") as driver:
         session = driver.connect()
@@ -310,7 +309,7 @@ def test_a_node_without_its_metadata_rejoins_with_its_data_and_one_that_is_gone_
 
 def test_a_backup_of_the_metadata_is_refused_by_whoever_is_there(form):
     cluster = form(3)
-    eventually("histories are compared", lambda: said(cluster.node(1), HISTORY_ENABLED))
+    eventually("histories are compared", lambda: cluster.node(1).has_enabled(HISTORY_FEATURE))
     third = cluster.node(3)
     metadata = third.workdir / "metadata"
     backup = third.workdir / "backup"

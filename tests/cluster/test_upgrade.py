@@ -33,10 +33,6 @@ def cluster(request, older):
         cluster.remove()
 
 
-def is_enabled(node, feature):
-    return any(f"all members have feature '{feature}': it is enabled" in line for line in node.lines)
-
-
 def page_commands():
     """The commands of the page that any node takes, in its order."""
     commands = re.findall(r"^ +ceto nodetool (.+)$", PAGE.read_text(), re.M)
@@ -139,7 +135,7 @@ def test_nodes_are_upgraded_one_after_another_and_can_go_back_until_features_are
         upgrade.to("held", 2, 3)
         for command in page_commands():
             cluster.node(2).nodetool(*command)
-        assert not any(is_enabled(node, feature) for node in cluster for feature in NEW_FEATURES)
+        assert not any(node.has_enabled(feature) for node in cluster for feature in NEW_FEATURES)
         is_repaired_without_marks(cluster, repairable)
         with pytest.raises(NodeFailed, match="tablet_moves"):
             move(cluster, name)
@@ -150,7 +146,7 @@ def test_nodes_are_upgraded_one_after_another_and_can_go_back_until_features_are
         # All go forward, and features are enabled with the last.
         upgrade.to("new", 3, 1, 2)
         for node in cluster:
-            eventually("features are enabled", lambda node=node: all(is_enabled(node, feature) for feature in NEW_FEATURES))
+            eventually("features are enabled", lambda node=node: all(node.has_enabled(feature) for feature in NEW_FEATURES))
         target = move(cluster, name)
         eventually("the tablet has moved", lambda: target in replicas_of(cluster, name))
 

@@ -7,7 +7,6 @@ from harness import Cluster, cql
 from harness.cluster import eventually
 
 ENABLED = ["--user-defined-functions-enabled", "1"]
-FEATURE = "all members have feature 'user_functions': it is enabled"
 ROWS = 200
 PLUS = (
     "CREATE FUNCTION f.plus(s bigint, v int) RETURNS NULL ON NULL INPUT RETURNS bigint LANGUAGE lua AS 'return s + v'",
@@ -80,7 +79,7 @@ def test_functions_wait_for_all_nodes_to_know_them(request, older):
                 session.execute(PLUS[0])
             assert cql.rows(session, "SELECT sum(v) FROM f.t") == [(sum(range(ROWS)),)]
         upgrade(cluster, 2, binaries)
-        eventually("the feature is enabled", lambda: any(FEATURE in line for line in cluster.node(1).lines))
+        eventually("the feature is enabled", lambda: cluster.node(1).has_enabled("user_functions"))
         with cluster.driver(only=1) as driver:
             session = driver.connect()
             for text in PLUS:

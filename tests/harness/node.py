@@ -260,6 +260,11 @@ class Node:
     def log(self, lines=LOG_LINES_SHOWN):
         return "".join(self.lines[-lines:])
 
+    def has_enabled(self, feature):
+        """Whether the log says, since the start of the process, that the cluster enabled a feature."""
+        pattern = re.compile(rf"enabled features that all members have: .*\b{feature}\b")
+        return any(pattern.search(line) for line in self.lines)
+
     def resident_bytes(self):
         return self._memory("VmRSS")
 

@@ -144,8 +144,12 @@ impl Machine {
         let former = self.metadata.replace(next.clone());
         self.members_changed.notify_all();
         let enabled = next.topology.enabled_features();
-        for feature in enabled.difference(former.topology.enabled_features()) {
-            log::info!("all members have feature '{feature}': it is enabled");
+        let enabled: Vec<&str> = enabled
+            .difference(former.topology.enabled_features())
+            .map(String::as_str)
+            .collect();
+        if !enabled.is_empty() {
+            log::info!("enabled features that all members have: {}", enabled.join(", "));
         }
         if self.removals.available() == 0 && self.is_written_as_next_owner(&next) {
             // It was started again, and removes for a stage that has passed.
