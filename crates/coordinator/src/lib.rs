@@ -507,19 +507,20 @@ impl Coordinator {
         self.metrics.set(metrics);
     }
 
+    /// A node in errors and traces: its address for other nodes, as in Cassandra. That for clients may be a loopback or a shared one.
     fn address(view: &ClusterView, node: NodeNumber) -> IpAddr {
         view.topology
             .numbered(node)
-            .map_or(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), |n| n.native.ip())
+            .map_or(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), |n| n.internode.ip())
     }
 
-    /// This node in traces: the address at which clients reach it, and the port at which nodes do.
+    /// This node in traces: address and port for other nodes.
     #[must_use]
     pub fn own_address(&self) -> (IpAddr, u16) {
         self.with_view(|view| {
             let own = view.topology.numbered(view.me);
             own.map_or((IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0), |own| {
-                (own.native.ip(), own.internode.port())
+                (own.internode.ip(), own.internode.port())
             })
         })
     }

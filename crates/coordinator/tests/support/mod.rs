@@ -547,7 +547,8 @@ impl Cluster {
             let node = Node {
                 host_id,
                 internode: address,
-                native: SocketAddr::new(address.ip(), 9042),
+                // A proxy: it is no name of a node.
+                native: SocketAddr::from(([192, 0, 2, 1], 9042)),
                 native_shard_aware_port: None,
                 location: Location {
                     datacenter: (*datacenter).to_owned(),
