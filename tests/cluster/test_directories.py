@@ -62,7 +62,7 @@ def test_a_data_directory_that_is_not_there_is_refused_until_it_is_back_or_its_l
     assert not volume.exists(), "the start made it"
     volume.mkdir()
     log = refused(third)
-    assert "is empty" in log and "recover-directory" in log and "docs/operating/rejoin.md" in log, log
+    assert "is empty" in log and "recover-directory" in log and "ceto page rejoin" in log, log
     assert rows(cluster, 1, "QUORUM") == list(range(ROWS))
 
     # Mounted elsewhere, it is found there.

@@ -40,6 +40,11 @@ pub enum Command {
     RecoverMetadata(RecoverMetadata),
     /// Accept that what a directory of the node had is lost, and start without it; run it while this node is stopped
     RecoverDirectory(RecoverDirectory),
+    /// Print a page of the documentation, such as remove-node; without a name the list of pages
+    Page {
+        /// The page
+        name: Option<String>,
+    },
 }
 
 /// `ceto recover-directory`.

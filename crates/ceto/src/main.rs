@@ -6,6 +6,7 @@
 
 mod allocator;
 mod cli;
+mod pages;
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
 
 fn recover_metadata(recover: RecoverMetadata) -> Result<(), String> {
     let what = match &recover.follow {
+        Some(Command::Page { name }) => pages::page(name.as_deref()).and_then(|text| put(text.as_bytes())),
         Some(epoch) => node::Recover::Follow(epoch.parse().map_err(|e| format!("--follow: {e}"))?),
         None if recover.rejoin => node::Recover::Rejoin,
         None => node::Recover::Alone,

@@ -18,7 +18,7 @@ impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}: {}. Restore the directory that ran last, or see docs/operating/rejoin.md",
+            "{}: {}. Restore the directory that ran last, or see `ceto page rejoin`",
             self.path.display(),
             self.why
         )
@@ -48,7 +48,7 @@ impl fmt::Display for ClusterError {
             Self::Disk(reason) => write!(f, "the cluster's metadata cannot be kept: {reason}"),
             Self::Consensus(error) => write!(
                 f,
-                "{error}. Restore the directory that ran last, or see docs/operating/rejoin.md"
+                "{error}. Restore the directory that ran last, or see `ceto page rejoin`"
             ),
         }
     }

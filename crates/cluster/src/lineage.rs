@@ -203,12 +203,12 @@ impl Cluster {
         if has_majority {
             return format!(
                 "{both}. A majority of the voters has this node's metadata, so this node goes on, and the other one makes no more changes. Stop node {peer}, and \
-                 see docs/operating/metadata-differs.md"
+                 see `ceto page metadata-differs`"
             );
         }
         format!(
             "{both}. No majority of the voters is known to have this node's metadata, so this node makes no changes of schema, members or tablets, votes for \
-             nobody and lets nobody join; reads and writes go on. See docs/operating/metadata-differs.md"
+             nobody and lets nobody join; reads and writes go on. See `ceto page metadata-differs`"
         )
     }
 

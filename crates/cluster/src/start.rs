@@ -240,7 +240,7 @@ impl Candidate<'_> {
         } else {
             return Err(ClusterError::Refused(format!(
                 "The metadata is there and its log in {} is not. Restore the directory that ran last, or have the node take the metadata from the other \
-                 members (ceto recover-metadata --rejoin; docs/operating/rejoin.md).",
+                 members (ceto recover-metadata --rejoin; `ceto page rejoin`).",
                 file::raft_dir(&self.config.dir).display(),
             )));
         };
@@ -451,7 +451,7 @@ fn other_cluster(topology: &Topology, seed: SocketAddr, theirs: Uuid) -> String 
     let clusters =
         format!("The node's files are of cluster {ours}, and the seed {seed} is in cluster {theirs} of the same name.");
     let remedy = "Do not empty this node's directories. Stop the seed, and give it other seeds than itself or remove it from this node's cluster \
-                  (docs/operating/rejoin.md). Then start this node again.";
+                  (`ceto page rejoin`). Then start this node again.";
     let member = topology.members().find(|node| node.internode == seed);
     match member {
         Some(member) => format!(

@@ -363,7 +363,7 @@ fn refusal(config: &Config, wrong: &[(Directory, PathBuf, DirectoryState)]) -> S
     let _ = write!(
         text,
         "The node would lack data that it has acknowledged, so it does not start. Mount the right volume, restore the directory that ran last, or correct the option. \
-         If the directory is lost for good and other replicas have copies, remove this node and start a new one on an empty workdir (docs/operating/rejoin.md). To \
+         If the directory is lost for good and other replicas have copies, remove this node and start a new one on an empty workdir (`ceto page rejoin`). To \
          accept the loss instead: {}. Nothing was changed",
         accept.join("; ")
     );
@@ -449,7 +449,7 @@ pub fn recover_directory(config: &Config, directory: Directory, confirmation: Op
     Marker { node: host_id, id }.write(directory, &path)?;
     note.save(workdir)?;
     Ok(format!(
-        "{place} is the one of this node now. Start the node with its usual options, then make it whole as docs/operating/rejoin.md says.\n"
+        "{place} is the one of this node now. Start the node with its usual options, then make it whole as `ceto page rejoin` says.\n"
     ))
 }
 
@@ -461,7 +461,7 @@ fn explain(directory: Directory, place: &str, found: DirectoryState, host_id: Uu
              - reads at QUORUM miss a row, and a conditional statement ignores an earlier one, if another replica lacks it too;\n\
              - rows that only this node had are lost.\n\
              The other replicas keep all tombstones until the node is whole. Repair every table (nodetool repair on this node) before anything relies on the node, \
-             then release the tombstones on it (ceto nodetool releasetombstones; docs/operating/rejoin.md)."
+             then release the tombstones on it (ceto nodetool releasetombstones; `ceto page rejoin`)."
         }
         Directory::Hints => {
             "If the node starts without its hints, the writes that other nodes missed do not reach them by this node, and it no longer knows which writes they \
@@ -469,7 +469,7 @@ fn explain(directory: Directory, place: &str, found: DirectoryState, host_id: Uu
              - reads at ONE by these nodes miss these rows;\n\
              - reads at QUORUM miss a row that was acknowledged below QUORUM.\n\
              All replicas keep all tombstones until the cluster is whole. Repair every table (nodetool repair on each node), then release the tombstones on this node \
-             (ceto nodetool releasetombstones; docs/operating/rejoin.md)."
+             (ceto nodetool releasetombstones; `ceto page rejoin`)."
         }
     };
     format!(

@@ -236,7 +236,7 @@ fn a_directory_that_is_not_the_nodes_is_refused_with_what_was_found_and_what_to_
         ];
         for (found, happens) in cases {
             let reason = refused(happens);
-            for part in [&place, found, directory.option(), "docs/operating/rejoin.md"] {
+            for part in [&place, found, directory.option(), "`ceto page rejoin`"] {
                 assert!(reason.contains(part), "expected '{part}' in: {reason}");
             }
             let command = format!("ceto recover-directory --workdir /ceto --accept {}", directory.name());

@@ -99,7 +99,7 @@ pub fn recover_metadata(config: &Config, what: Recover, confirmation: Option<&st
             refuse_living(&prospect, &answering)?;
             let recovery = ::cluster::recover(dir, host_id, confirmation).map_err(|e| e.to_string())?;
             Ok(format!(
-                "This node is the only voter now, in epoch {0}. Start it, then bring the others along as docs/operating/recover-metadata.md says: each that keeps \
+                "This node is the only voter now, in epoch {0}. Start it, then bring the others along as `ceto page recover-metadata` says: each that keeps \
                  its data follows with --follow {0}.\n",
                 recovery.epoch
             ))

@@ -540,7 +540,7 @@ fn check_member(config: &Config, metadata: Option<&Metadata>) -> Result<(), Stri
         None => Ok(()),
         Some(cluster) => Err(format!(
             "this node is a member of cluster '{cluster}', and its metadata in {} is gone. Restore the directory that ran last, or have the node take the \
-             metadata from the other members: ceto recover-metadata --workdir {} --rejoin (docs/operating/rejoin.md). Nothing was changed",
+             metadata from the other members: ceto recover-metadata --workdir {} --rejoin (`ceto page rejoin`). Nothing was changed",
             metadata_dir.display(),
             config.workdir.display()
         )),

@@ -220,7 +220,7 @@ pub fn refuse_unreadable(dir: &Path) -> Result<(), Error> {
         None => Ok(()),
         Some(name) => Err(Error::unsupported(
             &dir.join(name),
-            "an sstable of a version that cannot be read here (mc, md and me can): move its files out of this directory. docs/moving.md says how its rows get here",
+            "an sstable of a version that cannot be read here (mc, md and me can): move its files out of this directory. `ceto page moving` says how its rows get here",
         )),
     }
 }

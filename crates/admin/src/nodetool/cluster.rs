@@ -251,7 +251,7 @@ fn full_disks(disks: &[(String, Value)]) -> String {
             .collect();
         match addresses.is_empty() {
             true => String::new(),
-            false => format!("{what}: {}; see docs/operating/full-disk.md.\n", addresses.join(", ")),
+            false => format!("{what}: {}; see `ceto page full-disk`.\n", addresses.join(", ")),
         }
     };
     let full = line(
@@ -266,7 +266,7 @@ fn differences(told: &Value) -> String {
     let mut out = String::new();
     for member in told["members"].as_array().into_iter().flatten() {
         out.push_str(&format!(
-            "Warning: the metadata of {} ({}) differs from this node's at index {}; see docs/operating/metadata-differs.md\n",
+            "Warning: the metadata of {} ({}) differs from this node's at index {}; see `ceto page metadata-differs`\n",
             string(&member["address"]),
             string(&member["host_id"]),
             member["index"]
@@ -593,7 +593,7 @@ mod tests {
         });
         assert_eq!(
             differences(&told),
-            "Warning: the metadata of 10.0.0.2 (h) differs from this node's at index 7; see docs/operating/metadata-differs.md\n\
+            "Warning: the metadata of 10.0.0.2 (h) differs from this node's at index 7; see `ceto page metadata-differs`\n\
              Error: the metadata of this node differs\n"
         );
     }

@@ -106,8 +106,8 @@ const KEY: &str = "KEY is the partition key as CQL writes its value, without quo
 
 pub(super) const COMMANDS: &[Command] = &[
     command("acceptquarantined", "KEYSPACE TABLE", "Read a table again without its quarantined sstables")
-        .with("What these sstables had is lost on this node. See docs/operating/damaged-sstables.md."),
-    command("cleanup", "[KEYSPACE [TABLE…]]", "Remove what the node has of tokens that are not its own").with(
+        .with("What these sstables had is lost on this node. See `ceto page damaged-sstables`."),
+    command("cleanup", "[KEYSPACE [TABLE…]]", "Remove what the node has of tokens that are not its own").reads_options().with(
         "The node removes by itself what it owned of the token ring, when the ring has rested for auto_cleanup_delay_in_seconds; this does it now, and deletes files that a start has set \
          aside. Tablets that move away leave nothing behind. Without a keyspace: all keyspaces of users. Options of Cassandra's command (-j) are taken and have no effect.",
     ),
@@ -119,17 +119,18 @@ pub(super) const COMMANDS: &[Command] = &[
         .reads_options()
         .with("--all          a line for each connection\n--by-protocol  connections by version of the protocol"),
     command("cluster", super::repair::CLUSTER_USAGE, "Have every node repair its ranges, and wait until all replicas are equal")
-        .with("See docs/operating/repair.md."),
+        .reads_options()
+        .with("See `ceto page repair`."),
     command("compact", "[KEYSPACE [TABLE…]]", "Merge the sstables of each tablet into one").with(TABLES),
     command("compactionhistory", "", "Print the compactions of the last seven days that ended well")
         .with("The same is in the table system.compaction_history. A restart does not lose it."),
     command("compactionstats", "[-H]", "Print compactions that run or wait")
-        .with("-H, --human-readable   bytes as KiB, MiB, …"),
         .reads_options()
-    command("confirmclock", "", "Say that the node's wall clock is right after it was set").with("See docs/operating/clocks.md."),
-    command("decommission", "[--abort]", "Give the node's tablets to others and leave the cluster").with(
+        .with("-H, --human-readable   bytes as KiB, MiB, …"),
+    command("confirmclock", "", "Say that the node's wall clock is right after it was set").with("See `ceto page clocks`."),
+    command("decommission", "[--abort]", "Give the node's tablets to others and leave the cluster").options(&["--abort"]).with(
         "The node stops when it has left. --abort has it stay, as long as its ranges of the token ring are not others' yet. See \
-         docs/operating/remove-node.md.",
+         `ceto page remove-node`.",
     ),
     command("describecluster", "", "Print name, snitch and schema versions of the cluster"),
     command("describering", "KEYSPACE [TABLE]", "Print token ranges and their replicas"),
@@ -150,7 +151,7 @@ pub(super) const COMMANDS: &[Command] = &[
     command("enablehintsfordc", "DATACENTER", "Keep hints for nodes of a datacenter again"),
     command("excludenode", "HOST_ID…", "Say of members that they are down for ever").with(
         "Nothing waits for them any more, and they may not come back. They keep what they own until they are removed or replaced. Only a node that is \
-         down can be excluded. See docs/operating/remove-node.md.",
+         down can be excluded. See `ceto page remove-node`.",
     ),
     command("flush", "[KEYSPACE [TABLE…]]", "Write memtables to sstables").with(TABLES),
     command("getcompactionthroughput", "", "Print the limit of what compactions write"),
@@ -170,14 +171,14 @@ pub(super) const COMMANDS: &[Command] = &[
     command("listsnapshots", "", "List snapshots and their sizes"),
     command("migrate-to-tablets", super::conversion::USAGE, "Take a keyspace from the token ring to tablets while it serves").with(
         "start begins, as ALTER KEYSPACE … WITH tablets = {'enabled': true} does; status prints what the tables are; finalize waits until all have tablets. No node has to be \
-         restarted. See docs/operating/change-replication.md.",
+         restarted. See `ceto page change-replication`.",
     ),
     command(
         "movetablet",
         "KEYSPACE TABLE TOKEN SHARD [HOST_ID [TO_HOST_ID]]",
         "Move a tablet to another shard of its node, or to another node",
     )
-        .with("See docs/operating/move-tablets.md."),
+        .with("See `ceto page move-tablets`."),
     command("netstats", "", "Print what the node does, and messages to others"),
     command("pausehandoff", "", "Send no hints"),
     command("proxyhistograms", "", "Print latencies of requests that the node coordinates"),
@@ -191,11 +192,13 @@ pub(super) const COMMANDS: &[Command] = &[
         "[--ignore-dead-nodes NODE,…] HOST_ID | status",
         "Remove a node that is down, for ever, and rebuild its copies, if that loses no data",
     )
-    .with("The dead nodes that are to be ignored are excluded, see excludenode. See docs/operating/remove-node.md."),
+    .reads_options()
+    .with("The dead nodes that are to be ignored are excluded, see excludenode. See `ceto page remove-node`."),
     command("repair", super::repair::USAGE, "Make the replicas of the node's ranges equal, and print what differed")
-        .with("See docs/operating/repair.md."),
+        .reads_options()
+        .with("See `ceto page repair`."),
     command("resizetable", "KEYSPACE TABLE TABLETS", "Split each tablet of a table in two, or merge each pair")
-        .with("TABLETS is twice as many as the table has, or half. While balancing is on, the cluster may change it again. See docs/operating/move-tablets.md."),
+        .with("TABLETS is twice as many as the table has, or half. While balancing is on, the cluster may change it again. See `ceto page move-tablets`."),
     command("resumehandoff", "", "Send hints again"),
     command("ring", "[KEYSPACE [TABLE]]", "Print tokens and their nodes"),
     command("setcompactionthroughput", "MB", "Limit what compactions write, in MiB per second; 0 for no limit"),
@@ -239,19 +242,19 @@ pub(super) const COMMANDS: &[Command] = &[
          reads of a partition, but for single rows. Counted since the node started.",
     ),
     command("tabletbalancing", "[on|off]", "Print whether tablets move to be even among nodes and shards, or have them do so or not")
-        .with("See docs/operating/move-tablets.md."),
+        .with("See `ceto page move-tablets`."),
     command("tasks", "list|tree|status|wait|abort|modules|ttl|user-ttl|drain|limits …", "List, watch, abort and limit long work")
+        .reads_options()
         .with(super::tasks::USAGE),
     command(
         "toppartitions",
-        .reads_options()
         "KEYSPACE TABLE MILLISECONDS [-s CAPACITY] [-k COUNT] [-a READS,WRITES]",
         "Count for a time which partitions of a table are read and written most",
     )
+    .reads_options()
     .with(
         "-s CAPACITY   partitions that each shard keeps; 256 without it\n-k COUNT      partitions that are printed; 10 without it\n-a SAMPLERS   READS, \
          WRITES or both\nRequests that this node does as a replica are counted.",
-    .reads_options()
     ),
     command("tpstats", "", "Print how much work of each kind runs, waits and has ended"),
     command("truncatehints", "[NODE…]", "Delete hints: those for some nodes, or all").with(NODES),
