@@ -39,6 +39,31 @@ def test_help_names_the_commands_and_the_options_people_know():
         assert word in said, f"--help does not mention {word}"
 
 
+def test_a_command_without_its_words_prints_how_it_is_called():
+    assert run_ceto("nodetool").startswith("usage: ceto nodetool")
+    for command, word in (("sstable", "verify"), ("perf", "simple-query")):
+        said = refused(command)
+        assert "Usage: ceto" in said and word in said, said
+
+
+def test_a_start_without_a_workdir_makes_no_node(tmp_path):
+    done = subprocess.run([ceto_binary()], cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "ceto --workdir ./data" in done.stderr, done
+    assert list(tmp_path.iterdir()) == [], "the start made something"
+
+
+def test_nodetool_refuses_what_it_does_not_know_before_it_asks_a_node(tmp_path):
+    assert "unknown command 'staus'; did you mean 'status'?" in refused("nodetool", "staus")
+    assert "compact: unknown option -st" in refused("nodetool", "compact", "-st", "1")
+    assert "127.0.0.1:1" in refused("nodetool", "status", "--host", "127.0.0.1", "--port", "1"), "options may follow"
+
+
+def test_pages_are_in_the_binary():
+    assert "remove-node" in run_ceto("page")
+    assert run_ceto("page", "remove-node").startswith("# Removing a node")
+    assert "Did you mean 'remove-node'?" in refused("page", "remove-nod")
+
+
 def test_a_printed_configuration_starts_a_node(tmp_path):
     printed = run_ceto("--print-config", "--smp", "1", "--memory", "512M", "--cluster-name", "It's printed")
     assert "\n# Port of the REST API." in printed and "\napi_port: 10000\n" in printed, printed

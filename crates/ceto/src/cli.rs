@@ -13,7 +13,7 @@ use node::config::ServerArgs;
     args_conflicts_with_subcommands = true,
     disable_help_subcommand = true
 )]
-#[command(override_usage = "ceto [SERVER OPTIONS]\n       ceto <COMMAND> …")]
+#[command(override_usage = "ceto --workdir DIR [SERVER OPTIONS]\n       ceto <COMMAND> …")]
 #[command(max_term_width = 120)]
 pub struct Cli {
     /// How to serve.
@@ -28,10 +28,10 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Measure: benches inside this process, and load on servers
-    #[command(subcommand)]
+    #[command(subcommand, arg_required_else_help = true)]
     Perf(Box<Perf>),
     /// Look into sstable files
-    #[command(subcommand)]
+    #[command(subcommand, arg_required_else_help = true)]
     Sstable(Sstable),
     /// Ask a running node, or have it do something
     #[command(disable_help_flag = true)]

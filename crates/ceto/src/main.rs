@@ -13,6 +13,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 use cli::{Cli, Command, Perf, RecoverDirectory, RecoverMetadata, Sstable};
 use log::LevelFilter;
 use node::config::{self, Config, Machine, ServerArgs};
@@ -28,6 +29,11 @@ fn main() -> ExitCode {
         Err(text) if !text.use_stderr() => {
             let told = put(text.render().to_string().as_bytes());
             return told.map_or_else(|message| fail(&message), |()| ExitCode::SUCCESS);
+        }
+        // A command without its subcommand: the list of them.
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            eprint!("{}", error.render());
+            return ExitCode::FAILURE;
         }
         Err(error) => return fail(&cli::one_line(&error)),
     };
@@ -54,13 +60,13 @@ fn main() -> ExitCode {
         }
         Some(Command::RecoverMetadata(recover)) => recover_metadata(recover),
         Some(Command::RecoverDirectory(recover)) => recover_directory(recover),
+        Some(Command::Page { name }) => pages::page(name.as_deref()).and_then(|text| put(text.as_bytes())),
     };
     result.map_or_else(|message| fail(&message), |()| ExitCode::SUCCESS)
 }
 
 fn recover_metadata(recover: RecoverMetadata) -> Result<(), String> {
     let what = match &recover.follow {
-        Some(Command::Page { name }) => pages::page(name.as_deref()).and_then(|text| put(text.as_bytes())),
         Some(epoch) => node::Recover::Follow(epoch.parse().map_err(|e| format!("--follow: {e}"))?),
         None if recover.rejoin => node::Recover::Rejoin,
         None => node::Recover::Alone,
@@ -108,6 +114,7 @@ fn serve(args: &ServerArgs) -> Result<ExitCode, String> {
     if args.mode.print_config {
         return put(config::print(args).as_bytes()).map(|()| ExitCode::SUCCESS);
     }
+    config.check_workdir()?;
     let format = config.log_format;
     logging::start(format, config.log_level);
     let args = args.clone();

@@ -281,6 +281,25 @@ impl Config {
         self.rf_rack_valid_keyspaces || self.enforce_rack_list
     }
 
+    /// Refuses to make a node in a directory that no option names. Where the default directory has one already, that is started.
+    ///
+    /// # Errors
+    /// What to type instead.
+    pub fn check_workdir(&self) -> Result<(), String> {
+        let is_node = || {
+            ["lock", OPTIONS_FILE]
+                .iter()
+                .any(|name| runtime::fs::exists(self.workdir.join(name)))
+        };
+        if self.sources.contains_key("workdir") || is_node() {
+            return Ok(());
+        }
+        let workdir = self.workdir.display();
+        Err(format!(
+            "no workdir is given, and there is no node in ./{workdir}. To make one there: ceto --workdir ./{workdir}. To see the options: ceto --help"
+        ))
+    }
+
     /// A node that is told nothing.
     #[must_use]
     pub fn defaults(machine: &Machine) -> Self {

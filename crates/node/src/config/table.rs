@@ -247,7 +247,7 @@ use Unit::{Kibibytes, Mebibytes, MebibytesPerSecond, MegabitsPerSecond, Millisec
 #[rustfmt::skip]
 pub(super) const TABLE: &[Row] = &[
     row("workdir", Node, Directory, Is("data"), Restart,
-        "Directory of everything that the node keeps", &[]),
+        "Directory of everything that the node keeps; without the option a start makes no new node", &[]),
     row("smp", Node, Number, Follows("one for each processor of cpuset"), Restart,
         "Number of shards, one thread each", &[]),
     row("memory", Node, Size, Follows("half of the machine's memory"), Restart,
