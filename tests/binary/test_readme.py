@@ -31,13 +31,13 @@ RUN = {
     "./dev run": "test_one_node: `ceto --workdir ./data`, which is what it starts when it has built",
     "serving CQL on 127.0.0.1:9042 (shard-aware port 19042), 2 shards, data in ./data": "test_one_node: printed",
     "ceto --workdir a --listen-address 127.0.0.1 --rpc-address 127.0.0.1 --seeds 127.0.0.1": "test_several_nodes",
-    "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};": "test_one_node",
+    "CREATE KEYSPACE shop WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 1};": "test_one_node",
     "from cassandra.cluster import Cluster": "test_one_node",
 }
 NOT_RUN = {
     "./dev test": "builds, and runs this test",
     "./dev cluster 3": "builds, and waits at a prompt; tests/cluster starts nodes with the same harness",
-    "pip install cqlsh": "needs the network; the other line of the block is run",
+    "pipx install cqlsh": "needs the network; the other line of the block is run",
     'let session = SessionBuilder::new().known_node("127.0.0.1:9042").build().await?;': "no whole program, see drivers/rust",
 }
 
@@ -166,10 +166,12 @@ def test_one_node(room):
     for line in expected.splitlines():
         pattern = re.escape(line).replace(r"2\ shards", r"\d+ shards?")
         assert re.search(pattern, node.said), f"{line!r} is not printed:\n{node.said}"
-    assert "cqlsh 127.0.0.1 9042" in block("pip install cqlsh")
+    assert "cqlsh 127.0.0.1 9042" in block("pipx install cqlsh")
     (room.directory / "shop.cql").write_text(block(next(first for first in RUN if first.startswith("CREATE KEYSPACE"))))
     said = room.run("cqlsh", "127.0.0.1", "9042", "-f", "shop.cql")
     assert "{'tea': 2}" in said, said
+    # The one warning that README speaks of.
+    assert said.count("minimum_replication_factor_warn_threshold") == 1 and said.count("see ") <= 1, said
     room.run("python", "-c", block("from cassandra.cluster import Cluster"))
     assert node.end() == 0, "SIGTERM drains the node, and it exits with 0"
 

@@ -93,7 +93,7 @@ pub(super) const NOT_DONE: &[Wish] = &[
     ("log_to_stdout", "true", "the log goes to standard error"),
     ("log_to_syslog", "false", "the log goes to standard error"),
     ("logger_log_level", "", "all loggers have default_log_level"),
-    ("max_hints_size_per_host", "0|0B|0KiB|0MiB|0GiB", "hints of a replica are not limited by their size"),
+    ("max_hints_size_per_host", "0|0B|0KiB|0MiB|0GiB", "hints are limited for all replicas together: a node keeps at most 1 GiB"),
     ("native_shard_aware_transport_port_ssl_proxy_protocol", "0", "no port of clients has TLS"),
     ("native_transport_allow_older_protocols", "true", "versions 3 and 4 of the protocol are spoken"),
     ("native_transport_idle_timeout", "0|0ms|0s", "idle connections stay open"),
