@@ -136,29 +136,32 @@ impl Source<'_> {
         if self.tokens[offender].kind == TokenKind::End {
             return String::new();
         }
+        // From the offending token backwards.
         let mut before = Vec::new();
         let mut index = start;
-        while index > 0 && before.len() < EXCERPT_TOKENS_BEFORE {
-            if self.tokens[index - 1].end < self.tokens[index].start {
-                before.push(" ".to_owned());
+        while before.len() <= EXCERPT_TOKENS_BEFORE {
+            before.extend(self.hidden_before(index).into_iter().rev());
+            if index == 0 {
+                break;
             }
-            if before.len() < EXCERPT_TOKENS_BEFORE {
-                index -= 1;
-                before.push(self.written(index));
-            }
+            index -= 1;
+            before.push(self.written(index));
         }
         let mut excerpt = String::from(" (");
-        if index > 0 {
+        if before.len() > EXCERPT_TOKENS_BEFORE {
+            before.truncate(EXCERPT_TOKENS_BEFORE);
             excerpt.push_str("...");
         }
         before.iter().rev().for_each(|piece| excerpt.push_str(piece));
         excerpt.push_str(&format!("[{}]", self.written(start)));
         let mut shown = start;
         if offender > start {
-            if self.tokens[start].end < self.tokens[start + 1].start {
-                excerpt.push(' ');
-            }
-            excerpt.push_str(&self.written(start + 1));
+            let mut after = self.hidden_before(start + 1);
+            // One token that is read, or one that is not and the next one.
+            let most = 1 + usize::from(!after.is_empty());
+            after.push(self.written(start + 1));
+            after.truncate(most);
+            after.iter().for_each(|piece| excerpt.push_str(piece));
             shown += 1;
         }
         if self
@@ -172,12 +175,38 @@ impl Source<'_> {
         excerpt
     }
 
+    /// White space and comments before a token, as an excerpt repeats them: without their line breaks.
+    fn hidden_before(&self, index: usize) -> Vec<String> {
+        let start = index
+            .checked_sub(1)
+            .map_or(0, |previous| self.tokens[previous].end as usize);
+        let mut hidden = &self.text[start..self.tokens[index].start as usize];
+        let mut pieces = Vec::new();
+        while !hidden.is_empty() {
+            let is_white = |c: char| c.is_ascii_whitespace();
+            let length = match hidden.find(|c| !is_white(c)) {
+                None => hidden.len(),
+                Some(0) if hidden.starts_with("/*") => hidden.find("*/").map_or(hidden.len(), |end| end + 2),
+                Some(0) => hidden.find('\n').map_or(hidden.len(), |end| end + 1),
+                Some(length) => length,
+            };
+            let (piece, rest) = hidden.split_at(length);
+            pieces.push(shortened(piece).replace('\n', ""));
+            hidden = rest;
+        }
+        pieces
+    }
+
     fn written(&self, index: usize) -> String {
         let token = self.tokens[index];
-        let written = &self.text[token.start as usize..token.end as usize];
-        match written.char_indices().nth(QUOTED_CHARACTERS_MAX) {
-            Some((end, _)) => format!("{}...", &written[..end]),
-            None => written.to_owned(),
-        }
+        shortened(&self.text[token.start as usize..token.end as usize])
+    }
+}
+
+/// A token as an excerpt repeats it: a long one is cut.
+fn shortened(written: &str) -> String {
+    match written.char_indices().nth(QUOTED_CHARACTERS_MAX) {
+        Some((end, _)) => format!("{}...", &written[..end]),
+        None => written.to_owned(),
     }
 }
