@@ -451,7 +451,13 @@ fn iso_duration_length(text: &[u8]) -> Option<usize> {
     let mut position = 1;
     let mut parts = 0;
     let mut in_time = false;
-    let mut units: &[u8] = b"YMWD";
+    let mut units: &[u8] = b"YMD";
+    // Weeks stand alone.
+    let weeks = 1 + digits_length(&text[1..]);
+    if weeks > 1 && text.get(weeks) == Some(&b'W') {
+        let ends = !text.get(weeks + 1).is_some_and(|&byte| is_word_byte(byte));
+        return ends.then_some(weeks + 1);
+    }
     loop {
         let digits = digits_length(&text[position..]);
         let unit = text.get(position + digits).copied().unwrap_or(0);
