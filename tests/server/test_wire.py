@@ -215,6 +215,20 @@ def test_a_client_may_leave_in_the_middle_of_a_frame(server, sent):
 
 
 def test_a_client_may_leave_without_reading_its_answers(server):
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_request_above_the_limit_is_refused_and_the_connection_stays(server, version):
+    with Connection(server, version) as connection:
+        connection.startup()
+        connection.send(wire.QUERY, wire.long_string("x" * (16 << 20)) + b"\0" * 7, stream=7)
+        answer = connection.recv()
+        code, message = answer.error
+        assert (answer.stream, code) == (7, cql.INVALID), message
+        assert re.search(r"Request is too big|exceeds allowed maximum", message)
+        # Cassandra answers the next request of version 5 alone.
+        if server.is_ceto or version == 5:
+            assert connection.query(SELECT, stream=8).opcode == wire.RESULT
+
+
     for _ in range(20):
         with Connection(server) as connection:
             connection.startup()

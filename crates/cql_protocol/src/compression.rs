@@ -99,9 +99,8 @@ pub fn decompress_body(
 
 fn check_length(length: usize, bytes_max: usize) -> Result<(), ProtocolError> {
     if length > bytes_max {
-        let body_bytes = i64::try_from(length).unwrap_or(i64::MAX);
         return Err(ProtocolError::FrameTooLarge {
-            body_bytes,
+            frame_bytes: length,
             frame_bytes_max: bytes_max,
         });
     }

@@ -27,10 +27,15 @@ pub enum ProtocolError {
         /// The number in the frame header.
         opcode: u8,
     },
-    /// A frame longer than the connection's limit, or negative.
-    FrameTooLarge {
+    /// A negative length in the frame header.
+    NegativeLength {
         /// The length of the body in the frame header.
-        body_bytes: i64,
+        body_bytes: i32,
+    },
+    /// A frame longer than the connection's limit.
+    FrameTooLarge {
+        /// Header and body, or the body after decompression.
+        frame_bytes: usize,
         /// The limit in force, on header and body together.
         frame_bytes_max: usize,
     },
@@ -92,7 +97,10 @@ pub enum ProtocolError {
 impl ProtocolError {
     /// The code of the ERROR frame that answers it.
     pub fn code(&self) -> ErrorCode {
-        ErrorCode::Protocol
+        match self {
+            ProtocolError::FrameTooLarge { .. } => ErrorCode::Invalid,
+            _ => ErrorCode::Protocol,
+        }
     }
 }
 
@@ -120,13 +128,16 @@ impl fmt::Display for ProtocolError {
             ProtocolError::UnknownOpcode { opcode } => {
                 write!(formatter, "Unknown opcode {opcode}: expected the opcode of a request")
             }
+            ProtocolError::NegativeLength { body_bytes } => write!(
+                formatter,
+                "Invalid value for envelope header body length field: {body_bytes}"
+            ),
             ProtocolError::FrameTooLarge {
-                body_bytes,
+                frame_bytes,
                 frame_bytes_max,
             } => write!(
                 formatter,
-                "Request is too big: the frame header announces a body of {body_bytes} bytes, the limit for a frame is \
-                 {frame_bytes_max} bytes"
+                "Request is too big: length {frame_bytes} exceeds maximum allowed length {frame_bytes_max}."
             ),
             ProtocolError::Truncated {
                 field,
@@ -181,7 +192,7 @@ impl fmt::Display for ProtocolError {
 
 impl std::error::Error for ProtocolError {}
 
-/// An error that leaves no way to find the next frame: answer it on `stream`, then close the connection.
+/// A frame that cannot be read: answer the error on `stream`, then close the connection unless it `resumes`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrameError {
     /// The version to answer in; for a version we do not speak, the highest of ours.
@@ -190,6 +201,8 @@ pub struct FrameError {
     pub stream: i16,
     /// What was wrong.
     pub error: ProtocolError,
+    /// Whether the splitter knows where the next frame begins and continues there.
+    pub resumes: bool,
 }
 
 impl fmt::Display for FrameError {

@@ -304,7 +304,7 @@ pub fn write_frame_error(out: &mut Vec<u8>, error: &FrameError) -> ErrorCode {
         error.stream,
         &Extras::default(),
         &error.error.to_string(),
-        &ErrorBody::Protocol,
+        &ErrorBody::from(&error.error),
     );
     // Versions 1 and 2 have a stream of one byte: their clients could not read the answer in a frame of later ones.
     if let ProtocolError::UnsupportedVersion {
@@ -318,8 +318,11 @@ pub fn write_frame_error(out: &mut Vec<u8>, error: &FrameError) -> ErrorCode {
 }
 
 impl From<&ProtocolError> for ErrorBody<'static> {
-    fn from(_: &ProtocolError) -> ErrorBody<'static> {
-        ErrorBody::Protocol
+    fn from(error: &ProtocolError) -> ErrorBody<'static> {
+        match error {
+            ProtocolError::FrameTooLarge { .. } => ErrorBody::Invalid,
+            _ => ErrorBody::Protocol,
+        }
     }
 }
 

@@ -67,21 +67,23 @@ impl FrameHeader {
                 version: protocol_version,
                 stream,
                 error,
+                resumes: false,
             })
         };
         if version & DIRECTION_BIT != 0 {
             return fail(ProtocolError::NotARequest);
         }
         let length = i32::from_be_bytes([length0, length1, length2, length3]);
-        let body_bytes = match usize::try_from(length) {
-            Ok(body_bytes) if body_bytes.saturating_add(FRAME_HEADER_BYTES) <= frame_bytes_max => body_bytes,
-            _ => {
-                return fail(ProtocolError::FrameTooLarge {
-                    body_bytes: length.into(),
-                    frame_bytes_max,
-                });
-            }
+        let Ok(body_bytes) = usize::try_from(length) else {
+            return fail(ProtocolError::NegativeLength { body_bytes: length });
         };
+        let frame_bytes = body_bytes.saturating_add(FRAME_HEADER_BYTES);
+        if frame_bytes > frame_bytes_max {
+            return fail(ProtocolError::FrameTooLarge {
+                frame_bytes,
+                frame_bytes_max,
+            });
+        }
         match Opcode::from_number(opcode) {
             Some(opcode) if opcode.is_request() => Ok(Some(FrameHeader {
                 version: protocol_version,
@@ -106,6 +108,7 @@ fn unsupported_version(version: u8, stream: i16) -> FrameError {
         version: ProtocolVersion::HIGHEST,
         stream,
         error: ProtocolError::UnsupportedVersion { version },
+        resumes: false,
     }
 }
 

@@ -173,7 +173,9 @@ fn split(mut splitter: Splitter, bytes: &[u8]) {
             Ok(None) => break,
             Err(error) => {
                 drop(error.error.to_string());
-                return;
+                if !error.resumes {
+                    return;
+                }
             }
         }
         assert!(consumed <= bytes.len(), "more was consumed than there is");

@@ -4,7 +4,8 @@
 //! drops the consumed bytes. Bodies are slices of that buffer; only a compressed body, and a frame spread over several
 //! segments, are put together in a buffer of the splitter's own.
 //!
-//! Any error is the end of the connection: the place where the next frame begins is lost.
+//! A frame above the limit is refused and skipped as it arrives, without being buffered. Any other error is the end of the connection: the place where the
+//! next frame begins is lost.
 
 use std::ops::Range;
 
@@ -14,7 +15,7 @@ use crate::error::{FrameError, ProtocolError};
 use crate::frame::{FRAME_HEADER_BYTES, Frame, FrameHeader};
 use crate::segment::{CRC32_BYTES, SegmentHeader, check_payload, segment_header_bytes};
 
-/// The longest frame, as the specification says it. A longer one ends the connection with an error.
+/// The longest frame, as the specification says it. A longer one is refused.
 pub const FRAME_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// The longest frame of a client that has not said STARTUP: a stranger cannot make us buffer more.
@@ -88,6 +89,8 @@ pub struct Splitter {
     scratch_at: usize,
     /// Whether `scratch` holds a frame spread over segments.
     assembling: bool,
+    /// Bytes that are left of a frame above the limit; they are dropped as they arrive.
+    skip_bytes: usize,
     wanted_bytes: usize,
 }
 
@@ -108,6 +111,7 @@ impl Splitter {
             scratch: Vec::new(),
             scratch_at: 0,
             assembling: false,
+            skip_bytes: 0,
             wanted_bytes: FRAME_HEADER_BYTES,
         }
     }
@@ -129,6 +133,9 @@ impl Splitter {
     }
 
     /// The next frame of `input[*consumed..]`, or `None` until more bytes arrive. Advances `consumed`.
+    ///
+    /// # Errors
+    /// When the bytes do not follow the protocol. After an error with [`FrameError::resumes`] the next call continues after the refused frame.
     pub fn next<'a>(&'a mut self, input: &'a [u8], consumed: &mut usize) -> Result<Option<Frame<'a>>, FrameError> {
         let ready = match self.framing {
             Framing::Plain => self.next_plain(input, consumed, None)?,
@@ -144,16 +151,13 @@ impl Splitter {
         }))
     }
 
-    fn frame_bytes_max(&self) -> usize {
-        match self.version {
-            Some(_) => self.limits.frame_bytes_max,
-            None => self.limits.frame_bytes_max_before_startup,
-        }
-    }
-
-    /// The header at the start of `input`, of the connection's version.
+    /// The header at the start of `input`, of the connection's version. Its frame may be above the limit, unless STARTUP is still to come.
     fn parse_header(&self, input: &[u8]) -> Result<Option<FrameHeader>, FrameError> {
-        let Some(header) = FrameHeader::parse(input, self.frame_bytes_max())? else {
+        let frame_bytes_max = match self.version {
+            Some(_) => usize::MAX,
+            None => self.limits.frame_bytes_max_before_startup,
+        };
+        let Some(header) = FrameHeader::parse(input, frame_bytes_max)? else {
             return Ok(None);
         };
         match self.version {
@@ -164,8 +168,32 @@ impl Splitter {
                     expected,
                     found: header.version,
                 },
+                resumes: false,
             }),
             _ => Ok(Some(header)),
+        }
+    }
+
+    /// The refusal of a frame above the limit.
+    #[inline]
+    fn check_length(&self, header: &FrameHeader) -> Result<(), FrameError> {
+        // Before STARTUP the limit is another one, and was checked with the header.
+        match header.frame_bytes() > self.limits.frame_bytes_max && self.version.is_some() {
+            false => Ok(()),
+            true => Err(self.too_large(header)),
+        }
+    }
+
+    #[cold]
+    fn too_large(&self, header: &FrameHeader) -> FrameError {
+        FrameError {
+            version: header.version,
+            stream: header.stream,
+            error: ProtocolError::FrameTooLarge {
+                frame_bytes: header.frame_bytes(),
+                frame_bytes_max: self.limits.frame_bytes_max,
+            },
+            resumes: true,
         }
     }
 
@@ -176,12 +204,20 @@ impl Splitter {
         consumed: &mut usize,
         compression: Option<Compression>,
     ) -> Result<Option<(FrameHeader, FrameBytes)>, FrameError> {
+        if self.skip_bytes > 0 && !self.skip(input, consumed) {
+            return Ok(None);
+        }
         let at = *consumed;
         let available = input.get(at..).unwrap_or_default();
         let Some(header) = self.parse_header(available)? else {
             self.wanted_bytes = FRAME_HEADER_BYTES;
             return Ok(None);
         };
+        if let Err(error) = self.check_length(&header) {
+            self.skip_bytes = header.frame_bytes();
+            self.skip(input, consumed);
+            return Err(error);
+        }
         if available.len() < header.frame_bytes() {
             self.wanted_bytes = header.frame_bytes();
             return Ok(None);
@@ -192,9 +228,12 @@ impl Splitter {
         if header.flags & frame_flags::COMPRESSION == 0 || body.is_empty() {
             return Ok(Some((header, FrameBytes::Input(body))));
         }
+        // The next frame begins where this one ends, whatever its body decompresses to.
+        let has_started = self.version.is_some();
         let fail = |error| FrameError {
             version: header.version,
             stream: header.stream,
+            resumes: has_started && matches!(error, ProtocolError::FrameTooLarge { .. }),
             error,
         };
         let Some(compression) = compression else {
@@ -211,6 +250,15 @@ impl Splitter {
         )
         .map_err(fail)?;
         Ok(Some((header, FrameBytes::Scratch(0..self.scratch.len()))))
+    }
+
+    /// Drops what has arrived of a frame above the limit; true when that is all of it.
+    fn skip(&mut self, input: &[u8], consumed: &mut usize) -> bool {
+        let skipped = self.skip_bytes.min(input.len() - *consumed);
+        *consumed += skipped;
+        self.skip_bytes -= skipped;
+        self.wanted_bytes = 1;
+        self.skip_bytes == 0
     }
 
     fn next_in_segments(
@@ -260,6 +308,7 @@ impl Splitter {
         if self.segment_left == 0 {
             *consumed += CRC32_BYTES;
         }
+        self.check_length(&header)?;
         Ok(Some((header, FrameBytes::Input(body))))
     }
 
@@ -268,16 +317,24 @@ impl Splitter {
         let rest = &self.scratch[self.scratch_at..];
         let header = match self.parse_header(rest)? {
             Some(header) if header.frame_bytes() <= rest.len() => header,
-            _ if self.assembling => return Ok(None),
+            Some(header) if self.assembling => {
+                if let Err(error) = self.check_length(&header) {
+                    self.skip_bytes = header.frame_bytes() - rest.len();
+                    self.scratch = Vec::new();
+                    return Err(error);
+                }
+                return Ok(None);
+            }
+            None if self.assembling => return Ok(None),
             other => return Err(self.cut_frame(other)),
         };
         if self.assembling && header.frame_bytes() < rest.len() {
-            let what = "A frame spread over several segments is followed by other bytes in its last segment";
-            return Err(self.fail(Some(header), ProtocolError::NotAllowed { what }));
+            return Err(self.trailing_bytes(Some(header)));
         }
         self.assembling = false;
         let body = self.scratch_at + FRAME_HEADER_BYTES..self.scratch_at + header.frame_bytes();
         self.scratch_at = body.end;
+        self.check_length(&header)?;
         Ok(Some((header, FrameBytes::Scratch(body))))
     }
 
@@ -307,26 +364,27 @@ impl Splitter {
             *consumed += header_bytes;
             return Ok(true);
         }
-        if self.scratch.len() + header.decompressed_bytes.unwrap_or(payload.len()) > self.limits.frame_bytes_max {
-            let body_bytes = i64::try_from(self.scratch.len() + payload.len()).unwrap_or(i64::MAX);
-            let frame_bytes_max = self.limits.frame_bytes_max;
-            return Err(self.fail(
-                None,
-                ProtocolError::FrameTooLarge {
-                    body_bytes,
-                    frame_bytes_max,
-                },
-            ));
+        let length = header.decompressed_bytes.unwrap_or(payload.len());
+        let segment_bytes = header_bytes + header.payload_bytes + CRC32_BYTES;
+        if self.skip_bytes > 0 {
+            if length > self.skip_bytes {
+                return Err(self.trailing_bytes(None));
+            }
+            self.skip_bytes -= length;
+            self.assembling = self.skip_bytes > 0;
+            *consumed += segment_bytes;
+            return Ok(true);
         }
+        // While a frame is put together it is below the limit, and what is there of it is less than the frame.
         match header.decompressed_bytes {
-            Some(length) => {
+            Some(_) => {
                 let result = append_decompressed_lz4(payload, length, &mut self.scratch);
                 result.map_err(|error| self.fail(None, error))?;
             }
             None => self.scratch.extend_from_slice(payload),
         }
         self.assembling = !header.self_contained;
-        *consumed += header_bytes + header.payload_bytes + CRC32_BYTES;
+        *consumed += segment_bytes;
         Ok(true)
     }
 
@@ -334,6 +392,12 @@ impl Splitter {
         if self.scratch.capacity() > SCRATCH_BYTES_KEPT {
             self.scratch = Vec::new();
         }
+    }
+
+    #[cold]
+    fn trailing_bytes(&self, header: Option<FrameHeader>) -> FrameError {
+        let what = "A frame spread over several segments is followed by other bytes in its last segment";
+        self.fail(header, ProtocolError::NotAllowed { what })
     }
 
     #[cold]
@@ -353,6 +417,7 @@ impl Splitter {
             version,
             stream: header.map_or(0, |header| header.stream),
             error,
+            resumes: false,
         }
     }
 }

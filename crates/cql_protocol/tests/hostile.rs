@@ -75,7 +75,9 @@ fn split(mut splitter: Splitter, input: &[u8], step: usize) -> Vec<String> {
                 Ok(None) => break,
                 Err(error) => {
                     found.push(error.to_string());
-                    return found;
+                    if !error.resumes {
+                        return found;
+                    }
                 }
             }
         }
@@ -193,7 +195,7 @@ fn a_body_that_claims_gigabytes_reserves_nothing() {
     assert_eq!(
         error,
         ProtocolError::FrameTooLarge {
-            body_bytes: 0xffff_ffff,
+            frame_bytes: 0xffff_ffff,
             frame_bytes_max: 1000
         }
     );
@@ -261,6 +263,91 @@ fn segments_cannot_smuggle_more_than_the_limit() {
     let error = splitter.next(&wire, &mut 0).expect_err("too long");
     assert!(matches!(error.error, ProtocolError::FrameTooLarge { .. }), "{error}");
     assert_eq!(error.stream, 1, "the first segment says whose frame it is");
+}
+
+#[test]
+fn a_frame_above_the_limit_is_refused_and_skipped_in_every_framing() {
+    let framings = [
+        (ProtocolVersion::V3, Framing::Plain),
+        (ProtocolVersion::V4, Framing::CompressedBodies(Compression::Lz4)),
+        (ProtocolVersion::V5, Framing::Segments { lz4: false }),
+        (ProtocolVersion::V5, Framing::Segments { lz4: true }),
+    ];
+    // The long frame fits into one segment, and needs three.
+    for (limit, text_bytes) in [(5_000, 60_000), (200_000, 300_000)] {
+        for (version, framing) in framings {
+            let frames = [
+                request_frame(version, 1, "before"),
+                request_frame(version, 2, &"x".repeat(text_bytes)),
+                request_frame(version, 3, "after"),
+            ];
+            let (long, frames) = (frames[1].len(), frames.concat());
+            let mut wire = Vec::new();
+            match framing {
+                Framing::Segments { lz4 } => encode_segments(&frames, lz4, &mut wire),
+                _ => wire = frames,
+            }
+            for step in [999, wire.len()] {
+                let mut splitter = Splitter::new(Limits {
+                    frame_bytes_max: limit,
+                    ..Limits::default()
+                });
+                splitter.start(version, framing);
+                let expected = [
+                    "QUERY 'before' ONE []".to_owned(),
+                    format!("stream 2: Request is too big: length {long} exceeds maximum allowed length {limit}."),
+                    "QUERY 'after' ONE []".to_owned(),
+                ];
+                let found = split(splitter, &wire, step);
+                assert_eq!(found, expected, "{version:?} {framing:?}, in pieces of {step}");
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_is_kept_of_a_frame_above_the_limit() {
+    let mut splitter = Splitter::new(Limits {
+        frame_bytes_max: 5_000,
+        ..Limits::default()
+    });
+    splitter.start(ProtocolVersion::V4, Framing::Plain);
+    let wire = request_frame(ProtocolVersion::V4, 2, &"x".repeat(300_000));
+    let (mut pending, mut refused) = (Vec::new(), 0);
+    for piece in wire.chunks(1_000) {
+        pending.extend_from_slice(piece);
+        let mut consumed = 0;
+        match splitter.next(&pending, &mut consumed) {
+            Err(error) if error.resumes => refused += 1,
+            other => assert!(matches!(other, Ok(None)), "{other:?}"),
+        }
+        assert_eq!(consumed, pending.len(), "bytes stay in the buffer");
+        assert!(splitter.wanted_bytes() <= FRAME_HEADER_BYTES, "the buffer would grow");
+        pending.clear();
+    }
+    assert_eq!(refused, 1);
+}
+
+#[test]
+fn a_body_that_is_too_long_when_it_is_decompressed_ends_no_connection() {
+    let framing = Framing::CompressedBodies(Compression::Lz4);
+    let plain = request_frame(ProtocolVersion::V4, 2, &"x".repeat(300_000));
+    let mut body = Vec::new();
+    compress_body(Compression::Lz4, &plain[FRAME_HEADER_BYTES..], &mut body);
+    let mut wire = plain[..FRAME_HEADER_BYTES].to_vec();
+    wire[1] |= 1;
+    wire[5..].copy_from_slice(&u32::try_from(body.len()).expect("it is short").to_be_bytes());
+    wire.extend(body);
+    wire.extend(request_frame(ProtocolVersion::V4, 3, "after"));
+    let mut splitter = Splitter::new(Limits {
+        frame_bytes_max: 200_000,
+        ..Limits::default()
+    });
+    splitter.start(ProtocolVersion::V4, framing);
+    let found = split(splitter, &wire, wire.len());
+    let length = plain.len() - FRAME_HEADER_BYTES;
+    let refusal = format!("stream 2: Request is too big: length {length} exceeds maximum allowed length 200000.");
+    assert_eq!(found, [refusal, "QUERY 'after' ONE []".to_owned()]);
 }
 
 #[test]

@@ -426,7 +426,7 @@ fn frames_that_end_a_connection() {
         (
             fresh(),
             b"\x04\0\0\x01\x01\0\0\0\x5c",
-            "stream 1: Request is too big: the frame header announces a body of 92 bytes, the limit for a frame is 100 bytes",
+            "stream 1: Request is too big: length 101 exceeds maximum allowed length 100.",
         ),
         (
             v4(),

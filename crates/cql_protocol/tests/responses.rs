@@ -497,6 +497,7 @@ fn errors(version: ProtocolVersion) -> Vec<(&'static str, Vec<u8>)> {
         version,
         stream: 12,
         error: ProtocolError::UnsupportedVersion { version: 66 },
+        resumes: false,
     };
     frames.push(("unsupported-version", write(|out| write_frame_error(out, &error))));
     frames
@@ -519,6 +520,7 @@ fn clients_of_versions_1_and_2_get_a_frame_that_they_can_read() {
             version: ProtocolVersion::V5,
             stream: 0,
             error: ProtocolError::UnsupportedVersion { version },
+            resumes: false,
         };
         write_frame_error(&mut frame, &error);
         let frame = frame.strip_prefix(b"before").expect("what stood before stays");

@@ -304,6 +304,13 @@ async fn serve(
                     }
                 }
                 Ok(None) => break None,
+                Err(error) if error.resumes => {
+                    requests += 1;
+                    connection.finish_batch(&mut batch);
+                    let mut frame = Vec::new();
+                    frame_error(&mut frame, &error);
+                    outbox.push(&mut frame);
+                }
                 Err(e) => break Some(e),
             }
         };
