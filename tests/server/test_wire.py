@@ -93,6 +93,11 @@ PROTOCOL_ERRORS = {
     ),
     "an unknown event": (4, frame_of(wire.REGISTER, b"\0\1" + wire.string("NOTHING")), r"'NOTHING'"),
     "an unknown kind of batch": (4, frame_of(wire.BATCH, b"\x09\0\0\0\1\0"), r"(?i)invalid batch.* 9"),
+    "a custom payload before version 4": (
+        3,
+        frame_of(wire.QUERY, struct.pack(">H", 0) + wire.query_body(SELECT, 3), flags=wire.CUSTOM_PAYLOAD),
+        "Received frame with CUSTOM_PAYLOAD flag for native protocol version < 4",
+    ),
     "a segment with a damaged header": (
         5,
         raw(corrupted(V5_SEGMENT, 1)),
@@ -129,6 +134,10 @@ FIRST_MESSAGES = {
     "STARTUP without a version": (
         frame_of(wire.STARTUP, wire.string_map({})),
         "Missing value CQL_VERSION in STARTUP message",
+    ),
+    "STARTUP of CQL 2": (
+        frame_of(wire.STARTUP, wire.string_map({"cql_version": "2.0.0"})),
+        r"CQL version 2.0.0 is not supported by the binary protocol \(supported version are >= 3.0.0\)",
     ),
     "STARTUP cut short": (
         frame_of(wire.STARTUP, b"\0\5\0\1a"),
@@ -206,15 +215,6 @@ def test_a_v5_frame_may_arrive_in_several_segments(server):
         assert connection.recv().opcode == wire.RESULT
 
 
-@pytest.mark.parametrize("sent", [1, 8, 9, 20])
-def test_a_client_may_leave_in_the_middle_of_a_frame(server, sent):
-    for _ in range(50):
-        with Connection(server) as connection:
-            connection.startup()
-            connection.send_bytes(wire.frame(wire.QUERY, wire.query_body(SELECT))[:sent])
-
-
-def test_a_client_may_leave_without_reading_its_answers(server):
 @pytest.mark.parametrize("version", [4, 5])
 def test_a_request_above_the_limit_is_refused_and_the_connection_stays(server, version):
     with Connection(server, version) as connection:
@@ -229,6 +229,15 @@ def test_a_request_above_the_limit_is_refused_and_the_connection_stays(server, v
             assert connection.query(SELECT, stream=8).opcode == wire.RESULT
 
 
+@pytest.mark.parametrize("sent", [1, 8, 9, 20])
+def test_a_client_may_leave_in_the_middle_of_a_frame(server, sent):
+    for _ in range(50):
+        with Connection(server) as connection:
+            connection.startup()
+            connection.send_bytes(wire.frame(wire.QUERY, wire.query_body(SELECT))[:sent])
+
+
+def test_a_client_may_leave_without_reading_its_answers(server):
     for _ in range(20):
         with Connection(server) as connection:
             connection.startup()

@@ -93,7 +93,12 @@ pub fn decode_request<'a>(
 ) -> Result<(Option<BytesMap<'a>>, Request<'a>), ProtocolError> {
     let version = frame.header.version;
     let mut reader = Reader::new(frame.body);
-    let has_payload = frame.header.flags & frame_flags::CUSTOM_PAYLOAD != 0 && version >= ProtocolVersion::V4;
+    let has_payload = frame.header.flags & frame_flags::CUSTOM_PAYLOAD != 0;
+    if has_payload && version < ProtocolVersion::V4 {
+        return Err(ProtocolError::NotAllowed {
+            what: "Received frame with CUSTOM_PAYLOAD flag for native protocol version < 4",
+        });
+    }
     let custom_payload = if has_payload {
         Some(BytesMap::read(&mut reader)?)
     } else {

@@ -118,7 +118,9 @@ fn answer(server: &Server, frame: &Frame<'_>, client: &Client, out: &mut Vec<u8>
         }
         Request::Startup(options) => match startup::agree(&options, reply.version, server.options.tablets_routing_v2) {
             Ok(agreed) => {
-                let told = options.iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+                let told = options
+                    .iter()
+                    .map(|(name, value)| (name.to_ascii_uppercase(), value.to_owned()));
                 client.started(reply.version.number(), told.collect());
                 write_ready(out, reply.version, reply.stream);
                 return Answered::Startup(reply.version, agreed);

@@ -76,10 +76,16 @@ impl Server {
 
 /// Checks a STARTUP. `offers_v2`: this node offers `TABLETS_ROUTING_V2_EXPERIMENTAL`; where it does not, the key means nothing, as any that is not known.
 pub(crate) fn agree(options: &StringMap<'_>, version: ProtocolVersion, offers_v2: bool) -> Result<Agreed, String> {
-    if options.get("CQL_VERSION").is_none() {
-        return Err("Missing value CQL_VERSION in STARTUP message".to_owned());
+    // Names are compared without case; of several the last counts.
+    let get = |name: &str| {
+        let named = options.iter().filter(|(given, _)| given.eq_ignore_ascii_case(name));
+        named.last().map(|(_, value)| value)
+    };
+    match get("CQL_VERSION") {
+        None => return Err("Missing value CQL_VERSION in STARTUP message".to_owned()),
+        Some(version) => check_cql_version(version)?,
     }
-    let compression = match options.get("COMPRESSION") {
+    let compression = match get("COMPRESSION") {
         None | Some("") => None,
         Some(name) => {
             Some(Compression::from_name(name).ok_or_else(|| format!("Unknown compression algorithm: {name}"))?)
@@ -88,13 +94,111 @@ pub(crate) fn agree(options: &StringMap<'_>, version: ProtocolVersion, offers_v2
     let framing = Framing::after_startup(version, compression).map_err(|e| e.to_string())?;
     Ok(Agreed {
         framing,
-        result_metadata_id: options.get(USE_METADATA_ID).is_some(),
-        lwt_mark: options.get(LWT_MARK).is_some(),
-        tablets_routing: match (options.get(TABLETS_ROUTING_V2), options.get(TABLETS_ROUTING)) {
+        result_metadata_id: get(USE_METADATA_ID).is_some(),
+        lwt_mark: get(LWT_MARK).is_some(),
+        tablets_routing: match (get(TABLETS_ROUTING_V2), get(TABLETS_ROUTING)) {
             (Some(_), _) if offers_v2 => TabletsRouting::V2,
             (_, Some(_)) => TabletsRouting::V1,
             _ => TabletsRouting::Untold,
         },
-        rate_limit_error: options.get(RATE_LIMIT_ERROR).is_some(),
+        rate_limit_error: get(RATE_LIMIT_ERROR).is_some(),
     })
+}
+
+/// Refuses what is no version, and versions of CQL that the binary protocol does not have: those before 3.
+fn check_cql_version(version: &str) -> Result<(), String> {
+    let number = |text: &str| text.parse::<u32>().ok().filter(|_| !text.starts_with('+'));
+    let mut parts = version.splitn(3, '.');
+    let major = parts.next().and_then(number);
+    let minor = parts.next().and_then(|text| number(text.split(['-', '+']).next()?));
+    match major.zip(minor) {
+        None => Err(format!("Invalid version value: {version}")),
+        Some((0..3, _)) => Err(format!(
+            "CQL version {version} is not supported by the binary protocol (supported version are >= 3.0.0)"
+        )),
+        Some(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cql_protocol::{Extensions, Frame, FrameHeader, Opcode, Request, decode_request};
+
+    use super::*;
+
+    /// What comes of a STARTUP with these options: the framing, or why it is refused.
+    fn startup(options: &[(&str, &str)]) -> Result<Framing, String> {
+        let string = |text: &str| {
+            let length = u16::try_from(text.len()).expect("it is short");
+            [&length.to_be_bytes(), text.as_bytes()].concat()
+        };
+        let count = u16::try_from(options.len()).expect("they are few");
+        let mut body = count.to_be_bytes().to_vec();
+        for (name, value) in options {
+            body.extend(string(name));
+            body.extend(string(value));
+        }
+        let header = FrameHeader {
+            version: ProtocolVersion::V4,
+            flags: 0,
+            stream: 0,
+            opcode: Opcode::Startup,
+            body_bytes: body.len(),
+        };
+        let frame = Frame { header, body: &body };
+        match decode_request(&frame, Extensions::default()) {
+            Ok((_, Request::Startup(options))) => {
+                agree(&options, ProtocolVersion::V4, false).map(|agreed| agreed.framing)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn names_of_options_have_no_case_and_the_last_of_two_counts() {
+        let lz4 = Ok(Framing::CompressedBodies(Compression::Lz4));
+        assert_eq!(startup(&[("cql_version", "3.0.0"), ("Compression", "LZ4")]), lz4);
+        assert_eq!(
+            startup(&[
+                ("COMPRESSION", "snappy"),
+                ("compression", "lz4"),
+                ("CQL_VERSION", "3.0.0")
+            ]),
+            lz4
+        );
+        let refused = startup(&[("cql_Version", "3.0.0"), ("CQL_VERSION", "2.0.0")]);
+        assert!(refused.is_err_and(|why| why.starts_with("CQL version 2.0.0 is not supported")));
+    }
+
+    #[test]
+    fn a_version_of_cql_is_three_or_later() {
+        for version in [
+            "3.0.0",
+            "3.0",
+            "3.4.7",
+            "3.0.0-beta1",
+            "4.0.0",
+            "10.0.0",
+            "3.4-x",
+            "3.4+x",
+        ] {
+            assert_eq!(startup(&[("CQL_VERSION", version)]), Ok(Framing::Plain), "{version}");
+        }
+        for version in ["1.0.0", "2.0.0", "2.9.9"] {
+            let why = format!(
+                "CQL version {version} is not supported by the binary protocol (supported version are >= 3.0.0)"
+            );
+            assert_eq!(startup(&[("CQL_VERSION", version)]), Err(why));
+        }
+        for version in ["", "3", "abc", "3.", ".4", "3.x", "-3.0", "+3.0"] {
+            assert_eq!(
+                startup(&[("CQL_VERSION", version)]),
+                Err(format!("Invalid version value: {version}"))
+            );
+        }
+        assert_eq!(
+            startup(&[]),
+            Err("Missing value CQL_VERSION in STARTUP message".to_owned())
+        );
+    }
 }
