@@ -172,6 +172,7 @@ pub fn compile(
                         )));
                     }
                 }
+                check_tuple_operator(r)?;
                 clustering.push(r);
                 continue;
             }
@@ -313,6 +314,17 @@ fn check_written(r: &Relation, kind: StatementKind) -> Result<(), CompileError> 
     }
 }
 
+/// Refuses operators that tuples of columns do not have.
+fn check_tuple_operator(r: &Relation) -> Result<(), CompileError> {
+    let op = match &r.predicate {
+        Predicate::Compare(op, _) if *op != ComparisonOperator::Equal && flip(*op).is_none() => op.to_string(),
+        Predicate::In { negated: true, .. } => "NOT IN".to_owned(),
+        Predicate::IsNotNull => "IS NOT NULL".to_owned(),
+        _ => return Ok(()),
+    };
+    Err(CompileError::Invalid(format!("Unsupported \"{op}\" relation: {r}")))
+}
+
 /// Refuses operators that a column's type does not have.
 fn check_operator(column: &Column, r: &Relation) -> Result<(), CompileError> {
     let is_equality = matches!(r.predicate, Predicate::Compare(ComparisonOperator::Equal, _));
@@ -328,9 +340,7 @@ fn check_operator(column: &Column, r: &Relation) -> Result<(), CompileError> {
     }
     match &r.predicate {
         Predicate::Compare(op @ ComparisonOperator::NotEqual, _) if matches!(r.subject, Subject::Element { .. }) => {
-            return Err(CompileError::invalid(format!(
-                "Only EQ relations are supported on map entries, not {op}"
-            )));
+            return Err(CompileError::Invalid(format!("Unsupported \"{op}\" relation: {r}")));
         }
         Predicate::Compare(ComparisonOperator::Like, _)
             if !matches!(column.cql_type, CqlType::Text | CqlType::Ascii) =>
