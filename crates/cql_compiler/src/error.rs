@@ -40,10 +40,9 @@ impl CompileError {
     /// The refusal of a column that its table does not have.
     pub(crate) fn undefined_column(name: &str, table: &Table) -> Self {
         Self::Invalid(format!(
-            "Undefined column name {} in table {}.{}",
+            "Undefined column name {} in table {}",
             schema::quote_identifier(name),
-            table.keyspace,
-            table.name
+            table.quoted_name()
         ))
     }
 

@@ -268,10 +268,7 @@ fn compile_group_by(
             }
         };
         let Some((at, _)) = table.visible().find(|(_, c)| &c.name == name) else {
-            return Err(CompileError::invalid(format!(
-                "Undefined column name {name} in table {}.{}",
-                table.keyspace, table.name
-            )));
+            return Err(CompileError::undefined_column(name, table));
         };
         if !matches!(
             table.columns[at].kind,

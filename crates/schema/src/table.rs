@@ -5,7 +5,7 @@ use crate::tombstone_gc::TombstoneGc;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use types::{CqlType, UdtType};
+use types::{CqlType, UdtType, quote_identifier};
 use uuid::Uuid;
 
 use crate::function::{UserAggregate, UserFunction, signature};
@@ -259,6 +259,13 @@ impl Table {
         }
         table.derive();
         table
+    }
+
+    /// Keyspace and name as a statement would write them: in double quotes where that is needed.
+    #[must_use]
+    pub fn quoted_name(&self) -> String {
+        let (keyspace, name) = (quote_identifier(&self.keyspace), quote_identifier(&self.name));
+        format!("{keyspace}.{name}")
     }
 
     /// Adds a static or regular column and gives it the next id.

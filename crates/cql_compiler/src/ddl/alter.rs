@@ -208,8 +208,8 @@ fn drop(table: &mut Table, name: &str, if_exists: bool, dropped_at_us: i64) -> R
     match table.column(name).filter(|c| is_key(c) || !table.is_hidden(c)) {
         None if if_exists => Ok(()),
         None => Err(CompileError::Invalid(format!(
-            "Column {name} was not found in table '{}.{}'",
-            table.keyspace, table.name
+            "Column {name} was not found in table '{}'",
+            table.quoted_name()
         ))),
         Some(c) if is_key(c) => Err(CompileError::Invalid(format!("Cannot drop PRIMARY KEY column {name}"))),
         // Which cells belong to which field would be forgotten with the type.
@@ -228,15 +228,10 @@ fn drop(table: &mut Table, name: &str, if_exists: bool, dropped_at_us: i64) -> R
 
 /// `old` is the table before the statement: a chain of renames does not pass through names of its own making.
 fn rename(old: &Table, table: &mut Table, from: &str, to: &str, if_exists: bool) -> Result<(), CompileError> {
-    let full_name = format_args!("{}.{}", table.keyspace, table.name).to_string();
     check_column_name(to)?;
     match old.column(from).filter(|c| !old.is_hidden(c)) {
         None if if_exists => return Ok(()),
-        None => {
-            return Err(CompileError::Invalid(format!(
-                "Undefined column name {from} in table {full_name}"
-            )));
-        }
+        None => return Err(CompileError::undefined_column(from, old)),
         Some(c) if matches!(c.kind, ColumnKind::Static | ColumnKind::Regular) => {
             return Err(CompileError::Invalid(format!(
                 "Cannot rename non PRIMARY KEY column {from}"
@@ -246,7 +241,8 @@ fn rename(old: &Table, table: &mut Table, from: &str, to: &str, if_exists: bool)
     }
     if old.column(to).is_some() || table.column(to).is_some() {
         return Err(CompileError::Invalid(format!(
-            "Cannot rename column {from} to {to} in table '{full_name}'; another column with that name already exists"
+            "Cannot rename column {from} to {to} in table '{}'; another column with that name already exists",
+            table.quoted_name()
         )));
     }
     table.rename_column(from, to);

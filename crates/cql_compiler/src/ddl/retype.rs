@@ -17,8 +17,8 @@ use crate::error::CompileError;
 pub(super) fn retype(table: &mut Table, name: &str, new: CqlType) -> Result<(), CompileError> {
     let Some(column) = table.column(name).filter(|c| !table.is_hidden(c)) else {
         return Err(CompileError::Invalid(format!(
-            "Column {name} was not found in table '{}.{}'",
-            table.keyspace, table.name
+            "Column {name} was not found in table '{}'",
+            table.quoted_name()
         )));
     };
     check(column, &new)?;

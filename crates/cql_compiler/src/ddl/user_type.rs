@@ -130,6 +130,7 @@ pub(super) fn alter(schema: &Schema, s: &AlterType, ctx: &DdlContext<'_>) -> Res
                 if *if_not_exists {
                     return Ok(None);
                 }
+    let full_name = quoted_name_of(old);
                 return invalid(format!(
                     "Cannot add field {name} to type {full_name}: a field with name {name} already exists",
                     name = field.name
@@ -167,7 +168,7 @@ pub(super) fn alter(schema: &Schema, s: &AlterType, ctx: &DdlContext<'_>) -> Res
 fn with_keyspaces(cql_type: &CqlType) -> String {
     let of = with_keyspaces;
     match cql_type {
-        CqlType::Udt(udt) => format!("{}.{}", udt.keyspace, types::quote_identifier(&udt.name)),
+        CqlType::Udt(udt) => quoted_name_of(udt),
         CqlType::Frozen(inner) => format!("frozen<{}>", of(inner)),
         CqlType::List(element) => format!("list<{}>", of(element)),
         CqlType::Set(element) => format!("set<{}>", of(element)),
@@ -179,7 +180,7 @@ fn with_keyspaces(cql_type: &CqlType) -> String {
 
 /// Refuses a new field that the type, or who uses it, cannot have.
 fn check_addition(keyspace: &Keyspace, udt: &UdtType, name: &str, cql_type: &CqlType) -> Result<(), CompileError> {
-    let full_name = format!("{}.{}", udt.keyspace, udt.name);
+    let full_name = quoted_name_of(udt);
     if cql_type.has_user_type(&udt.keyspace, &udt.name) {
         return invalid(format!(
             "Cannot add new field {name} of type {} to user type {full_name} as it would create a circular \
@@ -196,7 +197,7 @@ fn check_addition(keyspace: &Keyspace, udt: &UdtType, name: &str, cql_type: &Cql
         .tables
         .values()
         .filter(in_key)
-        .map(|t| full_name_of(t))
+        .map(|table| table.quoted_name())
         .collect();
     if !tables.is_empty() {
         return invalid(format!(
@@ -226,14 +227,16 @@ fn check_addition(keyspace: &Keyspace, udt: &UdtType, name: &str, cql_type: &Cql
         return invalid(format!(
             "Cannot add new field {name} of type {cql_type} to user type {full_name}: durations have no order, and table {} \
              has values of that type in its clustering key",
-            full_name_of(table)
+            table.quoted_name()
         ));
     }
     Ok(())
 }
 
-fn full_name_of(table: &Table) -> String {
-    format!("{}.{}", table.keyspace, table.name)
+/// Keyspace and name as a statement would write them: in double quotes where that is needed.
+fn quoted_name_of(udt: &UdtType) -> String {
+    let [keyspace, name] = [&udt.keyspace, &udt.name].map(|name| types::quote_identifier(name));
+    format!("{keyspace}.{name}")
 }
 
 pub(super) fn drop(schema: &Schema, s: &DropType, ctx: &DdlContext<'_>) -> Result<Option<DdlOutcome>, CompileError> {

@@ -169,10 +169,7 @@ fn json_values(
 ) -> Result<InsertedValues, CompileError> {
     // As in Cassandra, which takes the hidden columns for missing ones.
     if let Some(hidden) = table.columns.iter().find(|c| table.is_hidden(c)) {
-        return Err(CompileError::Invalid(format!(
-            "Undefined column name {} in table {}.{}",
-            hidden.name, table.keyspace, table.name
-        )));
+        return Err(CompileError::undefined_column(&hidden.name, table));
     }
     let first = scope.markers.count();
     let text = match scope.term(value, "[json]", &CqlType::Text)? {
