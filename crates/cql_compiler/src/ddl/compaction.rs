@@ -28,6 +28,10 @@ const TIME_WINDOW: [&str; 5] = [
     "timestamp_resolution",
     "unsafe_aggressive_sstable_expiration",
 ];
+/// How many times more bytes than the level before a level has, unless `fanout_size` says otherwise.
+const LEVEL_FANOUT_DEFAULT: i64 = 10;
+/// The highest level that leveled compaction fills.
+const LEVEL_MAX: f64 = 8.0;
 const TIME_UNITS: [&str; 7] = [
     "NANOSECONDS",
     "MICROSECONDS",
@@ -66,13 +70,7 @@ pub(super) fn prepare(mut given: BTreeMap<String, String>) -> Result<BTreeMap<St
     check_common(&given)?;
     check_size_tiered(&given)?;
     if own == LEVELED {
-        for name in ["sstable_size_in_mb", "fanout_size"] {
-            if let Some(n) = integer(&given, name)?
-                && n < 1
-            {
-                return Err(config(format!("{name} must be larger than 0, but was {n}")));
-            }
-        }
+        check_leveled(&given)?;
     } else if own == TIME_WINDOW {
         check_time_window(&given)?;
     }
@@ -110,7 +108,7 @@ fn check_common(given: &BTreeMap<String, String>) -> Result<(), CompileError> {
             "tombstone_threshold must be greater than 0, but was {n:.6}"
         )));
     }
-    if let Some(n) = integer(given, "tombstone_compaction_interval")?
+    if let Some(n) = integer(given, "tombstone_compaction_interval", i64::MAX)?
         && n < 0
     {
         return Err(config(format!(
@@ -156,10 +154,28 @@ fn check_size_tiered(given: &BTreeMap<String, String>) -> Result<(), CompileErro
             java_double(low)
         )));
     }
-    if let Some(n) = integer(given, "min_sstable_size")?
+    if let Some(n) = integer(given, "min_sstable_size", i64::MAX)?
         && n < 0
     {
         return Err(config(format!("min_sstable_size must be non negative: {n}")));
+    }
+    Ok(())
+}
+
+fn check_leveled(given: &BTreeMap<String, String>) -> Result<(), CompileError> {
+    let least_one = |name: &str| match integer(given, name, i64::from(i32::MAX))? {
+        Some(n) if n < 1 => Err(config(format!("{name} must be larger than 0, but was {n}"))),
+        n => Ok(n),
+    };
+    let size_mb = least_one("sstable_size_in_mb")?.unwrap_or(1);
+    let fanout = least_one("fanout_size")?.unwrap_or(LEVEL_FANOUT_DEFAULT);
+    let level_bytes = (fanout as f64).powf(LEVEL_MAX) * (size_mb << 20) as f64;
+    if level_bytes > i64::MAX as f64 {
+        return Err(config(format!(
+            "At most {} bytes may be in a compaction level; your maxSSTableSize must be absurdly high to compute \
+             {level_bytes}",
+            i64::MAX
+        )));
     }
     Ok(())
 }
@@ -175,26 +191,27 @@ fn check_time_window(given: &BTreeMap<String, String>) -> Result<(), CompileErro
     {
         return Err(config(format!("{v} is not valid for compaction_window_unit")));
     }
-    if let Some(n) = integer(given, "compaction_window_size")?
+    if let Some(n) = integer(given, "compaction_window_size", i64::from(i32::MAX))?
         && n < 1
     {
         return Err(config(format!("{n} must be greater than 1 for compaction_window_size")));
     }
-    if let Some(n) = integer(given, "expired_sstable_check_frequency_seconds")?
+    if let Some(n) = integer(given, "expired_sstable_check_frequency_seconds", i64::MAX)?
         && n < 0
     {
         return Err(config(format!(
             "expired_sstable_check_frequency_seconds must not be negative, but was {n}"
         )));
     }
-    if let Some(v) = given.get("unsafe_aggressive_sstable_expiration")
-        && !is_boolean(v)
-    {
-        return Err(config(format!(
+    match given.get("unsafe_aggressive_sstable_expiration") {
+        Some(v) if v.eq_ignore_ascii_case("true") => Err(config(
+            "unsafe_aggressive_sstable_expiration is requested but not allowed".to_owned(),
+        )),
+        Some(v) if !is_boolean(v) => Err(config(format!(
             "unsafe_aggressive_sstable_expiration is not 'true' or 'false' ({v})"
-        )));
+        ))),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn check_thresholds(given: &BTreeMap<String, String>) -> Result<(), CompileError> {
@@ -232,11 +249,12 @@ fn is_boolean(text: &str) -> bool {
     text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false")
 }
 
-fn integer(given: &BTreeMap<String, String>, name: &str) -> Result<Option<i64>, CompileError> {
+/// A whole number of at most `most`; one that is below zero is left to the caller.
+fn integer(given: &BTreeMap<String, String>, name: &str, most: i64) -> Result<Option<i64>, CompileError> {
     let Some(text) = given.get(name) else { return Ok(None) };
     match text.parse() {
-        Ok(n) => Ok(Some(n)),
-        Err(_) => Err(config(format!("{text} is not a parsable int (base10) for {name}"))),
+        Ok(n) if n <= most => Ok(Some(n)),
+        _ => Err(config(format!("{text} is not a parsable int (base10) for {name}"))),
     }
 }
 

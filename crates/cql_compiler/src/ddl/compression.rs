@@ -22,11 +22,18 @@ pub(super) fn prepare(
             _ => return Err(config("crc_check_chance should be a double.".to_owned())),
         },
     };
+    if given.is_empty() && crc_check_chance.is_some() {
+        return Err(without_class());
+    }
     Ok((prepare_map(given)?, crc_check_chance))
 }
 
 fn config(text: String) -> CompileError {
     CompileError::Config(text)
+}
+
+fn without_class() -> CompileError {
+    config("Missing sub-option 'class' for the 'compression' option.".to_owned())
 }
 
 fn prepare_map(mut given: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, CompileError> {
@@ -59,11 +66,7 @@ fn prepare_map(mut given: BTreeMap<String, String>) -> Result<BTreeMap<String, S
         }
         (None, Some(class)) if class.is_empty() => return Ok(disabled()),
         (Some(class), None) | (None, Some(class)) => class,
-        (None, None) => {
-            return Err(config(
-                "Missing sub-option 'class' for the 'compression' option.".to_owned(),
-            ));
-        }
+        (None, None) => return Err(without_class()),
     };
     let class = if class.contains('.') {
         class

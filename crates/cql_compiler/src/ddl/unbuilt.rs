@@ -158,7 +158,12 @@ mod tests {
         (WINDOW, "compaction_window_unit", "HOURS", Warned),
         (WINDOW, "expired_sstable_check_frequency_seconds", "5", Warned),
         (WINDOW, "timestamp_resolution", "SECONDS", Warned),
-        (WINDOW, "unsafe_aggressive_sstable_expiration", "true", Warned),
+        (
+            WINDOW,
+            "unsafe_aggressive_sstable_expiration",
+            "true",
+            Refused("not allowed"),
+        ),
     ];
 
     /// Every sub-option of `compression`.
