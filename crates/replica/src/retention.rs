@@ -27,7 +27,7 @@ use crate::shard::Shard;
 use crate::tablet::{TableStore, TokenRange};
 
 /// How old a proposal may be and still be finished, seconds, where the table's `paxos_grace_seconds` is shorter.
-pub const PROPOSAL_LIFE_MIN: u32 = 3 * 60 * 60;
+pub const PROPOSAL_LIFE_MIN: u32 = schema::PAXOS_GRACE_SECONDS_MIN;
 /// How much longer tombstones are kept than proposals live, seconds: clocks differ.
 const CLOCKS_DIFFER: u32 = 10 * 60;
 /// By how many seconds the planted bug `EarlyWatermark` has a watermark too high.

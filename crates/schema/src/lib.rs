@@ -30,4 +30,4 @@ pub use text::{
     describe_aggregate, describe_function, describe_keyspace, describe_table, describe_type, is_virtual_keyspace,
     java_double, quote_identifier,
 };
-pub use tombstone_gc::{TombstoneGc, TombstoneGcMode};
+pub use tombstone_gc::{PAXOS_GRACE_SECONDS_MIN, TombstoneGc, TombstoneGcMode};

@@ -9,6 +9,9 @@ use crate::table::TableOptions;
 /// For how long missed writes are brought late where `gc_grace_seconds` is 0 and does not decide: the default of that option, ten days.
 const LATE_WRITE_SECONDS_DEFAULT: u32 = 864_000;
 
+/// How long the state of conditional statements is kept at least, in seconds, whatever `paxos_grace_seconds` says.
+pub const PAXOS_GRACE_SECONDS_MIN: u32 = 3 * 60 * 60;
+
 /// By what a deletion may be forgotten.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TombstoneGcMode {

