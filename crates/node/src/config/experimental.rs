@@ -1,6 +1,7 @@
 //! Experimental features: what may still change its form, and is off unless `experimental_features` names it.
 
 use super::options::Options;
+use super::value;
 
 /// Drivers may agree on `TABLETS_ROUTING_V2_EXPERIMENTAL`.
 const TABLETS_ROUTING_V2: &str = "tablets-routing-v2";
@@ -15,10 +16,7 @@ pub struct Experimental {
 pub(super) fn resolve(options: &mut Options<'_>) -> Experimental {
     let option = "experimental_features";
     let words = |text: &str| -> Option<Vec<String>> {
-        let words = text
-            .split(',')
-            .map(str::trim)
-            .filter(|word| !word.is_empty() && *word != "none");
+        let words = value::list(text).into_iter().filter(|word| *word != "none");
         Some(words.map(str::to_owned).collect())
     };
     let named = options.get(option, "names of features, separated by commas", words);

@@ -101,8 +101,8 @@ pub(super) fn page_limits(options: &mut Options<'_>) -> PageLimits {
         ..usual
     };
     let mut bytes = |option: &'static str, (least, most): (u64, u64), usual: u64| {
-        let what = format!("a number of bytes from {least} to {most}");
-        let in_range = |text: &str| text.parse().ok().filter(|bytes| (least..=most).contains(bytes));
+        let what = format!("a number of bytes, or a size such as 64KiB, from {least} to {most}");
+        let in_range = |text: &str| value::size(text).filter(|bytes| (least..=most).contains(bytes));
         let bytes = options.get(option, &what, in_range).unwrap_or(usual);
         options.note(option, bytes);
         bytes
@@ -281,16 +281,13 @@ fn mode(options: &mut Options<'_>, option: &'static str) -> Mode {
     mode
 }
 
-/// Texts separated by commas; `none` for none of them.
+/// Texts separated by commas, also in the brackets and quotes of a list of YAML or JSON; `none` for none of them.
 fn words(options: &mut Options<'_>, option: &'static str, default: &str) -> Vec<String> {
     let given = options.get(option, "names separated by commas, or none", |text| {
         Some(text.to_owned())
     });
     let text = given.unwrap_or_else(|| default.to_owned());
-    let words = text
-        .split(',')
-        .map(str::trim)
-        .filter(|word| !word.is_empty() && *word != "none");
+    let words = value::list(&text).into_iter().filter(|word| *word != "none");
     let words: Vec<String> = words.map(str::to_owned).collect();
     options.note(
         option,

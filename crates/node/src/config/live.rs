@@ -243,6 +243,57 @@ mod tests {
     }
 
     #[test]
+    fn lists_and_sizes_are_taken_in_each_form() {
+        for (name, given, shown) in [
+            (
+                "replication_strategy_warn_list",
+                "[\"SimpleStrategy\"]",
+                "string list \"SimpleStrategy\"",
+            ),
+            (
+                "replication_strategy_fail_list",
+                "['SimpleStrategy', EverywhereStrategy]",
+                "string list \"SimpleStrategy,EverywhereStrategy\"",
+            ),
+            ("replication_strategy_warn_list", "[]", "string list \"none\""),
+            (
+                "table_properties_warned",
+                "[ \"comment\", \"cdc\" ]",
+                "string list \"comment,cdc\"",
+            ),
+            (
+                "read_consistency_levels_warned",
+                "[\"ONE\",\"TWO\"]",
+                "string list \"ONE,TWO\"",
+            ),
+            ("write_consistency_levels_disallowed", "\"ANY\"", "string list \"ANY\""),
+            ("query_page_size_in_bytes", "16KiB", "integer 16384"),
+            ("max_memory_for_unlimited_query_soft_limit", "16MiB", "integer 16777216"),
+            (
+                "max_memory_for_unlimited_query_hard_limit",
+                "128 MiB",
+                "integer 134217728",
+            ),
+        ] {
+            let config = node("", &ServerArgs::default());
+            let changed = change(&config, &SetOptions::new(), name, given).expect(name);
+            assert_eq!(shows(&changed.config, name), format!("cql {shown}"), "{name} = {given}");
+            // A file and the command line have the same forms.
+            let from_file = node(&format!("{name}: {given}\n"), &ServerArgs::default());
+            assert_eq!(shows(&from_file, name), format!("config {shown}"), "{name}: {given}");
+            let args = ServerArgs::default().with(name, given);
+            assert_eq!(
+                shows(&node("", &args), name),
+                format!("cli {shown}"),
+                "--{name} {given}"
+            );
+        }
+        let args = ServerArgs::default().with("user_defined_function_allocation_limit_bytes", "2MiB");
+        let shown = shows(&node("", &args), "user_defined_function_allocation_limit_bytes");
+        assert_eq!(shown, "cli integer 2097152");
+    }
+
+    #[test]
     fn what_does_not_change_is_refused_by_name() {
         let config = node("", &ServerArgs::default());
         let refused = |name: &str, value: &str| change(&config, &SetOptions::new(), name, value).expect_err(name);

@@ -641,18 +641,15 @@ pub(crate) fn rate_text(bytes_per_second: u64) -> String {
 
 fn function_limits(options: &mut Options<'_>) -> functions::Limits {
     let usual = functions::Limits::DEFAULT;
-    let within = |range: std::ops::RangeInclusive<u64>| {
-        move |text: &str| text.parse().ok().filter(|number| range.contains(number))
-    };
     let time = options.get(
         "user_defined_function_time_limit_ms",
         "a number of milliseconds from 1 to 10000",
-        within(1..=10_000),
+        |text| text.parse().ok().filter(|ms| (1..=10_000).contains(ms)),
     );
     let memory = options.get(
         "user_defined_function_allocation_limit_bytes",
-        "a number of bytes from 65536 to 1073741824",
-        within(65_536..=1 << 30),
+        "a number of bytes, or a size such as 1MiB, from 65536 to 1073741824",
+        |text| value::size(text).filter(|bytes| (65_536..=1 << 30).contains(bytes)),
     );
     let memory = memory.and_then(|bytes| usize::try_from(bytes).ok());
     let limits = functions::Limits {

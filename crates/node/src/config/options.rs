@@ -117,8 +117,15 @@ impl<'w> Options<'w> {
     pub fn add_argument(&mut self, name: &str, text: String) {
         let Some((row, _)) = table::find(name) else {
             // The command line knows the table and what is refused.
-            if let Judgement::Refused { given, expected, .. } = wishes::judge(name, &Node::Scalar(text)) {
-                self.error(ConfigError::wrong(name, OptionOrigin::CommandLine, given, &expected));
+            match wishes::judge(name, &Node::Scalar(text)) {
+                Judgement::Refused { given, expected, .. } => {
+                    self.error(ConfigError::wrong(name, OptionOrigin::CommandLine, given, &expected));
+                }
+                Judgement::NotDone { given, reason, .. } => {
+                    let option = OptionOrigin::CommandLine.of(name);
+                    self.warnings.push(format!("{option}: '{given}' given, but {reason}"));
+                }
+                Judgement::Met | Judgement::Meaningless | Judgement::Unknown => {}
             }
             return;
         };

@@ -361,11 +361,11 @@ pub(super) const TABLE: &[Row] = &[
         "Living rows and partitions outside the result behind which a page ends, even if it has no row; 0: any number", &[]),
 
     row("query_page_size_in_bytes", Storage, Number, Is("1048576"), Hangup,
-        "Bytes behind which a page ends, whatever its number of rows, 1024 to 67108864", &[]),
+        "Bytes behind which a page ends, whatever its number of rows, 1024 to 67108864; also with a unit, 64KiB", &[]),
     row("max_memory_for_unlimited_query_soft_limit", Storage, Number, Is("0"), Hangup,
-        "Bytes that the result of a read without pages may have before its client is warned; 0: never", &[]),
+        "Bytes that the result of a read without pages may have before its client is warned; also with a unit, 16MiB; 0: never", &[]),
     row("max_memory_for_unlimited_query_hard_limit", Storage, Number, Is("67108864"), Hangup,
-        "Bytes that the result of a read without pages may have before the read fails, 1048576 to 268435456", &[]),
+        "Bytes that the result of a read without pages may have before the read fails, 1048576 to 268435456; also with a unit, 64MiB", &[]),
     row("max_relations_in_where_clause", Guardrails, Number, Is("-1"), Hangup,
         "Relations that WHERE of a statement may have before it is refused; -1: any number", &[]),
     row("compaction_large_partition_warning_threshold", Storage, Size, Is("1000MiB"), Hangup,
@@ -509,7 +509,7 @@ pub(super) const TABLE: &[Row] = &[
     row("user_defined_function_time_limit_ms", Guardrails, Number, Is("10"), Restart,
         "Milliseconds that one call of a user-defined function may take, 1 to 10000", &[]),
     row("user_defined_function_allocation_limit_bytes", Guardrails, Number, Is("1048576"), Restart,
-        "Bytes of memory that one call of a user-defined function may use, 65536 to 1073741824; a WebAssembly module may use twice as many", &[]),
+        "Bytes of memory that one call of a user-defined function may use, 65536 to 1073741824; also with a unit, 1MiB; a WebAssembly module may use twice as many", &[]),
 
     row("cluster_name", Cluster, Name, Is("Test Cluster"), Never,
         "Name of the cluster; a node of another name is refused", &[]),

@@ -352,7 +352,7 @@ fn every_wish_is_of_a_known_name_and_takes_what_it_says_that_it_takes() {
             let outcome = outcome(&yaml(value), "");
             // One name may have a value that stops the start and another that is warned of.
             assert!(
-                outcome.is_empty() || name.starts_with("tablets_mode"),
+                outcome.is_empty() || *name == "audit" || name.starts_with("tablets_mode"),
                 "{name}: {value} is met, and gave {outcome}"
             );
         }
@@ -384,11 +384,19 @@ fn options_that_stop_the_start_are_refused_on_the_command_line_too() {
              --replace-address-first-boot: 'node1' given, expected an IP address",
         ),
         (
-            "--ignore-dead-nodes-for-replace 10.0.0.1,node2 --audit table",
-            "error: --audit: 'table' given, expected none: no audit log is kept\n\
+            "--ignore-dead-nodes-for-replace 10.0.0.1,node2 --audit syslog",
+            "error: --audit: 'syslog' given, expected none or table: no audit log is kept\n\
              --ignore-dead-nodes-for-replace: '10.0.0.1,node2' given, expected host ids or IP addresses of nodes, separated by commas",
         ),
         ("--audit none", ""),
+        (
+            "--audit table",
+            "warning: --audit: 'table' given, but no audit log is kept",
+        ),
+        (
+            "--tablets-mode-for-new-keyspaces enforced",
+            "warning: --tablets-mode-for-new-keyspaces: 'enforced' given, but a keyspace may still say tablets = {'enabled': false}",
+        ),
     ];
     for (words, expected) in cases {
         assert_eq!(outcome("", words), expected, "command line '{words}'");
@@ -419,7 +427,7 @@ fn all_errors_are_told_at_once_in_the_order_of_the_file() {
     let expected = "\
         error: ceto.yaml: option 'smp' at line 1: 'many' given, expected a number of shards from 1 to 256\n\
         ceto.yaml: unknown option 'frobnicate' at line 2\n\
-        ceto.yaml: option 'audit' at line 3: 'syslog' given, expected none: no audit log is kept\n\
+        ceto.yaml: option 'audit' at line 3: 'syslog' given, expected none or table: no audit log is kept\n\
         ceto.yaml: option 'listen_address' at line 4: '0.0.0.0' given, expected one IP address or host name, not a wildcard\n\
         ceto.yaml: option 'num_tokens' at line 5: 'x' given, expected a number of tokens from 1 to 1536\n\
         --api-port: 'y' given, expected a port from 0 to 65535, or none\n\

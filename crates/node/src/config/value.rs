@@ -81,6 +81,20 @@ pub(super) fn rate(text: &str) -> Option<u64> {
     size(per_second)
 }
 
+/// The items of a list: `a,b`, or as a list of YAML or JSON writes them, `["a", 'b', c]`.
+pub(super) fn list(text: &str) -> Vec<&str> {
+    let text = text.trim();
+    let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let items = inner.unwrap_or(text).split(',').map(str::trim);
+    items.map(unquoted).filter(|item| !item.is_empty()).collect()
+}
+
+/// A text without the quotes around it.
+fn unquoted(text: &str) -> &str {
+    let inside = |quote: char| text.strip_prefix(quote)?.strip_suffix(quote);
+    inside('"').or_else(|| inside('\'')).unwrap_or(text).trim()
+}
+
 /// Whether a text may be the name of a host: labels of letters, digits, `-` and `_`, not all of them numbers.
 pub(super) fn is_host_name(text: &str) -> bool {
     let is_label = |label: &str| {

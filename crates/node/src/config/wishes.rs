@@ -43,7 +43,7 @@ pub(super) type Wish = (&'static str, &'static str, &'static str);
 /// Options whose other values stop the start.
 #[rustfmt::skip]
 pub(super) const REFUSED: &[Wish] = &[
-    ("audit", "none", "no audit log is kept"),
+    ("audit", "none|table", "no audit log is kept"),
     ("audit_logging_options.enabled", "false", "no audit log is kept"),
     ("authenticator.class_name", "AllowAllAuthenticator", "no client is asked for a password or a certificate"),
     ("authorizer.class_name", "AllowAllAuthorizer", "every client may do everything"),
@@ -77,6 +77,8 @@ pub(super) const REFUSED: &[Wish] = &[
 pub(super) const NOT_DONE: &[Wish] = &[
     ("alternator_https_port", "0", "the API of DynamoDB is not served"),
     ("alternator_port", "0", "the API of DynamoDB is not served"),
+    // scylla.yaml comes with `table`, so that as many files have it by default as by choice.
+    ("audit", "none", "no audit log is kept"),
     ("auto_hints_cleanup_enabled", "false", "hints of a replica that was down for too long are kept until it takes them"),
     ("commit_failure_policy", "stop_commit", "a node whose commitlog takes no writes goes on serving reads"),
     ("commitlog_compression", "", "the commitlog is not compressed"),
