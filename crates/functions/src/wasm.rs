@@ -1,7 +1,8 @@
 //! Functions in WebAssembly, as ScyllaDB has them (its documentation: "Wasm support for user-defined functions").
 //!
 //! The source is the text of a module. It exports a function of the name of the CQL function, its memory as `memory`, and a global
-//! `_scylla_abi`: a place in that memory where the version of the interface stands, 1 or 2.
+//! `_scylla_abi`: a place in that memory where the version of the interface stands, 1 or 2. A function whose arguments and result are all passed as
+//! numbers needs no exported memory: both versions pass numbers alike.
 //!
 //! ```text
 //! boolean, tinyint, smallint, int   i32     float   f32
@@ -98,7 +99,8 @@ pub(crate) struct Program {
 struct Call {
     store: Store<StoreLimits>,
     instance: Instance,
-    memory: Memory,
+    /// None: the module exports none, and passes numbers alone.
+    memory: Option<Memory>,
     abi: u32,
     limits: Limits,
 }
@@ -143,7 +145,8 @@ impl Program {
     }
 
     fn check_exports(&self) -> Result<(), Error> {
-        if !matches!(self.module.get_export("memory"), Some(ExternType::Memory(_))) {
+        let is_placed = self.returns.1 == Passing::Placed || self.arguments.contains(&Passing::Placed);
+        if is_placed && !matches!(self.module.get_export("memory"), Some(ExternType::Memory(_))) {
             return Err(Error::source("the module exports no memory named 'memory'"));
         }
         if !matches!(self.module.get_export(ABI), Some(ExternType::Global(_))) {
@@ -183,15 +186,16 @@ impl Program {
         let instance = self.linker.instantiate_and_start(&mut store, &self.module);
         let instance = instance.map_err(|e| self.error_of(&e))?;
         let memory = instance.get_memory(&store, "memory");
-        let memory = memory.ok_or_else(|| Error::failed("the module exports no memory named 'memory'"))?;
         let mut call = Call {
             store,
             instance,
             memory,
-            abi: 0,
+            abi: 1,
             limits: self.limits,
         };
-        call.abi = call.read_abi()?;
+        if memory.is_some() {
+            call.abi = call.read_abi()?;
+        }
         Ok(call)
     }
 
@@ -280,11 +284,16 @@ impl Call {
         }
     }
 
+    fn memory(&self) -> Result<Memory, Error> {
+        let memory = self.memory;
+        memory.ok_or_else(|| Error::failed("the module exports no memory named 'memory'"))
+    }
+
     /// The bytes at a place of the memory.
     fn bytes(&self, place: u32, len: u32) -> Result<&[u8], Error> {
         let from = place as usize;
         let found = self
-            .memory
+            .memory()?
             .data(&self.store)
             .get(from..from.saturating_add(len as usize));
         found.ok_or_else(|| Error::failed(format!("{len} bytes at {place} are not in the module's memory")))
@@ -322,14 +331,12 @@ impl Call {
     /// Puts a value into the module's memory; its place.
     fn place(&mut self, bytes: &[u8], program: &Program) -> Result<u32, Error> {
         let too_large = Error::Memory(self.limits.memory_bytes);
+        let memory = self.memory()?;
         let place = match self.abi {
             1 if bytes.is_empty() => 0,
             1 => {
                 let pages = bytes.len().div_ceil(PAGE_BYTES) as u64;
-                let before = self
-                    .memory
-                    .grow(&mut self.store, pages)
-                    .map_err(|_| too_large.clone())?;
+                let before = memory.grow(&mut self.store, pages).map_err(|_| too_large.clone())?;
                 u32::try_from(before.saturating_mul(PAGE_BYTES as u64)).map_err(|_| too_large)?
             }
             _ => {
@@ -347,7 +354,7 @@ impl Call {
             }
         };
         let from = place as usize;
-        let memory = self.memory.data_mut(&mut self.store);
+        let memory = memory.data_mut(&mut self.store);
         let Some(to) = memory.get_mut(from..from.saturating_add(bytes.len())) else {
             return Err(Error::failed(format!("{ALLOCATE} gave a place outside of the memory")));
         };

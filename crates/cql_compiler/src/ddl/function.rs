@@ -275,9 +275,25 @@ pub(super) fn create_aggregate(
         None => ChangeKind::Created,
     };
     let change = aggregate_change(change, &aggregate);
+    let warnings = stays_null(keyspace, &aggregate).into_iter().collect();
     let mut next = keyspace.clone();
     next.aggregates.insert(signature, Arc::new(aggregate));
-    Ok(Some(outcome(schema, keyspace_name, Some(next), change)))
+    Ok(Some(DdlOutcome {
+        warnings,
+        ..outcome(schema, keyspace_name, Some(next), change)
+    }))
+}
+
+/// The warning about an aggregate whose state never becomes anything but null. ScyllaDB takes such aggregates, Cassandra does not.
+fn stays_null(keyspace: &Keyspace, aggregate: &UserAggregate) -> Option<String> {
+    let arguments = std::iter::once(&aggregate.state_type).chain(&aggregate.arguments);
+    let state = keyspace.function(&aggregate.state_function, &arguments.collect::<Vec<_>>())?;
+    (aggregate.initial_state.is_none() && !state.called_on_null).then(|| {
+        format!(
+            "The state of aggregate {}.{} is always null: it has no INITCOND, and its state function {}.{} does not accept 'null' arguments",
+            keyspace.name, aggregate.name, keyspace.name, state.name
+        )
+    })
 }
 
 /// A function of the keyspace that an aggregate names.
@@ -328,12 +344,6 @@ fn aggregate_of(schema: &Schema, keyspace: &Keyspace, s: &CreateAggregate) -> Re
         Some(term) => initial_state(schema, keyspace, term, &state_type)?,
         None => None,
     };
-    if initial_state.is_none() && !state.called_on_null {
-        return invalid(format!(
-            "Cannot create aggregate '{}' without INITCOND because state function {}.{} does not accept 'null' arguments",
-            s.name.name, keyspace.name, state.name
-        ));
-    }
     Ok(UserAggregate {
         keyspace: keyspace.name.clone(),
         name: s.name.name.clone(),

@@ -114,9 +114,36 @@ fn version_2_allocates_by_itself_and_each_call_begins_anew() {
 }
 
 #[test]
+fn a_function_of_numbers_needs_no_exported_memory() {
+    for memory in ["(memory 2) (data (i32.const 1024) \"\\01\")", ""] {
+        let source = format!(
+            "(module {FIBONACCI} {memory} (export \"f\" (func $f)) \
+             (global i32 (i32.const 1024)) (export \"_scylla_abi\" (global 0)))"
+        );
+        let of_numbers = function(&[CqlType::BigInt], &CqlType::BigInt, false, &source);
+        let program = Program::compile(&of_numbers, Limits::DEFAULT).expect("it needs no memory");
+        let ten = 10_i64.to_be_bytes();
+        assert_eq!(program.run(&[Some(&ten)]), Ok(Some(55_i64.to_be_bytes().to_vec())));
+        // What is no number, and numbers that may be null, are passed in the memory.
+        for of_places in [
+            function(&[CqlType::BigInt], &CqlType::Text, false, &source),
+            function(&[CqlType::Text], &CqlType::BigInt, false, &source),
+            function(&[CqlType::BigInt], &CqlType::BigInt, true, &source),
+        ] {
+            let refused = Program::compile(&of_places, Limits::DEFAULT);
+            let words = "the module exports no memory named 'memory'";
+            assert!(
+                matches!(&refused, Err(Error::Source(text)) if text == words),
+                "{refused:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn modules_that_do_not_fit_are_refused() {
     refused("return 1", "no WAT");
-    refused("(module)", "exports no memory");
+    refused("(module)", "no global named '_scylla_abi'");
     refused(&module(SAME).replace("_scylla_abi", "abi"), "'_scylla_abi'");
     refused(&module(SAME).replace("\"f\"", "\"g\""), "no function named 'f'");
     refused(
