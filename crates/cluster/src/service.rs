@@ -186,12 +186,14 @@ impl Cluster {
         }
     }
 
-    /// Truncates a table, and waits until these nodes have taken that over, which they do when its data is gone there.
+    /// Truncates a table, and waits until these nodes have taken that over, which they do when its data is gone there. The deadline holds for the agreement
+    /// too, whatever [`Self::propose`] has for others.
     ///
     /// # Errors
     /// A sentence that says whether it happened.
     pub async fn truncate(&self, table: TableId, replicas: &[HostId], deadline: Instant) -> Result<(), String> {
-        let after = match self.propose(Command::Truncate { table }).await {
+        let left = deadline.saturating_duration_since(runtime::now());
+        let after = match self.propose_within(Command::Truncate { table }, left).await {
             Ok(after) => after,
             Err(error @ (ChangeError::Timeout(_) | ChangeError::Stopping(_))) => {
                 return Err(format!("{error}; the table may be truncated"));

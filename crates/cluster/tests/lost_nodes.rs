@@ -214,3 +214,25 @@ fn a_truncation_does_not_wait_for_a_node_that_is_given_up() {
     assert_eq!(result, Ok(()));
     assert!(left > 20 * SECOND, "{left:?} before its deadline");
 }
+
+/// The deadline is the client's, and holds whatever of the truncation takes long.
+#[test]
+fn a_truncation_ends_with_its_deadline_when_the_majority_does_not_answer() {
+    let table = TableId(Uuid::from_u128(0x7ab1e7));
+    let mut sea = Sea::formed(3301, 3);
+    sea.expect_voters(3);
+    sea.make_table(table, &[0], 4);
+    sea.crash(1, CrashKind::Kill);
+    sea.crash(2, CrashKind::Kill);
+    let (result, late) = sea.on(0, move |cluster| async move {
+        let deadline = runtime::now() + SECOND / 2;
+        let result = cluster.truncate(table, &[host(0)], deadline).await;
+        (result, runtime::now().saturating_duration_since(deadline))
+    });
+    let refused = result.expect_err("there is no majority");
+    assert!(
+        refused.ends_with("the table may be truncated") || refused.ends_with("nothing was removed"),
+        "{refused}"
+    );
+    assert!(late < SECOND / 10, "{late:?} after its deadline");
+}
