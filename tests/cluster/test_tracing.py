@@ -27,8 +27,9 @@ def keyspace(session):
     session.execute(f"DROP KEYSPACE {name}")
 
 
-def activities(session, cluster, statement, *wanted, of_both=True):
-    """The trace of a statement at level ALL, as activities by node number, once both other nodes have those that are wanted, or one of them has."""
+def activities(session, cluster, statement, *wanted, of_both=True, here=()):
+    """The trace of a statement at level ALL, as activities by node number, once both other nodes have those that are wanted, or one of them has, and the
+    coordinator's shards have those of `here`."""
     statement.consistency_level = ConsistencyLevel.ALL
     trace_id = session.execute(statement, trace=True).response_future.get_query_trace_ids()[0]
     numbers = {cluster.address(number): number for number in (1, 2, 3)}
@@ -41,7 +42,8 @@ def activities(session, cluster, statement, *wanted, of_both=True):
         are_there = all(enough(any(text in activity for activity in found[node]) for node in (2, 3)) for text in wanted)
         # Its coordinator writes what it noted behind the answer, the last step last.
         is_whole = found[1] and found[1][-1] == "Request complete"
-        return found if are_there and is_whole else None
+        are_here = all(any(text in activity for activity in found[1]) for text in here)
+        return found if are_there and are_here and is_whole else None
 
     return eventually(f"steps {wanted} of the other replicas", by_node)
 
@@ -60,7 +62,8 @@ def test_the_steps_of_a_write_and_of_a_read(session, cluster, keyspace):
 def test_the_steps_of_a_conditional_statement_of_a_counter_and_of_a_batch(session, cluster, keyspace):
     update = SimpleStatement(f"UPDATE {keyspace}.t SET v = 2 WHERE k = 2 IF v = null")
     # A majority decides, and all learn it.
-    activities(session, cluster, update, "Promising a ballot", "Accepting a proposal", of_both=False)
+    steps = ("for a promise", "A quorum promised", "to accept the proposal", "A quorum accepted", "Writing the decision to all replicas, at ALL")
+    activities(session, cluster, update, "Promising a ballot", "Accepting a proposal", of_both=False, here=steps)
     update = SimpleStatement(f"UPDATE {keyspace}.t SET v = 3 WHERE k = 2 IF v = 2")
     activities(session, cluster, update, f"Appended to the commitlog and the memtable of {keyspace}.t")
     add = SimpleStatement(f"UPDATE {keyspace}.c SET n = n + 1 WHERE k = 1")
@@ -69,6 +72,14 @@ def test_the_steps_of_a_conditional_statement_of_a_counter_and_of_a_batch(sessio
     for k in range(10, 14):
         batch.add(SimpleStatement(f"INSERT INTO {keyspace}.t (k, v) VALUES ({k}, 1)"))
     activities(session, cluster, batch, f"Appended to the commitlog and the memtable of {keyspace}.t")
+
+
+def test_the_parts_of_an_aggregate(session, cluster, keyspace):
+    for k in range(20, 30):
+        session.execute(f"INSERT INTO {keyspace}.t (k, v) VALUES ({k}, 1)")
+    count = SimpleStatement(f"SELECT count(*) FROM {keyspace}.t")
+    found = activities(session, cluster, count, f"of {keyspace}.t from 0 sstables and 1 memtables", here=["Aggregating "])
+    assert any("ranges of tokens on " in activity for activity in found[1]), found[1]
 
 
 def test_a_replica_that_answers_too_late_still_keeps_its_steps(session, cluster, keyspace):

@@ -102,6 +102,11 @@ def test_a_trace_says_where_the_data_came_from(session, table):
     assert f"Appended to the commitlog and the memtable of ks.{table}" in activities(f"INSERT INTO {table} (k, v) VALUES (50, 1)").replace(session.keyspace, "ks")
     assert "The row is in" in activities(f"SELECT v FROM {table} WHERE k = 50")
     assert "sstables and" in activities(f"SELECT * FROM {table}")
+    # The node has two shards, each with a part of the table.
+    aggregate = f"SELECT count(*) FROM {table}"
+    assert "ranges of tokens on" in activities(aggregate)
+    decided = f"UPDATE {table} SET v = 1 WHERE k = 50 IF v = 5"
+    eventually("the steps of the shard that decides", lambda: "Deciding on this shard alone" in activities(decided))
 
 
 @pytest.mark.ceto_only("nodetool is ceto's")

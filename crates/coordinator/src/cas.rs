@@ -38,7 +38,7 @@ use crate::fence::Stamp;
 use crate::message::{Extent, ReadCommand};
 use crate::service::{self, ReplicaError};
 use crate::turns::Turn;
-use crate::{ClusterView, Coordinator, CoordinatorError, Stretch, Tally, WriteKind};
+use crate::{ClusterView, Coordinator, CoordinatorError, Stretch, Tally, WriteKind, trace};
 
 /// How much a serial read holds in memory until it is known to be of one moment: as much as a page of results may have.
 pub const SERIAL_BYTES_MAX: usize = 1 << 20;
@@ -278,6 +278,7 @@ impl Coordinator {
         if !self.decides_alone(&view, request, token) || !self.suffices_alone(&view, request, token) {
             return Ok(Alone::Quorum);
         }
+        trace::note(|| "Deciding on this shard alone, as no other replica takes part".to_owned());
         let mut all = Vec::with_capacity(request.reads.len());
         let mut left: Vec<Option<Extent>> = Vec::with_capacity(request.reads.len());
         for read in &request.reads {

@@ -526,7 +526,8 @@ impl Coordinator {
     }
 
     /// The name of a replica in errors and traces: address and shard.
-    fn name(view: &ClusterView, replica: Replica) -> String {
+    #[must_use]
+    pub fn name(view: &ClusterView, replica: Replica) -> String {
         format!("{} shard {}", Self::address(view, replica.node), replica.shard)
     }
 

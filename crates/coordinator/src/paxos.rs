@@ -37,7 +37,9 @@ use crate::paxos_asking::{Asking, Partition};
 use crate::paxos_learn::{Learning, Unlearned};
 use crate::paxos_message::{PaxosAnswer, Phase, Reads};
 use crate::write::Mutations;
-use crate::{ClusterView, Coordinator, CoordinatorError, ReplicatedRead, Stretch, Tally, TargetError, WriteKind};
+use crate::{
+    ClusterView, Coordinator, CoordinatorError, ReplicatedRead, Stretch, Tally, TargetError, WriteKind, trace,
+};
 
 /// The longest pause after a round that fell short of a quorum.
 const BACKOFF_MAX: Duration = Duration::from_millis(200);
@@ -403,6 +405,7 @@ impl<'r> Attempt<'r> {
                 if all_are_asked || runtime::now() >= deadline {
                     return Err(shortfall(&reasons));
                 }
+                trace::note(|| format!("Asking {} too", self.names(&replicas[quorum..])));
                 ask(self, &mut asking, quorum..replicas.len());
                 (all_are_asked, began) = (true, runtime::now());
                 continue;
@@ -438,6 +441,7 @@ impl<'r> Attempt<'r> {
                 return Err(shortfall(&reasons));
             }
             if !all_are_asked {
+                trace::note(|| format!("Asking {} too", self.names(&replicas[quorum..])));
                 ask(self, &mut asking, quorum..replicas.len());
                 (all_are_asked, began) = (true, runtime::now());
             }
@@ -488,7 +492,9 @@ impl<'r> Attempt<'r> {
             }
         };
         let phase = |number| if is_digest(number) { &of_digests } else { &of_data };
+        trace::note(|| format!("Asking {} for a promise", self.names(&self.group.replicas[..quorum])));
         self.quorum(phase, take).await?;
+        trace::note(|| "A quorum promised the ballot".to_owned());
         if !digests_agree {
             self.coordinator.count(|m| m.digest_mismatches += 1);
         }
@@ -498,6 +504,7 @@ impl<'r> Attempt<'r> {
 
     /// Has replicas of the quorum learn what was chosen before.
     async fn teach(&mut self, proposal: &Proposal, missing: &[Replica]) -> Result<(), QuorumShortfall> {
+        trace::note(|| format!("Writing an earlier decision to {}", self.names(missing)));
         let (mut asking, phase) = (Asking::new(&self.request.table), Phase::Learn(proposal.clone()));
         for replica in missing {
             asking.ask(self.partition(), *replica, &phase, self.request.deadline);
@@ -518,7 +525,13 @@ impl<'r> Attempt<'r> {
 
     async fn accept(&mut self, proposal: &Proposal) -> Result<(), QuorumShortfall> {
         let phase = Phase::Accept(proposal.clone());
-        self.quorum(|_| &phase, |_, _| {}).await
+        trace::note(|| {
+            let quorum = &self.group.replicas[..self.group.quorum];
+            format!("Asking {} to accept the proposal", self.names(quorum))
+        });
+        self.quorum(|_| &phase, |_, _| {}).await?;
+        trace::note(|| "A quorum accepted the proposal".to_owned());
+        Ok(())
     }
 
     /// Whether a quorum still promises this ballot: nothing was chosen after it so far, so what was read at several moments is of one.
@@ -527,6 +540,7 @@ impl<'r> Attempt<'r> {
             return Ok(());
         }
         let phase = Phase::Prepare(ballot, Reads::default());
+        trace::note(|| "Asking whether the promises still hold".to_owned());
         self.quorum(|_| &phase, |_, _| {}).await
     }
 
@@ -619,6 +633,7 @@ impl<'r> Attempt<'r> {
             Err(error)
         };
         self.write_following(&proposal, level).await?;
+        trace::note(|| format!("Writing the decision to all replicas, at {level}"));
         let deadline = runtime::now() + coordinator.timeouts().write;
         let accepted = &self.group.replicas[..self.group.quorum];
         let mut view = Arc::clone(&self.group.view);
@@ -785,8 +800,14 @@ impl<'r> Attempt<'r> {
                 }
             });
         }
+        trace::note(|| format!("Starting again with a later ballot: {reason}"));
         runtime::sleep(pause).await;
         Ok(())
+    }
+
+    /// What replicas are called in traces.
+    fn names(&self, replicas: &[Replica]) -> String {
+        Coordinator::names(&self.group.view, replicas.iter().copied())
     }
 
     /// Goes on with those who take part in the newest view of the cluster.

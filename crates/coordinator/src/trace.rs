@@ -68,7 +68,7 @@ pub async fn beside<T>(id: Option<TraceId>, work: impl Future<Output = T>) -> T 
 }
 
 /// `work` for a task of its own, with the trace that is the current one now.
-pub(crate) fn carried<T>(work: impl Future<Output = T>) -> impl Future<Output = T> {
+pub fn carried<T>(work: impl Future<Output = T>) -> impl Future<Output = T> {
     let trace = Trace::current();
     async move {
         match trace {

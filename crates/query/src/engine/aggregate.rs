@@ -23,7 +23,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coordinator::{ClusterView, Spread};
+use coordinator::{ClusterView, Coordinator, Spread};
 use plan::{Execution, RowSink, SelectPlan};
 use runtime::{Instant, Notify, Semaphore, ShardId};
 use topology::{Consistency, Replica};
@@ -262,13 +262,20 @@ impl Engine {
             by_reader.entry(reader).or_default().push_back(task);
         }
         for (reader, tasks) in by_reader {
+            trace::note(|| {
+                let reader = reader.map_or_else(
+                    || "this shard".to_owned(),
+                    |reader| Coordinator::name(&work.view, reader),
+                );
+                format!("Aggregating {} ranges of tokens on {reader}", tasks.len())
+            });
             let (engine, work) = (self.clone(), work.clone());
             let worker: Pin<Box<dyn Future<Output = ()>>> = Box::pin(async move {
                 let permit = work.permits.acquire(1).await;
                 engine.work_off(&work, reader, tasks, deadline).await;
                 drop(permit);
             });
-            drop(runtime::spawn(worker));
+            drop(runtime::spawn(trace::carried(worker)));
         }
     }
 
