@@ -6,14 +6,15 @@
 //! date      = [+-] year - month - day                               four digits of year, or a sign and more; before a time, no sign is needed
 //! time      = hour : minute : second [. fraction of up to 9 digits]
 //! timestamp = milliseconds | date [ (T | space) hour : minute [: second [. fraction]]] [[space] zone]
-//! zone      = Z | UTC | GMT | [UTC | GMT] (+|-) hour [[:] minute]
+//! zone      = Z | UTC | GMT | [UTC | GMT] (+|-) hour [[:] minute] | name
 //! ```
-//! A timestamp without a zone is UTC. Zones with names of their own (`CET`, `Europe/Paris`) need the time zone database,
-//! which changes with laws; they are refused, with the same words as any other text that is no timestamp.
+//! A timestamp without a zone is UTC. Names of zones (`CET`, `Europe/Paris`) have a space before them (`zone.rs`).
 
 use std::fmt::Write as _;
 
 use stdx::civil::{date_of, days_in_month, days_of};
+
+use crate::zone;
 
 /// The serialised form of 1970-01-01.
 pub(crate) const EPOCH_DAY: i64 = 1 << 31;
@@ -70,9 +71,12 @@ pub(crate) fn parse_timestamp(text: &str) -> Option<i64> {
         return None;
     }
     let millis_of_day = if has_time { cursor.time_of_timestamp()? } else { 0 };
-    let offset_minutes = cursor.zone()?;
+    let offset_millis = match cursor.zone()? {
+        Zone::Offset(minutes) => minutes * 60_000,
+        Zone::Named(name) => 1_000 * zone::offset_at(name, days.checked_mul(86_400)? + millis_of_day / 1_000)?,
+    };
     // The first day that a timestamp reaches begins before it does, so the sum is narrowed, not its parts.
-    let millis = i128::from(days) * i128::from(MILLIS_PER_DAY) + i128::from(millis_of_day - offset_minutes * 60_000);
+    let millis = i128::from(days) * i128::from(MILLIS_PER_DAY) + i128::from(millis_of_day - offset_millis);
     i64::try_from(millis).ok()
 }
 
@@ -133,11 +137,19 @@ pub(crate) fn write_timestamp(out: &mut String, millis: i64) {
     );
 }
 
+/// What stands behind a timestamp's time.
+enum Zone<'a> {
+    /// Minutes that its clock is ahead of UTC.
+    Offset(i64),
+    /// The name of a zone.
+    Named(&'a str),
+}
+
 struct Cursor<'a> {
     rest: &'a str,
 }
 
-impl Cursor<'_> {
+impl<'a> Cursor<'a> {
     fn take(&mut self, c: char) -> bool {
         match self.rest.strip_prefix(c) {
             Some(rest) => {
@@ -214,12 +226,25 @@ impl Cursor<'_> {
         is_time.then(|| ((hour * 60 + minute) * 60 + second) * 1_000 + nanos / 1_000_000)
     }
 
-    /// What is left is a zone; its offset from UTC in minutes.
-    fn zone(&mut self) -> Option<i64> {
+    /// What is left is a zone.
+    fn zone(&mut self) -> Option<Zone<'a>> {
         let spaced = self.take(' ');
         if self.rest.is_empty() {
-            return (!spaced).then_some(0);
+            return (!spaced).then_some(Zone::Offset(0));
         }
+        // `Z` and an offset may follow the time at once, a name may not.
+        let name = self.rest;
+        if !spaced && name.starts_with(['U', 'G']) {
+            return None;
+        }
+        match self.offset() {
+            Some(minutes) => Some(Zone::Offset(minutes)),
+            None => spaced.then_some(Zone::Named(name)),
+        }
+    }
+
+    /// What is left is an offset from UTC, in minutes.
+    fn offset(&mut self) -> Option<i64> {
         if matches!(self.rest, "Z" | "UTC" | "GMT" | "UT") {
             return Some(0);
         }

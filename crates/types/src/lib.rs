@@ -28,6 +28,7 @@ mod type_text;
 mod user_type;
 mod validate;
 mod value;
+mod zone;
 
 pub use calendar::iso_seconds;
 pub use collection::{CollectionBuilder, CollectionIter, Malformed, MapIter, TupleBuilder, TupleIter, VectorIter};
