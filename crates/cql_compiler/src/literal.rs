@@ -89,7 +89,7 @@ pub(crate) fn test_constant(literal: &Literal, receiver: &CqlType) -> Assignment
         LiteralKind::String => {
             matches!(
                 receiver,
-                T::Ascii | T::Text | T::Inet | T::Date | T::Time | T::Timestamp
+                T::Ascii | T::Text | T::Inet | T::Date | T::Time | T::Timestamp | T::Tuple(_)
             )
         }
         LiteralKind::Integer => matches!(

@@ -2,7 +2,7 @@
 //!
 //! | literal  | types |
 //! |----------|-------|
-//! | string   | text, ascii, date, time, timestamp, inet |
+//! | string   | text, ascii, date, time, timestamp, inet, tuple |
 //! | integer  | every numeric type, counter, date (days), time (nanoseconds), timestamp (milliseconds) |
 //! | float    | float, double, decimal |
 //! | boolean, hex, duration | boolean, blob, duration |
@@ -16,6 +16,7 @@ use num_bigint::BigInt;
 use uuid::Uuid;
 
 use crate::calendar;
+use crate::collection::TupleBuilder;
 use crate::cql_type::CqlType;
 use crate::duration::Duration;
 use crate::error::TypeError;
@@ -90,6 +91,7 @@ impl CqlType {
             (Self::Time, Str | Integer) => parse_time(text),
             (Self::Timestamp, Str | Integer) => parse_timestamp(text),
             (Self::Inet, Str) => parse_inet(text),
+            (Self::Tuple(_), Str) => self.parse_text(text),
             // Cassandra reads it as one, without its sign.
             (Self::Duration, Integer) => unreadable(format!(
                 "Unable to convert '{}' to a duration",
@@ -109,6 +111,62 @@ impl CqlType {
                 of: self.clone(),
             }),
         }
+    }
+
+    /// The serialised value that a text stands for by itself, as a field of a tuple's text does: numbers are digits, and what else is stored as
+    /// bytes (blobs, collections, vectors) is hexadecimal. Tuples and user-defined types have `:` between their fields, and `@` for a null one; in a
+    /// field that is text, `\\:` and `\\@` stand for these characters.
+    fn parse_text(&self, text: &str) -> Result<Vec<u8>, TypeError> {
+        let kind = match self {
+            Self::Frozen(inner) => return inner.parse_text(text),
+            Self::Tuple(types) => return self.parse_fields(text, types.len(), |at| &types[at]),
+            Self::Udt(udt) => return self.parse_fields(text, udt.fields.len(), |at| &udt.fields[at].1),
+            Self::Blob | Self::List(_) | Self::Set(_) | Self::Map(..) | Self::Vector(..) | Self::Empty => {
+                let bytes = hex_bytes(text)?;
+                self.validate(&bytes)?;
+                return Ok(bytes);
+            }
+            Self::Boolean if text.is_empty() => return Ok(vec![0]),
+            Self::Text | Self::Ascii | Self::Date | Self::Time => LiteralKind::String,
+            _ if text.is_empty() => return Ok(Vec::new()),
+            Self::Timestamp | Self::Inet => LiteralKind::String,
+            Self::TinyInt | Self::SmallInt | Self::Int | Self::BigInt | Self::VarInt | Self::Counter => {
+                LiteralKind::Integer
+            }
+            Self::Decimal | Self::Float | Self::Double => LiteralKind::Float,
+            Self::Boolean => LiteralKind::Boolean,
+            Self::Uuid | Self::TimeUuid => LiteralKind::Uuid,
+            Self::Duration => LiteralKind::Duration,
+        };
+        self.parse_literal(kind, text)
+    }
+
+    /// The value of a tuple's text; it may have fewer fields than the type.
+    fn parse_fields<'t>(
+        &self,
+        text: &str,
+        count: usize,
+        field_type: impl Fn(usize) -> &'t Self,
+    ) -> Result<Vec<u8>, TypeError> {
+        let fields = split_fields(text);
+        if fields.len() > count {
+            return unreadable(format!(
+                "Invalid tuple literal: too many elements. Type {self} expects {count} but got {}",
+                fields.len()
+            ));
+        }
+        let mut out = Vec::new();
+        let mut builder = TupleBuilder::new(&mut out);
+        for (at, field) in fields.into_iter().enumerate() {
+            match field {
+                "@" => builder.push(None),
+                text => {
+                    let text = text.replace("\\:", ":").replace("\\@", "@");
+                    builder.push(Some(&field_type(at).parse_text(&text)?));
+                }
+            }
+        }
+        Ok(out)
     }
 
     fn parse_uuid(&self, text: &str) -> Result<Vec<u8>, TypeError> {
@@ -199,11 +257,26 @@ fn parse_boolean(text: &str) -> Result<Vec<u8>, TypeError> {
     }
 }
 
+/// The fields of a tuple's text: what stands between colons that no backslash precedes.
+fn split_fields(text: &str) -> Vec<&str> {
+    let mut fields = Vec::new();
+    let mut start = 0;
+    for (at, _) in text.match_indices(':') {
+        if !text[..at].ends_with('\\') {
+            fields.push(&text[start..at]);
+            start = at + 1;
+        }
+    }
+    fields.push(&text[start..]);
+    fields
+}
+
 fn parse_hex(text: &str) -> Result<Vec<u8>, TypeError> {
-    let digits = text
-        .strip_prefix("0x")
-        .or_else(|| text.strip_prefix("0X"))
-        .unwrap_or(text);
+    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    hex_bytes(digits.unwrap_or(text))
+}
+
+fn hex_bytes(digits: &str) -> Result<Vec<u8>, TypeError> {
     let nibble = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
     let bytes = pairs
