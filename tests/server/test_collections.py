@@ -175,3 +175,19 @@ REFUSED = [
 def test_wrong_use_is_refused(session, collections, statement, words):
     session.execute(f"INSERT INTO {collections} (k, l) VALUES (1, [1, 2])")
     cql.refused(session, statement.format(t=collections), cql.INVALID, words)
+
+
+@pytest.mark.ceto_only("Cassandra fails with an internal error")
+def test_an_empty_element_of_a_bound_list_is_refused_where_it_would_be_null(session, table):
+    name = table("k int PRIMARY KEY, l list<int>, fl frozen<list<int>>, t list<text>, s set<int>")
+    one_empty = b"\0\0\0\1" + b"\0\0\0\0"
+
+    def bound(assignment):
+        statement = session.prepare(f"UPDATE {name} SET {assignment} WHERE k = 1").bind((None,))
+        statement.values[0] = one_empty
+        return statement
+
+    for assignment in ("l = ?", "l = l + ?", "l = ? + l"):
+        cql.refused(session, bound(assignment), cql.INVALID, "null is not supported inside collections")
+    for assignment in ("l = l - ?", "fl = ?", "t = ?", "s = ?"):
+        session.execute(bound(assignment))

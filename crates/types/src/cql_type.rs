@@ -187,6 +187,25 @@ impl CqlType {
         }
     }
 
+    /// Whether a value of 0 bytes is taken and means null where the value is read.
+    #[must_use]
+    pub fn is_null_when_empty(&self) -> bool {
+        matches!(
+            self,
+            Self::BigInt
+                | Self::Boolean
+                | Self::Decimal
+                | Self::Double
+                | Self::Float
+                | Self::Inet
+                | Self::Int
+                | Self::TimeUuid
+                | Self::Timestamp
+                | Self::Uuid
+                | Self::VarInt
+        )
+    }
+
     /// How many bytes each non-empty value has, when the sstable format stores them without a length.
     ///
     /// This is not "values have one width": tinyint, smallint, date and time do have one, and sstables store their length

@@ -14,7 +14,7 @@ use types::{CollectionIter, CqlType, MapIter, TupleIter, timeuuid};
 use super::pack::{Packer, Times};
 use super::{Addend, Change, ColumnChange, ListElements};
 use crate::operand::check_count;
-use crate::{BindContext, Evaluated, PlanError};
+use crate::{BindContext, Evaluated, Operand, PlanError};
 
 /// 2010-01-01T00:00:00Z in units of 100 ns since 1970: list positions of prepended elements are mirrored at it.
 const MIRROR_TICKS: i64 = 1_262_304_000 * 10_000_000;
@@ -84,6 +84,24 @@ impl Elements<'_> {
 
 fn malformed(column: &Column) -> PlanError {
     PlanError::invalid(format!("Invalid value for collection column {}", column.name))
+}
+
+/// Refuses a bound list with an element of 0 bytes where these mean null: clients could not tell it from one.
+fn check_bound(column: &Column, operand: &Operand, value: &[u8]) -> Result<(), PlanError> {
+    let CqlType::List(element) = &column.cql_type else {
+        return Ok(());
+    };
+    if !matches!(operand, Operand::Marker { .. }) || !element.is_null_when_empty() {
+        return Ok(());
+    }
+    let mut elements = CollectionIter::new(value).map_err(|_| malformed(column))?;
+    match elements.any(|bytes| bytes.is_ok_and(<[u8]>::is_empty)) {
+        true => Err(PlanError::Invalid(format!(
+            "Invalid empty element in the value of list {}: null is not supported inside collections",
+            column.name
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// The elements of a serialised collection as they are stored; list positions come from `position`.
@@ -254,6 +272,11 @@ fn pack_complex<'c>(
         )
     };
     let mut out = Elements::none();
+    if let (Change::Replace(operand) | Change::Append(operand) | Change::Prepend(operand), Evaluated::Value(v)) =
+        (&assignment.change, value)
+    {
+        check_bound(column, operand, v)?;
+    }
     match (&assignment.change, value) {
         // The list must have the element, though it stays as it is.
         (Change::PutAt { .. }, Evaluated::Unset) => {
