@@ -164,7 +164,8 @@ impl CqlType {
             "TimeType" => Self::Time,
             // DateType is the name that Cassandra 1.x gave to timestamps.
             "TimestampType" | "DateType" => Self::Timestamp,
-            "TimeUUIDType" => Self::TimeUuid,
+            // LegacyTimeUUIDType is what Cassandra 5 calls the order that time UUIDs have had since it began.
+            "TimeUUIDType" | "LegacyTimeUUIDType" => Self::TimeUuid,
             "ByteType" => Self::TinyInt,
             "UUIDType" => Self::Uuid,
             "IntegerType" => Self::VarInt,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cql::ast::{CreateTable, DropTable, PrimaryKey, Property, QualifiedName, TypeName};
+use cql::ast::{ColumnDefinition, CreateTable, DropTable, PrimaryKey, Property, QualifiedName, TypeName};
 use schema::{Column, ColumnId, ColumnKind, Keyspace, Schema, Table, TableId};
 use types::CqlType;
 
@@ -97,6 +97,19 @@ pub(super) fn mask_refused() -> CompileError {
     CompileError::invalid("Cannot mask columns because dynamic data masking is not enabled")
 }
 
+/// Refuses a counter that is named by its Java class: only the type `counter` makes a table of counters.
+fn check_counter_names(keyspace: &str, s: &CreateTable, columns: &[Column]) -> Result<(), CompileError> {
+    let is_counter = |name: &str| columns.iter().any(|c| c.name == name && c.cql_type == CqlType::Counter);
+    let by_class = |c: &&ColumnDefinition| matches!(c.type_name, TypeName::Custom(_)) && is_counter(&c.name);
+    match s.columns.iter().find(by_class) {
+        None => Ok(()),
+        Some(c) => Err(CompileError::Config(format!(
+            "{keyspace}.{}: Cannot have a counter column (\"{}\") in a non counter table",
+            s.table.name, c.name
+        ))),
+    }
+}
+
 /// What is wrong whatever the schema is. Returns the primary key.
 fn check_statement(s: &CreateTable) -> Result<&PrimaryKey, CompileError> {
     if s.columns.iter().any(|c| c.mask.is_some()) {
@@ -147,6 +160,7 @@ fn build(of: &Keyspace, s: &CreateTable, key: &PrimaryKey, ctx: &DdlContext<'_>)
         false => (columns, None),
     };
     if columns.iter().any(|c| c.cql_type == CqlType::Counter) {
+        check_counter_names(keyspace, s, &columns)?;
         let mixed =
             |c: &Column| matches!(c.kind, ColumnKind::Regular | ColumnKind::Static) && c.cql_type != CqlType::Counter;
         if columns.iter().any(mixed) {

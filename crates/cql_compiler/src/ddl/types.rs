@@ -150,15 +150,30 @@ fn inside(
     Ok(element)
 }
 
+/// Java classes of Cassandra that no type of CQL stands for.
+const WITHOUT_NAME: [&str; 5] = [
+    "CompositeType",
+    "DynamicCompositeType",
+    "EmptyType",
+    "LexicalUUIDType",
+    "PartitionerDefinedOrder",
+];
+
 /// A type by its Java class, where the rules of the written form have no hold yet.
 fn custom(class: &str) -> Result<CqlType, CompileError> {
+    let mut words = class.split(|c: char| !c.is_ascii_alphanumeric());
+    if let Some(word) = words.find(|word| WITHOUT_NAME.contains(word)) {
+        return Err(CompileError::Invalid(format!(
+            "Type {class} is not supported as a column's type: no type of CQL stands for {word}"
+        )));
+    }
     let parsed = match CqlType::from_marshal_name(class) {
         Ok((parsed, _)) => parsed,
         Err(e) => return Err(CompileError::Syntax(format!("Error setting type {class}: {e}"))),
     };
-    if matches!(parsed, CqlType::Empty) || has_udt(&parsed) {
+    if has_udt(&parsed) {
         return Err(CompileError::Invalid(format!(
-            "Type {class} is not supported as a column's type"
+            "Type {class} is not supported as a column's type: give the name of the user-defined type"
         )));
     }
     check_inside(&parsed)?;

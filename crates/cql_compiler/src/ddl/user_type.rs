@@ -36,7 +36,7 @@ pub(super) fn create(
         return invalid(format!("A user type with name '{name}' already exists"));
     }
     let fields = s.fields.iter();
-    let fields = fields.map(|field| Ok((field.name.clone(), resolve(keyspace, &field.type_name)?)));
+    let fields = fields.map(|field| Ok((field.name.clone(), type_of_field(keyspace, field)?)));
     let udt = UdtType {
         keyspace: keyspace_name.to_owned(),
         name: name.clone(),
@@ -97,6 +97,14 @@ fn check_field(field: &FieldDefinition) -> Result<(), CompileError> {
     }
 }
 
+fn type_of_field(keyspace: &Keyspace, field: &FieldDefinition) -> Result<CqlType, CompileError> {
+    match resolve(keyspace, &field.type_name)? {
+        // By the name of its Java class.
+        CqlType::Counter => invalid("A user type cannot contain counters".to_owned()),
+        cql_type => Ok(cql_type),
+    }
+}
+
 /// A type of the schema, with its keyspace.
 type Found<'s> = Option<(&'s Keyspace, &'s Arc<UdtType>)>;
 
@@ -122,6 +130,7 @@ pub(super) fn alter(schema: &Schema, s: &AlterType, ctx: &DdlContext<'_>) -> Res
             false => invalid(format!("Type {full_name} doesn't exist")),
         };
     };
+    let full_name = quoted_name_of(old);
     let mut udt = UdtType::clone(old);
     match &s.change {
         TypeChange::Add { if_not_exists, field } => {
@@ -130,7 +139,6 @@ pub(super) fn alter(schema: &Schema, s: &AlterType, ctx: &DdlContext<'_>) -> Res
                 if *if_not_exists {
                     return Ok(None);
                 }
-    let full_name = quoted_name_of(old);
                 return invalid(format!(
                     "Cannot add field {name} to type {full_name}: a field with name {name} already exists",
                     name = field.name
@@ -139,7 +147,7 @@ pub(super) fn alter(schema: &Schema, s: &AlterType, ctx: &DdlContext<'_>) -> Res
             if field.name.len() > TOLD_NAME_BYTES_MAX {
                 return invalid(format!("The name of a field has at most {TOLD_NAME_BYTES_MAX} bytes"));
             }
-            let cql_type = resolve(keyspace, &field.type_name)?;
+            let cql_type = type_of_field(keyspace, field)?;
             check_addition(keyspace, old, &field.name, &cql_type)?;
             udt.fields.push((field.name.clone(), cql_type));
         }
