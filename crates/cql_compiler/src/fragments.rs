@@ -30,8 +30,9 @@ pub(crate) fn fragments_table(of: &Table) -> Result<Arc<Table>, CompileError> {
     for (i, c) in columns.iter().enumerate() {
         if columns[..i].iter().any(|before| before.name == c.name) {
             return Err(CompileError::invalid(format!(
-                "MUTATION_FRAGMENTS({}.{}) cannot be read: {} is a key column of the table and of its fragments",
-                of.keyspace, of.name, c.name
+                "MUTATION_FRAGMENTS({}) cannot be read: {} is a key column of the table and of its fragments",
+                of.quoted_name(),
+                c.name
             )));
         }
     }

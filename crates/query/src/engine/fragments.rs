@@ -48,8 +48,8 @@ impl Engine {
         let table = &select.table;
         if self.node.system_tables.virtual_table(table.id).is_some() {
             return Err(QueryError::invalid(format!(
-                "MUTATION_FRAGMENTS of {}.{} cannot be read: its rows are computed, and nowhere stored",
-                of.keyspace, of.name
+                "MUTATION_FRAGMENTS of {} cannot be read: its rows are computed, and nowhere stored",
+                of.quoted_name()
             )));
         }
         let (mut consumer, _waiting) = self.consumer::<S>(select, run, params)?;
