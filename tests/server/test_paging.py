@@ -1,5 +1,7 @@
 """Pages: whatever their size, together they are the answer; their state is opaque and may move to another session."""
 
+import struct
+
 import pytest
 from cassandra.query import SimpleStatement
 
@@ -107,3 +109,56 @@ def test_a_forged_paging_state_is_refused(server, keyspace, pages_table, state):
         assert code == cql.PROTOCOL
         assert "Invalid value for the paging state" in message
         assert connection.query(select, stream=2).opcode == wire.RESULT, "the connection goes on"
+
+
+def page(connection, select, page_size, state=None):
+    """The number of rows of a page, and the state of the next one."""
+    answer = connection.query(select, page_size=page_size, paging_state=state)
+    assert answer.opcode == wire.RESULT, answer.error
+    body = answer.body
+    if answer.flags & wire.WARNED:
+        (count,), at = struct.unpack_from(">H", body), 2
+        for _ in range(count):
+            at += 2 + struct.unpack_from(">H", body, at)[0]
+        body = body[at:]
+    kind, flags, columns = struct.unpack_from(">iii", body)
+    assert (kind, columns) == (2, 1), "one column of a result"
+    at, next_state = 12, None
+    if flags & 0x2:
+        (length,) = struct.unpack_from(">i", body, at)
+        at += 4 + length
+        next_state = body[at - length : at]
+    for _ in range(3):  # keyspace, table, column
+        at += 2 + struct.unpack_from(">H", body, at)[0]
+    return struct.unpack_from(">i", body, at + 2)[0], next_state
+
+
+@pytest.fixture(scope="module")
+def deleted_rows(session):
+    """A partition of more deleted rows than a page meets without ending, and one living row after them."""
+    name = cql.unique("deleted")
+    session.execute(f"CREATE TABLE {name} (p int, c int, v int, PRIMARY KEY (p, c))")
+    delete = session.prepare(f"BEGIN UNLOGGED BATCH {f'DELETE FROM {name} WHERE p = 1 AND c = ?;' * 100} APPLY BATCH")
+    for first in range(0, 12_000, 100):
+        session.execute(delete, list(range(first, first + 100)))
+    session.execute(f"INSERT INTO {name} (p, c, v) VALUES (1, 20000, 7)")
+    yield name
+    session.execute(f"DROP TABLE {name}")
+
+
+@pytest.mark.parametrize("where", ["WHERE p = 1", "", "WHERE v = 7 ALLOW FILTERING"])
+def test_a_row_after_many_deleted_ones_is_on_the_first_page(session, deleted_rows, where):
+    """Drivers of Cassandra take a page without rows for the last one."""
+    select = SimpleStatement(f"SELECT v FROM {deleted_rows} {where}", fetch_size=5000)
+    assert session.execute(select).current_rows == [(7,)]
+
+
+@pytest.mark.ceto_only("Cassandra ends no page at tombstones")
+@pytest.mark.parametrize("option", ["SCYLLA_RATE_LIMIT_ERROR", "TABLETS_ROUTING_V1"])
+def test_a_driver_of_scylla_gets_an_empty_page_first(server, keyspace, deleted_rows, option):
+    with wire.Connection(server) as connection:
+        connection.startup(**{option: ""})
+        select = f"SELECT v FROM {keyspace}.{deleted_rows} WHERE p = 1"
+        rows, state = page(connection, select, 5000)
+        assert rows == 0 and state is not None
+        assert page(connection, select, 5000, state) == (1, None)

@@ -50,6 +50,8 @@ pub(crate) struct Connection {
     pub(crate) tablets_routing: TabletsRouting,
     /// The client knows the error of a partition's limit.
     pub(crate) rate_limit_error: bool,
+    /// The client asks for the next page after an empty one.
+    pub(crate) takes_empty_pages: bool,
     /// It has asked nothing so far but what drivers ask to know the cluster, and its tasks run in the group for that.
     pub(crate) is_drivers: Cell<bool>,
     /// The client was warned that it prepares statements which depend on its USE.
@@ -243,6 +245,7 @@ async fn serve(
         answer_estimate: Cell::new(ANSWER_BYTES_FIRST),
         lwt_mark: agreed.lwt_mark,
         tablets_routing: agreed.tablets_routing,
+        takes_empty_pages: agreed.takes_empty_pages,
         rate_limit_error: agreed.rate_limit_error,
         is_drivers: Cell::new(true),
         warned_of_use: Cell::new(false),

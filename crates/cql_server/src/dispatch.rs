@@ -349,7 +349,10 @@ impl Connection {
                 now_in_seconds: ctx.now_in_seconds,
                 random: ctx.random,
             },
-            params: self::params(params, keyspace.as_deref()),
+            params: Params {
+                takes_empty_pages: self.takes_empty_pages,
+                ..self::params(params, keyspace.as_deref())
+            },
             skip_metadata: metadata::is_skipped(prepared, params, metadata_id),
             metadata_id: metadata_id.map(<[u8]>::to_vec),
             reply,

@@ -16,6 +16,9 @@ const LWT_MARK: &str = "SCYLLA_LWT_ADD_METADATA_MARK";
 /// Extension key: the limit of a partition has an error of its own, whose code is the value.
 const RATE_LIMIT_ERROR: &str = "SCYLLA_RATE_LIMIT_ERROR";
 
+/// Extension keys: answers carry where tablets are.
+const TABLETS_ROUTING_PREFIX: &str = "TABLETS_ROUTING_";
+
 /// What STARTUP agreed on.
 pub(crate) struct Agreed {
     pub(crate) framing: Framing,
@@ -24,6 +27,8 @@ pub(crate) struct Agreed {
     pub(crate) tablets_routing: TabletsRouting,
     /// Whether the client knows the error of a partition's limit.
     pub(crate) rate_limit_error: bool,
+    /// Whether the client's driver asks for the next page after an empty one.
+    pub(crate) takes_empty_pages: bool,
 }
 
 /// What a connection wants to know of where tablets stand.
@@ -74,6 +79,16 @@ impl Server {
     }
 }
 
+/// Whether drivers of ScyllaDB alone send this option. They read on after an empty page, which Cassandra never sends: other drivers take it for the end of the result.
+fn is_of_scylla(option: &str) -> bool {
+    let has_prefix = |prefix: &str| {
+        option
+            .get(..prefix.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+    };
+    has_prefix("SCYLLA_") || has_prefix(TABLETS_ROUTING_PREFIX)
+}
+
 /// Checks a STARTUP. `offers_v2`: this node offers `TABLETS_ROUTING_V2_EXPERIMENTAL`; where it does not, the key means nothing, as any that is not known.
 pub(crate) fn agree(options: &StringMap<'_>, version: ProtocolVersion, offers_v2: bool) -> Result<Agreed, String> {
     // Names are compared without case; of several the last counts.
@@ -102,6 +117,7 @@ pub(crate) fn agree(options: &StringMap<'_>, version: ProtocolVersion, offers_v2
             _ => TabletsRouting::Untold,
         },
         rate_limit_error: get(RATE_LIMIT_ERROR).is_some(),
+        takes_empty_pages: options.iter().any(|(name, _)| is_of_scylla(name)),
     })
 }
 

@@ -44,12 +44,18 @@ async fn write(engine: &Rc<Engine>, text: &str) {
 /// The rows of each page, and how many warnings came.
 type Pages = (Vec<Vec<Vec<Option<Vec<u8>>>>>, usize);
 
+/// The pages of a client that asks for the next one after an empty one.
 async fn pages(engine: &Rc<Engine>, text: &str, rows: u32) -> Result<Pages, QueryError> {
+    pages_of(engine, text, rows, true).await
+}
+
+async fn pages_of(engine: &Rc<Engine>, text: &str, rows: u32, takes_empty_pages: bool) -> Result<Pages, QueryError> {
     let (mut all, mut warnings, mut state) = (Vec::new(), 0, None);
     for _ in 0..PAGES_MAX {
         let params = Params {
             page_rows: Some(rows),
             paging_state: state,
+            takes_empty_pages,
             ..Params::default()
         };
         let Outcome::Rows(page) = ask(engine, text, &params).await? else {
@@ -158,6 +164,51 @@ fn pages_that_end_behind_what_is_no_result_have_the_rows_of_a_read_without_limit
                 }
             }
         }
+    });
+}
+
+#[test]
+fn no_page_but_the_last_is_empty_for_a_client_that_would_stop_there() {
+    on_shard(async |engine: Rc<Engine>| {
+        for is_flushed in [false, true] {
+            if is_flushed {
+                engine.shard.flush_all().await.expect("it flushes");
+            }
+            let mut more_pages = 0;
+            for text in READS {
+                engine.set_page_limits(NONE);
+                let (whole, _) = pages(&engine, text, u32::MAX).await.expect(text);
+                for limit in [1, 3, 15, 40] {
+                    for (page, rejected) in [(limit, u64::MAX), (u64::MAX, limit), (limit, limit)] {
+                        for rows in [1, 4, 5000] {
+                            engine.set_page_limits(PageLimits { page, rejected, ..NONE });
+                            let (cut, _) = pages_of(&engine, text, rows, false).await.expect(text);
+                            let what = format!("{text}, after {page} tombstones, {rejected} rejected or {rows} rows");
+                            let (_, with_successors) = cut.split_last().expect("a read has a page");
+                            assert!(with_successors.iter().all(|page| !page.is_empty()), "{what}: {cut:?}");
+                            more_pages += usize::from(rows == 5000) * with_successors.len();
+                            assert_eq!(cut.concat(), whole.concat(), "{what}");
+                        }
+                    }
+                }
+            }
+            assert!(more_pages > 100, "pages with rows still end at the limits");
+        }
+    });
+}
+
+#[test]
+fn a_read_that_looks_for_a_row_among_tombstones_fails_at_their_limit_and_not_before() {
+    on_shard(async |engine: Rc<Engine>| {
+        // Partition 2 has 50 dead rows; its static row is not asked for.
+        let text = "SELECT c FROM t WHERE k = 2 AND c >= 0";
+        let limits = PageLimits { page: 5, ..NONE };
+        engine.set_page_limits(PageLimits { failure: 50, ..limits });
+        let (cut, _) = pages_of(&engine, text, 100, false).await.expect(text);
+        assert_eq!((cut.len(), cut.concat().len()), (1, 0));
+        engine.set_page_limits(PageLimits { failure: 49, ..limits });
+        let failed = pages_of(&engine, text, 100, false).await;
+        assert!(matches!(failed, Err(QueryError::TooManyTombstones(_))), "{failed:?}");
     });
 }
 

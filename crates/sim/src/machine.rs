@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use node::Prepared;
 use node::config::{AutoSnapshot, CommitlogSync, Config, Machine};
+use query::engine::PageLimits;
 use runtime::ShardId;
 use runtime::net::TcpStream;
 use runtime::sim::{NodeId, Simulation};
@@ -152,6 +153,12 @@ pub(crate) fn node_config(setup: &Setup, shards: u32, address: SocketAddr) -> Co
         // What nodes lose is looked for, and a repair would mend it.
         repair_threshold: None,
         row_expiry_period: ROW_EXPIRY_PERIOD,
+        // Tables are small: pages end at tombstones and rejected rows all the same.
+        page_limits: PageLimits {
+            page: 8,
+            rejected: 8,
+            ..PageLimits::default()
+        },
         ..Config::defaults(&Machine {
             cpus: vec![0],
             cpu_quota: None,

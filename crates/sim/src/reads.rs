@@ -196,6 +196,9 @@ impl Clients {
                     rows.len()
                 )));
             }
+            if rows.is_empty() && next.is_some() {
+                return Err(Stop::Broken(format!("a page without rows is not the last one: {text}")));
+            }
             all.extend(rows);
             let Some(state) = next else {
                 worker.borrow_mut().paging = None;

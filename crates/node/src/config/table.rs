@@ -356,9 +356,9 @@ pub(super) const TABLE: &[Row] = &[
     row("tombstone_failure_threshold", Storage, Number, Is("100000"), Hangup,
         "Tombstones that one page of a read may meet before the read fails; 0: any number", &[]),
     row("query_tombstone_page_limit", Storage, Number, Is("10000"), Hangup,
-        "Tombstones behind which a page ends, even if it has no row; 0: any number", &[]),
+        "Tombstones after which a page ends, without a row only for drivers of ScyllaDB; 0: any number", &[]),
     row("query_rejected_rows_page_limit", Storage, Number, Is("100000"), Hangup,
-        "Living rows and partitions outside the result behind which a page ends, even if it has no row; 0: any number", &[]),
+        "Living rows and partitions outside the result after which a page ends, without a row only for drivers of ScyllaDB; 0: any number", &[]),
 
     row("query_page_size_in_bytes", Storage, Number, Is("1048576"), Hangup,
         "Bytes behind which a page ends, whatever its number of rows, 1024 to 67108864; also with a unit, 64KiB", &[]),

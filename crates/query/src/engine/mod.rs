@@ -150,6 +150,8 @@ pub struct Params {
     pub page_rows: Option<u32>,
     /// What the page before returned.
     pub paging_state: Option<Vec<u8>>,
+    /// Whether the client asks for the next page after one without rows. If not, a page without rows is the last one.
+    pub takes_empty_pages: bool,
     /// The client's write timestamp, microseconds.
     pub timestamp: Option<i64>,
     /// The read is at SERIAL or LOCAL_SERIAL: it comes before or after every conditional statement.
@@ -169,6 +171,7 @@ impl Default for Params {
             keyspace: None,
             page_rows: None,
             paging_state: None,
+            takes_empty_pages: false,
             timestamp: None,
             timeout: None,
             waited: Duration::ZERO,

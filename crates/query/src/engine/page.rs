@@ -91,6 +91,8 @@ pub struct Consumer<S> {
     met: (u64, u64),
     /// The tombstones of the whole page.
     tombstones: TombstoneCount,
+    /// Whether a page without rows may have a successor.
+    takes_empty_pages: bool,
     /// The sizes of pages and results.
     limits: PageLimits,
 }
@@ -203,6 +205,7 @@ impl<S: RowSink> Consumer<S> {
             blocks: 0,
             met: (0, 0),
             tombstones: TombstoneCount::UNLIMITED,
+            takes_empty_pages: false,
             limits: PageLimits::default(),
         };
         let would_page = page.rows.is_some() && u64::from(consumer.rows_max) < consumer.limit_left;
@@ -263,9 +266,16 @@ impl<S: RowSink> Consumer<S> {
         })
     }
 
-    /// Has tombstones limited.
-    pub(super) fn limit_tombstones(&mut self, plan: &SelectPlan, limits: PageLimits) {
+    /// Limits the tombstones that the page may meet.
+    pub(super) fn limit_tombstones(&mut self, plan: &SelectPlan, limits: PageLimits, takes_empty_pages: bool) {
         self.tombstones = TombstoneCount::new(limits.for_select(plan, self.paged));
+        self.takes_empty_pages = takes_empty_pages;
+    }
+
+    /// Whether the page ends before it has all its rows, since it has met too much else. Drivers of Cassandra take an empty page for the end of the result: theirs
+    /// has a row.
+    fn is_cut_short(&self) -> bool {
+        self.tombstones.is_page_full() && (self.takes_empty_pages || self.rows > 0)
     }
 
     /// What the client should know of the tombstones of the page, at its end.
@@ -398,7 +408,8 @@ impl<S: RowSink> Consumer<S> {
                 .as_ref()
                 .is_some_and(|s| !s.iter().any(|s| s.contains(order, clustering)))
             {
-                if self.tombstones.reject() {
+                self.tombstones.reject();
+                if self.is_cut_short() {
                     return Ok(self.end_page_behind(block.key(), clustering));
                 }
                 continue;
@@ -412,7 +423,7 @@ impl<S: RowSink> Consumer<S> {
             if !live.is_live() {
                 self.met.1 += 1;
                 self.tombstones.add(1, &plan.table, block.key())?;
-                if self.tombstones.is_page_full() && !self.owes_static_row(plan, ctx, block) {
+                if self.is_cut_short() && !self.owes_static_row(plan, ctx, block) {
                     return Ok(self.end_page_behind(block.key(), clustering));
                 }
                 continue;
@@ -475,7 +486,10 @@ impl<S: RowSink> Consumer<S> {
         self.begin_partition();
         self.in_partition = false;
         if !self.owes_static_row(plan, ctx, block) {
-            if !self.partition_has_rows && self.tombstones.reject() || self.tombstones.is_page_full() {
+            if !self.partition_has_rows {
+                self.tombstones.reject();
+            }
+            if self.is_cut_short() {
                 self.position = Position::BehindPartition {
                     key: block.key().to_vec(),
                 };
@@ -511,7 +525,8 @@ impl<S: RowSink> Consumer<S> {
     fn row(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>, name: (&[u8], &[u8])) -> Result<Flow, QueryError> {
         for f in &plan.restrictions.filters {
             if !f.passes(&self.row, ctx)? {
-                return Ok(match self.tombstones.reject() {
+                self.tombstones.reject();
+                return Ok(match self.is_cut_short() {
                     true => Flow::PageFull,
                     false => Flow::Continue,
                 });

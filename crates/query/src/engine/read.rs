@@ -241,7 +241,7 @@ impl Engine {
         }
         let (mut consumer, _waiting) = self.consumer(select, run, params)?;
         if system_tables::kind(&select.table.keyspace).is_none() {
-            consumer.limit_tombstones(select, self.page_limits.get());
+            consumer.limit_tombstones(select, self.page_limits.get(), params.takes_empty_pages);
         }
         let partitions = run.with(|ctx| select.restrictions.partition.partitions(&select.table, ctx))?;
         // A request to aggregate elsewhere has room for one moment, and functions need the wall clock.
@@ -337,7 +337,7 @@ impl Engine {
         };
         let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &request, S::default()))?;
         consumer.limit_sizes(self.page_limits.get());
-        let waiting = self.patience(select, run, params.consistency)?;
+        let waiting = self.patience(select, run, params)?;
         let waiting = waiting.map(|(patience, waiting)| {
             consumer.set_patience(patience);
             waiting
@@ -345,17 +345,20 @@ impl Engine {
         Ok((consumer, waiting))
     }
 
-    /// How long a statement goes on that reads many partitions, or all of one; None when its page ends it soon.
+    /// How long a statement may take that reads many partitions, or all of one; None when its page ends it soon.
     pub(super) fn patience(
         &self,
         select: &SelectPlan,
         run: &Execution,
-        level: Consistency,
+        params: &Params,
     ) -> Result<Option<(Patience, Waiting)>, QueryError> {
         let own = run.with(|ctx| select.own_timeout(ctx))?;
-        if own.is_none() && !select.may_read_much() {
+        // A page that must have a row may have to pass many tombstones.
+        let is_cut_short = params.page_rows.is_some() && params.takes_empty_pages;
+        if own.is_none() && is_cut_short && !select.may_read_much() {
             return Ok(None);
         }
+        let level = params.consistency;
         let limit = (own.unwrap_or(self.coordinator.timeouts().scan), own.is_some());
         let block_for = self.coordinator.block_for(select.table.id, level);
         Ok(Some(Patience::new(limit, level, block_for)))

@@ -20,9 +20,9 @@ pub struct PageLimits {
     pub warn: u64,
     /// The read fails at more than so many.
     pub failure: u64,
-    /// A page ends behind so many, even if it has no row.
+    /// A page ends after so many; even without a row, if the client takes empty pages.
     pub page: u64,
-    /// A page ends behind so many living rows and partitions that are no part of the result, even if it has no row.
+    /// A page ends after so many living rows and partitions that are no part of the result; even without a row, if the client takes empty pages.
     pub rejected: u64,
     /// A page ends when it has so many bytes, whatever its number of rows.
     pub page_bytes: u64,
@@ -126,13 +126,12 @@ impl TombstoneCount {
         )))
     }
 
-    /// Counts a living row, or a partition, that is no part of the result. Whether the page should end.
-    pub(super) const fn reject(&mut self) -> bool {
+    /// Counts a living row, or a partition, that is no part of the result.
+    pub(super) const fn reject(&mut self) {
         self.rejected += 1;
-        self.is_page_full()
     }
 
-    /// Whether the page should end.
+    /// Whether the page has met as much as it may without ending.
     pub(super) const fn is_page_full(&self) -> bool {
         self.count >= self.limits.page || self.rejected >= self.limits.rejected
     }
