@@ -12,7 +12,7 @@ from harness.wire import Connection
 
 ROWS, PREPARED = 2, 4
 METADATA_CHANGED, NO_METADATA = 0x8, 0x4
-SKIP_METADATA, ONE = 0x02, 1
+WITH_VALUES, SKIP_METADATA, ONE = 0x01, 0x02, 1
 WARNINGS = 0x08  # of a frame
 
 
@@ -143,6 +143,55 @@ def test_a_statement_without_a_keyspace_has_one_id_for_each(session, keyspace, t
     assert ids[0] != ids[1]
     assert [rows(execute(first, of)) for of in ids] == [(NO_METADATA, 2), (NO_METADATA, 3)]
     session.execute(f"DROP KEYSPACE {other_keyspace}")
+
+
+def execute_with(connection, ids, *values):
+    """The answer to EXECUTE with bound values."""
+    flags = struct.pack(">I" if connection.version >= 5 else ">B", WITH_VALUES)
+    bound = struct.pack(">H", len(values)) + b"".join(struct.pack(">i", len(value)) + value for value in values)
+    body = b"".join(struct.pack(">H", len(id)) + id for id in ids) + struct.pack(">H", ONE) + flags + bound
+    return connection.ask(wire.EXECUTE, body)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_client_is_told_when_a_type_of_its_values_changes(session, keyspace, table, open_connection, version):
+    """Else it would go on to write values without the new field."""
+    name, udt = table("k int PRIMARY KEY, v int"), cql.unique("changing")
+    session.execute(f"CREATE TYPE {udt} (a int)")
+    session.execute(f"ALTER TABLE {name} ADD (f frozen<{udt}>, u {udt}, l list<frozen<{udt}>>)")
+    connection = open_connection(version)
+    one, key = struct.pack(">ii", 4, 1), struct.pack(">i", 1)
+    of_type = [
+        (f"INSERT INTO {keyspace}.{name} (f, k) VALUES (?, ?)", one),
+        (f"UPDATE {keyspace}.{name} SET u = ? WHERE k = ?", one),
+        (f"UPDATE {keyspace}.{name} SET l = l + ? WHERE k = ?", struct.pack(">ii", 1, 8) + one),
+        (f"BEGIN BATCH INSERT INTO {keyspace}.{name} (f, k) VALUES (?, ?); APPLY BATCH", one),
+        (f"SELECT k FROM {keyspace}.{name} WHERE f = ? AND k = ? ALLOW FILTERING", one),
+    ]
+    prepared = {text: prepare(connection, text) for text, _ in of_type}
+    for change in (f"ALTER TYPE {udt} ADD b int", f"ALTER TYPE {udt} RENAME b TO c"):
+        session.execute(change)
+        for text, value in of_type:
+            refused = execute_with(connection, prepared[text], value, key)
+            assert refused.opcode == wire.ERROR and refused.error[0] == cql.UNPREPARED, (change, text)
+            # A driver prepares again, and wants the same id.
+            assert prepare(connection, text)[0] == prepared[text][0]
+            assert execute_with(connection, prepared[text], value, key).opcode == wire.RESULT, (change, text)
+    session.execute(f"DROP TABLE {name}")
+    session.execute(f"DROP TYPE {udt}")
+
+
+@pytest.mark.ceto_only("Cassandra forgets every statement of an altered table")
+def test_other_statements_stay_prepared(session, keyspace, table, open_connection):
+    name = table("k int PRIMARY KEY, v int, w int")
+    connection = open_connection(4)
+    text = f"INSERT INTO {keyspace}.{name} (k, v) VALUES (?, ?)"
+    ids, number = prepare(connection, text), struct.pack(">i", 1)
+    for change in ("ADD x int", "DROP w", "ADD w int", "WITH comment = 'c'"):
+        session.execute(f"ALTER TABLE {name} {change}")
+        assert execute_with(connection, ids, number, number).opcode == wire.RESULT, change
+    session.execute(f"ALTER TABLE {name} DROP v")
+    assert execute_with(connection, ids, number, number).error[0] == cql.UNPREPARED
 
 
 @pytest.mark.ceto_only("Cassandra has had no other ids since 4.0")

@@ -5,8 +5,8 @@
 //! first time, or after the schema changed, compiles it. Both caches are bounded: when full, a shard forgets one that nobody executes, and the node the text
 //! used longest ago, and its users are told to prepare again.
 //!
-//! They are also told so when a change of the schema has changed the columns of the result: before version 5 of the protocol a client decodes rows
-//! by what PREPARE told it. The id stays the same, so the node cannot tell a client that has prepared again from one that has not: results of
+//! They are also told so when a change of the schema has changed the types of the parameters or the columns of the result: a client encodes values, and before
+//! version 5 of the protocol decodes rows, by what PREPARE told it. The id stays the same, so the node cannot tell a client that has prepared again from one that has not: results of
 //! such a statement come with their metadata from then on, whatever a client of an older version asks for.
 
 use std::any::Any;
@@ -22,6 +22,7 @@ use plan::restrict::KeyMarkers;
 use plan::{Plan, ResultColumn};
 use schema::Table;
 use topology::QUALIFIED_STATEMENT_IDS;
+use types::CqlType;
 use types::token::murmur3_x64_128;
 
 use super::Engine;
@@ -95,6 +96,8 @@ struct Text {
     used: u64,
     /// That of the last PREPARE.
     metadata_id: [u8; 16],
+    /// Names the parameters of the last PREPARE and their types.
+    parameters_id: [u8; 16],
     /// Whether an earlier PREPARE had another.
     was_altered: bool,
 }
@@ -140,6 +143,7 @@ impl SharedStatements {
                 keyspace: keyspace.map(Into::into),
                 used,
                 metadata_id: prepared.metadata_id,
+                parameters_id: parameters_id(prepared),
                 was_altered,
             },
         );
@@ -238,17 +242,27 @@ fn id_of(text: &str, keyspace: Option<&str>, variables: Variables) -> PreparedId
     named.finalize().0
 }
 
-/// The Murmur3 hash of the names and types. All nodes make the same of them: where one of another release does not, results come with metadata that clients have.
+/// The id of the result's metadata. All nodes make the same of the columns: where one of another release does not, results come with metadata that clients have.
 fn metadata_id(columns: &[ResultColumn]) -> [u8; 16] {
-    let mut text = String::with_capacity(columns.iter().map(|c| c.name.len() + 16).sum());
-    for c in columns {
-        text.push_str(&c.name);
+    types_id(columns.iter().map(|c| (c.name.as_str(), &c.cql_type)))
+}
+
+/// The same of the parameters. It never leaves the node.
+fn parameters_id(prepared: &Prepared) -> [u8; 16] {
+    types_id(prepared.markers.iter().map(|m| (m.name.as_str(), &m.cql_type)))
+}
+
+/// The Murmur3 hash of names and types.
+fn types_id<'c>(columns: impl Iterator<Item = (&'c str, &'c CqlType)>) -> [u8; 16] {
+    let mut text = String::new();
+    for (name, cql_type) in columns {
+        text.push_str(name);
         text.push('\0');
-        match c.cql_type.native_name() {
+        match cql_type.native_name() {
             Some(name) => text.push_str(name),
             // The name of a type has no fields, which are part of the metadata too.
-            None if c.cql_type.has_fields() => text.push_str(&c.cql_type.marshal_name()),
-            None => write!(text, "{}", c.cql_type).expect("a string takes everything"),
+            None if cql_type.has_fields() => text.push_str(&cql_type.marshal_name()),
+            None => write!(text, "{cql_type}").expect("a string takes everything"),
         }
         text.push('\0');
     }
@@ -347,7 +361,7 @@ impl Engine {
         let mut prepared = self
             .compiled(id, text.text, text.keyspace.as_deref())
             .map_err(|_| unprepared())?;
-        if prepared.metadata_id != text.metadata_id {
+        if prepared.metadata_id != text.metadata_id || parameters_id(&prepared) != text.parameters_id {
             return Err(unprepared());
         }
         prepared.was_altered = text.was_altered;
