@@ -124,6 +124,13 @@ impl ClusteringSlice {
         self.start.compare_key(order, key) == Ordering::Less && self.end.compare_key(order, key) == Ordering::Greater
     }
 
+    /// Whether a row with this clustering key is inside one of these slices, which are in order and disjoint.
+    pub fn any_contains(slices: &[Self], order: &ClusteringOrder, key: &[u8]) -> bool {
+        let begun = slices.partition_point(|slice| slice.start.compare_key(order, key).is_lt());
+        let last = begun.checked_sub(1).and_then(|last| slices.get(last));
+        last.is_some_and(|last| last.end.compare_key(order, key).is_gt())
+    }
+
     /// The same rows by disjoint slices in their order: those that overlap or touch become one.
     #[must_use]
     pub fn joined(mut slices: Vec<Self>, order: &ClusteringOrder) -> Vec<Self> {

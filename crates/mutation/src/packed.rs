@@ -228,6 +228,11 @@ impl<'b> MutationBuilder<'b> {
         Self { out }
     }
 
+    /// How many bytes the mutation has, with what was in the buffer before it.
+    pub const fn bytes(&self) -> usize {
+        self.out.len()
+    }
+
     fn tombstone(&mut self, t: Tombstone) {
         self.out.extend_from_slice(&t.timestamp.to_le_bytes());
         self.out.extend_from_slice(&t.deletion_time.to_le_bytes());

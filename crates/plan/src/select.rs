@@ -323,6 +323,8 @@ impl SelectPlan {
         self.selection.is_aggregate()
             || !self.group_by.is_empty()
             || !self.restrictions.filters.is_empty()
+            || partitions.has_alternatives()
+            || self.restrictions.clustering.has_alternatives()
             || matches!(
                 partitions,
                 PartitionRestriction::All | PartitionRestriction::Token { .. }

@@ -2,6 +2,7 @@
 
 mod conditional;
 mod ddl;
+mod in_products;
 mod own_moment;
 mod page_limits;
 mod schema_versions;

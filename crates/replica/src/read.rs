@@ -249,6 +249,20 @@ struct Feed {
     exhausted: bool,
 }
 
+impl Version {
+    /// Whether the partition may be here: false when no memtable has it, and no file by its filter.
+    ///
+    /// # Errors
+    /// When a file with its token is quarantined.
+    pub fn may_have(&self, token: Token, key: &[u8]) -> Result<bool, ReadError> {
+        self.check_whole((token, token))?;
+        let hash = KeyHash::of(key);
+        let in_files = || self.sstables.iter().any(|reader| reader.may_contain(hash));
+        let in_memory = |memtable: MemtableSource| memtable.with(|memtable| memtable.partition(token, key).is_some());
+        Ok(in_files() || memtables_of(self, token).any(in_memory))
+    }
+}
+
 /// What to read of one partition.
 #[derive(Clone, Debug)]
 pub struct PartitionRead {
@@ -382,11 +396,24 @@ impl PartitionReader {
         self.slices.len()
     }
 
+    /// Whether nothing of the partition is here, which a reader of several slices finds out once instead of with each of them.
+    fn is_absent(&self) -> Result<bool, ReadError> {
+        let is_begun = self.given.is_some() || !self.feeds.is_empty();
+        Ok(!is_begun && self.slices.len() > 1 && !self.version.may_have(self.token, &self.key)?)
+    }
+
     /// The next merged block; None when every slice is read. `covered` of a block says where it ends; a block that
     /// ends its slice has none.
     pub async fn next_block(&mut self) -> Result<Option<PartitionBlock>, ReadError> {
+        if self.slice.is_none() && self.is_absent()? {
+            self.slices.clear();
+        }
         loop {
             if self.slice.is_none() {
+                // Many slices may have no row.
+                if runtime::should_yield() {
+                    runtime::yield_now().await;
+                }
                 let Some(next) = self.slices.pop() else { return Ok(None) };
                 self.begin_slice(next).await?;
             }

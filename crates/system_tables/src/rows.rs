@@ -231,10 +231,11 @@ impl<'a> Rows<'a> {
         self.put_clustering(prefix.iter(), &mut serialised);
         let order = &self.table.clustering_order;
         let (before, after) = (Bound::before(&serialised), Bound::after(&serialised));
-        let overlaps = |slice: &ClusteringSlice| {
-            slice.start.compare(order, &after).is_lt() && slice.end.compare(order, &before).is_gt()
-        };
-        let is_wanted = self.slices.iter().any(overlaps);
+        let ended = self
+            .slices
+            .partition_point(|slice| slice.end.compare(order, &before).is_le());
+        let next = self.slices.get(ended);
+        let is_wanted = next.is_some_and(|slice| slice.start.compare(order, &after).is_lt());
         self.scratch = serialised;
         is_wanted
     }
@@ -278,7 +279,7 @@ impl<'a> Rows<'a> {
         self.put_clustering(clustering.iter().map(|(_, value)| value), &mut bytes);
         let middle = bytes.len();
         let order = &self.table.clustering_order;
-        if self.slices.iter().any(|slice| slice.contains(order, &bytes[start..])) {
+        if ClusteringSlice::any_contains(self.slices, order, &bytes[start..]) {
             self.pack(row, &mut bytes);
             self.rows.push((start..middle, middle..bytes.len()));
         } else {

@@ -175,6 +175,9 @@ fn product_of_keys(
     operands: &[InOperand],
     ctx: &BindContext<'_>,
 ) -> Result<Vec<(Token, Vec<u8>)>, PlanError> {
+    if let [operand] = operands {
+        return keys_of_column(table, operand, ctx);
+    }
     let mut products: Vec<Vec<Cow<'_, [u8]>>> = vec![Vec::new()];
     for operand in operands {
         let values = operand.eval(ctx)?;
@@ -207,6 +210,25 @@ fn product_of_keys(
         keys.push((token_of(&key), key));
     }
     Ok(keys)
+}
+
+/// The partitions of the alternatives of a key of one column. Clients may name very many of them.
+fn keys_of_column(
+    table: &Table,
+    operand: &InOperand,
+    ctx: &BindContext<'_>,
+) -> Result<Vec<(Token, Vec<u8>)>, PlanError> {
+    let mut values = operand.eval(ctx)?;
+    if let Some(column) = table.partition_key().next() {
+        let comparator = column.cql_type.comparator();
+        values.sort_by(|a, b| comparator.compare(a, b));
+    }
+    values.dedup();
+    let key = |value: Cow<'_, [u8]>| {
+        validate_partition_key(table, &value, std::iter::once(&*value))?;
+        Ok((token_of(&value), value.into_owned()))
+    };
+    values.into_iter().map(key).collect()
 }
 
 /// The tokens between two bounds, both included; `None` when there are none.

@@ -18,6 +18,25 @@ use crate::{BindContext, Evaluated, PlanError};
 /// The last second that `me` sstables can write as an expiry.
 const EXPIRY_MAX: i64 = i32::MAX as i64 - 1;
 
+/// How many rows a statement may write that names several partitions and several rows of each by IN.
+const ROWS_MAX: u64 = 1_000_000;
+
+/// The most bytes that a statement may pack for several rows or partitions: IN has one value packed for each of them.
+const WRITE_BYTES_MAX: usize = 256 << 20;
+
+/// Refuses a statement that multiplies its values to more than [`WRITE_BYTES_MAX`].
+///
+/// # Errors
+/// When `bytes` are more.
+pub fn check_write_bytes(bytes: usize) -> Result<(), PlanError> {
+    match bytes <= WRITE_BYTES_MAX {
+        true => Ok(()),
+        false => Err(PlanError::invalid(format!(
+            "The statement writes more than {WRITE_BYTES_MAX} bytes to the rows that its IN relations name"
+        ))),
+    }
+}
+
 /// When a statement writes, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
@@ -124,8 +143,28 @@ impl WritePlan {
     /// The partitions that are written.
     pub fn keys(&self, ctx: &BindContext<'_>) -> Result<Vec<(Token, Vec<u8>)>, PlanError> {
         match self.partition.partitions(&self.table, ctx)? {
-            Partitions::Keys(keys) => Ok(keys),
+            Partitions::Keys(keys) => {
+                self.check_product(keys.len() as u64, ctx)?;
+                Ok(keys)
+            }
             _ => Err(PlanError::Internal("a modification names its partitions".to_owned())),
+        }
+    }
+
+    /// Refuses a statement that names so many rows of so many partitions that a text of some kilobytes would write gigabytes.
+    fn check_product(&self, partitions: u64, ctx: &BindContext<'_>) -> Result<(), PlanError> {
+        let rows = match &self.target {
+            Target::Rows(rows) | Target::Range(rows) | Target::WholeRows(rows) if partitions > 1 => {
+                rows.product(ctx)?
+            }
+            _ => 1,
+        };
+        let product = partitions.saturating_mul(rows);
+        match rows == 1 || product <= ROWS_MAX {
+            true => Ok(()),
+            false => Err(PlanError::invalid(format!(
+                "The IN relations name {partitions} partitions and {rows} rows in each, {product} in all, and at most {ROWS_MAX} are allowed"
+            ))),
         }
     }
 
@@ -354,6 +393,7 @@ impl<'p> Packer<'p> {
             Target::Rows(restriction) => {
                 for row in restriction.rows(&plan.table, ctx)? {
                     plan.check_clustering_key(&row)?;
+                    check_write_bytes(m.bytes())?;
                     any |= self.of_row(&row).regulars(m)?;
                 }
             }
@@ -410,6 +450,7 @@ impl<'p> Packer<'p> {
         }
         for _ in 0..times {
             let mut result = Ok(false);
+            check_write_bytes(m.bytes())?;
             m.static_row(|out| result = self.row(statics, &values, false, out));
             result?;
         }

@@ -78,6 +78,7 @@ impl Engine {
             }
         };
         let mut flow = Flow::Continue;
+        let run = &Arc::new(run.clone());
         for (shard, part) in parts {
             (consumer, flow) = self.part_on(shard, select, run, consumer, part).await?;
             if matches!(flow, Flow::PageFull | Flow::Done) {
@@ -120,7 +121,7 @@ impl Engine {
             sources: sources.into(),
             source: None,
             behind,
-            slices: run.with(|ctx| select.restrictions.clustering.slices(&select.table, ctx))?,
+            slices: run.with(|ctx| consumer.slices(select, ctx))?,
             limits: BlockLimits {
                 rows: consumer.rows_wanted(),
                 bytes: BLOCK_BYTES,
@@ -261,7 +262,7 @@ struct Fragments {
     /// The place of the last fragment of the page before.
     behind: Option<Place>,
     /// Which of them the statement wants.
-    slices: Vec<ClusteringSlice>,
+    slices: Arc<[ClusteringSlice]>,
     limits: BlockLimits,
 }
 
@@ -435,7 +436,7 @@ impl Fragments {
             return;
         }
         let shown = &self.shown.clustering_order;
-        if !self.slices.iter().any(|slice| slice.contains(shown, &clustering)) {
+        if !ClusteringSlice::any_contains(&self.slices, shown, &clustering) {
             return;
         }
         let texts = [

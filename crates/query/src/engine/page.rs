@@ -5,6 +5,9 @@
 //! consumer. When its page is full it knows the position behind its last row; that and the limits left are the opaque
 //! paging state.
 
+use std::cell::OnceCell;
+use std::sync::Arc;
+
 use mutation::compact::{LiveColumn, LiveElements, LiveRow};
 use mutation::row::Cell;
 use mutation::{ClusteringSlice, PartitionBlock, RangeTombstoneList};
@@ -79,8 +82,10 @@ pub struct Consumer<S> {
     row: Row,
     /// Rows that are sorted over several partitions go to the sink when all are here.
     sorted: Option<Kept>,
+    /// The slices of rows that the statement names, once they are known.
+    slices: OnceCell<Arc<[ClusteringSlice]>>,
     /// Of a scan: only rows inside one of these count.
-    row_slices: Option<Vec<ClusteringSlice>>,
+    row_slices: Option<Arc<[ClusteringSlice]>>,
     /// Of a statement that may read much.
     patience: Option<Patience>,
     /// How many rows one step of the read takes.
@@ -199,6 +204,7 @@ impl<S: RowSink> Consumer<S> {
             last_row: Default::default(),
             row: Row::new(&plan.table),
             sorted: plan.sorted.map(|_| Kept::default()),
+            slices: OnceCell::new(),
             row_slices: None,
             rows_at_once: rows_at_once(plan),
             patience: None,
@@ -230,10 +236,22 @@ impl<S: RowSink> Consumer<S> {
 
     /// Begins a scan: of each partition, only rows in the slices of the statement count.
     pub(super) fn begin_scan(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>) -> Result<(), QueryError> {
-        let clustering = &plan.restrictions.clustering;
-        let slices = || clustering.slices(&plan.table, ctx);
-        self.row_slices = (!clustering.is_empty()).then(slices).transpose()?;
+        let restricts_rows = !plan.restrictions.clustering.is_empty();
+        self.row_slices = restricts_rows.then(|| self.slices(plan, ctx)).transpose()?;
         Ok(())
+    }
+
+    /// The slices of rows that the statement names in each partition. Evaluated once, however many partitions there are.
+    pub(super) fn slices(
+        &self,
+        plan: &SelectPlan,
+        ctx: &BindContext<'_>,
+    ) -> Result<Arc<[ClusteringSlice]>, QueryError> {
+        if let Some(slices) = self.slices.get() {
+            return Ok(slices.clone());
+        }
+        let slices = plan.restrictions.clustering.slices(&plan.table, ctx)?;
+        Ok(self.slices.get_or_init(|| slices.into()).clone())
     }
 
     /// Whether there may be more rows than one page takes.
@@ -406,7 +424,7 @@ impl<S: RowSink> Consumer<S> {
             if self
                 .row_slices
                 .as_ref()
-                .is_some_and(|s| !s.iter().any(|s| s.contains(order, clustering)))
+                .is_some_and(|slices| !ClusteringSlice::any_contains(slices, order, clustering))
             {
                 self.tombstones.reject();
                 if self.is_cut_short() {

@@ -252,6 +252,7 @@ impl Engine {
         {
             return end_page(select, run, consumer, flow);
         }
+        let run = &Arc::new(run.clone());
         let serial = params.serial.then_some(level);
         let aggregates_several = select.aggregates_rows()
             && matches!(&partitions, Partitions::Keys(keys) if keys.len() > 1)
@@ -260,7 +261,7 @@ impl Engine {
         match partitions {
             // The values are checked as if there were partitions.
             Partitions::None => {
-                run.with(|ctx| select.restrictions.clustering.slices(&select.table, ctx))?;
+                run.with(|ctx| consumer.slices(select, ctx))?;
             }
             // Pages and aggregates read one partition after the other, each as of a moment of its own.
             Partitions::Keys(keys)
@@ -271,8 +272,15 @@ impl Engine {
                 ));
             }
             Partitions::Keys(keys) => {
+                if keys.len() > 1 {
+                    let slices = run.with(|ctx| consumer.slices(select, ctx))?.len();
+                    check_product(keys.len(), slices)?;
+                }
                 let from = keys_read(&keys, &consumer);
-                for (token, key) in keys.into_iter().skip(from) {
+                for (place, (token, key)) in keys.into_iter().enumerate().skip(from) {
+                    if place > from {
+                        consumer.pause().await?;
+                    }
                     if !is_here && !params.serial {
                         flow = self
                             .replicated_partition(select, run, &mut consumer, &key, (level, params.waited))
@@ -456,7 +464,7 @@ impl Engine {
         self: &Rc<Self>,
         shard: u32,
         select: &Arc<SelectPlan>,
-        run: &Execution,
+        run: &Arc<Execution>,
         consumer: Consumer<S>,
         part: Part,
     ) -> Result<(Consumer<S>, Flow), QueryError> {
@@ -479,7 +487,7 @@ impl Engine {
     async fn placed_part<S: PageSink>(
         self: &Rc<Self>,
         select: &Arc<SelectPlan>,
-        run: &Execution,
+        run: &Arc<Execution>,
         mut consumer: Consumer<S>,
         part: Part,
         asked_by: u64,
@@ -545,6 +553,14 @@ impl Engine {
                 "a token came to a shard that does not own it".to_owned(),
             ));
         };
+        let version = tablet.version();
+        store.metrics.note_read(key);
+        tablet.count_request();
+        let has_many_slices = run.with(|ctx| consumer.slices(select, ctx))?.len() > 1;
+        if has_many_slices && !version.may_have(token, key).map_err(failure)? {
+            consumer.leave_partition();
+            return Ok(Flow::Continue);
+        }
         let slices = slices_left(select, run, consumer, key)?;
         let limits = BlockLimits {
             rows: consumer.rows_wanted(),
@@ -559,9 +575,6 @@ impl Engine {
             reversed: select.reversed,
             limits,
         };
-        store.metrics.note_read(key);
-        tablet.count_request();
-        let version = tablet.version();
         let sstables = version.sstables_for(KeyHash::of(key));
         let paused = &self.shard.paused_readers;
         let mut source = PausableReader {
@@ -783,6 +796,20 @@ pub(super) fn end_page<S: PageSink>(
     })
 }
 
+/// The most ranges of rows that a read may name by IN in all its partitions together.
+const PRODUCT_MAX: u64 = 10_000_000;
+
+/// Refuses a read whose IN relations name so many partitions, and so many ranges of rows in each, that a statement of some kilobytes would read for minutes.
+fn check_product(partitions: usize, slices: usize) -> Result<(), QueryError> {
+    let product = (partitions as u64).saturating_mul(slices as u64);
+    match product <= PRODUCT_MAX {
+        true => Ok(()),
+        false => Err(QueryError::invalid(format!(
+            "The IN relations name {partitions} partitions and {slices} ranges of rows in each, {product} in all, and at most {PRODUCT_MAX} are allowed"
+        ))),
+    }
+}
+
 /// How many of these partitions were read before the page.
 pub(super) fn keys_read<S: RowSink>(keys: &[(Token, Vec<u8>)], consumer: &Consumer<S>) -> usize {
     let place = |key: &Vec<u8>| keys.iter().position(|(_, k)| k == key);
@@ -835,7 +862,7 @@ pub(super) fn slices_left(
     consumer: &Consumer<impl RowSink>,
     key: &[u8],
 ) -> Result<Vec<ClusteringSlice>, QueryError> {
-    let mut slices = run.with(|ctx| select.restrictions.clustering.slices(&select.table, ctx))?;
+    let mut slices = run.with(|ctx| consumer.slices(select, ctx))?.to_vec();
     if let Position::BehindRow { key: k, clustering } = consumer.position()
         && k == key
     {

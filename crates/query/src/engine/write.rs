@@ -10,7 +10,7 @@ use coordinator::{
     Admission, Coordinator, Extent, Goal, Lasting, Mutations, Operation, ReplicatedRead, Stretch, WriteDone, WriteKind,
 };
 use mutation::{Addressed, ClusteringSlice, Located, Mutation};
-use plan::write::{ListContents, collect_lists};
+use plan::write::{ListContents, check_write_bytes, collect_lists};
 use plan::{BatchKind, BatchPlan, BindContext, Execution, WritePlan};
 use runtime::Instant;
 use schema::{Table, TableId};
@@ -20,7 +20,7 @@ use topology::Consistency;
 use types::Token;
 
 use super::batch_size::BatchSize;
-use super::read::BlockSource;
+use super::read::{BlockSource, yield_if_due};
 use super::{Engine, Params};
 use crate::QueryError;
 
@@ -316,7 +316,9 @@ impl Engine {
         if keys.is_empty() {
             run.with_at(now_us, |ctx| plan.check_rows(ctx))?;
         }
+        let mut packed = 0;
         for (token, key) in keys {
+            check_write_bytes(packed)?;
             let lists = if plan.reads() {
                 Some(self.lists(plan, &key, run, time.goal(params.consistency)).await?)
             } else {
@@ -327,9 +329,11 @@ impl Engine {
             let any = run.with_at(now_us, |ctx| {
                 plan.pack(&key, timestamp, ctx, &self.clock, lists.as_ref(), &mut bytes)
             })?;
+            packed += bytes.len();
             if any {
                 out.push(Addressed::at(token, bytes).expect("it was packed just now"));
             }
+            yield_if_due().await;
         }
         Ok(())
     }

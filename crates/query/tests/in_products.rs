@@ -1,0 +1,166 @@
+//! IN on partitions and on rows at once: what it finds, and how much it may name.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::support;
+use plan::{OwnedBound, ValueRows};
+use query::{Engine, Execution, Outcome, Params, QueryError};
+use runtime::sim::Simulation;
+
+fn ints(numbers: impl Iterator<Item = i32>) -> OwnedBound {
+    let numbers: Vec<i32> = numbers.collect();
+    let mut list = i32::try_from(numbers.len())
+        .expect("a small number")
+        .to_be_bytes()
+        .to_vec();
+    for number in numbers {
+        list.extend([0, 0, 0, 4]);
+        list.extend(number.to_be_bytes());
+    }
+    OwnedBound::Value(list)
+}
+
+async fn ask(
+    engine: &Rc<Engine>,
+    text: &str,
+    values: Vec<OwnedBound>,
+    params: &Params,
+) -> Result<Outcome<ValueRows>, QueryError> {
+    let statement = engine.compile(text, Some("ks")).expect(text).statement;
+    let run = Execution {
+        values,
+        now_us: runtime::wall_clock_us(),
+        now_in_seconds: None,
+        random: 0,
+    };
+    engine.execute(&statement, &run, params).await
+}
+
+/// The ints of a result's rows, page by page.
+async fn numbers(engine: &Rc<Engine>, text: &str, values: &[OwnedBound], page_rows: Option<u32>) -> Vec<Vec<i32>> {
+    let (mut all, mut state) = (Vec::new(), None);
+    loop {
+        let params = Params {
+            page_rows,
+            paging_state: state,
+            ..Params::default()
+        };
+        let Outcome::Rows(page) = ask(engine, text, values.to_vec(), &params).await.expect(text) else {
+            panic!("a SELECT returns rows");
+        };
+        let int = |value: Option<Vec<u8>>| value.and_then(|v| v.try_into().ok()).map_or(-1, i32::from_be_bytes);
+        all.extend(
+            page.sink
+                .rows
+                .into_iter()
+                .map(|row| row.into_iter().map(int).collect::<Vec<_>>()),
+        );
+        state = page.paging_state;
+        if state.is_none() {
+            return all;
+        }
+    }
+}
+
+fn on_shard(test: impl AsyncFn(Rc<Engine>) + Copy + 'static) {
+    let mut sim = Simulation::new(5);
+    let node = sim.add_node(1);
+    sim.start(node, move |_| {
+        Box::pin(async move {
+            let table = "CREATE TABLE ks.t (k int, c int, s int static, v int, PRIMARY KEY (k, c))";
+            let engine = support::engine(1, support::schema_of(table), support::system_tables().build()).await;
+            test(engine.clone()).await;
+        })
+    });
+    assert!(sim.run_until_ended(node, Duration::from_secs(3600)), "it did not end");
+}
+
+#[test]
+fn partitions_that_are_not_there_are_passed_over_with_all_their_rows() {
+    on_shard(async |engine: Rc<Engine>| {
+        // Every third partition, every second row: some in files, some in memory, one with a static row alone, one deleted.
+        for k in (0..30).step_by(3) {
+            for c in (0..20).step_by(2) {
+                let text = format!("INSERT INTO t (k, c, v) VALUES ({k}, {c}, {})", 100 * k + c);
+                ask(&engine, &text, Vec::new(), &Params::default())
+                    .await
+                    .expect("it is written");
+            }
+            if k == 15 {
+                engine.shard.flush_all().await.expect("it flushes");
+            }
+        }
+        for text in [
+            "UPDATE t SET s = 1 WHERE k = 31",
+            "DELETE FROM t WHERE k = 6",
+            "DELETE FROM t WHERE k = 21 AND c < 10",
+        ] {
+            ask(&engine, text, Vec::new(), &Params::default())
+                .await
+                .expect("it is written");
+        }
+        let (keys, rows) = (ints(0..40), ints((0..20).filter(|c| c % 3 == 0)));
+        let text = "SELECT k, c, v FROM t WHERE k IN ? AND c IN ?";
+        let lives = |k: i32, c: i32| k != 6 && (k != 21 || c >= 10);
+        let expected: Vec<Vec<i32>> = (0..30)
+            .step_by(3)
+            .flat_map(|k| (0..20).step_by(6).map(move |c| (k, c)))
+            .filter(|&(k, c)| lives(k, c))
+            .map(|(k, c)| vec![k, c, 100 * k + c])
+            .collect();
+        for page_rows in [None, Some(1), Some(7)] {
+            let found = numbers(&engine, text, &[keys.clone(), rows.clone()], page_rows).await;
+            assert_eq!(found, expected, "pages of {page_rows:?}");
+        }
+        let text = "SELECT count(*) FROM t WHERE k IN ? AND c IN ?";
+        let Outcome::Rows(page) = ask(&engine, text, vec![keys, rows], &Params::default())
+            .await
+            .expect(text)
+        else {
+            panic!("a SELECT returns rows");
+        };
+        let count = i64::try_from(expected.len())
+            .expect("a small number")
+            .to_be_bytes()
+            .to_vec();
+        assert_eq!(page.sink.rows, [[Some(count)]]);
+    });
+}
+
+#[test]
+fn a_statement_that_multiplies_two_lists_is_limited() {
+    on_shard(async |engine: Rc<Engine>| {
+        let refusal = async |text: &str, partitions: i32, rows: i32| {
+            let values = vec![ints(0..partitions), ints(0..rows)];
+            match ask(&engine, text, values, &Params::default()).await {
+                Err(QueryError::Invalid(message)) => message,
+                other => panic!("{text} of {partitions} x {rows}: {:?}", other.map(drop)),
+            }
+        };
+        let read = "SELECT v FROM t WHERE k IN ? AND c IN ?";
+        assert_eq!(
+            refusal(read, 8000, 8000).await,
+            "The IN relations name 8000 partitions and 8000 ranges of rows in each, 64000000 in all, and at most 10000000 are allowed"
+        );
+        assert!(
+            numbers(&engine, read, &[ints(0..1000), ints(0..10_000)], None)
+                .await
+                .is_empty()
+        );
+        assert!(
+            numbers(&engine, "SELECT v FROM t WHERE k IN ?", &[ints(0..100_000)], None)
+                .await
+                .is_empty()
+        );
+        for write in [
+            "DELETE FROM t WHERE k IN ? AND c IN ?",
+            "DELETE v FROM t WHERE k IN ? AND c IN ?",
+        ] {
+            assert_eq!(
+                refusal(write, 1001, 1000).await,
+                "The IN relations name 1001 partitions and 1000 rows in each, 1001000 in all, and at most 1000000 are allowed"
+            );
+        }
+    });
+}
