@@ -162,3 +162,23 @@ def test_a_driver_of_scylla_gets_an_empty_page_first(server, keyspace, deleted_r
         rows, state = page(connection, select, 5000)
         assert rows == 0 and state is not None
         assert page(connection, select, 5000, state) == (1, None)
+
+
+@pytest.mark.ceto_only("Cassandra answers with rows from the middle of the other result, or with a NullPointerException")
+def test_the_paging_state_of_another_statement_is_refused(server, keyspace, pages_table):
+    table = f"{keyspace}.{pages_table}"
+    select = f"SELECT v FROM {table} WHERE p = 9"
+    with wire.Connection(server) as connection:
+        connection.startup()
+        _, state = page(connection, select, 2)
+        assert page(connection, f"SELECT v\n  FROM {table} /* again */ WHERE p=9;", 3, state)[0] == 3
+        for other in [
+            f"SELECT v FROM {table} WHERE p = 8",
+            f"SELECT v FROM {table} WHERE p = 9 AND c > 5",
+            f"SELECT v FROM {table} WHERE p = 9 ORDER BY c DESC",
+            f"SELECT v FROM {table}",
+            "SELECT key FROM system.local",
+            "SELECT keyspace_name FROM system_schema.tables",
+        ]:
+            code, message = connection.query(other, page_size=2, paging_state=state).error
+            assert code == cql.PROTOCOL and "Invalid value for the paging state" in message, other

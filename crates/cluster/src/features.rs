@@ -15,8 +15,8 @@ pub use schema::record::{
     TABLET_OPTIONS, TOMBSTONE_GC, USER_FUNCTIONS, USER_TYPES,
 };
 pub use topology::{
-    FORGOTTEN_HINTS, PARALLEL_COPIES, QUALIFIED_STATEMENT_IDS, REPLICATION_KINDS, SLOW_REQUEST_TABLES, TABLET_MOVES,
-    TABLET_RESIZES, TOPOLOGY_OPERATIONS, TRACED_REQUESTS,
+    BOUND_PAGING_STATES, FORGOTTEN_HINTS, PARALLEL_COPIES, QUALIFIED_STATEMENT_IDS, REPLICATION_KINDS,
+    SLOW_REQUEST_TABLES, TABLET_MOVES, TABLET_RESIZES, TOPOLOGY_OPERATIONS, TRACED_REQUESTS,
 };
 
 /// A node that stops hands the leadership of the metadata group over, and says goodbye to the others, who then do not wait for it.
@@ -98,6 +98,7 @@ pub const STREAMS_OF_RANGES: &str = "streams_of_ranges";
 
 /// All features of this release.
 pub const FEATURES: &[&str] = &[
+    BOUND_PAGING_STATES,
     CLIENT_ROUTES,
     COMPACT_STORAGE,
     DISK_LEVELS,

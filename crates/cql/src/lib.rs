@@ -51,6 +51,14 @@ pub enum Variables {
     ByPlace,
 }
 
+/// The words and symbols of a statement, without blanks, comments and semicolons. A text of more than [`TEXT_BYTES_MAX`] bytes has none.
+pub fn words(text: &str) -> impl Iterator<Item = &str> {
+    let text = if text.len() > TEXT_BYTES_MAX { "" } else { text };
+    let is_word = |token: &lexer::Token| token.kind != lexer::TokenKind::Semicolon && token.start < token.end;
+    let words = lexer::tokenize(text).into_iter().filter(is_word);
+    words.filter_map(|token| text.get(token.start as usize..token.end as usize))
+}
+
 /// Reads one statement; semicolons may follow it. Equal names of bind markers are one variable.
 pub fn parse(text: &str) -> Result<Parsed, SyntaxError> {
     parse_with(text, Variables::default())

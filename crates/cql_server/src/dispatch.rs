@@ -351,6 +351,7 @@ impl Connection {
             },
             params: Params {
                 takes_empty_pages: self.takes_empty_pages,
+                statement: Some(prepared.text.clone()),
                 ..self::params(params, keyspace.as_deref())
             },
             skip_metadata: metadata::is_skipped(prepared, params, metadata_id),

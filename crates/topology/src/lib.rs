@@ -79,6 +79,11 @@ pub const TRACED_REQUESTS: &str = "traced_requests";
 /// The feature of a cluster whose nodes all have the tables in which slow requests are kept.
 pub const SLOW_REQUEST_TABLES: &str = "slow_request_tables";
 
+/// A paging state says which statement it is of, and is refused with another.
+///
+/// Nodes of earlier releases refuse such a state altogether.
+pub const BOUND_PAGING_STATES: &str = "bound_paging_states";
+
 /// The id of a prepared statement that names all its keyspaces is the same whichever keyspace is used.
 ///
 /// Nodes of earlier releases give it another for each, and drivers break with a node that answers with another id than the one before.

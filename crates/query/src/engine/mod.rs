@@ -150,6 +150,8 @@ pub struct Params {
     pub page_rows: Option<u32>,
     /// What the page before returned.
     pub paging_state: Option<Vec<u8>>,
+    /// The text of the statement, where it has one: a paging state is taken for its statement alone.
+    pub statement: Option<Arc<str>>,
     /// Whether the client asks for the next page after one without rows. If not, a page without rows is the last one.
     pub takes_empty_pages: bool,
     /// The client's write timestamp, microseconds.
@@ -171,6 +173,7 @@ impl Default for Params {
             keyspace: None,
             page_rows: None,
             paging_state: None,
+            statement: None,
             takes_empty_pages: false,
             timestamp: None,
             timeout: None,
@@ -287,6 +290,12 @@ impl Engine {
     /// row by its whole key are not counted.
     pub fn tombstones_read(&self) -> u64 {
         self.tombstones_read.get()
+    }
+
+    /// Whether every node of the cluster has a feature.
+    fn has_feature(&self, feature: &str) -> bool {
+        self.coordinator
+            .with_view(|view| view.topology.enabled_features().contains(feature))
     }
 
     fn count_tombstones(&self, count: u64) {

@@ -20,7 +20,7 @@ use types::Comparator;
 
 use super::Engine;
 use super::groups::{Found, GroupPart, is_one_group};
-use super::paging_state::{PagingState, Position};
+use super::paging_state::{PagingState, Position, statement_hash};
 use super::patience::Patience;
 use super::tombstones::{PageLimits, TombstoneCount, TombstoneWarning};
 use crate::QueryError;
@@ -32,6 +32,10 @@ pub struct PageRequest {
     pub rows: Option<u32>,
     /// What the page before returned.
     pub state: Option<Vec<u8>>,
+    /// The text of the statement.
+    pub statement: Option<Arc<str>>,
+    /// Whether the next page must be of the same statement.
+    pub binds_statement: bool,
 }
 
 /// What the reader does next.
@@ -58,6 +62,9 @@ pub struct Consumer<S> {
     rows_max: u32,
     paged: bool,
     spans_pages: bool,
+    /// The text of the statement.
+    statement: Option<Arc<str>>,
+    binds_statement: bool,
     limit_left: u64,
     per_partition_max: u64,
     per_partition_left: u64,
@@ -189,6 +196,8 @@ impl<S: RowSink> Consumer<S> {
             },
             paged: page.rows.is_some(),
             spans_pages: page.state.is_some(),
+            statement: page.statement.clone(),
+            binds_statement: page.binds_statement,
             limit_left: limit,
             per_partition_max: if plan.distinct { 1 } else { per_partition },
             per_partition_left: 0,
@@ -224,6 +233,7 @@ impl<S: RowSink> Consumer<S> {
         }
         if let Some(state) = &page.state {
             let state = PagingState::decode(state)?;
+            state.check(|| consumer.statement_hash(plan, ctx))?;
             // What comes back through a client is not trusted beyond what the statement allows.
             consumer.limit_left = state.limit_left.clamp(1, limit);
             consumer.per_partition_left = state.per_partition_left.clamp(1, consumer.per_partition_max);
@@ -341,9 +351,14 @@ impl<S: RowSink> Consumer<S> {
         &self.position
     }
 
-    /// The state to go on with after a full page.
-    pub fn paging_state(&self) -> Vec<u8> {
+    fn statement_hash(&self, plan: &SelectPlan, ctx: &BindContext<'_>) -> u64 {
+        statement_hash(self.statement.as_deref().unwrap_or(""), plan.table.id, ctx.values)
+    }
+
+    /// The state that the next page begins with, after a full page.
+    pub fn paging_state(&self, plan: &SelectPlan, ctx: &BindContext<'_>) -> Vec<u8> {
         PagingState {
+            statement: self.binds_statement.then(|| self.statement_hash(plan, ctx)),
             position: self.position.clone(),
             limit_left: self.limit_left,
             per_partition_left: self.per_partition_left,

@@ -1,12 +1,18 @@
 //! Where a read goes on after a page, and how the client is given it.
 //!
 //! ```text
-//! paging state: u8 1, u64 limit left, u64 per partition limit left, u8 position kind:
+//! paging state: u8 version, version 2: u64 statement, u64 limit left, u64 per partition limit left, u8 position kind:
 //!   0 start; 1 behind a whole partition; 2 behind a row of it (then vint length and clustering key first)
 //!   1 and 2: vint length and partition key
 //! ```
+//!
+//! The position means something else, or nothing, in the result of another statement, which would answer with rows from its middle. So version 2 has a hash of the
+//! statement, its table and its bound values, and is refused with any other. Version 1 is what nodes of earlier releases make and understand.
 
+use plan::Bound;
+use schema::TableId;
 use stdx::vint;
+use types::token::murmur3_x64_128;
 
 use crate::QueryError;
 
@@ -33,6 +39,8 @@ pub enum Position {
 /// What the server tells itself by way of the client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PagingState {
+    /// [`statement_hash`] of the statement whose page it ends; None in version 1.
+    pub(super) statement: Option<u64>,
     /// Where to go on.
     pub position: Position,
     /// How much of the statement's LIMIT is left.
@@ -41,10 +49,44 @@ pub struct PagingState {
     pub(super) per_partition_left: u64,
 }
 
+/// What a statement and its bound values are told from others by. Blanks, line breaks and comments of the text do not matter.
+pub(super) fn statement_hash(text: &str, table: TableId, values: &[Bound<'_>]) -> u64 {
+    let mut named = table.0.as_bytes().to_vec();
+    let mut put = |kind: u8, bytes: &[u8]| {
+        named.push(kind);
+        vint::put_unsigned(&mut named, bytes.len() as u64);
+        named.extend_from_slice(bytes);
+    };
+    for word in cql::words(text) {
+        put(0, word.as_bytes());
+    }
+    for value in values {
+        match value {
+            Bound::Value(bytes) => put(1, bytes),
+            Bound::Null => put(2, &[]),
+            Bound::Unset => put(3, &[]),
+        }
+    }
+    murmur3_x64_128(&named, 0).0
+}
+
+fn invalid() -> QueryError {
+    QueryError::Protocol("Invalid value for the paging state".to_owned())
+}
+
 impl PagingState {
+    /// Refuses a state that another statement ended its page with.
+    pub(super) fn check(&self, statement: impl FnOnce() -> u64) -> Result<(), QueryError> {
+        match self.statement {
+            Some(of) if of != statement() => Err(invalid()),
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// As bytes for the client.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![1];
+        let mut out = vec![if self.statement.is_some() { 2 } else { 1 }];
+        out.extend(self.statement.into_iter().flat_map(u64::to_be_bytes));
         out.extend_from_slice(&self.limit_left.to_be_bytes());
         out.extend_from_slice(&self.per_partition_left.to_be_bytes());
         let mut put = |kind: u8, parts: &[&[u8]]| {
@@ -64,16 +106,17 @@ impl PagingState {
 
     /// From a client's bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, QueryError> {
-        let invalid = || QueryError::Protocol("Invalid value for the paging state".to_owned());
         let mut rest = bytes;
         let mut take = |n: usize| -> Result<&[u8], QueryError> {
             let (piece, tail) = rest.split_at_checked(n).ok_or_else(invalid)?;
             rest = tail;
             Ok(piece)
         };
-        if take(1)? != [1] {
-            return Err(invalid());
-        }
+        let statement = match take(1)? {
+            [1] => None,
+            [2] => Some(u64::from_be_bytes(take(8)?.try_into().map_err(|_| invalid())?)),
+            _ => return Err(invalid()),
+        };
         let limit_left = u64::from_be_bytes(take(8)?.try_into().map_err(|_| invalid())?);
         let per_partition_left = u64::from_be_bytes(take(8)?.try_into().map_err(|_| invalid())?);
         let kind = take(1)?[0];
@@ -103,6 +146,7 @@ impl PagingState {
             return Err(invalid());
         }
         Ok(Self {
+            statement,
             position,
             limit_left,
             per_partition_left,
@@ -116,27 +160,61 @@ mod tests {
 
     #[test]
     fn a_paging_state_comes_back_and_a_damaged_one_is_refused() {
-        for position in [
+        let positions = [
             Position::Start,
             Position::BehindPartition { key: vec![1; 300] },
             Position::BehindRow {
                 key: Vec::new(),
                 clustering: vec![4, 5],
             },
-        ] {
-            let state = PagingState {
-                position,
-                limit_left: 7,
-                per_partition_left: u64::MAX,
-            };
-            let bytes = state.encode();
-            assert_eq!(PagingState::decode(&bytes), Ok(state));
-            for cut in 0..bytes.len() {
-                assert!(
-                    PagingState::decode(&bytes[..cut]).is_err(),
-                    "a state cut to {cut} bytes is refused"
-                );
+        ];
+        for (statement, position) in [None, Some(1 << 63)].into_iter().zip([&positions; 2]) {
+            for position in position.clone() {
+                let state = PagingState {
+                    statement,
+                    position,
+                    limit_left: 7,
+                    per_partition_left: u64::MAX,
+                };
+                let bytes = state.encode();
+                assert_eq!(PagingState::decode(&bytes), Ok(state));
+                for cut in 0..bytes.len() {
+                    assert!(
+                        PagingState::decode(&bytes[..cut]).is_err(),
+                        "a state cut to {cut} bytes is refused"
+                    );
+                }
             }
         }
+    }
+
+    #[test]
+    fn a_state_is_of_one_statement_one_table_and_its_values() {
+        let table = |n| TableId(uuid::Uuid::from_u128(n));
+        let hash = |text: &str, table: TableId, values: &[Bound<'_>]| statement_hash(text, table, values);
+        let (text, values) = ("SELECT v FROM t WHERE k = ?", [Bound::Value(&[1])]);
+        let state = PagingState {
+            statement: Some(hash(text, table(1), &values)),
+            position: Position::Start,
+            limit_left: 1,
+            per_partition_left: 1,
+        };
+        let taken = |text, table, values: &[_]| state.check(|| hash(text, table, values)).is_ok();
+        assert!(taken(text, table(1), &values));
+        assert!(taken("SELECT v\n  FROM t -- all\nWHERE k=?;", table(1), &values));
+        assert!(!taken(text, table(2), &values), "USE of another keyspace");
+        assert!(!taken("SELECT v FROM t WHERE k = 'a b'", table(1), &values));
+        for others in [&[Bound::Value(&[2])][..], &[Bound::Null], &[Bound::Unset], &[]] {
+            assert!(!taken(text, table(1), others), "{others:?}");
+        }
+        let of_earlier = PagingState {
+            statement: None,
+            ..state
+        };
+        assert_eq!(of_earlier.check(|| 7), Ok(()));
+        assert_ne!(
+            hash("SELECT 'a' FROM t", table(1), &[]),
+            hash("SELECT 'a ' FROM t", table(1), &[])
+        );
     }
 }

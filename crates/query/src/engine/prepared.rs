@@ -330,8 +330,7 @@ impl Engine {
 
     /// Whether all nodes give a statement that names its keyspaces the same id, whichever is used.
     fn ids_are_qualified(&self) -> bool {
-        self.coordinator
-            .with_view(|view| view.topology.enabled_features().contains(QUALIFIED_STATEMENT_IDS))
+        self.has_feature(QUALIFIED_STATEMENT_IDS)
     }
 
     fn keep(&self, prepared: Prepared) -> Rc<Prepared> {

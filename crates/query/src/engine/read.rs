@@ -11,7 +11,7 @@ use plan::{BindContext, Execution, PageSink, RowSink, SelectPlan};
 use replica::{BlockLimits, PartitionRead, PartitionReader, PlainRow, ReadError, TableStore, TabletScan, TokenRange};
 use runtime::{ShardId, Signal};
 use stdx::probe;
-use topology::Consistency;
+use topology::{BOUND_PAGING_STATES, Consistency};
 use types::Token;
 use types::token::{KeyHash, token_of};
 
@@ -342,6 +342,8 @@ impl Engine {
         let request = PageRequest {
             rows: params.page_rows,
             state: params.paging_state.clone(),
+            statement: params.statement.clone(),
+            binds_statement: self.has_feature(BOUND_PAGING_STATES),
         };
         let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &request, S::default()))?;
         consumer.limit_sizes(self.page_limits.get());
@@ -784,7 +786,8 @@ pub(super) fn end_page<S: PageSink>(
     mut consumer: Consumer<S>,
     flow: Flow,
 ) -> Result<Page<S>, QueryError> {
-    let paging_state = (flow == Flow::PageFull).then(|| consumer.paging_state());
+    let is_full = flow == Flow::PageFull;
+    let paging_state = is_full.then(|| run.with(|ctx| consumer.paging_state(select, ctx)));
     if paging_state.is_none() {
         run.with(|ctx| consumer.finish(select, ctx))?;
     }
