@@ -199,7 +199,9 @@ pub fn read_plan(bytes: &[u8]) {
             }
         }
         for filter in &plan.restrictions.filters {
-            let _ = filter.passes(&row, &ctx);
+            let _ = filter
+                .alternatives(&ctx)
+                .and_then(|alternatives| filter.passes(&row, &ctx, &alternatives));
         }
         let _ = plan.selection.accumulate(&mut group, &row, &ctx);
     }

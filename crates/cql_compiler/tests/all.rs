@@ -5,4 +5,5 @@ mod common;
 mod conditional_request;
 mod encoded_plans;
 mod expressions;
+mod large_values;
 mod nulls;

@@ -134,7 +134,8 @@ fn found(plan: &SelectPlan, rows: &[Row], ctx: &BindContext<'_>) -> String {
     let mut group = plan.selection.new_group();
     let mut out = String::new();
     for row in rows {
-        let passes: Vec<_> = plan.restrictions.filters.iter().map(|f| f.passes(row, ctx)).collect();
+        let filters = plan.restrictions.filters.iter();
+        let passes: Vec<_> = filters.map(|f| f.passes(row, ctx, &f.alternatives(ctx)?)).collect();
         let taken = plan.selection.accumulate(&mut group, row, ctx);
         out.push_str(&format!("{passes:?} {taken:?}\n"));
     }

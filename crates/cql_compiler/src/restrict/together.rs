@@ -45,7 +45,11 @@ pub(super) fn check(relations: &[Relation]) -> Result<(), CompileError> {
             }
             new = joined(&common.join(" ,"), *old, new)?;
         }
-        known.push((columns, new));
+        // What both say together is all that a third one has to go with: many CONTAINS of one column cost no more than one.
+        match known.iter_mut().find(|(of, _)| *of == columns) {
+            Some((_, old)) => *old = new,
+            None => known.push((columns, new)),
+        }
     }
     Ok(())
 }

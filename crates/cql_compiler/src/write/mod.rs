@@ -2,6 +2,7 @@
 
 mod condition;
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use cql::ast::{
@@ -531,18 +532,7 @@ fn compile_assignments(
     is_conditional: bool,
     scope: &mut Scope<'_>,
 ) -> Result<Vec<Assignment>, CompileError> {
-    for (i, a) in assignments.iter().enumerate() {
-        let contradicts = |b: &cql::ast::Assignment| {
-            let is_same_field = matches!(
-                (&a.target, &b.target),
-                (AstTarget::Field { field: a, .. }, AstTarget::Field { field: b, .. }) if a == b
-            );
-            target_name(&a.target) == target_name(&b.target) && (sets_whole(a) || sets_whole(b) || is_same_field)
-        };
-        if assignments[..i].iter().any(contradicts) {
-            return Err(set_twice(target_name(&a.target)));
-        }
-    }
+    check_targets(assignments)?;
     let mut out: Vec<Assignment> = Vec::with_capacity(assignments.len());
     for a in assignments {
         let mut new = compile_assignment(a, is_conditional, scope)?;
@@ -558,6 +548,25 @@ fn compile_assignments(
         out.push(new);
     }
     Ok(out)
+}
+
+/// Refuses a column that is replaced and changed once more, and a field that is set twice. Elements may be set any number of times, so this takes linear time.
+fn check_targets(assignments: &[cql::ast::Assignment]) -> Result<(), CompileError> {
+    let mut replaced: HashMap<&str, bool> = HashMap::new();
+    let mut fields = HashSet::new();
+    for assignment in assignments {
+        let name = target_name(&assignment.target);
+        let is_whole = sets_whole(assignment);
+        let is_again = match &assignment.target {
+            AstTarget::Field { field, .. } => !fields.insert((name, field)),
+            AstTarget::Column(_) | AstTarget::Element { .. } => false,
+        };
+        let known = replaced.insert(name, is_whole);
+        if is_again || known.is_some_and(|was_whole| was_whole || is_whole) {
+            return Err(set_twice(name));
+        }
+    }
+    Ok(())
 }
 
 fn target_name(target: &AstTarget) -> &str {
@@ -685,12 +694,11 @@ pub fn compile_delete(delete: &Delete, table: &Arc<Table>, scope: &mut Scope<'_>
     check_conditional(&conditions, table, &delete.attributes)?;
     let using = attributes(&delete.attributes, scope)?;
     let mut assignments: Vec<Assignment> = Vec::with_capacity(delete.targets.len());
+    let mut deleted = HashSet::new();
     for target in &delete.targets {
         let removal = compile_removal(target, scope)?;
-        let is_again = |b: &Assignment| {
-            b.column == removal.column && matches!((&b.change, &removal.change), (Change::Delete, Change::Delete))
-        };
-        if !assignments.iter().any(is_again) {
+        let is_again = matches!(removal.change, Change::Delete) && !deleted.insert(removal.column);
+        if !is_again {
             assignments.push(removal);
         }
     }

@@ -72,6 +72,10 @@ pub(super) enum Test {
     },
 }
 
+/// The alternatives of one filter in one execution, in order: a row is compared with few of them, however many there are.
+#[derive(Clone, Debug)]
+pub struct Alternatives(Vec<Vec<u8>>);
+
 fn value<'v>(operand: &'v Operand, ctx: &BindContext<'v>) -> Result<Cow<'v, [u8]>, PlanError> {
     let refuse = |what: &str| PlanError::Invalid(format!("Unsupported {what} value for a condition"));
     match operand.eval(ctx)? {
@@ -233,7 +237,8 @@ impl Filter {
             | Test::Like(operand)
             | Test::Contains { element: operand, .. }
             | Test::ContainsKey { key: operand, .. } => check(operand, "value"),
-            Test::In { alternatives, .. } => alternatives.eval(ctx).map(|_| ()),
+            // [`Filter::alternatives`] checks them.
+            Test::In { .. } => Ok(()),
             Test::NotNull => Ok(()),
             Test::Element { key, value, .. } => {
                 check(key, "map key")?;
@@ -242,8 +247,27 @@ impl Filter {
         }
     }
 
-    /// Whether the row passes.
-    pub fn passes(&self, row: &Row, ctx: &BindContext<'_>) -> Result<bool, PlanError> {
+    /// The alternatives of IN in one execution, which every row is compared with.
+    ///
+    /// # Errors
+    /// As [`InOperand::eval`].
+    pub fn alternatives(&self, ctx: &BindContext<'_>) -> Result<Alternatives, PlanError> {
+        let Test::In {
+            alternatives,
+            comparator,
+            ..
+        } = &self.test
+        else {
+            return Ok(Alternatives(Vec::new()));
+        };
+        let alternatives = alternatives.eval(ctx)?.into_iter().map(Cow::into_owned);
+        let mut alternatives: Vec<Vec<u8>> = alternatives.collect();
+        alternatives.sort_by(|a, b| comparator.compare(a, b));
+        Ok(Alternatives(alternatives))
+    }
+
+    /// Whether the row passes. `alternatives` are those of this filter in this execution.
+    pub fn passes(&self, row: &Row, ctx: &BindContext<'_>, alternatives: &Alternatives) -> Result<bool, PlanError> {
         let have = row.get(self.column);
         Ok(match &self.test {
             Test::Compare(op, operand, comparator) => {
@@ -253,13 +277,11 @@ impl Filter {
                 op.holds(order)
             }
             Test::In {
-                alternatives,
-                comparator,
-                is_negated,
+                comparator, is_negated, ..
             } => {
                 let Some(have) = have else { return Ok(false) };
-                let alternatives = alternatives.eval(ctx)?;
-                alternatives.iter().any(|v| comparator.compare(have, v).is_eq()) != *is_negated
+                let found = alternatives.0.binary_search_by(|v| comparator.compare(v, have));
+                found.is_ok() != *is_negated
             }
             Test::NotNull => have.is_some(),
             Test::Like(pattern) => {

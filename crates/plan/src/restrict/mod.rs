@@ -13,7 +13,7 @@ use schema::Table;
 use crate::PlanError;
 
 pub use clustering::{Choice, ClusteringBound, ClusteringRestriction};
-pub use filter::{Filter, FilterTest};
+pub use filter::{Alternatives, Filter, FilterTest};
 pub(crate) use like::is_like;
 pub use nulls::NullRule;
 pub use partition::{

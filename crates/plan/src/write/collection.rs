@@ -5,14 +5,16 @@
 //! path of a user-defined type's field is its place, in two bytes, big endian.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use mutation::Tombstone;
 use mutation::row::Cell;
 use schema::{Column, RowLayout};
 use types::{CollectionIter, CqlType, MapIter, TupleIter, timeuuid};
 
+use super::list::PresentList;
 use super::pack::{Packer, Times};
-use super::{Addend, Change, ColumnChange, ListElements};
+use super::{Addend, Change, ColumnChange};
 use crate::operand::check_count;
 use crate::{BindContext, Evaluated, Operand, PlanError};
 
@@ -50,28 +52,12 @@ impl Elements<'_> {
         }
     }
 
-    /// Makes the change in a list that is present.
-    fn change(&self, list: &mut ListElements, layout: &RowLayout, id: usize) {
-        if !self.tombstone.is_none() {
-            list.clear();
-        }
-        for Element { path, value } in &self.elements {
-            list.retain(|(present, _)| present[..] != path[..]);
-            if let Some(value) = value {
-                let at = list.partition_point(|(present, _)| layout.compare_paths(id, present, path).is_lt());
-                list.insert(at, (path.to_vec(), value.to_vec()));
-            }
-        }
-    }
-
-    /// Adds another change of the same column by the same statement. Where both change one element, what would win between two writes of one timestamp does:
-    /// a removal before a value, and the greater of two values.
-    fn add(&mut self, other: Self, layout: &RowLayout, id: usize) {
-        self.tombstone = self.tombstone.merge(other.tombstone);
-        self.elements.extend(other.elements);
+    /// Puts the elements of several changes of one statement in order. Where two change one element, what would win between two writes of one timestamp does: a
+    /// removal before a value, and the greater of two values.
+    fn settle(&mut self, layout: &RowLayout, id: usize) {
         self.elements.sort_by(|a, b| {
             let by_path = layout.compare_paths(id, &a.path, &b.path);
-            // What wins stands first.
+            // What wins comes first.
             by_path.then_with(|| match (&a.value, &b.value) {
                 (Some(a), Some(b)) => b.cmp(a),
                 (a, b) => a.is_some().cmp(&b.is_some()),
@@ -79,6 +65,18 @@ impl Elements<'_> {
         });
         self.elements
             .dedup_by(|b, a| layout.compare_paths(id, &a.path, &b.path).is_eq());
+    }
+}
+
+impl<'v> Elements<'v> {
+    /// Makes the change in a list that is present.
+    fn change(&self, list: &mut PresentList<'v>) {
+        if !self.tombstone.is_none() {
+            list.clear();
+        }
+        for Element { path, value } in &self.elements {
+            list.change(path, value.as_ref());
+        }
     }
 }
 
@@ -225,32 +223,39 @@ pub(super) fn pack_changes<'c>(
     packer: &Packer<'c>,
     changes: impl Iterator<Item = (&'c ColumnChange, &'c Evaluated<'c>)>,
 ) -> Result<Elements<'c>, PlanError> {
-    let layout = &*packer.plan.table.layout;
-    let mut all: Option<Elements> = None;
-    let mut list: Option<ListElements> = None;
-    for (assignment, value) in changes {
-        let lists = || {
-            packer
-                .lists
-                .and_then(|l| l.get(&packer.plan.table.clustering_order, packer.row, assignment.id))
-        };
+    let table = &*packer.plan.table;
+    let layout = &*table.layout;
+    let mut all = Elements::none();
+    let mut list: Option<PresentList<'c>> = None;
+    let mut changes = changes.peekable();
+    let mut is_settled = true;
+    while let Some((assignment, value)) = changes.next() {
+        let id = assignment.id;
         if assignment.change.reads() && list.is_none() {
-            let mut present = lists().cloned().unwrap_or_default();
-            if let Some(before) = &all {
-                before.change(&mut present, layout, assignment.id);
-            }
+            let stored = packer
+                .lists
+                .and_then(|l| l.get(&table.clustering_order, packer.row, id));
+            let mut present = PresentList::new(stored.map_or(&[], Vec::as_slice), layout, id);
+            all.settle(layout, id);
+            all.change(&mut present);
             list = Some(present);
         }
-        let change = pack_complex(packer, assignment, value, list.as_ref())?;
-        if let Some(list) = &mut list {
-            change.change(list, layout, assignment.id);
+        let change = pack_complex(packer, assignment, value, list.as_mut())?;
+        if let Some(list) = list.as_mut().filter(|_| changes.peek().is_some()) {
+            change.change(list);
         }
-        match &mut all {
-            Some(all) => all.add(change, layout, assignment.id),
-            None => all = Some(change),
+        if all.tombstone.is_none() && all.elements.is_empty() {
+            all = change;
+        } else {
+            all.tombstone = all.tombstone.merge(change.tombstone);
+            all.elements.extend(change.elements);
+            is_settled = false;
+        }
+        if changes.peek().is_none() && !is_settled {
+            all.settle(layout, id);
         }
     }
-    Ok(all.unwrap_or_else(Elements::none))
+    Ok(all)
 }
 
 /// The elements that one change writes; `list` has the present ones when it needs them.
@@ -258,7 +263,7 @@ fn pack_complex<'c>(
     packer: &Packer<'c>,
     assignment: &'c ColumnChange,
     value: &'c Evaluated<'c>,
-    list: Option<&ListElements>,
+    list: Option<&mut PresentList<'c>>,
 ) -> Result<Elements<'c>, PlanError> {
     let column = &packer.plan.table.columns[assignment.column];
     let layout = &packer.plan.table.layout;
@@ -382,65 +387,56 @@ pub(super) fn map_key<'k>(key: &'k Evaluated<'_>) -> Result<&'k [u8], PlanError>
 }
 
 /// Changes of a list that name elements by place or value.
-fn change_list(
-    packer: &Packer<'_>,
-    assignment: &ColumnChange,
+fn change_list<'c>(
+    packer: &Packer<'c>,
+    assignment: &'c ColumnChange,
     column: &Column,
-    value: &Evaluated<'_>,
-    list: Option<&ListElements>,
-) -> Result<Vec<Element<'static>>, PlanError> {
-    let have = list.map_or(&[][..], Vec::as_slice);
-    let place = |index: Evaluated<'_>| -> Result<Cow<'static, [u8]>, PlanError> {
-        let i = match index {
-            Evaluated::Value(i) => i,
-            Evaluated::Null => return Err(PlanError::invalid("Invalid null value for list index")),
-            Evaluated::Unset => return Err(PlanError::invalid("Invalid unset value for list index")),
-        };
-        let i = i32::from_be_bytes(i.as_ref().try_into().map_err(|_| malformed(column))?);
-        if have.is_empty() {
-            return Err(PlanError::invalid(
-                "Attempted to set an element on a list which is null",
-            ));
-        }
-        usize::try_from(i)
-            .ok()
-            .and_then(|i| have.get(i))
-            .map(|(path, _)| Cow::Owned(path.clone()))
-            .ok_or_else(|| PlanError::invalid(format!("List index {i} out of bound, list has size {}", have.len())))
-    };
+    value: &'c Evaluated<'c>,
+    list: Option<&mut PresentList<'c>>,
+) -> Result<Vec<Element<'c>>, PlanError> {
     match (&assignment.change, value) {
         (Change::PutAt { index, .. }, value) => {
-            let path = place(index.eval(packer.ctx)?)?;
-            let value = if let Evaluated::Value(v) = value {
-                Some(Cow::Owned(v.to_vec()))
-            } else {
-                None
+            let path = path_at(list.as_deref(), &index.eval(packer.ctx)?, column, "set an element on")?;
+            let value = match value {
+                Evaluated::Value(v) => Some(Cow::Borrowed(&**v)),
+                Evaluated::Null | Evaluated::Unset => None,
             };
             Ok(vec![Element { path, value }])
         }
         (Change::TakeAt(_), value) => {
-            let path = place(value.clone()).map_err(|e| match e {
-                PlanError::Invalid(m) => PlanError::Invalid(m.replace("set an element on", "delete an element from")),
-                e => e,
-            })?;
+            let path = path_at(list.as_deref(), value, column, "delete an element from")?;
             Ok(vec![Element { path, value: None }])
         }
         (Change::Discard(_), Evaluated::Value(v)) => {
-            let unwanted: Vec<&[u8]> = CollectionIter::new(v)
-                .map_err(|_| malformed(column))?
-                .flatten()
-                .collect();
-            Ok(have
-                .iter()
-                .filter(|(_, v)| unwanted.contains(&&v[..]))
-                .map(|(path, _)| Element {
-                    path: Cow::Owned(path.clone()),
-                    value: None,
-                })
-                .collect())
+            let unwanted = CollectionIter::new(v).map_err(|_| malformed(column))?.flatten();
+            let unwanted: HashSet<&[u8]> = unwanted.collect();
+            let discarded = list.map(|list| list.take_matches(&unwanted));
+            let removal = |path| Element { path, value: None };
+            Ok(discarded.unwrap_or_default().into_iter().map(removal).collect())
         }
         _ => Ok(Vec::new()),
     }
+}
+
+/// The path of the element of a list at an index. `what` a statement does, in its errors.
+fn path_at<'c>(
+    list: Option<&PresentList<'c>>,
+    index: &Evaluated<'_>,
+    column: &Column,
+    what: &str,
+) -> Result<Cow<'c, [u8]>, PlanError> {
+    let index = match index {
+        Evaluated::Value(index) => index,
+        Evaluated::Null => return Err(PlanError::invalid("Invalid null value for list index")),
+        Evaluated::Unset => return Err(PlanError::invalid("Invalid unset value for list index")),
+    };
+    let index = i32::from_be_bytes(index.as_ref().try_into().map_err(|_| malformed(column))?);
+    let Some(list) = list.filter(|list| !list.is_empty()) else {
+        return Err(PlanError::invalid(format!("Attempted to {what} a list which is null")));
+    };
+    let path = usize::try_from(index).ok().and_then(|place| list.path(place));
+    path.cloned()
+        .ok_or_else(|| PlanError::invalid(format!("List index {index} out of bound, list has size {}", list.len())))
 }
 
 fn node_of(random: u64) -> [u8; 6] {

@@ -10,6 +10,7 @@
 //! primary key. A condition on static columns alone is answered with the first row of the partition.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use mutation::compact::{LiveColumn, LiveRow};
@@ -175,11 +176,11 @@ impl Request {
                 Conditions::None => {}
                 Conditions::NotExists => {
                     exists = true;
-                    request.add_existence(row, RowCondition::NotExists)?;
+                    request.add(row, RowCondition::NotExists)?;
                 }
                 Conditions::Exists => {
                     exists = true;
-                    request.add_existence(row, RowCondition::Exists)?;
+                    request.add(row, RowCondition::Exists)?;
                 }
                 Conditions::Columns(conditions) => {
                     let of_kind = |kind| {
@@ -188,14 +189,16 @@ impl Request {
                     };
                     let (regular, statics) = (of_kind(ColumnKind::Regular)?, of_kind(ColumnKind::Static)?);
                     for (row, conditions) in [(row, regular), (None, statics)] {
-                        request.add_columns(row, conditions)?;
+                        if !conditions.is_empty() {
+                            request.add(row, RowCondition::Columns(conditions))?;
+                        }
                     }
                 }
             }
         }
+        request.join_rows()?;
         request.show(statements, exists, batch);
         let order = &table.clustering_order;
-        request.rows.sort_by(|a, b| order.compare(&a.0, &b.0));
         let reads = &mut request.reads;
         reads.first_row = request.rows.is_empty();
         reads.rows.extend(request.rows.iter().map(|(row, _)| row.clone()));
@@ -252,51 +255,26 @@ impl Request {
         }
     }
 
-    /// The condition on a row, or on the static row.
-    fn condition(&mut self, row: Option<&[u8]>) -> Option<&mut RowCondition> {
-        let order = &self.table.clustering_order;
-        match row {
-            None => self.statics.as_mut(),
-            Some(row) => self
-                .rows
-                .iter_mut()
-                .find(|(r, _)| order.compare(r, row).is_eq())
-                .map(|(_, c)| c),
+    /// Adds the condition of a statement on a row, or on the static row. Those of one row meet in [`Request::join_rows`].
+    fn add(&mut self, row: Option<Vec<u8>>, new: RowCondition) -> Result<(), PlanError> {
+        match (row, &mut self.statics) {
+            (Some(row), _) => self.rows.push((row, new)),
+            (None, Some(known)) => known.join(new)?,
+            (None, none) => *none = Some(new),
         }
-    }
-
-    fn put(&mut self, row: Option<Vec<u8>>, condition: RowCondition) {
-        match row {
-            None => self.statics = Some(condition),
-            Some(row) => self.rows.push((row, condition)),
-        }
-    }
-
-    fn add_existence(&mut self, row: Option<Vec<u8>>, new: RowCondition) -> Result<(), PlanError> {
-        match (self.condition(row.as_deref()), &new) {
-            (None, _) => {}
-            (Some(RowCondition::NotExists), RowCondition::NotExists)
-            | (Some(RowCondition::Exists), RowCondition::Exists) => return Ok(()),
-            (Some(RowCondition::Columns(_)), RowCondition::NotExists) => {
-                return invalid("Cannot mix IF conditions and IF NOT EXISTS for the same row");
-            }
-            (Some(RowCondition::Columns(_)), _) => {
-                return invalid("Cannot mix IF conditions and IF EXISTS for the same row");
-            }
-            (Some(_), _) => return invalid("Cannot mix IF EXISTS and IF NOT EXISTS conditions for the same row"),
-        }
-        self.put(row, new);
         Ok(())
     }
 
-    fn add_columns(&mut self, row: Option<Vec<u8>>, mut new: Vec<BoundCondition>) -> Result<(), PlanError> {
-        if new.is_empty() {
-            return Ok(());
-        }
-        match self.condition(row.as_deref()) {
-            None => self.put(row, RowCondition::Columns(new)),
-            Some(RowCondition::Columns(have)) => have.append(&mut new),
-            Some(_) => return invalid("Cannot mix IF conditions and IF NOT EXISTS for the same row"),
+    /// Joins the conditions of several statements on one row, and puts the rows in order.
+    fn join_rows(&mut self) -> Result<(), PlanError> {
+        let order = &self.table.clustering_order;
+        let mut added = std::mem::take(&mut self.rows);
+        added.sort_by(|a, b| order.compare(&a.0, &b.0));
+        for (row, condition) in added {
+            match self.rows.last_mut() {
+                Some((last, known)) if order.compare(last, &row).is_eq() => known.join(condition)?,
+                _ => self.rows.push((row, condition)),
+            }
         }
         Ok(())
     }
@@ -447,8 +425,10 @@ impl Request {
         let mut out = Vec::with_capacity(self.key.len() + 512);
         let mut builder = MutationBuilder::begin(&mut out, self.table.id, &self.key);
         let mut any = false;
+        // Each statement sees the lists as they are before the request.
+        let reads = statements.iter().any(|s| s.plan.reads());
+        let lists = reads.then(|| current.lists(statements, &self.table, &self.key));
         for BoundWrite { plan, run } in statements {
-            let lists = plan.reads().then(|| current.lists(plan, &self.key));
             any |= run.with(|ctx| plan.pack_onto(&mut builder, &self.key, timestamp, ctx, clock, lists.as_ref()))?;
         }
         Ok(any.then_some(out))
@@ -456,6 +436,22 @@ impl Request {
 }
 
 impl RowCondition {
+    /// Adds what another statement wants of the same row.
+    fn join(&mut self, new: Self) -> Result<(), PlanError> {
+        match (self, new) {
+            (Self::NotExists, Self::NotExists) | (Self::Exists, Self::Exists) => Ok(()),
+            (Self::Columns(known), Self::Columns(mut new)) => {
+                known.append(&mut new);
+                Ok(())
+            }
+            (Self::Columns(_), Self::Exists) => invalid("Cannot mix IF conditions and IF EXISTS for the same row"),
+            (Self::Columns(_), _) | (_, Self::Columns(_)) => {
+                invalid("Cannot mix IF conditions and IF NOT EXISTS for the same row")
+            }
+            _ => invalid("Cannot mix IF EXISTS and IF NOT EXISTS conditions for the same row"),
+        }
+    }
+
     /// Whether it holds for the row that `row` makes, or for none.
     fn holds(&self, row: Option<impl FnOnce() -> Row>) -> bool {
         match self {
@@ -557,12 +553,13 @@ impl CurrentRows {
         max
     }
 
-    /// The elements of the lists that a statement changes by place or value, and the values that it computes with.
-    fn lists(&self, plan: &WritePlan, key: &[u8]) -> ListContents {
+    /// The elements of the lists that statements change by place or value, and the values that they compute with.
+    fn lists(&self, statements: &[BoundWrite], table: &Table, key: &[u8]) -> ListContents {
         let mut lists = ListContents::new();
-        let ids: Vec<usize> = plan.columns_read().collect();
+        let ids: BTreeSet<usize> = statements.iter().flat_map(|s| s.plan.columns_read()).collect();
+        let ids: Vec<usize> = ids.into_iter().collect();
         for block in self.blocks() {
-            collect_lists(&plan.table, &ids, block, key, self.now, &mut lists);
+            collect_lists(table, &ids, block, key, self.now, &mut lists);
         }
         lists
     }
@@ -578,12 +575,12 @@ pub fn collect_lists(
     lists: &mut ListContents,
 ) {
     let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
-    let statics = block.static_row().map(|r| (key, r, block.tombstone));
+    let statics = block.static_row().map(|r| (true, key, r, block.tombstone));
     let rows = block.rows().map(|(ck, r)| {
         let covering = ranges.covering(&table.clustering_order, ck);
-        (ck, r, block.tombstone.merge(covering))
+        (false, ck, r, block.tombstone.merge(covering))
     });
-    for (name, row, deletion) in statics.into_iter().chain(rows) {
+    for (is_static, name, row, deletion) in statics.into_iter().chain(rows) {
         for (id, column) in LiveRow::new(row, &table.layout, deletion, now).columns() {
             if !ids.contains(&id) {
                 continue;
@@ -592,7 +589,10 @@ pub fn collect_lists(
                 LiveColumn::Complex(elements) => elements.map(|(p, c)| (p.to_vec(), c.value.to_vec())).collect(),
                 LiveColumn::Simple(cell) => vec![(Vec::new(), cell.value.to_vec())],
             };
-            lists.insert(name, id, elements);
+            match is_static {
+                true => lists.insert_static(name, id, elements),
+                false => lists.insert(name, id, elements),
+            }
         }
     }
 }

@@ -4,10 +4,12 @@ mod collection;
 mod condition;
 mod conditional;
 mod json;
+mod list;
 mod pack;
 mod values;
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -411,7 +413,13 @@ pub type ListElements = Vec<(Vec<u8>, Vec<u8>)>;
 /// The present elements of the lists that a statement changes by index or value, and the present values of columns that it computes with, by row and
 /// column id. The static row has the name of its partition.
 #[derive(Debug, Default)]
-pub struct ListContents(std::collections::HashMap<(Vec<u8>, usize), ListElements>);
+pub struct ListContents {
+    by_name: HashMap<(Vec<u8>, usize), ListElements>,
+    /// The columns of the static row.
+    statics: HashSet<usize>,
+    /// The names of the other rows in clustering order, once a row is not found by its bytes.
+    in_order: OnceCell<Vec<Vec<u8>>>,
+}
 
 impl ListContents {
     /// Without any list.
@@ -420,14 +428,36 @@ impl ListContents {
     }
 
     fn insert(&mut self, row: &[u8], id: usize, list: ListElements) {
-        self.0.insert((row.to_vec(), id), list);
+        self.in_order.take();
+        self.by_name.insert((row.to_vec(), id), list);
+    }
+
+    fn insert_static(&mut self, partition: &[u8], id: usize, list: ListElements) {
+        self.statics.insert(id);
+        self.insert(partition, id, list);
     }
 
     /// A clustering key may be written in several ways (1.0 and 1.00), so the row is found by order if its bytes are not.
     fn get(&self, order: &ClusteringOrder, row: &[u8], id: usize) -> Option<&ListElements> {
-        let is_same = |(known, of): &(Vec<u8>, usize)| *of == id && order.compare(known, row).is_eq();
-        let by_order = || self.0.iter().find(|(name, _)| is_same(name)).map(|(_, list)| list);
-        self.0.get(&(row.to_vec(), id)).or_else(by_order)
+        if let Some(list) = self.by_name.get(&(row.to_vec(), id)) {
+            return Some(list);
+        }
+        if self.statics.contains(&id) {
+            return None;
+        }
+        let names = self.in_order.get_or_init(|| {
+            let rows = self.by_name.keys().filter(|(_, id)| !self.statics.contains(id));
+            let mut names: Vec<Vec<u8>> = rows.map(|(name, _)| name.clone()).collect();
+            names.sort_by(|a, b| order.compare(a, b).then_with(|| a.cmp(b)));
+            names.dedup();
+            names
+        });
+        let first = names.partition_point(|name| order.compare(name, row).is_lt());
+        let spellings = names[first..]
+            .iter()
+            .take_while(|name| order.compare(name, row).is_eq());
+        let lists = spellings.map(|name| self.by_name.get(&(name.clone(), id)));
+        lists.flatten().next()
     }
 }
 

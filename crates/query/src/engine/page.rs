@@ -11,7 +11,7 @@ use std::sync::Arc;
 use mutation::compact::{LiveColumn, LiveElements, LiveRow};
 use mutation::row::Cell;
 use mutation::{ClusteringSlice, PartitionBlock, RangeTombstoneList};
-use plan::restrict::Partitions;
+use plan::restrict::{Alternatives, Partitions};
 use plan::selection::AggregateState;
 use plan::{BindContext, Evaluated, Operand, Row, RowSink, SelectPlan, ValueRows, key_component, put_collection};
 use schema::{ColumnKind, components};
@@ -87,6 +87,8 @@ pub struct Consumer<S> {
     /// Partition key and clustering key of the last row of the group, where groups are paged.
     last_row: (Vec<u8>, Vec<u8>),
     row: Row,
+    /// For each filter what it compares rows with, where that is IN.
+    alternatives: Vec<Alternatives>,
     /// Rows that are sorted over several partitions go to the sink when all are here.
     sorted: Option<Kept>,
     /// The slices of rows that the statement names, once they are known.
@@ -126,10 +128,12 @@ const ROWS_AT_ONCE_OF_FUNCTIONS: usize = 16;
 
 /// How many rows one step of a read takes at the most.
 pub(super) fn rows_at_once(plan: &SelectPlan) -> usize {
-    match plan.selection.calls_user_functions {
+    let rows = match plan.selection.calls_user_functions {
         true => ROWS_AT_ONCE_OF_FUNCTIONS,
         false => ROWS_AT_ONCE,
-    }
+    };
+    // Each row is tested by every filter.
+    (rows / plan.restrictions.filters.len().max(1)).max(1)
 }
 
 fn evaluate_limit(operand: Option<&Operand>, what: &str, ctx: &BindContext<'_>) -> Result<u64, QueryError> {
@@ -175,8 +179,10 @@ fn too_large(bytes_max: u64) -> QueryError {
 impl<S: RowSink> Consumer<S> {
     /// Begins a page, whose rows go to `out`.
     pub fn new(plan: &SelectPlan, ctx: &BindContext<'_>, page: &PageRequest, out: S) -> Result<Self, QueryError> {
+        let mut alternatives = Vec::with_capacity(plan.restrictions.filters.len());
         for filter in &plan.restrictions.filters {
             filter.check(&plan.table, ctx)?;
+            alternatives.push(filter.alternatives(ctx)?);
         }
         plan.selection.check(ctx)?;
         if let Some(function) = &plan.group_function {
@@ -212,6 +218,7 @@ impl<S: RowSink> Consumer<S> {
             group_name: Vec::new(),
             last_row: Default::default(),
             row: Row::new(&plan.table),
+            alternatives,
             sorted: plan.sorted.map(|_| Kept::default()),
             slices: OnceCell::new(),
             row_slices: None,
@@ -556,8 +563,8 @@ impl<S: RowSink> Consumer<S> {
 
     /// Takes the row that stands in `self.row`, of that partition key and clustering key.
     fn row(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>, name: (&[u8], &[u8])) -> Result<Flow, QueryError> {
-        for f in &plan.restrictions.filters {
-            if !f.passes(&self.row, ctx)? {
+        for (f, alternatives) in plan.restrictions.filters.iter().zip(&self.alternatives) {
+            if !f.passes(&self.row, ctx, alternatives)? {
                 self.tombstones.reject();
                 return Ok(match self.is_cut_short() {
                     true => Flow::PageFull,
