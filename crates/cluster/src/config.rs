@@ -283,9 +283,6 @@ pub trait Listener {
     /// Resolves when all shards go by what `liveness` has told before the call.
     fn liveness_taken(&self) -> Local<'_, ()>;
 
-    /// A node serves clients, or does not any more: clients may be told.
-    fn serves_clients(&self, host: HostId, serves: bool);
-
     /// A member's commitlog takes writes, or does not any more; of this node it is told too.
     fn takes_writes(&self, host: HostId, takes: bool);
 

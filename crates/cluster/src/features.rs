@@ -96,10 +96,16 @@ pub const EARLY_REMOVAL: &str = "early_removal";
 /// The request for the copy has a part that earlier releases refuse.
 pub const STREAMS_OF_RANGES: &str = "streams_of_ranges";
 
+/// A node says that its operator has it serve no clients.
+///
+/// The greeting has a value that earlier releases refuse.
+pub const CLOSED_LISTENERS: &str = "closed_listeners";
+
 /// All features of this release.
 pub const FEATURES: &[&str] = &[
     BOUND_PAGING_STATES,
     CLIENT_ROUTES,
+    CLOSED_LISTENERS,
     COMPACT_STORAGE,
     DISK_LEVELS,
     EARLY_REMOVAL,

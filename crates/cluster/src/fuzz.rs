@@ -146,7 +146,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         }
         .encode(),
         Command::ClientRoutes(sample_routes()).encode(),
-        Greeting { is_open: true }.encode(),
+        Greeting::Closed.encode(),
         greeted.encode(),
         wire::encode_run(Run { generation: 3, name: 5 }),
         metadata.encode(),

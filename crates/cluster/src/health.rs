@@ -114,7 +114,7 @@ impl Cluster {
 
     async fn return_to_service(self: &Rc<Self>) {
         self.greeted.borrow_mut().clear();
-        self.told_open.borrow_mut().clear();
+        self.told_serving.borrow_mut().clear();
         self.peers.is_leaving.set(false);
         self.meet_peers().await;
         if self.is_departing.get() {

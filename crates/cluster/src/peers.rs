@@ -8,7 +8,7 @@ use crate::features::{DISK_LEVELS, NODE_HEALTH};
 use crate::history::Comparisons;
 use crate::lineage::Lineage;
 use crate::machine::Machine;
-use crate::wire::{self, Health, State};
+use crate::wire::{self, Greeting, Health, State};
 use consensus::Transport;
 use rpc::{Peer, Rpc};
 use runtime::{Instant, Notify};
@@ -49,10 +49,10 @@ struct Known {
     generation: u32,
     /// Where it says it is.
     heard: Option<SocketAddr>,
-    /// It serves clients when it answers, as far as it has not said otherwise.
-    is_open: bool,
-    /// What the listener was told of that.
-    told_serves: bool,
+    /// Whether it serves clients when it answers; None until it has said so, and then it is taken to serve them.
+    is_open: Option<bool>,
+    /// Whether it answered and served clients when this was last compared.
+    serves: bool,
     /// Its log takes writes, as far as it has not said otherwise.
     takes_writes: bool,
     /// How full its disks are, as it said last.
@@ -166,11 +166,11 @@ impl Peers {
                 schema_version: None,
                 generation: 0,
                 heard: None,
-                is_open: true,
+                is_open: None,
                 takes_writes: true,
                 disk: DiskLevel::Normal,
                 fence: None,
-                told_serves: false,
+                serves: false,
             });
         }
         for (host, known) in known.iter_mut() {
@@ -259,7 +259,9 @@ impl Peers {
     /// Whether a node answers and serves clients, as far as it has not said otherwise.
     pub(crate) fn serves_clients(&self, host: HostId) -> bool {
         let known = self.known.borrow();
-        known.get(&host).is_some_and(|known| known.is_live && known.is_open)
+        known
+            .get(&host)
+            .is_some_and(|known| known.is_live && known.is_open != Some(false))
     }
 
     /// Whether a node's log takes writes, as far as it has not said otherwise.
@@ -471,29 +473,37 @@ impl Peers {
         self.machine.taken_fence() >= before && known.values().all(|known| !known.is_live || refuses(known))
     }
 
-    /// A node has started, and serves clients or not yet.
-    pub(crate) fn on_greeting(&self, from: HostId, is_open: bool) {
+    /// A node has started and serves no clients yet, or it says whether it serves them from now on.
+    pub(crate) fn on_greeting(&self, from: HostId, greeting: Greeting) {
         if self.machine.metadata().topology.is_excluded(from) {
             return;
         }
         if let Some(known) = self.known.borrow_mut().get_mut(&from) {
-            known.is_open = is_open;
+            known.is_open = Some(greeting == Greeting::Open);
         }
-        self.tell_clients(from);
+        self.compare_serving(from);
         self.rpc.retry_now(from.0);
         if !self.is_live(from) {
             self.detector.borrow_mut().on_sign(from, monotonic());
             self.take_outputs();
-        } else if !is_open {
-            // It was back before anybody missed it, and the connections to its last run are gone.
+        } else if greeting == Greeting::Starting {
+            // It was back before this node missed it, and the connections to its previous run are gone.
             self.listener.liveness(from, true);
         }
+    }
+
+    /// A member has answered this node's first greeting. Its own greetings are newer than that.
+    pub(crate) fn on_greeting_answer(&self, from: HostId, is_open: bool) {
+        if let Some(known) = self.known.borrow_mut().get_mut(&from) {
+            known.is_open.get_or_insert(is_open);
+        }
+        self.compare_serving(from);
     }
 
     /// A node stops, in good order: nobody needs to wait for it.
     pub(crate) fn on_goodbye(&self, from: HostId) {
         if let Some(known) = self.known.borrow_mut().get_mut(&from) {
-            known.is_open = false;
+            known.is_open = Some(false);
         }
         self.detector.borrow_mut().on_goodbye(from, monotonic());
         self.take_outputs();
@@ -623,22 +633,22 @@ impl Peers {
         log::info!("node {} is {word}", self.machine.metadata().name_of(host));
         self.machine.members_changed.notify_all();
         self.listener.liveness(host, is_live);
-        self.tell_clients(host);
+        self.compare_serving(host);
         self.heard.notify_all();
     }
 
-    fn tell_clients(&self, host: HostId) {
+    /// Notifies what describes the members to clients when a node begins or ceases to serve them.
+    fn compare_serving(&self, host: HostId) {
         let serves = self.serves_clients(host);
-        let told = {
+        let served = {
             let mut known = self.known.borrow_mut();
             let Some(known) = known.get_mut(&host) else {
                 return;
             };
-            std::mem::replace(&mut known.told_serves, serves)
+            std::mem::replace(&mut known.serves, serves)
         };
-        if told != serves {
+        if served != serves {
             self.machine.members_changed.notify_all();
-            self.listener.serves_clients(host, serves);
         }
     }
 

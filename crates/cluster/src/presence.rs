@@ -5,12 +5,13 @@
 //! down by the word of a member that serves. So whoever sees the node serve may stop the next one. A member of whom nobody knows anything is
 //! waited for, [`MEET_INTERVALS`] intervals of the failure detector at most. A node that hears that the others refuse what it routes, because it was away while the cluster changed, lets
 //! no clients in before it has caught up: it would fail them. Once clients are let in, the node says that too: until then the others
-//! do not tell their clients of it.
+//! do not tell their clients of it. So it does when its operator closes it to clients (`nodetool disablebinary`) and opens it again. A node that starts forgets what it was told, and learns it
+//! from the answers to its greetings.
 //!
 //! **Going.** A node that leaves says goodbye, and answers no more pings. The others answer when no shard of theirs begins requests to it any more. It
 //! goes on serving until then.
 
-use crate::features::{ORDERLY_START, ORDERLY_STOP};
+use crate::features::{CLOSED_LISTENERS, ORDERLY_START, ORDERLY_STOP};
 use crate::service::Cluster;
 use crate::wire::{self, Greeting, GreetingAnswer};
 use runtime::Instant;
@@ -94,7 +95,9 @@ impl Cluster {
     async fn greet(self: Rc<Self>, host: HostId, deadline: Instant) {
         while runtime::now() < deadline && !self.is_stopping.get() {
             let left = deadline - runtime::now();
-            if let Some(answer) = self.say(host, false, left).await.filter(|answer| answer.sees) {
+            let answer = self.say(host, Greeting::Starting, left).await;
+            if let Some(answer) = answer.filter(|answer| answer.sees) {
+                self.peers.on_greeting_answer(host, answer.is_open);
                 self.greeted.borrow_mut().insert(host, answer);
                 self.peers.heard.notify_all();
                 return;
@@ -103,57 +106,80 @@ impl Cluster {
         }
     }
 
-    async fn say(&self, host: HostId, is_open: bool, timeout: Duration) -> Option<GreetingAnswer> {
+    async fn say(&self, host: HostId, greeting: Greeting, timeout: Duration) -> Option<GreetingAnswer> {
         let peer = self.peers.peer(host)?;
-        let greeting = Greeting { is_open }.encode();
-        let answer = self.rpc.call(&peer, 0, wire::GREETING, greeting, timeout).await;
+        let answer = self
+            .rpc
+            .call(&peer, 0, wire::GREETING, greeting.encode(), timeout)
+            .await;
         GreetingAnswer::decode(&answer.ok()?).ok()
     }
 
-    /// A node that has just come greets this one.
+    /// Takes the greeting of a node.
     pub(crate) async fn greeted_by(&self, from: HostId, greeting: Greeting) -> GreetingAnswer {
-        self.peers.on_greeting(from, greeting.is_open);
+        self.peers.on_greeting(from, greeting);
+        if greeting == Greeting::Starting {
+            // What its previous run has heard is lost.
+            self.told_serving.borrow_mut().remove(&from);
+        }
         let deadline = runtime::now() + SEES_WAIT;
         loop {
             let heard = self.peers.heard.notified();
-            if greeting.is_open || self.peers.is_live(from) || !self.wait_until(deadline, heard).await {
+            if greeting != Greeting::Starting || self.peers.is_live(from) || !self.wait_until(deadline, heard).await {
                 break;
             }
         }
         self.listener.liveness_taken().await;
         GreetingAnswer {
             sees: self.peers.is_live(from),
-            is_open: self.is_open.get(),
+            is_open: self.is_open.get() && !self.is_closed.get(),
             live: self.live(),
         }
     }
 
-    /// This node lets clients in, from now on: the others may tell theirs.
+    /// This node lets clients in from now on, unless its operator has closed it. The other members are notified.
     pub fn open(self: &Rc<Self>) {
         self.is_open.set(true);
         let cluster = self.clone();
-        drop(runtime::spawn(async move { cluster.say_open().await }));
+        drop(runtime::spawn(async move { cluster.say_serving().await }));
     }
 
-    /// Tells those of the living who have not been told that this node lets clients in.
-    pub(crate) async fn say_open(self: &Rc<Self>) {
-        if !self.is_open.get() || !self.has_feature(ORDERLY_START) {
+    /// An operator has this node serve no clients, or serve them again. Returns when the members that answer are notified, so far as they answer in a second; the others are notified when
+    /// they answer again.
+    pub async fn set_closed(self: &Rc<Self>, is_closed: bool) {
+        self.is_closed.set(is_closed);
+        self.say_serving().await;
+    }
+
+    /// Notifies the members that answer whether this node serves clients, except those that know it already.
+    pub(crate) async fn say_serving(self: &Rc<Self>) {
+        let serves = !self.is_closed.get();
+        let can_say = match serves {
+            true => self.has_feature(ORDERLY_START),
+            false => self.has_feature(CLOSED_LISTENERS),
+        };
+        // Until the group has this node's address, the others would announce the former one.
+        let metadata = self.metadata();
+        let own = metadata.topology.node(self.config.host_id);
+        let is_registered = own.is_some_and(|node| node.native == self.config.native);
+        if !self.is_open.get() || !can_say || !is_registered {
             return;
         }
-        let mut untold = self.live();
-        untold.remove(&self.config.host_id);
-        untold.retain(|host| !self.told_open.borrow().contains(host));
-        let told: Vec<_> = untold
+        let greeting = if serves { Greeting::Open } else { Greeting::Closed };
+        let mut others = self.live();
+        others.remove(&self.config.host_id);
+        others.retain(|host| self.told_serving.borrow().get(host) != Some(&serves));
+        let calls: Vec<_> = others
             .into_iter()
             .map(|host| {
                 let cluster = self.clone();
-                let says = async move { cluster.say(host, true, OPEN_TIMEOUT).await.is_some() };
-                (host, runtime::spawn(says))
+                let call = async move { cluster.say(host, greeting, OPEN_TIMEOUT).await };
+                (host, runtime::spawn(call))
             })
             .collect();
-        for (host, says) in told {
-            if says.await {
-                self.told_open.borrow_mut().insert(host);
+        for (host, call) in calls {
+            if call.await.is_some() {
+                self.told_serving.borrow_mut().insert(host, serves);
             }
         }
     }

@@ -49,6 +49,8 @@ pub struct Cluster {
     pub(crate) is_fatal: Cell<bool>,
     /// This node serves clients.
     pub(crate) is_open: Cell<bool>,
+    /// Its operator has it serve no clients.
+    pub(crate) is_closed: Cell<bool>,
     /// It has not left service.
     pub(crate) is_in_service: Cell<bool>,
     /// It may not return to service before it has been restarted.
@@ -63,8 +65,8 @@ pub struct Cluster {
     pub(crate) told_differing: RefCell<BTreeSet<HostId>>,
     /// Who takes this node for up since it started, and what they said.
     pub(crate) greeted: RefCell<BTreeMap<HostId, GreetingAnswer>>,
-    /// Who knows that this node serves clients.
-    pub(crate) told_open: RefCell<BTreeSet<HostId>>,
+    /// The members that have confirmed whether this node serves clients, and what they have confirmed.
+    pub(crate) told_serving: RefCell<BTreeMap<HostId, bool>>,
     pub(crate) claims: Claims,
     /// A member has said that this node has left, and this node was leaving.
     pub(crate) is_told_left: Cell<bool>,

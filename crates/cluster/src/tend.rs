@@ -255,7 +255,7 @@ impl Cluster {
         let mut has_met = false;
         while !self.is_stopping.get() && !self.is_fatal.get() {
             self.tend_own(turn).await;
-            self.say_open().await;
+            self.say_serving().await;
             turn = turn.wrapping_add(1);
             if !self.is_fatal.get() && self.is_joining() {
                 if !has_met {

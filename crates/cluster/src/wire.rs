@@ -554,23 +554,32 @@ pub(crate) fn decode_hosts(bytes: &[u8]) -> Result<Vec<HostId>, Malformed> {
     Ok(hosts)
 }
 
-/// A node that has started says so.
+/// What a node says of itself to another one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Greeting {
-    /// Whether it serves clients already.
-    pub(crate) is_open: bool,
+pub(crate) enum Greeting {
+    /// It has started, and serves no clients yet.
+    Starting = 0,
+    /// It serves clients.
+    Open = 1,
+    /// Its operator has it serve no clients. A member without the feature `closed_listeners` refuses this.
+    Closed = 2,
 }
 
 impl Greeting {
     pub(crate) fn encode(self) -> Vec<u8> {
         let mut out = Encoder::begin(GREETING_FORM);
-        out.byte(u8::from(self.is_open));
+        out.byte(self as u8);
         out.seal()
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut d = Decoder::open(bytes, GREETING_FORM)?;
-        let greeting = Self { is_open: d.bool()? };
+        let greeting = match d.byte()? {
+            0 => Self::Starting,
+            1 => Self::Open,
+            2 => Self::Closed,
+            other => return Err(d.malformed(format!("expected 0, 1 or 2, found {other}"))),
+        };
         d.end()?;
         Ok(greeting)
     }

@@ -42,7 +42,12 @@ fn replicas(view: &Cluster, nodes: usize) -> Vec<usize> {
     let mut counts = vec![0; nodes];
     for tablet in metadata.tablets[&TABLE].tablets() {
         let next = tablet.transition.map_or(tablet.replicas, |t| &t.next);
-        next.iter().for_each(|replica| counts[usize::from(replica.node.0)] += 1);
+        for replica in next {
+            // Nodes are numbered in the order in which they joined, which is chance.
+            let owner = metadata.topology.numbered(replica.node).map(|node| node.host_id);
+            let number = (0..nodes).find(|number| owner == Some(host(*number)));
+            counts[number.expect("it is one of these nodes")] += 1;
+        }
     }
     counts
 }

@@ -123,6 +123,33 @@ fn clients_hear_of_a_node_when_it_lets_them_in_and_not_before() {
 }
 
 #[test]
+fn a_node_that_its_operator_closes_to_clients_is_known_to_be_closed_also_to_members_that_start() {
+    let mut sea = formed(8);
+    for number in 0..3 {
+        sea.on(number, |cluster| async move { cluster.open() });
+    }
+    sea.sim.run_for(SECOND);
+    told(&sea, 0, 2);
+    sea.on(2, |cluster| async move { cluster.set_closed(true).await });
+    assert_eq!(told(&sea, 0, 2), [false], "clients are notified");
+    assert!(sea.cluster(0).is_live(host(2)), "other nodes may ask it");
+    sea.crash(0, CrashKind::Kill);
+    restart_and_meet(&mut sea, 0);
+    assert!(!sea.cluster(0).serves_clients(host(2)), "it says so when it is greeted");
+    assert!(sea.cluster(0).serves_clients(host(1)));
+    sea.sim.run_for(5 * SECOND);
+    told(&sea, 0, 2);
+    // The message is lost at first.
+    let (near, far) = ([sea.nodes[0].id], [sea.nodes[2].id]);
+    sea.sim.partition(&near, &far);
+    sea.on(2, |cluster| async move { cluster.set_closed(false).await });
+    assert!(told(&sea, 0, 2).is_empty());
+    sea.sim.heal(&near, &far);
+    sea.sim.run_for(5 * SECOND);
+    assert_eq!(told(&sea, 0, 2), [true]);
+}
+
+#[test]
 fn a_node_that_leaves_is_down_for_the_others_and_goes_on_with_their_help() {
     let mut sea = formed(7);
     sea.on(2, |cluster| async move { cluster.leave().await });

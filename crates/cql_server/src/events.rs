@@ -10,13 +10,17 @@ use cql_protocol::{ClusterEvent, EventSet};
 
 use crate::connection::Outbox;
 
-/// A change of which nodes there are.
+/// A change of a member of the cluster that clients hear of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TopologyChange {
-    /// A node joined and serves.
-    NewNode,
-    /// A node left for ever.
-    RemovedNode,
+pub enum MemberEvent {
+    /// A node serves clients at an address for the first time.
+    New,
+    /// A node has left permanently, or left its address.
+    Removed,
+    /// A node serves clients.
+    Up,
+    /// A node serves no clients.
+    Down,
 }
 
 /// The connections that hear of events.
@@ -65,19 +69,14 @@ pub(crate) fn client_routes(changed: &[(String, String)], mut tell: impl FnMut(&
     }
 }
 
-/// The event of a change of which nodes there are.
-pub(crate) fn topology(change: TopologyChange, native: SocketAddr) -> ClusterEvent<'static> {
-    match change {
-        TopologyChange::NewNode => ClusterEvent::NewNode(native.ip(), native.port()),
-        TopologyChange::RemovedNode => ClusterEvent::RemovedNode(native.ip(), native.port()),
-    }
-}
-
-/// The event of a node that answers, or does not any more.
-pub(crate) fn status(up: bool, native: SocketAddr) -> ClusterEvent<'static> {
-    match up {
-        true => ClusterEvent::Up(native.ip(), native.port()),
-        false => ClusterEvent::Down(native.ip(), native.port()),
+/// The frame's event of a change of the member that serves clients at `native`.
+pub(crate) fn of_member(event: MemberEvent, native: SocketAddr) -> ClusterEvent<'static> {
+    let (address, port) = (native.ip(), native.port());
+    match event {
+        MemberEvent::New => ClusterEvent::NewNode(address, port),
+        MemberEvent::Removed => ClusterEvent::RemovedNode(address, port),
+        MemberEvent::Up => ClusterEvent::Up(address, port),
+        MemberEvent::Down => ClusterEvent::Down(address, port),
     }
 }
 
@@ -128,14 +127,10 @@ mod tests {
     fn a_connection_hears_of_nodes_what_it_registered_for() {
         let native = SocketAddr::from(([127, 0, 0, 2], 9042));
         let told = [
-            (topology(TopologyChange::NewNode, native), "TOPOLOGY_CHANGE", "NEW_NODE"),
-            (
-                topology(TopologyChange::RemovedNode, native),
-                "TOPOLOGY_CHANGE",
-                "REMOVED_NODE",
-            ),
-            (status(true, native), "STATUS_CHANGE", "UP"),
-            (status(false, native), "STATUS_CHANGE", "DOWN"),
+            (MemberEvent::New, "TOPOLOGY_CHANGE", "NEW_NODE"),
+            (MemberEvent::Removed, "TOPOLOGY_CHANGE", "REMOVED_NODE"),
+            (MemberEvent::Up, "STATUS_CHANGE", "UP"),
+            (MemberEvent::Down, "STATUS_CHANGE", "DOWN"),
         ];
         let events = Events::default();
         let (both, status, gone) = (Outbox::new(), Outbox::new(), Outbox::new());
@@ -145,7 +140,7 @@ mod tests {
         events.register(&gone, set(&EventType::ALL));
         drop(gone);
         for (event, kind, change) in told {
-            events.tell(&event);
+            events.tell(&of_member(event, native));
             // The address has a byte for its length, and the port four bytes.
             let body = [&[0, u8::try_from(kind.len()).expect("short")], kind.as_bytes()].concat();
             let body = [

@@ -68,7 +68,7 @@ pub use client_tables::register_system_tables;
 pub use clients::{ClientInfo, Clients};
 pub use counts::Counts;
 pub use cql_protocol::TabletRoute;
-pub use events::TopologyChange;
+pub use events::MemberEvent;
 pub use running::RunningRequest;
 
 /// Requests of one connection that may wait for disk or other shards.
@@ -420,14 +420,9 @@ impl Server {
         *self.routes.borrow_mut() = Some(routes);
     }
 
-    /// Tells this shard's registered connections that a node joined or left; `native` is where clients reach it.
-    pub fn topology_changed(&self, change: TopologyChange, native: SocketAddr) {
-        self.events.tell(&events::topology(change, native));
-    }
-
-    /// Tells this shard's registered connections that a node answers, or does not any more.
-    pub fn status_changed(&self, up: bool, native: SocketAddr) {
-        self.events.tell(&events::status(up, native));
+    /// Sends this shard's registered connections the event of a member; `native` is where clients reach it.
+    pub fn member_changed(&self, event: MemberEvent, native: SocketAddr) {
+        self.events.tell(&events::of_member(event, native));
     }
 
     /// Tells this shard's registered connections that client routes changed, named by connection and host id.

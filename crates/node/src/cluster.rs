@@ -1,7 +1,6 @@
 //! A node's part in its cluster: the connections from other nodes, and what follows on each shard when the cluster changes.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -12,16 +11,17 @@ use std::time::Duration;
 
 use ::cluster::{ChangeError, Cluster, Drain, Listener, Local, Metadata, RACK_OPTION, Reach};
 use coordinator::{ClusterView, Coordinator, ReplicaHandler};
-use cql_server::{Server, TopologyChange};
+use cql_server::{MemberEvent, Server};
 use query::Engine;
 use query::engine::{KeepError, SchemaKeeper};
 use rpc::{Handler, Peer, RemoteError, RemoteErrorKind, Reply, Request, Rpc};
 use runtime::{Notify, ShardId, SharedNotify};
 use schema::{Schema, TableId};
-use topology::{DiskLevel, HostId, Node, NodeNumber, Topology};
+use topology::{DiskLevel, HostId, Node, NodeNumber};
 use types::Token;
 use uuid::Uuid;
 
+use crate::client_events::{events, first_announcements, is_superseded, next_announcements};
 use crate::config::{Between, Config};
 use crate::disk_space;
 use crate::disks;
@@ -249,11 +249,9 @@ fn cluster_config(shared: &Shared) -> ::cluster::Config {
 /// Brings the node into its cluster. On shard 0, when every shard has its engine and accepts connections from other nodes. Returns when the node and those of its peers that
 /// are there take each other for up: clients may be let in.
 pub(crate) async fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>, rpc: &Rc<Rpc>) -> Result<Rc<Cluster>, String> {
-    let told = Rc::new(RefCell::new(BTreeMap::new()));
     let listener = Rc::new(NodeListener {
         shared: shared.clone(),
         engine: engine.clone(),
-        told: told.clone(),
         early_words: EarlyWords::default(),
         taken: Notify::new(),
     });
@@ -276,8 +274,7 @@ pub(crate) async fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>, rpc: &Rc<Rp
         cluster: cluster.clone(),
         truncate_timeout: shared.config.timeouts.truncate,
     }));
-    *told.borrow_mut() = serving(&cluster.metadata().topology);
-    drop(runtime::spawn(describe_members(shared.clone(), cluster.clone(), told)));
+    drop(runtime::spawn(describe_members(shared.clone(), cluster.clone())));
     drop(runtime::spawn(watch_logs(shared.clone(), cluster.clone())));
     runtime::set_local(cluster.clone());
     cluster.set_balancing(shared.config.balancing);
@@ -353,7 +350,6 @@ struct NodeListener {
     shared: Arc<Shared>,
     engine: Rc<Engine>,
     early_words: EarlyWords,
-    told: Rc<RefCell<Told>>,
     /// The shards have taken a version of the cluster over.
     taken: Notify,
 }
@@ -412,36 +408,17 @@ impl NodeListener {
     }
 }
 
-/// The members that clients know, by what they have read or were told, and where these let them in.
-type Told = BTreeMap<HostId, SocketAddr>;
-
-/// The members that clients are told to ask, and where. Nobody is told of zero-token nodes: drivers would send them what others have.
-fn serving(topology: &Topology) -> Told {
-    let is_told = |node: &&Node| node.state.serves_reads() && !topology.is_zero_token(node.host_id);
-    let members = topology.members().filter(is_told);
-    members.map(|n| (n.host_id, n.native)).collect()
-}
-
-/// Tells clients who came, and lets them in, and who went.
-fn tell_of_members(before: &Told, after: &Told) {
-    let came = after.iter().filter(|(id, _)| !before.contains_key(id));
-    let went = before.iter().filter(|(id, _)| !after.contains_key(id));
-    let changes: Vec<(TopologyChange, SocketAddr)> = came
-        .map(|(_, native)| (TopologyChange::NewNode, *native))
-        .chain(went.map(|(_, native)| (TopologyChange::RemovedNode, *native)))
-        .collect();
-    if changes.is_empty() {
+/// Sends events of members to the clients of all shards, in order.
+fn announce(events: &[(MemberEvent, SocketAddr)]) {
+    if events.is_empty() {
         return;
     }
     for shard in 0..runtime::shard_count() {
-        let changes = changes.clone();
+        let events = events.to_vec();
         drop(runtime::submit_to(ShardId(shard), move || {
             if let Some(server) = runtime::local::<Server>() {
-                for (change, native) in &changes {
-                    server.topology_changed(*change, *native);
-                    if matches!(change, TopologyChange::NewNode) {
-                        server.status_changed(true, *native);
-                    }
+                for (event, native) in events {
+                    server.member_changed(event, native);
                 }
             }
         }));
@@ -527,14 +504,17 @@ pub(crate) fn describe_peers(
         tokens: in_decimal(&node.tokens),
         state: node.state,
         is_zero_token: metadata.topology.is_zero_token(node.host_id),
+        is_superseded: is_superseded(&metadata.topology, node),
         up: is_live(node.host_id),
     });
     peers.collect()
 }
 
-/// Keeps what the system tables say of the members true, and tells clients when that changes: afterwards, so that a client that was too late
-/// for the event finds the node in the table. To be spawned; ends never.
-async fn describe_members(shared: Arc<Shared>, cluster: Rc<Cluster>, told: Rc<RefCell<Told>>) {
+/// Keeps the members in the system tables up to date and sends clients the events of changes, after the tables have changed: drivers read the tables when they get an event. Spawn this;
+/// it never returns.
+async fn describe_members(shared: Arc<Shared>, cluster: Rc<Cluster>) {
+    let serves_clients = |host| cluster.serves_clients(host);
+    let mut announced = first_announcements(&cluster.metadata().topology, serves_clients);
     loop {
         let changed = cluster.members_changed();
         let metadata = cluster.metadata();
@@ -549,11 +529,9 @@ async fn describe_members(shared: Arc<Shared>, cluster: Rc<Cluster>, told: Rc<Re
         if let Some(node) = metadata.topology.node(me) {
             shared.note_members(in_decimal(&node.tokens), node.state, peers);
         }
-        let mut now = serving(&metadata.topology);
-        // Of who is new clients hear when it lets them in.
-        now.retain(|host, _| told.borrow().contains_key(host) || cluster.serves_clients(*host));
-        let before = told.replace(now);
-        tell_of_members(&before, &told.borrow());
+        let next = next_announcements(&metadata.topology, &announced, serves_clients);
+        announce(&events(&announced, &next));
+        announced = next;
         changed.await;
     }
 }
@@ -627,25 +605,6 @@ impl Listener for NodeListener {
                 runtime::submit_to(ShardId(shard), || ()).await;
             }
         })
-    }
-
-    fn serves_clients(&self, host: HostId, serves: bool) {
-        // Of a new member clients hear first that it is there.
-        if !self.told.borrow().contains_key(&host) {
-            return;
-        }
-        let view: Arc<ClusterView> = self.engine.coordinator.view();
-        let is_told = |node: &&Node| !view.topology.is_zero_token(node.host_id);
-        let Some(native) = view.topology.node(host).filter(is_told).map(|node| node.native) else {
-            return;
-        };
-        for shard in 0..runtime::shard_count() {
-            drop(runtime::submit_to(ShardId(shard), move || {
-                if let Some(server) = runtime::local::<Server>() {
-                    server.status_changed(serves, native);
-                }
-            }));
-        }
     }
 
     fn takes_writes(&self, host: HostId, takes: bool) {

@@ -5,6 +5,7 @@
 //! opens its sstables and replays its log; when all are ready the node accepts clients.
 
 mod cleanup;
+mod client_events;
 mod cluster;
 mod compaction_history;
 pub mod config;

@@ -24,6 +24,8 @@ const STARTUP: u8 = 0x01;
 const QUERY: u8 = 0x07;
 const PREPARE: u8 = 0x09;
 const EXECUTE: u8 = 0x0a;
+const REGISTER: u8 = 0x0b;
+const EVENT: u8 = 0x0c;
 const CONSISTENCY_ONE: [u8; 2] = [0, 1];
 
 /// What a request came to.
@@ -241,15 +243,64 @@ impl Client {
     /// # Panics
     /// When the node sends what is not CQL.
     pub async fn answer(&mut self) -> io::Result<(u16, Answer)> {
+        let Frame {
+            stream,
+            flags,
+            opcode,
+            body,
+        } = self.frame().await?;
+        let answer = parse(flags, opcode, &body).expect("the node sends whole answers");
+        Ok((stream, answer))
+    }
+
+    /// Registers for the events of members: TOPOLOGY_CHANGE and STATUS_CHANGE.
+    ///
+    /// # Errors
+    /// When the connection is lost, or the node refuses it.
+    pub async fn register_for_members(&mut self) -> io::Result<()> {
+        let mut body = vec![0, 2];
+        for event in ["TOPOLOGY_CHANGE", "STATUS_CHANGE"] {
+            body.extend_from_slice(&u16::try_from(event.len()).expect("a short word").to_be_bytes());
+            body.extend_from_slice(event.as_bytes());
+        }
+        self.send(frame(0, REGISTER, &body)).await?;
+        match self.answer().await? {
+            (_, Answer::Done) => Ok(()),
+            (_, other) => Err(io::Error::other(format!("expected READY, got {other:?}"))),
+        }
+    }
+
+    /// The next event of a connection that has registered for those of members and asks nothing: what happened, and the address that it is about.
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    ///
+    /// # Panics
+    /// When the node sends anything else.
+    pub async fn member_event(&mut self) -> io::Result<(String, SocketAddr)> {
+        let frame = self.frame().await?;
+        assert_eq!(frame.opcode, EVENT, "the node sends events alone");
+        let mut reader = Reader(&frame.body);
+        let event = reader.string().and_then(|_| Some((reader.string()?, reader.inet()?)));
+        Ok(event.expect("the node sends whole events"))
+    }
+
+    /// The next frame.
+    async fn frame(&mut self) -> io::Result<Frame> {
         loop {
             if let Some((header, rest)) = self.input.split_first_chunk::<HEADER_BYTES>() {
                 let [version, flags, stream0, stream1, opcode, length @ ..] = *header;
                 assert_eq!(version, 0x84, "the node answers in the version of the request");
                 let length = u32::from_be_bytes(length) as usize;
                 if let Some(body) = rest.get(..length) {
-                    let answer = parse(flags, opcode, body).expect("the node sends whole answers");
+                    let frame = Frame {
+                        stream: u16::from_be_bytes([stream0, stream1]),
+                        flags,
+                        opcode,
+                        body: body.to_vec(),
+                    };
                     self.input.drain(..HEADER_BYTES + length);
-                    return Ok((u16::from_be_bytes([stream0, stream1]), answer));
+                    return Ok(frame);
                 }
             }
             let mut input = std::mem::take(&mut self.input);
@@ -261,6 +312,14 @@ impl Client {
             }
         }
     }
+}
+
+/// A frame that the node has sent.
+struct Frame {
+    stream: u16,
+    flags: u8,
+    opcode: u8,
+    body: Vec<u8>,
 }
 
 fn parse(flags: u8, opcode: u8, body: &[u8]) -> Option<Answer> {

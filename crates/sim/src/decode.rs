@@ -1,6 +1,7 @@
 //! Results read back: the types that the workload uses.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 
 use crate::model::Value;
 
@@ -19,6 +20,7 @@ enum Type {
     Text,
     Blob,
     Uuid,
+    Inet,
     Set,
     Map,
     List,
@@ -45,6 +47,13 @@ impl<'a> Reader<'a> {
         String::from_utf8(self.take(n.into())?.to_vec()).ok()
     }
 
+    /// An address with a length in one byte, and a port in four.
+    pub(crate) fn inet(&mut self) -> Option<SocketAddr> {
+        let length = *self.take(1)?.first()?;
+        let address = address(self.take(length.into())?)?;
+        Some(SocketAddr::new(address, u16::try_from(self.int()?).ok()?))
+    }
+
     /// None within is null.
     fn bytes(&mut self) -> Option<Option<&'a [u8]>> {
         match usize::try_from(self.int()?) {
@@ -62,6 +71,7 @@ impl<'a> Reader<'a> {
             0x03 => Type::Blob,
             0x0a | 0x0d => Type::Text,
             0x0c => Type::Uuid,
+            0x10 => Type::Inet,
             0x21 => {
                 self.column_type()?;
                 self.column_type()?;
@@ -133,6 +143,7 @@ fn value(column_type: &Type, bytes: &[u8]) -> Option<Option<Value>> {
         // In decimal.
         Type::Long => Value::Text(i64::from_be_bytes(bytes.try_into().ok()?).to_string()),
         Type::Blob | Type::Uuid => Value::Text(bytes.iter().map(|b| format!("{b:02x}")).collect()),
+        Type::Inet => Value::Text(address(bytes)?.to_string()),
         Type::Set => {
             let mut set = BTreeSet::new();
             for _ in 0..reader.int()? {
@@ -156,4 +167,11 @@ fn value(column_type: &Type, bytes: &[u8]) -> Option<Option<Value>> {
         }
         Type::Other => return Some(None),
     }))
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    match *bytes {
+        [a, b, c, d] => Some(IpAddr::from([a, b, c, d])),
+        _ => <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from),
+    }
 }

@@ -1,7 +1,8 @@
 //! Stories of a small cluster, told step by step: a test says which node is asked what, and what happens to the machines in between.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -51,8 +52,11 @@ struct Script {
     answer: RefCell<Option<Option<Answer>>>,
 }
 
-async fn say(script: Rc<Script>) {
+async fn say(script: Rc<Script>, watched: Rc<Cell<Option<SocketAddr>>>, events: Events) {
     loop {
+        if let Some(address) = watched.take() {
+            drop(runtime::spawn(watch(address, events.clone())));
+        }
         let next = script.said.borrow_mut().pop_front();
         let Some(said) = next else {
             runtime::sleep(Duration::from_millis(1)).await;
@@ -71,11 +75,27 @@ async fn say(script: Rc<Script>) {
     }
 }
 
+/// The events of members that a client has received, oldest first.
+type Events = Rc<RefCell<Vec<(String, SocketAddr)>>>;
+
+/// A client that registers for the events of members at one node, and notes them until its connection is lost.
+async fn watch(address: SocketAddr, events: Events) -> io::Result<()> {
+    let mut client = Client::connect(address).await?;
+    client.register_for_members().await?;
+    loop {
+        let event = client.member_event().await?;
+        events.borrow_mut().push(event);
+    }
+}
+
 /// A cluster with one client, which asks one thing after the other.
 pub struct Story {
     /// The machines.
     pub cluster: Cluster,
     script: Rc<Script>,
+    /// Where a client is to register for events.
+    watched: Rc<Cell<Option<SocketAddr>>>,
+    events: Events,
 }
 
 impl Story {
@@ -112,9 +132,26 @@ impl Story {
     pub fn of_machines(seed: u64, setup: &ClusterSetup) -> Self {
         let mut cluster = Cluster::new(seed, setup);
         let script = Rc::new(Script::default());
-        let said = script.clone();
-        cluster.start_clients(move || Box::pin(say(said.clone())));
-        Self { cluster, script }
+        let (watched, events): (Rc<Cell<Option<SocketAddr>>>, Events) = Default::default();
+        let (said, asked, noted) = (script.clone(), watched.clone(), events.clone());
+        cluster.start_clients(move || Box::pin(say(said.clone(), asked.clone(), noted.clone())));
+        Self {
+            cluster,
+            script,
+            watched,
+            events,
+        }
+    }
+
+    /// Has a further client register for the events of members at a node. [`Self::take_events`] has what it receives.
+    pub fn watch_members(&mut self, node: usize) {
+        self.watched.set(Some(self.cluster.addresses()[node]));
+        self.cluster.sim.run_for(SECOND);
+    }
+
+    /// The events of members that came since this was called last, oldest first, with the addresses that they are about.
+    pub fn take_events(&mut self) -> Vec<(String, SocketAddr)> {
+        self.events.take()
     }
 
     /// Has the client ask a node; None when it does not answer.

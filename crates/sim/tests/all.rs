@@ -10,6 +10,7 @@ mod directed;
 mod directories;
 mod elastic;
 mod few_slots;
+mod events;
 mod full_disks;
 mod kinds;
 mod moves;

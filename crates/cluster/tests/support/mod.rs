@@ -184,10 +184,6 @@ impl Listener for Notes {
         Box::pin(std::future::ready(()))
     }
 
-    fn serves_clients(&self, host: HostId, serves: bool) {
-        self.0.told_clients.borrow_mut().push((host, serves));
-    }
-
     fn takes_writes(&self, host: HostId, takes: bool) {
         self.0.told_writes.borrow_mut().push((host, takes));
     }
@@ -715,5 +711,26 @@ async fn run(config: Config, seen: Rc<Seen>) {
             rpc.stop();
             *seen.error.borrow_mut() = Some(error);
         }
+    }
+}
+            drop(runtime::spawn(note_serving(seen.clone(), cluster.clone())));
+
+/// Notes when other members begin and cease to serve clients.
+async fn note_serving(seen: Rc<Seen>, cluster: Rc<Cluster>) {
+    let mut serving: BTreeSet<HostId> = BTreeSet::new();
+    loop {
+        let changed = cluster.members_changed();
+        let members: Vec<HostId> = cluster.metadata().topology.members().map(|node| node.host_id).collect();
+        for host in members {
+            let serves = cluster.serves_clients(host);
+            let is_other = match serves {
+                true => serving.insert(host),
+                false => serving.remove(&host),
+            };
+            if is_other {
+                seen.told_clients.borrow_mut().push((host, serves));
+            }
+        }
+        changed.await;
     }
 }

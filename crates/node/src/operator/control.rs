@@ -44,7 +44,8 @@ impl NodeOperator {
         if self.shared.drain_is_wanted() {
             return Err("the node has drained: it serves clients again when it is started again".to_owned());
         }
-        if !self.cluster()?.is_in_service() && is_enabled {
+        let cluster = self.cluster()?;
+        if !cluster.is_in_service() && is_enabled {
             return Err(
                 "the node is out of service, because of its clock or a disk: its log has the reason".to_owned(),
             );
@@ -56,7 +57,14 @@ impl NodeOperator {
             "listens for no CQL clients"
         };
         log::info!("an operator changed the CQL listener: the node {does}");
+        // Drivers that other nodes notify send this one no more requests before it closes their connections.
+        if !is_enabled {
+            cluster.set_closed(true).await;
+        }
         on_all_shards(async move |_| set_serving(is_enabled).await).await;
+        if is_enabled {
+            cluster.set_closed(false).await;
+        }
         Ok(())
     }
 

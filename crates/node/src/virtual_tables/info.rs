@@ -163,16 +163,18 @@ pub(crate) struct PeerInfo {
     pub(crate) state: NodeState,
     /// Whether it is a zero-token node.
     pub(crate) is_zero_token: bool,
+    /// Whether it is lost and another node has its place.
+    pub(crate) is_superseded: bool,
     /// Whether it answers.
     pub(crate) up: bool,
 }
 
 impl PeerInfo {
-    /// Whether drivers are told of it. One that joins serves nobody yet, and one that left never will: Cassandra lists neither. A zero-token node serves whoever
-    /// connects to it, and has no data that a driver could look for there: ScyllaDB has drivers ignore it.
+    /// Whether drivers find it in the system tables. Cassandra does not list nodes that join, that have left or that were replaced. A zero-token node serves clients that connect to it
+    /// and has no data that a driver could look for there: in ScyllaDB drivers ignore it.
     pub(crate) fn is_member(&self) -> bool {
         match self.state {
-            NodeState::Normal | NodeState::Leaving => !self.is_zero_token,
+            NodeState::Normal | NodeState::Leaving => !self.is_zero_token && !self.is_superseded,
             NodeState::Joining | NodeState::Left => false,
         }
     }

@@ -28,7 +28,7 @@ fn alone() -> NodeInfo {
 }
 
 /// The node has others around it: two members in another rack, of which one does not answer, another process on the address of the first,
-/// a zero-token node, one that joins and one that left.
+/// a zero-token node, a replaced one, one that joins and one that left.
 fn in_a_cluster() -> NodeInfo {
     let peer = |number: u8, state| PeerInfo {
         host_id: Uuid::from_u128(u128::from(number)),
@@ -41,6 +41,7 @@ fn in_a_cluster() -> NodeInfo {
         tokens: Vec::new(),
         state,
         is_zero_token: false,
+        is_superseded: false,
         up: true,
     };
     let quarters = |tokens: [i64; 2]| tokens.map(|quarter| (quarter << 61).to_string()).to_vec();
@@ -65,6 +66,10 @@ fn in_a_cluster() -> NodeInfo {
         PeerInfo {
             is_zero_token: true,
             ..peer(6, NodeState::Normal)
+        },
+        PeerInfo {
+            is_superseded: true,
+            ..peer(7, NodeState::Leaving)
         },
         peer(4, NodeState::Joining),
         peer(5, NodeState::Left),

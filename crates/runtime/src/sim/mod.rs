@@ -128,6 +128,12 @@ impl Simulation {
         network::address_of(node)
     }
 
+    /// A second address of a node's machine, for programs that change theirs.
+    #[must_use]
+    pub fn second_address(&self, node: NodeId) -> IpAddr {
+        network::addresses_of(node)[1]
+    }
+
     /// Gives a host name these addresses from now on, as an operator of the name server does; none at all makes it resolve to nothing.
     pub fn set_name(&mut self, name: &str, addresses: &[IpAddr]) {
         self.world

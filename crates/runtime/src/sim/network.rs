@@ -151,6 +151,12 @@ pub(crate) fn address_of(node: NodeId) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 0, high, low))
 }
 
+/// The addresses at which a node's machine may listen: [`address_of`], and one more to which it may move.
+pub(crate) fn addresses_of(node: NodeId) -> [IpAddr; 2] {
+    let [_, _, high, low] = (node.0 + 1).to_be_bytes();
+    [address_of(node), IpAddr::V4(Ipv4Addr::new(10, 1, high, low))]
+}
+
 impl Network {
     /// What a side of a connection reads. The connection is kept while an end of it is open.
     fn pipe(&mut self, connection: u64, side: usize) -> &mut Pipe {
@@ -527,7 +533,7 @@ impl SimulatedListener {
     pub(crate) fn reserve(address: SocketAddr, reuse_port: bool, backlog: u32) -> io::Result<Self> {
         let (world, node) = world_and_node();
         let ip = address.ip();
-        if !ip.is_unspecified() && !ip.is_loopback() && ip != address_of(node.id) {
+        if !ip.is_unspecified() && !ip.is_loopback() && !addresses_of(node.id).contains(&ip) {
             return Err(io::ErrorKind::AddrNotAvailable.into());
         }
         let mut network = world.network.borrow_mut();
@@ -619,7 +625,7 @@ pub(crate) async fn connect(target: SocketAddr) -> io::Result<Arc<SimulatedEnd>>
         (0..)
             .take(machines)
             .map(NodeId)
-            .find(|&id| address_of(id) == target.ip())
+            .find(|&id| addresses_of(id).contains(&target.ip()))
     };
     let Some(target_node) = target_node else {
         return Err(io::ErrorKind::NetworkUnreachable.into());

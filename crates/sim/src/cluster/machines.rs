@@ -73,7 +73,12 @@ struct Member {
     seeds: RefCell<Option<Vec<usize>>>,
     /// The member whose place it takes at its first start.
     replaces: Cell<Option<Replaced>>,
+    /// What its operator has changed in its configuration.
+    amended: Rc<RefCell<Option<Amendment>>>,
 }
+
+/// A change of a node's configuration.
+type Amendment = Box<dyn Fn(&mut Config)>;
 
 /// Nodes, clients, and the world around them.
 pub struct Cluster {
@@ -102,6 +107,7 @@ impl Cluster {
             rejoin: Rc::default(),
             seeds: RefCell::default(),
             replaces: Cell::default(),
+            amended: Rc::default(),
         };
         let members = setup.shards.iter().map(member).collect();
         let clients = sim.add_node(1);
@@ -147,16 +153,31 @@ impl Cluster {
         self.start(node);
     }
 
+    /// Changes the configuration of a node from its next start on, in place of a former change.
+    pub fn amend(&mut self, node: usize, amend: impl Fn(&mut Config) + 'static) {
+        *self.members[node].amended.borrow_mut() = Some(Box::new(amend));
+    }
+
+    /// A second address of a node's machine, to which its operator may move it.
+    #[must_use]
+    pub fn second_address(&self, node: usize) -> IpAddr {
+        self.sim.second_address(self.members[node].machine)
+    }
+
     /// Starts a node for the first time.
     pub fn start(&mut self, node: usize) {
         let member = &self.members[node];
         member.runs.set(true);
         let (start, inventory) = (member.start.clone(), self.inventory.clone());
         let (shards, rejoin) = (member.shards.clone(), member.rejoin.clone());
+        let amended = member.amended.clone();
         let machines = (self.members.len() - self.spares) as u64;
         let config_of = self.config_of(node);
         self.sim.start(member.machine, move |shard| {
-            let config = config_of(shards.get());
+            let mut config = config_of(shards.get());
+            if let Some(amend) = &*amended.borrow() {
+                amend(&mut config);
+            }
             let (start, inventory, rejoin) = (start.clone(), inventory.clone(), rejoin.clone());
             Box::pin(async move {
                 let confirmation = match &*rejoin.borrow() {
