@@ -1,7 +1,7 @@
 //! The ceto binary: a server, and the tools that come with it.
 //!
-//! Exit codes: 0 when the server has drained or the tool has done its work, 1 for any error, told on standard error in one line, or in one for
-//! each option that is wrong. `nodetool tasks
+//! Exit codes: 0 when the server has drained or the tool has done its work, 3 for the start of a node that has left its cluster, 1 for any other error; a reason is printed on standard error in
+//! one line, or in one for each option that is wrong. `nodetool tasks
 //! wait --quiet` has more, which tell how the task ended.
 
 mod allocator;
@@ -16,7 +16,11 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use cli::{Cli, Command, Perf, RecoverDirectory, RecoverMetadata, Sstable};
 use log::LevelFilter;
+use node::StartError;
 use node::config::{self, Config, Machine, ServerArgs};
+
+/// The exit code of a server that has left its cluster, or was removed: no start from its directories can succeed. The systemd unit of docs/install.md does not restart it.
+const HAS_LEFT: u8 = 3;
 
 #[global_allocator]
 static ALLOCATOR: allocator::Counting = allocator::Counting;
@@ -121,12 +125,17 @@ fn serve(args: &ServerArgs) -> Result<ExitCode, String> {
     let reread = move || config::load(&args, &Machine::detect()).map_err(|error| error.to_string());
     match node::start(config, Box::new(reread)) {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        // Every line on standard error is JSON from the first one on, the reason of the end too.
-        Err(message) if format == logging::Format::Json => {
-            log::error!("the node ends: {message}");
-            Ok(ExitCode::FAILURE)
+        Err(error) => {
+            match format {
+                // Every line on standard error is JSON from the first one on, the reason of the end too.
+                logging::Format::Json => log::error!("the node ends: {error}"),
+                logging::Format::Text => drop(fail(&error.to_string())),
+            }
+            Ok(match error {
+                StartError::Failed(_) => ExitCode::FAILURE,
+                StartError::HasLeft(_) => ExitCode::from(HAS_LEFT),
+            })
         }
-        Err(message) => Err(message),
     }
 }
 

@@ -86,7 +86,7 @@ impl Cluster {
                 cluster.is_told_left.set(true);
                 cluster.machine.changed.notify_all();
             } else if has_left {
-                cluster.fail(format!(
+                cluster.end_as_removed(format!(
                     "node {from} says that this node has left the cluster or was removed; start it on an empty data directory to join as a new one"
                 ));
             }

@@ -308,7 +308,10 @@ pub trait Listener {
     /// The error is a sentence.
     fn copy(&self, copy: Copy) -> Local<'_, Result<usize, String>>;
 
-    /// The node must stop: it was removed, or another process has its identity.
+    /// The node is no longer a member and must end, and may not be started again from its directories. None: it has given its data to others, and ends in order. Else why it was removed.
+    fn left(&self, removed: Option<String>);
+
+    /// The node must stop, for example because another process has its identity.
     fn fatal(&self, reason: String);
 }
 

@@ -47,7 +47,7 @@ pub struct Cluster {
     pub(crate) stop: Notify,
     /// The listener was told that the node must end.
     pub(crate) is_fatal: Cell<bool>,
-    /// This node serves clients.
+    /// This node serves clients, unless it is closed.
     pub(crate) is_open: Cell<bool>,
     /// Its operator has it serve no clients.
     pub(crate) is_closed: Cell<bool>,
@@ -304,6 +304,24 @@ impl Cluster {
         self.is_stopping.set(true);
         self.stop.notify_all();
         self.consensus.stop().await;
+    }
+
+    /// Has the listener end the node, once, because it has given its data to others and left.
+    pub(crate) fn end_as_left(&self) {
+        if !self.is_fatal.replace(true) {
+            log::info!(
+                "this node has left the cluster and ends: others have its data, and its directories can be removed"
+            );
+            self.listener.left(None);
+        }
+    }
+
+    /// Has the listener end the node, once, because it was removed.
+    pub(crate) fn end_as_removed(&self, reason: String) {
+        if !self.is_fatal.replace(true) {
+            log::error!("{reason}");
+            self.listener.left(Some(reason));
+        }
     }
 
     /// Tells the listener, once, that the node must end.

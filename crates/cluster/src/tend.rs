@@ -289,10 +289,7 @@ impl Cluster {
             self.give_vote_away().await;
             // Whoever asked for it hears first.
             self.rest(LEFT_DELAY).await;
-            return self.fail(
-                "this node has left the cluster and stops: others have its data, and its directories can be removed"
-                    .to_owned(),
-            );
+            return self.end_as_left();
         }
         self.decide_part();
         let mut elsewhere = None;

@@ -659,6 +659,20 @@ impl Listener for NodeListener {
         Box::pin(crate::copy::copy(&self.engine, copy))
     }
 
+    fn left(&self, removed: Option<String>) {
+        let shared = self.shared.clone();
+        drop(runtime::spawn(async move {
+            let workdir = shared.config.workdir.clone();
+            if let Err(e) = runtime::offload(move || crate::identity::note_left(&workdir)).await {
+                log::warn!("cannot note in the workdir that this node has left its cluster: {e}");
+            }
+            shared.end_as_left();
+            if let Some(reason) = removed {
+                shared.fail_everywhere(reason);
+            }
+        }));
+    }
+
     fn fatal(&self, reason: String) {
         self.shared.fail_everywhere(reason);
     }

@@ -89,6 +89,22 @@ pub(crate) fn noted_cluster(workdir: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&text).trim().to_owned())
 }
 
+/// Notes that the node has left its cluster for good.
+pub(crate) fn note_left(workdir: &Path) -> Result<(), String> {
+    let path = left_note(workdir);
+    let noted = fs::replace_durably(&path, b"the node has left its cluster\n");
+    noted.map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// Whether it is noted that the node has left its cluster.
+pub(crate) fn is_noted_as_left(workdir: &Path) -> bool {
+    fs::exists(left_note(workdir))
+}
+
+fn left_note(workdir: &Path) -> std::path::PathBuf {
+    workdir.join("left")
+}
+
 fn member_note(workdir: &Path) -> std::path::PathBuf {
     workdir.join("cluster")
 }

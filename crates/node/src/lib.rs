@@ -42,4 +42,4 @@ mod virtual_tables;
 
 pub use directories::{Directory, recover_directory};
 pub use recover::{Recover, recover_metadata, rejoin};
-pub use start::{Embedded, Prepared, Reread, embed, prepare, start};
+pub use start::{Embedded, Prepared, Reread, StartError, embed, prepare, start};

@@ -227,7 +227,8 @@ async fn stay_drained(shared: &Arc<Shared>, drained: &Result<(), String>, termin
         shared.changed.until(|| shared.is_drained() || shared.failed()).await;
         log::info!("drained; the node serves nothing and waits for the end of its process");
     }
-    let _ = shared.unless_failed(terminated).await;
+    let has_left = shared.changed.until(|| shared.has_left());
+    let _ = shared.unless_failed(unless_terminated(terminated, has_left)).await;
 }
 
 /// What follows the cluster's metadata. On shard 0.
@@ -398,10 +399,8 @@ async fn serve(
     if config.background_hog {
         drop(runtime::spawn_in(runtime::Group::BACKGROUND, hog()));
     }
-    let drain_is_wanted = shared.changed.until(|| shared.drain_is_wanted());
-    let _ = shared
-        .unless_failed(unless_terminated(terminated, drain_is_wanted))
-        .await;
+    let must_drain = shared.changed.until(|| shared.drain_is_wanted() || shared.has_left());
+    let _ = shared.unless_failed(unless_terminated(terminated, must_drain)).await;
     if runtime::shard() == ShardId(0) {
         let then = if shared.drain_is_wanted() { "stays" } else { "ends" };
         log::info!("draining: no new requests; memtables are flushed, then the node {then}");

@@ -1,6 +1,7 @@
 //! Starting a node and waiting for its end.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -82,6 +83,7 @@ pub(crate) struct Shared {
     ends_early: AtomicBool,
     /// An operator wants the node to drain and stay.
     drain_is_wanted: AtomicBool,
+    has_left: AtomicBool,
     /// Shards that have drained and stay.
     drained_shards: AtomicU32,
     /// An operator wants no CQL clients.
@@ -278,6 +280,17 @@ impl Shared {
         self.drain_is_wanted.load(Ordering::Acquire)
     }
 
+    /// Has all shards drain and end, because the node has left its cluster.
+    pub(crate) fn end_as_left(&self) {
+        self.has_left.store(true, Ordering::Release);
+        self.changed.notify_all();
+    }
+
+    /// Whether the node has left its cluster.
+    pub(crate) fn has_left(&self) -> bool {
+        self.has_left.load(Ordering::Acquire)
+    }
+
     /// This shard has drained and stays.
     pub(crate) fn note_drained(&self) {
         self.drained_shards.fetch_add(1, Ordering::AcqRel);
@@ -313,17 +326,42 @@ impl Shared {
 /// Reads a node's options as they are now. Blocks.
 pub type Reread = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
 
-/// Runs a node until SIGTERM or SIGINT has drained it. At SIGHUP it takes over what `reread` gives, as far as that can change while it runs.
-pub fn start(config: Config, reread: Reread) -> Result<(), String> {
+/// Why a node does not start, or ended by itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StartError {
+    /// For this reason.
+    Failed(String),
+    /// It has left its cluster, or was removed: no start from these directories can succeed.
+    HasLeft(String),
+}
+
+impl From<String> for StartError {
+    fn from(reason: String) -> Self {
+        Self::Failed(reason)
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(reason) | Self::HasLeft(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// Runs a node until SIGTERM or SIGINT has drained it, or it has left its cluster. At SIGHUP it takes over what `reread` gives, as far as that can change while it runs.
+pub fn start(config: Config, reread: Reread) -> Result<(), StartError> {
     run(config, None, Some(reread))
 }
 
 /// Runs a node without sockets: `main` on each shard with its engine; ends when all of them have.
 pub fn embed(config: Config, main: Embedded) -> Result<(), String> {
-    run(config, Some(main), None)
+    run(config, Some(main), None).map_err(|e| e.to_string())
 }
 
-fn run(config: Config, embedded: Option<Embedded>, reread: Option<Reread>) -> Result<(), String> {
+fn run(config: Config, embedded: Option<Embedded>, reread: Option<Reread>) -> Result<(), StartError> {
     if reread.is_some() {
         // From here on: the end of a terminal must not end a node, not even one that still starts.
         drop(runtime::on_signal_hangup());
@@ -355,12 +393,16 @@ fn run(config: Config, embedded: Option<Embedded>, reread: Option<Reread>) -> Re
     let for_shards = prepared.clone();
     runtime::run(options, move |_| Box::pin(for_shards.clone().run_shard()))
         .map_err(|e| format!("the shards did not start: {e}"))?;
-    prepared.failure().map_or(Ok(()), Err)
+    match prepared.failure() {
+        None => Ok(()),
+        Some(reason) if prepared.0.has_left() => Err(StartError::HasLeft(reason)),
+        Some(reason) => Err(StartError::Failed(reason)),
+    }
 }
 
 /// Locks the workdir, learns who the node is, and loads the schema: what comes before the shards. Blocks.
 pub fn prepare(config: Config) -> Result<Prepared, String> {
-    prepare_as(config, None, false)
+    prepare_as(config, None, false).map_err(|e| e.to_string())
 }
 
 impl Prepared {
@@ -412,9 +454,24 @@ fn load_metadata(
     Ok(metadata)
 }
 
-fn prepare_as(mut config: Config, embedded: Option<Embedded>, announces: bool) -> Result<Prepared, String> {
+/// Refuses the start of a node that has left its cluster. In maintenance mode it may start: it takes part in no cluster then.
+fn check_not_left(config: &Config, host_id: Uuid, metadata: Option<&Metadata>) -> Result<(), StartError> {
+    let node = metadata.and_then(|metadata| metadata.topology.node(HostId(host_id)));
+    let has_left = node.is_some_and(|node| node.state == topology::NodeState::Left);
+    if config.maintenance_mode || !(has_left || identity::is_noted_as_left(&config.workdir)) {
+        return Ok(());
+    }
+    Err(StartError::HasLeft(format!(
+        "node {host_id} has left its cluster, or was removed, and cannot start from the directories in {}. Start a new node on an empty data directory, or remove these directories and disable \
+         the service",
+        config.workdir.display()
+    )))
+}
+
+fn prepare_as(mut config: Config, embedded: Option<Embedded>, announces: bool) -> Result<Prepared, StartError> {
     let lock = identity::lock(&config.workdir)?;
     let host_id = identity::host_id(&config.workdir)?;
+    check_not_left(&config, host_id, None)?;
     let lost = directories::check(&config, host_id)?;
     if lost.writes {
         // What other replicas hold as repaired may have been in the lost log alone.
@@ -427,6 +484,7 @@ fn prepare_as(mut config: Config, embedded: Option<Embedded>, announces: bool) -
     let clients = Arc::new(Clients::new(config.smp));
     let system_tables = Arc::new(registry(&about, &clients, &options));
     let metadata = load_metadata(&mut config, host_id, &system_tables, embedded.is_some())?;
+    check_not_left(&config, host_id, metadata.as_ref())?;
     let schema = Arc::new(match &metadata {
         Some(metadata) => system_tables.with_system_keyspaces(&metadata.schema),
         None => initial_schema(&system_tables),
@@ -503,6 +561,7 @@ fn prepare_as(mut config: Config, embedded: Option<Embedded>, announces: bool) -
         failure: Mutex::new(None),
         ends_early: AtomicBool::new(false),
         drain_is_wanted: AtomicBool::new(false),
+        has_left: AtomicBool::new(false),
         drained_shards: AtomicU32::new(0),
         refuses_clients: AtomicBool::new(false),
         changed: SharedNotify::new(),

@@ -78,6 +78,8 @@ pub struct Seen {
     pub error: RefCell<Option<ClusterError>>,
     pub load_error: RefCell<Option<String>>,
     pub fatal: RefCell<Option<String>>,
+    /// The node was told that it has left.
+    pub has_left: Cell<bool>,
     pub has_user_data: Cell<bool>,
     /// The next start takes the metadata from the members instead, and ends.
     pub rejoins: Cell<bool>,
@@ -277,6 +279,13 @@ impl Listener for Notes {
             self.0.copied.borrow_mut().push(copy);
             Ok(ranges)
         })
+    }
+
+    fn left(&self, removed: Option<String>) {
+        self.0.has_left.set(true);
+        if let Some(reason) = removed {
+            self.fatal(reason);
+        }
     }
 
     fn fatal(&self, reason: String) {
@@ -705,6 +714,7 @@ async fn run(config: Config, seen: Rc<Seen>) {
     match Cluster::start(config, rpc.clone(), Rc::new(Notes(seen.clone())), initial).await {
         Ok(cluster) => {
             *seen.cluster.borrow_mut() = Some(cluster.clone());
+            drop(runtime::spawn(note_serving(seen.clone(), cluster.clone())));
             seen.tasks.serve(cluster).await;
         }
         Err(error) => {
@@ -713,7 +723,6 @@ async fn run(config: Config, seen: Rc<Seen>) {
         }
     }
 }
-            drop(runtime::spawn(note_serving(seen.clone(), cluster.clone())));
 
 /// Notes when other members begin and cease to serve clients.
 async fn note_serving(seen: Rc<Seen>, cluster: Rc<Cluster>) {
