@@ -13,7 +13,8 @@
 //!   between its last durable report and its start.
 //! - A node that has lost its data or its log with a directory, as its operator accepted, reports that it missed all writes until its start; one that has
 //!   lost its hints and the ledger reports the same of all nodes.
-//! - When a node is removed, the others take over what it reported, and add a span for all nodes since its last report.
+//! - When a node is removed, the others take over what it reported, and add a span for all nodes since its last report. A node that leaves and gives its data to others reports once more
+//!   when it has ended all requests. The others wait for that report, and count the node as a member until then; without it they add the span after some minutes.
 //! - When a node is down for longer than hints are kept, the cluster agrees that what it holds for others is forgotten: it hands over nothing of it when it comes
 //!   back, and replicas take nothing that it began before. It counts as missed, from the node's last report to a second a minute before the agreement. So for a
 //!   tablet whose replicas all say that they have the fence, the node does not hold tombstones any more that a repair covers.
@@ -45,6 +46,9 @@ const REPORT_PERIOD: Duration = Duration::from_secs(20);
 const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a node that stops waits for the others to take its last report.
 const LAST_REPORT_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long the others wait for the last report of a node that left with hand-over, counted from the second until which its previous report is complete. Meanwhile what was written since
+/// then is held as if the node were a member.
+const DEPARTURE_WAIT_SECONDS: u32 = 300;
 /// By how much clocks may differ, and a request be late, in seconds.
 const MARGIN_SECONDS: u32 = 10;
 /// The same, in microseconds.
@@ -450,7 +454,9 @@ impl Coordinator {
     async fn send_report(&self, report: &Report, timeout: Duration) {
         let (view, body) = (self.view(), report.encode());
         let numbers = coordinators(&view).filter_map(|host| view.topology.number(host));
-        let others: Vec<NodeNumber> = numbers.filter(|node| *node != view.me && self.is_live(*node)).collect();
+        // A node that has left no longer learns which members are up.
+        let is_asked = |node: &NodeNumber| self.tombstones.is_ending.get() || self.is_live(*node);
+        let others: Vec<NodeNumber> = numbers.filter(|node| *node != view.me && is_asked(node)).collect();
         let sent = others.into_iter().map(|node| {
             let (view, body) = (view.clone(), body.clone());
             runtime::spawn(async move {
@@ -577,15 +583,26 @@ fn count_forgotten(own: &mut Report, view: &ClusterView, (fence, waiting): (u64,
     own.fence = own.fence.max(fence);
 }
 
-/// Takes over what nodes have reported that are members no more, and forgets what these have missed: unless others copied it, who lack it then.
+/// Whether a node is a member that has not been given up: one that an operator has given up does not come back.
+fn remains(view: &ClusterView, host: HostId) -> bool {
+    let node = view.topology.node(host);
+    node.is_some_and(|node| node.state != NodeState::Left && !view.topology.is_lost(node))
+}
+
+/// Whether the last report of a node that left with hand-over may still come.
+fn is_awaited(view: &ClusterView, host: HostId, report: &Report, now: u32) -> bool {
+    let node = view.topology.node(host);
+    let gave_its_data = node.is_some_and(|node| node.state == NodeState::Left && !view.topology.is_lost(node));
+    gave_its_data && !report.is_final && now < report.until.saturating_add(DEPARTURE_WAIT_SECONDS)
+}
+
+/// Takes over the reports of nodes that are no longer members, except those whose last report may still come, and forgets what these nodes have missed: unless others copied it from them and
+/// lack it as well.
 fn inherit(ledger: &mut Ledger, view: &ClusterView, now: u32) {
-    let is_member = |host: &HostId| {
-        let node = view.topology.node(*host);
-        // One that an operator has given up does not come back.
-        node.is_some_and(|node| node.state != NodeState::Left && !view.topology.is_lost(node))
-    };
+    let is_member = |host: &HostId| remains(view, *host);
     let members: Vec<HostId> = view.topology.members().map(|node| node.host_id).collect();
-    let gone: BTreeMap<HostId, Report> = ledger.others.extract_if(.., |host, _| !is_member(host)).collect();
+    let is_gone = |host: &HostId, report: &mut Report| !is_member(host) && !is_awaited(view, *host, report, now);
+    let gone: BTreeMap<HostId, Report> = ledger.others.extract_if(.., is_gone).collect();
     for report in gone.into_values() {
         for (host, spans) in &report.all() {
             ledger.own.missed.entry(*host).or_default().extend(spans);
@@ -615,7 +632,9 @@ fn holds_of(ledger: &Ledger, view: &ClusterView) -> Holds {
         until: u32::MAX,
         ..Holds::default()
     };
-    for host in coordinators(view) {
+    // The reports of nodes that are gone count until this node has taken them over.
+    let gone = ledger.others.keys().copied().filter(|host| !remains(view, *host));
+    for host in coordinators(view).chain(gone) {
         let report = ledger.others.get(&host);
         let until = report.map_or(0, |report| report.until);
         if let Some(report) = report {

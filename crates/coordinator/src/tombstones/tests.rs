@@ -241,6 +241,22 @@ fn what_a_node_reported_stays_when_it_is_removed_as_lost_and_what_it_missed_goes
 }
 
 #[test]
+fn the_last_report_of_a_node_that_gave_its_data_to_others_is_awaited_and_holds_tombstones_until_then() {
+    for (is_final, now, since) in [(true, 300, None), (false, 449, None), (false, 450, Some((150, 450)))] {
+        let (view, mut ledger) = (view(true), Ledger::default());
+        for (number, until) in [(1, 400), (2, 400), (3, 150)] {
+            ledger.others.insert(host(number), report(until));
+        }
+        ledger.others.get_mut(&host(3)).expect("it has reported").is_final = is_final;
+        assert_eq!(holds_of(&ledger, &view).until, 150, "nothing has taken its place yet");
+        inherit(&mut ledger, &view, now);
+        assert_eq!(spans(&ledger.own.missed, host(2)), Vec::from_iter(since));
+        let until = if is_final || since.is_some() { 400 } else { 150 };
+        assert_eq!(holds_of(&ledger, &view).until, until, "{is_final} at {now}");
+    }
+}
+
+#[test]
 fn what_a_node_missed_that_has_given_its_data_to_others_they_may_have_missed_too() {
     let (view, mut ledger) = (view(true), Ledger::default());
     ledger.own.missed.entry(host(3)).or_default().add(20, 30);
