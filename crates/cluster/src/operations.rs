@@ -258,7 +258,8 @@ impl Metadata {
         } else if let Some(heir) = heir.filter(|heir| !live.contains(heir)) {
             Some(format!("node {heir}, which takes its place, is down: start it"))
         } else {
-            ring_waits.filter(|_| !node.tokens.is_empty()).map(str::to_owned)
+            let ring_waits = ring_waits.filter(|_| !node.tokens.is_empty()).map(str::to_owned);
+            ring_waits.or_else(|| self.down_replica_in(self.tablets.values().cloned(), on_it, live))
         };
         let ring = (!node.tokens.is_empty()).then(|| format!("; {}", self.stage_of_ring()));
         let has_given_ring =
@@ -396,12 +397,22 @@ impl Metadata {
     ) -> Option<String> {
         let own = keyspace.tables.values();
         let own = own.filter_map(|table| self.tablets.get(&table.id).map(Arc::clone));
+        self.down_replica_in(own.chain(goal), |_| true, live)
+    }
+
+    /// For which node some tablets of these maps wait: one that is down and has a copy of one, or gets one.
+    fn down_replica_in(
+        &self,
+        maps: impl Iterator<Item = Arc<TabletMap>>,
+        is_meant: impl Fn(&Tablet<'_>) -> bool,
+        live: &BTreeSet<HostId>,
+    ) -> Option<String> {
         let is_down = |number: NodeNumber| {
             let node = self.topology.numbered(number)?;
             (!live.contains(&node.host_id) && !self.topology.is_lost(node)).then_some(node.host_id)
         };
-        let host = own.chain(goal).find_map(|map| {
-            let mut replicas = map.tablets().flat_map(|tablet| {
+        let host = maps.into_iter().find_map(|map| {
+            let mut replicas = map.tablets().filter(&is_meant).flat_map(|tablet| {
                 let next = tablet.transition.map_or(&[][..], |transition| &transition.next);
                 tablet.replicas.iter().chain(next)
             });

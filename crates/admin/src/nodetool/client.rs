@@ -38,6 +38,11 @@ impl Client {
         }
     }
 
+    /// Another connection to the same node.
+    pub(super) async fn again(&self) -> Result<Self, String> {
+        Self::connect(self.address, self.shows_progress).await
+    }
+
     pub(super) async fn get(&mut self, path: &str) -> Result<Value, String> {
         self.ask("GET", path).await
     }

@@ -1,5 +1,7 @@
 //! Commands that change who is in the cluster.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::client::{Client, string, strings};
@@ -7,9 +9,36 @@ use super::layout::size;
 use super::words::Given;
 use crate::http::escape;
 
+/// Between two looks at what a command waits for.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Prints on standard error what the departure waits for, whenever that changes.
 pub(super) async fn decommission(client: &mut Client) -> Result<String, String> {
+    let own = client.get("/storage_service/hostid/local").await?;
+    let mut watching = client.again().await?;
+    drop(runtime::spawn(async move {
+        let mut told = None;
+        // The node ends when it has left, and the connection with it.
+        while let Ok(operations) = watching.get("/ceto/operations").await {
+            let waits = waits_of(&operations, "leave", string(&own));
+            if waits != told {
+                told = waits;
+                if let Some(waits) = &told {
+                    eprintln!("decommission waits: {waits}");
+                }
+            }
+            runtime::sleep(LOOK_INTERVAL).await;
+        }
+    }));
     client.post("/storage_service/decommission").await?;
     Ok(String::new())
+}
+
+/// What an operation of a node waits for. `told` is what the API says.
+fn waits_of(told: &Value, kind: &str, host_id: &str) -> Option<String> {
+    let mut operations = told.as_array().into_iter().flatten();
+    let found = operations.find(|operation| operation["kind"] == kind && operation["host_id"] == host_id);
+    found?["waits"].as_str().map(str::to_owned)
 }
 
 pub(super) async fn stay(client: &mut Client) -> Result<String, String> {

@@ -148,6 +148,8 @@ impl Watch {
         let metadata = self.cluster.metadata();
         let mut seen = self.seen.borrow_mut();
         let mut before = std::mem::take(&mut *seen);
+        let me = self.cluster.host_id();
+        let is_own = |operation: &Operation| operation.host == Some(me);
         for operation in operations {
             let name = (operation.kind, operation.host, operation.keyspace.clone());
             let goal = goal_of(&wanted, &name);
@@ -165,6 +167,11 @@ impl Watch {
             now.meter.set_left(operation.left);
             now.task.set_total(now.meter.total);
             now.task.advance(now.meter.done - done);
+            if let Some(waits) = operation.waits.as_ref().filter(|_| is_own(&operation))
+                && now.operation.waits.as_ref() != Some(waits)
+            {
+                log::warn!("operation {} of this node waits: {waits}", operation.kind.name());
+            }
             now.operation = operation;
             if now.task.is_aborted() && !now.is_aborting {
                 now.is_aborting = true;
@@ -214,7 +221,10 @@ impl Watch {
         let task = self.tasks.start(spec, &Origin::Operator);
         task.begin();
         Seen {
-            operation: operation.clone(),
+            operation: Operation {
+                waits: None,
+                ..operation.clone()
+            },
             task,
             begun: runtime::now(),
             meter: Meter::default(),
