@@ -4,7 +4,8 @@
 //! ago than the threshold. A repair rests for [`REST`] times as long as it works, so a shard spends a hundred and twentieth of its time on its own ranges, and twice that on those of the two other replicas. A range with a replica that is
 //! down waits; the others go on.
 //!
-//! An operator may want tables repaired now, on all nodes (`ceto nodetool cluster repair`): each node is asked, again and again, until none has a range left that was not repaired since.
+//! An operator may request that tables are repaired now, on all nodes (`ceto nodetool cluster repair`): each node is asked, again and again, until none has a range left that was not repaired
+//! since. Requested ranges come before all others, and a request ends the pause of ranges whose last repair failed.
 //!
 //! Repairs are incremental (docs/dev/incremental-repair.md): once in thirty days everything of a range is read.
 //!
@@ -56,6 +57,8 @@ struct Wants {
     modes: RefCell<BTreeMap<TableId, IncrementalMode>>,
     /// Why the last repair of a range of a table failed.
     failures: RefCell<BTreeMap<TableId, String>>,
+    /// The tables that were requested since the shard last chose ranges.
+    requested: RefCell<BTreeSet<TableId>>,
     changed: Notify,
 }
 
@@ -84,9 +87,14 @@ pub(crate) async fn run(engine: Rc<Engine>, threshold: impl Fn() -> Option<Durat
     let wants = Wants::local();
     let mut waits: BTreeMap<(TableId, Token), Instant> = BTreeMap::new();
     loop {
-        let _ = runtime::timeout(LOOK_PERIOD, wants.changed.notified()).await;
-        waits.retain(|_, until| *until > runtime::now());
+        if wants.requested.borrow().is_empty() {
+            let _ = runtime::timeout(LOOK_PERIOD, wants.changed.notified()).await;
+        }
+        forget_waits(&mut waits, &wants.requested.take(), runtime::now());
         for due in due(&engine, threshold(), &waits) {
+            if !due.is_wanted && !wants.requested.borrow().is_empty() {
+                break;
+            }
             // It may have been repaired, or moved, meanwhile, or not be due any more because options have changed.
             let until = compared_until(&engine, due.part.table, due.part.range);
             let (oldest, _) = oldest_allowed(&engine, due.part.table, threshold());
@@ -127,6 +135,11 @@ pub(crate) async fn run(engine: Rc<Engine>, threshold: impl Fn() -> Option<Durat
             let _ = runtime::timeout(pause, wants.changed.notified()).await;
         }
     }
+}
+
+/// Forgets the pauses after failures that are over, and those of ranges that an operator now requests: their reason may have gone.
+fn forget_waits(waits: &mut BTreeMap<(TableId, Token), Instant>, requested: &BTreeSet<TableId>, now: Instant) {
+    waits.retain(|(table, _), until| *until > now && !requested.contains(table));
 }
 
 fn key(part: &Part) -> (TableId, Token) {
@@ -315,6 +328,7 @@ fn want_here(wanted: &Wanted) -> Left {
             let mode = wanted.mode.unwrap_or(IncrementalMode::Incremental);
             wants.modes.borrow_mut().insert(*table, mode);
             wants.failures.borrow_mut().remove(table);
+            wants.requested.borrow_mut().insert(*table);
         }
         let (oldest, _) = oldest_allowed(&engine, *table, None);
         let here = Own::local().with(&engine, &view, *table, |own| own.before(oldest).count() as u64);
@@ -331,4 +345,26 @@ fn want_here(wanted: &Wanted) -> Left {
         wants.changed.notify_all();
     }
     left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    #[test]
+    fn a_request_ends_the_pauses_of_its_table_and_of_no_other() {
+        let table = |number| TableId(Uuid::from_u128(number));
+        let now = Instant::from_nanos(1_000_000_000);
+        let later = now + RETRY_PAUSE;
+        let mut waits = BTreeMap::from([
+            ((table(1), Token(5)), later),
+            ((table(2), Token(5)), later),
+            ((table(2), Token(9)), now),
+        ]);
+        forget_waits(&mut waits, &BTreeSet::new(), now);
+        assert_eq!(waits.len(), 2, "one pause is over");
+        forget_waits(&mut waits, &BTreeSet::from([table(1)]), now);
+        assert_eq!(waits, BTreeMap::from([((table(2), Token(5)), later)]));
+    }
 }

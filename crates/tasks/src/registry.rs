@@ -69,6 +69,7 @@ struct Record {
     /// When it ended.
     ended_at: Option<Instant>,
     error: String,
+    waits: String,
     children: Vec<u64>,
 }
 
@@ -146,6 +147,7 @@ impl Tasks {
             ended_us: 0,
             ended_at: None,
             error: String::new(),
+            waits: String::new(),
             children: Vec::new(),
         };
         list.records.insert(number, record);
@@ -174,6 +176,14 @@ impl Tasks {
         }
     }
 
+    pub(crate) fn note_waits(&self, entry: &Entry, waits: &str) {
+        if let Some(record) = self.lock().records.get_mut(&entry.number)
+            && record.waits != waits
+        {
+            record.waits = cut(waits.to_owned());
+        }
+    }
+
     pub(crate) fn end(&self, entry: &Entry, result: Result<(), String>) {
         let (now, now_us) = (runtime::now(), runtime::wall_clock_us());
         if result.is_ok() {
@@ -186,6 +196,7 @@ impl Tasks {
                 record.state = if result.is_ok() { State::Done } else { State::Failed };
                 record.error = result.err().map_or_else(String::new, cut);
                 record.ended_us = now_us;
+                record.waits.clear();
                 if record.started_us == 0 {
                     record.started_us = now_us;
                 }
@@ -442,6 +453,7 @@ impl List {
             started_us: record.started_us,
             ended_us: record.ended_us,
             error: record.error.clone(),
+            waits: record.waits.clone(),
             parent: entry.parent.as_ref().map(|parent| parent.id),
             children: record.children.iter().filter_map(child).collect(),
             total,

@@ -185,6 +185,8 @@ pub struct Status {
     pub ended_us: i64,
     /// Why it failed.
     pub error: String,
+    /// Why it makes no progress at the moment; empty if it makes some, and once it has ended.
+    pub waits: String,
     /// The task that it is a part of.
     pub parent: Option<Uuid>,
     /// The tasks that are parts of it, those that are kept.

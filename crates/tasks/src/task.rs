@@ -120,6 +120,11 @@ impl Task {
         self.entry.advance(units);
     }
 
+    /// Says why the task makes no progress at the moment; an empty text if it makes some.
+    pub fn set_waits(&self, waits: &str) {
+        self.tasks.note_waits(&self.entry, waits);
+    }
+
     /// Whether the job should end soon, without a result. Cheap.
     #[must_use]
     pub fn is_aborted(&self) -> bool {

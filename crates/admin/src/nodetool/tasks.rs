@@ -165,6 +165,7 @@ const STATUS: &[&str] = &[
     "start_time",
     "end_time",
     "error",
+    "waits",
     "parent_id",
     "sequence_number",
     "shard",
@@ -251,7 +252,7 @@ async fn end_of(client: &mut Client, id: &str, timeout: Option<u64>) -> Result<O
             break Ok(None);
         }
         let status = client.get(&format!("/task_manager/task_status/{}", escape(id))).await?;
-        show(&bar(&status));
+        show(&progress(&status));
     };
     if client.shows_progress {
         show("");
@@ -266,7 +267,15 @@ fn show(line: &str) {
     let _ = write!(out, "\r\x1b[K{line}").and_then(|()| out.flush());
 }
 
-/// The progress of a task on one line.
+/// The progress of a task on one line, and what it waits for.
+fn progress(status: &Value) -> String {
+    match string(&status["waits"]) {
+        "" => bar(status),
+        waits => format!("{}; waits: {waits}", bar(status)),
+    }
+}
+
+/// The progress of a task as a bar.
 fn bar(status: &Value) -> String {
     let number = |name: &str| status[name].as_u64().unwrap_or(0);
     let (done, total) = (number("progress_completed"), number("progress_total"));
@@ -414,6 +423,16 @@ mod tests {
             status(3, 0, "tables"),
             "flush: 3 tables done",
             "nobody knows how much there is"
+        );
+    }
+
+    #[test]
+    fn what_a_task_waits_for_follows_its_bar() {
+        let status = |waits: &str| json!({"type": "repair", "progress_completed": 3, "progress_total": 0, "progress_units": "ranges", "waits": waits});
+        assert_eq!(progress(&status("")), "repair: 3 ranges done");
+        assert_eq!(
+            progress(&status("a disk is full")),
+            "repair: 3 ranges done; waits: a disk is full"
         );
     }
 

@@ -253,6 +253,7 @@ fn told(call: &Call, status: &Status) -> Value {
     let more = [
         ("is_abortable", json!(status.is_abortable)),
         ("error", json!(status.error)),
+        ("waits", json!(status.waits)),
         (
             "parent_id",
             json!(

@@ -194,6 +194,17 @@ async fn everywhere(
         if left.ranges != left_before {
             (left_before, changed_at) = (left.ranges, runtime::now());
         }
+        let waits_for_ring = || {
+            let is_changing = engine.coordinator.with_view(|view| view.topology.has_ring_change());
+            is_changing.then_some("ranges of the token ring are repaired when the change of its owners has ended")
+        };
+        match left.failure.is_empty() {
+            true => task.set_waits(waits_for_ring().unwrap_or_default()),
+            false => task.set_waits(&format!(
+                "the last repair of a range failed, and is tried again: {}",
+                left.failure
+            )),
+        }
         let stands_still = runtime::now().saturating_duration_since(changed_at) >= STANDSTILL_MAX;
         if stands_still && !left.failure.is_empty() {
             return Err(format!("{} ranges are not repaired: {}", left.ranges, left.failure));
