@@ -52,6 +52,7 @@ mod record;
 mod recover;
 mod rejoin;
 mod removal;
+mod repeated;
 mod resizes;
 mod ring;
 mod ring_copies;

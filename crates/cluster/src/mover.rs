@@ -22,6 +22,7 @@ use crate::command::{Command, TableMoves};
 use crate::error::ChangeError;
 use crate::metadata::Metadata;
 use crate::peers::raft_id;
+use crate::repeated::Repeated;
 use crate::ring::{RingState, RingStep, asks_next_owners, stage_after};
 use crate::service::Cluster;
 use rpc::Peer;
@@ -513,6 +514,7 @@ impl Cluster {
     /// Copies one tablet, again and again until it succeeds or the metadata want it no more.
     async fn copy(self: Rc<Self>, id: CopyId, me: NodeNumber) {
         let mut said = String::new();
+        let mut failures = Repeated::default();
         while !self.is_stopping.get() {
             match self.next_copy(id, me) {
                 Wanted::Nothing => break,
@@ -528,10 +530,11 @@ impl Cluster {
                         self.copies.done.borrow_mut().insert(id);
                         break;
                     }
-                    Err(why) => log::warn!(
-                        "a tablet of table {} could not be copied; it is tried again: {why}",
-                        id.0.0
+                    Err(why) if failures.is_due(&why, runtime::now()) => log::warn!(
+                        "a tablet of table {} could not be copied; the node retries: {why}",
+                        self.metadata().table_name(id.0)
                     ),
+                    Err(_) => {}
                 },
             }
             self.rest(COPY_RETRY).await;

@@ -449,7 +449,21 @@ impl Cluster {
     /// What goes on in the cluster, as far as this node knows.
     pub async fn operations(&self) -> Vec<Operation> {
         let (metadata, live, me) = (self.metadata(), self.live(), self.config.host_id);
-        runtime::offload(move || metadata.operations(me, &live)).await
+        let of_metadata = metadata.clone();
+        let mut operations = runtime::offload(move || of_metadata.operations(me, &live)).await;
+        let joins = |operation: &&mut Operation| operation.kind == OperationKind::Join && operation.waits.is_none();
+        for operation in operations.iter_mut().filter(joins) {
+            let full = operation
+                .host
+                .filter(|host| !self.peers.disk_level(*host).takes_growth());
+            operation.waits = full.map(|host| {
+                format!(
+                    "the disks of node {} are too full to take more data: make room there, or remove the node (nodetool removenode {host})",
+                    metadata.name_of(host)
+                )
+            });
+        }
+        operations
     }
 
     /// Stops an operation: a node that joins is removed, one that leaves stays, a keyspace that was altered goes back to what it was.

@@ -4,6 +4,7 @@ use crate::command::Command;
 use crate::error::ChangeError;
 use crate::metadata::Metadata;
 use crate::mover::{COPY_RETRY, Copy, Discard};
+use crate::repeated::Repeated;
 use crate::ring::{RingFill, RingState, RingStep, asks_next_owners};
 use crate::service::Cluster;
 use rpc::Peer;
@@ -53,6 +54,7 @@ impl Cluster {
         // What a former stage still removes or takes must not come behind what this one copies.
         let _turn = self.copies.ring_turn.acquire(1).await;
         let mut done = Done::default();
+        let mut failures = Repeated::default();
         while !self.is_stopping.get() {
             let changed = self.machine.changed.notified();
             let metadata = self.metadata();
@@ -92,10 +94,11 @@ impl Cluster {
                         }
                     }
                 }
-                Err(why) => log::warn!(
-                    "ranges of the token ring could not be {}; it is tried again: {why}",
+                Err(why) if failures.is_due(&why, runtime::now()) => log::warn!(
+                    "ranges of the token ring could not be {}; the node retries: {why}",
                     work(stage)
                 ),
+                Err(_) => {}
             }
             self.rest(COPY_RETRY).await;
         }
