@@ -13,6 +13,7 @@ use crate::sim::network::{self, SimulatedEnd, SimulatedListener};
 use crate::sim::world;
 use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr, ToSocketAddrs};
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -390,6 +391,22 @@ pub struct DetachedStream {
     broken: bool,
 }
 
+/// Ends a connection whose halves are in use. See [`WriteHalf::closer`].
+pub struct Closer(Detached);
+
+impl Closer {
+    /// Ends both directions: reads and writes that are under way end, too.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn close(&self) -> io::Result<()> {
+        match &self.0 {
+            Detached::Os(socket) => socket::shut_down(socket.as_raw_fd(), Shutdown::Both),
+            Detached::Simulated(end) => end.shut_down(Shutdown::Both),
+        }
+    }
+}
+
 enum Detached {
     Os(Arc<OwnedFd>),
     Simulated(Arc<SimulatedEnd>),
@@ -444,15 +461,25 @@ impl ReadHalf {
 impl WriteHalf {
     /// Sends the whole buffer. Dropping the future leaves an unknown part sent, and every later write fails.
     pub async fn write_all(&mut self, buffer: Vec<u8>) -> (io::Result<()>, Vec<u8>) {
+        let all = 0..buffer.len();
+        self.write_range(buffer, all).await
+    }
+
+    /// Sends a part of the buffer, so that a caller sees how far a long one has come. Dropping the future has the effect that it has for [`Self::write_all`].
+    ///
+    /// # Panics
+    /// If the buffer has no such bytes.
+    pub async fn write_range(&mut self, buffer: Vec<u8>, bytes: Range<usize>) -> (io::Result<()>, Vec<u8>) {
+        assert!(bytes.end <= buffer.len(), "the range is a part of the buffer");
         if self.broken {
             let error = io::Error::new(io::ErrorKind::BrokenPipe, "an earlier write was abandoned half-way");
             return (Err(error), buffer);
         }
         self.broken = true;
         let (result, buffer) = match &mut self.sender {
-            Sender::Uring(socket) => uring_net::send_all(socket, buffer).await,
-            Sender::Epoll(source) => epoll_net::send_all(source, buffer).await,
-            Sender::Simulated(end) => end.send_all(buffer).await,
+            Sender::Uring(socket) => uring_net::send_all(socket, buffer, bytes).await,
+            Sender::Epoll(source) => epoll_net::send_all(source, buffer, bytes).await,
+            Sender::Simulated(end) => end.send_all(buffer, bytes).await,
         };
         self.broken = result.is_err();
         (result, buffer)
@@ -467,6 +494,15 @@ impl WriteHalf {
             Socket::Os(socket) => socket::shut_down(socket.as_raw_fd(), how),
             Socket::Simulated(end) => end.shut_down(how),
         }
+    }
+
+    /// What ends the connection from elsewhere on this shard, also while a write is under way.
+    #[must_use]
+    pub fn closer(&self) -> Closer {
+        Closer(match self.sender.socket() {
+            Socket::Os(socket) => Detached::Os(Arc::clone(socket)),
+            Socket::Simulated(end) => Detached::Simulated(Arc::clone(end)),
+        })
     }
 
     /// The descriptor, for diagnostics; `None` in the simulator.

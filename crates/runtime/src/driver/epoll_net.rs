@@ -5,6 +5,7 @@ use super::epoll::{Source, Towards};
 use super::socket::{self, RawAddress, checked};
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -54,11 +55,12 @@ impl Receiver {
 }
 
 /// Sends all of the buffer.
-pub(crate) async fn send_all(source: &Source, buffer: Vec<u8>) -> (io::Result<()>, Vec<u8>) {
+/// Sends these bytes of the buffer.
+pub(crate) async fn send_all(source: &Source, buffer: Vec<u8>, bytes: Range<usize>) -> (io::Result<()>, Vec<u8>) {
     let fd = source.socket.as_raw_fd();
-    let mut sent = 0;
-    while sent < buffer.len() {
-        let rest = &buffer[sent..];
+    let mut sent = bytes.start;
+    while sent < bytes.end {
+        let rest = &buffer[sent..bytes.end];
         let result = source
             .when_ready(Towards::Them, || {
                 // SAFETY: the pointer and length describe the rest of the buffer.

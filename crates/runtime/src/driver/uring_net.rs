@@ -13,6 +13,7 @@ use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
@@ -130,12 +131,12 @@ async fn wait_for(socket: &Arc<OwnedFd>, events: libc::c_short) {
     drop(operation.finish().await);
 }
 
-/// Sends all of the buffer.
-pub(crate) async fn send_all(socket: &Arc<OwnedFd>, buffer: Vec<u8>) -> (io::Result<()>, Vec<u8>) {
+/// Sends these bytes of the buffer.
+pub(crate) async fn send_all(socket: &Arc<OwnedFd>, buffer: Vec<u8>, bytes: Range<usize>) -> (io::Result<()>, Vec<u8>) {
     let mut buffer = buffer;
-    let mut sent = 0;
-    while sent < buffer.len() {
-        let rest = &buffer[sent..];
+    let mut sent = bytes.start;
+    while sent < bytes.end {
+        let rest = &buffer[sent..bytes.end];
         let length = u32::try_from(rest.len()).unwrap_or(u32::MAX);
         let entry = opcode::Send::new(types::Fd(socket.as_raw_fd()), rest.as_ptr(), length)
             .flags(libc::MSG_NOSIGNAL | libc::MSG_WAITALL)

@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -426,11 +427,11 @@ impl SimulatedEnd {
         fate
     }
 
-    pub(crate) async fn send_all(&self, buffer: Vec<u8>) -> (io::Result<()>, Vec<u8>) {
-        let mut sent = 0;
+    pub(crate) async fn send_all(&self, buffer: Vec<u8>, bytes: Range<usize>) -> (io::Result<()>, Vec<u8>) {
+        let mut sent = bytes.start;
         let result = poll_fn(|context| {
             let world = world();
-            while sent < buffer.len() {
+            while sent < bytes.end {
                 let room = {
                     let mut network = world.network.borrow_mut();
                     let pipe = network.pipe(self.end.connection, 1 - self.end.side);
@@ -445,7 +446,7 @@ impl SimulatedEnd {
                         pipe.writer = Some(context.waker().clone());
                         return Poll::Pending;
                     }
-                    let room = room.min(buffer.len() - sent);
+                    let room = room.min(bytes.end - sent);
                     pipe.travelling += room;
                     room
                 };
@@ -463,7 +464,12 @@ impl SimulatedEnd {
         if how != Shutdown::Read {
             let first = {
                 let mut network = world.network.borrow_mut();
-                !std::mem::replace(&mut network.pipe(self.end.connection, 1 - self.end.side).ending, true)
+                let pipe = network.pipe(self.end.connection, 1 - self.end.side);
+                // A write that waits for room ends.
+                if let Some(writer) = pipe.writer.take() {
+                    writer.wake();
+                }
+                !std::mem::replace(&mut pipe.ending, true)
             };
             if first {
                 send(&world, self.end, Segment::End);
