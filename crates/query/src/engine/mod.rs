@@ -26,6 +26,7 @@ mod point;
 mod prepared;
 mod read;
 mod replicated;
+mod result_room;
 mod row_expiry;
 mod schema_change;
 mod tablets;
@@ -63,6 +64,7 @@ pub use paging_state::{PagingState, Position};
 pub use point::PointOutcome;
 pub use prepared::{Prepared, PreparedId, SharedStatements, UNPREPARED};
 pub use read::Page;
+pub use result_room::{GROWTH_WAIT_MAX, READ_BYTES, ResultRoom, ResultShare, SMALL_SHARE_BYTES_MAX};
 pub use row_expiry::ExpiredRows;
 pub use schema_change::{KeepError, SchemaKeeper};
 pub use tombstones::{PageLimits, TombstoneWarning};
@@ -162,6 +164,8 @@ pub struct Params {
     pub timeout: Option<Duration>,
     /// How long the request has waited for replicas before it is executed.
     pub waited: Duration,
+    /// The room for the result, which grows with it; None: only the limits of results bound it.
+    pub result_share: Option<Arc<ResultShare>>,
 }
 
 impl Default for Params {
@@ -178,6 +182,7 @@ impl Default for Params {
             timestamp: None,
             timeout: None,
             waited: Duration::ZERO,
+            result_share: None,
         }
     }
 }

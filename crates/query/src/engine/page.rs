@@ -22,6 +22,7 @@ use super::Engine;
 use super::groups::{Found, GroupPart, is_one_group};
 use super::paging_state::{PagingState, Position, statement_hash};
 use super::patience::Patience;
+use super::result_room::{READ_BYTES, ResultShare};
 use super::tombstones::{PageLimits, TombstoneCount, TombstoneWarning};
 use crate::QueryError;
 
@@ -97,6 +98,8 @@ pub struct Consumer<S> {
     row_slices: Option<Arc<[ClusteringSlice]>>,
     /// Of a statement that may read much.
     patience: Option<Patience>,
+    /// The room of what it holds.
+    share: Option<Arc<ResultShare>>,
     /// How many rows one step of the read takes.
     rows_at_once: usize,
     /// Blocks since the patience was asked.
@@ -224,6 +227,7 @@ impl<S: RowSink> Consumer<S> {
             row_slices: None,
             rows_at_once: rows_at_once(plan),
             patience: None,
+            share: None,
             blocks: 0,
             met: (0, 0),
             tombstones: TombstoneCount::UNLIMITED,
@@ -323,6 +327,17 @@ impl<S: RowSink> Consumer<S> {
         self.patience = Some(patience);
     }
 
+    /// Has the room for the result counted.
+    pub(super) fn set_share(&mut self, share: Option<Arc<ResultShare>>) {
+        self.share = share;
+    }
+
+    /// Bytes of the result and of what becomes a part of it.
+    fn held_bytes(&self) -> usize {
+        let sorted = self.sorted.as_ref().map_or(0, |kept| kept.values.bytes());
+        self.out.bytes() + sorted + self.group_bytes
+    }
+
     /// The time that the statement gives itself, if it does.
     pub(super) fn own_time(&self) -> Option<Patience> {
         self.patience.clone().filter(Patience::is_own)
@@ -338,8 +353,15 @@ impl<S: RowSink> Consumer<S> {
         }
     }
 
-    /// Between two blocks: gives way to others when this task has run long enough, and ends a read whose time is up.
+    /// Between two blocks: waits until there is room for a result that has grown, gives way to others when this task has run long enough, and ends a read
+    /// whose time is up.
     pub(super) async fn pause(&mut self) -> Result<(), QueryError> {
+        if let Some(share) = &self.share {
+            let bytes = self.held_bytes() + READ_BYTES;
+            if bytes > share.bytes() {
+                share.grow_to(bytes).await?;
+            }
+        }
         let is_due = runtime::should_yield();
         if is_due {
             runtime::yield_now().await;

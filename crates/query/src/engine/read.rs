@@ -347,6 +347,7 @@ impl Engine {
         };
         let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &request, S::default()))?;
         consumer.limit_sizes(self.page_limits.get());
+        consumer.set_share(params.result_share.clone());
         let waiting = self.patience(select, run, params)?;
         let waiting = waiting.map(|(patience, waiting)| {
             consumer.set_patience(patience);

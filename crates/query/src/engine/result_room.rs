@@ -1,0 +1,388 @@
+//! The room of a shard for results in the making: each SELECT that is not answered in one call has a share of it, by estimate.
+//!
+//! A [`ResultShare`] travels with the consumer of its result, perhaps to other shards, so the room is shared between threads. Small shares may use all of the
+//! room, large ones only a part of it: small results never wait for large ones.
+//!
+//! A result that outgrows its share takes more if there is more. If not, it waits for its *turn to grow*: one result at a time may exceed the room, and only while
+//! the answers that clients have not taken leave room. So results in the making come to the room and one result more, and some read always proceeds.
+//! A result that waits longer than [`GROWTH_WAIT_MAX`] fails as overloaded and frees its memory.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use crate::QueryError;
+
+/// A share of at most so many bytes is small.
+pub const SMALL_SHARE_BYTES_MAX: usize = 512 << 10;
+
+/// What a read of several rows has besides its result: blocks of its sources.
+pub const READ_BYTES: usize = super::read::BLOCK_BYTES;
+
+/// How long a result waits for its turn to grow.
+pub const GROWTH_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// See the module.
+#[derive(Debug)]
+pub struct ResultRoom {
+    bytes_max: usize,
+    state: Mutex<State>,
+    /// Clients have taken so little of their answers that no result may exceed the room.
+    is_blocked: AtomicBool,
+}
+
+#[derive(Default, Debug)]
+struct State {
+    /// Bytes of all shares.
+    taken: usize,
+    small: Line,
+    large: Line,
+    growing: Line,
+    /// The share whose turn it is to grow.
+    grower: Option<u64>,
+    next_ticket: u64,
+}
+
+/// Who waits, in order of arrival.
+#[derive(Default, Debug)]
+struct Line(VecDeque<(u64, Waker)>);
+
+impl Line {
+    fn is_first(&self, ticket: u64) -> bool {
+        self.0.front().is_none_or(|(first, _)| *first == ticket)
+    }
+
+    fn wait(&mut self, ticket: u64, waker: &Waker) {
+        match self.place(ticket) {
+            Ok(place) => self.0[place].1.clone_from(waker),
+            Err(place) => self.0.insert(place, (ticket, waker.clone())),
+        }
+    }
+
+    fn leave(&mut self, ticket: u64) {
+        if let Ok(place) = self.place(ticket) {
+            self.0.remove(place);
+        }
+    }
+
+    /// Tickets grow.
+    fn place(&self, ticket: u64) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&ticket, |(waiting, _)| *waiting)
+    }
+
+    fn first(&self) -> Option<Waker> {
+        self.0.front().map(|(_, waker)| waker.clone())
+    }
+}
+
+impl ResultRoom {
+    /// A room of so many bytes.
+    #[must_use]
+    pub fn new(bytes_max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            bytes_max: bytes_max.max(1),
+            state: Mutex::default(),
+            is_blocked: AtomicBool::new(false),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What shares of this size may come to with all others.
+    const fn limit(&self, is_small: bool) -> usize {
+        if is_small {
+            self.bytes_max
+        } else {
+            self.bytes_max / 3 * 2 + 1
+        }
+    }
+
+    /// Bytes of all shares.
+    #[must_use]
+    pub fn taken(&self) -> usize {
+        self.lock().taken
+    }
+
+    /// Says whether answers that clients have not taken leave room for results that exceed theirs.
+    pub fn set_blocked(&self, is_blocked: bool) {
+        self.is_blocked.store(is_blocked, Ordering::Relaxed);
+        if !is_blocked {
+            self.wake();
+        }
+    }
+
+    /// Waits in line for a share. One that is larger than the room takes all of it.
+    pub async fn reserve(self: &Arc<Self>, bytes: usize) -> Arc<ResultShare> {
+        let is_small = bytes <= SMALL_SHARE_BYTES_MAX;
+        let bytes = bytes.min(self.limit(is_small));
+        let waiting = self.ticket(match is_small {
+            true => Place::Small,
+            false => Place::Large,
+        });
+        poll_fn(|context| {
+            let mut state = self.lock();
+            let fits = state.taken + bytes <= self.limit(is_small);
+            let line = state.line(waiting.place);
+            if fits && line.is_first(waiting.number) {
+                state.taken += bytes;
+                return Poll::Ready(());
+            }
+            line.wait(waiting.number, context.waker());
+            Poll::Pending
+        })
+        .await;
+        drop(waiting);
+        Arc::new(ResultShare {
+            room: Arc::clone(self),
+            bytes: AtomicUsize::new(bytes),
+            turn: AtomicUsize::new(0),
+        })
+    }
+
+    fn ticket(&self, place: Place) -> Ticket<'_> {
+        let mut state = self.lock();
+        state.next_ticket += 1;
+        Ticket {
+            room: self,
+            place,
+            number: state.next_ticket,
+        }
+    }
+
+    /// Wakes the first of each line.
+    fn wake(&self) {
+        let first = {
+            let state = self.lock();
+            let grower = state.growing.first().filter(|_| state.grower.is_none());
+            [state.small.first(), state.large.first(), grower]
+        };
+        first.into_iter().flatten().for_each(Waker::wake);
+    }
+}
+
+/// The lines of the room.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Small,
+    Large,
+    Growing,
+}
+
+impl State {
+    fn line(&mut self, place: Place) -> &mut Line {
+        match place {
+            Place::Small => &mut self.small,
+            Place::Large => &mut self.large,
+            Place::Growing => &mut self.growing,
+        }
+    }
+}
+
+/// A place in a line, left when this is dropped.
+struct Ticket<'a> {
+    room: &'a ResultRoom,
+    place: Place,
+    number: u64,
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        self.room.lock().line(self.place).leave(self.number);
+        self.room.wake();
+    }
+}
+
+/// What one result may take of the room; given back when the last owner drops it.
+#[derive(Debug)]
+pub struct ResultShare {
+    room: Arc<ResultRoom>,
+    bytes: AtomicUsize,
+    /// The number of its turn to grow, or 0.
+    turn: AtomicUsize,
+}
+
+impl ResultShare {
+    /// The bytes that it has.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Makes the share this large. May wait for its turn.
+    ///
+    /// # Errors
+    /// `Overloaded` when the turn does not come in time.
+    pub async fn grow_to(&self, bytes: usize) -> Result<(), QueryError> {
+        let has = self.bytes();
+        if bytes <= has {
+            return Ok(());
+        }
+        // Twice as much, so that a result of any size asks a few times only.
+        if self.try_take(bytes.max(has * 2) - has) || self.try_take(bytes - has) {
+            return Ok(());
+        }
+        if self.turn.load(Ordering::Relaxed) == 0 {
+            let turn = runtime::timeout(GROWTH_WAIT_MAX, self.wait_for_turn()).await;
+            turn.map_err(|_| {
+                QueryError::Overloaded(format!(
+                    "The result grew to {bytes} bytes, and the node has no room for more of it: results that are being made, or that clients do not read, \
+                     have it all; use pages"
+                ))
+            })?;
+        }
+        let mut state = self.room.lock();
+        state.taken += bytes - has;
+        self.bytes.store(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes more of the room if it is free.
+    fn try_take(&self, more: usize) -> bool {
+        let mut state = self.room.lock();
+        let is_small = self.bytes() + more <= SMALL_SHARE_BYTES_MAX;
+        let fits = state.taken + more <= self.room.limit(is_small);
+        if fits {
+            state.taken += more;
+            self.bytes.fetch_add(more, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    async fn wait_for_turn(&self) {
+        let waiting = self.room.ticket(Place::Growing);
+        poll_fn(|context| {
+            let mut state = self.room.lock();
+            let is_free = state.grower.is_none() && !self.room.is_blocked.load(Ordering::Relaxed);
+            if is_free && state.growing.is_first(waiting.number) {
+                state.grower = Some(waiting.number);
+                self.turn
+                    .store(usize::try_from(waiting.number).unwrap_or(usize::MAX), Ordering::Relaxed);
+                return Poll::Ready(());
+            }
+            state.growing.wait(waiting.number, context.waker());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+impl Drop for ResultShare {
+    fn drop(&mut self) {
+        {
+            let mut state = self.room.lock();
+            state.taken -= self.bytes();
+            if *self.turn.get_mut() != 0 {
+                state.grower = None;
+            }
+        }
+        self.room.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::{Pin, pin};
+    use std::task::Context;
+
+    use super::*;
+
+    const ROOM: usize = 3 << 20;
+    const LARGE: usize = 1 << 20;
+
+    fn poll<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn share(room: &Arc<ResultRoom>, bytes: usize) -> Option<Arc<ResultShare>> {
+        match poll(pin!(room.reserve(bytes))) {
+            Poll::Ready(share) => Some(share),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn large_shares_leave_a_third_of_the_room_to_small_ones() {
+        let room = ResultRoom::new(ROOM);
+        let large: Vec<_> = (0..2).map(|_| share(&room, LARGE).expect("the room is free")).collect();
+        assert!(share(&room, LARGE).is_none(), "large shares have all of the room");
+        let mut waits = pin!(room.reserve(LARGE));
+        assert!(poll(waits.as_mut()).is_pending(), "there is no room for a third");
+        let small: Vec<_> = (0..2)
+            .map(|_| share(&room, SMALL_SHARE_BYTES_MAX).expect("small shares do not wait for large ones"))
+            .collect();
+        assert!(share(&room, 1).is_none(), "the room is full");
+        drop(large);
+        assert!(
+            poll(waits.as_mut()).is_ready(),
+            "the room that was given back is not used"
+        );
+        drop(small);
+        assert_eq!(room.taken(), 0, "a share that is gone holds room");
+    }
+
+    #[test]
+    fn a_share_that_is_larger_than_the_room_takes_what_large_ones_may_have() {
+        let room = ResultRoom::new(ROOM);
+        let all = share(&room, 100 * ROOM).expect("the room is free");
+        assert!(share(&room, LARGE).is_none(), "large shares have more than their part");
+        assert!(share(&room, 1).is_some(), "small ones have nothing");
+        drop(all);
+        assert!(share(&room, LARGE).is_some(), "the room is not given back");
+    }
+
+    #[test]
+    fn one_result_at_a_time_exceeds_the_room_and_only_while_clients_take_their_answers() {
+        let mut sim = runtime::sim::Simulation::new(1);
+        let node = sim.add_node(1);
+        sim.start(node, |_| {
+            Box::pin(async {
+                let room = ResultRoom::new(ROOM);
+                let (first, second) = (room.reserve(LARGE).await, room.reserve(LARGE).await);
+                room.set_blocked(true);
+                let mut grows = Box::pin(first.grow_to(10 * ROOM));
+                assert!(poll(grows.as_mut()).is_pending(), "clients take nothing");
+                room.set_blocked(false);
+                assert_eq!(poll(grows.as_mut()), Poll::Ready(Ok(())), "it is its turn");
+                drop(grows);
+                assert_eq!(room.taken(), 10 * ROOM + LARGE, "what it has is not counted");
+                let mut waits = Box::pin(second.grow_to(2 * LARGE));
+                assert!(poll(waits.as_mut()).is_pending(), "two results exceed the room");
+                assert_eq!(first.grow_to(11 * ROOM).await, Ok(()), "it is still its turn");
+                drop(first);
+                assert_eq!(poll(waits.as_mut()), Poll::Ready(Ok(())), "the room is free");
+            })
+        });
+        assert!(sim.run_until_ended(node, Duration::from_secs(60)), "it did not end");
+    }
+
+    #[test]
+    fn a_result_whose_turn_does_not_come_fails_and_gives_its_room_back() {
+        let mut sim = runtime::sim::Simulation::new(1);
+        let node = sim.add_node(1);
+        sim.start(node, |_| {
+            Box::pin(async {
+                let room = ResultRoom::new(ROOM);
+                let (first, second) = (room.reserve(LARGE).await, room.reserve(LARGE).await);
+                first.grow_to(2 * ROOM).await.expect("it is its turn");
+                let began = runtime::now();
+                let error = second.grow_to(ROOM).await.expect_err("the first has its turn");
+                assert!(matches!(error, QueryError::Overloaded(_)), "{error:?}");
+                let waited = began.elapsed();
+                assert!(
+                    waited >= GROWTH_WAIT_MAX && waited < GROWTH_WAIT_MAX + Duration::from_secs(1),
+                    "{waited:?}"
+                );
+                drop((first, second));
+                assert_eq!(room.taken(), 0, "a share that is gone holds room");
+                assert!(share(&room, LARGE).is_some(), "somebody stands in line still");
+            })
+        });
+        assert!(sim.run_until_ended(node, Duration::from_secs(60)), "it did not end");
+    }
+}
