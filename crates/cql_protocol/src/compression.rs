@@ -61,6 +61,25 @@ pub fn compress_body(compression: Compression, body: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// How many bytes a compressed body has decompressed, as it says itself; an error if that is more than `bytes_max`.
+pub fn decompressed_bytes(
+    compression: Compression,
+    compressed: &[u8],
+    bytes_max: usize,
+) -> Result<usize, ProtocolError> {
+    let length = match compression {
+        Compression::Lz4 => match compressed.first_chunk::<LZ4_LENGTH_BYTES>() {
+            Some(length) => u32::from_be_bytes(*length) as usize,
+            None => return Err(LZ4_WITHOUT_LENGTH),
+        },
+        Compression::Snappy => snap::raw::decompress_len(compressed).map_err(|_| ProtocolError::Corrupt {
+            what: "not a Snappy block",
+        })?,
+    };
+    check_length(length, bytes_max)?;
+    Ok(length)
+}
+
 /// Replaces what is in `out` with the decompressed form of `compressed`, which may have up to `bytes_max` bytes.
 pub fn decompress_body(
     compression: Compression,
@@ -72,9 +91,7 @@ pub fn decompress_body(
     match compression {
         Compression::Lz4 => {
             let Some((length, block)) = compressed.split_first_chunk::<LZ4_LENGTH_BYTES>() else {
-                return Err(ProtocolError::Corrupt {
-                    what: "an LZ4 body begins with its length in 4 bytes",
-                });
+                return Err(LZ4_WITHOUT_LENGTH);
             };
             let length = u32::from_be_bytes(*length) as usize;
             check_length(length, bytes_max)?;
@@ -96,6 +113,10 @@ pub fn decompress_body(
         }
     }
 }
+
+const LZ4_WITHOUT_LENGTH: ProtocolError = ProtocolError::Corrupt {
+    what: "an LZ4 body begins with its length in 4 bytes",
+};
 
 fn check_length(length: usize, bytes_max: usize) -> Result<(), ProtocolError> {
     if length > bytes_max {

@@ -22,6 +22,7 @@ const FRAMINGS: [Framing; 5] = [
 const LIMITS: Limits = Limits {
     frame_bytes_max: 1 << 20,
     frame_bytes_max_before_startup: 1 << 16,
+    scratch_bytes_free: usize::MAX,
 };
 
 /// The framing's number, and what came in it; of segments the frames, because the checksums are computed when they are read.

@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use crate::codes::{ProtocolVersion, frame_flags};
-use crate::compression::{Compression, append_decompressed_lz4, decompress_body};
+use crate::compression::{Compression, append_decompressed_lz4, decompress_body, decompressed_bytes};
 use crate::error::{FrameError, ProtocolError};
 use crate::frame::{FRAME_HEADER_BYTES, Frame, FrameHeader};
 use crate::segment::{CRC32_BYTES, SegmentHeader, check_payload, segment_header_bytes};
@@ -21,7 +21,7 @@ pub const FRAME_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// The longest frame of a client that has not said STARTUP: a stranger cannot make us buffer more.
 pub const FRAME_BYTES_MAX_BEFORE_STARTUP: usize = 64 * 1024;
 
-/// The splitter gives back its own buffer beyond this after a large frame.
+/// The splitter gives back its own buffer beyond this when it is empty.
 const SCRATCH_BYTES_KEPT: usize = 256 * 1024;
 
 /// How much a connection may make us buffer.
@@ -31,6 +31,8 @@ pub struct Limits {
     pub frame_bytes_max: usize,
     /// Bytes of a frame before STARTUP.
     pub frame_bytes_max_before_startup: usize,
+    /// Bytes that the splitter's own buffer may have without [`Splitter::allow_scratch`].
+    pub scratch_bytes_free: usize,
 }
 
 impl Default for Limits {
@@ -38,6 +40,7 @@ impl Default for Limits {
         Limits {
             frame_bytes_max: FRAME_BYTES_MAX,
             frame_bytes_max_before_startup: FRAME_BYTES_MAX_BEFORE_STARTUP,
+            scratch_bytes_free: usize::MAX,
         }
     }
 }
@@ -92,6 +95,10 @@ pub struct Splitter {
     /// Bytes that are left of a frame above the limit; they are dropped as they arrive.
     skip_bytes: usize,
     wanted_bytes: usize,
+    /// How large `scratch` may be.
+    scratch_allowed: usize,
+    /// How large it has to be for the next frame, where it may not.
+    scratch_wanted: usize,
 }
 
 /// Where a frame that is ready stands.
@@ -113,6 +120,8 @@ impl Splitter {
             assembling: false,
             skip_bytes: 0,
             wanted_bytes: FRAME_HEADER_BYTES,
+            scratch_allowed: limits.scratch_bytes_free,
+            scratch_wanted: 0,
         }
     }
 
@@ -130,6 +139,52 @@ impl Splitter {
     /// After `None`: how many unconsumed bytes the input must have before another call can yield a frame.
     pub fn wanted_bytes(&self) -> usize {
         self.wanted_bytes
+    }
+
+    /// After `None`: how large the splitter's own buffer has to be before another call can yield a frame; 0 if it is large enough. When
+    /// [`Splitter::allow_scratch`] has allowed that, another call may yield a frame of the same input.
+    pub fn wanted_scratch_bytes(&self) -> usize {
+        self.scratch_wanted
+    }
+
+    /// Allows the splitter's own buffer to be so large.
+    pub fn allow_scratch(&mut self, bytes: usize) {
+        if bytes > self.scratch_allowed {
+            self.scratch_allowed = bytes;
+            self.scratch.reserve_exact(bytes - self.scratch.len());
+        }
+        self.scratch_wanted = 0;
+    }
+
+    /// Gives back the splitter's own buffer if nothing in it is needed. To be called when all frames that were handed out are executed.
+    pub fn release_scratch(&mut self) {
+        if self.assembling || self.scratch_at < self.scratch.len() && self.is_of_segments() {
+            return;
+        }
+        self.scratch.clear();
+        self.scratch_at = 0;
+        if self.scratch.capacity() > SCRATCH_BYTES_KEPT.min(self.limits.scratch_bytes_free) {
+            self.scratch = Vec::new();
+        }
+        self.scratch_allowed = self.limits.scratch_bytes_free;
+    }
+
+    /// Whether the splitter's own buffer is larger than it always may be.
+    pub fn has_scratch(&self) -> bool {
+        self.scratch_allowed > self.limits.scratch_bytes_free
+    }
+
+    fn is_of_segments(&self) -> bool {
+        matches!(self.framing, Framing::Segments { .. })
+    }
+
+    /// Whether the splitter's own buffer may have so many bytes; if not, so many of them are wanted.
+    fn may_have_scratch(&mut self, bytes: usize, wanted: usize) -> bool {
+        let may = bytes <= self.scratch_allowed;
+        if !may {
+            self.scratch_wanted = wanted.max(bytes);
+        }
+        may
     }
 
     /// The next frame of `input[*consumed..]`, or `None` until more bytes arrive. Advances `consumed`.
@@ -222,10 +277,11 @@ impl Splitter {
             self.wanted_bytes = header.frame_bytes();
             return Ok(None);
         }
-        *consumed = at + header.frame_bytes();
-        let body = at + FRAME_HEADER_BYTES..*consumed;
+        let end = at + header.frame_bytes();
+        let body = at + FRAME_HEADER_BYTES..end;
         // Some clients mark empty bodies as compressed and send nothing.
         if header.flags & frame_flags::COMPRESSION == 0 || body.is_empty() {
+            *consumed = end;
             return Ok(Some((header, FrameBytes::Input(body))));
         }
         // The next frame begins where this one ends, whatever its body decompresses to.
@@ -241,7 +297,13 @@ impl Splitter {
                 what: "The frame is marked as compressed, but STARTUP agreed on no compression",
             }));
         };
-        self.shrink_scratch();
+        let body_bytes_max = self.limits.frame_bytes_max;
+        let decompressed = decompressed_bytes(compression, &input[body.clone()], body_bytes_max).map_err(fail)?;
+        if !self.may_have_scratch(decompressed, decompressed) {
+            self.wanted_bytes = header.frame_bytes();
+            return Ok(None);
+        }
+        *consumed = end;
         decompress_body(
             compression,
             &input[body],
@@ -277,7 +339,6 @@ impl Splitter {
                 return Ok(Some(ready));
             }
             if !self.assembling {
-                self.shrink_scratch();
                 self.scratch.clear();
                 self.scratch_at = 0;
             }
@@ -347,11 +408,17 @@ impl Splitter {
             return Ok(false);
         };
         let header = SegmentHeader::parse(header, lz4).map_err(|error| self.fail(None, error))?;
+        let is_copied = self.skip_bytes == 0 && (!header.self_contained || header.decompressed_bytes.is_some());
+        let scratch_bytes = match is_copied {
+            true => self.scratch.len() + header.decompressed_bytes.unwrap_or(header.payload_bytes),
+            false => 0,
+        };
         let Some((payload, rest)) = rest
             .split_at_checked(header.payload_bytes)
             .filter(|(_, rest)| rest.len() >= CRC32_BYTES)
         else {
             self.wanted_bytes = header_bytes + header.payload_bytes + CRC32_BYTES;
+            self.may_have_scratch(scratch_bytes, self.assembled_bytes(&[]));
             return Ok(false);
         };
         check_payload(payload, &rest[..CRC32_BYTES]).map_err(|error| self.fail(None, error))?;
@@ -375,6 +442,15 @@ impl Splitter {
             *consumed += segment_bytes;
             return Ok(true);
         }
+        let frame_bytes = if header.self_contained {
+            0
+        } else {
+            self.assembled_bytes(payload)
+        };
+        if !self.may_have_scratch(scratch_bytes, frame_bytes) {
+            self.wanted_bytes = header_bytes + header.payload_bytes + CRC32_BYTES;
+            return Ok(false);
+        }
         // While a frame is put together it is below the limit, and what is there of it is less than the frame.
         match header.decompressed_bytes {
             Some(_) => {
@@ -388,10 +464,12 @@ impl Splitter {
         Ok(true)
     }
 
-    fn shrink_scratch(&mut self) {
-        if self.scratch.capacity() > SCRATCH_BYTES_KEPT {
-            self.scratch = Vec::new();
-        }
+    /// The size of the frame that is put together, if its header has come: in the splitter's own buffer, or at the start of a payload.
+    fn assembled_bytes(&self, payload: &[u8]) -> usize {
+        let begun = if self.assembling { &self.scratch[..] } else { payload };
+        let header = FrameHeader::parse(begun, self.limits.frame_bytes_max);
+        // One above the limit is not put together.
+        header.ok().flatten().map_or(0, |header| header.frame_bytes())
     }
 
     #[cold]

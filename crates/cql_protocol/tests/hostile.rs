@@ -31,6 +31,7 @@ const FRAMINGS: [Framing; 5] = [
 const LIMITS: Limits = Limits {
     frame_bytes_max: 1 << 20,
     frame_bytes_max_before_startup: 1 << 16,
+    scratch_bytes_free: usize::MAX,
 };
 
 fn version() -> impl Strategy<Value = ProtocolVersion> {
@@ -252,6 +253,7 @@ fn segments_cannot_smuggle_more_than_the_limit() {
     let mut splitter = Splitter::new(Limits {
         frame_bytes_max: 200_000,
         frame_bytes_max_before_startup: 100,
+        ..LIMITS
     });
     splitter.start(ProtocolVersion::V5, framing);
     let mut wire = Vec::new();
@@ -302,6 +304,48 @@ fn a_frame_above_the_limit_is_refused_and_skipped_in_every_framing() {
                 assert_eq!(found, expected, "{version:?} {framing:?}, in pieces of {step}");
             }
         }
+    }
+}
+
+#[test]
+fn nothing_is_decompressed_or_put_together_beyond_what_the_caller_allows() {
+    const FREE: usize = 1000;
+    const TEXT: usize = 400_000;
+    for framing in FRAMINGS.into_iter().filter(|framing| *framing != Framing::Plain) {
+        let version = match framing {
+            Framing::Segments { .. } => ProtocolVersion::V5,
+            _ => ProtocolVersion::V4,
+        };
+        let mut splitter = Splitter::new(Limits {
+            scratch_bytes_free: FREE,
+            ..LIMITS
+        });
+        splitter.start(version, framing);
+        let mut wire = request_frame(version, 1, "short");
+        wire.extend(request_frame(version, 2, &"x".repeat(TEXT)));
+        encode_wire(framing, &mut wire, &mut Vec::new());
+        let (mut consumed, mut frames, mut allowed) = (0, 0, Vec::new());
+        loop {
+            if splitter.next(&wire, &mut consumed).expect("well-formed").is_some() {
+                frames += 1;
+                continue;
+            }
+            match splitter.wanted_scratch_bytes() {
+                0 => break,
+                wanted => {
+                    allowed.push(wanted);
+                    splitter.allow_scratch(wanted);
+                }
+            }
+        }
+        assert_eq!((frames, consumed), (2, wire.len()), "{framing:?}");
+        let most = allowed.last().copied().unwrap_or(0);
+        assert!((TEXT..TEXT + 100).contains(&most), "{framing:?}: asked for {allowed:?}");
+        // The length of a frame in compressed segments is known when the first one is decompressed.
+        assert!(allowed.len() <= 2, "{framing:?}: asked for {allowed:?}");
+        assert!(splitter.has_scratch(), "{framing:?}");
+        splitter.release_scratch();
+        assert!(!splitter.has_scratch(), "{framing:?}: it is not given back");
     }
 }
 

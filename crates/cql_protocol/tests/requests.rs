@@ -410,6 +410,7 @@ fn fresh() -> Splitter {
     Splitter::new(Limits {
         frame_bytes_max: 1000,
         frame_bytes_max_before_startup: 100,
+        ..Limits::default()
     })
 }
 
