@@ -20,6 +20,17 @@ pub fn count() -> u64 {
     ALLOCATIONS.get()
 }
 
+unsafe extern "C" {
+    /// mimalloc's: frees the empty pages of the calling thread, and gives to the system what all threads have freed for longer than a second.
+    safe fn mi_collect(force: bool);
+}
+
+/// Gives memory back to the system that was freed a while ago. mimalloc does so by itself only every some thousand allocations of a thread: a burst's memory would stay until
+/// the next burst.
+pub fn collect() {
+    mi_collect(false);
+}
+
 #[inline]
 fn note() {
     ALLOCATIONS.set(ALLOCATIONS.get() + 1);

@@ -27,6 +27,7 @@ static ALLOCATOR: allocator::Counting = allocator::Counting;
 
 fn main() -> ExitCode {
     perf::set_allocation_counter(allocator::count);
+    runtime::set_memory_collector(allocator::collect);
     runtime::refuse_huge_pages();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

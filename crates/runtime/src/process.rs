@@ -1,5 +1,6 @@
 //! What the operating system says of this process: memory, processor time, open files.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 use std::{fs, io};
 
@@ -19,6 +20,23 @@ pub struct Process {
     pub open_files_max: u64,
 }
 
+/// The most files that this process may have open; None in the simulator, where many nodes share one process.
+#[must_use]
+pub fn open_files_max() -> Option<u64> {
+    (!is_simulated()).then(|| open_files_limit().rlim_cur)
+}
+
+fn open_files_limit() -> libc::rlimit {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel writes one rlimit, to a place that lives through the call.
+    let code = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    assert_eq!(code, 0, "every Linux has this limit");
+    limit
+}
+
 /// What this process uses now; zeros in the simulator, where many nodes share one. Blocks: it lists `/proc/self/fd`.
 ///
 /// # Errors
@@ -27,20 +45,13 @@ pub fn process() -> io::Result<Process> {
     if is_simulated() {
         return Ok(Process::default());
     }
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the kernel writes one rlimit, to a place that lives through the call.
-    let code = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    assert_eq!(code, 0, "every Linux has this limit");
     // The descriptor by which the directory is listed is not counted.
     let open_files = fs::read_dir("/proc/self/fd")?.count().saturating_sub(1) as u64;
     Ok(Process {
         resident_bytes: resident_pages(&fs::read_to_string("/proc/self/statm")?)? * page_bytes(),
         cpu_time: clock::process_cpu_time(),
         open_files,
-        open_files_max: limit.rlim_cur,
+        open_files_max: open_files_limit().rlim_cur,
     })
 }
 
@@ -53,6 +64,21 @@ pub fn refuse_huge_pages() {
     if code != 0 {
         log::debug!("runtime: memory may come in huge pages: {}", io::Error::last_os_error());
     }
+}
+
+static COLLECT_MEMORY: OnceLock<fn()> = OnceLock::new();
+
+/// Sets how the allocator of this process is made to give memory back that its threads have freed. Allocators do so themselves while much is allocated; a thread
+/// that allocates little keeps what it freed. The function is called on the threads of shards. Only the first call counts.
+pub fn set_memory_collector(collect: fn()) {
+    // The first one stays.
+    let _ = COLLECT_MEMORY.set(collect);
+}
+
+/// What [`set_memory_collector`] set; None in simulations, and in processes whose allocator needs none.
+#[must_use]
+pub fn memory_collector() -> Option<fn()> {
+    COLLECT_MEMORY.get().copied().filter(|_| !is_simulated())
 }
 
 /// The second number of `/proc/self/statm`.
