@@ -4,10 +4,12 @@
 //! A connection has one request at a time; what a client sends ahead waits in the kernel, but for what is read when a request takes long,
 //! to see whether the client goes.
 //!
-//! Limits and what happens beyond them: a head above [`HEAD_BYTES_MAX`] is answered with 431, a body above [`BODY_BYTES_MAX`] with 413,
-//! connections above [`CONNECTIONS_MAX`] with 503, and a connection on which nothing comes for [`IDLE_MAX`] is closed.
+//! Limits and what happens beyond them: a head above [`HEAD_BYTES_MAX`] is answered with 431, a body above [`BODY_BYTES_MAX`] with 413. A connection on which no
+//! request begins for [`IDLE_MAX`] is closed, and one whose request is not complete [`REQUEST_TIME_MAX`] after its first byte. Bodies of all connections together have
+//! [`BODIES_BYTES_MAX`]; a connection is not read while there is no room for its body. When there are [`CONNECTIONS_MAX`] connections, a new one takes the place of the
+//! one that has waited longest for its client; only if all of them wait for answers it is answered with 503.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -16,7 +18,9 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+use logging::LineLimit;
 use runtime::net::{ListenOptions, TcpListener, TcpStream};
+use runtime::{Instant, Notify, Permit, Semaphore};
 
 /// The longest request line with its headers, in bytes.
 pub const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -24,12 +28,22 @@ pub const HEAD_BYTES_MAX: usize = 16 << 10;
 pub const BODY_BYTES_MAX: usize = 1 << 20;
 /// Connections of one server.
 pub const CONNECTIONS_MAX: usize = 128;
-/// How long a connection may be silent.
+/// How long a connection may be silent between two requests, and how long a client may take for an answer.
 pub const IDLE_MAX: Duration = Duration::from_secs(60);
+/// How long a request may take to arrive, from its first byte to its last.
+pub const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
+/// Memory of the bodies of all connections of one server.
+pub const BODIES_BYTES_MAX: usize = 16 << 20;
+/// A body above this size takes room of that.
+const SMALL_BODY_BYTES_MAX: usize = 16 << 10;
+/// A connection that waits for a request keeps no more memory.
+const KEPT_BYTES: usize = 2 << 10;
 /// Headers of a request.
 const HEADERS_MAX: usize = 64;
 /// A client that waits for longer is watched, so that who waits on its behalf may give up when it goes.
 const WATCH_AFTER: Duration = Duration::from_millis(100);
+/// What is said of connections that cannot be accepted is said once in so long.
+const FAILURES_PERIOD: Duration = Duration::from_secs(60);
 /// How long an address that is in use is tried again: the kernel may still be closing the sockets of a killed process.
 const BIND_WAIT_MAX: Duration = Duration::from_secs(1);
 
@@ -105,11 +119,29 @@ impl Malformed {
     }
 }
 
+/// The head of a request.
+struct Head {
+    method: String,
+    target: String,
+    keep_alive: bool,
+    /// Bytes of the head.
+    bytes: usize,
+    /// Bytes of the body.
+    body_bytes: usize,
+}
+
 /// The first request of `bytes` and how many bytes it takes; None while it is not whole.
 ///
 /// # Errors
 /// [`Malformed`] when it never will be a request that is taken.
 pub fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, Malformed> {
+    match parse_head(bytes)? {
+        Some(head) => parse_body(head, bytes),
+        None => Ok(None),
+    }
+}
+
+fn parse_head(bytes: &[u8]) -> Result<Option<Head>, Malformed> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut headers);
     let head = match parsed.parse(bytes) {
@@ -153,13 +185,22 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, Malformed> {
             format!("a body of {body} bytes; {BODY_BYTES_MAX} are the most that is taken"),
         ));
     }
-    if bytes.len() - head < body {
-        return Ok(None);
-    }
-    let target = parsed.path.unwrap_or("/");
-    let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let request = Request {
+    Ok(Some(Head {
         method: parsed.method.unwrap_or("GET").to_owned(),
+        target: parsed.path.unwrap_or("/").to_owned(),
+        keep_alive,
+        bytes: head,
+        body_bytes: body,
+    }))
+}
+
+fn parse_body(head: Head, bytes: &[u8]) -> Result<Option<(Request, usize)>, Malformed> {
+    let end = head.bytes + head.body_bytes;
+    let Some(body) = bytes.get(head.bytes..end) else {
+        return Ok(None);
+    };
+    let (path, query) = head.target.split_once('?').unwrap_or((&head.target, ""));
+    let request = Request {
         path: decode(path, false)?,
         query: query
             .split('&')
@@ -169,11 +210,12 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, Malformed> {
                 Ok((decode(name, true)?, decode(value, true)?))
             })
             .collect::<Result<_, Malformed>>()?,
-        body: bytes[head..head + body].to_vec(),
-        keep_alive,
+        body: body.to_vec(),
+        keep_alive: head.keep_alive,
         client_is_gone: Rc::default(),
+        method: head.method,
     };
-    Ok(Some((request, head + body)))
+    Ok(Some((request, end)))
 }
 
 /// Takes percent signs and, in queries, plus signs out of a text.
@@ -270,29 +312,96 @@ pub async fn bind(what: &str, address: SocketAddr) -> Result<(TcpListener, Socke
     }
 }
 
-/// Accepts connections and answers them. To be spawned; ends never.
+/// The connections of a server.
+struct Connections {
+    /// By when they began to wait for their clients.
+    open: RefCell<Vec<Rc<Connection>>>,
+    bodies: Semaphore,
+}
+
+/// A connection's place among those of its server.
+struct Connection {
+    /// Since when it waits for its client; None while its request is worked on.
+    waits_since: Cell<Option<Instant>>,
+    /// Another connection has taken its place.
+    is_replaced: Cell<bool>,
+    replaced: Notify,
+}
+
+impl Connections {
+    /// A place for a new connection, perhaps that of another one. None: all of them have requests that are worked on.
+    fn enter(&self) -> Option<Rc<Connection>> {
+        let mut open = self.open.borrow_mut();
+        if open.len() >= CONNECTIONS_MAX {
+            let waiting = open.iter().enumerate();
+            let waiting = waiting.filter_map(|(at, connection)| Some((connection.waits_since.get()?, at)));
+            let (_, longest) = waiting.min()?;
+            let replaced = open.swap_remove(longest);
+            replaced.is_replaced.set(true);
+            replaced.replaced.notify_all();
+        }
+        let connection = Rc::new(Connection {
+            waits_since: Cell::new(Some(runtime::now())),
+            is_replaced: Cell::new(false),
+            replaced: Notify::new(),
+        });
+        open.push(connection.clone());
+        Some(connection)
+    }
+
+    fn leave(&self, connection: &Rc<Connection>) {
+        self.open.borrow_mut().retain(|known| !Rc::ptr_eq(known, connection));
+    }
+}
+
+impl Connection {
+    /// What comes of waiting for the client until an instant. None: the time is up, or another connection has the place.
+    async fn wait<T>(&self, deadline: Instant, work: impl Future<Output = T>) -> Option<T> {
+        let mut replaced = pin!(self.replaced.notified());
+        if self.is_replaced.get() {
+            return None;
+        }
+        let mut work = pin!(runtime::timeout_at(deadline, work));
+        poll_fn(|context| match work.as_mut().poll(context) {
+            Poll::Ready(result) => Poll::Ready(result.ok()),
+            Poll::Pending => replaced.as_mut().poll(context).map(|()| None),
+        })
+        .await
+    }
+}
+
+/// Accepts connections and answers them. Spawn this; it never returns.
 pub async fn serve(listener: TcpListener, service: Service) {
-    let connections = Rc::new(Cell::new(0));
+    let connections = Rc::new(Connections {
+        open: RefCell::default(),
+        bodies: Semaphore::new(BODIES_BYTES_MAX),
+    });
+    let failures = LineLimit::of((1, FAILURES_PERIOD), |lines| {
+        log::warn!("{lines} more times an operator's connection could not be accepted");
+    });
     loop {
         let mut stream = match listener.accept().await {
             Ok(stream) => stream,
             Err(e) => {
-                log::warn!("cannot accept an operator's connection: {e}");
+                if failures.admits() {
+                    log::warn!("cannot accept an operator's connection: {e}");
+                }
                 runtime::sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
         let (service, connections) = (service.clone(), connections.clone());
         drop(runtime::spawn(async move {
-            if connections.get() >= CONNECTIONS_MAX {
-                let full = Response::refusal(503, &format!("there are {CONNECTIONS_MAX} connections already"));
-                let _ = stream.write_all(encode(&full, false, true)).await;
+            let Some(connection) = connections.enter() else {
+                let full = format!("there are {CONNECTIONS_MAX} connections, whose requests are worked on");
+                let full = encode(&Response::refusal(503, &full), false, true);
+                // An error says that the client is gone.
+                let _ = runtime::timeout(REQUEST_TIME_MAX, stream.write_all(full)).await;
                 return;
-            }
-            connections.set(connections.get() + 1);
-            converse(&mut stream, &service).await;
+            };
+            converse(&mut stream, &service, (&connections, &connection)).await;
             let _ = stream.shutdown(Shutdown::Both);
-            connections.set(connections.get() - 1);
+            connections.leave(&connection);
         }));
     }
 }
@@ -325,39 +434,86 @@ async fn answered(
     answer.await
 }
 
-/// Answers requests until the client goes, is silent for too long, or asks for an end.
-async fn converse(stream: &mut TcpStream, service: &Service) {
-    let mut input = Vec::with_capacity(2048);
+/// Answers requests until the client goes, is silent or slow for too long, asks for an end, or its place is needed.
+async fn converse(
+    stream: &mut TcpStream,
+    service: &Service,
+    (connections, connection): (&Connections, &Rc<Connection>),
+) {
+    let mut input = Vec::new();
     loop {
-        let (request, taken) = match parse(&input) {
-            Ok(Some(whole)) => whole,
-            Ok(None) => {
-                input.reserve(2048);
-                let Ok((result, filled)) = runtime::timeout(IDLE_MAX, stream.read(std::mem::take(&mut input))).await
-                else {
-                    return;
-                };
-                input = filled;
-                if !matches!(result, Ok(n) if n > 0) {
-                    return;
-                }
-                continue;
-            }
-            Err(e) => {
-                let _ = stream
-                    .write_all(encode(&Response::refusal(e.status, &e.reason), false, true))
-                    .await;
+        let read = read_request(stream, &mut input, (connections, connection)).await;
+        let (request, _room) = match read {
+            Some(Ok(request)) => request,
+            Some(Err(e)) => {
+                let refusal = encode(&Response::refusal(e.status, &e.reason), false, true);
+                let deadline = runtime::now() + REQUEST_TIME_MAX;
+                connection.wait(deadline, stream.write_all(refusal)).await;
                 return;
             }
+            None => return,
         };
-        input.drain(..taken);
         let (keep_alive, has_body) = (request.keep_alive, request.method != "HEAD");
         let is_gone = request.client_is_gone.clone();
+        connection.waits_since.set(None);
         let response = answered(stream, &mut input, &is_gone, service(request)).await;
+        connection.waits_since.set(Some(runtime::now()));
         let sent = stream.write_all(encode(&response, keep_alive, has_body));
-        let sent = runtime::timeout(IDLE_MAX, sent).await;
-        if !keep_alive || !matches!(sent, Ok((Ok(()), _))) {
+        let sent = connection.wait(runtime::now() + IDLE_MAX, sent).await;
+        if !keep_alive || !matches!(sent, Some((Ok(()), _))) {
             return;
+        }
+    }
+}
+
+/// Reads the next request, with the room that its body takes. None: the client is gone or too slow, or the place is needed.
+async fn read_request(
+    stream: &mut TcpStream,
+    input: &mut Vec<u8>,
+    (connections, connection): (&Connections, &Rc<Connection>),
+) -> Option<Result<(Request, Option<Permit>), Malformed>> {
+    connection.waits_since.set(Some(runtime::now()));
+    let deadline_of = |input: &Vec<u8>| {
+        let time = if input.is_empty() { IDLE_MAX } else { REQUEST_TIME_MAX };
+        runtime::now() + time
+    };
+    let mut deadline = deadline_of(input);
+    let mut room = None;
+    loop {
+        let wanted = match parse_head(input) {
+            Err(e) => return Some(Err(e)),
+            Ok(None) => input.len() + KEPT_BYTES,
+            Ok(Some(head)) => {
+                let (body_bytes, end) = (head.body_bytes, head.bytes + head.body_bytes);
+                match parse_body(head, input) {
+                    Err(e) => return Some(Err(e)),
+                    Ok(Some((request, taken))) => {
+                        input.drain(..taken);
+                        input.shrink_to(KEPT_BYTES);
+                        return Some(Ok((request, room)));
+                    }
+                    Ok(None) => {}
+                }
+                if body_bytes > SMALL_BODY_BYTES_MAX && room.is_none() {
+                    // Once where it arrives, and once in the request.
+                    room = Some(
+                        connection
+                            .wait(deadline, connections.bodies.acquire(2 * body_bytes))
+                            .await?,
+                    );
+                }
+                end
+            }
+        };
+        input.reserve_exact(wanted - input.len());
+        let is_first = input.is_empty();
+        let (result, filled) = connection.wait(deadline, stream.read(std::mem::take(input))).await?;
+        *input = filled;
+        if !matches!(result, Ok(n) if n > 0) {
+            return None;
+        }
+        if is_first {
+            deadline = deadline_of(input);
         }
     }
 }
@@ -460,6 +616,115 @@ mod tests {
         simulation.run_until_ended(node, 60 * SECOND);
         let waited = waited.get().expect("the service ended");
         assert!((5 * SECOND..6 * SECOND).contains(&waited), "{waited:?}");
+    }
+
+    /// Runs a story of clients against a server that answers each request at once.
+    fn tell<F: Future<Output = ()> + 'static>(story: impl Fn(SocketAddr) -> F + 'static) {
+        let mut simulation = runtime::sim::Simulation::new(1);
+        let node = simulation.add_node(1);
+        let address = SocketAddr::new(simulation.address(node), 80);
+        let story = Rc::new(story);
+        simulation.start(node, move |_| {
+            let story = story.clone();
+            Box::pin(async move {
+                let (listener, address) = bind("the test", address).await.expect("the port is free");
+                let service: Service =
+                    Rc::new(|request| Box::pin(async move { Response::refusal(404, &request.body.len().to_string()) }));
+                drop(runtime::spawn(serve(listener, service)));
+                story(address).await;
+            })
+        });
+        assert!(
+            simulation.run_until_ended(node, Duration::from_secs(600)),
+            "it did not end"
+        );
+    }
+
+    async fn send(stream: &mut TcpStream, bytes: &[u8]) {
+        stream.write_all(bytes.to_vec()).await.0.expect("it is there");
+    }
+
+    /// What the server says, until it ends the connection or says nothing for so long.
+    async fn said(stream: &mut TcpStream, patience: Duration) -> (String, bool) {
+        let mut all = Vec::new();
+        loop {
+            match runtime::timeout(patience, stream.read(Vec::with_capacity(4096))).await {
+                Ok((Ok(1..), bytes)) => all.extend(bytes),
+                Ok(_) => return (String::from_utf8(all).expect("text"), true),
+                Err(_) => return (String::from_utf8(all).expect("text"), false),
+            }
+        }
+    }
+
+    const REQUEST: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
+    const MOMENT: Duration = Duration::from_millis(100);
+
+    #[test]
+    fn clients_that_wait_do_not_keep_others_out() {
+        tell(async |address| {
+            let mut waiting = Vec::new();
+            for number in 0..2 * CONNECTIONS_MAX {
+                let mut stream = TcpStream::connect(address).await.expect("it listens");
+                if number % 2 == 0 {
+                    send(&mut stream, &REQUEST[..5]).await;
+                }
+                waiting.push(stream);
+                runtime::sleep(Duration::from_millis(1)).await;
+            }
+            let mut operator = TcpStream::connect(address).await.expect("it listens");
+            send(&mut operator, REQUEST).await;
+            let (answer, _) = said(&mut operator, MOMENT).await;
+            assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+            // The oldest was replaced first, and the newest has its place.
+            assert!(said(&mut waiting[0], MOMENT).await.1, "the first keeps its place");
+            let last = waiting.last_mut().expect("there are many");
+            assert!(!said(last, MOMENT).await.1, "the last was replaced");
+        });
+    }
+
+    #[test]
+    fn a_request_has_one_deadline_however_its_bytes_come() {
+        tell(async |address| {
+            let mut stream = TcpStream::connect(address).await.expect("it listens");
+            runtime::sleep(IDLE_MAX - Duration::from_secs(1)).await;
+            let began = runtime::now();
+            for byte in REQUEST {
+                if stream.write_all(vec![*byte]).await.0.is_err() || said(&mut stream, Duration::from_secs(1)).await.1 {
+                    break;
+                }
+            }
+            let took = began.elapsed();
+            assert!(
+                (REQUEST_TIME_MAX..REQUEST_TIME_MAX + Duration::from_secs(2)).contains(&took),
+                "{took:?}"
+            );
+        });
+    }
+
+    #[test]
+    fn bodies_share_a_room_and_a_body_that_does_not_arrive_gives_it_back() {
+        tell(async |address| {
+            let head = format!("POST / HTTP/1.1\r\nContent-Length: {BODY_BYTES_MAX}\r\n\r\n");
+            let mut waiting = Vec::new();
+            for _ in 0..20 {
+                let mut stream = TcpStream::connect(address).await.expect("it listens");
+                send(&mut stream, head.as_bytes()).await;
+                waiting.push(stream);
+            }
+            runtime::sleep(REQUEST_TIME_MAX / 2).await;
+            let mut late = TcpStream::connect(address).await.expect("it listens");
+            send(&mut late, head.as_bytes()).await;
+            let body = runtime::timeout(Duration::from_secs(1), late.write_all(vec![b'x'; BODY_BYTES_MAX])).await;
+            assert!(body.is_err(), "it is read though there is no room for it");
+            for stream in &mut waiting {
+                assert!(said(stream, REQUEST_TIME_MAX).await.1, "it has no deadline");
+            }
+            let mut next = TcpStream::connect(address).await.expect("it listens");
+            send(&mut next, head.as_bytes()).await;
+            send(&mut next, &vec![b'x'; BODY_BYTES_MAX]).await;
+            let (answer, _) = said(&mut next, MOMENT).await;
+            assert!(answer.contains(&BODY_BYTES_MAX.to_string()), "{answer}");
+        });
     }
 
     proptest! {
