@@ -28,6 +28,7 @@ mod frame;
 #[doc(hidden)]
 pub mod fuzz;
 mod hello;
+mod hello_slots;
 mod link;
 mod outbox;
 mod parts;
@@ -53,15 +54,17 @@ use calls::{Taker, Ticket};
 use codec::Codec;
 use error::Ended;
 use hello::Lane;
+use hello_slots::HelloSlots;
 use link::{AnswerTo, Link, add};
+use logging::LineLimit;
 use runtime::net::{ListenOptions, TcpListener};
-use runtime::{Instant, Notify, Semaphore};
+use runtime::{Instant, Notify};
 use server::Served;
 use spares::Spares;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Future, poll_fn};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -70,6 +73,12 @@ use uuid::Uuid;
 
 /// A body from so many bytes on has memory of its own, which later ones use again ([`Rpc::buffer`]).
 pub const LONG_BODY_BYTES: usize = 64 << 10;
+
+/// Addresses of members that are remembered.
+const MEMBER_ADDRESSES_MAX: usize = 4096;
+
+/// That connections cannot be accepted is logged once in so long.
+const ACCEPT_LOG_PERIOD: Duration = Duration::from_secs(60);
 
 /// A link that serves one question.
 struct Once(Rc<Link>);
@@ -93,7 +102,11 @@ pub struct Rpc {
     /// By node and shard; those who asked for whoever is here by no node and a number.
     pub(crate) served: RefCell<BTreeMap<(Uuid, u32, Lane), Rc<Served>>>,
     pub(crate) asked: Cell<u32>,
-    pub(crate) hellos: Semaphore,
+    pub(crate) hellos: HelloSlots,
+    /// Addresses that peers of this node have connected from.
+    member_addresses: RefCell<BTreeSet<IpAddr>>,
+    pub(crate) accept_failures: LineLimit,
+    pub(crate) hellos_closed: LineLimit,
     pub(crate) stopped: Cell<bool>,
     stop: Notify,
     address: Option<SocketAddr>,
@@ -216,7 +229,14 @@ impl Rpc {
             links: RefCell::default(),
             served: RefCell::default(),
             asked: Cell::new(0),
-            hellos: Semaphore::new(HELLOS_MAX),
+            hellos: HelloSlots::default(),
+            member_addresses: RefCell::default(),
+            accept_failures: LineLimit::of((1, ACCEPT_LOG_PERIOD), |lines| {
+                log::warn!("{lines} more times a connection from a node could not be accepted");
+            }),
+            hellos_closed: LineLimit::new(|lines| {
+                log::warn!("{lines} more connections are closed that have not said who they are");
+            }),
             stopped: Cell::new(false),
             stop: Notify::new(),
             address: None,
@@ -246,6 +266,22 @@ impl Rpc {
     #[must_use]
     pub fn tls_address(&self) -> Option<SocketAddr> {
         self.tls_address
+    }
+
+    /// Whether a connection from this address is probably one of a member: of a node that this one calls.
+    pub(crate) fn is_member(&self, address: IpAddr) -> bool {
+        let links = self.links.borrow();
+        self.member_addresses.borrow().contains(&address)
+            || links.values().any(|link| link.peer.address.ip() == address)
+    }
+
+    /// A node has said who it is. Members may connect from other addresses than those that they are called at.
+    pub(crate) fn note_member(&self, host_id: Uuid, address: IpAddr) {
+        let is_called = self.links.borrow().keys().any(|(known, ..)| *known == host_id);
+        let mut addresses = self.member_addresses.borrow_mut();
+        if is_called && addresses.len() < MEMBER_ADDRESSES_MAX {
+            addresses.insert(address);
+        }
     }
 
     /// The link to a shard; a peer that has another address than before gets a new one.

@@ -19,7 +19,7 @@ use crate::parts::LongAnswers;
 use crate::secret::{self, CODE_BYTES, Side};
 use crate::tls::Tls;
 use runtime::net::{TcpListener, TcpStream};
-use runtime::{Instant, Permit, ShardId, Signal};
+use runtime::{Instant, ShardId, Signal};
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
@@ -258,22 +258,37 @@ impl Slot {
 /// Accepts connections until the listener closes.
 pub(crate) async fn accept(rpc: Rc<Rpc>, listener: TcpListener, is_tls: bool) {
     loop {
-        let permit = rpc.hellos.acquire(1).await;
         let accepted = rpc.until_stopped(listener.accept()).await;
         match accepted {
             None => return,
-            Some(Ok(stream)) => drop(runtime::spawn(welcome(rpc.clone(), stream, is_tls, permit))),
+            Some(Ok(stream)) => drop(runtime::spawn(greet(rpc.clone(), stream, is_tls))),
             Some(Err(error)) => {
-                // Out of file descriptors, or a node that gave up: go on after a breath.
-                log::warn!("cannot accept a connection from a node: {error}");
-                runtime::sleep(Duration::from_millis(10)).await;
+                // Out of file descriptors, or a node that gave up.
+                if rpc.accept_failures.admits() {
+                    log::warn!("cannot accept a connection from a node: {error}");
+                }
+                runtime::sleep(Duration::from_millis(100)).await;
             }
+        }
+        if runtime::should_yield() {
+            runtime::yield_now().await;
         }
     }
 }
 
+/// Welcomes a connection as long as it may have a slot.
+async fn greet(rpc: Rc<Rpc>, stream: TcpStream, is_tls: bool) {
+    let peer = stream.peer_addr().ok();
+    let slot = rpc.hellos.enter(peer.is_some_and(|peer| rpc.is_member(peer.ip())));
+    let welcomed = slot.unless_needed(welcome(rpc.clone(), stream, is_tls)).await;
+    if welcomed.is_none() && rpc.hellos_closed.admits() {
+        let address = peer.map_or_else(|| "?".to_owned(), |address| address.to_string());
+        log::warn!("closed the connection from {address}, which has not said who it is: others need its slot");
+    }
+}
+
 /// Learns who connects, and hands the connection to the shard it is for.
-async fn welcome(rpc: Rc<Rpc>, stream: TcpStream, is_tls: bool, permit: Permit) {
+async fn welcome(rpc: Rc<Rpc>, stream: TcpStream, is_tls: bool) {
     let address = stream
         .peer_addr()
         .map_or_else(|_| "?".to_owned(), |address| address.to_string());
@@ -297,11 +312,12 @@ async fn welcome(rpc: Rc<Rpc>, stream: TcpStream, is_tls: bool, permit: Permit) 
         Ok((hello, shown))
     })
     .await;
-    drop(permit);
     let (hello, shown) = match heard.unwrap_or(Err(Ended::Silent)) {
         Ok(heard) => heard,
         Err(ended) => {
-            log::warn!("closed the connection from {address}: {ended}");
+            if rpc.hellos_closed.admits() {
+                log::warn!("closed the connection from {address}: {ended}");
+            }
             if matches!(ended, Ended::Tls(_)) {
                 channel.linger().await;
             }
@@ -457,6 +473,7 @@ async fn serve(
         // The other end has one connection of this lane to this shard; the former one is dead and does not know it.
         former.close();
     }
+    rpc.note_member(hello.source_host, address.ip());
     // Who called this node can be called.
     rpc.retry_now(hello.source_host);
     let owner: Rc<dyn Drain> = served.clone();
