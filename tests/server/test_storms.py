@@ -1,13 +1,14 @@
 """Thousands of connections at once: who works is served, who is let in becomes ready, and who is too many is told so at once."""
 
 import contextlib
+import random
 import socket
 import threading
 
 import pytest
 from cassandra import ConsistencyLevel
 
-from harness import Node, cql
+from harness import Node, cql, wire
 from harness.cluster import eventually
 from harness.load import steady_reads
 from harness.node import runtime_available
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.ceto_only("nodes of our own are started")
 STORM = 2_000
 # What a shard lets in that is not ready.
 UNINITIALIZED_MAX = 4096
+MEBIBYTE = 1 << 20
 
 
 @contextlib.contextmanager
@@ -103,3 +105,54 @@ def test_the_table_of_clients_says_who_drives_and_who_works():
 
 def own(connection):
     return connection.getsockname()[1]
+
+
+def unread(host, port, request, count):
+    """A connection that sends requests and takes no answers: what its system takes without it is little."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.connect((host, port))
+    startup = wire.frame(wire.STARTUP, wire.string_map({"CQL_VERSION": "3.0.0"}))
+    client.sendall(startup + request * count)
+    return client
+
+
+def half_sent(host, port, bytes_sent):
+    """A connection that has sent a part of a request of 16 MiB, as far as the node takes it."""
+    client = socket.create_connection((host, port))
+    client.sendall(wire.frame(wire.STARTUP, wire.string_map({"CQL_VERSION": "3.0.0"})))
+    client.settimeout(0.05)
+    head = wire.HEADER.pack(4, 0, 1, wire.QUERY, 16 * MEBIBYTE - wire.HEADER.size)
+    with contextlib.suppress(TimeoutError, ConnectionError):
+        client.sendall(head + b"a" * bytes_sent)
+    return client
+
+
+def test_clients_that_stop_half_way_take_a_bounded_memory_and_it_is_given_back():
+    with Node(smp=1, memory="256M") as node, reading(node) as reads, cql.cluster(node.server) as driver:
+        session = driver.connect()
+        session.execute("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        session.execute("CREATE TABLE ks.large (k int, c int, v blob, PRIMARY KEY (k, c))")
+        insert = session.prepare("INSERT INTO ks.large (k, c, v) VALUES (0, ?, ?)")
+        for row in range(8):
+            session.execute(insert, (row, random.Random(row).randbytes(MEBIBYTE)))
+        before = node.resident_bytes()
+        with contextlib.ExitStack() as held:
+            for _ in range(100):
+                held.enter_context(half_sent(node.host, node.port, 15 * MEBIBYTE))
+            request = wire.frame(wire.QUERY, wire.query_body("SELECT * FROM ks.large WHERE k = 0"))
+            for _ in range(40):
+                held.enter_context(unread(node.host, node.port, request, 20))
+            reads.wait_for_more(1000)
+            taken = "is closed: it has taken"
+            eventually("a client that takes nothing is closed", lambda: any(taken in line for line in node.lines))
+        reads.wait_for_more(100)
+        assert not reads.errors, f"reads of a client that behaves: {reads.errors[:3]}"
+        limit = 256 * MEBIBYTE * 115 // 100
+        assert node.resident_bytes_peak() <= limit, f"{node.resident_bytes_peak()} bytes of {limit}"
+        # Pages of the cache stay; a tenth of the memory is more than they are.
+        most = before + 256 * MEBIBYTE // 10
+        eventually("the memory is given back", lambda: node.resident_bytes() <= most, seconds=10)
+        for part in ("requests", "results", "unsent", "frames"):
+            name = f'ceto_cql_memory_bytes{{shard="0",part="{part}"}}'
+            eventually(f"no {part} are left", lambda name=name: node.metrics()[name] == 0)

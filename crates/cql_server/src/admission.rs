@@ -27,7 +27,7 @@ use crate::counts::increment;
 pub const UNINITIALIZED_MAX: usize = 4096;
 
 /// What is said of connections that are shed is said once in so long.
-const LOG_PAUSE: Duration = Duration::from_secs(1);
+const LOG_PAUSE: Duration = Duration::from_secs(60);
 
 /// What came of the connections of a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

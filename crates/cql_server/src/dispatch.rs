@@ -1,7 +1,9 @@
 //! From request frames to answers: at once where memory answers, else as a task.
 
+use std::cell::Cell;
 use std::iter;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use cql_protocol::{
     BatchKind, BatchStatement, Consistency, Extras, Frame, Opcode, QueryParams, Request, WriteType, begin_response,
@@ -10,9 +12,10 @@ use cql_protocol::{
 use plan::write::BoundWrite;
 use plan::{BatchPlan, BindContext, Execution, OwnedBound, Plan};
 use query::engine::traces::Parameter;
-use query::engine::{CameTo, UNPREPARED, Written, partition_of};
+use query::engine::{CameTo, READ_BYTES, ResultShare, UNPREPARED, Written, partition_of};
 use query::trace::{Trace, TraceId};
 use query::{Engine, Level, Outcome, Params, PointOutcome, Prepared, QueryError, Recorded, Statement};
+use runtime::{Instant, Permit};
 use schema::TableId;
 use stdx::probe;
 use types::Token;
@@ -29,6 +32,12 @@ use crate::{ANSWER_BYTES_MAX, Server, metadata};
 
 /// A waiting request's answer is taken to need at least this much.
 const ANSWER_BYTES_MIN: usize = 4 << 10;
+/// What a request that other replicas work on has besides its values: an entry of what is pending.
+const PENDING_BYTES: usize = 512;
+/// What a request that runs has besides its values: a task.
+const TASK_BYTES: usize = 4 << 10;
+/// What a statement of a batch has besides its values.
+const STATEMENT_BYTES: usize = 128;
 /// What kind of request a BATCH message is, in Cassandra's words.
 const BATCH: &str = "Execute batch of CQL3 queries";
 /// Of a statement that changes the schema, so much is logged.
@@ -56,6 +65,8 @@ pub(crate) enum Taken {
     Done,
     /// Nothing was done: it is the first of a user on a connection that was its driver's so far, and belongs into another group.
     FirstOfUser,
+    /// Nothing was done: the request has to wait, and there is no room of so many bytes for it. When there is, the connection takes it once more.
+    NeedsRoom(usize),
 }
 
 /// Whether a statement is one by which drivers and tools learn of the cluster.
@@ -67,6 +78,11 @@ fn is_of_driver(prepared: &Prepared) -> bool {
         Statement::Describe(_) => true,
         _ => false,
     }
+}
+
+/// What a request takes of the room while it runs.
+fn request_bytes(frame: &Frame<'_>) -> usize {
+    frame.body.len() + TASK_BYTES
 }
 
 /// Refuses levels that the statement cannot have; whether its replicas can give the level is for the coordinator to say.
@@ -164,7 +180,12 @@ impl Connection {
                 reply.tablet_version_block = tablet_version_block;
                 match self.server.engine.prepared(id) {
                     Ok(prepared) if self.is_first_of_user(&prepared) => return Taken::FirstOfUser,
-                    Ok(prepared) => self.run(&prepared, &params, result_metadata_id, reply, frame, batch),
+                    Ok(prepared) => {
+                        let taken = self.run(&prepared, &params, result_metadata_id, reply, frame, batch);
+                        if taken != Taken::Done {
+                            return taken;
+                        }
+                    }
                     Err(e) => reply.error(&mut batch.out, &e),
                 }
                 increment(&self.server.counts.executes);
@@ -178,14 +199,19 @@ impl Connection {
                     .compile(text, params.keyspace.or(keyspace.as_deref()))
                 {
                     Ok(prepared) if self.is_first_of_user(&prepared) => return Taken::FirstOfUser,
-                    Ok(prepared) => self.run(&Rc::new(prepared), &params, None, reply, frame, batch),
+                    Ok(prepared) => {
+                        let taken = self.run(&Rc::new(prepared), &params, None, reply, frame, batch);
+                        if taken != Taken::Done {
+                            return taken;
+                        }
+                    }
                     Err(e) => reply.error(&mut batch.out, &e),
                 }
                 increment(&self.server.counts.queries);
             }
             Request::Prepare { text, keyspace } => return self.prepare(text, keyspace, reply, batch),
             Request::Batch(_) if self.is_drivers.get() => return Taken::FirstOfUser,
-            Request::Batch(b) => self.batch(&b, reply, frame.body.len()),
+            Request::Batch(b) => return self.batch(&b, reply, frame.body.len()),
             Request::Options => self.server.supported(&mut batch.out, reply.version, reply.stream),
             Request::Register(events) => {
                 self.server.events.register(&self.outbox, events);
@@ -223,7 +249,7 @@ impl Connection {
         mut reply: Reply,
         frame: &Frame<'_>,
         batch: &mut Batch,
-    ) {
+    ) -> Taken {
         let engine = &self.server.engine;
         let checked = match prepared.is_conditional() {
             true => {
@@ -234,7 +260,7 @@ impl Connection {
         };
         let values = match checked.and_then(|()| binds(prepared, &params.values)) {
             Ok(values) => values,
-            Err(e) => return reply.error(&mut batch.out, &e),
+            Err(e) => return reply.refuse(&mut batch.out, &e),
         };
         probe::step(|| {
             let plan = match prepared.plan() {
@@ -276,18 +302,23 @@ impl Connection {
                         if let Err(e) = finish_response(out, mark) {
                             reply.error(out, &QueryError::invalid(e.to_string()));
                         }
-                        return;
+                        return Taken::Done;
                     }
                     Ok(PointOutcome::Unconfirmed(n)) => {
                         finish_rows(out, rows_mark, n, None);
                         if finish_response(out, mark).is_ok() {
                             let answer = out.split_off(start);
+                            let bytes = frame.body.len() + PENDING_BYTES + answer.len();
+                            let Some(room) = self.room_for(bytes) else {
+                                engine.forget_unconfirmed();
+                                return Taken::NeedsRoom(bytes);
+                            };
                             let later = self.later(prepared, params, metadata_id, reply, &ctx);
-                            match self.begin_confirming(answer, later, frame.body.len()) {
+                            match self.begin_confirming(answer, later, room) {
                                 Some(done) => engine.confirm(select, ctx.expiry_now(), done),
                                 None => engine.forget_unconfirmed(),
                             }
-                            return;
+                            return Taken::Done;
                         }
                         engine.forget_unconfirmed();
                         out.truncate(start);
@@ -295,7 +326,7 @@ impl Connection {
                     Ok(_) => mark.abandon(out),
                     Err(e) => {
                         mark.abandon(out);
-                        return reply.error(out, &e);
+                        return reply.refuse(out, &e);
                     }
                 }
             }
@@ -307,28 +338,44 @@ impl Connection {
                     let is_plain = prepared.warnings.is_empty();
                     is_plain
                         .then(|| {
-                            self.begin_pending(reply, (prepared, write.table.id, token), frame.body.len(), ctx.now_us)
+                            self.begin_pending(
+                                reply,
+                                (prepared, write.table.id, token),
+                                frame.body.len() + PENDING_BYTES,
+                                ctx.now_us,
+                            )
                         })
                         .flatten()
                 };
                 match engine.write_now(write, &ctx, level(params.consistency), params.timestamp, done) {
-                    Ok(Written::UnderWay) => return,
+                    Ok(Written::UnderWay) => return Taken::Done,
                     Ok(Written::Here(_) | Written::Nothing) => {
                         batch.owned += 1;
                         batch.table = Some(write.table.id);
                         let start = batch.out.len();
                         write_void(&mut batch.out, reply.version, reply.stream, &reply.extras());
                         batch.writes.push((start, batch.out.len(), reply));
-                        return;
+                        return Taken::Done;
                     }
                     Ok(Written::Later) => {}
-                    Err(e) => return reply.error(&mut batch.out, &e),
+                    Err(e) => return reply.refuse(&mut batch.out, &e),
                 }
             }
             _ => {}
         }
+        let bytes = request_bytes(frame);
+        let Some(room) = self.room_for(bytes) else {
+            return Taken::NeedsRoom(bytes);
+        };
         let later = self.later(prepared, params, metadata_id, reply, &ctx);
-        self.run_later(later, frame.body.len());
+        self.run_later(later, room);
+        Taken::Done
+    }
+
+    /// Room for a request that waits or runs: what was waited for, or what is free.
+    pub(crate) fn room_for(&self, bytes: usize) -> Option<Permit> {
+        let granted = self.granted.take();
+        granted.or_else(|| self.server.request_room.try_acquire(bytes))
     }
 
     /// A request that owns all it needs.
@@ -360,75 +407,91 @@ impl Connection {
         }
     }
 
+    /// Runs a request as a task, which holds its room to the end.
     #[cold]
-    pub(crate) fn run_later(self: &Rc<Self>, later: Later, bytes: usize) {
+    pub(crate) fn run_later(self: &Rc<Self>, later: Later, room: Permit) {
         let connection = self.clone();
         let permit = self.in_flight.try_acquire(1);
         let came = runtime::now();
         drop(runtime::spawn(async move {
-            let _permit = permit;
-            let _bytes = connection.server.request_room.acquire(bytes).await;
-            let estimate = connection.answer_estimate.get();
-            let _answer = connection
-                .answers
-                .acquire(estimate.clamp(ANSWER_BYTES_MIN, ANSWER_BYTES_MAX))
-                .await;
-            let mut out = Vec::new();
-            connection.server.note_later(&later);
-            let engine = &connection.server.engine;
-            let kind = later.kind();
-            let began = runtime::now();
-            let _running = connection.note_running(later.asked(), &later.reply, (came, began));
-            let traced = connection.begin_trace(&later.reply, kind, || with_text(later.parameters(), later.text()));
-            let executed = async {
-                let warnings = engine.guard(&later.prepared, &later.run, &later.params).await?;
-                let executed = engine.execute::<Cells>(&later.prepared.statement, &later.run, &later.params);
-                Ok::<_, QueryError>((executed.await?, warnings))
-            };
-            let executed = tracing::traced(traced, engine, executed);
-            let result = match later.prepared.plan() {
+            let _permits = (permit, room);
+            match later.prepared.plan() {
                 // A scan may take minutes, which nobody should work for without a reader.
-                Some(Plan::Select(select)) if !select.is_point() => match connection.outbox.unless_gone(executed).await
-                {
-                    Some(result) => result,
-                    None => return,
-                },
-                _ => executed.await,
-            };
-            connection.server.note_latency(&later);
-            let took = began.elapsed() + later.params.waited;
-            connection.note_slow(took, &later.reply, || later.slow());
-            match result {
-                Ok((outcome, warnings)) => {
-                    connection.log_change(&later.prepared.statement);
-                    if let Outcome::SetKeyspace(k) = &outcome {
-                        *connection.keyspace.borrow_mut() = Some(k.as_str().into());
-                    }
-                    let known = later.metadata_id.as_deref();
-                    // Asked once it has run: by now the tablet may stand elsewhere.
-                    let route = connection.route(&later.reply, || later.partition());
-                    let skip_metadata = later.skip_metadata;
-                    later.reply.outcome(
-                        &mut out,
-                        (&outcome, &warnings),
-                        &later.prepared,
-                        skip_metadata,
-                        known,
-                        route.as_ref(),
-                    );
+                Some(Plan::Select(select)) if !select.is_point() => {
+                    let outbox = &connection.outbox;
+                    outbox.unless_gone(connection.work(later, came)).await;
                 }
-                Err(e) => later.reply.error(&mut out, &e),
+                _ => connection.work(later, came).await,
             }
-            // The next ones are taken to be as large as this one, or on the way to it when it is smaller.
-            let estimate = connection.answer_estimate.get();
-            connection.answer_estimate.set(if out.len() > estimate {
-                out.len()
-            } else {
-                (estimate + out.len()) / 2
-            });
-            connection.outbox.has_room().await;
-            connection.outbox.push(&mut out);
         }));
+    }
+
+    /// Executes a request and answers it.
+    async fn work(self: &Rc<Self>, mut later: Later, came: Instant) {
+        let estimate = later.estimate(self);
+        let reserved = match estimate {
+            Some(estimate) => Some(self.reserve_result(estimate.get(), later.read_bytes()).await),
+            None => None,
+        };
+        later.params.result_share = reserved.as_ref().map(|(_, share)| Arc::clone(share));
+        self.server.note_later(&later);
+        let engine = &self.server.engine;
+        let kind = later.kind();
+        let began = runtime::now();
+        let _running = self.note_running(later.asked(), &later.reply, (came, began));
+        let traced = self.begin_trace(&later.reply, kind, || with_text(later.parameters(), later.text()));
+        let executed = async {
+            let warnings = engine.guard(&later.prepared, &later.run, &later.params).await?;
+            let executed = engine.execute::<Cells>(&later.prepared.statement, &later.run, &later.params);
+            Ok::<_, QueryError>((executed.await?, warnings))
+        };
+        let result = tracing::traced(traced, engine, executed).await;
+        self.server.note_latency(&later);
+        let took = began.elapsed() + later.params.waited;
+        self.note_slow(took, &later.reply, || later.slow());
+        let mut out = Vec::new();
+        match result {
+            Ok((outcome, warnings)) => {
+                self.log_change(&later.prepared.statement);
+                if let Outcome::SetKeyspace(k) = &outcome {
+                    *self.keyspace.borrow_mut() = Some(k.as_str().into());
+                }
+                let known = later.metadata_id.as_deref();
+                // Asked once it has run: by now the tablet may stand elsewhere.
+                let route = self.route(&later.reply, || later.partition());
+                let skip_metadata = later.skip_metadata;
+                later.reply.outcome(
+                    &mut out,
+                    (&outcome, &warnings),
+                    &later.prepared,
+                    skip_metadata,
+                    known,
+                    route.as_ref(),
+                );
+            }
+            Err(e) => later.reply.error(&mut out, &e),
+        }
+        // The next ones are taken to be as large as this one, or on the way to it when it is smaller.
+        if let Some(known) = estimate {
+            let (bytes, before) = (out.len(), known.get());
+            known.set(if bytes > before { bytes } else { (before + bytes) / 2 });
+        }
+        self.outbox.push(&mut out);
+    }
+
+    /// Waits until a result of about so many bytes may be made, and blocks read for it: until the client, and others, have taken enough of the answers before it, and there is
+    /// room for it.
+    async fn reserve_result(&self, estimate: usize, read_bytes: usize) -> (Permit, Arc<ResultShare>) {
+        let results = self.server.unsent_room.results();
+        loop {
+            self.outbox.has_room().await;
+            let of_connection = estimate.clamp(ANSWER_BYTES_MIN, ANSWER_BYTES_MAX);
+            let of_connection = self.answers.acquire(of_connection).await;
+            let share = results.reserve(estimate + read_bytes).await;
+            if self.outbox.is_free() {
+                return (of_connection, share);
+            }
+        }
     }
 
     /// Begins the trace of a request whose client asked for one.
@@ -458,7 +521,12 @@ impl Connection {
     }
 
     /// Runs a BATCH message as a task.
-    fn batch(self: &Rc<Self>, b: &cql_protocol::Batch<'_>, mut reply: Reply, bytes: usize) {
+    fn batch(self: &Rc<Self>, b: &cql_protocol::Batch<'_>, mut reply: Reply, bytes: usize) -> Taken {
+        // Each statement has memory of its own besides its values.
+        let bytes = bytes + TASK_BYTES + b.len() * STATEMENT_BYTES;
+        let Some(room) = self.room_for(bytes) else {
+            return Taken::NeedsRoom(bytes);
+        };
         reply.consistency = b.consistency;
         increment(&self.server.counts.batches);
         let engine = &self.server.engine;
@@ -525,8 +593,7 @@ impl Connection {
         let permit = self.in_flight.try_acquire(1);
         let came = runtime::now();
         drop(runtime::spawn(async move {
-            let _permit = permit;
-            let _bytes = connection.server.request_room.acquire(bytes).await;
+            let _permits = (permit, room);
             let mut out = Vec::new();
             let engine = &connection.server.engine;
             let began = runtime::now();
@@ -577,6 +644,7 @@ impl Connection {
             }
             connection.outbox.push(&mut out);
         }));
+        Taken::Done
     }
 
     /// Commits the writes of a socket read and hands its answers out.
@@ -598,11 +666,14 @@ impl Connection {
                 let mut answers = std::mem::take(batch);
                 let connection = self.clone();
                 let permit = self.in_flight.try_acquire(1);
+                let counted = answers.out.capacity();
+                self.outbox.count(counted);
                 drop(runtime::spawn(async move {
                     let _permit = permit;
                     if let Err(e) = connection.server.engine.acknowledged(position).await {
                         answers.fail_writes(&e);
                     }
+                    connection.outbox.uncount(counted);
                     connection.outbox.push(&mut answers.out);
                 }));
             }
@@ -706,6 +777,11 @@ fn elapsed_us(since: i64) -> u64 {
 }
 
 impl Batch {
+    /// Of answers that go to this empty buffer.
+    pub(crate) fn of(out: Vec<u8>) -> Self {
+        Self { out, ..Self::default() }
+    }
+
     /// Bytes of answers so far.
     pub(crate) fn bytes(&self) -> usize {
         self.out.len()
@@ -813,6 +889,25 @@ impl Later {
     /// The statement as the client wrote it.
     pub(crate) fn text(&self) -> String {
         self.prepared.text.to_string()
+    }
+
+    /// How large its result is taken to be, as of those before it; None when it is small anyway.
+    fn estimate<'a>(&self, connection: &'a Connection) -> Option<&'a Cell<usize>> {
+        match self.prepared.plan() {
+            Some(Plan::Select(select)) if self.params.page_rows.is_none() && !select.is_point() => {
+                Some(&connection.unpaged_estimate)
+            }
+            Some(Plan::Select(_)) => Some(&connection.page_estimate),
+            _ => None,
+        }
+    }
+
+    /// What it has of its sources at a time.
+    fn read_bytes(&self) -> usize {
+        match self.prepared.plan() {
+            Some(Plan::Select(select)) if !select.is_point() => READ_BYTES,
+            _ => 0,
+        }
     }
 
     /// What kind of request it is, in Cassandra's words.

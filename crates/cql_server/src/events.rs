@@ -8,7 +8,7 @@ use std::rc::{Rc, Weak};
 
 use cql_protocol::{ClusterEvent, EventSet};
 
-use crate::connection::Outbox;
+use crate::outbox::Outbox;
 
 /// A change of a member of the cluster that clients hear of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,6 +82,7 @@ pub(crate) fn of_member(event: MemberEvent, native: SocketAddr) -> ClusterEvent<
 
 #[cfg(test)]
 mod tests {
+    use crate::outbox::tests::{outbox, room};
     use cql_protocol::EventType;
 
     use super::*;
@@ -97,7 +98,8 @@ mod tests {
     #[test]
     fn changed_client_routes_are_named_pair_by_pair() {
         let events = Events::default();
-        let (registered, other) = (Outbox::new(), Outbox::new());
+        let room = room(1 << 20);
+        let (registered, other) = (outbox(&room), outbox(&room));
         events.register(&registered, set(&[EventType::ClientRoutesChange]));
         events.register(&other, set(&[EventType::TopologyChange, EventType::SchemaChange]));
         let changed = [("a", "n1"), ("a", "n2"), ("b", "n1")];
@@ -133,7 +135,8 @@ mod tests {
             (MemberEvent::Down, "STATUS_CHANGE", "DOWN"),
         ];
         let events = Events::default();
-        let (both, status, gone) = (Outbox::new(), Outbox::new(), Outbox::new());
+        let room = room(1 << 20);
+        let (both, status, gone) = (outbox(&room), outbox(&room), outbox(&room));
         events.register(&both, set(&[EventType::TopologyChange]));
         events.register(&both, set(&[EventType::StatusChange]));
         events.register(&status, set(&[EventType::StatusChange, EventType::SchemaChange]));

@@ -6,7 +6,9 @@
 
 use std::time::Duration;
 
-use cql_protocol::{Extensions, Frame, ProtocolVersion, Request, Splitter, decode_request, write_ready};
+use cql_protocol::{
+    Extensions, FRAME_BYTES_MAX_BEFORE_STARTUP, Frame, ProtocolVersion, Request, Splitter, decode_request, write_ready,
+};
 use runtime::net::TcpStream;
 
 use crate::Server;
@@ -23,7 +25,7 @@ pub(crate) const CLIENT_PATIENCE: Duration = Duration::from_secs(10);
 /// waits for a client that does not read.
 const REQUESTS_MAX: usize = 8;
 
-/// STARTUP and its options fit, and what HTTP clients say; a longer request makes the buffer grow as it arrives.
+/// STARTUP and its options fit, and what HTTP clients say; a longer request takes room of the shard first, and makes the buffer grow as it arrives.
 const INPUT_BYTES: usize = 2 << 10;
 
 /// What a connection goes on with.
@@ -51,8 +53,13 @@ pub(crate) async fn handshake(
     let mut patience = CLIENT_PATIENCE;
     let mut input: Vec<u8> = Vec::with_capacity(INPUT_BYTES);
     let mut requests_left = REQUESTS_MAX;
+    let mut room = None;
     loop {
         if input.len() == input.capacity() {
+            if room.is_none() {
+                let wanted = server.frame_room.acquire(FRAME_BYTES_MAX_BEFORE_STARTUP);
+                room = Some(runtime::timeout(patience, wanted).await.ok()?);
+            }
             input.reserve(input.len());
         }
         let began = runtime::now();

@@ -22,7 +22,9 @@ mod counts;
 mod dispatch;
 mod events;
 mod handshake;
+mod input;
 mod metadata;
+mod outbox;
 mod pending;
 mod prepare;
 mod proxied;
@@ -49,10 +51,11 @@ use std::time::Duration;
 use cql_protocol::ClusterEvent;
 use query::Engine;
 use query::ddl::SchemaChange;
+use query::engine::ResultRoom;
 use runtime::net::{
     DetachedStream, ListenOptions, ReservedAddress, ReservedPath, TcpListener, TcpStream, UnixListener, UnixOptions,
 };
-use runtime::{Group, ShardId};
+use runtime::{Group, Semaphore, ShardId};
 use schema::TableId;
 use types::Token;
 
@@ -60,7 +63,7 @@ use admission::Admission;
 use connection::Connection;
 use events::Events;
 use proxied::Headers;
-use room::RequestRoom;
+use room::{SplitRoom, UnsentRoom};
 
 pub use admission::{Arrivals, UNINITIALIZED_MAX};
 pub use cells::{CellWriter, Cells};
@@ -69,6 +72,7 @@ pub use clients::{ClientInfo, Clients};
 pub use counts::Counts;
 pub use cql_protocol::TabletRoute;
 pub use events::MemberEvent;
+pub use room::ClientMemory;
 pub use running::RunningRequest;
 
 /// Requests of one connection that may wait for disk or other shards.
@@ -85,6 +89,9 @@ pub const HANDSHAKES_MAX: usize = 8;
 
 /// Connections that wait in the kernel until they are accepted, which is the cheapest place.
 const BACKLOG: u32 = 4096;
+
+/// That connections cannot be accepted is logged once in so long.
+const ACCEPT_LOG_PERIOD: Duration = Duration::from_secs(60);
 
 /// Permissions of the maintenance socket: its owner and its group may connect.
 const MAINTENANCE_SOCKET_MODE: u32 = 0o660;
@@ -149,8 +156,16 @@ pub struct Server {
     pub(crate) routes: RefCell<Option<Routes>>,
     /// A partition key and a clustering key in the making; kept for their memory.
     pub(crate) key_scratch: RefCell<(Vec<u8>, Vec<u8>)>,
-    /// For requests that wait, over all connections of the shard.
-    pub(crate) request_room: RequestRoom,
+    /// The parts of its memory.
+    memory: ClientMemory,
+    /// For requests that wait or run, over all connections of the shard.
+    pub(crate) request_room: SplitRoom,
+    /// For long frames while they arrive.
+    pub(crate) frame_room: SplitRoom,
+    /// For read buffers of usual size.
+    pub(crate) buffer_room: Semaphore,
+    /// For answers that clients have not taken.
+    pub(crate) unsent_room: Rc<UnsentRoom>,
     /// It takes no requests: the node is out of service, or ends.
     pub(crate) draining: Cell<bool>,
     /// It never takes any again.
@@ -163,6 +178,9 @@ pub struct Server {
     pub(crate) requests: Cell<u64>,
     pub(crate) counts: Counts,
     pub(crate) slow: logging::LineLimit,
+    accept_failures: logging::LineLimit,
+    /// Connections that were closed in the middle of a request.
+    pub(crate) unread: logging::LineLimit,
     pub(crate) headers: Headers,
 }
 
@@ -229,22 +247,9 @@ impl Listeners {
     }
 }
 
-/// A connection that was accepted; after an error, none and a pause.
-async fn accepted_or_rest(accepted: io::Result<TcpStream>) -> Option<TcpStream> {
-    match accepted {
-        Ok(stream) => Some(stream),
-        Err(e) => {
-            // Out of file descriptors, or a client that gave up.
-            log::warn!("cannot accept a CQL connection: {e}");
-            runtime::sleep(Duration::from_millis(10)).await;
-            None
-        }
-    }
-}
-
 impl Server {
-    /// A server over an engine. `request_bytes_max` bounds the requests that wait.
-    pub fn new(engine: Rc<Engine>, options: Options, request_bytes_max: usize) -> Rc<Self> {
+    /// A server over an engine. `memory` bounds what its clients may take.
+    pub fn new(engine: Rc<Engine>, options: Options, memory: ClientMemory) -> Rc<Self> {
         let server = Rc::new(Self {
             engine: engine.clone(),
             connections: Cell::new(0),
@@ -254,7 +259,11 @@ impl Server {
             events: Events::default(),
             routes: RefCell::default(),
             key_scratch: RefCell::default(),
-            request_room: RequestRoom::new(request_bytes_max),
+            memory,
+            request_room: SplitRoom::new(memory.requests),
+            frame_room: SplitRoom::new(memory.frames),
+            buffer_room: Semaphore::new(memory.buffers),
+            unsent_room: UnsentRoom::new(memory.unsent, ResultRoom::new(memory.results)),
             draining: Cell::new(false),
             is_ending: Cell::new(false),
             drain_begins: runtime::Notify::new(),
@@ -263,6 +272,12 @@ impl Server {
             requests: Cell::new(0),
             counts: Counts::default(),
             slow: slow::limit(),
+            accept_failures: logging::LineLimit::of((1, ACCEPT_LOG_PERIOD), |lines| {
+                log::warn!("{lines} more times a CQL connection could not be accepted");
+            }),
+            unread: logging::LineLimit::new(|lines| {
+                log::warn!("{lines} more connections are closed in the middle of a request");
+            }),
             headers: Headers::default(),
         });
         let listener = Rc::downgrade(&server);
@@ -287,6 +302,22 @@ impl Server {
     /// Connections that are open.
     pub fn connections(&self) -> usize {
         self.connections.get()
+    }
+
+    /// The parts of the shard's memory that clients may take.
+    pub fn memory(&self) -> ClientMemory {
+        self.memory
+    }
+
+    /// What clients have taken of them.
+    pub fn memory_taken(&self) -> ClientMemory {
+        ClientMemory {
+            requests: self.request_room.taken(),
+            results: self.unsent_room.results().taken(),
+            unsent: self.unsent_room.bytes(),
+            frames: self.frame_room.taken(),
+            buffers: self.memory.buffers - self.buffer_room.available(),
+        }
     }
 
     /// What came of the connections that came.
@@ -327,11 +358,26 @@ impl Server {
         Ok(())
     }
 
+    /// A connection that was accepted; after an error, none and a pause.
+    async fn accepted_or_rest(&self, accepted: io::Result<TcpStream>) -> Option<TcpStream> {
+        match accepted {
+            Ok(stream) => Some(stream),
+            Err(e) => {
+                // Out of file descriptors, or a client that gave up.
+                if self.accept_failures.admits() {
+                    log::warn!("cannot accept a CQL connection: {e}");
+                }
+                runtime::sleep(Duration::from_millis(10)).await;
+                None
+            }
+        }
+    }
+
     /// Accepts connections until the node drains. The listener is closed then: a client that is
     /// refused asks another node at once, and one that was accepted and dropped may wait for an answer.
     async fn accept(self: Rc<Self>, listener: TcpListener, port: Port) {
         while let Some(accepted) = self.until_drain(listener.accept()).await {
-            let Some(stream) = accepted_or_rest(accepted).await else {
+            let Some(stream) = self.accepted_or_rest(accepted).await else {
                 continue;
             };
             // A client that is gone by now has no address.
@@ -352,7 +398,7 @@ impl Server {
     async fn accept_operators(self: Rc<Self>, listener: UnixListener) {
         let mut number = 0_u16;
         while let Some(accepted) = self.until_drain(listener.accept()).await {
-            let Some(stream) = accepted_or_rest(accepted).await else {
+            let Some(stream) = self.accepted_or_rest(accepted).await else {
                 continue;
             };
             let wanted = ShardId(u32::from(number) % self.options.shards);

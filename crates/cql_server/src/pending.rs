@@ -36,9 +36,9 @@ struct PendingRead {
     answer: Vec<u8>,
     /// The request, if they do not.
     again: Later,
-    bytes: usize,
     began: Instant,
-    _permits: (Permit, Permit),
+    in_flight: Permit,
+    room: Permit,
 }
 
 /// Requests that wait or run, by number.
@@ -135,10 +135,7 @@ impl Connection {
         bytes: usize,
         began_us: i64,
     ) -> Option<(Rc<dyn WriteDone>, u32)> {
-        let permits = (
-            self.in_flight.try_acquire(1)?,
-            self.server.request_room.try_acquire(bytes)?,
-        );
+        let permits = (self.in_flight.try_acquire(1)?, self.room_for(bytes)?);
         let number = self.pending.writes.add(PendingWrite {
             reply,
             statement: Rc::clone(statement),
@@ -156,21 +153,16 @@ impl Connection {
         Some((self.clone(), number))
     }
 
-    /// Keeps the answer to a read until other replicas have confirmed it, and the request should they not. None: there is no room for that, and the request
-    /// waits for it in the general way.
+    /// Keeps the answer to a read until other replicas have confirmed it, and the request should they not; `room` is for both. None: the connection has too many requests
+    /// in flight, and this one runs in the general way.
     pub(crate) fn begin_confirming(
         self: &Rc<Self>,
         answer: Vec<u8>,
         again: Later,
-        bytes: usize,
+        room: Permit,
     ) -> Option<(Rc<dyn ReadDone>, u32)> {
-        let room = &self.server.request_room;
-        let Some(permits) = self
-            .in_flight
-            .try_acquire(1)
-            .zip(room.try_acquire(bytes + answer.len()))
-        else {
-            self.run_later(again, bytes);
+        let Some(in_flight) = self.in_flight.try_acquire(1) else {
+            self.run_later(again, room);
             return None;
         };
         // This shard has the partition.
@@ -179,9 +171,9 @@ impl Connection {
         let number = self.pending.reads.add(PendingRead {
             answer,
             again,
-            bytes,
             began: runtime::now(),
-            _permits: permits,
+            in_flight,
+            room,
         });
         Some((self.clone(), number))
     }
@@ -192,9 +184,9 @@ impl ReadDone for Connection {
         let Some(PendingRead {
             mut answer,
             mut again,
-            bytes,
             began,
-            _permits,
+            in_flight,
+            room,
         }) = self.pending.reads.take(number)
         else {
             return;
@@ -205,9 +197,9 @@ impl ReadDone for Connection {
                 self.note_slow(began.elapsed(), &again.reply, || again.slow());
             }
             Confirmation::Open => {
-                drop(_permits);
+                drop(in_flight);
                 again.params.waited = began.elapsed();
-                return self.run_later(again, bytes);
+                return self.run_later(again, room);
             }
             Confirmation::Failed(error) => {
                 answer.clear();
@@ -232,7 +224,8 @@ impl WriteDone for Connection {
         });
         self.server
             .record(Some(write.table), |recorded| recorded.writes.add(took, 1));
-        let mut out = self.answer.take();
+        let unsent = &self.server.unsent_room;
+        let mut out = unsent.spare();
         match result {
             Ok(()) => {
                 // Asked once it has run: by now the tablet may stand elsewhere.
@@ -247,6 +240,6 @@ impl WriteDone for Connection {
             Err(error) => write.reply.error(&mut out, &QueryError::of_replicas(error)),
         }
         self.outbox.push(&mut out);
-        self.answer.replace(out);
+        unsent.give_back(out);
     }
 }

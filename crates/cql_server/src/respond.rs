@@ -12,6 +12,7 @@ use query::{CoordinatorError, Operation, Outcome, Page, Prepared, QueryError, Wr
 
 use crate::Server;
 use crate::cells::{self, Cells};
+use crate::dispatch::Taken;
 use crate::metadata;
 use crate::tablets::Payload;
 
@@ -202,6 +203,13 @@ impl Reply {
             QueryError::Server(_) => ErrorBody::Server,
         };
         self.write_error(out, &message, &body);
+    }
+
+    /// Answers a request with an error.
+    #[cold]
+    pub(crate) fn refuse(&self, out: &mut Vec<u8>, error: &QueryError) -> Taken {
+        self.error(out, error);
+        Taken::Done
     }
 
     /// Writes how replicas did not do what the level wants.

@@ -1,29 +1,263 @@
-//! The room of a shard for requests that wait for disk or other shards.
+//! The memory of a shard that clients' bytes can take: what each part is for, and who waits when it is taken.
+//!
+//! | part | of the shard's memory | holds | beyond it |
+//! |---|---|---|---|
+//! | requests | 10 % | requests that wait or run, with their tasks | the connection is not read |
+//! | results | 8 % | results in the making ([`ResultRoom`]) | further reads wait; one result at a time may exceed it |
+//! | unsent | 8 %, and half as much for clients that have little unsent | answers that clients have not taken | no large result begins, no further request is read; a client that takes nothing is closed |
+//! | frames | 5 % | frames that are longer than a connection's buffer, while they arrive | the connection is not read, and closed after a while |
+//! | buffers | 2 % | read buffers above [`INPUT_BYTES_FIRST`](crate::input::INPUT_BYTES_FIRST) | connections keep their small buffer |
+//!
+//! Small and large pieces have parts of their own, so that small ones never wait for large ones.
 
-use runtime::{Permit, Semaphore};
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::Duration;
 
-/// Bytes that the requests of all connections of a shard may come to while they wait. Requests that find no room stand in line.
-pub(crate) struct RequestRoom {
-    free: Semaphore,
-    bytes_max: usize,
+use logging::LineLimit;
+use query::engine::ResultRoom;
+use runtime::{Notify, Permit, Semaphore};
+
+use crate::outbox::Outbox;
+
+/// The parts of a shard's memory that its clients may take, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClientMemory {
+    /// Requests that wait or run.
+    pub requests: usize,
+    /// Results in the making.
+    pub results: usize,
+    /// Answers that clients have not taken.
+    pub unsent: usize,
+    /// Long frames while they arrive.
+    pub frames: usize,
+    /// Read buffers of usual size.
+    pub buffers: usize,
 }
 
-impl RequestRoom {
-    pub(crate) fn new(bytes_max: usize) -> Self {
+impl ClientMemory {
+    /// Of a shard with so many bytes.
+    #[must_use]
+    pub fn of_shard(bytes: usize) -> Self {
+        let percent = |part: usize| bytes / 100 * part;
         Self {
-            free: Semaphore::new(bytes_max),
-            bytes_max,
+            requests: percent(10),
+            results: percent(8),
+            unsent: percent(8),
+            frames: percent(5),
+            buffers: percent(2),
+        }
+    }
+}
+
+/// A piece of at most so many bytes is small: a segment of protocol version 5 with its checksums, and what it is decompressed to.
+pub(crate) const SMALL_BYTES_MAX: usize = 264 << 10;
+
+/// A room that waits in two lines: small pieces never wait for large ones.
+pub(crate) struct SplitRoom {
+    small: Semaphore,
+    large: Semaphore,
+    small_bytes: usize,
+    large_bytes: usize,
+}
+
+impl SplitRoom {
+    /// A half for small pieces, a half for large ones.
+    pub(crate) fn new(bytes: usize) -> Self {
+        let half = (bytes / 2).max(1);
+        Self {
+            small: Semaphore::new(half),
+            large: Semaphore::new(half),
+            small_bytes: half,
+            large_bytes: half,
         }
     }
 
-    /// Room, if there is enough and nobody stands in line.
-    pub(crate) fn try_acquire(&self, bytes: usize) -> Option<Permit> {
-        self.free.try_acquire(bytes.min(self.bytes_max))
+    /// The half that a piece belongs to, and how much of it the piece takes. One that is larger than the half takes all of it: else it would wait for ever, and all that come
+    /// after it.
+    fn part(&self, bytes: usize) -> (&Semaphore, usize) {
+        match bytes <= SMALL_BYTES_MAX {
+            true => (&self.small, bytes.min(self.small_bytes)),
+            false => (&self.large, bytes.min(self.large_bytes)),
+        }
     }
 
-    /// Waits in line for room. A request that is larger than the whole room takes all of it: else it would wait for ever, and all requests behind it.
+    /// Room, if there is enough and no piece of this kind waits.
+    pub(crate) fn try_acquire(&self, bytes: usize) -> Option<Permit> {
+        let (part, bytes) = self.part(bytes);
+        part.try_acquire(bytes)
+    }
+
+    /// Waits in line for room.
     pub(crate) async fn acquire(&self, bytes: usize) -> Permit {
-        self.free.acquire(bytes.min(self.bytes_max)).await
+        let (part, bytes) = self.part(bytes);
+        part.acquire(bytes).await
+    }
+
+    /// Bytes of it that are taken.
+    pub(crate) fn taken(&self) -> usize {
+        self.small_bytes + self.large_bytes - self.small.available() - self.large.available()
+    }
+}
+
+/// A client that has at most so much unsent may use the reserve of the room.
+const LITTLE_UNSENT_BYTES: usize = 64 << 10;
+
+/// While answers fill the room, a client that has more unsent than the above must take [`TAKEN_BYTES_MIN`] in so long, or is closed.
+const TAKING_PERIOD: Duration = Duration::from_secs(10);
+const TAKEN_BYTES_MIN: u64 = 256 << 10;
+
+/// Buffers of answers that are kept for use again, and the largest of them.
+const SPARES_MAX: usize = 16;
+const SPARE_BYTES_MAX: usize = 256 << 10;
+
+/// Answers of a shard that clients have not taken.
+pub(crate) struct UnsentRoom {
+    bytes: Cell<usize>,
+    bytes_max: usize,
+    freed: Notify,
+    /// Learns whether clients take their answers.
+    results: Arc<ResultRoom>,
+    outboxes: RefCell<Vec<Weak<Outbox>>>,
+    is_watched: Cell<bool>,
+    closed: LineLimit,
+    spares: RefCell<Vec<Vec<u8>>>,
+}
+
+impl UnsentRoom {
+    pub(crate) fn new(bytes_max: usize, results: Arc<ResultRoom>) -> Rc<Self> {
+        Rc::new(Self {
+            bytes: Cell::new(0),
+            bytes_max,
+            freed: Notify::new(),
+            results,
+            outboxes: RefCell::default(),
+            is_watched: Cell::new(false),
+            closed: LineLimit::new(|lines| log::warn!("{lines} more connections are closed that take no answers")),
+            spares: RefCell::default(),
+        })
+    }
+
+    /// The results in the making.
+    pub(crate) fn results(&self) -> &Arc<ResultRoom> {
+        &self.results
+    }
+
+    /// Bytes of all answers that clients have not taken.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.get()
+    }
+
+    const fn reserve(&self) -> usize {
+        self.bytes_max / 2
+    }
+
+    /// An answer waits to be sent.
+    #[inline]
+    pub(crate) fn add(&self, bytes: usize) {
+        let before = self.bytes.get();
+        self.bytes.set(before + bytes);
+        if before <= self.bytes_max && before + bytes > self.bytes_max {
+            self.results.set_blocked(true);
+        }
+    }
+
+    /// It is sent, or its client is gone.
+    #[inline]
+    pub(crate) fn remove(&self, bytes: usize) {
+        let before = self.bytes.get();
+        let now = before - bytes;
+        self.bytes.set(now);
+        let passed = |limit: usize| before > limit && now <= limit;
+        if passed(self.bytes_max) {
+            self.results.set_blocked(false);
+        }
+        if passed(self.bytes_max) || passed(self.bytes_max + self.reserve()) {
+            self.freed.notify_all();
+        }
+    }
+
+    /// Whether a client that has so much unsent may have more.
+    #[inline]
+    pub(crate) fn has_room(&self, own: usize) -> bool {
+        let bytes = self.bytes.get();
+        bytes <= self.bytes_max || own <= LITTLE_UNSENT_BYTES && bytes <= self.bytes_max + self.reserve()
+    }
+
+    /// The next time that there is more room.
+    pub(crate) fn freed(&self) -> runtime::Notified {
+        self.freed.notified()
+    }
+
+    /// A connection may have answers from now on.
+    pub(crate) fn note(&self, outbox: &Rc<Outbox>) {
+        let mut outboxes = self.outboxes.borrow_mut();
+        if outboxes.len() == outboxes.capacity() {
+            outboxes.retain(|known| known.strong_count() > 0);
+        }
+        outboxes.push(Rc::downgrade(outbox));
+    }
+
+    /// Somebody waits for room: clients that take no answers are closed, until nobody has to.
+    pub(crate) fn watch(self: &Rc<Self>) {
+        if !self.is_watched.replace(true) {
+            drop(runtime::spawn(self.clone().close_stalled()));
+        }
+    }
+
+    async fn close_stalled(self: Rc<Self>) {
+        loop {
+            let before: Vec<(Weak<Outbox>, u64, u64)> = self
+                .open()
+                .map(|outbox| {
+                    let wanted = TAKEN_BYTES_MIN.min(outbox.unsent_bytes() as u64);
+                    (Rc::downgrade(&outbox), outbox.sent_bytes(), wanted)
+                })
+                .collect();
+            runtime::sleep(TAKING_PERIOD).await;
+            for (outbox, sent_before, wanted) in before {
+                let Some(outbox) = outbox.upgrade() else { continue };
+                let (unsent, sent) = (outbox.unsent_bytes(), outbox.sent_bytes() - sent_before);
+                if unsent > LITTLE_UNSENT_BYTES && sent < wanted {
+                    if self.closed.admits() {
+                        log::warn!(
+                            "the connection of {} is closed: it has taken {sent} bytes of answers in {} s, {unsent} bytes wait for it, and answers \
+                             that clients have not read fill their part of the memory",
+                            outbox.peer(),
+                            TAKING_PERIOD.as_secs()
+                        );
+                    }
+                    outbox.end();
+                }
+            }
+            if self.bytes.get() <= self.bytes_max {
+                return self.is_watched.set(false);
+            }
+        }
+    }
+
+    /// Connections with much unsent.
+    fn open(&self) -> impl Iterator<Item = Rc<Outbox>> {
+        let open: Vec<_> = self.outboxes.borrow().iter().filter_map(Weak::upgrade).collect();
+        open.into_iter()
+            .filter(|outbox| outbox.unsent_bytes() > LITTLE_UNSENT_BYTES)
+    }
+
+    /// An empty buffer for answers, with memory if some is kept.
+    #[inline]
+    pub(crate) fn spare(&self) -> Vec<u8> {
+        self.spares.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Keeps a buffer's memory for the next answers of any connection.
+    #[inline]
+    pub(crate) fn give_back(&self, mut buffer: Vec<u8>) {
+        let mut spares = self.spares.borrow_mut();
+        if buffer.capacity() > 0 && buffer.capacity() <= SPARE_BYTES_MAX && spares.len() < SPARES_MAX {
+            buffer.clear();
+            spares.push(buffer);
+        }
     }
 }
 
@@ -34,26 +268,69 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
+    const LARGE: usize = SMALL_BYTES_MAX + 1;
+
     #[test]
-    fn a_request_that_is_larger_than_the_room_takes_all_of_it_and_those_behind_it_follow() {
-        let room = RequestRoom::new(100);
+    fn a_piece_that_is_larger_than_its_half_takes_all_of_it_and_those_after_it_follow() {
+        let room = SplitRoom::new(4 * LARGE);
         let mut context = Context::from_waker(Waker::noop());
-        let small = pin!(room.acquire(1)).poll(&mut context);
-        let Poll::Ready(small) = small else {
+        let Poll::Ready(first) = pin!(room.acquire(LARGE)).poll(&mut context) else {
             panic!("the room is empty");
         };
-        let (mut large, mut next) = (pin!(room.acquire(1000)), pin!(room.acquire(1)));
-        assert!(
-            large.as_mut().poll(&mut context).is_pending(),
-            "somebody has a part of the room"
-        );
-        assert!(next.as_mut().poll(&mut context).is_pending(), "it stands in line");
-        drop(small);
-        let Poll::Ready(large) = large.as_mut().poll(&mut context) else {
-            panic!("the whole room is not enough");
+        let (mut whole, mut next) = (pin!(room.acquire(100 * LARGE)), pin!(room.acquire(LARGE)));
+        assert!(whole.as_mut().poll(&mut context).is_pending(), "a part is taken");
+        assert!(next.as_mut().poll(&mut context).is_pending(), "it waits in line");
+        assert!(room.try_acquire(LARGE).is_none(), "others wait");
+        drop(first);
+        let Poll::Ready(whole) = whole.as_mut().poll(&mut context) else {
+            panic!("the whole half is not enough");
         };
         assert!(next.as_mut().poll(&mut context).is_pending(), "nothing is left");
-        drop(large);
+        drop(whole);
         assert!(next.as_mut().poll(&mut context).is_ready());
+    }
+
+    #[test]
+    fn small_pieces_do_not_wait_for_large_ones() {
+        let room = SplitRoom::new(2 * LARGE);
+        let mut context = Context::from_waker(Waker::noop());
+        let _large = room.try_acquire(LARGE).expect("the room is empty");
+        let mut waits = pin!(room.acquire(LARGE));
+        assert!(waits.as_mut().poll(&mut context).is_pending(), "its half is taken");
+        let small = room
+            .try_acquire(SMALL_BYTES_MAX)
+            .expect("a small piece waits for a large one");
+        assert!(room.try_acquire(2).is_none(), "the small half is taken");
+        assert_eq!(room.taken(), LARGE + SMALL_BYTES_MAX);
+        drop(small);
+        assert_eq!(room.taken(), LARGE);
+    }
+
+    #[test]
+    fn the_reserve_is_for_clients_that_have_little_unsent() {
+        let results = ResultRoom::new(1);
+        let room = UnsentRoom::new(1 << 20, results);
+        room.add(1 << 20);
+        assert!(room.has_room(1 << 20), "the room is not exceeded");
+        room.add(1);
+        assert!(!room.has_room(LITTLE_UNSENT_BYTES + 1), "answers exceed the room");
+        assert!(
+            room.has_room(LITTLE_UNSENT_BYTES),
+            "it has little, and there is a reserve"
+        );
+        room.add(1 << 19);
+        assert!(!room.has_room(0), "the reserve is taken");
+        room.remove(1);
+        assert!(room.has_room(0));
+        room.remove(1 << 19);
+        assert!(room.has_room(1 << 20));
+    }
+
+    #[test]
+    fn the_parts_leave_most_of_the_memory_to_data() {
+        let parts = ClientMemory::of_shard(1 << 30);
+        let all = parts.requests + parts.results + parts.unsent + parts.unsent / 2 + parts.frames + parts.buffers;
+        // Memtables and caches have half of it.
+        assert!(all < (1 << 30) / 100 * 40, "{all} bytes");
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use ::cluster::Cluster;
 use commitlog::{Commitlog, SyncMode};
 use coordinator::{AcceptedLoss, Coordinator};
-use cql_server::{Listeners, Server, TabletRoute};
+use cql_server::{ClientMemory, Listeners, Server, TabletRoute};
 use hints::Hints;
 use query::Engine;
 use replica::{Shard, ShardOptions};
@@ -145,7 +145,14 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         shared.meet(Stage::Drained).await;
         return Ok(());
     }
-    let member = serve(shared, engine.clone(), rpc.clone(), memory / 10, &mut terminated).await?;
+    let member = serve(
+        shared,
+        engine.clone(),
+        rpc.clone(),
+        ClientMemory::of_shard(memory),
+        &mut terminated,
+    )
+    .await?;
     let mut drained = drain(shared, &engine, &shard).await;
     if drained.is_ok() {
         drained = identity::keep_counter_source(&config.workdir, id.0, engine.coordinator.counter_source_to_keep());
@@ -197,6 +204,27 @@ fn begin_chores(shared: &Arc<Shared>, engine: &Rc<Engine>, log: Rc<Commitlog>) {
     ));
     disks::watch(shared, shard);
     drop(runtime::spawn(shard.clone().watch_damage()));
+    if let Some(collect) = runtime::memory_collector() {
+        drop(runtime::spawn_in(runtime::Group::BACKGROUND, give_back_memory(collect)));
+    }
+}
+
+/// Connections of a shard: as configured, and no more than leave a quarter of the open files to the node's own.
+fn connections_max(config: &Config, open_files_max: Option<u64>) -> usize {
+    let of_files = open_files_max.map_or(u64::MAX, |files| files / 4 * 3 / u64::from(config.smp));
+    let of_files = usize::try_from(of_files).unwrap_or(usize::MAX);
+    config.max_connections_per_shard.min(of_files)
+}
+
+/// How often freed memory is given back to the system.
+const MEMORY_PERIOD: Duration = Duration::from_secs(1);
+
+/// Gives freed memory back to the system, where the process's allocator has to be asked. Spawn this; it never returns.
+async fn give_back_memory(collect: fn()) {
+    loop {
+        runtime::sleep(MEMORY_PERIOD).await;
+        collect();
+    }
 }
 
 /// Begins what a shard of a member does beside requests until the node ends.
@@ -311,7 +339,7 @@ async fn serve(
     shared: &Arc<Shared>,
     engine: Rc<Engine>,
     rpc: Option<Rc<Rpc>>,
-    request_bytes_max: usize,
+    memory: ClientMemory,
     terminated: &mut runtime::TerminateSignal,
 ) -> Result<Option<Rc<Cluster>>, String> {
     let id = runtime::shard();
@@ -364,7 +392,7 @@ async fn serve(
         }
     }
     begin_member_chores(shared, &engine, rpc.is_some());
-    let server = Server::new(engine.clone(), options, request_bytes_max);
+    let server = Server::new(engine.clone(), options, memory);
     set_routes(&server, engine.clone());
     runtime::set_local(server.clone());
     if id == ShardId(0)
@@ -456,7 +484,7 @@ fn cql_options(shared: &Shared, (cql, aware): Addresses) -> cql_server::Options 
         proxied_shard_aware_address: proxied(config, 1),
         maintenance_socket: socket.filter(|_| runtime::shard() == ShardId(0)),
         frame_bytes_max: config.native_transport_max_frame_size,
-        connections_max: config.max_connections_per_shard,
+        connections_max: connections_max(config, runtime::open_files_max()),
         handshakes_max: config.handshakes_per_shard,
         uninitialized_max: cql_server::UNINITIALIZED_MAX,
         shards: config.smp,

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use runtime::net::TcpStream;
-use sim::client::{Answer, Client, frame};
+use sim::client::{Answer, Client, frame, query};
 use sim::model::Value;
 use sim::{Durability, Machines, Setup};
 
@@ -230,5 +230,107 @@ fn the_tables_of_clients_tell_how_far_each_has_come() {
         runtime::sleep(Duration::from_millis(10)).await;
         let stages = texts(&mut client, "SELECT connection_stage FROM system.clients").await;
         assert_eq!(stages, ["READY"], "one that ended is listed");
+    });
+}
+
+/// How long a frame waits for room, and how long it may take with room and so few bytes.
+const FRAME_PATIENCE: Duration = Duration::from_secs(12);
+
+/// A statement of at least so many bytes.
+fn long_statement(bytes: usize) -> String {
+    format!("SELECT key FROM system.local -- {}", "x".repeat(bytes))
+}
+
+/// What a client that behaves sees meanwhile, at most so long after it asked.
+async fn ask_often(client: &mut Client, period: Duration, answer_max: Duration) {
+    let began = runtime::now();
+    while began.elapsed() < period {
+        let asked = runtime::now();
+        let answer = client.ask("SELECT key FROM system.local").await;
+        assert!(matches!(answer, Ok(Answer::Rows(..))), "{answer:?}");
+        let took = asked.elapsed();
+        assert!(took < answer_max, "it waited {took:?} for others");
+        runtime::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[test]
+fn frames_that_stop_half_way_keep_nobody_waiting_and_end_their_connections() {
+    tell(async |address| {
+        const BYTES: usize = 300_000;
+        let mut client = Client::connect(address).await.expect("the node serves");
+        let mut half = Vec::new();
+        for _ in 0..20 {
+            let mut sender = Client::connect(address).await.expect("the node serves");
+            let frame = query(0, &long_statement(BYTES));
+            sender
+                .send(frame[..BYTES / 2].to_vec())
+                .await
+                .expect("the window is large");
+            half.push(sender);
+        }
+        ask_often(&mut client, FRAME_PATIENCE, Duration::from_millis(100)).await;
+        for sender in &mut half {
+            let ended = runtime::timeout(Duration::from_secs(1), async {
+                let (_, error) = sender.answer().await.expect("it is told why");
+                assert!(matches!(error, Answer::Error { code: 0x1001, .. }), "{error:?}");
+                sender.answer().await
+            });
+            assert!(matches!(ended.await, Ok(Err(_))), "it keeps its room for ever");
+        }
+        let mut whole = Client::connect(address).await.expect("the node serves");
+        let answer = whole.ask(&long_statement(BYTES)).await;
+        assert!(
+            matches!(answer, Ok(Answer::Rows(..))),
+            "no room is given back: {answer:?}"
+        );
+    });
+}
+
+#[test]
+fn clients_that_take_no_answers_keep_nobody_waiting_and_are_closed() {
+    tell(async |address| {
+        let mut client = Client::connect(address).await.expect("the node serves");
+        for statement in [
+            "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+            "CREATE TABLE ks.t (k int, c int, v text, PRIMARY KEY (k, c))",
+        ] {
+            client.ask(statement).await.expect("the node serves");
+        }
+        for row in 0..8 {
+            let insert = format!(
+                "INSERT INTO ks.t (k, c, v) VALUES (0, {row}, '{}')",
+                "v".repeat(100_000)
+            );
+            client.ask(&insert).await.expect("the node serves");
+        }
+        let mut silent = Vec::new();
+        for _ in 0..20 {
+            let mut other = Client::connect(address).await.expect("the node serves");
+            for stream in 0..10 {
+                other
+                    .send(query(stream, "SELECT * FROM ks.t WHERE k = 0"))
+                    .await
+                    .expect("it is small");
+            }
+            silent.push(other);
+        }
+        ask_often(&mut client, Duration::from_secs(25), Duration::from_millis(200)).await;
+        let mut closed = 0;
+        for other in &mut silent {
+            let all = runtime::timeout(Duration::from_secs(60), async {
+                let mut answers = 0;
+                while let Ok((_, answer)) = other.answer().await {
+                    answers += usize::from(matches!(answer, Answer::Rows(..)));
+                    if answers == 10 {
+                        break;
+                    }
+                }
+                answers
+            });
+            closed += usize::from(all.await.expect("it is answered or closed") < 10);
+        }
+        assert!(closed > 0, "nobody had to go");
+        assert!(closed < 20, "those who take their answers have to go, too");
     });
 }

@@ -280,6 +280,7 @@ fn requests(shard: &mut Shard, server: &Server) {
         );
     }
     connections(shard, server);
+    client_memory(shard, server);
 }
 
 fn paused_readers(shard: &mut Shard, counts: PausedCounts) {
@@ -334,6 +335,25 @@ fn connections(shard: &mut Shard, server: &Server) {
             arrivals.handshakes,
         ),
     ]);
+}
+
+fn client_memory(shard: &mut Shard, server: &Server) {
+    let (taken, limits) = (server.memory_taken(), server.memory());
+    let parts = [
+        ("requests", taken.requests, limits.requests),
+        ("results", taken.results, limits.results),
+        ("unsent", taken.unsent, limits.unsent),
+        ("frames", taken.frames, limits.frames),
+        ("buffers", taken.buffers, limits.buffers),
+    ];
+    for (part, taken, limit) in parts {
+        let help = "Memory that CQL clients have taken, by what it is for.";
+        let taken = Value::Gauge(float(taken as u64));
+        shard.add("cql_memory_bytes", help, &[("part", part)], taken);
+        let help = "The part of the memory that CQL clients may take, by what it is for.";
+        let limit = Value::Gauge(float(limit as u64));
+        shard.add("cql_memory_limit_bytes", help, &[("part", part)], limit);
+    }
 }
 
 fn coordinator(shard: &mut Shard, metrics: &Metrics) {

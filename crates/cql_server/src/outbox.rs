@@ -1,0 +1,407 @@
+//! Answers on their way to a client, and the task that sends them.
+//!
+//! Small answers are joined in one buffer; what is longer than [`PIECE_BYTES`] is sent as it is, and freed when it is sent. What waits is counted with the memory of its
+//! buffers ([`UnsentRoom`]), from when it is handed over until it is sent or the client is gone. A connection without answers has no buffer.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use cql_protocol::{ClusterEvent, Framing, ProtocolVersion, encode_wire, write_event};
+use runtime::Notify;
+use runtime::net::{Closer, WriteHalf};
+use stdx::probe;
+
+use crate::OUTBOX_BYTES_MAX;
+use crate::room::UnsentRoom;
+
+/// Answers are joined up to this size.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// After so many bytes it is noted that the client takes them.
+const SEND_BYTES: usize = 256 << 10;
+
+/// A buffer above this size is not given to answers that need a small part of it.
+const LOOSE_BYTES: usize = 4 << 10;
+
+/// See the module.
+pub(crate) struct Outbox {
+    /// The answers that come last.
+    frames: RefCell<Vec<u8>>,
+    /// Those before them.
+    pieces: RefCell<VecDeque<Vec<u8>>>,
+    room: Rc<UnsentRoom>,
+    /// What it has of the room.
+    unsent: Cell<usize>,
+    /// Bytes that the client's system has taken.
+    sent: Cell<u64>,
+    peer: SocketAddr,
+    closer: RefCell<Option<Closer>>,
+    version: ProtocolVersion,
+    framing: Framing,
+    filled: Notify,
+    drained: Notify,
+    closed: Cell<bool>,
+    /// The client ended the connection: it waits for no answers.
+    client_gone: Cell<bool>,
+    gone: Notify,
+    /// The reader has ended: the writer ends when everything is sent.
+    finishing: Cell<bool>,
+    /// No further requests are to be read: the writer tells the socket, which wakes the reader.
+    ends_input: Cell<bool>,
+}
+
+impl Outbox {
+    pub(crate) fn new(room: &Rc<UnsentRoom>, peer: SocketAddr, version: ProtocolVersion, framing: Framing) -> Rc<Self> {
+        let outbox = Rc::new(Self {
+            frames: RefCell::default(),
+            pieces: RefCell::default(),
+            room: Rc::clone(room),
+            unsent: Cell::new(0),
+            sent: Cell::new(0),
+            peer,
+            closer: RefCell::new(None),
+            version,
+            framing,
+            filled: Notify::new(),
+            drained: Notify::new(),
+            closed: Cell::new(false),
+            client_gone: Cell::new(false),
+            gone: Notify::new(),
+            finishing: Cell::new(false),
+            ends_input: Cell::new(false),
+        });
+        room.note(&outbox);
+        outbox
+    }
+
+    /// Counts the memory of answers that wait.
+    #[inline]
+    pub(crate) fn count(&self, bytes: usize) {
+        self.unsent.set(self.unsent.get() + bytes);
+        self.room.add(bytes);
+    }
+
+    /// They wait no more.
+    #[inline]
+    pub(crate) fn uncount(&self, bytes: usize) {
+        self.unsent.set(self.unsent.get() - bytes);
+        self.room.remove(bytes);
+    }
+
+    /// Hands over whole answer frames; `frames` is empty afterwards.
+    #[inline]
+    pub(crate) fn push(&self, frames: &mut Vec<u8>) {
+        if frames.is_empty() {
+            return;
+        }
+        if self.closed.get() {
+            return frames.clear();
+        }
+        probe::step(|| format!("connection: {} bytes of answers go to the writer", frames.len()));
+        let mut waiting = self.frames.borrow_mut();
+        if waiting.is_empty() {
+            if frames.capacity() > LOOSE_BYTES && frames.capacity() / 4 > frames.len() {
+                *waiting = frames.to_vec();
+            } else {
+                *waiting = std::mem::take(frames);
+            }
+            self.count(waiting.capacity());
+        } else if waiting.len() + frames.len() > PIECE_BYTES {
+            let next = std::mem::take(frames);
+            self.count(next.capacity());
+            let piece = std::mem::replace(&mut *waiting, next);
+            self.pieces.borrow_mut().push_back(piece);
+        } else {
+            let before = waiting.capacity();
+            waiting.extend_from_slice(frames);
+            self.count(waiting.capacity() - before);
+        }
+        drop(waiting);
+        frames.clear();
+        self.filled.notify_one();
+    }
+
+    /// Tells the client of an event. A client that takes nothing is told of few.
+    pub(crate) fn event(&self, event: &ClusterEvent<'_>) {
+        if self.unsent.get() > 2 * OUTBOX_BYTES_MAX {
+            return self.end();
+        }
+        let mut frame = Vec::new();
+        write_event(&mut frame, self.version, event);
+        self.push(&mut frame);
+    }
+
+    /// What waits to be sent.
+    #[cfg(test)]
+    pub(crate) fn take(&self) -> Vec<u8> {
+        let mut all = Vec::new();
+        while let Some(piece) = self.next_piece() {
+            self.uncount(piece.capacity());
+            all.extend(piece);
+        }
+        all
+    }
+
+    fn next_piece(&self) -> Option<Vec<u8>> {
+        let first = self.pieces.borrow_mut().pop_front();
+        first.or_else(|| Some(self.frames.take()).filter(|frames| !frames.is_empty()))
+    }
+
+    /// Memory of the answers that wait.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        self.unsent.get()
+    }
+
+    /// Bytes of answers that the client's system has taken so far.
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.sent.get()
+    }
+
+    /// The client's address.
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    pub(crate) fn version(&self) -> ProtocolVersion {
+        self.version
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
+    pub(crate) fn ends_input(&self) -> bool {
+        self.ends_input.get()
+    }
+
+    /// Whether further answers may be made.
+    #[inline]
+    pub(crate) fn is_free(&self) -> bool {
+        let own = self.unsent.get();
+        self.closed.get() || own <= OUTBOX_BYTES_MAX && self.room.has_room(own)
+    }
+
+    /// Waits until the client, or others, have read enough for more answers, or the client is gone.
+    pub(crate) async fn has_room(&self) {
+        while !self.is_free() {
+            if !self.room.has_room(self.unsent.get()) {
+                self.room.watch();
+            }
+            let (mut own, mut others) = (pin!(self.drained.notified()), pin!(self.room.freed()));
+            poll_fn(|context| match own.as_mut().poll(context) {
+                Poll::Ready(()) => Poll::Ready(()),
+                Poll::Pending => others.as_mut().poll(context),
+            })
+            .await;
+        }
+    }
+
+    /// The node drains: a reader that waits for requests waits no more.
+    pub(crate) fn end_input(&self) {
+        self.ends_input.set(true);
+        self.filled.notify_all();
+    }
+
+    /// The reader has ended: the writer ends when everything is sent.
+    pub(crate) fn finish(&self) {
+        self.finishing.set(true);
+        self.filled.notify_all();
+    }
+
+    /// The result of a read that may take long; None, and the work is dropped, when the client is gone before.
+    pub(crate) async fn unless_gone<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
+        let mut gone = pin!(self.gone.notified());
+        if self.client_gone.get() {
+            return None;
+        }
+        poll_fn(|context| match work.as_mut().poll(context) {
+            Poll::Ready(result) => Poll::Ready(Some(result)),
+            Poll::Pending => gone.as_mut().poll(context).map(|()| None),
+        })
+        .await
+    }
+
+    /// The client is gone.
+    pub(crate) fn abandon(&self) {
+        self.client_gone.set(true);
+        self.gone.notify_all();
+    }
+
+    /// Ends the connection, whatever it waits for.
+    pub(crate) fn end(&self) {
+        if let Some(closer) = &*self.closer.borrow() {
+            // An error says that it has ended.
+            let _ = closer.close();
+        }
+        self.close();
+    }
+
+    fn close(&self) {
+        self.closed.set(true);
+        while let Some(piece) = self.next_piece() {
+            self.uncount(piece.capacity());
+        }
+        self.abandon();
+        self.filled.notify_all();
+        self.drained.notify_all();
+    }
+}
+
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        self.room.remove(self.unsent.get());
+    }
+}
+
+/// Sends whatever the outbox gets, until the connection ends.
+pub(crate) async fn write(outbox: Rc<Outbox>, mut half: WriteHalf) {
+    outbox.closer.replace(Some(half.closer()));
+    loop {
+        let Some(piece) = outbox.next_piece() else {
+            if outbox.closed.get() || outbox.finishing.get() {
+                let _ = half.shutdown(std::net::Shutdown::Both);
+                return;
+            }
+            if outbox.ends_input.get() {
+                let _ = half.shutdown(std::net::Shutdown::Read);
+            }
+            outbox.filled.notified().await;
+            continue;
+        };
+        let is_sent = send(&outbox, &mut half, piece).await;
+        outbox.drained.notify_all();
+        if !is_sent {
+            return outbox.close();
+        }
+    }
+}
+
+/// Sends a piece. Whether the client took it.
+async fn send(outbox: &Outbox, half: &mut WriteHalf, mut piece: Vec<u8>) -> bool {
+    let room = &outbox.room;
+    let mut counted = piece.capacity();
+    if outbox.framing != Framing::Plain {
+        let mut plain = room.spare();
+        encode_wire(outbox.framing, &mut piece, &mut plain);
+        room.give_back(plain);
+        outbox.count(piece.capacity());
+        outbox.uncount(std::mem::replace(&mut counted, piece.capacity()));
+    }
+    let mut at = 0;
+    let mut is_sent = true;
+    while is_sent && at < piece.len() {
+        let end = piece.len().min(at + SEND_BYTES);
+        let (result, same) = half.write_range(piece, at..end).await;
+        piece = same;
+        is_sent = result.is_ok();
+        outbox.sent.set(outbox.sent.get() + (end - at) as u64);
+        at = end;
+    }
+    room.give_back(piece);
+    outbox.uncount(counted);
+    is_sent
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::net::Ipv4Addr;
+    use std::time::Duration;
+
+    use query::engine::ResultRoom;
+    use runtime::sim::Simulation;
+
+    use super::*;
+
+    /// Without a client.
+    pub(crate) fn outbox(room: &Rc<UnsentRoom>) -> Rc<Outbox> {
+        let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        Outbox::new(room, peer, ProtocolVersion::HIGHEST, Framing::Plain)
+    }
+
+    pub(crate) fn room(bytes_max: usize) -> Rc<UnsentRoom> {
+        UnsentRoom::new(bytes_max, ResultRoom::new(bytes_max))
+    }
+
+    #[test]
+    fn what_waits_is_counted_until_it_is_sent_or_the_client_is_gone() {
+        let room = room(1 << 20);
+        let (first, second) = (outbox(&room), outbox(&room));
+        let mut sent = Vec::new();
+        for size in [1, 100, PIECE_BYTES, 3, PIECE_BYTES - 3, 300_000, 7] {
+            let frame = vec![u8::try_from(sent.len() % 251).expect("small"); size];
+            sent.extend_from_slice(&frame);
+            first.push(&mut frame.clone());
+            second.push(&mut frame.clone());
+        }
+        assert!(first.unsent_bytes() >= sent.len(), "less than it holds");
+        assert!(
+            first.unsent_bytes() < sent.len() * 2,
+            "buffers are much larger than answers"
+        );
+        assert_eq!(room.bytes(), first.unsent_bytes() + second.unsent_bytes());
+        assert_eq!(first.take(), sent, "answers are lost or have another order");
+        assert_eq!(first.unsent_bytes(), 0);
+        second.close();
+        assert_eq!(room.bytes(), 0, "the client is gone");
+        second.push(&mut vec![1]);
+        assert_eq!(room.bytes(), 0, "nobody takes this");
+    }
+
+    #[test]
+    fn a_small_answer_does_not_keep_a_large_buffer() {
+        let room = room(1 << 20);
+        let outbox = outbox(&room);
+        let mut frames = Vec::with_capacity(200_000);
+        frames.push(1);
+        outbox.push(&mut frames);
+        assert!(outbox.unsent_bytes() < 100, "{} bytes for one", outbox.unsent_bytes());
+    }
+
+    #[test]
+    fn a_client_that_takes_no_events_is_closed() {
+        let room = room(1 << 20);
+        let outbox = outbox(&room);
+        let event = ClusterEvent::ClientRoutes {
+            connection_ids: &["a"],
+            host_ids: &["b"],
+        };
+        outbox.event(&event);
+        assert!(!outbox.is_closed());
+        outbox.push(&mut vec![0; 3 * OUTBOX_BYTES_MAX]);
+        outbox.event(&event);
+        assert!(outbox.is_closed());
+        assert_eq!(room.bytes(), 0);
+    }
+
+    #[test]
+    fn a_long_read_ends_when_its_client_is_gone_and_not_before() {
+        let mut sim = Simulation::new(1);
+        let node = sim.add_node(1);
+        sim.start(node, |_| {
+            Box::pin(async {
+                let outbox = outbox(&room(1));
+                let slow = || async {
+                    runtime::sleep(Duration::from_secs(60)).await;
+                    "rows"
+                };
+                assert_eq!(outbox.unless_gone(slow()).await, Some("rows"));
+                let leaving = outbox.clone();
+                drop(runtime::spawn(async move {
+                    runtime::sleep(Duration::from_secs(1)).await;
+                    leaving.abandon();
+                }));
+                let began = runtime::now();
+                assert_eq!(outbox.unless_gone(slow()).await, None, "somebody waits for the rows");
+                assert!(began.elapsed() < Duration::from_secs(2), "it was read on for nobody");
+                assert_eq!(outbox.unless_gone(slow()).await, None, "it was begun for nobody");
+            })
+        });
+        assert!(sim.run_until_ended(node, Duration::from_secs(300)), "it did not end");
+    }
+}
