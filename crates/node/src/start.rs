@@ -323,6 +323,18 @@ impl Shared {
     }
 }
 
+/// A node that may have fewer open files says so at its start.
+const OPEN_FILES_MIN: u64 = 10_000;
+
+fn open_files_warning(open_files_max: u64) -> Option<String> {
+    (open_files_max < OPEN_FILES_MIN).then(|| {
+        format!(
+            "this process may have {open_files_max} open files, and each connection and each sstable is one: without more it refuses connections and cannot \
+             open its data. Set at least {OPEN_FILES_MIN} (ulimit -n, or LimitNOFILE of a systemd unit)"
+        )
+    })
+}
+
 /// Reads a node's options as they are now. Blocks.
 pub type Reread = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
 
@@ -367,6 +379,9 @@ fn run(config: Config, embedded: Option<Embedded>, reread: Option<Reread>) -> Re
         drop(runtime::on_signal_hangup());
     }
     for warning in &config.warnings {
+        log::warn!("{warning}");
+    }
+    if let Some(warning) = runtime::open_files_max().and_then(open_files_warning) {
         log::warn!("{warning}");
     }
     if config.clock_wrong_by_s != 0 {
@@ -681,4 +696,16 @@ fn largest_generation(data_dir: &Path, schema: &Schema, system_tables: &Registry
         largest = aside.iter().filter_map(|q| q.generation).fold(largest, u64::max);
     }
     Ok(largest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_may_open_few_files_says_so() {
+        assert_eq!(open_files_warning(OPEN_FILES_MIN), None);
+        let warning = open_files_warning(80).expect("80 files are few");
+        assert!(warning.starts_with("this process may have 80 open files"), "{warning}");
+    }
 }
