@@ -298,7 +298,13 @@ impl Splitter {
             }));
         };
         let body_bytes_max = self.limits.frame_bytes_max;
-        let decompressed = decompressed_bytes(compression, &input[body.clone()], body_bytes_max).map_err(fail)?;
+        let decompressed = match decompressed_bytes(compression, &input[body.clone()], body_bytes_max) {
+            Ok(decompressed) => decompressed,
+            Err(error) => {
+                *consumed = end;
+                return Err(fail(error));
+            }
+        };
         if !self.may_have_scratch(decompressed, decompressed) {
             self.wanted_bytes = header.frame_bytes();
             return Ok(None);
