@@ -154,5 +154,5 @@ def test_clients_that_stop_half_way_take_a_bounded_memory_and_it_is_given_back()
         most = before + 256 * MEBIBYTE // 10
         eventually("the memory is given back", lambda: node.resident_bytes() <= most, seconds=10)
         for part in ("requests", "results", "unsent", "frames"):
-            name = f'ceto_cql_memory_bytes{{shard="0",part="{part}"}}'
+            name = f'ceto_cql_memory_bytes{{shard="0",kind="{part}"}}'
             eventually(f"no {part} are left", lambda name=name: node.metrics()[name] == 0)

@@ -27,11 +27,9 @@ use crate::{ANSWER_BYTES_MAX, IN_FLIGHT_MAX, Server};
 /// What a connection may decompress into without taking room.
 const SCRATCH_BYTES_FREE: usize = 4 << 10;
 
-/// How large the first answer of a waiting request is taken to be.
-const ANSWER_BYTES_FIRST: usize = 64 << 10;
-
-/// The same without pages.
-const UNPAGED_BYTES_FIRST: usize = 1 << 20;
+/// How large the first answer of a waiting request is taken to be: of several rows, and of one.
+pub(crate) const ROWS_BYTES_FIRST: usize = 1 << 20;
+const ROW_BYTES_FIRST: usize = 16 << 10;
 
 /// Answers of one socket read are handed to the outbox when they are so long.
 const BATCH_BYTES_MAX: usize = 256 << 10;
@@ -47,7 +45,8 @@ pub(crate) struct Connection {
     pub(crate) in_flight: Semaphore,
     /// Bytes that the answers of waiting requests may come to.
     pub(crate) answers: Semaphore,
-    /// How large the next such answer is taken to be, as the ones before: of a page, or of one row, and of a SELECT without pages.
+    /// How large the next such answer is taken to be, as the ones before: of one row, of a page, of a SELECT without pages.
+    pub(crate) row_estimate: Cell<usize>,
     pub(crate) page_estimate: Cell<usize>,
     pub(crate) unpaged_estimate: Cell<usize>,
     /// Room that the next request takes: it was waited for.
@@ -114,8 +113,9 @@ async fn serve(
         },
         in_flight: Semaphore::new(IN_FLIGHT_MAX),
         answers: Semaphore::new(ANSWER_BYTES_MAX),
-        page_estimate: Cell::new(ANSWER_BYTES_FIRST),
-        unpaged_estimate: Cell::new(UNPAGED_BYTES_FIRST),
+        row_estimate: Cell::new(ROW_BYTES_FIRST),
+        page_estimate: Cell::new(ROWS_BYTES_FIRST),
+        unpaged_estimate: Cell::new(ROWS_BYTES_FIRST),
         granted: Cell::new(None),
         lwt_mark: agreed.lwt_mark,
         tablets_routing: agreed.tablets_routing,
@@ -130,9 +130,9 @@ async fn serve(
     let mut input = Input::new(input);
     let ended = loop {
         // A client that does not read its answers, or asks more than may wait, is not read from.
-        if !outbox.is_free() || connection.in_flight.available() == 0 {
+        if !outbox.is_free(0) || connection.in_flight.available() == 0 {
             let turn = async {
-                outbox.has_room().await;
+                outbox.has_room(0).await;
                 drop(connection.in_flight.acquire(1).await);
             };
             if let Err(unread) = input.wait(&mut reader, turn).await {
@@ -153,7 +153,7 @@ async fn serve(
                 break Some(unread);
             }
             // Others may have taken the room meanwhile.
-            outbox.has_room().await;
+            outbox.has_room(0).await;
             if outbox.is_closed() {
                 break None;
             }
@@ -229,7 +229,7 @@ impl Connection {
                         drop(self.in_flight.acquire(1).await);
                     } else if batch.bytes() > BATCH_BYTES_MAX {
                         self.finish_batch(&mut batch);
-                        self.outbox.has_room().await;
+                        self.outbox.has_room(0).await;
                     }
                 }
                 Ok(None) => break Ok(consumed),
@@ -240,7 +240,7 @@ impl Connection {
                     frame_error(&mut frame, &error);
                     self.outbox.push(&mut frame);
                     // A client that sends nothing but long frames reads its refusals, too.
-                    self.outbox.has_room().await;
+                    self.outbox.has_room(0).await;
                 }
                 Err(error) => break Err(error),
             }

@@ -21,7 +21,7 @@ use stdx::probe;
 use types::Token;
 
 use crate::cells::{CellWriter, Cells};
-use crate::connection::Connection;
+use crate::connection::{Connection, ROWS_BYTES_FIRST};
 use crate::counts::{OWNER_EVERY, SAMPLE_EVERY, increment};
 use crate::respond::Reply;
 use crate::running::Asked;
@@ -474,7 +474,12 @@ impl Connection {
         // The next ones are taken to be as large as this one, or on the way to it when it is smaller.
         if let Some(known) = estimate {
             let (bytes, before) = (out.len(), known.get());
-            known.set(if bytes > before { bytes } else { (before + bytes) / 2 });
+            let is_first = before == ROWS_BYTES_FIRST;
+            known.set(if bytes > before || is_first {
+                bytes
+            } else {
+                (before + bytes) / 2
+            });
         }
         self.outbox.push(&mut out);
     }
@@ -484,11 +489,11 @@ impl Connection {
     async fn reserve_result(&self, estimate: usize, read_bytes: usize) -> (Permit, Arc<ResultShare>) {
         let results = self.server.unsent_room.results();
         loop {
-            self.outbox.has_room().await;
+            self.outbox.has_room(estimate).await;
             let of_connection = estimate.clamp(ANSWER_BYTES_MIN, ANSWER_BYTES_MAX);
             let of_connection = self.answers.acquire(of_connection).await;
             let share = results.reserve(estimate + read_bytes).await;
-            if self.outbox.is_free() {
+            if self.outbox.is_free(estimate) {
                 return (of_connection, share);
             }
         }
@@ -894,9 +899,8 @@ impl Later {
     /// How large its result is taken to be, as of those before it; None when it is small anyway.
     fn estimate<'a>(&self, connection: &'a Connection) -> Option<&'a Cell<usize>> {
         match self.prepared.plan() {
-            Some(Plan::Select(select)) if self.params.page_rows.is_none() && !select.is_point() => {
-                Some(&connection.unpaged_estimate)
-            }
+            Some(Plan::Select(select)) if select.is_point() => Some(&connection.row_estimate),
+            Some(Plan::Select(_)) if self.params.page_rows.is_none() => Some(&connection.unpaged_estimate),
             Some(Plan::Select(_)) => Some(&connection.page_estimate),
             _ => None,
         }

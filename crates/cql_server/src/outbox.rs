@@ -82,15 +82,17 @@ impl Outbox {
     /// Counts the memory of answers that wait.
     #[inline]
     pub(crate) fn count(&self, bytes: usize) {
-        self.unsent.set(self.unsent.get() + bytes);
-        self.room.add(bytes);
+        let before = self.unsent.get();
+        self.unsent.set(before + bytes);
+        self.room.change(before, before + bytes);
     }
 
     /// They wait no more.
     #[inline]
     pub(crate) fn uncount(&self, bytes: usize) {
-        self.unsent.set(self.unsent.get() - bytes);
-        self.room.remove(bytes);
+        let before = self.unsent.get();
+        self.unsent.set(before - bytes);
+        self.room.change(before, before - bytes);
     }
 
     /// Hands over whole answer frames; `frames` is empty afterwards.
@@ -179,17 +181,17 @@ impl Outbox {
         self.ends_input.get()
     }
 
-    /// Whether further answers may be made.
+    /// Whether further answers may be made, of about so many bytes.
     #[inline]
-    pub(crate) fn is_free(&self) -> bool {
+    pub(crate) fn is_free(&self, bytes: usize) -> bool {
         let own = self.unsent.get();
-        self.closed.get() || own <= OUTBOX_BYTES_MAX && self.room.has_room(own)
+        self.closed.get() || own <= OUTBOX_BYTES_MAX && self.room.has_room(own + bytes)
     }
 
-    /// Waits until the client, or others, have read enough for more answers, or the client is gone.
-    pub(crate) async fn has_room(&self) {
-        while !self.is_free() {
-            if !self.room.has_room(self.unsent.get()) {
+    /// Waits until the client, or others, have read enough for an answer of about so many bytes, or the client is gone.
+    pub(crate) async fn has_room(&self, bytes: usize) {
+        while !self.is_free(bytes) {
+            if !self.room.has_room(self.unsent.get() + bytes) {
                 self.room.watch();
             }
             let (mut own, mut others) = (pin!(self.drained.notified()), pin!(self.room.freed()));
@@ -255,7 +257,7 @@ impl Outbox {
 
 impl Drop for Outbox {
     fn drop(&mut self) {
-        self.room.remove(self.unsent.get());
+        self.room.change(self.unsent.get(), 0);
     }
 }
 

@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | requests | 10 % | requests that wait or run, with their tasks | the connection is not read |
 //! | results | 8 % | results in the making ([`ResultRoom`]) | further reads wait; one result at a time may exceed it |
-//! | unsent | 8 %, and half as much for clients that have little unsent | answers that clients have not taken | no large result begins, no further request is read; a client that takes nothing is closed |
+//! | unsent | 8 %, and half as much for clients that have at most 64 KiB of them | answers that clients have not taken | no large result begins, no further request is read; a client that takes nothing is closed |
 //! | frames | 5 % | frames that are longer than a connection's buffer, while they arrive | the connection is not read, and closed after a while |
 //! | buffers | 2 % | read buffers above [`INPUT_BYTES_FIRST`](crate::input::INPUT_BYTES_FIRST) | connections keep their small buffer |
 //!
@@ -101,10 +101,10 @@ impl SplitRoom {
     }
 }
 
-/// A client that has at most so much unsent may use the reserve of the room.
+/// So much is little.
 const LITTLE_UNSENT_BYTES: usize = 64 << 10;
 
-/// While answers fill the room, a client that has more unsent than the above must take [`TAKEN_BYTES_MIN`] in so long, or is closed.
+/// While answers fill the room, a client that has some of it must take [`TAKEN_BYTES_MIN`], or all that it has, in so long, or is closed.
 const TAKING_PERIOD: Duration = Duration::from_secs(10);
 const TAKEN_BYTES_MIN: u64 = 256 << 10;
 
@@ -112,10 +112,17 @@ const TAKEN_BYTES_MIN: u64 = 256 << 10;
 const SPARES_MAX: usize = 16;
 const SPARE_BYTES_MAX: usize = 256 << 10;
 
-/// Answers of a shard that clients have not taken.
+/// Answers of a shard that clients have not taken. Those of clients that have little and of those that have much are counted apart, so that a client that takes its answers never waits
+/// for those that do not.
 pub(crate) struct UnsentRoom {
-    bytes: Cell<usize>,
-    bytes_max: usize,
+    /// Bytes of clients that have more than [`LITTLE_UNSENT_BYTES`], and what they may come to.
+    much: Cell<usize>,
+    much_max: usize,
+    /// The same of the others.
+    little: Cell<usize>,
+    little_max: usize,
+    /// Whether the two are exceeded.
+    is_full: Cell<(bool, bool)>,
     freed: Notify,
     /// Learns whether clients take their answers.
     results: Arc<ResultRoom>,
@@ -126,10 +133,14 @@ pub(crate) struct UnsentRoom {
 }
 
 impl UnsentRoom {
+    /// So many bytes, and half as many for clients that have little.
     pub(crate) fn new(bytes_max: usize, results: Arc<ResultRoom>) -> Rc<Self> {
         Rc::new(Self {
-            bytes: Cell::new(0),
-            bytes_max,
+            much: Cell::new(0),
+            much_max: bytes_max,
+            little: Cell::new(0),
+            little_max: bytes_max / 2,
+            is_full: Cell::new((false, false)),
             freed: Notify::new(),
             results,
             outboxes: RefCell::default(),
@@ -146,43 +157,47 @@ impl UnsentRoom {
 
     /// Bytes of all answers that clients have not taken.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes.get()
+        self.much.get() + self.little.get()
     }
 
-    const fn reserve(&self) -> usize {
-        self.bytes_max / 2
-    }
-
-    /// An answer waits to be sent.
+    /// A client has so much unsent, after it had so much before.
     #[inline]
-    pub(crate) fn add(&self, bytes: usize) {
-        let before = self.bytes.get();
-        self.bytes.set(before + bytes);
-        if before <= self.bytes_max && before + bytes > self.bytes_max {
-            self.results.set_blocked(true);
+    pub(crate) fn change(&self, before: usize, after: usize) {
+        let account = |bytes: usize| {
+            if bytes > LITTLE_UNSENT_BYTES {
+                &self.much
+            } else {
+                &self.little
+            }
+        };
+        account(before).set(account(before).get() - before);
+        account(after).set(account(after).get() + after);
+        let is_full = (self.much.get() > self.much_max, self.little.get() > self.little_max);
+        if is_full != self.is_full.get() {
+            self.fullness_changed(is_full);
         }
     }
 
-    /// It is sent, or its client is gone.
-    #[inline]
-    pub(crate) fn remove(&self, bytes: usize) {
-        let before = self.bytes.get();
-        let now = before - bytes;
-        self.bytes.set(now);
-        let passed = |limit: usize| before > limit && now <= limit;
-        if passed(self.bytes_max) {
-            self.results.set_blocked(false);
+    #[cold]
+    fn fullness_changed(&self, is_full: (bool, bool)) {
+        let was_full = self.is_full.replace(is_full);
+        if was_full.0 != is_full.0 {
+            self.results.set_blocked(is_full.0);
         }
-        if passed(self.bytes_max) || passed(self.bytes_max + self.reserve()) {
+        if was_full.0 && !is_full.0 || was_full.1 && !is_full.1 {
             self.freed.notify_all();
         }
     }
 
-    /// Whether a client that has so much unsent may have more.
+    /// Whether a client may have more that will have so much unsent.
     #[inline]
     pub(crate) fn has_room(&self, own: usize) -> bool {
-        let bytes = self.bytes.get();
-        bytes <= self.bytes_max || own <= LITTLE_UNSENT_BYTES && bytes <= self.bytes_max + self.reserve()
+        let (much_is_full, little_is_full) = self.is_full.get();
+        if own > LITTLE_UNSENT_BYTES {
+            !much_is_full
+        } else {
+            !little_is_full
+        }
     }
 
     /// The next time that there is more room.
@@ -219,7 +234,8 @@ impl UnsentRoom {
             for (outbox, sent_before, wanted) in before {
                 let Some(outbox) = outbox.upgrade() else { continue };
                 let (unsent, sent) = (outbox.unsent_bytes(), outbox.sent_bytes() - sent_before);
-                if unsent > LITTLE_UNSENT_BYTES && sent < wanted {
+                let is_needed = unsent > LITTLE_UNSENT_BYTES || self.is_full.get().1;
+                if is_needed && sent < wanted {
                     if self.closed.admits() {
                         log::warn!(
                             "the connection of {} is closed: it has taken {sent} bytes of answers in {} s, {unsent} bytes wait for it, and answers \
@@ -231,17 +247,16 @@ impl UnsentRoom {
                     outbox.end();
                 }
             }
-            if self.bytes.get() <= self.bytes_max {
+            if self.is_full.get() == (false, false) {
                 return self.is_watched.set(false);
             }
         }
     }
 
-    /// Connections with much unsent.
+    /// Connections with answers that wait.
     fn open(&self) -> impl Iterator<Item = Rc<Outbox>> {
         let open: Vec<_> = self.outboxes.borrow().iter().filter_map(Weak::upgrade).collect();
-        open.into_iter()
-            .filter(|outbox| outbox.unsent_bytes() > LITTLE_UNSENT_BYTES)
+        open.into_iter().filter(|outbox| outbox.unsent_bytes() > 0)
     }
 
     /// An empty buffer for answers, with memory if some is kept.
@@ -307,23 +322,25 @@ mod tests {
     }
 
     #[test]
-    fn the_reserve_is_for_clients_that_have_little_unsent() {
-        let results = ResultRoom::new(1);
-        let room = UnsentRoom::new(1 << 20, results);
-        room.add(1 << 20);
-        assert!(room.has_room(1 << 20), "the room is not exceeded");
-        room.add(1);
-        assert!(!room.has_room(LITTLE_UNSENT_BYTES + 1), "answers exceed the room");
-        assert!(
-            room.has_room(LITTLE_UNSENT_BYTES),
-            "it has little, and there is a reserve"
-        );
-        room.add(1 << 19);
-        assert!(!room.has_room(0), "the reserve is taken");
-        room.remove(1);
+    fn clients_that_have_little_do_not_wait_for_those_that_have_much() {
+        const MUCH: usize = 1 << 20;
+        let room = UnsentRoom::new(MUCH, ResultRoom::new(1));
+        room.change(0, MUCH);
+        assert!(room.has_room(MUCH), "the room is not exceeded");
+        room.change(0, 2 * MUCH);
+        assert!(!room.has_room(LITTLE_UNSENT_BYTES + 1), "it is");
+        let little = MUCH / 2 / LITTLE_UNSENT_BYTES;
+        (0..little).for_each(|_| room.change(0, LITTLE_UNSENT_BYTES));
+        assert!(room.has_room(LITTLE_UNSENT_BYTES), "it waits for those that have much");
+        room.change(0, 1);
+        assert!(!room.has_room(0), "clients with little have all that is for them");
+        room.change(1, 0);
         assert!(room.has_room(0));
-        room.remove(1 << 19);
-        assert!(room.has_room(1 << 20));
+        room.change(LITTLE_UNSENT_BYTES, LITTLE_UNSENT_BYTES + 1);
+        room.change(2 * MUCH, 0);
+        assert!(!room.has_room(MUCH), "one that had little has much now");
+        room.change(LITTLE_UNSENT_BYTES + 1, 0);
+        assert!(room.has_room(MUCH));
     }
 
     #[test]

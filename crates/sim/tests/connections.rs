@@ -304,6 +304,8 @@ fn clients_that_take_no_answers_keep_nobody_waiting_and_are_closed() {
             );
             client.ask(&insert).await.expect("the node serves");
         }
+        // The node knows from now on that what it asks is small.
+        ask_often(&mut client, Duration::from_millis(1), Duration::from_secs(1)).await;
         let mut silent = Vec::new();
         for _ in 0..20 {
             let mut other = Client::connect(address).await.expect("the node serves");

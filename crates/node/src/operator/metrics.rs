@@ -349,10 +349,10 @@ fn client_memory(shard: &mut Shard, server: &Server) {
     for (part, taken, limit) in parts {
         let help = "Memory that CQL clients have taken, by what it is for.";
         let taken = Value::Gauge(float(taken as u64));
-        shard.add("cql_memory_bytes", help, &[("part", part)], taken);
+        shard.add("cql_memory_bytes", help, &[("kind", part)], taken);
         let help = "The part of the memory that CQL clients may take, by what it is for.";
         let limit = Value::Gauge(float(limit as u64));
-        shard.add("cql_memory_limit_bytes", help, &[("part", part)], limit);
+        shard.add("cql_memory_limit_bytes", help, &[("kind", part)], limit);
     }
 }
 
