@@ -85,7 +85,7 @@ impl<'l> PresentList<'l> {
         let mut paths = Vec::new();
         for value in values {
             let candidates = by_value.remove(*value).unwrap_or_default();
-            paths.extend(candidates.into_iter().filter(|path| self.value(path) == Some(value)));
+            paths.extend(candidates.into_iter().filter(|path| self.value(path) == Some(*value)));
         }
         self.by_value = Some(by_value);
         paths.sort_by(|a, b| self.layout.compare_paths(self.id, a, b));
