@@ -10,7 +10,9 @@ pub(super) fn is_option(word: &str) -> bool {
 
 /// Why an option is refused, with the known one that it probably means.
 pub(super) fn unknown_option<'k>(given: &str, known: impl Iterator<Item = &'k str>) -> String {
-    match stdx::nearest(given, known) {
+    // Any letter is near to any other.
+    let is_letter = given.len() < 4;
+    match stdx::nearest(given, known).filter(|_| !is_letter) {
         Some(known) => format!("unknown option {given}; did you mean {known}?"),
         None => format!("unknown option {given}"),
     }
