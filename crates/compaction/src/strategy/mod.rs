@@ -39,11 +39,12 @@ impl SstableInfo {
         is_repaired: bool,
     ) -> Self {
         let s = &meta.statistics;
+        let droppable = s.tombstones.count_before(gc_before);
+        // Deleted rows and partitions have no cells: a file of nothing else is full of tombstones.
         #[expect(clippy::cast_precision_loss, reason = "a ratio to compare with a threshold")]
-        let droppable_ratio = if s.cells == 0 {
-            0.0
-        } else {
-            (s.tombstones.count_before(gc_before) as f64 / s.cells as f64).min(1.0)
+        let droppable_ratio = match s.cells {
+            0 if droppable > 0 => 1.0,
+            cells => (droppable as f64 / cells.max(1) as f64).min(1.0),
         };
         Self {
             id,
