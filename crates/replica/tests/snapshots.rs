@@ -23,7 +23,7 @@ const DIRECTORY: &str = "snapshots/s";
 /// Links beside a compaction, at many moments of it, and counts what is linked. How often that were the inputs and the compaction went on, and how often it was the output.
 fn link_beside_a_compaction(linking: Linking) -> (usize, usize) {
     let (mut with_inputs, mut with_output) = (0, 0);
-    for after_us in (0..6_000).step_by(150) {
+    for after_us in (0..9_000).step_by(150) {
         let mut simulation = Simulation::new(after_us);
         let node = simulation.add_node(1);
         let found = Rc::new(Cell::new((0, false)));
