@@ -88,6 +88,8 @@ class Node:
         self.env = dict(env or {})
         self.wrapper = list(wrapper)  # a command that runs the rest of its line, such as setpriv
         self.host = host
+        # Where other nodes reach it, if not where clients do.
+        self.listen_host = None
         # CQL, shard-aware CQL and other nodes; those of a node that is alone are chosen at its first start.
         self.port, self.shard_aware_port, self.storage_port = ports or (None, None, 0)
         self.process = None
@@ -108,7 +110,7 @@ class Node:
             "--developer-mode",
             "1",
             "--listen-address",
-            self.host,
+            self.listen_host or self.host,
             "--rpc-address",
             self.host,
             "--storage-port",
