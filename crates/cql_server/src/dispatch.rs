@@ -6,15 +6,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use cql_protocol::{
-    BatchKind, BatchStatement, Consistency, Extras, Frame, Opcode, QueryParams, Request, WriteType, begin_response,
-    begin_rows, decode_request, finish_response, finish_rows, frame_flags, write_ready, write_void,
+    Consistency, Frame, Opcode, QueryParams, Request, WriteType, begin_response, begin_rows, decode_request,
+    finish_response, finish_rows, frame_flags, write_ready, write_void,
 };
-use plan::write::BoundWrite;
-use plan::{BatchPlan, BindContext, Execution, OwnedBound, Plan};
+use plan::{BindContext, Execution, OwnedBound, Plan};
 use query::engine::traces::Parameter;
 use query::engine::{CameTo, READ_BYTES, ResultShare, UNPREPARED, Written, partition_of};
 use query::trace::{Trace, TraceId};
-use query::{Engine, Level, Outcome, Params, PointOutcome, Prepared, QueryError, Recorded, Statement};
+use query::{Level, Outcome, Params, PointOutcome, Prepared, QueryError, Recorded, Statement};
 use runtime::{Instant, Permit};
 use schema::TableId;
 use stdx::probe;
@@ -35,11 +34,7 @@ const ANSWER_BYTES_MIN: usize = 4 << 10;
 /// What a request that other replicas work on has besides its values: an entry of what is pending.
 const PENDING_BYTES: usize = 512;
 /// What a request that runs has besides its values: a task.
-const TASK_BYTES: usize = 4 << 10;
-/// What a statement of a batch has besides its values.
-const STATEMENT_BYTES: usize = 128;
-/// What kind of request a BATCH message is, in Cassandra's words.
-const BATCH: &str = "Execute batch of CQL3 queries";
+pub(crate) const TASK_BYTES: usize = 4 << 10;
 /// Of a statement that changes the schema, so much is logged.
 const CHANGE_CHARS_MAX: usize = 400;
 
@@ -87,7 +82,7 @@ fn request_bytes(frame: &Frame<'_>) -> usize {
 
 /// Refuses levels that the statement cannot have; whether its replicas can give the level is for the coordinator to say.
 #[inline]
-fn check_consistency(prepared: &Prepared, consistency: Consistency) -> Result<(), QueryError> {
+pub(crate) fn check_consistency(prepared: &Prepared, consistency: Consistency) -> Result<(), QueryError> {
     match consistency {
         Consistency::Any if matches!(prepared.plan(), Some(Plan::Select(_))) => {
             Err(QueryError::invalid("ANY ConsistencyLevel is only supported for writes"))
@@ -114,12 +109,12 @@ fn check_consistency(prepared: &Prepared, consistency: Consistency) -> Result<()
 
 /// The level in the words of those who count replicas.
 #[inline]
-fn level(consistency: Consistency) -> Level {
+pub(crate) fn level(consistency: Consistency) -> Level {
     Level::from_number(consistency.number()).expect("both have the protocol's numbers")
 }
 
 /// Refuses what a serial phase cannot be.
-fn check_serial(consistency: Consistency, serial: Option<Consistency>) -> Result<(), QueryError> {
+pub(crate) fn check_serial(consistency: Consistency, serial: Option<Consistency>) -> Result<(), QueryError> {
     let serial = serial.unwrap_or(Consistency::Serial);
     if consistency.is_serial() {
         return Err(QueryError::invalid(format!(
@@ -500,7 +495,7 @@ impl Connection {
     }
 
     /// Begins the trace of a request whose client asked for one.
-    fn begin_trace(
+    pub(crate) fn begin_trace(
         &self,
         reply: &Reply,
         kind: &'static str,
@@ -523,133 +518,6 @@ impl Connection {
             Statement::Plan(_) | Statement::Use(_) | Statement::Describe(_) => return,
         };
         log::info!("client {}: {}", self.peer, tracing::shortened(&text, CHANGE_CHARS_MAX));
-    }
-
-    /// Runs a BATCH message as a task.
-    fn batch(self: &Rc<Self>, b: &cql_protocol::Batch<'_>, mut reply: Reply, bytes: usize) -> Taken {
-        // Each statement has memory of its own besides its values.
-        let bytes = bytes + TASK_BYTES + b.len() * STATEMENT_BYTES;
-        let Some(room) = self.room_for(bytes) else {
-            return Taken::NeedsRoom(bytes);
-        };
-        reply.consistency = b.consistency;
-        increment(&self.server.counts.batches);
-        let engine = &self.server.engine;
-        reply.warns_of_disks = engine.coordinator.warns_of_disks();
-        let keyspace = b.keyspace.map(Rc::from).or_else(|| self.keyspace.borrow().clone());
-        let now_us = runtime::wall_clock_us();
-        let mut statements: Vec<(Rc<Prepared>, Execution)> = Vec::with_capacity(b.len());
-        let mut conditional = false;
-        let kind = match b.kind {
-            BatchKind::Logged => plan::BatchKind::Logged,
-            BatchKind::Unlogged => plan::BatchKind::Unlogged,
-            BatchKind::Counter => plan::BatchKind::Counter,
-        };
-        let mut collect = || -> Result<(), QueryError> {
-            for entry in b.entries() {
-                let prepared = match entry.statement {
-                    BatchStatement::Prepared(id) => engine.prepared(id)?,
-                    BatchStatement::Text(text) => Rc::new(engine.compile(text, keyspace.as_deref())?),
-                };
-                if matches!(prepared.plan(), Some(Plan::VirtualWrite(_))) {
-                    return Err(QueryError::invalid(
-                        "Cannot include a virtual table statement in a batch",
-                    ));
-                }
-                if !matches!(prepared.plan(), Some(Plan::Write(_))) {
-                    return Err(QueryError::invalid(
-                        "Invalid statement in batch: only UPDATE, INSERT and DELETE statements are allowed.",
-                    ));
-                }
-                conditional |= prepared.is_conditional();
-                let values = binds(&prepared, &entry.values)?;
-                let values = values.iter().map(|v| OwnedBound::from(*v)).collect();
-                statements.push((
-                    prepared,
-                    Execution {
-                        values,
-                        now_us,
-                        now_in_seconds: b.now_in_seconds,
-                        random: runtime::random_u64(),
-                    },
-                ));
-            }
-            let writes = statements.iter().filter_map(|(prepared, _)| match prepared.plan() {
-                Some(Plan::Write(write)) => Some(&**write),
-                _ => None,
-            });
-            BatchPlan::check(kind, writes, false)?;
-            for (prepared, _) in &statements {
-                match conditional {
-                    true => check_serial(b.consistency, b.serial_consistency)?,
-                    // Cassandra takes a serial level here for a quorum, and so do its users.
-                    false if b.consistency.is_serial() => {}
-                    false => check_consistency(prepared, b.consistency)?,
-                }
-            }
-            Ok(())
-        };
-        let collected = collect();
-        if conditional {
-            reply.write_type = WriteType::Cas;
-        }
-        let params = params_of_batch(b);
-        let connection = self.clone();
-        let permit = self.in_flight.try_acquire(1);
-        let came = runtime::now();
-        drop(runtime::spawn(async move {
-            let _permits = (permit, room);
-            let mut out = Vec::new();
-            let engine = &connection.server.engine;
-            let began = runtime::now();
-            let _running = connection.note_running(Asked::batch(&statements), &reply, (came, began));
-            let text = || text_of_batch(&statements);
-            let traced = connection.begin_trace(&reply, BATCH, || with_text(parameters_of(&params), text()));
-            let mut warnings = Vec::new();
-            let work = async {
-                match collected {
-                    Ok(()) => {
-                        let writes = statements.iter().map(|(prepared, run)| (&**prepared, run));
-                        warnings = engine.guard_batch(writes, &params).await?;
-                        if !conditional {
-                            warnings.extend(write_batch(engine, &statements, &params, kind).await?);
-                            return Ok(None);
-                        }
-                        let answer = engine
-                            .execute_conditional(conditional_statements(&statements), true, &params)
-                            .await;
-                        answer.map(Some)
-                    }
-                    Err(e) => Err(e),
-                }
-            };
-            let result = tracing::traced(traced, engine, work).await;
-            connection.note_slow(began.elapsed(), &reply, || {
-                let prepared = statements.iter().map(|(prepared, _)| &**prepared);
-                SlowRequest::new(BATCH, text(), parameters_of(&params), prepared)
-            });
-            let took = elapsed_us(now_us);
-            let counts = &connection.server.counts;
-            if conditional {
-                &counts.conditional
-            } else {
-                &counts.writes
-            }
-            .add(took, 1);
-            let warnings: Vec<&str> = warnings.iter().map(String::as_str).collect();
-            let warnings = [&warnings[..], reply.extras().warnings].concat();
-            let extras = Extras {
-                warnings: &warnings,
-                ..reply.extras()
-            };
-            match result {
-                Ok(Some(answer)) => reply.conditional(&mut out, &extras, &answer, None),
-                Ok(None) => write_void(&mut out, reply.version, reply.stream, &extras),
-                Err(e) => reply.error(&mut out, &e),
-            }
-            connection.outbox.push(&mut out);
-        }));
-        Taken::Done
     }
 
     /// Commits the writes of a socket read and hands its answers out.
@@ -777,7 +645,7 @@ impl Server {
 }
 
 /// Since a moment of the wall clock; 0 when it was set back.
-fn elapsed_us(since: i64) -> u64 {
+pub(crate) fn elapsed_us(since: i64) -> u64 {
     u64::try_from(runtime::wall_clock_us() - since).unwrap_or(0)
 }
 
@@ -821,15 +689,6 @@ impl Batch {
     }
 }
 
-fn params_of_batch(batch: &cql_protocol::Batch<'_>) -> Params {
-    Params {
-        consistency: level(batch.consistency),
-        serial_consistency: batch.serial_consistency.map_or(Level::Serial, level),
-        timestamp: batch.timestamp,
-        ..Params::default()
-    }
-}
-
 fn trace_id() -> TraceId {
     let (a, b) = (runtime::random_u64(), runtime::random_u64());
     let bytes = ((u128::from(a) << 64) | u128::from(b)).to_be_bytes();
@@ -842,42 +701,6 @@ pub(crate) fn kind_of(prepared: &Prepared) -> &'static str {
         UNPREPARED => "Execute CQL3 query",
         _ => "Execute CQL3 prepared query",
     }
-}
-
-/// The statements of a batch, for people.
-fn text_of_batch(statements: &[(Rc<Prepared>, Execution)]) -> String {
-    let texts = statements.iter().map(|(prepared, _)| &*prepared.text);
-    format!("BEGIN BATCH {}; APPLY BATCH", texts.collect::<Vec<_>>().join("; "))
-}
-
-fn conditional_statements(statements: &[(Rc<Prepared>, Execution)]) -> Vec<BoundWrite> {
-    statements
-        .iter()
-        .filter_map(|(prepared, run)| match prepared.plan() {
-            Some(Plan::Write(plan)) => Some(BoundWrite {
-                plan: plan.clone(),
-                run: run.clone(),
-            }),
-            _ => None,
-        })
-        .collect()
-}
-
-async fn write_batch(
-    engine: &Rc<Engine>,
-    statements: &[(Rc<Prepared>, Execution)],
-    params: &Params,
-    kind: plan::BatchKind,
-) -> Result<Vec<String>, QueryError> {
-    let mut writes = Vec::with_capacity(statements.len());
-    let mut runs = Vec::with_capacity(statements.len());
-    for (prepared, run) in statements {
-        if let Some(Plan::Write(w)) = prepared.plan() {
-            writes.push(&**w);
-            runs.push(run);
-        }
-    }
-    engine.write_all(&writes, &runs, params, None, kind).await
 }
 
 /// A request that could not be answered at once.

@@ -14,6 +14,7 @@
 //! many come, those that work are served first.
 
 mod admission;
+mod batch;
 mod cells;
 mod client_tables;
 mod clients;

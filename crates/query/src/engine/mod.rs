@@ -9,6 +9,7 @@ mod aggregate;
 mod aggregate_message;
 mod aggregate_part;
 mod batch_size;
+mod columns;
 mod conditional;
 mod description;
 mod execute;

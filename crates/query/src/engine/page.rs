@@ -8,17 +8,17 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-use mutation::compact::{LiveColumn, LiveElements, LiveRow};
-use mutation::row::Cell;
+use mutation::compact::LiveRow;
 use mutation::{ClusteringSlice, PartitionBlock, RangeTombstoneList};
 use plan::restrict::{Alternatives, Partitions};
 use plan::selection::AggregateState;
-use plan::{BindContext, Evaluated, Operand, Row, RowSink, SelectPlan, ValueRows, key_component, put_collection};
+use plan::{BindContext, Evaluated, Operand, Row, RowSink, SelectPlan, ValueRows, key_component};
 use schema::{ColumnKind, components};
 use stdx::size;
 use types::Comparator;
 
 use super::Engine;
+use super::columns::set_columns;
 use super::groups::{Found, GroupPart, is_one_group};
 use super::paging_state::{PagingState, Position, statement_hash};
 use super::patience::Patience;
@@ -873,75 +873,4 @@ impl<S: RowSink> Consumer<S> {
         let page = u64::from(self.rows_max - self.rows.min(self.rows_max));
         usize::try_from(page.min(self.limit_left)).unwrap_or(usize::MAX)
     }
-}
-
-/// Sets the needed columns of a row or static row.
-fn set_columns(row: &mut Row, plan: &SelectPlan, live: LiveRow<'_>, now: u32) {
-    if plan.needed_ids() == 0 {
-        return;
-    }
-    for (id, column) in live.columns() {
-        if id >= plan.needed_ids() {
-            break;
-        }
-        let Some(at) = plan.needed_position(id) else { continue };
-        match column {
-            LiveColumn::Simple(c) => {
-                row.set(at, c.value);
-                if plan.selection.needs_times {
-                    row.set_times(at, c.timestamp, ttl_left(&c, now));
-                }
-            }
-            LiveColumn::Complex(elements) if plan.table.columns[at].cql_type.is_counter() => {
-                let counter = count(elements);
-                row.set(at, &counter.sum.to_be_bytes());
-                row.set_times(at, counter.written_at, 0);
-            }
-            LiveColumn::Complex(elements) => {
-                if plan.selection.needs_times {
-                    let times = elements
-                        .clone()
-                        .map(|(path, cell)| (path, cell.timestamp, ttl_left(&cell, now)));
-                    match &plan.table.columns[at].cql_type {
-                        types::CqlType::Udt(udt) => row.set_field_cells(at, udt.fields.len(), times),
-                        _ => row.set_cells(at, times),
-                    }
-                }
-                row.set_with(at, |out| {
-                    put_collection(out, &plan.table.columns[at].cql_type, elements)
-                });
-            }
-        }
-    }
-}
-
-/// The seconds that a cell still has to live; 0 for ever.
-fn ttl_left(cell: &Cell<'_>, now: u32) -> i32 {
-    match cell.ttl {
-        0 => 0,
-        _ => i32::try_from(cell.deletion_time.saturating_sub(now)).unwrap_or(i32::MAX),
-    }
-}
-
-/// A counter as clients see it.
-pub(super) struct Counter {
-    /// What was added to it in all.
-    pub(super) sum: i64,
-    /// The clock of the last addition.
-    pub(super) written_at: i64,
-}
-
-/// What the living elements of a counter come to.
-#[inline]
-pub(super) fn count(elements: LiveElements<'_>) -> Counter {
-    let nothing = Counter {
-        sum: 0,
-        written_at: i64::MIN,
-    };
-    elements.fold(nothing, |counter, (_, cell)| Counter {
-        sum: counter
-            .sum
-            .wrapping_add(cell.value.try_into().map_or(0, i64::from_be_bytes)),
-        written_at: counter.written_at.max(cell.timestamp),
-    })
 }

@@ -13,7 +13,7 @@ use stdx::probe;
 use types::Token;
 use types::token::KeyHash;
 
-use super::page::count;
+use super::columns::count;
 
 /// Buffers that point reads reuse.
 #[derive(Debug, Default)]
