@@ -423,7 +423,7 @@ fn v4() -> Splitter {
 
 #[test]
 fn frames_that_end_a_connection() {
-    let cases: [(Splitter, &[u8], &str); 8] = [
+    let cases: [(Splitter, &[u8], &str); 7] = [
         (
             fresh(),
             b"\x04\0\0\x01\x01\0\0\0\x5c",

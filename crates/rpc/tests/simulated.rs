@@ -618,7 +618,7 @@ fn a_caller_that_does_not_take_its_answers_is_not_read_and_others_are_answered()
 
 #[test]
 fn what_comes_too_late_is_not_run() {
-    let mut cluster = Cluster::new(7, &[1, 1], |_, config| config.limits.handling_max = 1);
+    let mut cluster = Cluster::new(8, &[1, 1], |_, config| config.limits.handling_max = 1);
     let peer = cluster.peer(1);
     let results = cluster.on(0, move |rpc| async move {
         let first = rpc.call(&peer, 0, ECHO_LATER, vec![200], SECOND);

@@ -257,7 +257,7 @@ fn a_node_whose_metadata_differs_from_that_of_the_others_withdraws_and_rejoins()
     let (mut story, told, refusal) = two_histories();
     assert!(told.contains("they applied different changes"), "{told}");
     let refusal = refusal.expect("it changes nothing");
-    assert!(refusal.contains("metadata-differs.md"), "{refusal}");
+    assert!(refusal.contains("ceto page metadata-differs"), "{refusal}");
     // Reads and writes go on, and the majority changes the schema.
     must_have(&mut story, &[0, 1, 2], 0..20, QUORUM);
     write(&mut story, 20..30, &[0, 1, 2], QUORUM);

@@ -75,7 +75,7 @@ impl<'v> Elements<'v> {
             list.clear();
         }
         for Element { path, value } in &self.elements {
-            list.change(path, value.as_ref());
+            list.change(path.clone(), value.as_ref());
         }
     }
 }

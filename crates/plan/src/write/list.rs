@@ -13,6 +13,8 @@ const RUN_MAX: usize = 512;
 
 /// Path and value of an element.
 type Entry<'l> = (Cow<'l, [u8]>, Cow<'l, [u8]>);
+/// The paths of elements by their values.
+type PathsByValue<'l> = HashMap<Cow<'l, [u8]>, Vec<Cow<'l, [u8]>>>;
 
 /// See the module.
 pub(super) struct PresentList<'l> {
@@ -22,7 +24,7 @@ pub(super) struct PresentList<'l> {
     /// The id of the column.
     id: usize,
     /// The paths of elements by their values, once the list was searched: each element is among those of its value, and what was changed since is left behind.
-    by_value: Option<HashMap<Cow<'l, [u8]>, Vec<Cow<'l, [u8]>>>>,
+    by_value: Option<PathsByValue<'l>>,
     is_searched: bool,
 }
 
@@ -109,25 +111,25 @@ impl<'l> PresentList<'l> {
     }
 
     /// Gives the element of a path another value, or removes it.
-    pub(super) fn change(&mut self, path: &Cow<'l, [u8]>, value: Option<&Cow<'l, [u8]>>) {
+    pub(super) fn change(&mut self, path: Cow<'l, [u8]>, value: Option<&Cow<'l, [u8]>>) {
         if let (Some(by_value), Some(value)) = (&mut self.by_value, value) {
             by_value.entry(value.clone()).or_default().push(path.clone());
         }
         let (layout, id) = (self.layout, self.id);
-        let is_before = |(present, _): &Entry<'l>| layout.compare_paths(id, present, path).is_lt();
+        let is_before = |(present, _): &Entry<'l>| layout.compare_paths(id, present, &path).is_lt();
         let run = self.runs.partition_point(|run| run.last().is_some_and(&is_before));
         // What is behind all others belongs to the last run.
         let run = run.min(self.runs.len().saturating_sub(1));
         let Some(entries) = self.runs.get_mut(run) else {
-            let first = value.map(|value| vec![(path.clone(), value.clone())]);
+            let first = value.map(|value| vec![(path, value.clone())]);
             self.runs.extend(first);
             return;
         };
         let at = entries.partition_point(is_before);
-        let is_there = entries.get(at).is_some_and(|(present, _)| present == path);
+        let is_there = entries.get(at).is_some_and(|(present, _)| *present == path);
         match (value, is_there) {
             (Some(value), true) => entries[at].1 = value.clone(),
-            (Some(value), false) => entries.insert(at, (path.clone(), value.clone())),
+            (Some(value), false) => entries.insert(at, (path, value.clone())),
             (None, true) => drop(entries.remove(at)),
             (None, false) => {}
         }
@@ -169,9 +171,9 @@ mod tests {
                 let expected: Vec<Vec<u8>> = plain.iter().filter(is_match).map(|(path, _)| path.clone()).collect();
                 assert_eq!(found, expected, "step {step}");
                 plain.retain(|(path, _)| !found.contains(path));
-                found.into_iter().for_each(|path| list.change(&Cow::Owned(path), None));
+                found.into_iter().for_each(|path| list.change(Cow::Owned(path), None));
             }
-            list.change(&Cow::Owned(changed.clone()), value.clone().map(Cow::Owned).as_ref());
+            list.change(Cow::Owned(changed.clone()), value.clone().map(Cow::Owned).as_ref());
             plain.retain(|(path, _)| *path != changed);
             if let Some(value) = value {
                 let at = plain.partition_point(|(present, _)| layout.compare_paths(0, present, &changed).is_lt());

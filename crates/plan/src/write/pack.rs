@@ -580,7 +580,7 @@ impl<'p> Packer<'p> {
                     Evaluated::Unset => false,
                 }
         });
-        let marker = marker.then(|| Liveness {
+        let marker = marker.then_some(Liveness {
             timestamp: times.timestamp,
             ttl: times.ttl,
             expiry: times.expiry,
