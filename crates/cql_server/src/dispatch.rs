@@ -27,7 +27,7 @@ use crate::running::Asked;
 use crate::slow::{SlowRequest, bound_parameters, parameters_of, with_text};
 use crate::tracing::{self, Traced};
 use crate::values::binds;
-use crate::{ANSWER_BYTES_MAX, Server, metadata};
+use crate::{ANSWER_BYTES_MAX, FIRST_REQUEST_BYTES_MAX, IN_FLIGHT_MAX, Server, metadata};
 
 /// A waiting request's answer is taken to need at least this much.
 const ANSWER_BYTES_MIN: usize = 4 << 10;
@@ -370,7 +370,16 @@ impl Connection {
     /// Room for a request that waits or runs: what was waited for, or what is free.
     pub(crate) fn room_for(&self, bytes: usize) -> Option<Permit> {
         let granted = self.granted.take();
-        granted.or_else(|| self.server.request_room.try_acquire(bytes))
+        granted
+            .or_else(|| self.server.request_room.try_acquire(bytes))
+            .or_else(|| self.room_for_first(bytes))
+    }
+
+    /// Room for the only request of this connection where others have taken the usual room.
+    #[cold]
+    fn room_for_first(&self, bytes: usize) -> Option<Permit> {
+        let is_only = self.in_flight.available() == IN_FLIGHT_MAX && bytes <= FIRST_REQUEST_BYTES_MAX;
+        is_only.then(|| self.server.first_room.try_acquire(bytes)).flatten()
     }
 
     /// A request that owns all it needs.

@@ -76,6 +76,10 @@ pub use events::MemberEvent;
 pub use room::ClientMemory;
 pub use running::RunningRequest;
 
+/// The only requests of connections have this part of the memory of requests besides, and such a request is at most so long.
+const FIRST_REQUESTS_SHARE: usize = 4;
+pub(crate) const FIRST_REQUEST_BYTES_MAX: usize = 64 << 10;
+
 /// Requests of one connection that may wait for disk or other shards.
 pub const IN_FLIGHT_MAX: usize = 1024;
 /// Bytes of answers that may wait for a client to read them.
@@ -161,6 +165,8 @@ pub struct Server {
     memory: ClientMemory,
     /// For requests that wait or run, over all connections of the shard.
     pub(crate) request_room: SplitRoom,
+    /// Room besides for the only request of a connection: clients that send many and read no answers do not keep it waiting.
+    pub(crate) first_room: Semaphore,
     /// For long frames while they arrive.
     pub(crate) frame_room: SplitRoom,
     /// For read buffers of usual size.
@@ -262,6 +268,7 @@ impl Server {
             key_scratch: RefCell::default(),
             memory,
             request_room: SplitRoom::new(memory.requests),
+            first_room: Semaphore::new((memory.requests / FIRST_REQUESTS_SHARE).max(1)),
             frame_room: SplitRoom::new(memory.frames),
             buffer_room: Semaphore::new(memory.buffers),
             unsent_room: UnsentRoom::new(memory.unsent, ResultRoom::new(memory.results)),

@@ -38,6 +38,8 @@ pub struct ResultRoom {
 struct State {
     /// Bytes of all shares.
     taken: usize,
+    /// Bytes with which small shares began.
+    small_taken: usize,
     small: Line,
     large: Line,
     growing: Line,
@@ -119,17 +121,21 @@ impl ResultRoom {
     /// Waits in line for a share. One that is larger than the room takes all of it.
     pub async fn reserve(self: &Arc<Self>, bytes: usize) -> Arc<ResultShare> {
         let is_small = bytes <= SMALL_SHARE_BYTES_MAX;
-        let bytes = bytes.min(self.limit(is_small));
+        // A third of the room is for small shares, whatever large ones have grown to; one of them always fits there.
+        let for_small = self.bytes_max / 3;
+        let bytes = bytes.min(if is_small { for_small } else { self.limit(is_small) });
         let waiting = self.ticket(match is_small {
             true => Place::Small,
             false => Place::Large,
         });
         poll_fn(|context| {
             let mut state = self.lock();
-            let fits = state.taken + bytes <= self.limit(is_small);
+            let fits =
+                state.taken + bytes <= self.limit(is_small) || is_small && state.small_taken + bytes <= for_small;
             let line = state.line(waiting.place);
             if fits && line.is_first(waiting.number) {
                 state.taken += bytes;
+                state.small_taken += if is_small { bytes } else { 0 };
                 return Poll::Ready(());
             }
             line.wait(waiting.number, context.waker());
@@ -139,6 +145,7 @@ impl ResultRoom {
         drop(waiting);
         Arc::new(ResultShare {
             room: Arc::clone(self),
+            small_bytes: if is_small { bytes } else { 0 },
             bytes: AtomicUsize::new(bytes),
             turn: AtomicUsize::new(0),
         })
@@ -201,6 +208,8 @@ impl Drop for Ticket<'_> {
 #[derive(Debug)]
 pub struct ResultShare {
     room: Arc<ResultRoom>,
+    /// What it began with if it was small, else 0.
+    small_bytes: usize,
     bytes: AtomicUsize,
     /// The number of its turn to grow, or 0.
     turn: AtomicUsize,
@@ -276,6 +285,7 @@ impl Drop for ResultShare {
         {
             let mut state = self.room.lock();
             state.taken -= self.bytes();
+            state.small_taken -= self.small_bytes;
             if *self.turn.get_mut() != 0 {
                 state.grower = None;
             }
