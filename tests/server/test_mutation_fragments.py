@@ -108,7 +108,8 @@ def test_pages_of_fragments_are_the_whole(session, fetch_size):
         if pk == 1:
             session.node.nodetool("flush", session.keyspace)
     whole = fragments(session, "t")
-    assert kinds(whole).count("partition end") == 3 and len(whole) > 3 * 16
+    # Of the flushed partitions the file has only what its own deletions leave; memory has every row of the third.
+    assert kinds(whole).count("partition end") == 3 and kinds(whole).count("clustering row") == 6 + 6 + 12
     assert fragments(session, "t", fetch_size=fetch_size) == whole
 
 

@@ -154,10 +154,9 @@ def test_a_row_after_many_deleted_ones_is_on_the_first_page(session, deleted_row
 
 
 @pytest.mark.ceto_only("Cassandra ends no page at tombstones")
-@pytest.mark.parametrize("option", ["SCYLLA_RATE_LIMIT_ERROR", "TABLETS_ROUTING_V1"])
-def test_a_driver_of_scylla_gets_an_empty_page_first(server, keyspace, deleted_rows, option):
+def test_a_driver_of_scylla_gets_an_empty_page_first(server, keyspace, deleted_rows):
     with wire.Connection(server) as connection:
-        connection.startup(**{option: ""})
+        connection.startup(SCYLLA_RATE_LIMIT_ERROR="")
         select = f"SELECT v FROM {keyspace}.{deleted_rows} WHERE p = 1"
         rows, state = page(connection, select, 5000)
         assert rows == 0 and state is not None
