@@ -236,7 +236,7 @@ fn a_replacement_excludes_the_dead_nodes_of_its_list() {
 /// Who lets the node in asks the leader to exclude the dead, and cannot reach it; it does not know yet that another one leads.
 #[test]
 fn a_replacement_excludes_the_dead_nodes_of_its_list_though_the_leader_is_cut_off() {
-    let mut sea = Sea::new(1213, 8);
+    let mut sea = Sea::new(1215, 8);
     (0..7).for_each(|number| sea.start(number));
     sea.expect_normal(0..7);
     sea.expect_voters(5);
