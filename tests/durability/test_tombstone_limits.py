@@ -40,7 +40,8 @@ def test_a_client_is_warned_of_tombstones_gets_shorter_pages_and_at_last_an_erro
     while result.has_more_pages:
         result.fetch_next_page()
         pages.append(list(result.current_rows))
-    assert [len(page) for page in pages] == [0, 0, 0, 1], "a page ends behind twenty tombstones"
+    # A driver of Cassandra takes an empty page for the end of the result: it gets the row first.
+    assert [len(page) for page in pages] == [1, 0], "a page ends after twenty tombstones, and is empty only if it is the last"
 
     file.write_text("tombstone_failure_threshold: 50\nquery_tombstone_page_limit: 0\n")
     hang_up(node, "tombstone_failure_threshold is 50")
