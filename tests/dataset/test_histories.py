@@ -16,7 +16,7 @@ pytestmark = [
 ]
 
 KEYSPACE, TABLE = "histories", "t"
-SEED, STATEMENTS, PARTITIONS, ROWS, TIMESTAMPS = 5, 4_000, 25, 6, 12
+SEED, STATEMENTS, PARTITIONS, ROWS, TIMESTAMPS = 5, 4_000, 120, 5, 24
 # Far beyond the test's end, so that nothing expires between the two reads.
 TTL = 86_400
 COLUMNS = "p, c, d, s, u, v, l, m, n"
@@ -53,7 +53,8 @@ def statement(chance):
             f"DELETE FROM {TABLE} USING {at} WHERE p = {p} AND c = {c}",
             f"DELETE FROM {TABLE} USING {at} WHERE p = {p} AND c >= {c} AND c < {c + v % 4}",
             f"DELETE FROM {TABLE} USING {at} WHERE p = {p} AND c = {c} AND d > {d}",
-            f"DELETE FROM {TABLE} USING {at} WHERE p = {p}",
+            # Older than most, so that something is left of most partitions.
+            f"DELETE FROM {TABLE} USING TIMESTAMP {chance.randrange(1, TIMESTAMPS // 3)} WHERE p = {p}",
         ]
     )
 
