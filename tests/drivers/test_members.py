@@ -11,7 +11,7 @@ import pytest
 
 from harness import Cluster
 from harness.cluster import eventually
-from harness.members import host_of
+from harness.members import host_of, state_of
 
 HERE = Path(__file__).parent
 KNOWN_SECONDS = 10
@@ -119,6 +119,7 @@ def test_a_driver_knows_the_nodes_that_serve(cluster, name):
             knows(driver, [first, second, third])
 
         third.kill9()
+        eventually("the others miss it", lambda: state_of(cluster, third) == "DN")
         shutil.rmtree(third.workdir)
         third.workdir.mkdir()
         third.options += ["--replace-address-first-boot", third.host]
