@@ -57,14 +57,9 @@ impl NodeOperator {
             "listens for no CQL clients"
         };
         log::info!("an operator changed the CQL listener: the node {does}");
-        // Drivers that other nodes notify send this one no more requests before it closes their connections.
-        if !is_enabled {
-            cluster.set_closed(true).await;
-        }
+        // The other nodes notify their clients afterwards: drivers, that of Python for one, ignore that a node is down while they are connected to it.
         on_all_shards(async move |_| set_serving(is_enabled).await).await;
-        if is_enabled {
-            cluster.set_closed(false).await;
-        }
+        cluster.set_closed(!is_enabled).await;
         Ok(())
     }
 
