@@ -8,6 +8,8 @@ async function main([host, port]) {
   const client = new cassandra.Client({
     contactPoints: [`${host}:${port}`],
     localDataCenter: "datacenter1",
+    // The driver takes this port for the nodes that it finds in system.peers.
+    protocolOptions: { port: Number(port) },
   });
   await client.connect();
   for await (const _ of readline.createInterface({ input: process.stdin })) {
