@@ -36,57 +36,13 @@ impl Connection {
         let keyspace = b.keyspace.map(Rc::from).or_else(|| self.keyspace.borrow().clone());
         let now_us = runtime::wall_clock_us();
         let mut statements: Vec<(Rc<Prepared>, Execution)> = Vec::with_capacity(b.len());
-        let mut conditional = false;
         let kind = match b.kind {
             BatchKind::Logged => plan::BatchKind::Logged,
             BatchKind::Unlogged => plan::BatchKind::Unlogged,
             BatchKind::Counter => plan::BatchKind::Counter,
         };
-        let mut collect = || -> Result<(), QueryError> {
-            for entry in b.entries() {
-                let prepared = match entry.statement {
-                    BatchStatement::Prepared(id) => engine.prepared(id)?,
-                    BatchStatement::Text(text) => Rc::new(engine.compile(text, keyspace.as_deref())?),
-                };
-                if matches!(prepared.plan(), Some(Plan::VirtualWrite(_))) {
-                    return Err(QueryError::invalid(
-                        "Cannot include a virtual table statement in a batch",
-                    ));
-                }
-                if !matches!(prepared.plan(), Some(Plan::Write(_))) {
-                    return Err(QueryError::invalid(
-                        "Invalid statement in batch: only UPDATE, INSERT and DELETE statements are allowed.",
-                    ));
-                }
-                conditional |= prepared.is_conditional();
-                let values = binds(&prepared, &entry.values)?;
-                let values = values.iter().map(|v| OwnedBound::from(*v)).collect();
-                statements.push((
-                    prepared,
-                    Execution {
-                        values,
-                        now_us,
-                        now_in_seconds: b.now_in_seconds,
-                        random: runtime::random_u64(),
-                    },
-                ));
-            }
-            let writes = statements.iter().filter_map(|(prepared, _)| match prepared.plan() {
-                Some(Plan::Write(write)) => Some(&**write),
-                _ => None,
-            });
-            BatchPlan::check(kind, writes, false)?;
-            for (prepared, _) in &statements {
-                match conditional {
-                    true => check_serial(b.consistency, b.serial_consistency)?,
-                    // Cassandra takes a serial level here for a quorum, and so do its users.
-                    false if b.consistency.is_serial() => {}
-                    false => check_consistency(prepared, b.consistency)?,
-                }
-            }
-            Ok(())
-        };
-        let collected = collect();
+        let collected = collect(engine, b, (keyspace.as_deref(), now_us), kind, &mut statements);
+        let conditional = statements.iter().any(|(prepared, _)| prepared.is_conditional());
         if conditional {
             reply.write_type = WriteType::Cas;
         }
@@ -148,6 +104,58 @@ impl Connection {
         }));
         Taken::Done
     }
+}
+
+/// Prepares the statements of a batch with their values, as far as the first that is refused.
+fn collect(
+    engine: &Engine,
+    b: &cql_protocol::Batch<'_>,
+    (keyspace, now_us): (Option<&str>, i64),
+    kind: plan::BatchKind,
+    statements: &mut Vec<(Rc<Prepared>, Execution)>,
+) -> Result<(), QueryError> {
+    for entry in b.entries() {
+        let prepared = match entry.statement {
+            BatchStatement::Prepared(id) => engine.prepared(id)?,
+            BatchStatement::Text(text) => Rc::new(engine.compile(text, keyspace)?),
+        };
+        if matches!(prepared.plan(), Some(Plan::VirtualWrite(_))) {
+            return Err(QueryError::invalid(
+                "Cannot include a virtual table statement in a batch",
+            ));
+        }
+        if !matches!(prepared.plan(), Some(Plan::Write(_))) {
+            return Err(QueryError::invalid(
+                "Invalid statement in batch: only UPDATE, INSERT and DELETE statements are allowed.",
+            ));
+        }
+        let values = binds(&prepared, &entry.values)?;
+        let values = values.iter().map(|v| OwnedBound::from(*v)).collect();
+        statements.push((
+            prepared,
+            Execution {
+                values,
+                now_us,
+                now_in_seconds: b.now_in_seconds,
+                random: runtime::random_u64(),
+            },
+        ));
+    }
+    let writes = statements.iter().filter_map(|(prepared, _)| match prepared.plan() {
+        Some(Plan::Write(write)) => Some(&**write),
+        _ => None,
+    });
+    BatchPlan::check(kind, writes, false)?;
+    let conditional = statements.iter().any(|(prepared, _)| prepared.is_conditional());
+    for (prepared, _) in &*statements {
+        match conditional {
+            true => check_serial(b.consistency, b.serial_consistency)?,
+            // Cassandra takes a serial level here for a quorum, and so do its users.
+            false if b.consistency.is_serial() => {}
+            false => check_consistency(prepared, b.consistency)?,
+        }
+    }
+    Ok(())
 }
 
 fn params_of_batch(batch: &cql_protocol::Batch<'_>) -> Params {

@@ -257,18 +257,7 @@ impl Connection {
             Ok(values) => values,
             Err(e) => return reply.refuse(&mut batch.out, &e),
         };
-        probe::step(|| {
-            let plan = match prepared.plan() {
-                Some(Plan::Select(select)) => format!("SELECT of {}.{}", select.table.keyspace, select.table.name),
-                Some(Plan::Write(write)) => format!("write to {}.{}", write.table.keyspace, write.table.name),
-                _ => "another statement".to_owned(),
-            };
-            format!(
-                "dispatch: a {plan} with {} values at {:?}",
-                values.len(),
-                params.consistency
-            )
-        });
+        probe::step(|| described(prepared, values.len(), params.consistency));
         reply.warns_of_disks = matches!(prepared.plan(), Some(Plan::Write(_))) && engine.coordinator.warns_of_disks();
         let ctx = BindContext {
             values: &values,
@@ -651,6 +640,16 @@ impl Server {
             Some(Plan::Batch(_) | Plan::VirtualWrite(_)) | None => {}
         }
     }
+}
+
+/// A statement with so many values, for the steps that tests see.
+fn described(prepared: &Prepared, values: usize, consistency: Consistency) -> String {
+    let plan = match prepared.plan() {
+        Some(Plan::Select(select)) => format!("SELECT of {}.{}", select.table.keyspace, select.table.name),
+        Some(Plan::Write(write)) => format!("write to {}.{}", write.table.keyspace, write.table.name),
+        _ => "another statement".to_owned(),
+    };
+    format!("dispatch: a {plan} with {values} values at {consistency:?}")
 }
 
 /// Since a moment of the wall clock; 0 when it was set back.
