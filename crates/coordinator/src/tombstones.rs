@@ -454,8 +454,12 @@ impl Coordinator {
     async fn send_report(&self, report: &Report, timeout: Duration) {
         let (view, body) = (self.view(), report.encode());
         let numbers = coordinators(&view).filter_map(|host| view.topology.number(host));
-        // A node that has left no longer learns which members are up.
-        let is_asked = |node: &NodeNumber| self.tombstones.is_ending.get() || self.is_live(*node);
+        // A node that has left no longer learns which members are up. One that ends for another reason asks those that are: a copy of a member's directory, which is
+        // refused, must not speak for that member.
+        let own = view.topology.numbered(view.me);
+        let has_left = own.is_none_or(|node| matches!(node.state, NodeState::Leaving | NodeState::Left));
+        let asks_all = has_left && self.tombstones.is_ending.get();
+        let is_asked = |node: &NodeNumber| asks_all || self.is_live(*node);
         let others: Vec<NodeNumber> = numbers.filter(|node| *node != view.me && is_asked(node)).collect();
         let sent = others.into_iter().map(|node| {
             let (view, body) = (view.clone(), body.clone());
