@@ -5,9 +5,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use mutation::compact::shadow_row;
+use mutation::compact::{may_shadow, shadow_row};
 use mutation::row::Shared;
-use mutation::{Bound, Cell, Liveness, PartitionBlock, RangeTombstone, RangeTombstoneList, RowBuilder, Tombstone};
+use mutation::{
+    Bound, Cell, Liveness, PartitionBlock, RangeTombstone, RangeTombstoneList, RowBuilder, RowView, Tombstone,
+};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
 use sstable::{Descriptor, EncodingBase, Error, Writer, WriterOptions};
 use types::token::token_of;
@@ -501,16 +503,24 @@ pub fn without_deleted(table: &Table, block: &PartitionBlock) -> PartitionBlock 
     let mut left = PartitionBlock::new(block.token, block.key());
     left.tombstone = block.tombstone;
     left.range_tombstones = block.range_tombstones.clone();
+    let layout = &table.layout;
+    let shadow = |row: RowView<'_>, deletion: Tombstone, out: &mut Vec<u8>| match may_shadow(layout, row, deletion) {
+        true => shadow_row(layout, row, deletion, out),
+        false => {
+            out.extend_from_slice(row.bytes());
+            true
+        }
+    };
     let mut bytes = Vec::new();
     if let Some(row) = block.static_row()
-        && shadow_row(&table.layout, row, block.tombstone, &mut bytes)
+        && shadow(row, block.tombstone, &mut bytes)
     {
         left.set_static_row(&bytes);
     }
     let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
     for (key, row) in block.rows() {
         let deletion = block.tombstone.merge(ranges.covering(&table.clustering_order, key));
-        left.push_row_with(key, |out| shadow_row(&table.layout, row, deletion, out));
+        left.push_row_with(key, |out| shadow(row, deletion, out));
     }
     left
 }
