@@ -121,6 +121,12 @@ def page(connection, select, page_size, state=None):
         for _ in range(count):
             at += 2 + struct.unpack_from(">H", body, at)[0]
         body = body[at:]
+    if answer.flags & wire.CUSTOM_PAYLOAD:
+        (count,), at = struct.unpack_from(">H", body), 2
+        for _ in range(count):
+            at += 2 + struct.unpack_from(">H", body, at)[0]
+            at += 4 + max(struct.unpack_from(">i", body, at)[0], 0)
+        body = body[at:]
     kind, flags, columns = struct.unpack_from(">iii", body)
     assert (kind, columns) == (2, 1), "one column of a result"
     at, next_state = 12, None
@@ -154,9 +160,10 @@ def test_a_row_after_many_deleted_ones_is_on_the_first_page(session, deleted_row
 
 
 @pytest.mark.ceto_only("Cassandra ends no page at tombstones")
-def test_a_driver_of_scylla_gets_an_empty_page_first(server, keyspace, deleted_rows):
+@pytest.mark.parametrize("option", ["SCYLLA_RATE_LIMIT_ERROR", "TABLETS_ROUTING_V1"])
+def test_a_driver_of_scylla_gets_an_empty_page_first(server, keyspace, deleted_rows, option):
     with wire.Connection(server) as connection:
-        connection.startup(SCYLLA_RATE_LIMIT_ERROR="")
+        connection.startup(**{option: ""})
         select = f"SELECT v FROM {keyspace}.{deleted_rows} WHERE p = 1"
         rows, state = page(connection, select, 5000)
         assert rows == 0 and state is not None
