@@ -128,7 +128,7 @@ impl Outbox {
         self.filled.notify_one();
     }
 
-    /// Tells the client of an event. A client that takes nothing is told of few.
+    /// Queues an event for the client. A client that reads nothing gets a few events only.
     pub(crate) fn event(&self, event: &ClusterEvent<'_>) {
         if self.unsent.get() > 2 * OUTBOX_BYTES_MAX {
             return self.end();

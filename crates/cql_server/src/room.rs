@@ -1,8 +1,9 @@
-//! The memory of a shard that clients' bytes can take: what each part is for, and who waits when it is taken.
+//! The memory of a shard that clients' bytes can take: what each part holds, and what waits when it is full.
 //!
 //! | part | of the shard's memory | holds | beyond it |
 //! |---|---|---|---|
 //! | requests | 10 % | requests that wait or run, with their tasks | the connection is not read |
+//! | first requests | 2.5 % | requests that are alone on their connection, when the part above is full | the same |
 //! | results | 8 % | results in the making ([`ResultRoom`]) | further reads wait; one result at a time may exceed it |
 //! | unsent | 8 %, and half as much for clients that have at most 64 KiB of them | answers that clients have not taken | no large result begins, no further request is read; a client that takes nothing is closed |
 //! | frames | 5 % | frames that are longer than a connection's buffer, while they arrive | the connection is not read, and closed after a while |
@@ -74,8 +75,8 @@ impl SplitRoom {
         }
     }
 
-    /// The half that a piece belongs to, and how much of it the piece takes. One that is larger than the half takes all of it: else it would wait for ever, and all that come
-    /// after it.
+    /// The half that a piece belongs to, and how much of it the piece takes. A piece that is larger than the half takes all of it:
+    /// otherwise it would wait forever, and block all pieces after it.
     fn part(&self, bytes: usize) -> (&Semaphore, usize) {
         match bytes <= SMALL_BYTES_MAX {
             true => (&self.small, bytes.min(self.small_bytes)),
@@ -214,7 +215,7 @@ impl UnsentRoom {
         outboxes.push(Rc::downgrade(outbox));
     }
 
-    /// Somebody waits for room: clients that take no answers are closed, until nobody has to.
+    /// Closes connections that take no answers, until no request waits for room any more.
     pub(crate) fn watch(self: &Rc<Self>) {
         if !self.is_watched.replace(true) {
             drop(runtime::spawn(self.clone().close_stalled()));

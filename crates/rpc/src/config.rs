@@ -35,7 +35,7 @@ pub const HANDLING_MAX: usize = 512;
 pub const HANDLING_BYTES_MAX: usize = 16 << 20;
 /// Connections that a shard serves.
 pub const CONNECTIONS_MAX: usize = 4096;
-/// Connections of a shard that have not said who they are yet.
+/// Connections of a shard that have not identified themselves yet.
 pub const HELLOS_MAX: usize = 64;
 
 /// The limits of connections. What lies beyond each is told where it is applied; `docs/dev/rpc.md` has them in a table.

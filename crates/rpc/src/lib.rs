@@ -235,7 +235,7 @@ impl Rpc {
                 log::warn!("{lines} more times a connection from a node could not be accepted");
             }),
             hellos_closed: LineLimit::new(|lines| {
-                log::warn!("{lines} more connections are closed that have not said who they are");
+                log::warn!("{lines} more connections are closed that have not identified themselves");
             }),
             stopped: Cell::new(false),
             stop: Notify::new(),
@@ -275,7 +275,7 @@ impl Rpc {
             || links.values().any(|link| link.peer.address.ip() == address)
     }
 
-    /// A node has said who it is. Members may connect from other addresses than those that they are called at.
+    /// Notes the address from which a member has connected: it may differ from the one at which this node calls it.
     pub(crate) fn note_member(&self, host_id: Uuid, address: IpAddr) {
         let is_called = self.links.borrow().keys().any(|(known, ..)| *known == host_id);
         let mut addresses = self.member_addresses.borrow_mut();

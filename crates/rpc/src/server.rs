@@ -283,7 +283,9 @@ async fn greet(rpc: Rc<Rpc>, stream: TcpStream, is_tls: bool) {
     let welcomed = slot.unless_needed(welcome(rpc.clone(), stream, is_tls)).await;
     if welcomed.is_none() && rpc.hellos_closed.admits() {
         let address = peer.map_or_else(|| "?".to_owned(), |address| address.to_string());
-        log::warn!("closed the connection from {address}, which has not said who it is: others need its slot");
+        log::warn!(
+            "closed the connection from {address}, which has not identified itself: other connections need its slot"
+        );
     }
 }
 

@@ -272,7 +272,7 @@ fn frames_that_stop_half_way_keep_nobody_waiting_and_end_their_connections() {
         ask_often(&mut client, FRAME_PATIENCE, Duration::from_millis(100)).await;
         for sender in &mut half {
             let ended = runtime::timeout(Duration::from_secs(1), async {
-                let (_, error) = sender.answer().await.expect("it is told why");
+                let (_, error) = sender.answer().await.expect("it gets the reason");
                 assert!(matches!(error, Answer::Error { code: 0x1001, .. }), "{error:?}");
                 sender.answer().await
             });
@@ -332,7 +332,7 @@ fn clients_that_take_no_answers_keep_nobody_waiting_and_are_closed() {
             });
             closed += usize::from(all.await.expect("it is answered or closed") < 10);
         }
-        assert!(closed > 0, "nobody had to go");
-        assert!(closed < 20, "those who take their answers have to go, too");
+        assert!(closed > 0, "no connection was closed");
+        assert!(closed < 20, "connections that take their answers were closed, too");
     });
 }

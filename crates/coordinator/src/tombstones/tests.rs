@@ -93,7 +93,7 @@ fn a_repair_covers_what_was_missed_before_it_and_nothing_that_waits() {
         "what was missed before the repair's second it has brought"
     );
     assert_eq!(hold(&holds, 601), (1_000, 0, 1_000));
-    // Who lost a directory lacks also what it had when it was repaired.
+    // A node that lost a directory also lacks what it had when it was repaired.
     holds.missed.entry(host(4)).or_default().add(FIRST_SECOND, 700);
     assert_eq!(hold(&holds, 650), (FIRST_SECOND, 1, 1_000));
     assert_eq!(hold(&holds, 701), (1_000, 0, 1_000));

@@ -223,7 +223,11 @@ impl WritePlan {
                 self.table.keyspace, self.table.name
             )));
         }
-        let second = ctx.server_second();
+        // Nearly always the same second: it is asked for once.
+        let second = match ctx.now_in_seconds {
+            None => now,
+            Some(_) => ctx.server_second(),
+        };
         let (ttl, expiry) = match ttl {
             0 => (0, 0),
             ttl => (ttl_between(second, now + ttl), now + ttl),

@@ -44,7 +44,7 @@ pub(super) fn set_columns(row: &mut Row, plan: &SelectPlan, live: LiveRow<'_>, n
     }
 }
 
-/// The seconds that a cell still has to live; 0 for ever.
+/// The seconds until a cell expires; 0 if it never does.
 fn ttl_left(cell: &Cell<'_>, now: u32) -> i32 {
     match cell.ttl {
         0 => 0,

@@ -49,7 +49,7 @@ pub struct PagingState {
     pub(super) per_partition_left: u64,
 }
 
-/// What a statement and its bound values are told from others by. Blanks, line breaks and comments of the text do not matter.
+/// The hash that identifies a statement with its bound values. Blanks, line breaks and comments of the text do not count.
 pub(super) fn statement_hash(text: &str, table: TableId, values: &[Bound<'_>]) -> u64 {
     let mut named = table.0.as_bytes().to_vec();
     let mut put = |kind: u8, bytes: &[u8]| {

@@ -48,7 +48,7 @@ struct State {
     next_ticket: u64,
 }
 
-/// Who waits, in order of arrival.
+/// The waiting shares, in order of arrival.
 #[derive(Default, Debug)]
 struct Line(VecDeque<(u64, Waker)>);
 
