@@ -15,7 +15,9 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-RESULTS = Path(__file__).resolve().parents[2] / ".dev" / "results"
+# What pytest names files from.
+TESTS = Path(__file__).resolve().parents[1]
+RESULTS = TESTS.parent / ".dev" / "results"
 UNSTEADY_MAX = 3
 SLOWEST = 20
 # Exit codes of pytest: all passed, some failed.
@@ -48,7 +50,7 @@ def run_pytest(name, command):
         return code
     for test in failed:
         print(f"== again, alone: {test}", flush=True)
-        again = subprocess.run([command[0], "-q", *kept_options(command[1:]), test], check=False).returncode
+        again = subprocess.run([command[0], "-q", *kept_options(command[1:]), str(TESTS / test)], check=False).returncode
         if again != PASSED:
             return code
         with (RESULTS / "unsteady.txt").open("a") as unsteady:

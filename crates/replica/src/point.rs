@@ -1,5 +1,7 @@
 //! Reads of one row: from memory alone where the row cache or the filters say what the sstables have.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -144,7 +146,7 @@ impl Version {
     }
 
     /// Reads what the sstables say about one row and keeps it for [`Version::read_memory`], if there is room. None when the
-    /// row has another name there: two numbers that are equal, with different bytes.
+    /// row has another name there: two numbers that are equal, with different bytes; and when it is too long to be kept.
     ///
     /// # Errors
     /// When a file cannot be read.
@@ -175,7 +177,14 @@ impl Version {
             let Some(mut cursor) = cursor.map_err(|e| self.read_error(e))? else {
                 continue;
             };
-            while let Some(block) = cursor.next_block().await.map_err(|e| self.read_error(e))? {
+            cursor.set_room(Some(Rc::new(NoLongRows)));
+            loop {
+                let block = match cursor.next_block().await {
+                    Ok(Some(block)) => block,
+                    Ok(None) => break,
+                    Err(sstable::Error::NoRoom { .. }) => return Ok(None),
+                    Err(error) => return Err(self.read_error(error)),
+                };
                 entry.partition = entry.partition.merge(block.tombstone);
                 let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
                 entry.range = entry.range.merge(ranges.covering(order, clustering));
@@ -247,6 +256,17 @@ impl Version {
         };
         let mut reader = PartitionReader::new(Arc::clone(table), Rc::clone(self), Rc::clone(cache), read);
         reader.next_block().await
+    }
+}
+
+/// Long rows have no room in the row cache.
+struct NoLongRows;
+
+impl sstable::RowRoom for NoLongRows {
+    fn for_row(&self, bytes: usize) -> Pin<Box<dyn Future<Output = Result<(), String>> + '_>> {
+        Box::pin(std::future::ready(Err(format!(
+            "a row of {bytes} bytes is not kept in the row cache"
+        ))))
     }
 }
 

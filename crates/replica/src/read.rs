@@ -16,7 +16,7 @@ use memtable::Memtable;
 use mutation::merge::{merge_blocks, merge_rows};
 use mutation::{Bound, ClusteringSlice, PartitionBlock, RowView, Tombstone};
 use schema::{ClusteringOrder, Table};
-use sstable::ChunkCache;
+use sstable::{ChunkCache, RowRoom};
 use types::Token;
 use types::token::KeyHash;
 
@@ -35,12 +35,14 @@ pub enum ReadError {
         /// The name by which an operator knows it.
         name: String,
     },
+    /// There is no room in memory for a long row; the text says what takes it.
+    NoRoom(String),
 }
 
 impl std::fmt::Display for ReadError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::File(text) => f.write_str(text),
+            Self::File(text) | Self::NoRoom(text) => f.write_str(text),
             Self::Missing { name } => write!(
                 f,
                 "this node lacks the sstable {name}, which may have the data: it is damaged and was moved aside. Other replicas can be read; to \
@@ -64,6 +66,9 @@ impl Version {
 
     /// The error of a read. An sstable that is damaged is suspect from here on.
     pub(crate) fn read_error(&self, error: sstable::Error) -> ReadError {
+        if let sstable::Error::NoRoom { why, .. } = error {
+            return ReadError::NoRoom(why);
+        }
         if note_damage(&self.sstables, &error) {
             self.alarm.raise();
         }
@@ -294,6 +299,7 @@ pub struct PartitionReader {
     cache: Rc<ChunkCache>,
     feeds: Vec<Feed>,
     head: Head,
+    room: Option<Rc<dyn RowRoom>>,
 }
 
 impl PartitionReader {
@@ -322,7 +328,18 @@ impl PartitionReader {
             cache,
             feeds: Vec::new(),
             head: Head::default(),
+            room: None,
         }
+    }
+
+    /// Says who is to be asked before a long row is read; without this, nobody.
+    pub fn set_room(&mut self, room: Option<Rc<dyn RowRoom>>) {
+        for feed in &mut self.feeds {
+            if let Source::Sstable(cursor) = &mut feed.source {
+                cursor.set_room(room.clone());
+            }
+        }
+        self.room = room;
     }
 
     /// The same, by the reader that the page before has left where this read begins, if it is kept.
@@ -362,7 +379,8 @@ impl PartitionReader {
                 .read_partition(&self.cache, self.token, &self.key, slices, self.reversed, limits)
                 .await
                 .map_err(|e| self.version.read_error(e))?;
-            if let Some(cursor) = cursor {
+            if let Some(mut cursor) = cursor {
+                cursor.set_room(self.room.clone());
                 self.feeds.push(Feed {
                     source: Source::Sstable(Box::new(cursor)),
                     pending: None,
@@ -512,6 +530,7 @@ pub struct ScanReader {
     limits: BlockLimits,
     started: bool,
     cache: Rc<ChunkCache>,
+    room: Option<Rc<dyn RowRoom>>,
 }
 
 impl ScanReader {
@@ -535,7 +554,14 @@ impl ScanReader {
             limits,
             started: false,
             cache,
+            room: None,
         }
+    }
+
+    /// Says who is to be asked before a long row is read; without this, nobody.
+    #[must_use]
+    pub fn with_room(self, room: Option<Rc<dyn RowRoom>>) -> Self {
+        Self { room, ..self }
     }
 
     async fn start(&mut self) -> Result<(), ReadError> {
@@ -550,6 +576,7 @@ impl ScanReader {
                 .scan(&self.cache, self.position.0, &self.position.1, self.range.to, limits)
                 .await
                 .map_err(|e| self.version.read_error(e))?;
+            cursor.set_room(self.room.clone());
             let head = cursor.next_block().await.map_err(|e| self.version.read_error(e))?;
             self.scans.push((cursor, head));
         }

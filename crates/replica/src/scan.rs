@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mutation::PartitionBlock;
 use schema::Table;
-use sstable::ChunkCache;
+use sstable::{ChunkCache, RowRoom};
 use types::Token;
 
 use crate::read::{BlockLimits, ReadError, ScanReader};
@@ -26,6 +26,7 @@ pub struct TabletScan {
     /// What the tablet had that the reader is of.
     version: Option<Rc<Version>>,
     is_of_unrepaired: bool,
+    room: Option<Rc<dyn RowRoom>>,
 }
 
 impl TabletScan {
@@ -54,7 +55,14 @@ impl TabletScan {
             reader: None,
             version: None,
             is_of_unrepaired: false,
+            room: None,
         }
+    }
+
+    /// Says who is to be asked before a long row is read; without this, nobody.
+    #[must_use]
+    pub fn with_room(self, room: Option<Rc<dyn RowRoom>>) -> Self {
+        Self { room, ..self }
     }
 
     /// Says how much of a partition is one block, of what is read from now on.
@@ -143,6 +151,6 @@ impl TabletScan {
             true => version.unrepaired(),
             false => version.clone(),
         };
-        ScanReader::new(table, version, cache, range, from, self.limits)
+        ScanReader::new(table, version, cache, range, from, self.limits).with_room(self.room.clone())
     }
 }

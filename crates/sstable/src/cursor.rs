@@ -17,6 +17,7 @@ use crate::decode::Stop;
 use crate::error::Error;
 use crate::index::{IndexBlock, IndexBytes, Promoted};
 use crate::reader::Reader;
+use crate::row_room::{self, RowRoom};
 use crate::window::{PartitionDecoder, Progress, ReadLimits};
 
 /// The stretch of Data.db that has arrived and is not consumed: a chunk of the cache as long as one is enough, then a
@@ -85,12 +86,15 @@ impl CachedWindow {
                 continue;
             }
             let start = self.at.min(self.bytes.len());
+            let missing = usize::try_from(end - self.base).unwrap_or(usize::MAX) - self.bytes.len();
+            let room = missing.max(chunk.len());
             if let Some(own) = Rc::get_mut(&mut self.bytes) {
                 own.drain(..start);
+                own.reserve_exact(room);
                 own.extend_from_slice(&chunk);
             } else {
                 let rest = &self.bytes[start..];
-                let mut own = Vec::with_capacity(rest.len() + chunk.len());
+                let mut own = Vec::with_capacity(rest.len() + room);
                 own.extend_from_slice(rest);
                 own.extend_from_slice(&chunk);
                 self.bytes = Rc::new(own);
@@ -131,6 +135,7 @@ pub struct PartitionCursor {
     wants_rows: bool,
     reversed: bool,
     state: State,
+    room: Option<Rc<dyn RowRoom>>,
 }
 
 impl PartitionCursor {
@@ -172,8 +177,14 @@ impl PartitionCursor {
             wants_rows: !slices.is_empty(),
             reversed,
             state: State::Start,
+            room: None,
             reader,
         })
+    }
+
+    /// Says who is to be asked before a long row is read; without this, nobody.
+    pub fn set_room(&mut self, room: Option<Rc<dyn RowRoom>>) {
+        self.room = room;
     }
 
     /// The next block; None when there is no more. The first has the partition's tombstone and static row, and comes
@@ -248,6 +259,8 @@ impl PartitionCursor {
     }
 
     async fn fetch(&mut self, n: usize) -> Result<(), Error> {
+        let item_bytes = self.window.rest().len().saturating_add(n);
+        row_room::ask(self.room.as_ref(), item_bytes, self.reader.data.path()).await?;
         self.window.fetch(n, &self.reader.data, &self.cache).await
     }
 

@@ -34,6 +34,7 @@ mod large;
 mod quarantine;
 mod reader;
 mod repaired;
+mod row_room;
 mod scan;
 mod statistics;
 mod summary;
@@ -59,6 +60,7 @@ pub use large::{
 pub use quarantine::{Quarantined, accept, quarantine, quarantined, read_twice};
 pub use reader::{Meta, Reader};
 pub use repaired::{FileHosts, RepairRecord, mark_repaired, records, remove_record, remove_records, write_record};
+pub use row_room::{ROW_BYTES_UNASKED, RowRoom};
 pub use scan::{BlockingScan, ScanCursor};
 pub use statistics::Statistics;
 pub use window::ReadLimits;

@@ -1,5 +1,6 @@
 //! Reads all partitions of a file, or of a token range, in order.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use mutation::PartitionBlock;
@@ -11,6 +12,7 @@ use crate::decode::Stop;
 use crate::error::Error;
 use crate::index::Entry;
 use crate::reader::Reader;
+use crate::row_room::{self, RowRoom};
 use crate::summary::{Sample, Summary};
 use crate::window::{PartitionDecoder, Progress, ReadLimits, Window};
 
@@ -160,13 +162,20 @@ impl BlockingScan {
 /// A scan for a shard's thread. It passes by the cache, so that it displaces nothing there.
 pub struct ScanCursor {
     scan: Scan,
+    room: Option<Rc<dyn RowRoom>>,
 }
 
 impl ScanCursor {
     pub(crate) fn new(reader: Arc<Reader>, start: Option<u64>, to: Token, limits: ReadLimits) -> Self {
         Self {
             scan: Scan::new(reader, start, to, limits),
+            room: None,
         }
+    }
+
+    /// Says who is to be asked before a long row is read; without this, nobody.
+    pub fn set_room(&mut self, room: Option<Rc<dyn RowRoom>>) {
+        self.room = room;
     }
 
     /// The next partition, or the next part of one; None at the end.
@@ -181,6 +190,8 @@ impl ScanCursor {
                 Step::Fetch(n) => n,
             };
             let (window, data) = (&mut self.scan.window, &self.scan.reader.data);
+            let item_bytes = window.rest().len().saturating_add(wanted);
+            row_room::ask(self.room.as_ref(), item_bytes, data.path()).await?;
             if window.bytes.len() > SLACK {
                 window.compact();
             }

@@ -6,6 +6,7 @@
 //! paging state.
 
 use std::cell::OnceCell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use mutation::compact::LiveRow;
@@ -13,6 +14,7 @@ use mutation::{ClusteringSlice, PartitionBlock, RangeTombstoneList};
 use plan::restrict::{Alternatives, Partitions};
 use plan::selection::AggregateState;
 use plan::{BindContext, Evaluated, Operand, Row, RowSink, SelectPlan, ValueRows, key_component};
+use replica::RowRoom;
 use schema::{ColumnKind, components};
 use stdx::size;
 use types::Comparator;
@@ -22,7 +24,7 @@ use super::columns::set_columns;
 use super::groups::{Found, GroupPart, is_one_group};
 use super::paging_state::{PagingState, Position, statement_hash};
 use super::patience::Patience;
-use super::result_room::{READ_BYTES, ResultShare};
+use super::result_room::{ResultShare, RowsOf};
 use super::tombstones::{PageLimits, TombstoneCount, TombstoneWarning};
 use crate::QueryError;
 
@@ -332,6 +334,12 @@ impl<S: RowSink> Consumer<S> {
         self.share = share;
     }
 
+    /// Who gives room for the result's long rows.
+    pub(super) fn row_room(&self) -> Option<Rc<dyn RowRoom>> {
+        let share = Arc::clone(self.share.as_ref()?);
+        Some(Rc::new(RowsOf(share)))
+    }
+
     /// Bytes of the result and of what becomes a part of it.
     fn held_bytes(&self) -> usize {
         let sorted = self.sorted.as_ref().map_or(0, |kept| kept.values.bytes());
@@ -357,10 +365,7 @@ impl<S: RowSink> Consumer<S> {
     /// whose time is up.
     pub(super) async fn pause(&mut self) -> Result<(), QueryError> {
         if let Some(share) = &self.share {
-            let bytes = self.held_bytes() + READ_BYTES;
-            if bytes > share.bytes() {
-                share.grow_to(bytes).await?;
-            }
+            share.hold(self.held_bytes()).await?;
         }
         let is_due = runtime::should_yield();
         if is_due {

@@ -53,7 +53,10 @@ pub(super) enum Part {
 }
 
 pub(super) fn failure(e: ReadError) -> QueryError {
-    QueryError::ReadFailure(format!("The read failed on the replica: {e}"))
+    match e {
+        ReadError::NoRoom(why) => QueryError::Overloaded(why),
+        e => QueryError::ReadFailure(format!("The read failed on the replica: {e}")),
+    }
 }
 
 impl Engine {
@@ -584,6 +587,7 @@ impl Engine {
             reader: PartitionReader::resumed(paused, table, version, cache, read),
             unused: None,
         };
+        source.reader.set_room(consumer.row_room());
         consumer.take_met();
         let consumed = consume_partition(select, run, consumer, &mut source).await;
         store.metrics.note_partition_read(sstables, consumer.take_met());
@@ -633,7 +637,8 @@ impl Engine {
             range,
             start,
             limits(consumer),
-        );
+        )
+        .with_room(consumer.row_room());
         if let Some(key) = begun {
             let token = token_of(&key);
             // The rest of a partition is read with the tokens that it is among, not with those behind.

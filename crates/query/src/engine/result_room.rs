@@ -5,25 +5,35 @@
 //!
 //! A result that outgrows its share takes more if there is more. If not, it waits for its *turn to grow*: one result at a time may exceed the room, and only while
 //! the answers that clients have not taken leave room. So results in the making come to the room and one result more, and some read always proceeds.
+//! So does one that is about to read a long row, before the bytes of the row are in memory ([`RowRoom`]).
 //! A result that waits longer than [`GROWTH_WAIT_MAX`] fails as overloaded and frees its memory.
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
+
+use replica::RowRoom;
 
 use crate::QueryError;
 
 /// A share of at most so many bytes is small.
 pub const SMALL_SHARE_BYTES_MAX: usize = 512 << 10;
 
+/// A result of at most so many bytes is little: see [`ResultRoom::set_blocked`].
+pub const LITTLE_RESULT_BYTES: usize = 64 << 10;
+
 /// What a read of several rows has besides its result: blocks of its sources.
 pub const READ_BYTES: usize = super::read::BLOCK_BYTES;
 
 /// How long a result waits for its turn to grow.
 pub const GROWTH_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// The most that the share of a little result may be.
+const LITTLE_SHARE_BYTES_MAX: usize = LITTLE_RESULT_BYTES + READ_BYTES;
 
 /// See the module.
 #[derive(Debug)]
@@ -110,7 +120,8 @@ impl ResultRoom {
         self.lock().taken
     }
 
-    /// Says whether answers that clients have not taken leave room for results that exceed theirs.
+    /// Says whether answers that clients have not taken leave room for more. While they do not, no result exceeds the room, and what began as little stays little:
+    /// it waits for its turn when it is to become more.
     pub fn set_blocked(&self, is_blocked: bool) {
         self.is_blocked.store(is_blocked, Ordering::Relaxed);
         if !is_blocked {
@@ -146,7 +157,9 @@ impl ResultRoom {
         Arc::new(ResultShare {
             room: Arc::clone(self),
             small_bytes: if is_small { bytes } else { 0 },
+            began_little: bytes <= LITTLE_SHARE_BYTES_MAX,
             bytes: AtomicUsize::new(bytes),
+            held: AtomicUsize::new(0),
             turn: AtomicUsize::new(0),
         })
     }
@@ -210,7 +223,10 @@ pub struct ResultShare {
     room: Arc<ResultRoom>,
     /// What it began with if it was small, else 0.
     small_bytes: usize,
+    began_little: bool,
     bytes: AtomicUsize,
+    /// The part of them that the result has so far.
+    held: AtomicUsize,
     /// The number of its turn to grow, or 0.
     turn: AtomicUsize,
 }
@@ -220,6 +236,15 @@ impl ResultShare {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Says how many bytes the result has by now, and makes the share so large that a block can be read for it. May wait for its turn.
+    ///
+    /// # Errors
+    /// As [`ResultShare::grow_to`].
+    pub async fn hold(&self, bytes: usize) -> Result<(), QueryError> {
+        self.held.store(bytes, Ordering::Relaxed);
+        self.grow_to(bytes + READ_BYTES).await
     }
 
     /// Makes the share this large. May wait for its turn.
@@ -232,7 +257,9 @@ impl ResultShare {
             return Ok(());
         }
         // Twice as much, so that a result of any size asks a few times only.
-        if self.try_take(bytes.max(has * 2) - has) || self.try_take(bytes - has) {
+        let is_blocked = self.room.is_blocked.load(Ordering::Relaxed);
+        let stays_little = self.began_little && bytes > LITTLE_SHARE_BYTES_MAX && is_blocked;
+        if !stays_little && (self.try_take(bytes.max(has * 2) - has) || self.try_take(bytes - has)) {
             return Ok(());
         }
         if self.turn.load(Ordering::Relaxed) == 0 {
@@ -280,6 +307,20 @@ impl ResultShare {
     }
 }
 
+/// A row of a file is in memory four times at most before it is a part of what the share counts: as it is in the file, in the block that it is decoded to, in
+/// the result, and in a result's buffer that grows.
+const ROW_COPIES: usize = 4;
+
+/// Gives room for the long rows of a result, from its share.
+pub(super) struct RowsOf(pub(super) Arc<ResultShare>);
+
+impl RowRoom for RowsOf {
+    fn for_row(&self, bytes: usize) -> Pin<Box<dyn Future<Output = Result<(), String>> + '_>> {
+        let bytes = self.0.held.load(Ordering::Relaxed) + READ_BYTES + bytes.saturating_mul(ROW_COPIES);
+        Box::pin(async move { self.0.grow_to(bytes).await.map_err(|error| error.to_string()) })
+    }
+}
+
 impl Drop for ResultShare {
     fn drop(&mut self) {
         {
@@ -296,8 +337,7 @@ impl Drop for ResultShare {
 
 #[cfg(test)]
 mod tests {
-    use std::future::Future;
-    use std::pin::{Pin, pin};
+    use std::pin::pin;
     use std::task::Context;
 
     use super::*;
@@ -305,8 +345,8 @@ mod tests {
     const ROOM: usize = 3 << 20;
     const LARGE: usize = 1 << 20;
 
-    fn poll<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
-        future.poll(&mut Context::from_waker(Waker::noop()))
+    fn poll<T>(mut future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
+        future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
     }
 
     fn share(room: &Arc<ResultRoom>, bytes: usize) -> Option<Arc<ResultShare>> {
@@ -369,6 +409,34 @@ mod tests {
             })
         });
         assert!(sim.run_until_ended(node, Duration::from_secs(60)), "it did not end");
+    }
+
+    #[test]
+    fn what_began_as_little_stays_little_while_clients_take_nothing() {
+        let room = ResultRoom::new(ROOM);
+        let (little, large) = (
+            share(&room, 1).expect("it is free"),
+            share(&room, LARGE / 2).expect("it is free"),
+        );
+        room.set_blocked(true);
+        assert_eq!(
+            poll(pin!(little.hold(LITTLE_RESULT_BYTES))),
+            Poll::Ready(Ok(())),
+            "it is little"
+        );
+        assert_eq!(
+            poll(pin!(large.grow_to(LARGE))),
+            Poll::Ready(Ok(())),
+            "it was large already"
+        );
+        let rows = RowsOf(Arc::clone(&little));
+        room.set_blocked(false);
+        assert!(poll(rows.for_row(LARGE / 8).as_mut()).is_ready(), "there is room");
+        assert!(
+            little.bytes() >= LITTLE_RESULT_BYTES + READ_BYTES + LARGE / 2,
+            "{}",
+            little.bytes()
+        );
     }
 
     #[test]

@@ -120,10 +120,11 @@ impl PausedReaders {
     }
 
     /// Keeps the reader of a page that ended inside its partition, in the block that the reader gave last.
-    pub fn pause(&self, tablet: &Tablet, reader: PartitionReader, last: PartitionBlock) {
+    pub fn pause(&self, tablet: &Tablet, mut reader: PartitionReader, last: PartitionBlock) {
         if !reader.is_in_files() || !tablet.with_version(|now| std::ptr::eq(now, &*reader.version)) {
             return;
         }
+        reader.set_room(None);
         let blocks = reader.feeds.iter().filter_map(|feed| feed.pending.as_ref());
         let blocks: usize = blocks.chain([&last]).map(PartitionBlock::size).sum();
         let files = reader.files().count();
