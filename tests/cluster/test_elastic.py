@@ -129,6 +129,7 @@ def test_a_lost_node_is_removed_and_its_copies_are_rebuilt_while_it_is_written_a
         eventually("the others miss it", lambda: state_of(cluster, lost) == "DN")
         load.phase("it is removed")
         cluster.node(1).nodetool("removenode", host)
+        assert "Operation remove" not in cluster.node(1).nodetool("status"), "it has ended"
         cluster.nodes.pop()
         load.more()
         assert state_of(cluster, lost) is None

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cassandra import ConsistencyLevel
+from cassandra import ConsistencyLevel, WriteFailure
 
 from harness import Cluster, cql
 from harness.cluster import eventually
@@ -177,6 +177,17 @@ def test_a_full_node_of_three_misses_no_write_that_was_acknowledged(small_disks,
             for k in range(ROWS):
                 session.execute(insert, (k, VALUE))
             cql.refused(session, everywhere, WRITE_FAILURE, REFUSED, (-1, VALUE))
+            session.execute(f"CREATE KEYSPACE {name}_1 WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}}")
+            session.execute(f"CREATE TABLE {name}_1.t (k int PRIMARY KEY)")
+            refused = 0
+            for k in range(ROWS):
+                try:
+                    warned = warnings_of(session, f"INSERT INTO {name}_1.t (k) VALUES ({k})")
+                    assert not warned, f"{k} is on a node whose disk has room"
+                except WriteFailure as error:
+                    refused += 1
+                    assert REFUSED in str(error)
+            assert 0 < refused < ROWS, "some keys are on the full node"
             shown = cluster.node(1).nodetool("status")
             assert f"they take deletes and no data: {cluster.node(3).host}" in shown, shown
             full.unlink()

@@ -19,7 +19,7 @@ pub trait Operations {
     /// Says of members, by host id, that they are down for ever: nothing waits for them, and they may not come back.
     fn exclude_nodes(&self, hosts: Vec<Uuid>) -> Local<'_, Result<(), String>>;
     /// What goes on with the members and their data, as this node knows it. Each is a task of this node.
-    fn operations(&self) -> Vec<Progress>;
+    fn operations(&self) -> Local<'_, Vec<Progress>>;
     /// Stops the operation that a task is about, at any node; the error says why it goes on. None for another task, and for an operation that nobody can stop.
     fn abort_operation(&self, task: Uuid) -> Option<Local<'_, Result<(), String>>>;
     /// Has the tables of a keyspace go to tablets of their own, or to the token ring, as ALTER KEYSPACE does; resolves when the cluster has agreed on it, with what the operator
@@ -63,12 +63,14 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// How much is done, in hundredths.
+    /// How much is done, in hundredths: never all, for it goes on.
     #[must_use]
     pub fn percent(&self) -> u64 {
         match self.total {
             0 => 0,
-            total => u64::try_from(u128::from(self.done) * 100 / u128::from(total)).unwrap_or(100),
+            total => {
+                u64::try_from(u128::from(self.done) * 100 / u128::from(total)).map_or(99, |percent| percent.min(99))
+            }
         }
     }
 }

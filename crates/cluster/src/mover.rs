@@ -24,6 +24,7 @@ use crate::metadata::Metadata;
 use crate::peers::raft_id;
 use crate::repeated::Repeated;
 use crate::ring::{RingState, RingStep, asks_next_owners, stage_after};
+use crate::ring_copies::RingProgress;
 use crate::service::Cluster;
 use rpc::Peer;
 use runtime::{Instant, Semaphore};
@@ -85,6 +86,10 @@ pub(crate) struct Copies {
     done: RefCell<BTreeSet<CopyId>>,
     /// The stage of the token ring for which this node removes or copies, or has done so.
     pub(crate) ring: Cell<u64>,
+    /// Ranges that this node has copied in that stage, for each table.
+    pub(crate) ring_copied: Cell<u64>,
+    /// The same of other nodes, as they said it last.
+    pub(crate) ring_progress: RefCell<RingProgress>,
     /// Whoever copies of the ring, or removes what stood there before: one stage at a time.
     pub(crate) ring_turn: Semaphore,
 }
@@ -95,6 +100,8 @@ impl Default for Copies {
             running: RefCell::default(),
             done: RefCell::default(),
             ring: Cell::new(0),
+            ring_copied: Cell::new(0),
+            ring_progress: RefCell::default(),
             ring_turn: Semaphore::new(1),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! An *operation* is what an operator began and the cluster goes on with: a node joins, leaves, is removed or replaced, a keyspace gets another replication, or goes from the token ring to
 //! tablets or back. What is left of it is counted
-//! in *parts*: tablets that stand on a node that goes, ranges of the token ring that a next owner has not copied, tablets with another number of copies than they are to have. Moves that only
+//! in *parts*: tablets that stand on a node that goes, ranges of the token ring that a next owner has not copied, for each table, tablets with another number of copies than they are to have. Moves that only
 //! make nodes even are one operation more.
 //!
 //! Operations go on together as far as they can. The token ring changes once at a time: what comes while its next owners are read waits, and says for what.
@@ -60,8 +60,8 @@ pub struct Operation {
     pub keyspace: Option<String>,
     /// What it does now, in a sentence.
     pub stage: String,
-    /// How many parts are left.
-    pub left: u64,
+    /// How many parts are left; None while nobody can say, as before a node has tokens.
+    pub left: Option<u64>,
     /// What it waits for, and what an operator can do about it, in a sentence.
     pub waits: Option<String>,
     /// Whether [`Cluster::abort_operation`] may stop it now.
@@ -80,7 +80,23 @@ impl Metadata {
     /// What goes on, when these nodes answer: joins first, then what goes, replications and balance.
     #[must_use]
     pub fn operations(&self, me: HostId, live: &BTreeSet<HostId>) -> Vec<Operation> {
-        let copies = self.ring_copies(me);
+        self.operations_where_copied(me, live, &BTreeMap::new())
+    }
+
+    /// The same where next owners of the token ring have said how much they have copied, which the metadata say only when a node has copied all.
+    pub(crate) fn operations_where_copied(
+        &self,
+        me: HostId,
+        live: &BTreeSet<HostId>,
+        copied: &BTreeMap<HostId, u64>,
+    ) -> Vec<Operation> {
+        let mut copies = self.ring_copies(me);
+        for (number, left) in &mut copies.left {
+            let host = self.topology.numbered(*number).map(|node| node.host_id);
+            let copied = host.and_then(|host| copied.get(&host)).copied().unwrap_or(0);
+            // Nothing is copied until the group knows of it.
+            *left = left.saturating_sub(copied).max(u64::from(*left > 0));
+        }
         let ring_waits = self.what_the_ring_waits_for(&copies, live);
         let mut all = Vec::new();
         for (number, node) in self.topology.numbered_nodes() {
@@ -104,7 +120,7 @@ impl Metadata {
                 host: None,
                 keyspace: None,
                 stage: format!("{moving} tablets move to be even among nodes"),
-                left: moving,
+                left: Some(moving),
                 waits: None,
                 is_abortable: false,
             });
@@ -123,15 +139,25 @@ impl Metadata {
         };
         match self.ring_fills(&locality, |_| true) {
             Ok(fills) => {
-                let nodes = fills.iter().map(|fill| fill.fill.target.node);
                 let has_copied = |node: &NodeNumber| ring.stage == Stage::Streaming && ring.done.contains(node);
-                for node in nodes.filter(|node| !has_copied(node)) {
-                    *copies.left.entry(node).or_default() += 1;
+                for fill in fills.iter().filter(|fill| !has_copied(&fill.fill.target.node)) {
+                    let parts = match fill.fill.sources.is_empty() {
+                        true => 0,
+                        false => fill.tables.len() as u64,
+                    };
+                    *copies.left.entry(fill.fill.target.node).or_default() += parts;
                 }
             }
             Err(error) => copies.lost = Some(error.to_string()),
         }
         copies
+    }
+
+    /// The next owners of the token ring that have not copied all.
+    pub(crate) fn copying_nodes(&self, me: HostId) -> Vec<HostId> {
+        let copies = self.ring_copies(me);
+        let hosts = copies.left.keys().filter_map(|number| self.topology.numbered(*number));
+        hosts.map(|node| node.host_id).collect()
     }
 
     /// Why the change of the token ring does not go on, if it does not.
@@ -211,7 +237,7 @@ impl Metadata {
                 true => self.stage_of_ring().to_owned(),
                 false => "it is let in and has no tokens yet".to_owned(),
             },
-            left: copies.left.get(&number).copied().unwrap_or(0),
+            left: has_tokens.then(|| copies.left.get(&number).copied().unwrap_or(0)),
             waits,
             is_abortable: !has_tokens || !self.reads_next_owners(),
         }
@@ -269,7 +295,7 @@ impl Metadata {
             host: Some(node.host_id),
             keyspace: None,
             stage: format!("{tablets} tablets are on it{}", ring.unwrap_or_default()),
-            left: tablets + ranges,
+            left: Some(tablets + ranges),
             waits,
             is_abortable: !self.topology.is_lost(node)
                 && (!self.reads_next_owners() || self.waits_to_leave(number))
@@ -322,7 +348,7 @@ impl Metadata {
                 host: None,
                 keyspace: Some(keyspace.name.clone()),
                 stage,
-                left: tablets + ranges,
+                left: Some(tablets + ranges),
                 waits: waits
                     .map(str::to_owned)
                     .or(is_queued)
@@ -382,7 +408,7 @@ impl Metadata {
                 "tables go from {from} to {to}: {} wait, {} are on their way, of which {} tablets are not in their place yet",
                 left.waiting, left.begun, left.tablets
             ),
-            left: left.waiting + left.begun + left.tablets + copies,
+            left: Some(left.waiting + left.begun + left.tablets + copies),
             waits: waits_for_ring().or_else(lacks_nodes).or_else(waits_for_node),
             is_abortable: self.altered.contains_key(&keyspace.name),
         }
@@ -449,8 +475,8 @@ impl Cluster {
     /// What goes on in the cluster, as far as this node knows.
     pub async fn operations(&self) -> Vec<Operation> {
         let (metadata, live, me) = (self.metadata(), self.live(), self.config.host_id);
-        let of_metadata = metadata.clone();
-        let mut operations = runtime::offload(move || of_metadata.operations(me, &live)).await;
+        let (of_metadata, copied) = (metadata.clone(), self.known_ring_copies(&metadata));
+        let mut operations = runtime::offload(move || of_metadata.operations_where_copied(me, &live, &copied)).await;
         let joins = |operation: &&mut Operation| operation.kind == OperationKind::Join && operation.waits.is_none();
         for operation in operations.iter_mut().filter(joins) {
             let full = operation

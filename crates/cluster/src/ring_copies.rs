@@ -7,12 +7,14 @@ use crate::mover::{COPY_RETRY, Copy, Discard};
 use crate::repeated::Repeated;
 use crate::ring::{RingFill, RingState, RingStep, asks_next_owners};
 use crate::service::Cluster;
+use crate::wire;
 use rpc::Peer;
 use schema::TableId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::time::Duration;
 use stdx::planted::{self, Bug};
-use topology::{Locality, Replica, Stage};
+use topology::{HostId, Locality, Replica, Stage};
 use types::Token;
 
 /// How many copies a node makes at once.
@@ -53,6 +55,7 @@ impl Cluster {
     async fn serve_ring_stage(self: Rc<Self>, version: u64) {
         // What a former stage still removes or takes must not come behind what this one copies.
         let _turn = self.copies.ring_turn.acquire(1).await;
+        self.copies.ring_copied.set(0);
         let mut done = Done::default();
         let mut failures = Repeated::default();
         while !self.is_stopping.get() {
@@ -241,13 +244,86 @@ impl Cluster {
                     ..copy.clone()
                 };
                 match cluster.listener.copy(rest).await {
-                    Ok(ranges) => copied += ranges.max(1),
+                    Ok(ranges) => {
+                        let ranges = ranges.clamp(1, copy.ranges.len() - copied);
+                        copied += ranges;
+                        let all = &cluster.copies.ring_copied;
+                        all.set(all.get() + ranges as u64);
+                    }
                     Err(why) => return (copied, Err(why)),
                 }
             }
             (copied, Ok(()))
         })
     }
+}
+
+/// How long a next owner may take to say how much it has copied.
+const COPIED_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// What next owners have said of the ranges that they copy, in the stage of the ring that began with this version.
+#[derive(Default)]
+pub(crate) struct RingProgress {
+    version: u64,
+    copied: BTreeMap<HostId, u64>,
+}
+
+impl Cluster {
+    /// How many ranges of the token ring this node has copied, for each table, in the stage that began with this version; 0 in another.
+    pub(crate) fn own_ring_copies(&self, version: u64) -> u64 {
+        match self.copies.ring.get() == version {
+            true => self.copies.ring_copied.get(),
+            false => 0,
+        }
+    }
+
+    /// What is known of all next owners: of this node always, of others what they said last.
+    pub(crate) fn known_ring_copies(&self, metadata: &Metadata) -> BTreeMap<HostId, u64> {
+        let Some(version) = copying(metadata) else {
+            return BTreeMap::new();
+        };
+        let known = self.copies.ring_progress.borrow();
+        let mut copied = match known.version == version {
+            true => known.copied.clone(),
+            false => BTreeMap::new(),
+        };
+        copied.insert(self.config.host_id, self.own_ring_copies(version));
+        copied
+    }
+
+    /// Asks the next owners of the token ring how much they have copied, while they copy. Whether any was asked.
+    pub async fn ask_ring_copies(&self) -> bool {
+        let metadata = self.metadata();
+        let Some(version) = copying(&metadata) else {
+            return false;
+        };
+        let copying = metadata.copying_nodes(self.config.host_id);
+        let others = copying.into_iter().filter(|host| *host != self.config.host_id);
+        let asked: Vec<_> = others
+            .filter_map(|host| Some((host, self.peers.peer(host)?)))
+            .map(|(host, peer)| {
+                let (rpc, body) = (self.peers.rpc(), wire::encode_load(version));
+                (host, rpc.call(&peer, 0, wire::RING_COPIED, body, COPIED_WAIT_MAX))
+            })
+            .collect();
+        let mut copied = BTreeMap::new();
+        for (host, answer) in asked {
+            // One of an earlier release does not say it.
+            if let Ok(answer) = answer.await
+                && let Ok(parts) = wire::decode_load(&answer)
+            {
+                copied.insert(host, parts);
+            }
+        }
+        *self.copies.ring_progress.borrow_mut() = RingProgress { version, copied };
+        true
+    }
+}
+
+/// The version with which the stage began in which next owners copy, while they do.
+fn copying(metadata: &Metadata) -> Option<u64> {
+    let ring = metadata.ring.as_ref()?;
+    (ring.stage == Stage::Streaming).then_some(ring.version)
 }
 
 /// The stage of the ring that began with this version, while it asks something of next owners.

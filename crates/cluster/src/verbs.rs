@@ -110,6 +110,10 @@ fn answer(cluster: Rc<Cluster>, request: &Request<'_>) -> Reply {
             let load = cluster.listener.load().await;
             Ok(wire::encode_load(load))
         })),
+        wire::RING_COPIED => match wire::decode_load(request.body) {
+            Ok(version) => Reply::Now(wire::encode_load(cluster.own_ring_copies(version))),
+            Err(error) => Reply::Err(RemoteError::failed(error.to_string())),
+        },
         wire::TABLET_BYTES => match wire::decode_splits(request.body) {
             Ok(splits) => Reply::Later(Box::pin(async move {
                 let report = cluster.listener.tablet_report(splits).await;

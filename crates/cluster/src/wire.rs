@@ -41,6 +41,7 @@ pub(crate) const LOAD: u16 = 109;
 pub(crate) const TABLET_BYTES: u16 = 110;
 pub(crate) const BALANCE: u16 = 111;
 pub(crate) const EXCLUDE: u16 = 112;
+pub(crate) const RING_COPIED: u16 = 113;
 
 const fn form(kind: u8, name: &'static str) -> Form {
     Form {

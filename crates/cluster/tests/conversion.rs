@@ -315,7 +315,7 @@ fn a_table_does_not_leave_the_ring_while_it_changes_and_operators_see_why() {
         .filter(|operation| operation.kind == OperationKind::Replication)
         .collect();
     assert_eq!(shown.len(), 1);
-    assert_eq!(shown[0].left, 1);
+    assert_eq!(shown[0].left, Some(1));
     let waits = shown[0].waits.clone().expect("it waits");
     assert!(waits.contains("the token ring"), "{waits}");
     sea.nodes[3].seen.copies_that_fail.set(0);

@@ -452,7 +452,10 @@ fn each_node_tells_of_a_join_what_is_left_and_what_it_waits_for() {
             (join.host, join.waits.clone(), join.is_abortable),
             (Some(host(3)), None, true)
         );
-        assert!(join.left > 0 && join.stage.contains("copy their ranges"), "{join:?}");
+        assert!(
+            join.left > Some(0) && join.stage.contains("copy their ranges"),
+            "{join:?}"
+        );
     }
     sea.crash(3, CrashKind::Kill);
     sea.sim.run_for(10 * SECOND);
@@ -475,6 +478,39 @@ fn each_node_tells_of_a_join_what_is_left_and_what_it_waits_for() {
 }
 
 #[test]
+fn a_join_tells_how_much_of_the_token_ring_it_has_copied_before_it_has_copied_all() {
+    let mut sea = Sea::new(1232, 4);
+    (0..3).for_each(|number| sea.start(number));
+    sea.expect_normal(0..3);
+    sea.make_ring_table(TABLE, 2);
+    sea.nodes[3].seen.copies_that_succeed.set(Some(1));
+    sea.start(3);
+    sea.expect("it copies", |views| {
+        views.len() == 4
+            && views
+                .iter()
+                .all(|view| kinds(view) == [OperationKind::Join] && !at_rest(view))
+    });
+    sea.sim.run_for(5 * SECOND);
+    let left = |sea: &mut Sea, by: usize| {
+        let told = sea.on(by, |cluster| async move { cluster.operations().await });
+        told[0].left.expect("it has tokens")
+    };
+    let all = left(&mut sea, 0);
+    let own = left(&mut sea, 3);
+    assert!(0 < own && own < all, "{own} of {all} are left when a part is copied");
+    for by in 0..3 {
+        let is_copying = sea.on(by, |cluster| async move { cluster.ask_ring_copies().await });
+        assert!(is_copying, "it is asked");
+        assert_eq!(left(&mut sea, by), own, "node {by} knows what the node itself knows");
+    }
+    sea.nodes[3].seen.copies_that_succeed.set(None);
+    sea.expect("it has joined", |views| {
+        views.iter().all(|view| kinds(view).is_empty() && at_rest(view))
+    });
+}
+
+#[test]
 fn a_change_of_a_replication_is_told_by_keyspace_and_goes_back_by_another_one() {
     let mut sea = Sea::new(1231, 3);
     (0..3).for_each(|number| sea.start(number));
@@ -494,7 +530,7 @@ fn a_change_of_a_replication_is_told_by_keyspace_and_goes_back_by_another_one() 
     };
     let ring = of("ks");
     assert!(
-        ring.left > 0 && ring.stage.contains("'replication_factor': '1'"),
+        ring.left > Some(0) && ring.stage.contains("'replication_factor': '1'"),
         "{ring:?}"
     );
     assert!(
@@ -524,7 +560,7 @@ fn a_departure_tells_what_is_left_and_what_holds_it_up() {
     sea.sim.run_for(5 * SECOND);
     let leave = operation(&sea, 0, OperationKind::Leave);
     assert!(
-        leave.left > 0 && leave.waits.is_none() && leave.is_abortable,
+        leave.left > Some(0) && leave.waits.is_none() && leave.is_abortable,
         "{leave:?}"
     );
     assert!(
@@ -538,7 +574,7 @@ fn a_departure_tells_what_is_left_and_what_holds_it_up() {
     let removed = sea.spawn(0, |cluster| async move { cluster.remove_node(host(3)).await });
     sea.sim.run_for(5 * SECOND);
     let remove = operation(&sea, 1, OperationKind::Remove);
-    assert!(remove.left > 0 && !remove.is_abortable, "{remove:?}");
+    assert!(remove.left > Some(0) && !remove.is_abortable, "{remove:?}");
     let refused = sea.on(0, |cluster| async move {
         cluster
             .abort_operation(OperationKind::Remove, Some(host(3)), None)

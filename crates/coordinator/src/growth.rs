@@ -14,7 +14,8 @@ use mutation::{Addressed, Mutation};
 use replica::TableStore;
 use schema::TableId;
 use smallvec::SmallVec;
-use topology::{Consistency, Counts, DiskLevel, NodeNumber, NodeState, Replica, Requirement};
+use topology::{Consistency, Counts, DiskLevel, NodeNumber, NodeState, Replica, Requirement, WriteTargets};
+use types::Token;
 
 use crate::error::Tally;
 use crate::message::{Malformed, decode_mutations, is_repair};
@@ -54,11 +55,24 @@ impl Coordinator {
         self.liveness.borrow().disk_level(node)
     }
 
-    /// Whether clients that write are to be warned, because the disks of some node are full or nearly.
+    /// Whether the disks of some node are full or nearly: clients that write to it are to be warned.
     #[inline]
     #[must_use]
     pub fn warns_of_disks(&self) -> bool {
         self.warns_of_disks.get()
+    }
+
+    /// Whether the disks of a replica of this partition are full or nearly. False for tables that have no replicas on other nodes, as those of the system.
+    #[cold]
+    #[must_use]
+    pub fn has_nearly_full_replica(&self, table: TableId, token: Token) -> bool {
+        let view = self.view();
+        let Some(route) = view.route(table) else { return false };
+        let targets = WriteTargets::new(&route.map.tablet_of(token));
+        let liveness = self.liveness.borrow();
+        targets
+            .all()
+            .any(|replica| liveness.disk_level(replica.node) != DiskLevel::Normal)
     }
 
     /// Whether a node is believed to be alive and to take writes that add data.

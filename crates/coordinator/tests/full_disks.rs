@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::support::{Cluster, Local, SECOND, Shape, addition, addressed, delete, insert, table};
 use coordinator::{CoordinatorError, WriteKind};
-use topology::{Consistency, NodeNumber};
+use topology::{Consistency, NodeNumber, Replication};
+use types::token::token_of;
 
 const KEY: &[u8] = b"key";
 const ALL: [usize; 3] = [0, 1, 2];
@@ -100,6 +101,32 @@ fn data_goes_to_the_others_and_hints_bring_it_when_there_is_room() {
     assert_eq!(hints(&cluster, 0), (10, 10));
     assert_eq!(own_rows(&mut cluster, 2), 11, "its own data");
     write(&mut cluster, 0, 31, Consistency::All).expect("all take it");
+}
+
+#[test]
+fn writers_are_warned_of_the_replicas_that_they_write_to() {
+    let shape = Shape {
+        replication: Replication::Simple { factor: 1 },
+        ..Shape::default()
+    };
+    let mut cluster = Cluster::new(4, shape);
+    let warned = |cluster: &mut Cluster| {
+        cluster.on(0, |local| async move {
+            let keys = (0..100_u8).map(|key| token_of(&[key]));
+            let warned = keys.filter(|token| local.coordinator.has_nearly_full_replica(table().id, *token));
+            (local.coordinator.warns_of_disks(), warned.count())
+        })
+    };
+    assert_eq!(warned(&mut cluster), (false, 0));
+    cluster.announce_disk(2, true, &ALL);
+    let (does_warn, keys) = warned(&mut cluster);
+    assert!(
+        does_warn && (10..70).contains(&keys),
+        "{keys} of 100 keys are on one node of three"
+    );
+    cluster.announce_disk(1, true, &ALL);
+    cluster.announce_disk(0, true, &ALL);
+    assert_eq!(warned(&mut cluster), (true, 100));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use cql_protocol::{BatchKind, BatchStatement, Extras, WriteType, write_void};
 use plan::write::BoundWrite;
 use plan::{BatchPlan, Execution, OwnedBound, Plan};
+use query::engine::partition_of;
 use query::{Engine, Level, Params, Prepared, QueryError};
 
 use crate::connection::Connection;
@@ -32,7 +33,6 @@ impl Connection {
         reply.consistency = b.consistency;
         increment(&self.server.counts.batches);
         let engine = &self.server.engine;
-        reply.warns_of_disks = engine.coordinator.warns_of_disks();
         let keyspace = b.keyspace.map(Rc::from).or_else(|| self.keyspace.borrow().clone());
         let now_us = runtime::wall_clock_us();
         let mut statements: Vec<(Rc<Prepared>, Execution)> = Vec::with_capacity(b.len());
@@ -42,6 +42,11 @@ impl Connection {
             BatchKind::Counter => plan::BatchKind::Counter,
         };
         let collected = collect(engine, b, (keyspace.as_deref(), now_us), kind, &mut statements);
+        let writes_where_full = |(prepared, run): &(Rc<Prepared>, Execution)| {
+            let partition = prepared.plan().and_then(|plan| partition_of(plan, run));
+            partition.is_none_or(|(table, token)| engine.coordinator.has_nearly_full_replica(table, token))
+        };
+        reply.warns_of_disks = engine.coordinator.warns_of_disks() && statements.iter().any(writes_where_full);
         let conditional = statements.iter().any(|(prepared, _)| prepared.is_conditional());
         if conditional {
             reply.write_type = WriteType::Cas;

@@ -258,13 +258,17 @@ impl Connection {
             Err(e) => return reply.refuse(&mut batch.out, &e),
         };
         probe::step(|| described(prepared, values.len(), params.consistency));
-        reply.warns_of_disks = matches!(prepared.plan(), Some(Plan::Write(_))) && engine.coordinator.warns_of_disks();
         let ctx = BindContext {
             values: &values,
             now_us: batch.now(),
             now_in_seconds: params.now_in_seconds,
             random: batch.random(),
         };
+        if engine.coordinator.warns_of_disks() && matches!(prepared.plan(), Some(Plan::Write(_))) {
+            let partition = self.server.partition_at_once(prepared, &ctx);
+            reply.warns_of_disks =
+                partition.is_none_or(|(table, token)| engine.coordinator.has_nearly_full_replica(table, token));
+        }
         match prepared.plan() {
             _ if reply.tracing_id.is_some() || prepared.is_guarded => {}
             _ if self.has_other_version(&reply, prepared, &ctx) => {}

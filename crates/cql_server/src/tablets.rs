@@ -56,7 +56,7 @@ impl Connection {
 
 impl Server {
     /// The table and the token of a statement that may be answered at once.
-    fn partition_at_once(&self, prepared: &Prepared, ctx: &BindContext<'_>) -> Option<(TableId, Token)> {
+    pub(crate) fn partition_at_once(&self, prepared: &Prepared, ctx: &BindContext<'_>) -> Option<(TableId, Token)> {
         let (key, clustering) = &mut *self.key_scratch.borrow_mut();
         match prepared.plan()? {
             Plan::Select(select) if select.is_point() => {

@@ -120,6 +120,12 @@ impl Task {
         self.entry.advance(units);
     }
 
+    /// Says how far a task is that nobody counts units for: what was done may have to be done again.
+    pub fn set_progress(&self, completed: u64, total: u64) {
+        self.entry.total.store(total, Ordering::Relaxed);
+        self.entry.completed.store(completed, Ordering::Relaxed);
+    }
+
     /// Says why the task makes no progress at the moment; an empty text if it makes some.
     pub fn set_waits(&self, waits: &str) {
         self.tasks.note_waits(&self.entry, waits);

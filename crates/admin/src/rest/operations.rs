@@ -40,7 +40,7 @@ pub(super) const ROUTES: &[Route] = &[
     Route::get(
         "/ceto/operations",
         "What goes on with the members and their data: nodes that come and go, replications that change, moves for balance",
-        Now(operations),
+        Later(|c| Box::pin(operations(c))),
     ),
     Route::post(
         "/ceto/keyspace_kind/{keyspace}",
@@ -115,8 +115,8 @@ async fn exclude_nodes(call: &Call) -> Answer {
     excluded.map(|()| Value::Null).map_err(failed)
 }
 
-fn operations(call: &Call) -> Answer {
-    let told = call.operator.operations();
+async fn operations(call: &Call) -> Answer {
+    let told = call.operator.operations().await;
     let operation = |progress: &Progress| {
         json!({
             "task_id": progress.task.to_string(),

@@ -210,6 +210,14 @@ fn list(call: &Call) -> Answer {
 }
 
 /// What lists have of a task.
+/// A moment as ISO 8601 has it; nothing for one that has not come.
+fn when(us: i64) -> String {
+    match us {
+        0 => String::new(),
+        us => types::iso_seconds(us.div_euclid(1_000_000)),
+    }
+}
+
 fn stats(id: &str, status: &Status) -> serde_json::Map<String, Value> {
     let fields = [
         (id, json!(status.id.to_string())),
@@ -226,14 +234,8 @@ fn stats(id: &str, status: &Status) -> serde_json::Map<String, Value> {
             "creation_time",
             json!(types::iso_seconds(status.created_us.div_euclid(1_000_000))),
         ),
-        (
-            "start_time",
-            json!(types::iso_seconds(status.started_us.div_euclid(1_000_000))),
-        ),
-        (
-            "end_time",
-            json!(types::iso_seconds(status.ended_us.div_euclid(1_000_000))),
-        ),
+        ("start_time", json!(when(status.started_us))),
+        ("end_time", json!(when(status.ended_us))),
     ];
     fields
         .into_iter()

@@ -126,6 +126,8 @@ pub struct Seen {
     pub follow_delay: Cell<Duration>,
     /// So many attempts to copy fail.
     pub copies_that_fail: Cell<u32>,
+    /// So many copies succeed, and then none; None: all.
+    pub copies_that_succeed: Cell<Option<u32>>,
     last: RefCell<Option<Arc<Metadata>>>,
     tasks: TaskQueue<Rc<Cluster>>,
 }
@@ -263,6 +265,11 @@ impl Listener for Notes {
             if self.0.copies_that_fail.get() > 0 {
                 self.0.copies_that_fail.set(self.0.copies_that_fail.get() - 1);
                 return Err("the disk is full".to_owned());
+            }
+            match self.0.copies_that_succeed.get() {
+                Some(0) => return Err("the sources are gone".to_owned()),
+                Some(left) => self.0.copies_that_succeed.set(Some(left - 1)),
+                None => {}
             }
             for (peer, _) in &copy.sources {
                 let source = self

@@ -41,9 +41,14 @@ impl Operations for NodeOperator {
         })
     }
 
-    fn operations(&self) -> Vec<Progress> {
-        // In maintenance mode nothing goes on with this node.
-        self.watch.as_ref().map_or_else(Vec::new, |watch| watch.progress())
+    fn operations(&self) -> Local<'_, Vec<Progress>> {
+        Box::pin(async move {
+            match &self.watch {
+                Some(watch) => watch.progress().await,
+                // In maintenance mode nothing goes on with this node.
+                None => Vec::new(),
+            }
+        })
     }
 
     fn abort_operation(&self, task: Uuid) -> Option<Local<'_, Result<(), String>>> {

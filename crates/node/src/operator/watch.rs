@@ -12,7 +12,7 @@ use std::time::Duration;
 use ::cluster::{Cluster, Metadata, Operation, OperationKind, pause_behind};
 use admin::operations::Progress;
 use admin::operator::Local;
-use runtime::Instant;
+use runtime::{Instant, Semaphore};
 use tasks::{Class, Kind, Module, Origin, Spec, Task, Tasks};
 use topology::{HostId, NodeState};
 use uuid::Uuid;
@@ -82,12 +82,19 @@ struct Meter {
 }
 
 impl Meter {
-    /// Takes what is left now. What comes anew makes the whole larger, so nothing that was done is undone.
-    fn set_left(&mut self, left: u64) {
+    /// Takes what is left now; None while that is not known. What comes anew makes the whole larger. Where as much is left as there ever was, it begins again.
+    fn set_left(&mut self, left: Option<u64>) {
+        let Some(left) = left else {
+            *self = Self::default();
+            return;
+        };
         let before = self.total - self.done;
-        match left > before {
-            true => self.total += left - before,
-            false => self.done += before - left,
+        if left > before && left >= self.total {
+            *self = Self { total: left, done: 0 };
+        } else if left > before {
+            self.total += left - before;
+        } else {
+            self.done += before - left;
         }
     }
 
@@ -104,6 +111,9 @@ pub(super) struct Watch {
     cluster: Rc<Cluster>,
     tasks: Arc<Tasks>,
     seen: RefCell<BTreeMap<Name, Seen>>,
+    /// What the last look was of.
+    looked: RefCell<Option<Arc<Metadata>>>,
+    turn: Semaphore,
 }
 
 impl Watch {
@@ -113,6 +123,8 @@ impl Watch {
             cluster,
             tasks,
             seen: RefCell::default(),
+            looked: RefCell::default(),
+            turn: Semaphore::new(1),
         });
         drop(runtime::spawn(watch.clone().run()));
         watch
@@ -134,18 +146,30 @@ impl Watch {
         }
     }
 
-    /// What went on at the last look: soon after a change while nothing goes on, else [`LOOK_INTERVAL`] ago at most. One task looks, so that an older look never follows a newer one.
-    pub(super) fn progress(&self) -> Vec<Progress> {
+    /// What goes on by the metadata that this node has.
+    pub(super) async fn progress(&self) -> Vec<Progress> {
+        let is_copying = self.cluster.ask_ring_copies().await;
         let metadata = self.cluster.metadata();
+        let is_seen = self
+            .looked
+            .borrow()
+            .as_ref()
+            .is_some_and(|at| Arc::ptr_eq(at, &metadata));
+        if is_copying || !is_seen {
+            self.look().await;
+        }
         self.seen.borrow().values().map(|seen| seen.told(&metadata)).collect()
     }
 
+    /// Looks at what goes on. One after the other, so that an older look never follows a newer one.
     async fn look(&self) {
+        let _turn = self.turn.acquire(1).await;
         // What is wanted is at most as new as what goes on, so a change that is taken back is found at the next look at the latest.
         let wanted = self.cluster.metadata();
         let mut operations = self.cluster.operations().await;
         self.say_what_lacks(&mut operations).await;
         let metadata = self.cluster.metadata();
+        *self.looked.borrow_mut() = Some(wanted.clone());
         let mut seen = self.seen.borrow_mut();
         let mut before = std::mem::take(&mut *seen);
         let me = self.cluster.host_id();
@@ -163,10 +187,12 @@ impl Watch {
                 None => self.begin(&operation),
             };
             now.goal = goal;
-            let done = now.meter.done;
+            let before = now.meter;
             now.meter.set_left(operation.left);
-            now.task.set_total(now.meter.total);
-            now.task.advance(now.meter.done - done);
+            if now.meter.done < before.done {
+                now.begun = runtime::now();
+            }
+            now.task.set_progress(now.meter.done, now.meter.total);
             if let Some(waits) = operation.waits.as_ref().filter(|_| is_own(&operation))
                 && now.operation.waits.as_ref() != Some(waits)
             {
@@ -193,7 +219,7 @@ impl Watch {
     /// Says of keyspaces that change their replication what the leader finds lacking, say room on disks, where nothing else is known that they wait for.
     async fn say_what_lacks(&self, operations: &mut [Operation]) {
         let is_stuck = |operation: &&mut Operation| {
-            operation.kind == OperationKind::Replication && operation.waits.is_none() && operation.left > 0
+            operation.kind == OperationKind::Replication && operation.waits.is_none() && operation.left > Some(0)
         };
         if !operations.iter_mut().any(|operation| is_stuck(&operation)) {
             return;
@@ -318,7 +344,17 @@ mod tests {
         let mut meter = Meter::default();
         let mut told = Vec::new();
         // Ten parts, of which some go; then three more come.
-        for left in [10, 8, 5, 8, 2, 0] {
+        for left in [
+            Some(10),
+            Some(8),
+            Some(5),
+            Some(8),
+            Some(2),
+            Some(0),
+            Some(14),
+            Some(7),
+            None,
+        ] {
             meter.set_left(left);
             let remaining = meter.remaining(Duration::from_secs(10)).map(|rest| rest.as_secs());
             told.push((meter.total, meter.done, remaining));
@@ -331,7 +367,11 @@ mod tests {
                 (10, 5, Some(10)),
                 (13, 5, Some(16)),
                 (13, 11, Some(1)),
-                (13, 13, Some(0))
+                (13, 13, Some(0)),
+                // A second try has all to do again, and one whose node has lost its tokens does not know how much.
+                (14, 0, None),
+                (14, 7, Some(10)),
+                (0, 0, None)
             ]
         );
     }
