@@ -406,6 +406,8 @@ impl Partition {
         let Some(choices) = choices else {
             return Ok(Explained::default());
         };
+        // What is hidden by a value that expires shows later.
+        let has_expiring = self.statements.iter().any(|s| s.expires.is_some());
         let mut explained = Explained::default();
         // All taken first: that is what happens most.
         for choice in 0..choices {
@@ -428,7 +430,7 @@ impl Partition {
             for (statement, state) in self.statements.iter().zip(&chosen) {
                 let told = match statement.is_logged {
                     true => &mut explained.batches,
-                    false if self.may_show_empty_rows => &mut explained.others,
+                    false if self.may_show_empty_rows || has_expiring => &mut explained.others,
                     false => continue,
                 };
                 let may_be = told.entry(statement.timestamp).or_default();
@@ -447,7 +449,7 @@ impl Partition {
     }
 
     /// After a start everything was read back, in these seconds: from here on what was read is sure. Not so a part of a logged batch that shows nothing, such as the
-    /// marker of a row that has other columns: what another table has of the batch may say later whether it is there. Nor a static value that stands alone where rows without
+    /// marker of a row that has other columns: what another table has of the batch may say later whether it is there. Nor what shows when others have expired, nor a static value that stands alone where rows without
     /// columns are not looked at: a later row shows it.
     pub fn settle(&mut self, explained: &Explained, at: Seconds) {
         let Some(chosen) = &explained.chosen else { return };
@@ -666,6 +668,32 @@ mod tests {
             };
             assert_eq!(explained.batches[&5], either);
             partition.settle(&explained, NOW);
+        }
+    }
+
+    #[test]
+    fn what_an_expiring_row_hides_stays_in_doubt() {
+        let second = |second| Seconds {
+            first: second,
+            last: second,
+        };
+        for survives in [true, false] {
+            let mut partition = Partition::default();
+            partition.send(1, insert(1, 1), Some(second(100)), false);
+            partition.acknowledge(1, Instant::from_nanos(5), 0);
+            partition.send(2, vec![Change::Marker(1)], None, false);
+            partition.acknowledge(2, Instant::from_nanos(7), 0);
+            partition.lose_power(Instant::from_nanos(6));
+            let hidden = partition.explain(&shown(&[(1, 1)]), second(50), true);
+            partition.settle(&hidden.expect("the first one shows"), second(50));
+            let read = match survives {
+                true => Shown::from([(Some(1), BTreeMap::new())]),
+                false => Shown::new(),
+            };
+            assert!(
+                partition.explain(&read, second(150), false).is_ok(),
+                "survives: {survives}"
+            );
         }
     }
 
