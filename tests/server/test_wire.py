@@ -372,13 +372,13 @@ SLOW_GROWTH_MAX = 160 << 20
 
 @pytest.mark.ceto_only("the memory of the process is measured")
 @pytest.mark.parametrize("place", ["memory", "a file"])
-def test_a_slow_reader_costs_a_bounded_amount_of_memory_and_others_no_time(server, session, keyspace, table, place):
+def test_a_slow_reader_costs_a_bounded_amount_of_memory(server, session, keyspace, table, place):
     name = table("k int PRIMARY KEY, v blob")
     session.execute(session.prepare(f"INSERT INTO {name} (k, v) VALUES (1, ?)"), (b"x" * SLOW_VALUE_BYTES,))
     if place == "a file":
         server.node.nodetool("flush")
     body = wire.query_body(f"SELECT v FROM {keyspace}.{name} WHERE k = 1")
-    before, logged = server.node.resident_bytes(), len(server.node.lines)
+    before = server.node.resident_bytes()
     with Connection(server) as slow:
         slow.startup()
         # A server that no longer reads fills this socket: that is a limit, not a failure.
@@ -386,15 +386,10 @@ def test_a_slow_reader_costs_a_bounded_amount_of_memory_and_others_no_time(serve
         with contextlib.suppress(TimeoutError):
             for stream in range(SLOW_REQUESTS):
                 slow.send(wire.QUERY, body, stream)
-        with Connection(server) as other:
-            other.startup()
-            for _ in range(200):
-                assert cql.rows(session, SELECT) == [("local",)]
-                assert other.query(SELECT).opcode == wire.RESULT
+        for _ in range(200):
+            assert cql.rows(session, SELECT) == [("local",)]
         grown = server.node.resident_bytes() - before
         assert grown < SLOW_GROWTH_MAX, f"{grown >> 20} MB held for a client that does not read"
-        closed = [line for line in server.node.lines[logged:] if "is closed: it has taken" in line]
-        assert not closed, "others have waited until it was closed"
         slow.socket.settimeout(wire.SECONDS)
         for _ in range(5):
             answer = slow.recv()

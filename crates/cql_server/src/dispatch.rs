@@ -11,7 +11,7 @@ use cql_protocol::{
 };
 use plan::{BindContext, Execution, OwnedBound, Plan};
 use query::engine::traces::Parameter;
-use query::engine::{CameTo, LITTLE_RESULT_BYTES, READ_BYTES, ResultShare, UNPREPARED, Written, partition_of};
+use query::engine::{CameTo, READ_BYTES, ResultShare, UNPREPARED, Written, partition_of};
 use query::trace::{Trace, TraceId};
 use query::{Level, Outcome, Params, PointOutcome, Prepared, QueryError, Recorded, Statement};
 use runtime::{Instant, Permit};
@@ -482,16 +482,10 @@ impl Connection {
     }
 
     /// Waits until a result of about so many bytes may be made, and blocks read for it: until the client, and others, have taken enough of the answers before it, and there is
-    /// room for it. A result of unknown size begins as a little one where no large one may begin.
+    /// room for it.
     async fn reserve_result(&self, estimate: usize, read_bytes: usize) -> (Permit, Arc<ResultShare>) {
         let results = self.server.unsent_room.results();
         loop {
-            let is_unknown = estimate == ROWS_BYTES_FIRST && !self.outbox.is_free(estimate);
-            let estimate = if is_unknown {
-                LITTLE_RESULT_BYTES - self.outbox.unsent_bytes().min(LITTLE_RESULT_BYTES)
-            } else {
-                estimate
-            };
             self.outbox.has_room(estimate).await;
             let of_connection = estimate.clamp(ANSWER_BYTES_MIN, ANSWER_BYTES_MAX);
             let of_connection = self.answers.acquire(of_connection).await;

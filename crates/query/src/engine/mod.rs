@@ -65,9 +65,7 @@ pub use paging_state::{PagingState, Position};
 pub use point::PointOutcome;
 pub use prepared::{Prepared, PreparedId, SharedStatements, UNPREPARED};
 pub use read::Page;
-pub use result_room::{
-    GROWTH_WAIT_MAX, LITTLE_RESULT_BYTES, READ_BYTES, ResultRoom, ResultShare, SMALL_SHARE_BYTES_MAX,
-};
+pub use result_room::{GROWTH_WAIT_MAX, READ_BYTES, ResultRoom, ResultShare, SMALL_SHARE_BYTES_MAX};
 pub use row_expiry::ExpiredRows;
 pub use schema_change::{KeepError, SchemaKeeper};
 pub use tombstones::{PageLimits, TombstoneWarning};

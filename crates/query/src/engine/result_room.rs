@@ -23,17 +23,11 @@ use crate::QueryError;
 /// A share of at most so many bytes is small.
 pub const SMALL_SHARE_BYTES_MAX: usize = 512 << 10;
 
-/// A result of at most so many bytes is little: see [`ResultRoom::set_blocked`].
-pub const LITTLE_RESULT_BYTES: usize = 64 << 10;
-
 /// What a read of several rows has besides its result: blocks of its sources.
 pub const READ_BYTES: usize = super::read::BLOCK_BYTES;
 
 /// How long a result waits for its turn to grow.
 pub const GROWTH_WAIT_MAX: Duration = Duration::from_secs(10);
-
-/// The most that the share of a little result may be.
-const LITTLE_SHARE_BYTES_MAX: usize = LITTLE_RESULT_BYTES + READ_BYTES;
 
 /// See the module.
 #[derive(Debug)]
@@ -120,8 +114,7 @@ impl ResultRoom {
         self.lock().taken
     }
 
-    /// Says whether answers that clients have not taken leave room for more. While they do not, no result exceeds the room, and what began as little stays little:
-    /// it waits for its turn when it is to become more.
+    /// Says whether answers that clients have not taken leave room for results that exceed theirs.
     pub fn set_blocked(&self, is_blocked: bool) {
         self.is_blocked.store(is_blocked, Ordering::Relaxed);
         if !is_blocked {
@@ -157,7 +150,6 @@ impl ResultRoom {
         Arc::new(ResultShare {
             room: Arc::clone(self),
             small_bytes: if is_small { bytes } else { 0 },
-            began_little: bytes <= LITTLE_SHARE_BYTES_MAX,
             bytes: AtomicUsize::new(bytes),
             held: AtomicUsize::new(0),
             turn: AtomicUsize::new(0),
@@ -223,7 +215,6 @@ pub struct ResultShare {
     room: Arc<ResultRoom>,
     /// What it began with if it was small, else 0.
     small_bytes: usize,
-    began_little: bool,
     bytes: AtomicUsize,
     /// The part of them that the result has so far.
     held: AtomicUsize,
@@ -257,9 +248,7 @@ impl ResultShare {
             return Ok(());
         }
         // Twice as much, so that a result of any size asks a few times only.
-        let is_blocked = self.room.is_blocked.load(Ordering::Relaxed);
-        let stays_little = self.began_little && bytes > LITTLE_SHARE_BYTES_MAX && is_blocked;
-        if !stays_little && (self.try_take(bytes.max(has * 2) - has) || self.try_take(bytes - has)) {
+        if self.try_take(bytes.max(has * 2) - has) || self.try_take(bytes - has) {
             return Ok(());
         }
         if self.turn.load(Ordering::Relaxed) == 0 {
@@ -412,31 +401,15 @@ mod tests {
     }
 
     #[test]
-    fn what_began_as_little_stays_little_while_clients_take_nothing() {
+    fn a_long_row_takes_room_for_its_copies_beside_what_the_result_has() {
         let room = ResultRoom::new(ROOM);
-        let (little, large) = (
-            share(&room, 1).expect("it is free"),
-            share(&room, LARGE / 2).expect("it is free"),
-        );
-        room.set_blocked(true);
-        assert_eq!(
-            poll(pin!(little.hold(LITTLE_RESULT_BYTES))),
-            Poll::Ready(Ok(())),
-            "it is little"
-        );
-        assert_eq!(
-            poll(pin!(large.grow_to(LARGE))),
-            Poll::Ready(Ok(())),
-            "it was large already"
-        );
-        let rows = RowsOf(Arc::clone(&little));
-        room.set_blocked(false);
+        let result = share(&room, 1).expect("it is free");
+        assert_eq!(poll(pin!(result.hold(1000))), Poll::Ready(Ok(())), "there is room");
+        let rows = RowsOf(Arc::clone(&result));
         assert!(poll(rows.for_row(LARGE / 8).as_mut()).is_ready(), "there is room");
-        assert!(
-            little.bytes() >= LITTLE_RESULT_BYTES + READ_BYTES + LARGE / 2,
-            "{}",
-            little.bytes()
-        );
+        assert!(result.bytes() >= 1000 + READ_BYTES + LARGE / 2, "{}", result.bytes());
+        room.set_blocked(true);
+        assert!(poll(rows.for_row(ROOM).as_mut()).is_pending(), "there is no room");
     }
 
     #[test]
