@@ -341,6 +341,7 @@ impl Coordinator {
             until: None,
             digest_only: false,
             bypasses_cache: false,
+            withholds: false,
         };
         let answer = service::read(&self.shard, command, Stamp::of(view, request.table.id)).await?;
         let order = &request.table.clustering_order;

@@ -77,6 +77,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         bytes: 1000,
         digest_only: false,
         bypasses_cache: true,
+        withholds: true,
         until: None,
     };
     let scan = ReadCommand {
@@ -108,6 +109,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         encoded(Phase::Prepare(BALLOT, reads)),
         encoded(Phase::Commit(BALLOT)),
         Answer::default().encode(table.id),
+        Answer::of_long_row(1 << 20).encode(table.id),
         PaxosAnswer::Refused(BALLOT).encode(table.id),
         vec![0; 40],
         encode_answer(&Err(CoordinatorError::Internal("no room".to_owned()))),

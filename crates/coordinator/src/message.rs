@@ -276,6 +276,8 @@ pub struct ReadCommand<E = Extent> {
     pub digest_only: bool,
     /// Read past the caches, and put nothing into them. Earlier releases do not know this flag and ignore it.
     pub bypasses_cache: bool,
+    /// Answer with the size of a long row instead of the data: the asker has no room for it yet. Earlier releases ignore this flag too.
+    pub withholds: bool,
 }
 
 const DIGEST_ONLY: u8 = 1;
@@ -283,6 +285,7 @@ const REVERSED: u8 = 2;
 const TOKENS: u8 = 4;
 const UNTIL: u8 = 8;
 const BYPASSES_CACHE: u8 = 16;
+const WITHHOLDS: u8 = 32;
 
 impl ReadCommand<&Extent> {
     /// The same with an extent of its own.
@@ -296,6 +299,7 @@ impl ReadCommand<&Extent> {
             until: self.until,
             digest_only: self.digest_only,
             bypasses_cache: self.bypasses_cache,
+            withholds: self.withholds,
         }
     }
 }
@@ -318,6 +322,9 @@ impl<E: Borrow<Extent>> ReadCommand<E> {
         }
         if self.bypasses_cache {
             flags |= BYPASSES_CACHE;
+        }
+        if self.withholds {
+            flags |= WITHHOLDS;
         }
         out.push(flags);
         out.extend_from_slice(&self.now.to_le_bytes());
@@ -364,6 +371,7 @@ impl ReadCommand {
             until: self.until.clone(),
             digest_only: self.digest_only,
             bypasses_cache: self.bypasses_cache,
+            withholds: self.withholds,
         }
     }
 
@@ -417,6 +425,7 @@ impl ReadCommand {
             until,
             digest_only: flags & DIGEST_ONLY != 0,
             bypasses_cache: flags & BYPASSES_CACHE != 0,
+            withholds: flags & WITHHOLDS != 0,
         })
     }
 }
@@ -572,6 +581,8 @@ pub struct Answer {
     pub end: Option<ReadPosition>,
     /// It ends there because of what is dead, which other replicas may have more or less of.
     pub is_paused: bool,
+    /// The data, and the digest, are withheld: a row has so many bytes (see [`ReadCommand::withholds`]).
+    pub withheld: Option<usize>,
 }
 
 impl Answer {
@@ -579,6 +590,14 @@ impl Answer {
     pub(crate) fn of_digest(digest: u128) -> Self {
         Self {
             digest,
+            ..Self::default()
+        }
+    }
+
+    /// Of a read that met a row of so many bytes, for which the asker has no room yet.
+    pub(crate) fn of_long_row(bytes: usize) -> Self {
+        Self {
+            withheld: Some(bytes),
             ..Self::default()
         }
     }
@@ -612,7 +631,12 @@ impl Answer {
     pub fn encode(&self, table: TableId) -> Vec<u8> {
         let mut out = Vec::with_capacity(64 + self.blocks.iter().map(PartitionBlock::size).sum::<usize>());
         out.extend_from_slice(&self.digest.to_le_bytes());
-        // 0: all was read. 1: it ends at a place. 2: it pauses at a place.
+        if let Some(bytes) = self.withheld {
+            out.push(3);
+            vint::put_unsigned(&mut out, bytes as u64);
+            return out;
+        }
+        // 0: all was read. 1: it ends at a place. 2: it pauses at a place. 3: the data is withheld.
         out.push(if self.is_paused {
             2
         } else {
@@ -643,7 +667,17 @@ impl Answer {
         let end = match kind {
             0 => None,
             1 | 2 => Some(ReadPosition::get(&mut reader)?),
-            _ => return Err(Malformed("how a stretch ends, 0, 1 or 2")),
+            3 => {
+                let bytes = reader.get_vint().map_err(cut)?;
+                return match reader.rest() {
+                    [] => Ok(Self {
+                        digest,
+                        ..Self::of_long_row(usize::try_from(bytes).unwrap_or(usize::MAX))
+                    }),
+                    _ => Err(Malformed("nothing behind the size of a row that is withheld")),
+                };
+            }
+            _ => return Err(Malformed("how a stretch ends, 0 to 3")),
         };
         let mut blocks = Vec::new();
         while !reader.rest().is_empty() {
@@ -657,6 +691,7 @@ impl Answer {
             blocks,
             end,
             is_paused: kind == 2,
+            withheld: None,
         })
     }
 }

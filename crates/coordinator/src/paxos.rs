@@ -467,6 +467,7 @@ impl<'r> Attempt<'r> {
                 until: None,
                 digest_only,
                 bypasses_cache: false,
+                withholds: false,
             };
             Phase::Prepare(ballot, Reads::of(request.reads.iter().map(command)))
         };

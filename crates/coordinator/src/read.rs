@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use mutation::PartitionBlock;
 use mutation::merge::merge_blocks;
-use replica::split_block;
+use replica::{RowRoom, split_block};
 use runtime::{Instant, ShardId};
 use schema::Table;
 use stdx::planted::{self, Bug};
@@ -96,6 +96,8 @@ pub struct ReplicatedRead {
     bypasses_cache: bool,
     /// A replica takes no requests of this view.
     is_stale: bool,
+    /// Who is asked for room before a long row comes here.
+    room: Option<Rc<dyn RowRoom>>,
 }
 
 impl ReplicatedRead {
@@ -190,6 +192,7 @@ impl ReplicatedRead {
             is_range,
             bypasses_cache: false,
             is_stale: false,
+            room: None,
         })
     }
 
@@ -243,6 +246,22 @@ impl ReplicatedRead {
         Self {
             bypasses_cache: does,
             ..self
+        }
+    }
+
+    /// The same where somebody is to be asked before a long row comes here; without this, nobody is.
+    #[must_use]
+    pub fn with_room(self, room: Option<Rc<dyn RowRoom>>) -> Self {
+        Self { room, ..self }
+    }
+
+    /// Waits for room for a row that a replica has withheld.
+    async fn make_room(&self, bytes: usize) -> Result<(), CoordinatorError> {
+        match &self.room {
+            Some(room) => room.for_row(bytes).await.map_err(CoordinatorError::Overloaded),
+            None => Err(CoordinatorError::Internal(
+                "a replica withholds what was asked for".to_owned(),
+            )),
         }
     }
 
@@ -364,6 +383,15 @@ impl ReplicatedRead {
             until: None,
             digest_only,
             bypasses_cache: self.bypasses_cache,
+            withholds: self.room.is_some() && !digest_only,
+        }
+    }
+
+    /// The command for data that a replica has withheld, once there is room.
+    fn command_in_full<'e>(&self, extent: &'e Extent) -> ReadCommand<&'e Extent> {
+        ReadCommand {
+            withholds: false,
+            ..self.command(extent, false)
         }
     }
 
@@ -437,7 +465,7 @@ impl ReplicatedRead {
     }
 
     /// Reads a stretch from one replica and compares it with the others'.
-    async fn agree(&mut self, extent: &Extent, deadline: Instant) -> Result<(), CoordinatorError> {
+    async fn agree(&mut self, extent: &Extent, mut deadline: Instant) -> Result<(), CoordinatorError> {
         self.coordinator.count(|m| m.reads += 1);
         let began = runtime::now();
         let is_lasting = self.coordinator.is_lasting(self.timeout);
@@ -490,6 +518,20 @@ impl ReplicatedRead {
             let was_digest = digesting.len() < asked;
             self.note_answer(replica, &response);
             match self.answer(response) {
+                Ok(Answer {
+                    withheld: Some(bytes), ..
+                }) => {
+                    if data.is_none() {
+                        self.make_room(bytes).await?;
+                        deadline = runtime::now() + self.timeout;
+                        speculates = None;
+                        self.send(&mut fan, replica, self.command_in_full(extent));
+                    } else {
+                        self.send(&mut fan, replica, self.command(extent, true));
+                        digesting.push(replica);
+                    }
+                    outstanding.push(replica);
+                }
                 Ok(answer) => {
                     acks.ack(replica.node, self.view.locality.datacenter(replica.node));
                     if was_digest || data.is_some() {
@@ -612,7 +654,7 @@ impl ReplicatedRead {
     /// Asks each feed that has nothing ready for its next stretch. Where its replica fails another goes on in its place: what was returned
     /// so far the failed one had, so the level is kept.
     async fn fill(&mut self) -> Result<(), CoordinatorError> {
-        let deadline = runtime::now() + self.timeout;
+        let mut deadline = runtime::now() + self.timeout;
         let mut fan = Fan::new();
         let mut outstanding = Vec::new();
         for feed in &self.feeds {
@@ -630,6 +672,17 @@ impl ReplicatedRead {
             outstanding.retain(|other| *other != replica);
             self.note_answer(replica, &response);
             match self.answer(response) {
+                Ok(Answer {
+                    withheld: Some(bytes), ..
+                }) => {
+                    self.make_room(bytes).await?;
+                    deadline = runtime::now() + self.timeout;
+                    let feed = self.feeds.iter().find(|feed| feed.replica == replica);
+                    let extent = feed.and_then(|feed| feed.left.clone());
+                    let extent = extent.expect("only feeds are asked, for what is left");
+                    self.send(&mut fan, replica, self.command_in_full(&extent));
+                    outstanding.push(replica);
+                }
                 Ok(answer) => {
                     acks.ack(replica.node, self.view.locality.datacenter(replica.node));
                     let at = self.feeds.iter().position(|feed| feed.replica == replica);

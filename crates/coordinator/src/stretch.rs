@@ -10,13 +10,17 @@
 //!
 //! A static row that lives counts as a row where its partition ends and no row of it lives.
 
+use std::cell::Cell;
 use std::cmp::Ordering;
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use mutation::{Bound, ClusteringSlice, PartitionBlock, RangeTombstoneList};
 use replica::{
-    BlockLimits, PartitionRead, PartitionReader, Shard, TableStore, TabletScan, TokenRange, row_of, split_block,
+    BlockLimits, PartitionRead, PartitionReader, ROW_BYTES_UNASKED, ReadError, RowRoom, Shard, TableStore, TabletScan,
+    TokenRange, row_of, split_block,
 };
 use schema::Table;
 use types::Token;
@@ -58,6 +62,20 @@ pub(crate) struct Stretch {
     last: Option<PartitionBlock>,
     keeps_last: bool,
     is_paused: bool,
+    /// Where the asker has no room for a long row yet: who notes the size of one.
+    long_row: Option<Rc<LongRow>>,
+}
+
+/// Gives no room for long rows, and notes how long one is: see [`ReadCommand::withholds`].
+#[derive(Default)]
+struct LongRow(Cell<Option<usize>>);
+
+impl RowRoom for LongRow {
+    fn for_row(&self, bytes: usize) -> Pin<Box<dyn Future<Output = Result<(), String>> + '_>> {
+        self.0.set(Some(bytes));
+        let why = format!("a row of {bytes} bytes is withheld until the coordinator has room for it");
+        Box::pin(std::future::ready(Err(why)))
+    }
 }
 
 impl Stretch {
@@ -86,6 +104,7 @@ impl Stretch {
             last: None,
             keeps_last: false,
             is_paused: false,
+            long_row: (command.withholds && !command.digest_only).then(Rc::default),
         };
         (stretch, command.extent)
     }
@@ -107,7 +126,38 @@ impl Stretch {
         self.end.is_some()
     }
 
+    fn room(&self) -> Option<Rc<dyn RowRoom>> {
+        let room = self.long_row.clone()?;
+        Some(room)
+    }
+
+    /// Whether a row was met that is withheld.
+    fn is_withheld(&self) -> bool {
+        self.long_row.as_ref().is_some_and(|row| row.0.get().is_some())
+    }
+
+    /// The next block, or what a reader failed with; None also where a long row of a file is withheld.
+    fn unless_withheld<T>(&self, read: Result<Option<T>, ReadError>) -> Result<Option<T>, ReplicaError> {
+        match read {
+            Err(ReadError::NoRoom(_)) if self.is_withheld() => Ok(None),
+            read => Ok(read?),
+        }
+    }
+
+    /// Withholds a long row that memory has.
+    fn look_for_long_row(&self, block: &PartitionBlock) {
+        let Some(long_row) = self.long_row.as_ref().filter(|_| block.size() > ROW_BYTES_UNASKED) else {
+            return;
+        };
+        let rows = (0..block.len()).map(|n| block.row(n)).chain(block.static_row());
+        let longest = rows.map(|row| row.bytes().len()).max().unwrap_or(0);
+        if longest > ROW_BYTES_UNASKED {
+            long_row.0.set(Some(longest));
+        }
+    }
+
     fn keep(&mut self, block: PartitionBlock) {
+        self.look_for_long_row(&block);
         self.digest.add(&self.table, &block, self.now);
         if !self.digest_only {
             self.blocks.push(block);
@@ -227,8 +277,10 @@ impl Stretch {
             && !self.bypasses_cache
             && let Some(clustering) = row_of(&table, slice)
         {
-            let row = version.read_row(&table, &shard.cache, KeyHash::of(&read.key), &read.key, clustering);
-            if let Some(block) = row.await? {
+            let hash = KeyHash::of(&read.key);
+            let row = version.read_row_within(&table, &shard.cache, (hash, &read.key, clustering), self.room());
+            let row = row.await;
+            if let Some(block) = self.unless_withheld(row)? {
                 // The slice ends with the row, however many were asked for.
                 self.count(&block, false);
                 self.keep(block);
@@ -243,7 +295,12 @@ impl Stretch {
         };
         let (cache, paused) = (shard.cache_of_read(self.bypasses_cache), &shard.paused_readers);
         let mut reader = PartitionReader::resumed(paused, table, version, cache, read);
-        while let Some(mut block) = reader.next_block().await? {
+        reader.set_room(self.room());
+        loop {
+            let next = reader.next_block().await;
+            let Some(mut block) = self.unless_withheld(next)? else {
+                break;
+            };
             // Slices of which nothing is here end without a block.
             ends.truncate(reader.slices_left() + 1);
             if block.covered.is_none() && reader.slices_left() > 0 {
@@ -254,6 +311,9 @@ impl Stretch {
             self.keeps_last = self.until.is_none() && reader.is_in_files();
             self.push(block);
             self.keeps_last = false;
+            if self.is_withheld() {
+                return Ok(());
+            }
             if is_last || self.is_full() {
                 if let Some(last) = self.last.take() {
                     paused.pause(&tablet, reader, last);
@@ -289,7 +349,7 @@ impl Stretch {
                 limits: self.limits(),
             };
             self.partition(shard, store, read).await?;
-            if self.is_full() {
+            if self.is_full() || self.is_withheld() {
                 return Ok(());
             }
             from.1.push(0);
@@ -302,18 +362,25 @@ impl Stretch {
             range,
             from,
             self.limits(),
-        );
-        while let Some(block) = scan.next_block().await? {
+        )
+        .with_room(self.room());
+        loop {
+            let next = scan.next_block().await;
+            let Some(block) = self.unless_withheld(next)? else {
+                return Ok(());
+            };
             self.push(block);
-            if self.is_full() {
+            if self.is_full() || self.is_withheld() {
                 return Ok(());
             }
             give_way().await;
         }
-        Ok(())
     }
 
     pub(crate) fn finish(mut self) -> Answer {
+        if let Some(bytes) = self.long_row.as_ref().and_then(|row| row.0.get()) {
+            return Answer::of_long_row(bytes);
+        }
         // What goes no further than the place that was asked for ends there all the same.
         let end = self.end.or(self.until);
         Answer {
@@ -321,6 +388,7 @@ impl Stretch {
             blocks: self.blocks,
             end,
             is_paused: self.is_paused,
+            withheld: None,
         }
     }
 }

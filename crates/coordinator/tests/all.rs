@@ -12,6 +12,7 @@ mod forgotten_hints;
 mod full_disks;
 mod handoff;
 mod lasting;
+mod long_rows;
 mod moves;
 mod overload;
 mod paxos;

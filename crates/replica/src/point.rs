@@ -10,7 +10,7 @@ use mutation::merge::{merge_blocks, merge_rows};
 use mutation::{ClusteringSlice, PartitionBlock, RangeTombstone, RangeTombstoneList, RowView, Tombstone};
 use schema::{Table, components};
 use smallvec::SmallVec;
-use sstable::ChunkCache;
+use sstable::{ChunkCache, RowRoom};
 use stdx::probe;
 use types::Token;
 use types::token::KeyHash;
@@ -225,6 +225,20 @@ impl Version {
         key: &[u8],
         clustering: &[u8],
     ) -> Result<Option<PartitionBlock>, ReadError> {
+        self.read_row_within(table, cache, (hash, key, clustering), None).await
+    }
+
+    /// The same, where somebody is to be asked before a long row of a file is read.
+    ///
+    /// # Errors
+    /// When a file cannot be read, or there is no room for the row.
+    pub async fn read_row_within(
+        self: &Rc<Self>,
+        table: &Arc<Table>,
+        cache: &Rc<ChunkCache>,
+        (hash, key, clustering): (KeyHash, &[u8], &[u8]),
+        room: Option<Rc<dyn RowRoom>>,
+    ) -> Result<Option<PartitionBlock>, ReadError> {
         let token = hash.token();
         let mut name = Vec::with_capacity(size_of::<u32>() + key.len() + clustering.len());
         let wanted = Wanted {
@@ -255,6 +269,7 @@ impl Version {
             },
         };
         let mut reader = PartitionReader::new(Arc::clone(table), Rc::clone(self), Rc::clone(cache), read);
+        reader.set_room(room);
         reader.next_block().await
     }
 }
@@ -262,7 +277,7 @@ impl Version {
 /// Long rows have no room in the row cache.
 struct NoLongRows;
 
-impl sstable::RowRoom for NoLongRows {
+impl RowRoom for NoLongRows {
     fn for_row(&self, bytes: usize) -> Pin<Box<dyn Future<Output = Result<(), String>> + '_>> {
         Box::pin(std::future::ready(Err(format!(
             "a row of {bytes} bytes is not kept in the row cache"

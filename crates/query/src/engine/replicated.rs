@@ -45,7 +45,8 @@ impl Engine {
         let read = ReplicatedRead::new(&self.coordinator, &view, &select.table, level, extent, now, stretch);
         let read = read
             .map_err(QueryError::of_replicas)?
-            .bypassing_cache(select.bypasses_cache);
+            .bypassing_cache(select.bypasses_cache)
+            .with_room(consumer.row_room());
         if let Some(time) = consumer.own_time() {
             return Ok(read.within(time.left()));
         }

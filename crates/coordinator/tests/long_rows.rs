@@ -1,0 +1,142 @@
+//! Rows that are long: a replica withholds one until its coordinator has room for it.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use crate::support::{Cluster, Local, Shape, insert, partition, rows, table};
+use coordinator::{CoordinatorError, Extent, ReplicatedRead};
+use mutation::{Mutation, PartitionBlock};
+use replica::RowRoom;
+use topology::{Consistency, Replication};
+use types::Token;
+use types::token::token_of;
+
+const KEY: &[u8] = b"key";
+const LONG: usize = 300 << 10;
+const NODES: [usize; 3] = [0, 1, 2];
+
+/// Notes what it is asked for, and gives it or refuses.
+#[derive(Default)]
+struct Room {
+    asked: RefCell<Vec<usize>>,
+    refuses: bool,
+}
+
+impl RowRoom for Room {
+    fn for_row(&self, bytes: usize) -> Pin<Box<dyn Future<Output = Result<(), String>> + '_>> {
+        self.asked.borrow_mut().push(bytes);
+        let answer = match self.refuses {
+            true => Err("no room".to_owned()),
+            false => Ok(()),
+        };
+        Box::pin(std::future::ready(answer))
+    }
+}
+
+/// What a read found, and which sizes it asked room for.
+type Found = (Result<BTreeMap<i32, Vec<u8>>, CoordinatorError>, Vec<usize>);
+
+async fn read(node: Local, extent: Extent, level: Consistency, refuses: bool) -> Found {
+    let room = Rc::new(Room {
+        refuses,
+        ..Room::default()
+    });
+    let read = node.read(&table(), extent, level, 100).expect("all live");
+    let mut read: ReplicatedRead = read.with_room(Some(room.clone()));
+    let mut blocks: Vec<PartitionBlock> = Vec::new();
+    let found = loop {
+        match read.next_block().await {
+            Ok(Some(block)) => blocks.push(block),
+            Ok(None) => break Ok(rows(&table(), &blocks)),
+            Err(error) => break Err(error),
+        }
+    };
+    let asked = room.asked.borrow().clone();
+    (found, asked)
+}
+
+fn all_tokens() -> Extent {
+    Extent::Tokens {
+        after: Token(i64::MIN),
+        to: Token(i64::MAX),
+        from: (Token(i64::MIN), Vec::new()),
+        inside: None,
+    }
+}
+
+/// A cluster in which these nodes alone have a partition with a short and a long row, in memory or in files.
+fn with_a_long_row(seed: u64, copies: u16, is_flushed: bool) -> Cluster {
+    let mut cluster = Cluster::new(
+        seed,
+        Shape {
+            replication: Replication::Simple { factor: copies },
+            ..Shape::default()
+        },
+    );
+    cluster.on(0, |node| async move {
+        node.insert(KEY, 1, b"short", 10, Consistency::All)
+            .await
+            .expect("all live");
+        node.insert(KEY, 2, &vec![7; LONG], 10, Consistency::All)
+            .await
+            .expect("all live");
+    });
+    for node in NODES.into_iter().filter(|_| is_flushed) {
+        cluster.on(node, |node| async move {
+            node.shard.flush_all().await.expect("the disk has room")
+        });
+    }
+    cluster
+}
+
+#[test]
+fn a_long_row_comes_once_its_coordinator_has_room() {
+    let expected = BTreeMap::from([(1, b"short".to_vec()), (2, vec![7; LONG])]);
+    for (seed, copies, is_flushed) in [(1, 1, false), (2, 1, true), (3, 3, false), (4, 3, true)] {
+        let mut cluster = with_a_long_row(seed, copies, is_flushed);
+        for node in NODES {
+            for extent in [partition(KEY), all_tokens()] {
+                let (found, asked) = cluster.on(node, move |node| read(node, extent, Consistency::All, false));
+                assert_eq!(found.as_ref(), Ok(&expected), "seed {seed}, node {node}");
+                assert!(
+                    !asked.is_empty() && asked.iter().all(|bytes| (LONG..2 * LONG).contains(bytes)),
+                    "seed {seed}, node {node} asks for {asked:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_long_row_for_which_there_is_no_room_fails_its_read_and_no_other() {
+    for (seed, is_flushed) in [(5, false), (6, true)] {
+        let mut cluster = with_a_long_row(seed, 3, is_flushed);
+        let (found, asked) = cluster.on(0, |node| read(node, partition(KEY), Consistency::Quorum, true));
+        assert_eq!(found, Err(CoordinatorError::Overloaded("no room".to_owned())));
+        assert_eq!(asked.len(), 1, "it is asked for once: {asked:?}");
+        let (found, _) = cluster.on(0, |node| read(node, partition(b"other"), Consistency::Quorum, true));
+        assert_eq!(found, Ok(BTreeMap::new()), "short rows need no room");
+    }
+}
+
+#[test]
+fn replicas_that_differ_in_a_long_row_are_asked_for_all_of_it_and_repaired() {
+    for (seed, is_flushed) in [(7, false), (8, true)] {
+        let mut cluster = with_a_long_row(seed, 3, is_flushed);
+        let newer = insert(&table(), KEY, 2, &vec![8; LONG], 20);
+        cluster.on(1, move |node| async move {
+            let store = node.shard.store(table().id).expect("it has the table");
+            let newer = Mutation::new(&newer).expect("a whole mutation");
+            node.shard.write(&store, token_of(KEY), &newer).expect("there is room");
+        });
+        let (found, asked) = cluster.on(0, |node| read(node, partition(KEY), Consistency::All, false));
+        let expected = BTreeMap::from([(1, b"short".to_vec()), (2, vec![8; LONG])]);
+        assert_eq!(found, Ok(expected.clone()), "seed {seed}");
+        assert!(asked.len() >= 2, "each that sends it is asked for: {asked:?}");
+        let (found, _) = cluster.on(2, |node| read(node, partition(KEY), Consistency::One, false));
+        assert_eq!(found, Ok(expected), "the others were repaired");
+    }
+}
