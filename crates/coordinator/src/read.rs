@@ -7,6 +7,7 @@
 //! A read of tokens goes piece by piece: neighbouring tokens that have the same replicas. When a replica takes no requests of the view any more
 //! (`fence.rs`), what was not returned yet is read again in the next view, cut anew into pieces.
 
+mod long_rows;
 mod repair;
 
 use std::cmp::Ordering;
@@ -249,22 +250,6 @@ impl ReplicatedRead {
         }
     }
 
-    /// The same where somebody is to be asked before a long row comes here; without this, nobody is.
-    #[must_use]
-    pub fn with_room(self, room: Option<Rc<dyn RowRoom>>) -> Self {
-        Self { room, ..self }
-    }
-
-    /// Waits for room for a row that a replica has withheld.
-    async fn make_room(&self, bytes: usize) -> Result<(), CoordinatorError> {
-        match &self.room {
-            Some(room) => room.for_row(bytes).await.map_err(CoordinatorError::Overloaded),
-            None => Err(CoordinatorError::Internal(
-                "a replica withholds what was asked for".to_owned(),
-            )),
-        }
-    }
-
     /// The next block that the level vouches for; None at the end. Consecutive blocks of a partition have the same key, all but its
     /// last say in `covered` how far they go.
     ///
@@ -384,14 +369,6 @@ impl ReplicatedRead {
             digest_only,
             bypasses_cache: self.bypasses_cache,
             withholds: self.room.is_some() && !digest_only,
-        }
-    }
-
-    /// The command for data that a replica has withheld, once there is room.
-    fn command_in_full<'e>(&self, extent: &'e Extent) -> ReadCommand<&'e Extent> {
-        ReadCommand {
-            withholds: false,
-            ..self.command(extent, false)
         }
     }
 
@@ -521,14 +498,12 @@ impl ReplicatedRead {
                 Ok(Answer {
                     withheld: Some(bytes), ..
                 }) => {
-                    if data.is_none() {
-                        self.make_room(bytes).await?;
-                        deadline = runtime::now() + self.timeout;
-                        speculates = None;
-                        self.send(&mut fan, replica, self.command_in_full(extent));
-                    } else {
-                        self.send(&mut fan, replica, self.command(extent, true));
-                        digesting.push(replica);
+                    match self
+                        .ask_for_long_row(&mut fan, replica, extent, (bytes, data.is_some()))
+                        .await?
+                    {
+                        Some(later) => (deadline, speculates) = (later, None),
+                        None => digesting.push(replica),
                     }
                     outstanding.push(replica);
                 }

@@ -264,11 +264,7 @@ impl Connection {
             now_in_seconds: params.now_in_seconds,
             random: batch.random(),
         };
-        if engine.coordinator.warns_of_disks() && matches!(prepared.plan(), Some(Plan::Write(_))) {
-            let partition = self.server.partition_at_once(prepared, &ctx);
-            reply.warns_of_disks =
-                partition.is_none_or(|(table, token)| engine.coordinator.has_nearly_full_replica(table, token));
-        }
+        reply.warns_of_disks = engine.coordinator.warns_of_disks() && self.writes_where_full(prepared, &ctx);
         match prepared.plan() {
             _ if reply.tracing_id.is_some() || prepared.is_guarded => {}
             _ if self.has_other_version(&reply, prepared, &ctx) => {}
@@ -358,6 +354,15 @@ impl Connection {
         let later = self.later(prepared, params, metadata_id, reply, &ctx);
         self.run_later(later, room);
         Taken::Done
+    }
+
+    /// Whether a statement writes to a partition with a replica whose disks are full, or nearly.
+    #[cold]
+    fn writes_where_full(&self, prepared: &Prepared, ctx: &BindContext<'_>) -> bool {
+        let partition = self.server.partition_at_once(prepared, ctx);
+        let coordinator = &self.server.engine.coordinator;
+        let is_write = matches!(prepared.plan(), Some(Plan::Write(_)));
+        is_write && partition.is_none_or(|(table, token)| coordinator.has_nearly_full_replica(table, token))
     }
 
     /// Room for a request that waits or runs: what was waited for, or what is free.

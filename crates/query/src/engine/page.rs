@@ -24,9 +24,22 @@ use super::columns::set_columns;
 use super::groups::{Found, GroupPart, is_one_group};
 use super::paging_state::{PagingState, Position, statement_hash};
 use super::patience::Patience;
+use super::read::Page;
 use super::result_room::{ResultShare, RowsOf};
 use super::tombstones::{PageLimits, TombstoneCount, TombstoneWarning};
 use crate::QueryError;
+
+impl<S> Page<S> {
+    /// Of a read of one row: the last page.
+    pub(super) const fn of_point(rows: u32, sink: S) -> Self {
+        Self {
+            rows,
+            sink,
+            paging_state: None,
+            warnings: Vec::new(),
+        }
+    }
+}
 
 /// How much a client wants at once.
 #[derive(Clone, Debug, Default)]

@@ -390,7 +390,7 @@ impl Engine {
         match run.with(|ctx| self.read_admitted(select, ctx, level, &mut sink))? {
             PointOutcome::Rows(rows) => {
                 trace::note(|| "The row is in memory".to_owned());
-                Ok(Some(page_of(rows, sink)))
+                Ok(Some(Page::of_point(rows, sink)))
             }
             PointOutcome::NeedsDisk | PointOutcome::Unconfirmed(_) => {
                 self.forget_unconfirmed();
@@ -404,7 +404,7 @@ impl Engine {
                     let mut sink = S::default();
                     let outcome = run.with(|ctx| engine.read_admitted(&select, ctx, level, &mut sink))?;
                     if let PointOutcome::Rows(rows) = outcome {
-                        return Ok::<_, QueryError>(Some(page_of(rows, sink)));
+                        return Ok::<_, QueryError>(Some(Page::of_point(rows, sink)));
                     }
                     engine.forget_unconfirmed();
                     Ok(None)
@@ -452,12 +452,12 @@ impl Engine {
         let mut sink = S::default();
         // Unless the files changed meanwhile, or the row has no room in the cache.
         match run.with(|ctx| self.read_admitted(select, ctx, level, &mut sink))? {
-            PointOutcome::Rows(rows) => Ok(Some(page_of(rows, sink))),
+            PointOutcome::Rows(rows) => Ok(Some(Page::of_point(rows, sink))),
             PointOutcome::Unconfirmed(rows) => {
                 let confirming = Rc::new(Confirming::default());
                 self.confirm(select, run.expiry_now(), (confirming.clone(), 0));
                 match confirming.outcome().await {
-                    Confirmation::Agreed => Ok(Some(page_of(rows, sink))),
+                    Confirmation::Agreed => Ok(Some(Page::of_point(rows, sink))),
                     Confirmation::Open => Ok(None),
                     Confirmation::Failed(error) => Err(QueryError::of_replicas(error)),
                 }
@@ -826,15 +826,6 @@ pub(super) fn keys_read<S: RowSink>(keys: &[(Token, Vec<u8>)], consumer: &Consum
         Position::Start => 0,
         Position::BehindPartition { key } => place(key).map_or(keys.len(), |i| i + 1),
         Position::BehindRow { key, .. } => place(key).unwrap_or(keys.len()),
-    }
-}
-
-const fn page_of<S>(rows: u32, sink: S) -> Page<S> {
-    Page {
-        rows,
-        sink,
-        paging_state: None,
-        warnings: Vec::new(),
     }
 }
 

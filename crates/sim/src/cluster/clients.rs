@@ -560,19 +560,6 @@ impl Clients {
         }
     }
 
-    /// Where tombstones are forgotten, some writes give themselves more time than the nodes' timeout, or less: what waits in a coordinator that long may be a deletion's last copy.
-    fn with_own_time(&self, text: &str, timestamp: i32) -> String {
-        let is_chosen = self.workload.grace.is_some() && timestamp % 4 == 0;
-        let using = format!("USING TIMESTAMP {timestamp}");
-        match text.split_once(&using) {
-            Some((before, behind)) if is_chosen => {
-                let seconds = 1 + timestamp / 4 % 60;
-                format!("{before}{using} AND TIMEOUT {seconds}s{behind}")
-            }
-            _ => text.to_owned(),
-        }
-    }
-
     /// See [`Mix::Reads`].
     async fn write_twice_and_read(&self, client: &mut Client, node: usize, dice: u64) -> bool {
         self.newest.set(self.newest.get() + 1);

@@ -34,6 +34,19 @@ impl Clients {
         self.workload.grace.is_some() && (dice >> 41).is_multiple_of(6)
     }
 
+    /// Where tombstones are forgotten, some writes give themselves more time than the nodes' timeout, or less: what waits in a coordinator that long may be a deletion's last copy.
+    pub(crate) fn with_own_time(&self, text: &str, timestamp: i32) -> String {
+        let is_chosen = self.workload.grace.is_some() && timestamp % 4 == 0;
+        let using = format!("USING TIMESTAMP {timestamp}");
+        match text.split_once(&using) {
+            Some((before, behind)) if is_chosen => {
+                let seconds = 1 + timestamp / 4 % 60;
+                format!("{before}{using} AND TIMEOUT {seconds}s{behind}")
+            }
+            _ => text.to_owned(),
+        }
+    }
+
     pub(crate) fn plan(&self, dice: u64) -> Planned {
         let (p, c) = self.place(dice);
         let timestamp = self.timestamp(dice >> 16);
