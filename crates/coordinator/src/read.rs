@@ -552,6 +552,18 @@ impl ReplicatedRead {
             self.ready.extend(answer.blocks);
             return Ok(());
         }
+        self.begin_to_reconcile((from, answer), &digests, extent, began);
+        Ok(())
+    }
+
+    /// Replicas differ: from here on all that answered are asked for their data.
+    fn begin_to_reconcile(
+        &mut self,
+        (from, answer): (Replica, Answer),
+        digests: &[(Replica, Answer)],
+        extent: &Extent,
+        began: Instant,
+    ) {
         self.coordinator.count(|m| m.digest_mismatches += 1);
         self.lasting
             .get_or_insert_with(|| Rc::new(Lasting::since(&self.coordinator, began)));
@@ -571,7 +583,6 @@ impl ReplicatedRead {
             extent: extent.clone(),
             seen: None,
         });
-        Ok(())
     }
 
     /// Replicas with different dead data pause at different places: those that went beyond the nearest are asked again, up to there, so
