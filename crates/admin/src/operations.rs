@@ -63,7 +63,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// How much is done, in hundredths: never all, for it goes on.
+    /// Percent done, at most 99: a finished operation is not listed.
     #[must_use]
     pub fn percent(&self) -> u64 {
         match self.total {

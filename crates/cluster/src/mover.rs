@@ -86,9 +86,9 @@ pub(crate) struct Copies {
     done: RefCell<BTreeSet<CopyId>>,
     /// The stage of the token ring for which this node removes or copies, or has done so.
     pub(crate) ring: Cell<u64>,
-    /// Ranges that this node has copied in that stage, for each table.
-    pub(crate) ring_copied: Cell<u64>,
-    /// The same of other nodes, as they said it last.
+    /// The version with which a stage of the token ring began, and how many (table, range) pairs this node has copied in it.
+    pub(crate) ring_copied: Cell<(u64, u64)>,
+    /// Copied pairs of other nodes, from their last answers.
     pub(crate) ring_progress: RefCell<RingProgress>,
     /// Whoever copies of the ring, or removes what stood there before: one stage at a time.
     pub(crate) ring_turn: Semaphore,
@@ -100,7 +100,7 @@ impl Default for Copies {
             running: RefCell::default(),
             done: RefCell::default(),
             ring: Cell::new(0),
-            ring_copied: Cell::new(0),
+            ring_copied: Cell::default(),
             ring_progress: RefCell::default(),
             ring_turn: Semaphore::new(1),
         }

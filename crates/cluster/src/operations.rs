@@ -60,7 +60,7 @@ pub struct Operation {
     pub keyspace: Option<String>,
     /// What it does now, in a sentence.
     pub stage: String,
-    /// How many parts are left; None while nobody can say, as before a node has tokens.
+    /// Parts that are left; None if unknown: a joining node has no tokens yet.
     pub left: Option<u64>,
     /// What it waits for, and what an operator can do about it, in a sentence.
     pub waits: Option<String>,
@@ -83,7 +83,7 @@ impl Metadata {
         self.operations_where_copied(me, live, &BTreeMap::new())
     }
 
-    /// The same where next owners of the token ring have said how much they have copied, which the metadata say only when a node has copied all.
+    /// As [`Metadata::operations`]; subtracts what new owners have `copied` of the token ring so far. The metadata record only that a node has copied everything.
     pub(crate) fn operations_where_copied(
         &self,
         me: HostId,
@@ -94,7 +94,7 @@ impl Metadata {
         for (number, left) in &mut copies.left {
             let host = self.topology.numbered(*number).map(|node| node.host_id);
             let copied = host.and_then(|host| copied.get(&host)).copied().unwrap_or(0);
-            // Nothing is copied until the group knows of it.
+            // At least one part is left until the metadata say that the node is done.
             *left = left.saturating_sub(copied).max(u64::from(*left > 0));
         }
         let ring_waits = self.what_the_ring_waits_for(&copies, live);
@@ -153,7 +153,7 @@ impl Metadata {
         copies
     }
 
-    /// The next owners of the token ring that have not copied all.
+    /// The new owners that have ranges of the token ring left to copy.
     pub(crate) fn copying_nodes(&self, me: HostId) -> Vec<HostId> {
         let copies = self.ring_copies(me);
         let hosts = copies.left.keys().filter_map(|number| self.topology.numbered(*number));

@@ -12,7 +12,6 @@ use rpc::Peer;
 use schema::TableId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use std::time::Duration;
 use stdx::planted::{self, Bug};
 use topology::{HostId, Locality, Replica, Stage};
 use types::Token;
@@ -55,7 +54,7 @@ impl Cluster {
     async fn serve_ring_stage(self: Rc<Self>, version: u64) {
         // What a former stage still removes or takes must not come behind what this one copies.
         let _turn = self.copies.ring_turn.acquire(1).await;
-        self.copies.ring_copied.set(0);
+        self.copies.ring_copied.set((version, 0));
         let mut done = Done::default();
         let mut failures = Repeated::default();
         while !self.is_stopping.get() {
@@ -247,8 +246,10 @@ impl Cluster {
                     Ok(ranges) => {
                         let ranges = ranges.clamp(1, copy.ranges.len() - copied);
                         copied += ranges;
-                        let all = &cluster.copies.ring_copied;
-                        all.set(all.get() + ranges as u64);
+                        let (stage, all) = cluster.copies.ring_copied.get();
+                        if stage == copy.version {
+                            cluster.copies.ring_copied.set((stage, all + ranges as u64));
+                        }
                     }
                     Err(why) => return (copied, Err(why)),
                 }
@@ -258,10 +259,7 @@ impl Cluster {
     }
 }
 
-/// How long a next owner may take to say how much it has copied.
-const COPIED_WAIT_MAX: Duration = Duration::from_secs(1);
-
-/// What next owners have said of the ranges that they copy, in the stage of the ring that began with this version.
+/// Progress that new owners reported in the stage of the token ring that began with `version`.
 #[derive(Default)]
 pub(crate) struct RingProgress {
     version: u64,
@@ -269,15 +267,15 @@ pub(crate) struct RingProgress {
 }
 
 impl Cluster {
-    /// How many ranges of the token ring this node has copied, for each table, in the stage that began with this version; 0 in another.
+    /// How many (table, range) pairs this node has copied in the stage that began with `version`.
     pub(crate) fn own_ring_copies(&self, version: u64) -> u64 {
-        match self.copies.ring.get() == version {
-            true => self.copies.ring_copied.get(),
-            false => 0,
+        match self.copies.ring_copied.get() {
+            (stage, copied) if stage == version => copied,
+            _ => 0,
         }
     }
 
-    /// What is known of all next owners: of this node always, of others what they said last.
+    /// Copied pairs of all new owners: this node's own, and the last answers of others.
     pub(crate) fn known_ring_copies(&self, metadata: &Metadata) -> BTreeMap<HostId, u64> {
         let Some(version) = copying(metadata) else {
             return BTreeMap::new();
@@ -291,7 +289,7 @@ impl Cluster {
         copied
     }
 
-    /// Asks the next owners of the token ring how much they have copied, while they copy. Whether any was asked.
+    /// Asks the new owners of token ranges how much they have copied. Returns whether the token ring is in that stage.
     pub async fn ask_ring_copies(&self) -> bool {
         let metadata = self.metadata();
         let Some(version) = copying(&metadata) else {
@@ -299,28 +297,16 @@ impl Cluster {
         };
         let copying = metadata.copying_nodes(self.config.host_id);
         let others = copying.into_iter().filter(|host| *host != self.config.host_id);
-        let asked: Vec<_> = others
-            .filter_map(|host| Some((host, self.peers.peer(host)?)))
-            .map(|(host, peer)| {
-                let (rpc, body) = (self.peers.rpc(), wire::encode_load(version));
-                (host, rpc.call(&peer, 0, wire::RING_COPIED, body, COPIED_WAIT_MAX))
-            })
-            .collect();
-        let mut copied = BTreeMap::new();
-        for (host, answer) in asked {
-            // One of an earlier release does not say it.
-            if let Ok(answer) = answer.await
-                && let Ok(parts) = wire::decode_load(&answer)
-            {
-                copied.insert(host, parts);
-            }
-        }
+        let body = wire::encode_ring_copied(version);
+        let copied = self
+            .ask_numbers(others, (wire::RING_COPIED, &body), wire::decode_ring_copied)
+            .await;
         *self.copies.ring_progress.borrow_mut() = RingProgress { version, copied };
         true
     }
 }
 
-/// The version with which the stage began in which next owners copy, while they do.
+/// The version of the streaming stage of the token ring, while it lasts.
 fn copying(metadata: &Metadata) -> Option<u64> {
     let ring = metadata.ring.as_ref()?;
     (ring.stage == Stage::Streaming).then_some(ring.version)

@@ -1,5 +1,6 @@
 //! What operators are told.
 
+use crate::bytes::Malformed;
 use crate::peers::raft_id;
 use crate::service::Cluster;
 use crate::wire;
@@ -88,8 +89,8 @@ pub struct Status {
     pub unreadable: Option<String>,
 }
 
-/// How long a member may take to say its load.
-const LOAD_WAIT_MAX: Duration = Duration::from_secs(1);
+/// How long a member may take to answer with a number.
+const NUMBER_WAIT_MAX: Duration = Duration::from_secs(1);
 
 impl Cluster {
     /// Bytes of the sstables of each other member that says so in time. One of an earlier release does not.
@@ -99,22 +100,32 @@ impl Cluster {
             .live()
             .into_iter()
             .filter(|host| *host != self.config.host_id);
-        let asked = others.filter_map(|host| Some((host, self.peers.peer(host)?)));
-        let asked: Vec<_> = asked
+        self.ask_numbers(others, (wire::LOAD, &[]), wire::decode_load).await
+    }
+
+    /// Asks nodes for a number each, all at once. Nodes that do not answer in time, and earlier releases that do not know the verb, are left out.
+    pub(crate) async fn ask_numbers(
+        &self,
+        hosts: impl Iterator<Item = HostId>,
+        (verb, body): (u16, &[u8]),
+        decode: fn(&[u8]) -> Result<u64, Malformed>,
+    ) -> BTreeMap<HostId, u64> {
+        let asked: Vec<_> = hosts
+            .filter_map(|host| Some((host, self.peers.peer(host)?)))
             .map(|(host, peer)| {
-                let answer = self.peers.rpc().call(&peer, 0, wire::LOAD, Vec::new(), LOAD_WAIT_MAX);
+                let answer = self.peers.rpc().call(&peer, 0, verb, body.to_vec(), NUMBER_WAIT_MAX);
                 (host, answer)
             })
             .collect();
-        let mut loads = BTreeMap::new();
+        let mut numbers = BTreeMap::new();
         for (host, answer) in asked {
             if let Ok(answer) = answer.await
-                && let Ok(load) = wire::decode_load(&answer)
+                && let Ok(number) = decode(&answer)
             {
-                loads.insert(host, load);
+                numbers.insert(host, number);
             }
         }
-        loads
+        numbers
     }
 
     /// The cluster, as this node sees it.

@@ -110,8 +110,8 @@ fn answer(cluster: Rc<Cluster>, request: &Request<'_>) -> Reply {
             let load = cluster.listener.load().await;
             Ok(wire::encode_load(load))
         })),
-        wire::RING_COPIED => match wire::decode_load(request.body) {
-            Ok(version) => Reply::Now(wire::encode_load(cluster.own_ring_copies(version))),
+        wire::RING_COPIED => match wire::decode_ring_copied(request.body) {
+            Ok(version) => Reply::Now(wire::encode_ring_copied(cluster.own_ring_copies(version))),
             Err(error) => Reply::Err(RemoteError::failed(error.to_string())),
         },
         wire::TABLET_BYTES => match wire::decode_splits(request.body) {

@@ -78,6 +78,7 @@ const JOIN_ANSWER_FORM: Form = form(b'J', "the answer to a request to join");
 const GREETING_FORM: Form = form(b'g', "a greeting");
 const GREETING_ANSWER_FORM: Form = form(b'G', "the answer to a greeting");
 const LOAD_FORM: Form = form(b'l', "a node's load");
+const RING_COPIED_FORM: Form = form(b'c', "copied ranges of the token ring");
 const TABLET_BYTES_FORM: Form = form(b'b', "the bytes of a node's tablets");
 /// With the load of each tablet, the node's disk, and what is still to be cut.
 const TABLET_BYTES_FORM_WITH_MORE: Form = Form {
@@ -424,16 +425,33 @@ impl JoinAnswer {
 }
 
 pub(crate) fn encode_load(bytes: u64) -> Vec<u8> {
-    let mut out = Encoder::begin(LOAD_FORM);
-    out.number(bytes);
-    out.seal()
+    encode_number(LOAD_FORM, bytes)
 }
 
 pub(crate) fn decode_load(bytes: &[u8]) -> Result<u64, Malformed> {
-    let mut d = Decoder::open(bytes, LOAD_FORM)?;
-    let load = d.number()?;
+    decode_number(LOAD_FORM, bytes)
+}
+
+/// A request for the copied ranges of the token ring (the version of the stage), and its answer (how many).
+pub(crate) fn encode_ring_copied(number: u64) -> Vec<u8> {
+    encode_number(RING_COPIED_FORM, number)
+}
+
+pub(crate) fn decode_ring_copied(bytes: &[u8]) -> Result<u64, Malformed> {
+    decode_number(RING_COPIED_FORM, bytes)
+}
+
+fn encode_number(form: Form, number: u64) -> Vec<u8> {
+    let mut out = Encoder::begin(form);
+    out.number(number);
+    out.seal()
+}
+
+fn decode_number(form: Form, bytes: &[u8]) -> Result<u64, Malformed> {
+    let mut d = Decoder::open(bytes, form)?;
+    let number = d.number()?;
     d.end()?;
-    Ok(load)
+    Ok(number)
 }
 
 /// What a node says of its tablets; all of it only where it is known that every member reads it.

@@ -120,7 +120,7 @@ impl Task {
         self.entry.advance(units);
     }
 
-    /// Says how far a task is that nobody counts units for: what was done may have to be done again.
+    /// Sets the progress of a task whose units are measured, not counted; it may go back.
     pub fn set_progress(&self, completed: u64, total: u64) {
         self.entry.total.store(total, Ordering::Relaxed);
         self.entry.completed.store(completed, Ordering::Relaxed);

@@ -209,8 +209,7 @@ fn list(call: &Call) -> Answer {
         .collect())
 }
 
-/// What lists have of a task.
-/// A moment as ISO 8601 has it; nothing for one that has not come.
+/// A time in ISO 8601; empty if the task has not reached it.
 fn when(us: i64) -> String {
     match us {
         0 => String::new(),
@@ -218,6 +217,7 @@ fn when(us: i64) -> String {
     }
 }
 
+/// What lists have of a task.
 fn stats(id: &str, status: &Status) -> serde_json::Map<String, Value> {
     let fields = [
         (id, json!(status.id.to_string())),
@@ -431,4 +431,15 @@ fn stop_compactions(call: &Call) -> Answer {
                 .is_none_or(|tables| tables.contains(&status.table.as_str()))
     });
     Ok(Value::Null)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_that_was_not_reached_is_empty() {
+        assert_eq!(when(0), "");
+        assert_eq!(when(1_700_000_000_000_000), "2023-11-14T22:13:20Z");
+    }
 }

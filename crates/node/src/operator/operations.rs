@@ -45,7 +45,7 @@ impl Operations for NodeOperator {
         Box::pin(async move {
             match &self.watch {
                 Some(watch) => watch.progress().await,
-                // In maintenance mode nothing goes on with this node.
+                // In maintenance mode the node takes part in no operation.
                 None => Vec::new(),
             }
         })

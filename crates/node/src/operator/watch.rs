@@ -82,7 +82,7 @@ struct Meter {
 }
 
 impl Meter {
-    /// Takes what is left now; None while that is not known. What comes anew makes the whole larger. Where as much is left as there ever was, it begins again.
+    /// Records how many parts are left; None if unknown. New parts enlarge the total. If at least the total is left, nothing is done of this attempt, and the count restarts.
     fn set_left(&mut self, left: Option<u64>) {
         let Some(left) = left else {
             *self = Self::default();
@@ -111,7 +111,7 @@ pub(super) struct Watch {
     cluster: Rc<Cluster>,
     tasks: Arc<Tasks>,
     seen: RefCell<BTreeMap<Name, Seen>>,
-    /// What the last look was of.
+    /// The metadata of the last look.
     looked: RefCell<Option<Arc<Metadata>>>,
     turn: Semaphore,
 }
@@ -146,7 +146,7 @@ impl Watch {
         }
     }
 
-    /// What goes on by the metadata that this node has.
+    /// The operations in progress, by the newest metadata of this node.
     pub(super) async fn progress(&self) -> Vec<Progress> {
         let is_copying = self.cluster.ask_ring_copies().await;
         let metadata = self.cluster.metadata();
@@ -161,7 +161,7 @@ impl Watch {
         self.seen.borrow().values().map(|seen| seen.told(&metadata)).collect()
     }
 
-    /// Looks at what goes on. One after the other, so that an older look never follows a newer one.
+    /// Updates the tasks from the metadata. Calls wait for each other, so that an older view never overwrites a newer one.
     async fn look(&self) {
         let _turn = self.turn.acquire(1).await;
         // What is wanted is at most as new as what goes on, so a change that is taken back is found at the next look at the latest.
@@ -368,7 +368,7 @@ mod tests {
                 (13, 5, Some(16)),
                 (13, 11, Some(1)),
                 (13, 13, Some(0)),
-                // A second try has all to do again, and one whose node has lost its tokens does not know how much.
+                // A second attempt starts from 0; a node that lost its tokens does not know its parts.
                 (14, 0, None),
                 (14, 7, Some(10)),
                 (0, 0, None)
