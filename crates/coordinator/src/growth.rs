@@ -55,17 +55,18 @@ impl Coordinator {
         self.liveness.borrow().disk_level(node)
     }
 
-    /// Whether the disks of some node are full or nearly: clients that write to it are to be warned.
+    /// Whether some node has full or nearly full disks.
     #[inline]
     #[must_use]
     pub fn warns_of_disks(&self) -> bool {
         self.warns_of_disks.get()
     }
 
-    /// Whether the disks of a replica of this partition are full or nearly. False for tables that have no replicas on other nodes, as those of the system.
+    /// Whether to warn the client that writes this partition, or several if None: some replica has nearly full disks. Local system tables never warn.
     #[cold]
     #[must_use]
-    pub fn has_nearly_full_replica(&self, table: TableId, token: Token) -> bool {
+    pub fn warns_writer_of(&self, partition: Option<(TableId, Token)>) -> bool {
+        let Some((table, token)) = partition else { return true };
         let view = self.view();
         let Some(route) = view.route(table) else { return false };
         let targets = WriteTargets::new(&route.map.tablet_of(token));

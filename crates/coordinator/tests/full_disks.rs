@@ -113,7 +113,7 @@ fn writers_are_warned_of_the_replicas_that_they_write_to() {
     let warned = |cluster: &mut Cluster| {
         cluster.on(0, |local| async move {
             let keys = (0..100_u8).map(|key| token_of(&[key]));
-            let warned = keys.filter(|token| local.coordinator.has_nearly_full_replica(table().id, *token));
+            let warned = keys.filter(|token| local.coordinator.warns_writer_of(Some((table().id, *token))));
             (local.coordinator.warns_of_disks(), warned.count())
         })
     };

@@ -44,7 +44,7 @@ impl Connection {
         let collected = collect(engine, b, (keyspace.as_deref(), now_us), kind, &mut statements);
         let writes_where_full = |(prepared, run): &(Rc<Prepared>, Execution)| {
             let partition = prepared.plan().and_then(|plan| partition_of(plan, run));
-            partition.is_none_or(|(table, token)| engine.coordinator.has_nearly_full_replica(table, token))
+            engine.coordinator.warns_writer_of(partition)
         };
         reply.warns_of_disks = engine.coordinator.warns_of_disks() && statements.iter().any(writes_where_full);
         let conditional = statements.iter().any(|(prepared, _)| prepared.is_conditional());

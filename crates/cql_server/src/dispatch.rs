@@ -356,13 +356,12 @@ impl Connection {
         Taken::Done
     }
 
-    /// Whether a statement writes to a partition with a replica whose disks are full, or nearly.
+    /// Whether a statement writes a partition with a replica whose disks are full or nearly full.
     #[cold]
     fn writes_where_full(&self, prepared: &Prepared, ctx: &BindContext<'_>) -> bool {
         let partition = self.server.partition_at_once(prepared, ctx);
-        let coordinator = &self.server.engine.coordinator;
         let is_write = matches!(prepared.plan(), Some(Plan::Write(_)));
-        is_write && partition.is_none_or(|(table, token)| coordinator.has_nearly_full_replica(table, token))
+        is_write && self.server.engine.coordinator.warns_writer_of(partition)
     }
 
     /// Room for a request that waits or runs: what was waited for, or what is free.
