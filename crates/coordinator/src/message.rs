@@ -276,7 +276,7 @@ pub struct ReadCommand<E = Extent> {
     pub digest_only: bool,
     /// Read past the caches, and put nothing into them. Earlier releases do not know this flag and ignore it.
     pub bypasses_cache: bool,
-    /// Answer with the size of a long row instead of the data: the asker has no room for it yet. Earlier releases ignore this flag too.
+    /// If a row is long, answer with its length instead of the data: the coordinator has reserved no memory for it. Earlier releases ignore this flag too.
     pub withholds: bool,
 }
 
@@ -581,7 +581,7 @@ pub struct Answer {
     pub end: Option<ReadPosition>,
     /// It ends there because of what is dead, which other replicas may have more or less of.
     pub is_paused: bool,
-    /// The data, and the digest, are withheld: a row has so many bytes (see [`ReadCommand::withholds`]).
+    /// The length of a long row, in bytes; the answer then has no data and no digest ([`ReadCommand::withholds`]).
     pub withheld: Option<usize>,
 }
 
@@ -594,7 +594,7 @@ impl Answer {
         }
     }
 
-    /// Of a read that met a row of so many bytes, for which the asker has no room yet.
+    /// Withholds a row of `bytes` bytes.
     pub(crate) fn of_long_row(bytes: usize) -> Self {
         Self {
             withheld: Some(bytes),

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use mutation::PartitionBlock;
 use mutation::merge::merge_blocks;
-use replica::{RowRoom, split_block};
+use replica::{RowMemory, split_block};
 use runtime::{Instant, ShardId};
 use schema::Table;
 use stdx::planted::{self, Bug};
@@ -97,8 +97,8 @@ pub struct ReplicatedRead {
     bypasses_cache: bool,
     /// A replica takes no requests of this view.
     is_stale: bool,
-    /// Who is asked for room before a long row comes here.
-    room: Option<Rc<dyn RowRoom>>,
+    /// Where memory is reserved before a replica sends a long row.
+    row_memory: Option<Arc<dyn RowMemory>>,
 }
 
 impl ReplicatedRead {
@@ -193,7 +193,7 @@ impl ReplicatedRead {
             is_range,
             bypasses_cache: false,
             is_stale: false,
-            room: None,
+            row_memory: None,
         })
     }
 
@@ -368,7 +368,7 @@ impl ReplicatedRead {
             until: None,
             digest_only,
             bypasses_cache: self.bypasses_cache,
-            withholds: self.room.is_some() && !digest_only,
+            withholds: self.row_memory.is_some() && !digest_only,
         }
     }
 
@@ -661,7 +661,7 @@ impl ReplicatedRead {
                 Ok(Answer {
                     withheld: Some(bytes), ..
                 }) => {
-                    self.make_room(bytes).await?;
+                    self.reserve_row(bytes).await?;
                     deadline = runtime::now() + self.timeout;
                     let feed = self.feeds.iter().find(|feed| feed.replica == replica);
                     let extent = feed.and_then(|feed| feed.left.clone());

@@ -10,17 +10,14 @@
 //!
 //! A static row that lives counts as a row where its partition ends and no row of it lives.
 
-use std::cell::Cell;
 use std::cmp::Ordering;
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use mutation::{Bound, ClusteringSlice, PartitionBlock, RangeTombstoneList};
 use replica::{
-    BlockLimits, PartitionRead, PartitionReader, ROW_BYTES_UNASKED, ReadError, RowRoom, Shard, TableStore, TabletScan,
-    TokenRange, row_of, split_block,
+    BlockLimits, NoLongRows, PartitionRead, PartitionReader, ReadError, RowMemory, Shard, TableStore, TabletScan,
+    TokenRange, UNRESERVED_ROW_BYTES_MAX, row_of, split_block,
 };
 use schema::Table;
 use types::Token;
@@ -62,20 +59,8 @@ pub(crate) struct Stretch {
     last: Option<PartitionBlock>,
     keeps_last: bool,
     is_paused: bool,
-    /// Where the asker has no room for a long row yet: who notes the size of one.
-    long_row: Option<Rc<LongRow>>,
-}
-
-/// Gives no room for long rows, and notes how long one is: see [`ReadCommand::withholds`].
-#[derive(Default)]
-struct LongRow(Cell<Option<usize>>);
-
-impl RowRoom for LongRow {
-    fn for_row(&self, bytes: usize) -> Pin<Box<dyn Future<Output = Result<(), String>> + '_>> {
-        self.0.set(Some(bytes));
-        let why = format!("a row of {bytes} bytes is withheld until the coordinator has room for it");
-        Box::pin(std::future::ready(Err(why)))
-    }
+    /// Refuses long rows, if the coordinator has no memory for one yet ([`ReadCommand::withholds`]).
+    no_long_rows: Option<Arc<NoLongRows>>,
 }
 
 impl Stretch {
@@ -104,7 +89,7 @@ impl Stretch {
             last: None,
             keeps_last: false,
             is_paused: false,
-            long_row: (command.withholds && !command.digest_only).then(Rc::default),
+            no_long_rows: (command.withholds && !command.digest_only).then(Arc::default),
         };
         (stretch, command.extent)
     }
@@ -126,33 +111,34 @@ impl Stretch {
         self.end.is_some()
     }
 
-    fn room(&self) -> Option<Rc<dyn RowRoom>> {
-        let room = self.long_row.clone()?;
-        Some(room)
+    fn row_memory(&self) -> Option<Arc<dyn RowMemory>> {
+        let no_long_rows = self.no_long_rows.clone()?;
+        Some(no_long_rows)
     }
 
-    /// Whether a row was met that is withheld.
-    fn is_withheld(&self) -> bool {
-        self.long_row.as_ref().is_some_and(|row| row.0.get().is_some())
+    /// The length of the long row that is withheld.
+    fn withheld(&self) -> Option<usize> {
+        self.no_long_rows.as_ref()?.refused()
     }
 
-    /// The next block, or what a reader failed with; None also where a long row of a file is withheld.
+    /// The next block of a reader, or its error; None also if the reader was refused a long row.
     fn unless_withheld<T>(&self, read: Result<Option<T>, ReadError>) -> Result<Option<T>, ReplicaError> {
         match read {
-            Err(ReadError::NoRoom(_)) if self.is_withheld() => Ok(None),
+            Err(ReadError::NoRowMemory(_)) if self.withheld().is_some() => Ok(None),
             read => Ok(read?),
         }
     }
 
-    /// Withholds a long row that memory has.
+    /// Withholds a long row that came from a memtable.
     fn look_for_long_row(&self, block: &PartitionBlock) {
-        let Some(long_row) = self.long_row.as_ref().filter(|_| block.size() > ROW_BYTES_UNASKED) else {
+        let is_long = block.size() > UNRESERVED_ROW_BYTES_MAX;
+        let Some(no_long_rows) = self.no_long_rows.as_ref().filter(|_| is_long) else {
             return;
         };
         let rows = (0..block.len()).map(|n| block.row(n)).chain(block.static_row());
         let longest = rows.map(|row| row.bytes().len()).max().unwrap_or(0);
-        if longest > ROW_BYTES_UNASKED {
-            long_row.0.set(Some(longest));
+        if longest > UNRESERVED_ROW_BYTES_MAX {
+            no_long_rows.note(longest);
         }
     }
 
@@ -278,7 +264,7 @@ impl Stretch {
             && let Some(clustering) = row_of(&table, slice)
         {
             let hash = KeyHash::of(&read.key);
-            let row = version.read_row_within(&table, &shard.cache, (hash, &read.key, clustering), self.room());
+            let row = version.read_row_within(&table, &shard.cache, (hash, &read.key, clustering), self.row_memory());
             let row = row.await;
             if let Some(block) = self.unless_withheld(row)? {
                 // The slice ends with the row, however many were asked for.
@@ -295,7 +281,7 @@ impl Stretch {
         };
         let (cache, paused) = (shard.cache_of_read(self.bypasses_cache), &shard.paused_readers);
         let mut reader = PartitionReader::resumed(paused, table, version, cache, read);
-        reader.set_room(self.room());
+        reader.set_row_memory(self.row_memory());
         loop {
             let next = reader.next_block().await;
             let Some(mut block) = self.unless_withheld(next)? else {
@@ -311,7 +297,7 @@ impl Stretch {
             self.keeps_last = self.until.is_none() && reader.is_in_files();
             self.push(block);
             self.keeps_last = false;
-            if self.is_withheld() {
+            if self.withheld().is_some() {
                 return Ok(());
             }
             if is_last || self.is_full() {
@@ -349,7 +335,7 @@ impl Stretch {
                 limits: self.limits(),
             };
             self.partition(shard, store, read).await?;
-            if self.is_full() || self.is_withheld() {
+            if self.is_full() || self.withheld().is_some() {
                 return Ok(());
             }
             from.1.push(0);
@@ -363,14 +349,14 @@ impl Stretch {
             from,
             self.limits(),
         )
-        .with_room(self.room());
+        .with_row_memory(self.row_memory());
         loop {
             let next = scan.next_block().await;
             let Some(block) = self.unless_withheld(next)? else {
                 return Ok(());
             };
             self.push(block);
-            if self.is_full() || self.is_withheld() {
+            if self.is_full() || self.withheld().is_some() {
                 return Ok(());
             }
             give_way().await;
@@ -378,7 +364,7 @@ impl Stretch {
     }
 
     pub(crate) fn finish(mut self) -> Answer {
-        if let Some(bytes) = self.long_row.as_ref().and_then(|row| row.0.get()) {
+        if let Some(bytes) = self.withheld() {
             return Answer::of_long_row(bytes);
         }
         // What goes no further than the place that was asked for ends there all the same.

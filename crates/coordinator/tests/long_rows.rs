@@ -1,15 +1,12 @@
-//! Rows that are long: a replica withholds one until its coordinator has room for it.
+//! Long rows: a replica sends one when its coordinator has reserved memory.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::Pin;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 use crate::support::{Cluster, Local, Shape, insert, partition, rows, table};
 use coordinator::{CoordinatorError, Extent, ReplicatedRead};
 use mutation::{Mutation, PartitionBlock};
-use replica::RowRoom;
+use replica::{Reserving, RowMemory};
 use topology::{Consistency, Replication};
 use types::Token;
 use types::token::token_of;
@@ -18,16 +15,16 @@ const KEY: &[u8] = b"key";
 const LONG: usize = 300 << 10;
 const NODES: [usize; 3] = [0, 1, 2];
 
-/// Notes what it is asked for, and gives it or refuses.
+/// Records the reservations, and grants or refuses them.
 #[derive(Default)]
 struct Room {
-    asked: RefCell<Vec<usize>>,
+    asked: Mutex<Vec<usize>>,
     refuses: bool,
 }
 
-impl RowRoom for Room {
-    fn for_row(&self, bytes: usize) -> Pin<Box<dyn Future<Output = Result<(), String>> + '_>> {
-        self.asked.borrow_mut().push(bytes);
+impl RowMemory for Room {
+    fn reserve_row(&self, bytes: usize) -> Reserving<'_> {
+        self.asked.lock().expect("one shard").push(bytes);
         let answer = match self.refuses {
             true => Err("no room".to_owned()),
             false => Ok(()),
@@ -36,16 +33,16 @@ impl RowRoom for Room {
     }
 }
 
-/// What a read found, and which sizes it asked room for.
+/// The rows or the error of a read, and its reservations.
 type Found = (Result<BTreeMap<i32, Vec<u8>>, CoordinatorError>, Vec<usize>);
 
 async fn read(node: Local, extent: Extent, level: Consistency, refuses: bool) -> Found {
-    let room = Rc::new(Room {
+    let room = Arc::new(Room {
         refuses,
         ..Room::default()
     });
     let read = node.read(&table(), extent, level, 100).expect("all live");
-    let mut read: ReplicatedRead = read.with_room(Some(room.clone()));
+    let mut read: ReplicatedRead = read.with_row_memory(Some(room.clone()));
     let mut blocks: Vec<PartitionBlock> = Vec::new();
     let found = loop {
         match read.next_block().await {
@@ -54,7 +51,7 @@ async fn read(node: Local, extent: Extent, level: Consistency, refuses: bool) ->
             Err(error) => break Err(error),
         }
     };
-    let asked = room.asked.borrow().clone();
+    let asked = room.asked.lock().expect("one shard").clone();
     (found, asked)
 }
 
@@ -67,7 +64,7 @@ fn all_tokens() -> Extent {
     }
 }
 
-/// A cluster in which these nodes alone have a partition with a short and a long row, in memory or in files.
+/// A cluster with a short and a long row in one partition, in memtables or in sstables.
 fn with_a_long_row(seed: u64, copies: u16, is_flushed: bool) -> Cluster {
     let mut cluster = Cluster::new(
         seed,

@@ -195,7 +195,7 @@ impl From<ReadError> for Trouble {
     fn from(error: ReadError) -> Self {
         match error {
             ReadError::Missing { .. } => Self::Missing(error.to_string()),
-            ReadError::File(reason) | ReadError::NoRoom(reason) => Self::Read(reason),
+            ReadError::File(reason) | ReadError::NoRowMemory(reason) => Self::Read(reason),
         }
     }
 }

@@ -78,7 +78,7 @@ pub use row_cache::{CachedRow, RowCacheBudget};
 pub use scan::TabletScan;
 pub use shard::{Shard, ShardOptions, WriteError, shard_range};
 pub use snapshot::{SNAPSHOTS, Work};
-pub use sstable::{ROW_BYTES_UNASKED, RowRoom};
+pub use sstable::{NoLongRows, Reserving, RowMemory, UNRESERVED_ROW_BYTES_MAX};
 pub use succession::changes_shards;
 pub use table_metrics::{Recorded, Samplers, TableHistogram, TableMetrics, requests};
 pub use tablet::{Admission, Frozen, RebuildGuard, TableStore, Tablet, TokenRange, Version};

@@ -1,7 +1,5 @@
 //! Reads of one row: from memory alone where the row cache or the filters say what the sstables have.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -10,7 +8,7 @@ use mutation::merge::{merge_blocks, merge_rows};
 use mutation::{ClusteringSlice, PartitionBlock, RangeTombstone, RangeTombstoneList, RowView, Tombstone};
 use schema::{Table, components};
 use smallvec::SmallVec;
-use sstable::{ChunkCache, RowRoom};
+use sstable::{ChunkCache, NoLongRows, RowMemory};
 use stdx::probe;
 use types::Token;
 use types::token::KeyHash;
@@ -146,7 +144,7 @@ impl Version {
     }
 
     /// Reads what the sstables say about one row and keeps it for [`Version::read_memory`], if there is room. None when the
-    /// row has another name there: two numbers that are equal, with different bytes; and when it is too long to be kept.
+    /// row has another name there (two numbers that are equal, with different bytes), or is too long for the cache.
     ///
     /// # Errors
     /// When a file cannot be read.
@@ -168,6 +166,7 @@ impl Version {
         self.check_whole((token, token))?;
         let mut entry = CachedRow::default();
         let mut files = 0_usize;
+        let no_long_rows: Arc<dyn RowMemory> = Arc::<NoLongRows>::default();
         for reader in &self.sstables {
             if !reader.may_contain(hash) {
                 continue;
@@ -177,12 +176,12 @@ impl Version {
             let Some(mut cursor) = cursor.map_err(|e| self.read_error(e))? else {
                 continue;
             };
-            cursor.set_room(Some(Rc::new(NoLongRows)));
+            cursor.set_row_memory(Some(no_long_rows.clone()));
             loop {
                 let block = match cursor.next_block().await {
                     Ok(Some(block)) => block,
                     Ok(None) => break,
-                    Err(sstable::Error::NoRoom { .. }) => return Ok(None),
+                    Err(sstable::Error::NoRowMemory { .. }) => return Ok(None),
                     Err(error) => return Err(self.read_error(error)),
                 };
                 entry.partition = entry.partition.merge(block.tombstone);
@@ -228,16 +227,16 @@ impl Version {
         self.read_row_within(table, cache, (hash, key, clustering), None).await
     }
 
-    /// The same, where somebody is to be asked before a long row of a file is read.
+    /// As [`Version::read_row`]; reserves memory for a long row before it reads it from a file.
     ///
     /// # Errors
-    /// When a file cannot be read, or there is no room for the row.
+    /// When a file cannot be read, or no memory can be reserved.
     pub async fn read_row_within(
         self: &Rc<Self>,
         table: &Arc<Table>,
         cache: &Rc<ChunkCache>,
         (hash, key, clustering): (KeyHash, &[u8], &[u8]),
-        room: Option<Rc<dyn RowRoom>>,
+        row_memory: Option<Arc<dyn RowMemory>>,
     ) -> Result<Option<PartitionBlock>, ReadError> {
         let token = hash.token();
         let mut name = Vec::with_capacity(size_of::<u32>() + key.len() + clustering.len());
@@ -269,19 +268,8 @@ impl Version {
             },
         };
         let mut reader = PartitionReader::new(Arc::clone(table), Rc::clone(self), Rc::clone(cache), read);
-        reader.set_room(room);
+        reader.set_row_memory(row_memory);
         reader.next_block().await
-    }
-}
-
-/// Long rows have no room in the row cache.
-struct NoLongRows;
-
-impl RowRoom for NoLongRows {
-    fn for_row(&self, bytes: usize) -> Pin<Box<dyn Future<Output = Result<(), String>> + '_>> {
-        Box::pin(std::future::ready(Err(format!(
-            "a row of {bytes} bytes is not kept in the row cache"
-        ))))
     }
 }
 

@@ -16,7 +16,7 @@ use memtable::Memtable;
 use mutation::merge::{merge_blocks, merge_rows};
 use mutation::{Bound, ClusteringSlice, PartitionBlock, RowView, Tombstone};
 use schema::{ClusteringOrder, Table};
-use sstable::{ChunkCache, RowRoom};
+use sstable::{ChunkCache, RowMemory};
 use types::Token;
 use types::token::KeyHash;
 
@@ -35,14 +35,14 @@ pub enum ReadError {
         /// The name by which an operator knows it.
         name: String,
     },
-    /// There is no room in memory for a long row; the text says what takes it.
-    NoRoom(String),
+    /// No memory could be reserved for a long row; the text says why.
+    NoRowMemory(String),
 }
 
 impl std::fmt::Display for ReadError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::File(text) | Self::NoRoom(text) => f.write_str(text),
+            Self::File(text) | Self::NoRowMemory(text) => f.write_str(text),
             Self::Missing { name } => write!(
                 f,
                 "this node lacks the sstable {name}, which may have the data: it is damaged and was moved aside. Other replicas can be read; to \
@@ -66,8 +66,8 @@ impl Version {
 
     /// The error of a read. An sstable that is damaged is suspect from here on.
     pub(crate) fn read_error(&self, error: sstable::Error) -> ReadError {
-        if let sstable::Error::NoRoom { why, .. } = error {
-            return ReadError::NoRoom(why);
+        if let sstable::Error::NoRowMemory { why, .. } = error {
+            return ReadError::NoRowMemory(why);
         }
         if note_damage(&self.sstables, &error) {
             self.alarm.raise();
@@ -299,7 +299,7 @@ pub struct PartitionReader {
     cache: Rc<ChunkCache>,
     feeds: Vec<Feed>,
     head: Head,
-    room: Option<Rc<dyn RowRoom>>,
+    row_memory: Option<Arc<dyn RowMemory>>,
 }
 
 impl PartitionReader {
@@ -328,18 +328,18 @@ impl PartitionReader {
             cache,
             feeds: Vec::new(),
             head: Head::default(),
-            room: None,
+            row_memory: None,
         }
     }
 
-    /// Says who is to be asked before a long row is read; without this, nobody.
-    pub fn set_room(&mut self, room: Option<Rc<dyn RowRoom>>) {
+    /// Sets where memory for long rows is reserved before they are read; without it, they are read at once.
+    pub fn set_row_memory(&mut self, row_memory: Option<Arc<dyn RowMemory>>) {
         for feed in &mut self.feeds {
             if let Source::Sstable(cursor) = &mut feed.source {
-                cursor.set_room(room.clone());
+                cursor.set_row_memory(row_memory.clone());
             }
         }
-        self.room = room;
+        self.row_memory = row_memory;
     }
 
     /// The same, by the reader that the page before has left where this read begins, if it is kept.
@@ -380,7 +380,7 @@ impl PartitionReader {
                 .await
                 .map_err(|e| self.version.read_error(e))?;
             if let Some(mut cursor) = cursor {
-                cursor.set_room(self.room.clone());
+                cursor.set_row_memory(self.row_memory.clone());
                 self.feeds.push(Feed {
                     source: Source::Sstable(Box::new(cursor)),
                     pending: None,
@@ -530,7 +530,7 @@ pub struct ScanReader {
     limits: BlockLimits,
     started: bool,
     cache: Rc<ChunkCache>,
-    room: Option<Rc<dyn RowRoom>>,
+    row_memory: Option<Arc<dyn RowMemory>>,
 }
 
 impl ScanReader {
@@ -554,14 +554,14 @@ impl ScanReader {
             limits,
             started: false,
             cache,
-            room: None,
+            row_memory: None,
         }
     }
 
-    /// Says who is to be asked before a long row is read; without this, nobody.
+    /// Sets where memory for long rows is reserved before they are read; without it, they are read at once.
     #[must_use]
-    pub fn with_room(self, room: Option<Rc<dyn RowRoom>>) -> Self {
-        Self { room, ..self }
+    pub fn with_row_memory(self, row_memory: Option<Arc<dyn RowMemory>>) -> Self {
+        Self { row_memory, ..self }
     }
 
     async fn start(&mut self) -> Result<(), ReadError> {
@@ -576,7 +576,7 @@ impl ScanReader {
                 .scan(&self.cache, self.position.0, &self.position.1, self.range.to, limits)
                 .await
                 .map_err(|e| self.version.read_error(e))?;
-            cursor.set_room(self.room.clone());
+            cursor.set_row_memory(self.row_memory.clone());
             let head = cursor.next_block().await.map_err(|e| self.version.read_error(e))?;
             self.scans.push((cursor, head));
         }

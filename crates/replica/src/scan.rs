@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mutation::PartitionBlock;
 use schema::Table;
-use sstable::{ChunkCache, RowRoom};
+use sstable::{ChunkCache, RowMemory};
 use types::Token;
 
 use crate::read::{BlockLimits, ReadError, ScanReader};
@@ -26,7 +26,7 @@ pub struct TabletScan {
     /// What the tablet had that the reader is of.
     version: Option<Rc<Version>>,
     is_of_unrepaired: bool,
-    room: Option<Rc<dyn RowRoom>>,
+    row_memory: Option<Arc<dyn RowMemory>>,
 }
 
 impl TabletScan {
@@ -55,14 +55,14 @@ impl TabletScan {
             reader: None,
             version: None,
             is_of_unrepaired: false,
-            room: None,
+            row_memory: None,
         }
     }
 
-    /// Says who is to be asked before a long row is read; without this, nobody.
+    /// Sets where memory for long rows is reserved before they are read; without it, they are read at once.
     #[must_use]
-    pub fn with_room(self, room: Option<Rc<dyn RowRoom>>) -> Self {
-        Self { room, ..self }
+    pub fn with_row_memory(self, row_memory: Option<Arc<dyn RowMemory>>) -> Self {
+        Self { row_memory, ..self }
     }
 
     /// Says how much of a partition is one block, of what is read from now on.
@@ -151,6 +151,6 @@ impl TabletScan {
             true => version.unrepaired(),
             false => version.clone(),
         };
-        ScanReader::new(table, version, cache, range, from, self.limits).with_room(self.room.clone())
+        ScanReader::new(table, version, cache, range, from, self.limits).with_row_memory(self.row_memory.clone())
     }
 }

@@ -196,7 +196,7 @@ async fn reads(shard: &Rc<Shard>, store: &Rc<TableStore>) -> Vec<&'static str> {
             Ok(true) => "row",
             Ok(false) => "none",
             Err(ReadError::Missing { .. }) => "missing",
-            Err(ReadError::File(_) | ReadError::NoRoom(_)) => "damaged",
+            Err(ReadError::File(_) | ReadError::NoRowMemory(_)) => "damaged",
         });
     }
     said

@@ -494,7 +494,7 @@ impl Process {
 fn error_text(error: &ReadError) -> String {
     match error {
         ReadError::Missing { name, .. } => format!("refused: {name} is missing"),
-        ReadError::NoRoom(why) => format!("refused: {why}"),
+        ReadError::NoRowMemory(why) => format!("refused: {why}"),
         ReadError::File(_) => "refused: damage".to_owned(),
     }
 }

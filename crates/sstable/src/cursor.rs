@@ -17,7 +17,7 @@ use crate::decode::Stop;
 use crate::error::Error;
 use crate::index::{IndexBlock, IndexBytes, Promoted};
 use crate::reader::Reader;
-use crate::row_room::{self, RowRoom};
+use crate::row_memory::{self, RowMemory};
 use crate::window::{PartitionDecoder, Progress, ReadLimits};
 
 /// The stretch of Data.db that has arrived and is not consumed: a chunk of the cache as long as one is enough, then a
@@ -135,7 +135,7 @@ pub struct PartitionCursor {
     wants_rows: bool,
     reversed: bool,
     state: State,
-    room: Option<Rc<dyn RowRoom>>,
+    row_memory: Option<Arc<dyn RowMemory>>,
 }
 
 impl PartitionCursor {
@@ -177,14 +177,14 @@ impl PartitionCursor {
             wants_rows: !slices.is_empty(),
             reversed,
             state: State::Start,
-            room: None,
+            row_memory: None,
             reader,
         })
     }
 
-    /// Says who is to be asked before a long row is read; without this, nobody.
-    pub fn set_room(&mut self, room: Option<Rc<dyn RowRoom>>) {
-        self.room = room;
+    /// Sets where memory for long rows is reserved before they are read; without it, they are read at once.
+    pub fn set_row_memory(&mut self, row_memory: Option<Arc<dyn RowMemory>>) {
+        self.row_memory = row_memory;
     }
 
     /// The next block; None when there is no more. The first has the partition's tombstone and static row, and comes
@@ -260,7 +260,7 @@ impl PartitionCursor {
 
     async fn fetch(&mut self, n: usize) -> Result<(), Error> {
         let item_bytes = self.window.rest().len().saturating_add(n);
-        row_room::ask(self.room.as_ref(), item_bytes, self.reader.data.path()).await?;
+        row_memory::reserve(self.row_memory.as_ref(), item_bytes, self.reader.data.path()).await?;
         self.window.fetch(n, &self.reader.data, &self.cache).await
     }
 

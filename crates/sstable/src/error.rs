@@ -42,11 +42,11 @@ pub enum Error {
         /// How they differ.
         what: String,
     },
-    /// Whoever reads has no room for a row: see [`RowRoom`](crate::RowRoom).
-    NoRoom {
+    /// A read could not reserve memory for a long row: see [`RowMemory`](crate::RowMemory).
+    NoRowMemory {
         /// The file.
         path: PathBuf,
-        /// What takes the room.
+        /// Why not.
         why: String,
     },
     /// A partition or row was appended that does not fit the format or the order of the file.
@@ -69,7 +69,7 @@ impl Error {
                 let is_gone = matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof);
                 is_gone || self.is_disk_failure()
             }
-            Self::Unsupported { .. } | Self::Schema { .. } | Self::NoRoom { .. } | Self::Rejected { .. } => false,
+            Self::Unsupported { .. } | Self::Schema { .. } | Self::NoRowMemory { .. } | Self::Rejected { .. } => false,
         }
     }
 
@@ -99,7 +99,7 @@ impl Error {
             | Self::Damaged { path, .. }
             | Self::Unsupported { path, .. }
             | Self::Schema { path, .. }
-            | Self::NoRoom { path, .. }
+            | Self::NoRowMemory { path, .. }
             | Self::Rejected { path, .. } => path,
         }
     }
@@ -150,7 +150,7 @@ impl fmt::Display for Error {
             }
             Self::Unsupported { path, what } => write!(f, "{}: unsupported: {what}", path.display()),
             Self::Schema { path, what } => write!(f, "{}: does not fit the table: {what}", path.display()),
-            Self::NoRoom { path, why } => write!(f, "{}: no room for a row: {why}", path.display()),
+            Self::NoRowMemory { path, why } => write!(f, "{}: no memory for a row: {why}", path.display()),
             Self::Rejected { path, what } => write!(f, "{}: not written: {what}", path.display()),
         }
     }

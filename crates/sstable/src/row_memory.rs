@@ -1,30 +1,58 @@
-//! Room for long rows: a read of a shard's asks for it before the bytes of one come to memory.
+//! Memory for long rows, which a read reserves before it has the bytes of the row.
 //!
-//! A block of rows ends soon after its limit, so what a read holds of its files is small, unless one row is long. How long it is stands before it in the file.
+//! A block ends soon after its limit of bytes, so a reader holds little of its files unless one row is long. The length of a row precedes it in the file.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::path::Path;
 use std::pin::Pin;
-use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::Error;
 
-/// Rows, or other items of a partition, of at most so many bytes are read without asking.
-pub const ROW_BYTES_UNASKED: usize = 128 << 10;
+/// The longest row, or other item of a partition, that is read without a reservation.
+pub const UNRESERVED_ROW_BYTES_MAX: usize = 128 << 10;
 
-/// Gives room for long rows.
-pub trait RowRoom {
-    /// Waits for room for a row of so many bytes of its file, and for the copies of it that are made on its way to the answer. Err: why there is none.
-    fn for_row(&self, bytes: usize) -> Pin<Box<dyn Future<Output = Result<(), String>> + '_>>;
+/// A reservation under way; the error says why there is no memory.
+pub type Reserving<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + 'a>>;
+
+/// Reserves memory for long rows.
+pub trait RowMemory: Send + Sync {
+    /// Waits until memory is reserved for a row of `bytes` bytes and the copies of it that its reader makes.
+    fn reserve_row(&self, bytes: usize) -> Reserving<'_>;
 }
 
-/// Asks for room before an item of so many bytes is read, where somebody is to be asked.
+/// Refuses long rows, and records the length of the last one.
+#[derive(Default, Debug)]
+pub struct NoLongRows(AtomicUsize);
+
+impl NoLongRows {
+    /// Records a long row that was found elsewhere than in a file.
+    pub fn note(&self, bytes: usize) {
+        self.0.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The length of the last long row, if there was one.
+    #[must_use]
+    pub fn refused(&self) -> Option<usize> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|bytes| *bytes > 0)
+    }
+}
+
+impl RowMemory for NoLongRows {
+    fn reserve_row(&self, bytes: usize) -> Reserving<'_> {
+        self.note(bytes);
+        Box::pin(ready(Err(format!("rows of {bytes} bytes are not read here"))))
+    }
+}
+
+/// Reserves memory for an item of `bytes` bytes if it is long and `memory` is given.
 #[inline]
-pub(crate) async fn ask(room: Option<&Rc<dyn RowRoom>>, bytes: usize, path: &Path) -> Result<(), Error> {
-    let Some(room) = room.filter(|_| bytes > ROW_BYTES_UNASKED) else {
+pub(crate) async fn reserve(memory: Option<&Arc<dyn RowMemory>>, bytes: usize, path: &Path) -> Result<(), Error> {
+    let Some(memory) = memory.filter(|_| bytes > UNRESERVED_ROW_BYTES_MAX) else {
         return Ok(());
     };
-    room.for_row(bytes).await.map_err(|why| Error::NoRoom {
+    memory.reserve_row(bytes).await.map_err(|why| Error::NoRowMemory {
         path: path.to_owned(),
         why,
     })

@@ -1,6 +1,5 @@
 //! Reads all partitions of a file, or of a token range, in order.
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use mutation::PartitionBlock;
@@ -12,7 +11,7 @@ use crate::decode::Stop;
 use crate::error::Error;
 use crate::index::Entry;
 use crate::reader::Reader;
-use crate::row_room::{self, RowRoom};
+use crate::row_memory::{self, RowMemory};
 use crate::summary::{Sample, Summary};
 use crate::window::{PartitionDecoder, Progress, ReadLimits, Window};
 
@@ -162,20 +161,20 @@ impl BlockingScan {
 /// A scan for a shard's thread. It passes by the cache, so that it displaces nothing there.
 pub struct ScanCursor {
     scan: Scan,
-    room: Option<Rc<dyn RowRoom>>,
+    row_memory: Option<Arc<dyn RowMemory>>,
 }
 
 impl ScanCursor {
     pub(crate) fn new(reader: Arc<Reader>, start: Option<u64>, to: Token, limits: ReadLimits) -> Self {
         Self {
             scan: Scan::new(reader, start, to, limits),
-            room: None,
+            row_memory: None,
         }
     }
 
-    /// Says who is to be asked before a long row is read; without this, nobody.
-    pub fn set_room(&mut self, room: Option<Rc<dyn RowRoom>>) {
-        self.room = room;
+    /// Sets where memory for long rows is reserved before they are read; without it, they are read at once.
+    pub fn set_row_memory(&mut self, row_memory: Option<Arc<dyn RowMemory>>) {
+        self.row_memory = row_memory;
     }
 
     /// The next partition, or the next part of one; None at the end.
@@ -191,7 +190,7 @@ impl ScanCursor {
             };
             let (window, data) = (&mut self.scan.window, &self.scan.reader.data);
             let item_bytes = window.rest().len().saturating_add(wanted);
-            row_room::ask(self.room.as_ref(), item_bytes, data.path()).await?;
+            row_memory::reserve(self.row_memory.as_ref(), item_bytes, data.path()).await?;
             if window.bytes.len() > SLACK {
                 window.compact();
             }

@@ -1,8 +1,8 @@
-//! Rows that are so long that a replica withholds one until there is room for it here.
+//! Long rows: a replica answers with the length of one, and sends it when the coordinator has reserved memory.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
-use replica::RowRoom;
+use replica::RowMemory;
 use runtime::Instant;
 use topology::Replica;
 
@@ -12,23 +12,23 @@ use crate::fan::Fan;
 use crate::message::{Answer, Extent, ReadCommand};
 
 impl ReplicatedRead {
-    /// The same where somebody is to be asked before a long row comes here; without this, nobody is.
+    /// Reserves memory here before a replica sends a long row; without it, replicas send all rows at once.
     #[must_use]
-    pub fn with_room(self, room: Option<Rc<dyn RowRoom>>) -> Self {
-        Self { room, ..self }
+    pub fn with_row_memory(self, row_memory: Option<Arc<dyn RowMemory>>) -> Self {
+        Self { row_memory, ..self }
     }
 
-    /// Waits for room for a row that a replica has withheld.
-    pub(super) async fn make_room(&self, bytes: usize) -> Result<(), CoordinatorError> {
-        match &self.room {
-            Some(room) => room.for_row(bytes).await.map_err(CoordinatorError::Overloaded),
+    /// Waits until memory is reserved for a row that a replica withholds.
+    pub(super) async fn reserve_row(&self, bytes: usize) -> Result<(), CoordinatorError> {
+        match &self.row_memory {
+            Some(memory) => memory.reserve_row(bytes).await.map_err(CoordinatorError::Overloaded),
             None => Err(CoordinatorError::Internal(
                 "a replica withholds what was asked for".to_owned(),
             )),
         }
     }
 
-    /// The command for data that a replica has withheld, once there is room.
+    /// The command for data that a replica has withheld.
     pub(super) fn command_in_full<'e>(&self, extent: &'e Extent) -> ReadCommand<&'e Extent> {
         ReadCommand {
             withholds: false,
@@ -36,8 +36,8 @@ impl ReplicatedRead {
         }
     }
 
-    /// Asks a replica again that withholds a row of so many bytes: for the data once there is room, and until when it may answer then; for a digest, and None, where
-    /// another has sent the data.
+    /// Repeats a request whose replica withholds a row of `bytes` bytes. If another replica has sent the data, asks for a digest and returns None; else reserves memory, asks
+    /// for the data, and returns the deadline of the answer.
     pub(super) async fn ask_for_long_row(
         &self,
         fan: &mut Fan<Answer>,
@@ -49,7 +49,7 @@ impl ReplicatedRead {
             self.send(fan, replica, self.command(extent, true));
             return Ok(None);
         }
-        self.make_room(bytes).await?;
+        self.reserve_row(bytes).await?;
         self.send(fan, replica, self.command_in_full(extent));
         Ok(Some(runtime::now() + self.timeout))
     }

@@ -6,7 +6,6 @@
 //! paging state.
 
 use std::cell::OnceCell;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use mutation::compact::LiveRow;
@@ -14,7 +13,7 @@ use mutation::{ClusteringSlice, PartitionBlock, RangeTombstoneList};
 use plan::restrict::{Alternatives, Partitions};
 use plan::selection::AggregateState;
 use plan::{BindContext, Evaluated, Operand, Row, RowSink, SelectPlan, ValueRows, key_component};
-use replica::RowRoom;
+use replica::RowMemory;
 use schema::{ColumnKind, components};
 use stdx::size;
 use types::Comparator;
@@ -25,7 +24,7 @@ use super::groups::{Found, GroupPart, is_one_group};
 use super::paging_state::{PagingState, Position, statement_hash};
 use super::patience::Patience;
 use super::read::Page;
-use super::result_room::{ResultShare, RowsOf};
+use super::result_room::ResultShare;
 use super::tombstones::{PageLimits, TombstoneCount, TombstoneWarning};
 use crate::QueryError;
 
@@ -347,10 +346,10 @@ impl<S: RowSink> Consumer<S> {
         self.share = share;
     }
 
-    /// Who gives room for the result's long rows.
-    pub(super) fn row_room(&self) -> Option<Rc<dyn RowRoom>> {
-        let share = Arc::clone(self.share.as_ref()?);
-        Some(Rc::new(RowsOf(share)))
+    /// Where the read reserves memory for long rows.
+    pub(super) fn row_memory(&self) -> Option<Arc<dyn RowMemory>> {
+        let share = self.share.clone()?;
+        Some(share)
     }
 
     /// Bytes of the result and of what becomes a part of it.

@@ -54,7 +54,7 @@ pub(super) enum Part {
 
 pub(super) fn failure(e: ReadError) -> QueryError {
     match e {
-        ReadError::NoRoom(why) => QueryError::Overloaded(why),
+        ReadError::NoRowMemory(why) => QueryError::Overloaded(why),
         e => QueryError::ReadFailure(format!("The read failed on the replica: {e}")),
     }
 }
@@ -587,7 +587,7 @@ impl Engine {
             reader: PartitionReader::resumed(paused, table, version, cache, read),
             unused: None,
         };
-        source.reader.set_room(consumer.row_room());
+        source.reader.set_row_memory(consumer.row_memory());
         consumer.take_met();
         let consumed = consume_partition(select, run, consumer, &mut source).await;
         store.metrics.note_partition_read(sstables, consumer.take_met());
@@ -638,7 +638,7 @@ impl Engine {
             start,
             limits(consumer),
         )
-        .with_room(consumer.row_room());
+        .with_row_memory(consumer.row_memory());
         if let Some(key) = begun {
             let token = token_of(&key);
             // The rest of a partition is read with the tokens that it is among, not with those behind.

@@ -46,7 +46,7 @@ impl Engine {
         let read = read
             .map_err(QueryError::of_replicas)?
             .bypassing_cache(select.bypasses_cache)
-            .with_room(consumer.row_room());
+            .with_row_memory(consumer.row_memory());
         if let Some(time) = consumer.own_time() {
             return Ok(read.within(time.left()));
         }

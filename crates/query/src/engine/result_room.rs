@@ -5,18 +5,17 @@
 //!
 //! A result that outgrows its share takes more if there is more. If not, it waits for its *turn to grow*: one result at a time may exceed the room, and only while
 //! the answers that clients have not taken leave room. So results in the making come to the room and one result more, and some read always proceeds.
-//! So does one that is about to read a long row, before the bytes of the row are in memory ([`RowRoom`]).
+//! A result also grows before a long row is read for it ([`RowMemory`]).
 //! A result that waits longer than [`GROWTH_WAIT_MAX`] fails as overloaded and frees its memory.
 
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use replica::RowRoom;
+use replica::{Reserving, RowMemory};
 
 use crate::QueryError;
 
@@ -216,7 +215,7 @@ pub struct ResultShare {
     /// What it began with if it was small, else 0.
     small_bytes: usize,
     bytes: AtomicUsize,
-    /// The part of them that the result has so far.
+    /// The size of the result so far.
     held: AtomicUsize,
     /// The number of its turn to grow, or 0.
     turn: AtomicUsize,
@@ -229,7 +228,7 @@ impl ResultShare {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Says how many bytes the result has by now, and makes the share so large that a block can be read for it. May wait for its turn.
+    /// Records the size of the result, and grows the share by a block if there is no room for one. May wait for its turn.
     ///
     /// # Errors
     /// As [`ResultShare::grow_to`].
@@ -296,17 +295,13 @@ impl ResultShare {
     }
 }
 
-/// A row of a file is in memory four times at most before it is a part of what the share counts: as it is in the file, in the block that it is decoded to, in
-/// the result, and in a result's buffer that grows.
+/// A long row takes its length so many times until the share counts it in the result: in the file's window, in its block, and in the result's buffer while that doubles.
 const ROW_COPIES: usize = 4;
 
-/// Gives room for the long rows of a result, from its share.
-pub(super) struct RowsOf(pub(super) Arc<ResultShare>);
-
-impl RowRoom for RowsOf {
-    fn for_row(&self, bytes: usize) -> Pin<Box<dyn Future<Output = Result<(), String>> + '_>> {
-        let bytes = self.0.held.load(Ordering::Relaxed) + READ_BYTES + bytes.saturating_mul(ROW_COPIES);
-        Box::pin(async move { self.0.grow_to(bytes).await.map_err(|error| error.to_string()) })
+impl RowMemory for ResultShare {
+    fn reserve_row(&self, bytes: usize) -> Reserving<'_> {
+        let bytes = self.held.load(Ordering::Relaxed) + READ_BYTES + bytes.saturating_mul(ROW_COPIES);
+        Box::pin(async move { self.grow_to(bytes).await.map_err(|error| error.to_string()) })
     }
 }
 
@@ -326,7 +321,8 @@ impl Drop for ResultShare {
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
+    use std::future::Future;
+    use std::pin::{Pin, pin};
     use std::task::Context;
 
     use super::*;
@@ -405,8 +401,7 @@ mod tests {
         let room = ResultRoom::new(ROOM);
         let result = share(&room, 1).expect("it is free");
         assert_eq!(poll(pin!(result.hold(1000))), Poll::Ready(Ok(())), "there is room");
-        let rows = RowsOf(Arc::clone(&result));
-        assert!(poll(rows.for_row(LARGE / 8).as_mut()).is_ready(), "there is room");
+        assert!(poll(result.reserve_row(LARGE / 8).as_mut()).is_ready(), "there is room");
         assert!(result.bytes() >= 1000 + READ_BYTES + LARGE / 2, "{}", result.bytes());
     }
 

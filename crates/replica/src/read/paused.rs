@@ -124,7 +124,7 @@ impl PausedReaders {
         if !reader.is_in_files() || !tablet.with_version(|now| std::ptr::eq(now, &*reader.version)) {
             return;
         }
-        reader.set_room(None);
+        reader.set_row_memory(None);
         let blocks = reader.feeds.iter().filter_map(|feed| feed.pending.as_ref());
         let blocks: usize = blocks.chain([&last]).map(PartitionBlock::size).sum();
         let files = reader.files().count();
