@@ -24,6 +24,7 @@ mod page;
 mod paging_state;
 mod patience;
 mod point;
+mod point_anywhere;
 mod prepared;
 mod read;
 mod replicated;

@@ -77,7 +77,7 @@ impl Engine {
 
     /// The same of a read whose table does not limit them, or that was taken.
     #[inline]
-    fn read_admitted(
+    pub(super) fn read_admitted(
         &self,
         plan: &SelectPlan,
         ctx: &BindContext<'_>,
@@ -233,7 +233,7 @@ impl Engine {
         }
         if is_point && !params.serial {
             let page = match is_here {
-                true => self.point_anywhere(select, run, level).await?,
+                true => self.point_anywhere(select, run, params).await?,
                 // What memory has was tried already.
                 false if is_first => self.point_from_disk(select, run, level).await?,
                 false => None,
@@ -378,55 +378,8 @@ impl Engine {
         Ok(Some(Patience::new(limit, level, block_for)))
     }
 
-    /// Answers a point read on the shard that owns its key: from memory, or from a file whose answer is then in memory.
-    /// None: by the general way.
-    async fn point_anywhere<S: PageSink>(
-        self: &Rc<Self>,
-        select: &Arc<SelectPlan>,
-        run: &Execution,
-        level: Consistency,
-    ) -> Result<Option<Page<S>>, QueryError> {
-        let mut sink = S::default();
-        match run.with(|ctx| self.read_admitted(select, ctx, level, &mut sink))? {
-            PointOutcome::Rows(rows) => {
-                trace::note(|| "The row is in memory".to_owned());
-                Ok(Some(Page::of_point(rows, sink)))
-            }
-            PointOutcome::NeedsDisk | PointOutcome::Unconfirmed(_) => {
-                self.forget_unconfirmed();
-                self.point_from_disk(select, run, level).await
-            }
-            PointOutcome::OtherShard(owner) => {
-                let asked = (select.clone(), run.clone());
-                let page: Option<Page<S>> = runtime::submit_to(ShardId(owner), move || {
-                    let (select, run) = asked;
-                    let engine = Engine::local();
-                    let mut sink = S::default();
-                    let outcome = run.with(|ctx| engine.read_admitted(&select, ctx, level, &mut sink))?;
-                    if let PointOutcome::Rows(rows) = outcome {
-                        return Ok::<_, QueryError>(Some(Page::of_point(rows, sink)));
-                    }
-                    engine.forget_unconfirmed();
-                    Ok(None)
-                })
-                .await?;
-                if page.is_some() {
-                    trace::note(|| format!("The row is in the memory of shard {owner}"));
-                    return Ok(page);
-                }
-                let (select, run, traced) = (select.clone(), run.clone(), trace::current_id());
-                runtime::submit_async_to(ShardId(owner), move || {
-                    trace::beside(traced, async move {
-                        Engine::local().point_from_disk(&select, &run, level).await
-                    })
-                })
-                .await
-            }
-        }
-    }
-
     /// Reads the row from this shard's sstables into the row cache, and answers from there.
-    async fn point_from_disk<S: PageSink>(
+    pub(super) async fn point_from_disk<S: PageSink>(
         self: &Rc<Self>,
         select: &SelectPlan,
         run: &Execution,

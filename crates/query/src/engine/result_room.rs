@@ -237,6 +237,15 @@ impl ResultShare {
         self.grow_to(bytes + READ_BYTES).await
     }
 
+    /// Grows the share by a long row of `bytes` bytes and its copies. May wait for its turn.
+    ///
+    /// # Errors
+    /// As [`ResultShare::grow_to`].
+    pub async fn grow_for_row(&self, bytes: usize) -> Result<(), QueryError> {
+        let held = self.held.load(Ordering::Relaxed);
+        self.grow_to(held + READ_BYTES + bytes.saturating_mul(ROW_COPIES)).await
+    }
+
     /// Makes the share this large. May wait for its turn.
     ///
     /// # Errors
@@ -300,8 +309,7 @@ const ROW_COPIES: usize = 4;
 
 impl RowMemory for ResultShare {
     fn reserve_row(&self, bytes: usize) -> Reserving<'_> {
-        let bytes = self.held.load(Ordering::Relaxed) + READ_BYTES + bytes.saturating_mul(ROW_COPIES);
-        Box::pin(async move { self.grow_to(bytes).await.map_err(|error| error.to_string()) })
+        Box::pin(async move { self.grow_for_row(bytes).await.map_err(|error| error.to_string()) })
     }
 }
 
