@@ -57,7 +57,8 @@ impl Engine {
                     }
                     bytes_max = usize::MAX;
                 }
-                InMemory::OtherShard(shard) if owner == self.shard.id() => owner = ShardId(shard),
+                // While a tablet moves, its owner by the map may not have it yet, and may be this shard.
+                InMemory::OtherShard(shard) if owner == self.shard.id() && shard != owner.0 => owner = ShardId(shard),
                 InMemory::OtherShard(_) | InMemory::Unknown => break,
             }
         }
