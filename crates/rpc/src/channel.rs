@@ -300,6 +300,11 @@ impl Input {
         Ok(Some((frame, self.begun_at.take().unwrap_or(self.read_at))))
     }
 
+    /// When the last bytes were read.
+    pub(crate) fn read_at(&self) -> Instant {
+        self.read_at
+    }
+
     /// Begins with the frame that is not whole, if its body is a long one. Memory that is not kept already grows with what comes, whatever the header says.
     fn begin_long(&mut self) -> Option<LongFrame> {
         let begun = self.frames.get(self.frames_read..)?;

@@ -167,10 +167,11 @@ impl Config {
         }
     }
 
-    /// The features that others are told of.
+    /// The features that others are told of: those of the node, and of the connections themselves.
     pub(crate) fn shown_features(&self) -> Vec<String> {
+        let own = [crate::clock::FEATURE.to_owned()];
         let is_shown = |feature: &&String| !self.hidden_features.contains(feature);
-        self.features.iter().filter(is_shown).cloned().collect()
+        self.features.iter().chain(&own).filter(is_shown).cloned().collect()
     }
 }
 

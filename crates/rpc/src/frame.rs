@@ -6,15 +6,14 @@
 //!  8  kind          1 byte
 //!  9  zero          1 byte
 //! 10  verb          2 bytes; of requests and one-way messages
-//! 12  remaining     4 bytes, microseconds until the deadline when the frame went to the socket; of requests and one-way messages
+//! 12  time          4 bytes; the deadline of requests and one-way messages, and of answers the moment at which the frame went to the socket (`clock.rs`)
 //! 16  id            8 bytes, chosen by the caller, repeated in the answer
 //! 24  body
 //! ```
 //!
 //! An answer longer than [`crate::PART_BYTES`] comes as parts, and its last bytes as a response: a reader joins what has one id (`parts.rs`).
 //!
-//! Integers are big-endian. The deadline is a duration, so that the clocks of two nodes need not agree. A frame waits in the outbox without its
-//! checksum, and [`seal`] completes it when it goes to the socket: until then its remaining time is written anew.
+//! Integers are big-endian. A frame waits in the outbox without its time and its checksum, which are written when it goes to the socket ([`seal`]).
 
 use std::fmt;
 use std::ops::Range;
@@ -68,7 +67,7 @@ impl Kind {
 pub(crate) struct Header {
     pub(crate) kind: Kind,
     pub(crate) verb: u16,
-    pub(crate) remaining_us: u32,
+    pub(crate) time: u32,
     pub(crate) id: u64,
 }
 
@@ -78,18 +77,18 @@ impl Header {
         Self {
             kind,
             verb: 0,
-            remaining_us: 0,
+            time: 0,
             id,
         }
     }
-
-    /// The time to the deadline.
-    pub(crate) fn remaining(&self) -> Duration {
-        Duration::from_micros(u64::from(self.remaining_us))
-    }
 }
 
-/// A duration as the header has it; what is above 71 minutes is cut.
+/// The time that is left, as a node of an earlier release has it in the header.
+pub(crate) fn remaining(time: u32) -> Duration {
+    Duration::from_micros(u64::from(time))
+}
+
+/// A duration as such a header has it; what is above 71 minutes is cut.
 pub(crate) fn remaining_us(remaining: Duration) -> u32 {
     u32::try_from(remaining.as_micros()).unwrap_or(u32::MAX)
 }
@@ -119,8 +118,8 @@ impl fmt::Display for FrameError {
     }
 }
 
-/// Where the remaining time is in a frame.
-const REMAINING: Range<usize> = 12..16;
+/// Where the time is in a frame.
+const TIME: Range<usize> = 12..16;
 
 /// Appends a frame that [`seal`] has to complete. The body is below 4 GiB, because callers refuse bodies above [`crate::Limits::body_bytes_max`].
 pub(crate) fn append(out: &mut Vec<u8>, header: Header, body: &[u8]) {
@@ -134,7 +133,7 @@ pub(crate) fn append_with(out: &mut Vec<u8>, header: Header, write: impl FnOnce(
     let mut bytes = [0_u8; HEADER_BYTES];
     bytes[8] = header.kind as u8;
     bytes[10..12].copy_from_slice(&header.verb.to_be_bytes());
-    bytes[12..16].copy_from_slice(&header.remaining_us.to_be_bytes());
+    bytes[TIME].copy_from_slice(&header.time.to_be_bytes());
     bytes[16..24].copy_from_slice(&header.id.to_be_bytes());
     let start = out.len();
     out.extend_from_slice(&bytes);
@@ -159,17 +158,20 @@ pub(crate) fn end(bytes: &[u8], start: usize) -> Option<usize> {
     Some(start + HEADER_BYTES + length).filter(|end| *end <= bytes.len())
 }
 
-/// Writes the time that is left into a frame that is not sealed.
-pub(crate) fn put_remaining(bytes: &mut [u8], start: usize, remaining: Duration) {
-    if let Some(frame) = bytes.get_mut(start..).and_then(|rest| rest.get_mut(REMAINING)) {
-        frame.copy_from_slice(&remaining_us(remaining).to_be_bytes());
+/// Writes the time into a frame that is not sealed.
+pub(crate) fn put_time(bytes: &mut [u8], start: usize, time: u32) {
+    if let Some(frame) = bytes.get_mut(start..).and_then(|rest| rest.get_mut(TIME)) {
+        frame.copy_from_slice(&time.to_be_bytes());
     }
 }
 
-/// Writes the checksums of frames that follow each other.
-pub(crate) fn seal(bytes: &mut [u8]) {
+/// Writes the checksums of frames that follow each other, and their time where all have one.
+pub(crate) fn seal(bytes: &mut [u8], time: Option<u32>) {
     let mut start = 0;
     while let Some(end) = end(bytes, start) {
+        if let Some(time) = time {
+            put_time(bytes, start, time);
+        }
         let checksum = crc32c(&bytes[start + CHECKSUM_BYTES..end]);
         bytes[start..start + CHECKSUM_BYTES].copy_from_slice(&checksum.to_be_bytes());
         start = end;
@@ -177,8 +179,11 @@ pub(crate) fn seal(bytes: &mut [u8]) {
 }
 
 /// Writes the checksum of a frame whose header is the last of `bytes`, and whose body is elsewhere.
-pub(crate) fn seal_apart(bytes: &mut [u8], body: &[u8]) {
+pub(crate) fn seal_apart(bytes: &mut [u8], body: &[u8], time: Option<u32>) {
     let start = bytes.len() - HEADER_BYTES;
+    if let Some(time) = time {
+        put_time(bytes, start, time);
+    }
     let checksum = extend(crc32c(&bytes[start + CHECKSUM_BYTES..]), body);
     bytes[start..start + CHECKSUM_BYTES].copy_from_slice(&checksum.to_be_bytes());
 }
@@ -236,7 +241,7 @@ fn decode(header: &[u8; HEADER_BYTES], expected: u32) -> Result<Header, FrameErr
     Ok(Header {
         kind: Kind::from_byte(header[8]).ok_or(FrameError::UnknownKind(header[8]))?,
         verb: u16::from_be_bytes([header[10], header[11]]),
-        remaining_us: word(header, 12),
+        time: word(header, 12),
         id: u64::from(word(header, 16)) << 32 | u64::from(word(header, 20)),
     })
 }
@@ -253,14 +258,14 @@ mod tests {
     fn append_sealed(out: &mut Vec<u8>, header: Header, body: &[u8]) {
         let start = out.len();
         append(out, header, body);
-        seal(&mut out[start..]);
+        seal(&mut out[start..], None);
     }
 
     fn any_header() -> impl Strategy<Value = Header> {
-        (1..=8_u8, any::<u16>(), any::<u32>(), any::<u64>()).prop_map(|(kind, verb, remaining_us, id)| Header {
+        (1..=8_u8, any::<u16>(), any::<u32>(), any::<u64>()).prop_map(|(kind, verb, time, id)| Header {
             kind: Kind::from_byte(kind).expect("1 to 8 are kinds"),
             verb,
-            remaining_us,
+            time,
             id,
         })
     }

@@ -34,7 +34,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     for kind in [Kind::Request, Kind::OneWay, Kind::Cancel, Kind::Error] {
         let header = Header {
             verb: 7,
-            remaining_us: 1_000_000,
+            time: 1_000_000,
             ..Header::plain(kind, 9)
         };
         frame::append(&mut frames, header, b"a body");
@@ -63,7 +63,7 @@ pub fn read(bytes: &[u8]) {
     let _ = RemoteError::decode(bytes);
     read_frames(bytes);
     let mut sealed = bytes.to_vec();
-    frame::seal(&mut sealed);
+    frame::seal(&mut sealed, None);
     read_frames(&sealed);
     let mut codec = Codec::default();
     for compression in [Compression::Lz4, Compression::Zstd] {

@@ -8,7 +8,7 @@
 //! - [`Rpc::call`] sends a request and resolves to its answer; [`Rpc::send`] sends a message without an answer; [`Rpc::ask`] asks whoever is at
 //!   an address.
 //! - [`Handler`] answers at once or with a future, which then runs as a task.
-//! - A request carries the time that is left for it, so no clocks are compared. What is late is not run, and not answered.
+//! - A request carries its deadline by the clock of the node that answers it (`clock`). What is late is not run.
 //! - All that is queued in one turn of the shard leaves in one write.
 //!
 //! Invariants:
@@ -21,6 +21,7 @@
 
 mod calls;
 mod channel;
+mod clock;
 mod codec;
 mod config;
 mod error;

@@ -7,6 +7,7 @@
 use crate::Rpc;
 use crate::calls::{Calls, GivenUp, Notice, Taker, Ticket};
 use crate::channel::{Channel, Input};
+use crate::clock::Clock;
 use crate::config::Peer;
 use crate::error::{Ended, RemoteError, RpcError};
 use crate::frame::{Header, Kind};
@@ -259,8 +260,9 @@ impl Link {
         }
     }
 
-    fn receive(&self, input: &mut Input, answer_bytes_max: usize) -> Result<(), Ended> {
+    fn receive(&self, input: &mut Input, clock: &Clock, answer_bytes_max: usize) -> Result<(), Ended> {
         while let Some(frame) = input.next()? {
+            clock.hear(frame.header.time, input.read_at());
             let id = frame.header.id;
             let result = match frame.header.kind {
                 Kind::Response => {
@@ -353,7 +355,7 @@ fn push_request(
     let header = Header {
         kind: if ticket.is_some() { Kind::Request } else { Kind::OneWay },
         verb,
-        remaining_us: 0,
+        time: 0,
         id: ticket.map_or(0, Ticket::id),
     };
     outbox.push_until(deadline, header, write);
@@ -394,6 +396,8 @@ async fn run(rpc: Rc<Rpc>, link: Rc<Link>, epoch: u64) {
 struct Connected {
     channel: Channel,
     agreed: Agreed,
+    /// When the answer had come.
+    heard: Instant,
 }
 
 async fn connect(rpc: &Rpc, link: &Link) -> Result<Connected, Ended> {
@@ -429,7 +433,11 @@ async fn connect(rpc: &Rpc, link: &Link) -> Result<Connected, Ended> {
         answer = show_secret(secret, &mut channel, &message, answer).await?;
     }
     let agreed = answer.agreed().map_err(Ended::Refused)?;
-    Ok(Connected { channel, agreed })
+    Ok(Connected {
+        channel,
+        agreed,
+        heard: runtime::now(),
+    })
 }
 
 /// Shows the other end that this one knows the secret, and looks whether that one does.
@@ -463,9 +471,13 @@ async fn show_secret(
 }
 
 async fn serve(rpc: &Rc<Rpc>, link: &Rc<Link>, epoch: u64, connected: Connected) -> Ended {
-    let outbox = Outbox::new();
     let limits = &rpc.config.limits;
-    let Connected { channel, agreed } = connected;
+    let Connected {
+        channel,
+        mut agreed,
+        heard,
+    } = connected;
+    let outbox = Outbox::new(Clock::agreed_by_caller(&mut agreed.features, heard));
     let (mut input, half, wire) = channel.into_frames(rpc, &outbox, agreed.compression);
     *link.phase.borrow_mut() = Phase::Connected {
         outbox: outbox.clone(),
@@ -479,7 +491,7 @@ async fn serve(rpc: &Rc<Rpc>, link: &Rc<Link>, epoch: u64, connected: Connected)
         if let Err(ended) = input.fill().await {
             outbox.close(ended);
         } else if link.epoch.get() == epoch
-            && let Err(ended) = link.receive(&mut input, limits.long_answer_bytes_max)
+            && let Err(ended) = link.receive(&mut input, &outbox.clock, limits.long_answer_bytes_max)
         {
             outbox.close(ended);
         }

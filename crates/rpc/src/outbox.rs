@@ -5,8 +5,9 @@
 //!
 //! A long body is sent from where it is: its header ends a write, and the body is the next one.
 //!
-//! A request carries the time that is left for it. That is written when the frame goes to the socket, so the time in the outbox counts.
+//! Frames carry times (`clock.rs`), which are written when they go to the socket: what a request waits in the outbox counts.
 
+use crate::clock::Clock;
 use crate::codec::{Codec, Compression};
 use crate::error::Ended;
 use crate::frame::{self, HEADER_BYTES, Header, Kind};
@@ -22,7 +23,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-/// Frames of one write, about: what is behind them gets its remaining time when they are gone.
+/// Frames of one write, about: what is behind them gets its times when they are gone.
 const WRITE_BYTES: usize = 256 << 10;
 /// A buffer that is not in use keeps at most so many bytes.
 const KEPT_BYTES: usize = 16 << 10;
@@ -48,7 +49,7 @@ struct Waiting {
 
 impl Waiting {
     /// Moves whole frames into an empty buffer, completed as of now. With a body, the last of them is its header only.
-    fn take(&mut self, buffer: &mut Vec<u8>, now: Instant) -> Option<Vec<u8>> {
+    fn take(&mut self, buffer: &mut Vec<u8>, clock: &Clock, now: Instant) -> Option<Vec<u8>> {
         let header_end = self.bodies.front().map(|(end, _)| *end);
         let whole_end = header_end.map_or(self.bytes.len(), |end| end - HEADER_BYTES);
         let mut end = self.taken;
@@ -75,7 +76,7 @@ impl Waiting {
             self.taken = end;
         }
         while let Some((at, deadline)) = self.deadlines.pop_front_if(|(at, _)| *at < end) {
-            frame::put_remaining(buffer, at - start, deadline - now);
+            frame::put_time(buffer, at - start, clock.deadline_time(deadline, now));
         }
         // What is gone is given back when it is the larger part, so each byte is moved once at most.
         if self.taken > self.bytes.len() / 2 {
@@ -89,9 +90,10 @@ impl Waiting {
                 self.bytes = Vec::new();
             }
         }
-        frame::seal(buffer);
+        let answer_time = clock.answer_time(now);
+        frame::seal(buffer, answer_time);
         if let Some(body) = &body {
-            frame::seal_apart(buffer, body);
+            frame::seal_apart(buffer, body, answer_time);
             self.body_bytes -= body.len();
         }
         body
@@ -105,6 +107,7 @@ impl Waiting {
 /// Frames of one connection that are not sent.
 pub(crate) struct Outbox {
     frames: RefCell<Waiting>,
+    pub(crate) clock: Clock,
     /// Bytes that the writer has taken and the kernel has not.
     writing: Cell<usize>,
     writer: Signal,
@@ -117,9 +120,10 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    pub(crate) fn new() -> Rc<Self> {
+    pub(crate) fn new(clock: Clock) -> Rc<Self> {
         Rc::new(Self {
             frames: RefCell::default(),
+            clock,
             writing: Cell::new(0),
             writer: Signal::default(),
             closed: Cell::new(false),
@@ -160,7 +164,7 @@ impl Outbox {
         self.writer.ring();
     }
 
-    /// Adds a request or a one-way message whose body `write` appends. The time that is left for it is written when it goes to the socket.
+    /// Adds a request or a one-way message whose body `write` appends. Its deadline is written when it goes to the socket.
     #[inline]
     pub(crate) fn push_until(&self, deadline: Instant, header: Header, write: impl FnOnce(&mut Vec<u8>)) {
         if self.closed.get() {
@@ -247,7 +251,10 @@ pub(crate) async fn write(outbox: Rc<Outbox>, mut half: WriteHalf, wire: Wire, o
         if outbox.is_closed() {
             break;
         }
-        let body = outbox.frames.borrow_mut().take(&mut buffer, runtime::now());
+        let body = outbox
+            .frames
+            .borrow_mut()
+            .take(&mut buffer, &outbox.clock, runtime::now());
         let body_bytes = body.as_ref().map_or(0, Vec::len);
         outbox.writing.set(buffer.len() + body_bytes);
         let Some(back) = send(&outbox, &mut half, &wire, buffer, &mut scratch).await else {
@@ -333,7 +340,7 @@ mod tests {
     fn frames(bytes: &[u8]) -> Vec<(u64, usize)> {
         let (mut start, mut found) = (0, Vec::new());
         while let Some(frame) = frame::parse(bytes, start, 1 << 20).expect("sealed frames are whole") {
-            found.push((frame.header.remaining().as_secs(), frame.body.len()));
+            found.push((frame::remaining(frame.header.time).as_secs(), frame.body.len()));
             start = frame.body.end;
         }
         found
@@ -341,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_long_body_goes_behind_its_header_from_the_memory_where_it_was() {
-        let outbox = Outbox::new();
+        let outbox = Outbox::new(Clock::TimeLeft);
         let long: Vec<u8> = (0..u8::MAX).cycle().take(crate::LONG_BODY_BYTES).collect();
         let memory = long.as_ptr();
         let answer = |id: u64| Header::plain(Kind::Response, id);
@@ -354,7 +361,7 @@ mod tests {
         let (mut stream, mut writes, mut found) = (Vec::new(), Vec::new(), Vec::new());
         while outbox.bytes() > 0 {
             let mut buffer = Vec::new();
-            let body = outbox.frames.borrow_mut().take(&mut buffer, at(5));
+            let body = outbox.frames.borrow_mut().take(&mut buffer, &outbox.clock, at(5));
             stream.extend_from_slice(&buffer);
             writes.push(buffer.len());
             if let Some(body) = body {
@@ -393,7 +400,7 @@ mod tests {
         }
         let mut take = |now: u64| {
             let mut buffer = Vec::new();
-            waiting.take(&mut buffer, at(now));
+            waiting.take(&mut buffer, &Clock::TimeLeft, at(now));
             (frames(&buffer), waiting.len() > 0)
         };
         assert_eq!(take(1), (vec![(8, 10), (0, 20)], true));

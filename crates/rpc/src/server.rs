@@ -11,6 +11,7 @@
 use crate::Rpc;
 use crate::calls::Ticket;
 use crate::channel::{Channel, DetachedChannel, Input};
+use crate::clock::Clock;
 use crate::error::{Ended, RemoteError, RemoteErrorKind};
 use crate::frame::{Header, Kind};
 use crate::hello::{self, Answer, Hello, Lane, Proof};
@@ -432,16 +433,19 @@ async fn serve(
 ) -> Result<(), Ended> {
     let address = channel.peer_addr()?;
     let limits = &rpc.config.limits;
-    runtime::timeout(limits.hello_timeout, channel.send(answer.encode()))
+    let began = runtime::now();
+    runtime::timeout_at(began + limits.hello_timeout, channel.send(answer.encode()))
         .await
         .unwrap_or(Err(Ended::Silent))?;
     let Answer::Accepted {
-        features, compression, ..
+        mut features,
+        compression,
+        ..
     } = answer
     else {
         unreachable!("refused connections are not handed over");
     };
-    let outbox = Outbox::new();
+    let outbox = Outbox::new(Clock::agreed_by_answerer(&mut features, began));
     let (mut input, half, wire) = channel.into_frames(rpc, &outbox, compression);
     let served = Rc::new(Served {
         caller: Rc::new(Caller {
@@ -521,7 +525,7 @@ async fn read(rpc: &Rc<Rpc>, served: &Rc<Served>, input: &mut Input, handler: &d
             if served.outbox.is_closed() {
                 return Err(Ended::Closed);
             }
-            let deadline = arrived + frame.header.remaining();
+            let deadline = served.outbox.clock.deadline(frame.header.time, arrived);
             match frame.header.kind {
                 Kind::Request | Kind::OneWay => {
                     let (header, body, fate) = (frame.header, input.body(&frame), input.fate());
@@ -551,7 +555,8 @@ fn handle_later(rpc: &Rc<Rpc>, served: &Rc<Served>, header: Header, body: Vec<u8
         runtime::sleep(delay).await;
         if let Some(handler) = rpc.handler.as_deref().filter(|_| !served.outbox.is_closed()) {
             let now = runtime::now();
-            handle(&rpc, &served, handler, header, &body, now + header.remaining(), now);
+            let deadline = served.outbox.clock.deadline(header.time, now);
+            handle(&rpc, &served, handler, header, &body, deadline, now);
         }
     }));
 }

@@ -13,6 +13,8 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::time::Duration;
+#[cfg(debug_assertions)]
+use stdx::planted::{Bug, Planted};
 use support::{COUNT, ECHO, ECHO_LATER, FAIL, HANG, LARGE, LEFT, LONG, Service, WHO, config, host, long_answer};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -682,26 +684,32 @@ fn control_verbs_pass_a_data_lane_that_is_full_and_not_read() {
 
 #[test]
 fn the_time_that_a_request_waits_in_the_outbox_counts() {
-    let mut cluster = Cluster::new(21, &[1, 1], |_, config| config.limits.handling_max = 1);
-    let peer = cluster.peer(1);
-    let left = cluster.on(0, move |rpc| async move {
-        let hanging = rpc.call(&peer, 0, HANG, vec![], 5 * SECOND);
-        // More than the network holds, and less than the outbox takes.
-        let data: Vec<_> = (0..6)
-            .map(|_| rpc.call(&peer, 0, ECHO, vec![1; 512 << 10], 100 * SECOND))
-            .collect();
-        let asked = rpc.call(&peer, 0, LEFT, vec![], 20 * SECOND);
-        let _ = hanging.await;
-        for call in data {
-            call.await.expect("the target reads again");
-        }
-        asked.await.expect("there is time left")
-    });
-    let left = u64::from_be_bytes(left.try_into().expect("a number"));
-    assert!(
-        (14_000..=15_000).contains(&left),
-        "{left} ms of 20 s are left after 5 s in the outbox"
-    );
+    // The node of an earlier release is told what is left, and the other one a moment of its clock.
+    for hidden in [vec![], vec!["deadlines_by_answerers_clock".to_owned()]] {
+        let mut cluster = Cluster::new(21, &[1, 1], |_, config| {
+            config.limits.handling_max = 1;
+            config.hidden_features.clone_from(&hidden);
+        });
+        let peer = cluster.peer(1);
+        let left = cluster.on(0, move |rpc| async move {
+            let hanging = rpc.call(&peer, 0, HANG, vec![], 5 * SECOND);
+            // More than the network holds, and less than the outbox takes.
+            let data: Vec<_> = (0..6)
+                .map(|_| rpc.call(&peer, 0, ECHO, vec![1; 512 << 10], 100 * SECOND))
+                .collect();
+            let asked = rpc.call(&peer, 0, LEFT, vec![], 20 * SECOND);
+            let _ = hanging.await;
+            for call in data {
+                call.await.expect("the target reads again");
+            }
+            asked.await.expect("there is time left")
+        });
+        let left = u64::from_be_bytes(left.try_into().expect("a number"));
+        assert!(
+            (14_000..=15_000).contains(&left),
+            "{left} ms of 20 s are left after 5 s in the outbox"
+        );
+    }
 }
 
 #[test]
@@ -862,4 +870,27 @@ fn one_seed_is_one_run() {
     };
     assert_eq!(run(3), run(3));
     assert_ne!(run(3), run(4));
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn a_request_that_comes_behind_its_deadline_does_not_run_whatever_held_it_up() {
+    for (seed, is_stopped) in [(41, true), (42, false)] {
+        for bug in [None, Some(Bug::LateRequestRuns)] {
+            let _planted = Planted::new(bug);
+            let mut cluster = Cluster::new(seed, &[1, 1], |_, _| {});
+            assert!(cluster.echo(0, 1).is_ok());
+            let (caller, called) = (cluster.ids[0], cluster.ids[1]);
+            match is_stopped {
+                true => cluster.simulation.pause_for(called, 30 * SECOND),
+                false => cluster.simulation.set_delay(caller, called, 3 * SECOND),
+            }
+            assert_eq!(cluster.call(0, 1, COUNT, b"", 2 * SECOND), timed_out(true));
+            cluster.simulation.set_delay(caller, called, Duration::ZERO);
+            cluster.simulation.run_for(40 * SECOND);
+            let ran = cluster.service(1).counted.get();
+            assert_eq!(ran, u64::from(bug.is_some()), "stopped: {is_stopped}, {bug:?}");
+            assert!(cluster.echo(0, 1).is_ok());
+        }
+    }
 }

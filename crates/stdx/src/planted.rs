@@ -28,6 +28,8 @@ pub enum Bug {
     UnsyncedMetadata,
     /// A request that must not be repeated is handled each time that it comes.
     RepeatedRequest,
+    /// A request runs whenever it comes, however long ago its caller gave up.
+    LateRequestRuns,
     /// A request whose answer was lost counts as not done, so an addition is asked of another leader.
     LostAnswer,
     /// An acceptor notes a proposal as learned before the mutation is durable, and a leader that taught replicas of its quorum decides on what it
@@ -133,7 +135,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 61] = [
+    pub const ALL: [Self; 62] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedAcceptance,
@@ -145,6 +147,7 @@ impl Bug {
         Self::BatchWithoutNote,
         Self::UnsyncedMetadata,
         Self::RepeatedRequest,
+        Self::LateRequestRuns,
         Self::LostAnswer,
         Self::UnsyncedNote,
         Self::NoConfirm,

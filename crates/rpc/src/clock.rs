@@ -1,0 +1,269 @@
+//! Deadlines by the clock of the answering side.
+//!
+//! A request must not run long after its caller has given up, wherever it was held up: in the memory of a process that was stopped, in a kernel, or on the wire. The time
+//! that was left for it when it was sent cannot say that, because who receives it does not know when that was. So a request carries its deadline as a moment of the answering
+//! side's own clock, which the caller estimates: every frame of an answer carries the moment at which it was sent, and when it has come that moment has passed.
+//!
+//! The estimate is never ahead of the clock: each moment that was heard was true when it was sent, so at most the way of the fastest answer is missing, and that much earlier a
+//! request expires. No two wall clocks are compared. The clocks of two machines may drift, so an estimate is forgotten after two windows; a link that is silent is pinged
+//! before (`link.rs`).
+//!
+//! A moment is a number of milliseconds, of which the low 32 bits go over the wire: 49 days, within which moments that are compared are near each other.
+
+use crate::frame;
+use runtime::Instant;
+use std::cell::Cell;
+use std::time::Duration;
+use stdx::planted::{self, Bug};
+
+/// Both ends know it: deadlines and answers carry moments. To a node of an earlier release the time goes that is left.
+pub(crate) const FEATURE: &str = "deadlines_by_answerers_clock";
+/// How long the best of what was heard counts, and the best of the window before it. In 120 s, clocks that are slewed as fast as systems do it (500 millionths) drift 60 ms.
+const WINDOW: Duration = Duration::from_secs(60);
+/// The longest time that a request may have; what is above is cut, as the older format does.
+const LEFT_MAX: Duration = Duration::from_mins(71);
+
+/// How an end of a connection writes and reads the times of frames.
+pub(crate) enum Clock {
+    /// The other end is of an earlier release: the time that is left, in microseconds.
+    TimeLeft,
+    /// Of the calling side.
+    Caller(Estimate),
+    /// Of the answering side; since when its clock counts. That is before the caller heard of the connection.
+    Answerer(Instant),
+}
+
+impl Clock {
+    /// Of a caller that has heard of the connection by now. Takes its feature from those that were agreed on: the rest are the node's.
+    pub(crate) fn agreed_by_caller(features: &mut Vec<String>, heard: Instant) -> Self {
+        match take_feature(features) {
+            true => Self::Caller(Estimate::new(heard)),
+            false => Self::TimeLeft,
+        }
+    }
+
+    /// Of the answering side, which began to count before the caller heard of the connection. Takes its feature as the caller does.
+    pub(crate) fn agreed_by_answerer(features: &mut Vec<String>, began: Instant) -> Self {
+        match take_feature(features) {
+            true => Self::Answerer(began),
+            false => Self::TimeLeft,
+        }
+    }
+
+    /// What a request carries that goes to the socket now.
+    pub(crate) fn deadline_time(&self, deadline: Instant, now: Instant) -> u32 {
+        match self {
+            Self::Caller(estimate) => estimate.moment(deadline.min(now + LEFT_MAX)),
+            _ => frame::remaining_us(deadline - now),
+        }
+    }
+
+    /// What an answer carries that goes to the socket now.
+    pub(crate) fn answer_time(&self, now: Instant) -> Option<u32> {
+        match self {
+            Self::Answerer(began) => Some(millis_down(now - *began)),
+            _ => None,
+        }
+    }
+
+    /// A frame of an answer with this time had come by now.
+    #[inline]
+    pub(crate) fn hear(&self, time: u32, now: Instant) {
+        if let Self::Caller(estimate) = self {
+            estimate.hear(time, now);
+        }
+    }
+
+    /// The deadline of a request with this time, whose first bytes came at a moment.
+    pub(crate) fn deadline(&self, time: u32, came: Instant) -> Instant {
+        let Self::Answerer(began) = self else {
+            return came + frame::remaining(time);
+        };
+        let left = time.wrapping_sub(millis_down(came - *began)).cast_signed();
+        let left = Duration::from_millis(u64::try_from(left).unwrap_or(0));
+        if left.is_zero() && planted::is_planted(Bug::LateRequestRuns) {
+            return came + Duration::from_secs(1);
+        }
+        came + left
+    }
+}
+
+fn take_feature(features: &mut Vec<String>) -> bool {
+    features.extract_if(.., |feature| feature == FEATURE).count() > 0
+}
+
+/// What a caller knows of the answering side's clock: how far it is ahead of its own at least, in milliseconds. The numbers wrap.
+pub(crate) struct Estimate {
+    best: Cell<u32>,
+    /// The best of the window that runs.
+    next: Cell<u32>,
+    window_began: Cell<Instant>,
+}
+
+impl Estimate {
+    /// The clock of the other end has begun to count by then.
+    fn new(now: Instant) -> Self {
+        let ahead = 0_u32.wrapping_sub(own_millis_up(now));
+        Self {
+            best: Cell::new(ahead),
+            next: Cell::new(ahead),
+            window_began: Cell::new(now),
+        }
+    }
+
+    fn hear(&self, time: u32, now: Instant) {
+        let ahead = time.wrapping_sub(own_millis_up(now));
+        if now - self.window_began.get() > WINDOW {
+            self.best.set(self.next.replace(ahead));
+            self.window_began.set(now);
+        }
+        for known in [&self.best, &self.next] {
+            if ahead.wrapping_sub(known.get()).cast_signed() > 0 {
+                known.set(ahead);
+            }
+        }
+    }
+
+    /// The moment of the other end's clock that has come at the latest when this end's shows `at`.
+    fn moment(&self, at: Instant) -> u32 {
+        self.best.get().wrapping_add(millis_down(at - Instant::from_nanos(0)))
+    }
+}
+
+/// The low 32 bits of the whole milliseconds in a duration.
+#[expect(clippy::cast_possible_truncation, reason = "the numbers wrap")]
+fn millis_down(duration: Duration) -> u32 {
+    duration.as_millis() as u32
+}
+
+/// The caller's own clock, in milliseconds that have begun.
+#[expect(clippy::cast_possible_truncation, reason = "the numbers wrap")]
+fn own_millis_up(now: Instant) -> u32 {
+    now.as_nanos().div_ceil(1_000_000) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at_us(us: u64) -> Instant {
+        Instant::from_nanos(us * 1_000)
+    }
+
+    /// Two ends that know the moments of each other's clocks: the answering side's counts from `began`, runs `drift` millionths faster, and shows other numbers.
+    struct Ends {
+        caller: Clock,
+        answerer: Clock,
+        ahead_us: i64,
+        drift: i64,
+    }
+
+    impl Ends {
+        fn new(connected_us: u64, hello_us: u64, ahead_us: i64, drift: i64) -> Self {
+            let features = || vec![FEATURE.to_owned()];
+            let mut ends = Self {
+                caller: Clock::agreed_by_caller(&mut features(), at_us(connected_us + hello_us)),
+                answerer: Clock::TimeLeft,
+                ahead_us,
+                drift,
+            };
+            ends.answerer = Clock::agreed_by_answerer(&mut features(), ends.answerers(connected_us));
+            ends
+        }
+
+        /// The answering side's clock when the caller's shows so much.
+        fn answerers(&self, us: u64) -> Instant {
+            let us = i64::try_from(us).expect("small") + self.ahead_us;
+            at_us(u64::try_from(us + us * self.drift / 1_000_000).expect("positive"))
+        }
+
+        /// An answer that was sent at a moment of the caller's clock and took so long.
+        fn answer(&self, sent_us: u64, way_us: u64) {
+            let time = self
+                .answerer
+                .answer_time(self.answerers(sent_us))
+                .expect("it has moments");
+            self.caller.hear(time, at_us(sent_us + way_us));
+        }
+
+        /// What is left at the answering side, microseconds, of a request with `timeout_us` that was sent at a moment and took so long; and whether it runs.
+        fn left_us(&self, sent_us: u64, timeout_us: u64, way_us: u64) -> u64 {
+            let time = self.caller.deadline_time(at_us(sent_us + timeout_us), at_us(sent_us));
+            let came = self.answerers(sent_us + way_us);
+            u64::try_from((self.answerer.deadline(time, came) - came).as_micros()).expect("small")
+        }
+    }
+
+    const SECOND_US: u64 = 1_000_000;
+
+    proptest! {
+        #[test]
+        fn a_request_never_has_more_time_than_its_caller_gave_it(
+            ahead_us in 0..100_000_000_000_000_i64,
+            drift in -500..500_i64,
+            hello_us in 0..5 * SECOND_US,
+            answers in prop::collection::vec((0..30 * SECOND_US, 0..20 * SECOND_US), 0..40),
+            timeout_us in 0..600 * SECOND_US,
+            way_us in 0..200 * SECOND_US,
+        ) {
+            let mut now = 90 * SECOND_US;
+            let ends = Ends::new(now, hello_us, ahead_us, drift);
+            now += hello_us;
+            for (later, way) in answers {
+                ends.answer(now + later, way);
+                now += later + way;
+            }
+            let left = ends.left_us(now, timeout_us, way_us);
+            // Two windows, one silence and the request's own time of drift, and three roundings to milliseconds.
+            let drifted = (2 * 60 * SECOND_US + 50 * SECOND_US + timeout_us) / 2_000 + 3_000;
+            prop_assert!(left <= timeout_us.saturating_sub(way_us) + drifted, "{left} of {timeout_us} after {way_us}");
+        }
+
+        #[test]
+        fn it_lacks_the_way_of_the_fastest_answer_at_most(
+            ahead_us in 0..100_000_000_000_000_i64,
+            hello_us in 0..5 * SECOND_US,
+            ways in prop::collection::vec(0..2 * SECOND_US, 1..20),
+            timeout_us in 0..600 * SECOND_US,
+            way_us in 0..20 * SECOND_US,
+        ) {
+            let mut now = 90 * SECOND_US;
+            let ends = Ends::new(now, hello_us, ahead_us, 0);
+            now += hello_us;
+            for way in &ways {
+                ends.answer(now, *way);
+                now += way;
+            }
+            let fastest = ways.iter().copied().min().unwrap_or(0).min(hello_us);
+            let left = ends.left_us(now, timeout_us, way_us);
+            prop_assert!(left + way_us + fastest + 3_000 >= timeout_us, "{left} of {timeout_us} after {way_us}, fastest {fastest}");
+        }
+    }
+
+    #[test]
+    fn moments_wrap_after_49_days() {
+        let days = 49 * 24 * 3_600 * SECOND_US;
+        let ends = Ends::new(SECOND_US, 0, 7, 0);
+        for hours in 0..48 {
+            let now = days + hours * 3_600 * SECOND_US;
+            ends.answer(now, 1_000);
+            ends.answer(now + 61 * SECOND_US, 1_000);
+            let left = ends.left_us(now + 62 * SECOND_US, 2 * SECOND_US, 500_000);
+            assert!((1_490_000..=1_500_000).contains(&left), "{left} at hour {hours}");
+            assert_eq!(ends.left_us(now + 62 * SECOND_US, 2 * SECOND_US, 2 * SECOND_US), 0);
+        }
+    }
+
+    #[test]
+    fn an_earlier_release_is_told_the_time_that_is_left() {
+        let (caller, answerer) = (
+            Clock::agreed_by_caller(&mut vec![], at_us(5)),
+            Clock::agreed_by_answerer(&mut vec![], at_us(9)),
+        );
+        let time = caller.deadline_time(at_us(3_000), at_us(1_000));
+        assert_eq!(time, 2_000);
+        assert_eq!(answerer.answer_time(at_us(50)), None);
+        assert_eq!(answerer.deadline(time, at_us(70_000)), at_us(72_000));
+    }
+}
