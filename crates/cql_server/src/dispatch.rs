@@ -23,6 +23,7 @@ use crate::cells::{CellWriter, Cells};
 use crate::connection::{Connection, ROWS_BYTES_FIRST};
 use crate::counts::{OWNER_EVERY, SAMPLE_EVERY, increment};
 use crate::respond::Reply;
+use crate::room::LITTLE_UNSENT_BYTES;
 use crate::running::Asked;
 use crate::slow::{SlowRequest, bound_parameters, parameters_of, with_text};
 use crate::tracing::{self, Traced};
@@ -429,13 +430,57 @@ impl Connection {
 
     /// Executes a request and answers it.
     async fn work(self: &Rc<Self>, mut later: Later, came: Instant) {
-        let estimate = later.estimate(self);
-        let reserved = match estimate {
-            Some(estimate) => Some(self.reserve_result(estimate.get(), later.read_bytes()).await),
-            None => None,
-        };
-        later.params.result_share = reserved.as_ref().map(|(_, share)| Arc::clone(share));
         self.server.note_later(&later);
+        let estimate = later.estimate(self);
+        let (mut out, mut reserved) = (None, None);
+        if let Some(estimate) = estimate {
+            if self.is_tried(&later, estimate.get()) {
+                out = self.try_little(&mut later, came).await;
+            }
+            if out.is_none() {
+                reserved = Some(self.reserve_result(estimate.get(), later.read_bytes()).await);
+            }
+        }
+        later.params.result_share = reserved.as_ref().map(|(_, share)| Arc::clone(share));
+        let mut out = match out {
+            Some(out) => out,
+            None => self.make_answer(&later, came).await,
+        };
+        // The next ones are taken to be as large as this one, or on the way to it when it is smaller.
+        if let Some(known) = estimate {
+            let (bytes, before) = (out.len(), known.get());
+            let is_first = before == ROWS_BYTES_FIRST;
+            known.set(if bytes > before || is_first {
+                bytes
+            } else {
+                (before + bytes) / 2
+            });
+        }
+        self.outbox.push(&mut out);
+    }
+
+    /// Whether the first result of a connection, whose size nobody knows, begins with a trial: there is no room for a large one.
+    fn is_tried(&self, later: &Later, estimate: usize) -> bool {
+        estimate == ROWS_BYTES_FIRST
+            && later.reply.tracing_id.is_none()
+            && self.outbox.is_free(0)
+            && !(self.outbox.is_free(estimate)
+                && self.server.unsent_room.results().is_free(estimate + later.read_bytes()))
+    }
+
+    /// Makes an answer that is a little one, as far as the client's other unsent answers leave it: it does not wait for clients that have much. None: it is not.
+    async fn try_little(self: &Rc<Self>, later: &mut Later, came: Instant) -> Option<Vec<u8>> {
+        let results = self.server.unsent_room.results();
+        let share = results.reserve_trial(LITTLE_UNSENT_BYTES + READ_BYTES).await;
+        later.params.result_share = Some(Arc::clone(&share));
+        let out = self.make_answer(later, came).await;
+        // Given back before it waits for more.
+        later.params.result_share = None;
+        (!share.is_outgrown() && self.outbox.is_free(out.len())).then_some(out)
+    }
+
+    /// Executes a request; the frame of its answer.
+    async fn make_answer(self: &Rc<Self>, later: &Later, came: Instant) -> Vec<u8> {
         let engine = &self.server.engine;
         let kind = later.kind();
         let began = runtime::now();
@@ -447,10 +492,19 @@ impl Connection {
             Ok::<_, QueryError>((executed.await?, warnings))
         };
         let result = tracing::traced(traced, engine, executed).await;
-        self.server.note_latency(&later);
+        let mut out = Vec::new();
+        if later
+            .params
+            .result_share
+            .as_ref()
+            .is_some_and(|share| share.is_outgrown())
+        {
+            // It begins anew.
+            return out;
+        }
+        self.server.note_latency(later);
         let took = began.elapsed() + later.params.waited;
         self.note_slow(took, &later.reply, || later.slow());
-        let mut out = Vec::new();
         match result {
             Ok((outcome, warnings)) => {
                 self.log_change(&later.prepared.statement);
@@ -472,17 +526,7 @@ impl Connection {
             }
             Err(e) => later.reply.error(&mut out, &e),
         }
-        // The next ones are taken to be as large as this one, or on the way to it when it is smaller.
-        if let Some(known) = estimate {
-            let (bytes, before) = (out.len(), known.get());
-            let is_first = before == ROWS_BYTES_FIRST;
-            known.set(if bytes > before || is_first {
-                bytes
-            } else {
-                (before + bytes) / 2
-            });
-        }
-        self.outbox.push(&mut out);
+        out
     }
 
     /// Waits until a result of about so many bytes may be made, and blocks read for it: until the client, and others, have taken enough of the answers before it, and there is

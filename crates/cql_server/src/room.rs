@@ -103,7 +103,7 @@ impl SplitRoom {
 }
 
 /// So much is little.
-const LITTLE_UNSENT_BYTES: usize = 64 << 10;
+pub(crate) const LITTLE_UNSENT_BYTES: usize = 64 << 10;
 
 /// While answers fill the room, a client that has some of it must take [`TAKEN_BYTES_MIN`], or all that it has, in so long, or is closed.
 const TAKING_PERIOD: Duration = Duration::from_secs(10);

@@ -162,6 +162,52 @@ async fn texts(client: &mut Client, statement: &str) -> Vec<String> {
     texts
 }
 
+/// Values of so many rows fill what the node keeps for clients that take no answers.
+const TEXT_BYTES: usize = 16 << 10;
+const TEXTS: usize = 40;
+
+#[test]
+fn the_first_small_result_of_a_client_does_not_wait_for_clients_that_take_no_answers() {
+    tell(async |address| {
+        let mut user = Client::connect(address).await.expect("the node serves");
+        for statement in [
+            "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+            "CREATE TABLE ks.t (k int, c int, v text, PRIMARY KEY (k, c))",
+        ] {
+            user.ask(statement).await.expect("the node serves");
+        }
+        let text = "x".repeat(TEXT_BYTES);
+        for row in 0..TEXTS {
+            let insert = format!("INSERT INTO ks.t (k, c, v) VALUES (1, {row}, '{text}')");
+            user.ask(&insert).await.expect("the node serves");
+        }
+        let all = "SELECT v FROM ks.t WHERE k = 1";
+        let mut greedy = Vec::new();
+        for _ in 0..8 {
+            let mut client = Client::connect(address).await.expect("the node serves");
+            for number in 0..8 {
+                client.send(query(number, all)).await.expect("the node reads");
+            }
+            greedy.push(client);
+        }
+        runtime::sleep(Duration::from_secs(1)).await;
+        for number in 0..20 {
+            let mut client = Client::connect(address).await.expect("the node serves");
+            let small = runtime::timeout(Duration::from_secs(1), client.ask("SELECT key FROM system.local")).await;
+            assert!(matches!(small, Ok(Ok(Answer::Rows(..)))), "client {number}: {small:?}");
+        }
+        // A large one waits for room, and is whole.
+        let mut client = Client::connect(address).await.expect("the node serves");
+        let began = runtime::now();
+        assert_eq!(texts(&mut client, all).await, vec![text; TEXTS]);
+        assert!(
+            began.elapsed() > Duration::from_secs(1),
+            "there was room: the test shows nothing"
+        );
+        drop(greedy);
+    });
+}
+
 #[test]
 fn a_connection_is_its_drivers_until_the_first_statement_of_a_user() {
     tell(async |address| {

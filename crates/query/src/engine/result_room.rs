@@ -7,6 +7,9 @@
 //! the answers that clients have not taken leave room. So results in the making come to the room and one result more, and some read always proceeds.
 //! A result also grows before a long row is read for it ([`RowMemory`]).
 //! A result that waits longer than [`GROWTH_WAIT_MAX`] fails as overloaded and frees its memory.
+//!
+//! A result of unknown size need not wait until there is room for a large one: it may begin with a *trial*, a small share that never grows. If it is outgrown, what was read is
+//! dropped and the read begins anew with a share that may.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -121,16 +124,36 @@ impl ResultRoom {
         }
     }
 
+    /// Whether a share of so many bytes would not wait.
+    #[must_use]
+    pub fn is_free(&self, bytes: usize) -> bool {
+        let (place, bytes) = self.place(bytes);
+        let mut state = self.lock();
+        state.line(place).0.is_empty() && state.taken + bytes <= self.limit(matches!(place, Place::Small))
+    }
+
+    /// Where a share of so many bytes waits, and how many it gets. A third of the room is for small shares, whatever large ones have grown to; one of them always fits there.
+    fn place(&self, bytes: usize) -> (Place, usize) {
+        match bytes <= SMALL_SHARE_BYTES_MAX {
+            true => (Place::Small, bytes.min(self.bytes_max / 3)),
+            false => (Place::Large, bytes.min(self.limit(false))),
+        }
+    }
+
     /// Waits in line for a share. One that is larger than the room takes all of it.
     pub async fn reserve(self: &Arc<Self>, bytes: usize) -> Arc<ResultShare> {
-        let is_small = bytes <= SMALL_SHARE_BYTES_MAX;
-        // A third of the room is for small shares, whatever large ones have grown to; one of them always fits there.
-        let for_small = self.bytes_max / 3;
-        let bytes = bytes.min(if is_small { for_small } else { self.limit(is_small) });
-        let waiting = self.ticket(match is_small {
-            true => Place::Small,
-            false => Place::Large,
-        });
+        self.share(bytes, None).await
+    }
+
+    /// Waits in line for a share that never grows.
+    pub async fn reserve_trial(self: &Arc<Self>, bytes: usize) -> Arc<ResultShare> {
+        self.share(bytes, Some(bytes)).await
+    }
+
+    async fn share(self: &Arc<Self>, bytes: usize, most: Option<usize>) -> Arc<ResultShare> {
+        let (place, bytes) = self.place(bytes);
+        let (is_small, for_small) = (matches!(place, Place::Small), self.bytes_max / 3);
+        let waiting = self.ticket(place);
         poll_fn(|context| {
             let mut state = self.lock();
             let fits =
@@ -152,6 +175,8 @@ impl ResultRoom {
             bytes: AtomicUsize::new(bytes),
             held: AtomicUsize::new(0),
             turn: AtomicUsize::new(0),
+            most,
+            is_outgrown: AtomicBool::new(false),
         })
     }
 
@@ -219,6 +244,9 @@ pub struct ResultShare {
     held: AtomicUsize,
     /// The number of its turn to grow, or 0.
     turn: AtomicUsize,
+    /// Of a trial, what its result may have.
+    most: Option<usize>,
+    is_outgrown: AtomicBool,
 }
 
 impl ResultShare {
@@ -246,14 +274,26 @@ impl ResultShare {
         self.grow_to(held + READ_BYTES + bytes.saturating_mul(ROW_COPIES)).await
     }
 
+    /// Whether this is a trial, and the result did not fit. Whoever made it knows that the error of the read is no answer.
+    #[must_use]
+    pub fn is_outgrown(&self) -> bool {
+        self.is_outgrown.load(Ordering::Relaxed)
+    }
+
     /// Makes the share this large. May wait for its turn.
     ///
     /// # Errors
-    /// `Overloaded` when the turn does not come in time.
+    /// `Overloaded` when the turn does not come in time, and when it is a trial.
     pub async fn grow_to(&self, bytes: usize) -> Result<(), QueryError> {
         let has = self.bytes();
-        if bytes <= has {
+        if bytes <= has.max(self.most.unwrap_or(0)) {
             return Ok(());
+        }
+        if let Some(most) = self.most {
+            self.is_outgrown.store(true, Ordering::Relaxed);
+            return Err(QueryError::Overloaded(format!(
+                "The result grew to {bytes} bytes, beyond the {most} that it was tried with"
+            )));
         }
         // Twice as much, so that a result of any size asks a few times only.
         if self.try_take(bytes.max(has * 2) - has) || self.try_take(bytes - has) {
@@ -402,6 +442,26 @@ mod tests {
             })
         });
         assert!(sim.run_until_ended(node, Duration::from_secs(60)), "it did not end");
+    }
+
+    #[test]
+    fn a_trial_does_not_grow_and_says_that_it_was_outgrown() {
+        let room = ResultRoom::new(ROOM);
+        let large: Vec<_> = (0..2).map(|_| share(&room, LARGE).expect("the room is free")).collect();
+        assert!(!room.is_free(LARGE) && room.is_free(READ_BYTES));
+        let Poll::Ready(trial) = poll(pin!(room.reserve_trial(READ_BYTES + 1000))) else {
+            panic!("a trial is small and waits for no large ones")
+        };
+        drop(large);
+        assert_eq!(poll(pin!(trial.hold(1000))), Poll::Ready(Ok(())));
+        assert!(!trial.is_outgrown());
+        let outgrown = poll(pin!(trial.hold(1001)));
+        assert!(
+            matches!(outgrown, Poll::Ready(Err(QueryError::Overloaded(_)))),
+            "{outgrown:?}"
+        );
+        assert!(trial.is_outgrown() && trial.bytes() == READ_BYTES + 1000);
+        assert!(room.is_free(LARGE), "{room:?}");
     }
 
     #[test]
