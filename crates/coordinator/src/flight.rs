@@ -14,6 +14,7 @@ use rpc::{AnswerTaker, RpcError, Sent};
 use runtime::{Instant, ShardId};
 use smallvec::SmallVec;
 use stdx::probe;
+use topology::Consistency;
 
 use crate::apply::{self, Origin, apply_at_once};
 use crate::commit::Acknowledgement;
@@ -23,7 +24,7 @@ use crate::message::{encoded_bytes, put_mutations};
 use crate::service::ReplicaError;
 use crate::trace::{self, Trace};
 use crate::verbs::Verb;
-use crate::write::{State, Target, Write, WriteDone, numbered};
+use crate::write::{Manner, State, Target, Write, WriteDone, numbered};
 use crate::{Coordinator, CoordinatorError, TargetError, WriteKind, spawn};
 
 /// A write on its way. See the module.
@@ -31,6 +32,8 @@ pub(crate) struct Flight {
     write: RefCell<Write>,
     deadline: Instant,
     id: Cell<FlightId>,
+    /// What this node has not taken is written again in the next view.
+    is_own_again: Cell<bool>,
     /// Of a request whose client asked for it.
     trace: Option<Rc<Trace>>,
     /// Who is told of the outcome, once.
@@ -62,6 +65,7 @@ impl Flight {
             write: RefCell::new(write),
             deadline,
             id: Cell::default(),
+            is_own_again: Cell::default(),
             trace: Trace::current(),
             done: RefCell::new(Some(done)),
         });
@@ -283,7 +287,13 @@ impl Flight {
         if write.is_stale {
             write.coordinator.stale_settled.notify_all();
         }
+        // Another attempt for all replicas is one for this node too.
+        let is_begun_again = again.is_some();
+        let is_own_due = is_begun_again || write.is_own_stale && write.is_answered;
         drop(write);
+        if is_own_due && !self.is_own_again.replace(true) && !is_begun_again {
+            spawn(Rc::clone(self).write_own_again());
+        }
         match (again, answer) {
             (Some((error, may_be_done)), _) => spawn(Rc::clone(self).begin_again(error, may_be_done)),
             (None, Some(answer)) => self.tell(answer),
@@ -329,6 +339,7 @@ impl Flight {
             )
         };
         let Some(newer) = coordinator.newer_view(&view, self.deadline).await else {
+            self.write.borrow_mut().miss_own_stale();
             return self.tell(Err(error));
         };
         let is_truncated = |m: &Addressed| newer.truncated_at(m.table()) > view.truncated_at(m.table());
@@ -344,7 +355,10 @@ impl Flight {
                 }
                 // It may have begun when the truncation was answered: this node is not waited for where it has no replica.
                 Some(false) => may_be_done = false,
-                None => return self.tell(Err(error)),
+                None => {
+                    self.write.borrow_mut().miss_own_stale();
+                    return self.tell(Err(error));
+                }
             }
         }
         let Some(done) = self.done.take() else { return };
@@ -356,8 +370,42 @@ impl Flight {
                 Self::start(write, self.deadline, done);
             }
             // That too few live says that nothing was written, and some of it may be.
-            Err(_) => done.0.write_done(done.1, Err(error)),
+            Err(_) => {
+                self.write.borrow_mut().miss_own_stale();
+                done.0.write_done(done.1, Err(error));
+            }
         }
+    }
+
+    /// Writes again in the next view what shards of this node have not taken in the one that is over: a tablet of theirs has gone to another shard, and the other replicas sufficed.
+    async fn write_own_again(self: Rc<Self>) {
+        let (coordinator, view, mut mutations, manner) = {
+            let write = self.write.borrow();
+            (
+                Rc::clone(&write.coordinator),
+                Arc::clone(&write.view),
+                write.own_share(),
+                write.manner,
+            )
+        };
+        let until = runtime::now() + coordinator.timeouts().write;
+        // Reports wait for it.
+        let id = coordinator.flights.add(&coordinator, self.clone(), until);
+        let newer = coordinator.newer_view(&view, until).await;
+        let again = newer.and_then(|newer| {
+            mutations.retain(|m| newer.truncated_at(m.table()) <= view.truncated_at(m.table()));
+            let manner = Manner {
+                level: Consistency::One,
+                ..manner
+            };
+            Write::new(&coordinator, &newer, mutations, manner).ok()
+        });
+        match again {
+            Some(write) if write.targets.is_empty() => {}
+            Some(write) => Self::start(write, until, (Rc::new(Waiting::default()), 0)),
+            None => self.write.borrow_mut().miss_own_stale(),
+        }
+        coordinator.flights.remove(id);
     }
 }
 

@@ -4,7 +4,7 @@
 //! (`flight.rs`): sends the requests, takes the answers, and sees to the deadline. When a request is answered the flight goes on until every replica is
 //! known to have its part or is given a hint.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -159,6 +159,8 @@ pub(crate) struct Write {
     pub(crate) is_answered: bool,
     /// A replica takes no requests of this view.
     pub(crate) is_stale: bool,
+    /// Nor does a shard of this node. It is to have its share in the next view: this node keeps no hints for itself.
+    pub(crate) is_own_stale: bool,
     /// A replica did its part, or may have.
     pub(crate) is_begun: bool,
     /// A replica did its part, in this attempt or one before.
@@ -459,6 +461,7 @@ impl Write {
             outstanding: 0,
             is_answered: false,
             is_stale: false,
+            is_own_stale: false,
             has_acked: false,
             is_begun: false,
             failures: Vec::new(),
@@ -540,6 +543,9 @@ impl Write {
         self.is_begun |= matches!(error, TargetError::Silent | TargetError::Failed(_));
         match error {
             TargetError::Rejected(_) => self.rejected.push(replica),
+            TargetError::Stale(_) if replica.node == self.view.me && self.manner.until == Until::LevelMet => {
+                self.is_own_stale = true;
+            }
             TargetError::Overloaded(_) | TargetError::Unreachable(_) | TargetError::Stale(_)
                 if self.puts_off_hints() =>
             {
@@ -721,6 +727,24 @@ impl Write {
     /// The same is written again, and nobody has anything of this attempt: who gets hints the next one says.
     pub(crate) fn forget_hints(&mut self) {
         self.put_off.clear();
+        self.is_own_stale = false;
+    }
+
+    /// The mutations of which this node is a replica.
+    pub(crate) fn own_share(&self) -> Mutations {
+        let own = self.targets.iter().filter(|target| target.replica.node == self.view.me);
+        let numbers: BTreeSet<u32> = own.flat_map(|target| target.numbers.iter().copied()).collect();
+        let numbers = numbers.into_iter();
+        numbers.map(|number| self.mutations[number as usize].clone()).collect()
+    }
+
+    /// Some shards of this node do not get their share.
+    pub(crate) fn miss_own_stale(&mut self) {
+        if std::mem::take(&mut self.is_own_stale) {
+            let own = self.targets.iter().filter(|target| target.replica.node == self.view.me);
+            let own: SmallVec<[Replica; 2]> = own.map(|target| target.replica).collect();
+            own.into_iter().for_each(|replica| self.missed(replica));
+        }
     }
 
     /// The request is answered: what it did not wait for goes on.

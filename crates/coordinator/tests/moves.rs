@@ -90,6 +90,46 @@ fn requests_by_an_older_view_are_done_again_and_those_by_a_newer_one_wait_for_wh
 }
 
 #[test]
+fn a_coordinator_takes_its_own_share_in_the_next_view_where_the_others_sufficed() {
+    let mut cluster = Cluster::new(
+        3,
+        Shape {
+            hints: true,
+            ..Shape::default()
+        },
+    );
+    (0..3).for_each(|node| hears(&cluster, node, 4));
+    // The tokens have left its shard, and the coordinator has not heard of that.
+    cluster.on(1, |local| async move {
+        let wanted = [table(), counters(), paxos_state_of(&table())].map(|table| WantedTable {
+            table,
+            ranges: Vec::new(),
+            keeps_shards: false,
+        });
+        let _ = local.shard.reconcile(&wanted);
+        let store = local.shard.store(table().id).expect("the table is open");
+        store.set_version(5, 0, 0);
+    });
+    let written = cluster.on(1, |node| async move {
+        node.insert(b"key", 1, b"one", 10, Consistency::Quorum).await
+    });
+    assert_eq!(written, Ok(()));
+    for node in [0, 2] {
+        hears(&cluster, node, 6);
+    }
+    reconcile(&mut cluster, 1, 6, &[TokenRange::ALL]);
+    cluster.on(1, |local| async move { hand_over(local).await });
+    cluster.simulation.run_for(MOMENT);
+    let read = cluster.on(1, |node| async move { node.select(b"key", Consistency::One).await });
+    assert_eq!(read, Ok(BTreeMap::from([(1, b"one".to_vec())])));
+    let missed = cluster.on(1, |node| async move {
+        let hints = node.coordinator.hints().expect("it keeps hints");
+        format!("{:?}", hints.take_missed())
+    });
+    assert_eq!(missed, format!("{:?}", hints::Missed::default()));
+}
+
+#[test]
 fn acceptors_know_what_they_promised_when_their_tablet_is_back() {
     let mut cluster = Cluster::new(3, Shape::default());
     (0..3).for_each(|node| hears(&cluster, node, 4));
