@@ -13,6 +13,8 @@ use crate::story::files_below;
 
 /// How long a disk is whole again before an operator starts its node again.
 const HEALED_DISK_WAIT: Duration = Duration::from_millis(500);
+/// A process that is paused is paused for so long at most, or for up to a minute.
+const SHORT_PAUSE: Duration = Duration::from_secs(9);
 /// How long an operator waits for a node.
 const ORDER_WAIT_MAX: Duration = Duration::from_mins(2);
 /// The tables of which sstables may be damaged.
@@ -190,6 +192,9 @@ impl Run<'_> {
             }
             Fault::Pause => {
                 let time = self.chance.millis(12_000);
+                // A quarter of them for up to a minute: longer than any margin within which a request must come.
+                let beyond = time.saturating_sub(SHORT_PAUSE);
+                let time = if beyond.is_zero() { time } else { beyond * 20 };
                 self.cluster.sim.pause_for(machine, time);
             }
             Fault::ClockJump => {
