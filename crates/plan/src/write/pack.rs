@@ -214,31 +214,31 @@ impl WritePlan {
     }
 
     fn times(&self, ctx: &BindContext<'_>, timestamp: i64) -> Result<Times, PlanError> {
-        let ttl = self.ttl(ctx)?;
+        let (ttl, second) = (self.ttl(ctx)?, ctx.server_second());
+        let expiry = match ttl {
+            0 => 0,
+            ttl => self.expiry(ttl, ctx)?,
+        };
+        Ok(Times {
+            timestamp,
+            range_timestamp: timestamp,
+            ttl: if ttl == 0 { 0 } else { ttl_between(second, expiry) },
+            expiry,
+            second,
+        })
+    }
+
+    /// When values end that live for so long.
+    fn expiry(&self, ttl: u32, ctx: &BindContext<'_>) -> Result<u32, PlanError> {
         let now = ctx.expiry_now();
-        if i64::from(now) + i64::from(ttl) > EXPIRY_MAX && ttl > 0 {
+        if i64::from(now) + i64::from(ttl) > EXPIRY_MAX {
             return Err(PlanError::invalid(format!(
                 "Request on table {}.{} with ttl of {ttl} seconds exceeds maximum supported expiration date of \
                  2038-01-19T03:14:06+00:00, the last that the sstable format me can hold. Use a lower TTL",
                 self.table.keyspace, self.table.name
             )));
         }
-        // Nearly always the same second: it is asked for once.
-        let second = match ctx.now_in_seconds {
-            None => now,
-            Some(_) => ctx.server_second(),
-        };
-        let (ttl, expiry) = match ttl {
-            0 => (0, 0),
-            ttl => (ttl_between(second, now + ttl), now + ttl),
-        };
-        Ok(Times {
-            timestamp,
-            range_timestamp: timestamp,
-            ttl,
-            expiry,
-            second,
-        })
+        Ok(now + ttl)
     }
 
     /// Packs the mutation of one partition onto the end of `out`. False: the statement changes nothing.
@@ -438,10 +438,10 @@ impl<'p> Packer<'p> {
     /// As in Cassandra, the statement changes the static columns once for each row: it adds to counters and lists that often,
     /// and without a row it does nothing.
     fn statics(&self, rows: usize, m: &mut MutationBuilder<'_>) -> Result<bool, PlanError> {
-        if rows == 0 {
+        let statics = &self.plan.statics;
+        if rows == 0 || statics.is_empty() {
             return Ok(false);
         }
-        let statics = &self.plan.statics;
         let mut values = self.evaluate(statics)?;
         if is_idle(statics, &values) {
             return Ok(false);
@@ -505,7 +505,7 @@ impl<'p> Packer<'p> {
                 }
                 Change::Delete => Evaluated::Null,
             };
-            if value == Evaluated::Unset {
+            if matches!(value, Evaluated::Unset) {
                 self.check_unset(assignment)?;
             }
             values.push(value);
