@@ -106,6 +106,7 @@ impl Story {
             shards: vec![1; nodes],
             places: vec![("datacenter1".to_owned(), "rack1".to_owned()); nodes],
             hints: true,
+            write_timeouts: vec![Duration::from_secs(2)],
             ring_cleanup_delay: Duration::from_mins(5),
             durability: Durability::Periodic(Duration::from_millis(100)),
             seeds: 1,

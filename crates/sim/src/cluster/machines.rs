@@ -29,6 +29,8 @@ pub struct ClusterSetup {
     pub places: Vec<(String, String)>,
     /// Whether writes that a replica missed are kept for it.
     pub hints: bool,
+    /// How long nodes wait for writes, one node after the other.
+    pub write_timeouts: Vec<Duration>,
     /// How long the token ring rests before nodes remove what others own now.
     pub ring_cleanup_delay: Duration,
     /// When they acknowledge.
@@ -232,6 +234,8 @@ impl Cluster {
             config.replaces = replaces;
             config.hints.allowed.is_enabled = setup.hints;
             config.ring_cleanup_delay = setup.ring_cleanup_delay;
+            // Options are of each node: what one takes for late another one may still send.
+            config.timeouts.write = setup.write_timeouts[node % setup.write_timeouts.len()];
             // Who contends with eight others over slow links may wait as long as for anything else.
             config.timeouts.cas_contention = Duration::from_secs(10);
             config

@@ -48,6 +48,8 @@ const BALANCE_WAIT_MAX: Duration = Duration::from_mins(4);
 const OUTAGE_BEYOND_GRACE: Duration = Duration::from_secs(15);
 /// How long until every member has reported that it is complete beyond what it did before: reports are made every twenty seconds, and stay behind by twice the longest timeout and ten seconds.
 const REPORTS_WAIT: Duration = Duration::from_secs(60);
+/// Options are of each node: what one takes for late, another one may still send.
+const WRITE_TIMEOUTS: [Duration; 3] = [Duration::from_secs(2), Duration::from_secs(4), Duration::from_secs(1)];
 /// The grace of tables in scenarios with outages, seconds.
 const OUTAGE_GRACE: u32 = 20;
 /// How many delays of cleanups there are: none, five seconds, ten.
@@ -431,6 +433,7 @@ impl ClusterScenario {
             shards,
             places: layout.names(),
             hints: self.hints,
+            write_timeouts: WRITE_TIMEOUTS.to_vec(),
             // Not drawn: each seed plays what it played before there were cleanups.
             ring_cleanup_delay: Duration::from_secs(seed % RING_CLEANUP_DELAYS * 5),
             durability: self.durability,
