@@ -53,6 +53,26 @@ def test_prepared_statements_batches_and_conditions_are_traced(session, table):
     assert trace_of(session, f"SELECT count(*) FROM {table}").events
 
 
+def test_a_change_of_a_list_reads_its_own_rows_and_not_the_partition(session):
+    name = cql.unique("traced")
+    session.execute(f"CREATE TABLE {name} (k int, c int, s list<int> static, l list<int>, PRIMARY KEY (k, c))")
+    session.execute(f"INSERT INTO {name} (k, s) VALUES (1, [1, 2, 3])")
+    for c in range(50):
+        session.execute(f"INSERT INTO {name} (k, c, l) VALUES (1, {c}, [1, 2, 3])")
+
+    def read_by(statement):
+        return [event.description for event in trace_of(session, statement).events if "Reading lists" in event.description]
+
+    assert read_by(f"UPDATE {name} SET l[0] = 9 WHERE k = 1 AND c = 7") == ["Reading lists of the rows that the write names: 1"]
+    assert read_by(f"UPDATE {name} SET l = l - [3] WHERE k = 1 AND c IN (9, 8)") == ["Reading lists of the rows that the write names: 2"]
+    assert read_by(f"DELETE s[1] FROM {name} WHERE k = 1") == ["Reading lists of the static row for the write"]
+    assert read_by(f"UPDATE {name} SET s = s - [3], l = l - [1] WHERE k = 1 AND c = 7") == ["Reading lists of the rows that the write names: 1"]
+    rows = cql.rows(session, f"SELECT c, s, l FROM {name} WHERE k = 1")
+    expected = {7: [9, 2, 3], 8: [1, 2], 9: [1, 2]}
+    assert rows == [(c, [1], expected.get(c, [1, 2, 3])) for c in range(50)]
+    session.execute(f"DROP TABLE {name}")
+
+
 def test_preparing_is_traced(server, session, table):
     text = f"SELECT v FROM {session.keyspace}.{table} WHERE k = ?"
     with Connection(server) as connection:

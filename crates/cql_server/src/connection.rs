@@ -29,7 +29,7 @@ const SCRATCH_BYTES_FREE: usize = 4 << 10;
 
 /// How large the first answer of a waiting request is taken to be: of several rows, and of one.
 pub(crate) const ROWS_BYTES_FIRST: usize = 1 << 20;
-const ROW_BYTES_FIRST: usize = 16 << 10;
+pub(crate) const ROW_BYTES_FIRST: usize = 16 << 10;
 
 /// Answers of one socket read are handed to the outbox when they are so long.
 const BATCH_BYTES_MAX: usize = 256 << 10;

@@ -20,7 +20,7 @@ use stdx::probe;
 use types::Token;
 
 use crate::cells::{CellWriter, Cells};
-use crate::connection::{Connection, ROWS_BYTES_FIRST};
+use crate::connection::{Connection, ROW_BYTES_FIRST, ROWS_BYTES_FIRST};
 use crate::counts::{OWNER_EVERY, SAMPLE_EVERY, increment};
 use crate::respond::Reply;
 use crate::room::LITTLE_UNSENT_BYTES;
@@ -433,12 +433,12 @@ impl Connection {
         self.server.note_later(&later);
         let estimate = later.estimate(self);
         let (mut out, mut reserved) = (None, None);
-        if let Some(estimate) = estimate {
-            if self.is_tried(&later, estimate.get()) {
+        if let Some(bytes) = estimate.map(Cell::get).or_else(|| later.list_bytes()) {
+            if self.is_tried(&later, bytes) {
                 out = self.try_little(&mut later, came).await;
             }
             if out.is_none() {
-                reserved = Some(self.reserve_result(estimate.get(), later.read_bytes()).await);
+                reserved = Some(self.reserve_result(bytes, later.read_bytes()).await);
             }
         }
         later.params.result_share = reserved.as_ref().map(|(_, share)| Arc::clone(share));
@@ -787,6 +787,16 @@ impl Later {
             Some(Plan::Select(_)) => Some(&connection.page_estimate),
             _ => None,
         }
+    }
+
+    /// How large the lists are taken to be that a write reads before; None when it reads none.
+    fn list_bytes(&self) -> Option<usize> {
+        let reads = match self.prepared.plan() {
+            Some(Plan::Write(write)) => write.reads(),
+            Some(Plan::Batch(batch)) => batch.writes.iter().any(|write| write.reads()),
+            _ => false,
+        };
+        reads.then_some(ROW_BYTES_FIRST)
     }
 
     /// What it has of its sources at a time.

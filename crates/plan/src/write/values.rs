@@ -79,7 +79,7 @@ impl WritePlan {
     ///
     /// # Errors
     /// When a value is null or unset.
-    pub(super) fn named_rows(&self, ctx: &BindContext<'_>) -> Result<Vec<Vec<u8>>, PlanError> {
+    pub fn named_rows(&self, ctx: &BindContext<'_>) -> Result<Vec<Vec<u8>>, PlanError> {
         match &self.target {
             Target::Row(operands) => Ok(vec![self.clustering_key(operands, ctx)?]),
             Target::Rows(rows) | Target::WholeRows(rows) => rows.rows(&self.table, ctx),

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use commitlog::ReplayPosition;
 use coordinator::service::ReplicaError;
+use coordinator::trace;
 use coordinator::{
     Admission, Coordinator, Extent, Goal, Lasting, Mutations, Operation, ReplicatedRead, Stretch, WriteDone, WriteKind,
 };
 use mutation::{Addressed, ClusteringSlice, Located, Mutation};
 use plan::write::{ListContents, check_write_bytes, collect_lists};
 use plan::{BatchKind, BatchPlan, BindContext, Execution, WritePlan};
+use replica::RowMemory;
 use runtime::Instant;
 use schema::{Table, TableId};
 use stdx::planted::{self, Bug};
@@ -21,6 +23,7 @@ use types::Token;
 
 use super::batch_size::BatchSize;
 use super::read::{BlockSource, yield_if_due};
+use super::result_room::ResultShare;
 use super::{Engine, Params};
 use crate::QueryError;
 
@@ -46,14 +49,25 @@ struct Lists {
     table: Arc<Table>,
     ids: Vec<usize>,
     now: u32,
+    /// Of the static row, which the first block of a partition has.
+    are_static: bool,
+    /// The room of what is collected.
+    share: Option<Arc<ResultShare>>,
 }
 
 impl Lists {
     /// Collects them from the blocks of one partition.
     async fn collect(&self, source: &mut impl BlockSource) -> Result<ListContents, QueryError> {
-        let mut lists = ListContents::new();
+        let (mut lists, mut bytes) = (ListContents::new(), 0);
         while let Some(block) = source.next_block().await? {
+            bytes += block.size();
+            if let Some(share) = &self.share {
+                share.hold(bytes).await?;
+            }
             collect_lists(&self.table, &self.ids, &block, block.key(), self.now, &mut lists);
+            if self.are_static {
+                break;
+            }
         }
         Ok(lists)
     }
@@ -320,7 +334,8 @@ impl Engine {
         for (token, key) in keys {
             check_write_bytes(packed)?;
             let lists = if plan.reads() {
-                Some(self.lists(plan, &key, run, time.goal(params.consistency)).await?)
+                let goal = time.goal(params.consistency);
+                Some(self.lists(plan, &key, run, (goal, params)).await?)
             } else {
                 None
             };
@@ -338,19 +353,33 @@ impl Engine {
         Ok(())
     }
 
-    /// The present elements of the lists that the statement changes by place or value, read at the level that it writes at.
+    /// The present elements of the lists that the statement changes by place or value, read at the level that it writes at. Of its rows alone: a partition may be large.
     async fn lists(
         self: &Rc<Self>,
         plan: &WritePlan,
         key: &[u8],
         run: &Execution,
-        goal: Goal,
+        (goal, params): (Goal, &Params),
     ) -> Result<ListContents, QueryError> {
         let now = run.expiry_now();
+        let rows = run.with(|ctx| plan.named_rows(ctx))?;
+        let mut slices: Vec<ClusteringSlice> = rows.iter().map(|row| ClusteringSlice::exactly(row)).collect();
+        let order = &plan.table.clustering_order;
+        slices.sort_unstable_by(|one, other| one.start.compare(order, &other.start));
+        let are_static = slices.is_empty();
+        trace::note(|| match are_static {
+            true => "Reading lists of the static row for the write".to_owned(),
+            false => format!("Reading lists of the rows that the write names: {}", slices.len()),
+        });
+        if are_static {
+            slices.push(ClusteringSlice::all());
+        }
         let wanted = Lists {
             table: plan.table.clone(),
             ids: plan.columns_read().collect(),
             now,
+            are_static,
+            share: params.result_share.clone(),
         };
         let key = key.to_vec();
         let level = match goal.level {
@@ -359,16 +388,17 @@ impl Engine {
         };
         let extent = Extent::Partition {
             key,
-            slices: vec![ClusteringSlice::all()],
+            slices,
             reversed: false,
         };
         let stretch = Stretch {
-            rows: LISTS_ROWS,
+            rows: if are_static { 1 } else { LISTS_ROWS },
             bytes: LISTS_BYTES,
         };
         let view = self.coordinator.view();
         let read = ReplicatedRead::new(&self.coordinator, &view, &plan.table, level, extent, now, stretch);
-        let read = read.map_err(QueryError::of_replicas)?;
+        let row_memory = params.result_share.clone().map(|share| share as Arc<dyn RowMemory>);
+        let read = read.map_err(QueryError::of_replicas)?.with_row_memory(row_memory);
         let mut read = match goal.timeout {
             Some(timeout) => read.within(timeout),
             None => read,
