@@ -48,8 +48,8 @@ const BALANCE_WAIT_MAX: Duration = Duration::from_mins(4);
 const OUTAGE_BEYOND_GRACE: Duration = Duration::from_secs(15);
 /// How long until every member has reported that it is complete beyond what it did before: reports are made every twenty seconds, and stay behind by twice the longest timeout and ten seconds.
 const REPORTS_WAIT: Duration = Duration::from_secs(60);
-/// Options are of each node: what one takes for late, another one may still send.
-const WRITE_TIMEOUTS: [Duration; 3] = [Duration::from_secs(2), Duration::from_secs(4), Duration::from_secs(1)];
+/// Options are of each node: what one takes for late, another one may still send. None is shorter: a conditional statement asks several times, and messages may be 800 ms late.
+const WRITE_TIMEOUTS: [Duration; 3] = [Duration::from_secs(2), Duration::from_secs(5), Duration::from_secs(3)];
 /// The grace of tables in scenarios with outages, seconds.
 const OUTAGE_GRACE: u32 = 20;
 /// How many delays of cleanups there are: none, five seconds, ten.
