@@ -7,8 +7,8 @@ from harness.cluster import eventually
 
 ROWS = 200
 STOPPED = 3
-# Above the time of a write, and below the silence after which a connection is closed.
-LATER_SECONDS = 3
+# Above the time of a write and the two seconds by which it may be late, and below the silence after which a connection is closed.
+LATER_SECONDS = 6
 
 
 def test_a_stopped_replica_does_not_write_what_its_coordinator_has_given_up(forgetful_cluster):

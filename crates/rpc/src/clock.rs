@@ -5,7 +5,8 @@
 //! side's own clock, which the caller estimates: every frame of an answer carries the moment at which it was sent, and when it has come that moment has passed.
 //!
 //! The estimate is never ahead of the clock: each moment that was heard was true when it was sent, so at most the way of the fastest answer is missing, and that much earlier a
-//! request expires. No two wall clocks are compared. The clocks of two machines may drift, so an estimate is forgotten after two windows; a link that is silent is pinged
+//! request expires. Over slow links, and behind a hello that took long, that may be all the time of a short message, so what comes a little late still runs if it can at once
+//! ([`LATE_MAX`]). No two wall clocks are compared. The clocks of two machines may drift, so an estimate is forgotten after two windows; a link that is silent is pinged
 //! before (`link.rs`).
 //!
 //! A moment is a number of milliseconds, of which the low 32 bits go over the wire: 49 days, within which moments that are compared are near each other.
@@ -22,6 +23,10 @@ pub(crate) const FEATURE: &str = "deadlines_by_answerers_clock";
 const WINDOW: Duration = Duration::from_secs(60);
 /// The longest time that a request may have; what is above is cut, as the older format does.
 const LEFT_MAX: Duration = Duration::from_mins(71);
+
+/// What comes so late at most still runs, if it takes no longer than [`LATE_LEFT`]. Far below the ten seconds that purges of tombstones allow for.
+const LATE_MAX: Duration = Duration::from_secs(2);
+const LATE_LEFT: Duration = Duration::from_millis(100);
 
 /// How an end of a connection writes and reads the times of frames.
 pub(crate) enum Clock {
@@ -79,11 +84,15 @@ impl Clock {
         let Self::Answerer(began) = self else {
             return came + frame::remaining(time);
         };
-        let left = time.wrapping_sub(millis_down(came - *began)).cast_signed();
-        let left = Duration::from_millis(u64::try_from(left).unwrap_or(0));
-        if left.is_zero() && planted::is_planted(Bug::LateRequestRuns) {
-            return came + Duration::from_secs(1);
-        }
+        let left_ms = time.wrapping_sub(millis_down(came - *began)).cast_signed();
+        let left = match u64::try_from(left_ms) {
+            Ok(left_ms @ 1..) => Duration::from_millis(left_ms),
+            _ => {
+                let late = Duration::from_millis(u64::from(left_ms.unsigned_abs()));
+                let runs = late <= LATE_MAX || planted::is_planted(Bug::LateRequestRuns);
+                if runs { LATE_LEFT } else { Duration::ZERO }
+            }
+        };
         came + left
     }
 }
@@ -217,7 +226,9 @@ mod tests {
             let left = ends.left_us(now, timeout_us, way_us);
             // Two windows, one silence and the request's own time of drift, and three roundings to milliseconds.
             let drifted = (2 * 60 * SECOND_US + 50 * SECOND_US + timeout_us) / 2_000 + 3_000;
-            prop_assert!(left <= timeout_us.saturating_sub(way_us) + drifted, "{left} of {timeout_us} after {way_us}");
+            let most = timeout_us.saturating_sub(way_us) + drifted;
+            let is_little_late = way_us <= timeout_us + drifted + 2 * SECOND_US;
+            prop_assert!(left <= most || is_little_late && left <= 100_000, "{left} of {timeout_us} after {way_us}");
         }
 
         #[test]
@@ -251,8 +262,20 @@ mod tests {
             ends.answer(now + 61 * SECOND_US, 1_000);
             let left = ends.left_us(now + 62 * SECOND_US, 2 * SECOND_US, 500_000);
             assert!((1_490_000..=1_500_000).contains(&left), "{left} at hour {hours}");
-            assert_eq!(ends.left_us(now + 62 * SECOND_US, 2 * SECOND_US, 2 * SECOND_US), 0);
+            assert_eq!(ends.left_us(now + 62 * SECOND_US, 2 * SECOND_US, 5 * SECOND_US), 0);
         }
+    }
+
+    #[test]
+    fn a_message_over_a_slow_link_runs_though_the_estimate_lacks_the_way_back() {
+        let ends = Ends::new(90 * SECOND_US, 800_000, 0, 0);
+        ends.answer(100 * SECOND_US, 800_000);
+        assert_eq!(ends.left_us(110 * SECOND_US, SECOND_US, 800_000), 100_000);
+        assert_eq!(
+            ends.left_us(110 * SECOND_US, SECOND_US, 2_300_000),
+            0,
+            "2.1 s and the way back late"
+        );
     }
 
     #[test]

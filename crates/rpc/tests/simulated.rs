@@ -885,7 +885,7 @@ fn a_request_that_comes_behind_its_deadline_does_not_run_whatever_held_it_up() {
                 true => cluster.simulation.pause_for(called, 30 * SECOND),
                 false => cluster.simulation.set_delay(caller, called, 3 * SECOND),
             }
-            assert_eq!(cluster.call(0, 1, COUNT, b"", 2 * SECOND), timed_out(true));
+            assert_eq!(cluster.call(0, 1, COUNT, b"", SECOND / 2), timed_out(true));
             cluster.simulation.set_delay(caller, called, Duration::ZERO);
             cluster.simulation.run_for(40 * SECOND);
             let ran = cluster.service(1).counted.get();
