@@ -16,7 +16,8 @@ fn is_found(bug: Bug, seeds: std::ops::Range<u64>) {
 
 #[test]
 fn a_stage_that_counts_as_passed_too_early_is_found() {
-    is_found(Bug::StagePassedEarly, 220..250);
+    // One seed in twenty finds it.
+    is_found(Bug::StagePassedEarly, 240..340);
 }
 
 #[test]

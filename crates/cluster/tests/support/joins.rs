@@ -72,7 +72,9 @@ pub fn join_meets_writes(seed: u64) -> Result<(), String> {
     let written: BTreeSet<u64> = seen.iter().flat_map(|seen| seen.rows.borrow().clone()).collect();
     let metadata = sea.cluster(0).metadata();
     for (number, seen) in seen.iter().enumerate() {
-        let node = metadata.topology.node(host(number)).expect("all are in");
+        let Some(node) = metadata.topology.node(host(number)) else {
+            return Err(format!("seed {seed}: node {number} is not in"));
+        };
         let is_owner = node.state == NodeState::Normal && !node.tokens.is_empty();
         if !is_owner {
             return Err(format!("seed {seed}: node {number} has no place"));
