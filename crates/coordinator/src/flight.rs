@@ -24,7 +24,7 @@ use crate::message::{encoded_bytes, put_mutations};
 use crate::service::ReplicaError;
 use crate::trace::{self, Trace};
 use crate::verbs::Verb;
-use crate::write::{Manner, State, Target, Write, WriteDone, numbered};
+use crate::write::{Manner, Mutations, State, Target, Write, WriteDone, numbered};
 use crate::{Coordinator, CoordinatorError, TargetError, WriteKind, spawn};
 
 /// A write on its way. See the module.
@@ -50,6 +50,31 @@ impl Expiring for Flight {
         Some(self.write.borrow().birth_us())
     }
 }
+
+/// Holds reports back to the birth of a write that is to be written again.
+struct Remembered {
+    birth_us: i64,
+}
+
+impl Expiring for Remembered {
+    fn expire(self: Rc<Self>, _: Instant) -> Option<Instant> {
+        None
+    }
+
+    fn birth_us(&self) -> Option<i64> {
+        Some(self.birth_us)
+    }
+}
+
+/// What of this node's own share waits to be written again.
+struct OwnAgain {
+    mutations: Mutations,
+    bytes: usize,
+    remembered: FlightId,
+}
+
+/// What a shard keeps of such writes at most. Others are missed.
+const OWN_AGAIN_BYTES_MAX: usize = 16 << 20;
 
 impl AnswerTaker for Flight {
     fn take_answer(self: Rc<Self>, number: u32, answer: Result<&[u8], RpcError>) {
@@ -281,18 +306,23 @@ impl Flight {
             write.hint_rejected();
             write.under_way = None;
         }
+        let mut own_again = None;
+        if again.is_some() {
+            // For all replicas, this node's too.
+            self.is_own_again.set(true);
+        } else if write.is_own_stale && write.is_answered && !self.is_own_again.replace(true) {
+            own_again = Self::remember_own(&mut write);
+        }
+        // Behind that: a report between the two would not know of the write.
         if write.outstanding == 0 {
             write.coordinator.flights.remove(self.id.take());
         }
         if write.is_stale {
             write.coordinator.stale_settled.notify_all();
         }
-        // Another attempt for all replicas is one for this node too.
-        let is_begun_again = again.is_some();
-        let is_own_due = is_begun_again || write.is_own_stale && write.is_answered;
         drop(write);
-        if is_own_due && !self.is_own_again.replace(true) && !is_begun_again {
-            spawn(Rc::clone(self).write_own_again());
+        if let Some(own_again) = own_again {
+            spawn(Rc::clone(self).write_own_again(own_again));
         }
         match (again, answer) {
             (Some((error, may_be_done)), _) => spawn(Rc::clone(self).begin_again(error, may_be_done)),
@@ -377,21 +407,39 @@ impl Flight {
         }
     }
 
-    /// Writes again in the next view what shards of this node have not taken in the one that is over: a tablet of theirs has gone to another shard, and the other replicas sufficed.
-    async fn write_own_again(self: Rc<Self>) {
-        let (coordinator, view, mut mutations, manner) = {
+    /// Keeps what this node has not taken of a write, if there is room.
+    fn remember_own(write: &mut Write) -> Option<OwnAgain> {
+        let mutations = write.own_share();
+        let bytes = mutations.iter().map(|mutation| mutation.bytes().len()).sum();
+        let waiting = &write.coordinator.own_again_bytes;
+        if waiting.get() + bytes > OWN_AGAIN_BYTES_MAX {
+            write.miss_own_stale();
+            return None;
+        }
+        waiting.set(waiting.get() + bytes);
+        let birth_us = write.birth_us();
+        let coordinator = &write.coordinator;
+        let remembered = Rc::new(Remembered { birth_us });
+        Some(OwnAgain {
+            mutations,
+            bytes,
+            remembered: coordinator.flights.add(coordinator, remembered, runtime::now()),
+        })
+    }
+
+    /// Writes this node's own share in the next view: a tablet has moved between its shards, and the other replicas met the level.
+    async fn write_own_again(self: Rc<Self>, own_again: OwnAgain) {
+        let (coordinator, view, manner) = {
             let write = self.write.borrow();
-            (
-                Rc::clone(&write.coordinator),
-                Arc::clone(&write.view),
-                write.own_share(),
-                write.manner,
-            )
+            (Rc::clone(&write.coordinator), Arc::clone(&write.view), write.manner)
         };
-        let until = runtime::now() + coordinator.timeouts().write;
-        // Reports wait for it.
-        let id = coordinator.flights.add(&coordinator, self.clone(), until);
-        let newer = coordinator.newer_view(&view, until).await;
+        let OwnAgain {
+            mut mutations,
+            bytes,
+            remembered,
+        } = own_again;
+        let timeout = coordinator.timeouts().write;
+        let newer = coordinator.newer_view(&view, runtime::now() + timeout).await;
         let again = newer.and_then(|newer| {
             mutations.retain(|m| newer.truncated_at(m.table()) <= view.truncated_at(m.table()));
             let manner = Manner {
@@ -401,11 +449,18 @@ impl Flight {
             Write::new(&coordinator, &newer, mutations, manner).ok()
         });
         match again {
-            Some(write) if write.targets.is_empty() => {}
-            Some(write) => Self::start(write, until, (Rc::new(Waiting::default()), 0)),
+            Some(mut write) => {
+                write.keep_own_targets();
+                if !write.targets.is_empty() {
+                    Self::start(write, runtime::now() + timeout, (Rc::new(Waiting::default()), 0));
+                }
+            }
             None => self.write.borrow_mut().miss_own_stale(),
         }
-        coordinator.flights.remove(id);
+        coordinator
+            .own_again_bytes
+            .set(coordinator.own_again_bytes.get() - bytes);
+        coordinator.flights.remove(remembered);
     }
 }
 

@@ -289,6 +289,8 @@ pub struct Coordinator {
     begun: lasting::Begun,
     /// Told when an answer has come to a write that a replica refused as stale.
     stale_settled: Notify,
+    /// Bytes of this node's own shares that wait to be written again (`flight.rs`).
+    own_again_bytes: Cell<usize>,
     scratch: RefCell<point::Scratch>,
     hints: RefCell<Option<Rc<Hints>>>,
     /// A node came up: its hints can be handed over.
@@ -337,6 +339,7 @@ impl Coordinator {
             flights: deadlines::Flights::default(),
             begun: lasting::Begun::default(),
             stale_settled: Notify::new(),
+            own_again_bytes: Cell::new(0),
             scratch: RefCell::default(),
             hints: RefCell::default(),
             handoff_due: Notify::new(),

@@ -159,8 +159,10 @@ pub(crate) struct Write {
     pub(crate) is_answered: bool,
     /// A replica takes no requests of this view.
     pub(crate) is_stale: bool,
-    /// Nor does a shard of this node. It is to have its share in the next view: this node keeps no hints for itself.
+    /// A shard of this node refused the write as stale. It is written again in the next view, because this node keeps no hints for itself.
     pub(crate) is_own_stale: bool,
+    /// That has failed: such a refusal is a miss.
+    misses_own_stale: bool,
     /// A replica did its part, or may have.
     pub(crate) is_begun: bool,
     /// A replica did its part, in this attempt or one before.
@@ -462,6 +464,7 @@ impl Write {
             is_answered: false,
             is_stale: false,
             is_own_stale: false,
+            misses_own_stale: false,
             has_acked: false,
             is_begun: false,
             failures: Vec::new(),
@@ -543,7 +546,9 @@ impl Write {
         self.is_begun |= matches!(error, TargetError::Silent | TargetError::Failed(_));
         match error {
             TargetError::Rejected(_) => self.rejected.push(replica),
-            TargetError::Stale(_) if replica.node == self.view.me && self.manner.until == Until::LevelMet => {
+            TargetError::Stale(_)
+                if replica.node == self.view.me && self.manner.until == Until::LevelMet && !self.misses_own_stale =>
+            {
                 self.is_own_stale = true;
             }
             TargetError::Overloaded(_) | TargetError::Unreachable(_) | TargetError::Stale(_)
@@ -738,8 +743,15 @@ impl Write {
         numbers.map(|number| self.mutations[number as usize].clone()).collect()
     }
 
-    /// Some shards of this node do not get their share.
+    /// Asks this node alone.
+    pub(crate) fn keep_own_targets(&mut self) {
+        let me = self.view.me;
+        self.targets.retain(|target| target.replica.node == me);
+    }
+
+    /// The shards of this node that refused the write as stale, or will, do not get it.
     pub(crate) fn miss_own_stale(&mut self) {
+        self.misses_own_stale = true;
         if std::mem::take(&mut self.is_own_stale) {
             let own = self.targets.iter().filter(|target| target.replica.node == self.view.me);
             let own: SmallVec<[Replica; 2]> = own.map(|target| target.replica).collect();

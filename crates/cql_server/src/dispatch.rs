@@ -459,18 +459,25 @@ impl Connection {
         self.outbox.push(&mut out);
     }
 
-    /// Whether the first result of a connection, whose size nobody knows, begins with a trial: there is no room for a large one.
+    /// Whether the first result of a connection, whose size is unknown, begins with a trial: there is no room for a large one. What must not run twice is not tried.
     fn is_tried(&self, later: &Later, estimate: usize) -> bool {
+        let is_limited = match later.prepared.plan() {
+            Some(Plan::Select(select)) => select.table.options.rate_limits.reads.is_some(),
+            _ => true,
+        };
         estimate == ROWS_BYTES_FIRST
+            && !is_limited
+            && !matches!(later.params.consistency, Level::Serial | Level::LocalSerial)
             && later.reply.tracing_id.is_none()
             && self.outbox.is_free(0)
             && !(self.outbox.is_free(estimate)
                 && self.server.unsent_room.results().is_free(estimate + later.read_bytes()))
     }
 
-    /// Makes an answer that is a little one, as far as the client's other unsent answers leave it: it does not wait for clients that have much. None: it is not.
+    /// Makes an answer of at most [`LITTLE_UNSENT_BYTES`], which waits for no client that has more unsent. None: the result is larger, or the client has too much unsent.
     async fn try_little(self: &Rc<Self>, later: &mut Later, came: Instant) -> Option<Vec<u8>> {
         let results = self.server.unsent_room.results();
+        let _of_connection = self.answers.acquire(LITTLE_UNSENT_BYTES).await;
         let share = results.reserve_trial(LITTLE_UNSENT_BYTES + READ_BYTES).await;
         later.params.result_share = Some(Arc::clone(&share));
         let out = self.make_answer(later, came).await;
@@ -792,6 +799,8 @@ impl Later {
     /// How large the lists are taken to be that a write reads before; None when it reads none.
     fn list_bytes(&self) -> Option<usize> {
         let reads = match self.prepared.plan() {
+            // Conditional statements read by themselves.
+            Some(plan) if plan.is_conditional() => false,
             Some(Plan::Write(write)) => write.reads(),
             Some(Plan::Batch(batch)) => batch.writes.iter().any(|write| write.reads()),
             _ => false,
@@ -802,8 +811,8 @@ impl Later {
     /// What it has of its sources at a time.
     fn read_bytes(&self) -> usize {
         match self.prepared.plan() {
-            Some(Plan::Select(select)) if !select.is_point() => READ_BYTES,
-            _ => 0,
+            Some(Plan::Select(select)) if select.is_point() => 0,
+            _ => READ_BYTES,
         }
     }
 

@@ -419,7 +419,11 @@ pub struct ListContents {
     statics: HashSet<usize>,
     /// The names of the other rows in clustering order, once a row is not found by its bytes.
     in_order: OnceCell<Vec<Vec<u8>>>,
+    bytes: usize,
 }
+
+/// What an element takes besides its bytes.
+const ELEMENT_BYTES: usize = 2 * size_of::<Vec<u8>>();
 
 impl ListContents {
     /// Without any list.
@@ -427,8 +431,18 @@ impl ListContents {
         Self::default()
     }
 
+    /// The memory of its elements, about.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     fn insert(&mut self, row: &[u8], id: usize, list: ListElements) {
         self.in_order.take();
+        let elements = list.iter();
+        self.bytes += elements
+            .map(|(path, value)| ELEMENT_BYTES + path.len() + value.len())
+            .sum::<usize>();
         self.by_name.insert((row.to_vec(), id), list);
     }
 

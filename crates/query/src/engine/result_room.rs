@@ -150,7 +150,7 @@ impl ResultRoom {
         self.share(bytes, Some(bytes)).await
     }
 
-    async fn share(self: &Arc<Self>, bytes: usize, most: Option<usize>) -> Arc<ResultShare> {
+    async fn share(self: &Arc<Self>, bytes: usize, trial_bytes_max: Option<usize>) -> Arc<ResultShare> {
         let (place, bytes) = self.place(bytes);
         let (is_small, for_small) = (matches!(place, Place::Small), self.bytes_max / 3);
         let waiting = self.ticket(place);
@@ -175,7 +175,7 @@ impl ResultRoom {
             bytes: AtomicUsize::new(bytes),
             held: AtomicUsize::new(0),
             turn: AtomicUsize::new(0),
-            most,
+            trial_bytes_max,
             is_outgrown: AtomicBool::new(false),
         })
     }
@@ -245,7 +245,7 @@ pub struct ResultShare {
     /// The number of its turn to grow, or 0.
     turn: AtomicUsize,
     /// Of a trial, what its result may have.
-    most: Option<usize>,
+    trial_bytes_max: Option<usize>,
     is_outgrown: AtomicBool,
 }
 
@@ -274,7 +274,20 @@ impl ResultShare {
         self.grow_to(held + READ_BYTES + bytes.saturating_mul(ROW_COPIES)).await
     }
 
-    /// Whether this is a trial, and the result did not fit. Whoever made it knows that the error of the read is no answer.
+    /// Gives back what it has, and its turn to grow. It may grow again.
+    pub fn give_back(&self) {
+        {
+            let mut state = self.room.lock();
+            state.taken -= self.bytes.swap(0, Ordering::Relaxed);
+            if self.turn.swap(0, Ordering::Relaxed) != 0 {
+                state.grower = None;
+            }
+        }
+        self.held.store(0, Ordering::Relaxed);
+        self.room.wake();
+    }
+
+    /// Whether this is a trial, and the result did not fit. The error of the read is no answer then.
     #[must_use]
     pub fn is_outgrown(&self) -> bool {
         self.is_outgrown.load(Ordering::Relaxed)
@@ -286,10 +299,10 @@ impl ResultShare {
     /// `Overloaded` when the turn does not come in time, and when it is a trial.
     pub async fn grow_to(&self, bytes: usize) -> Result<(), QueryError> {
         let has = self.bytes();
-        if bytes <= has.max(self.most.unwrap_or(0)) {
+        if bytes <= has.max(self.trial_bytes_max.unwrap_or(0)) {
             return Ok(());
         }
-        if let Some(most) = self.most {
+        if let Some(most) = self.trial_bytes_max {
             self.is_outgrown.store(true, Ordering::Relaxed);
             return Err(QueryError::Overloaded(format!(
                 "The result grew to {bytes} bytes, beyond the {most} that it was tried with"
@@ -468,6 +481,16 @@ mod tests {
     fn a_long_row_takes_room_for_its_copies_beside_what_the_result_has() {
         let room = ResultRoom::new(ROOM);
         let result = share(&room, 1).expect("it is free");
+        assert_eq!(poll(pin!(result.grow_to(10 * ROOM))), Poll::Ready(Ok(())), "its turn");
+        result.give_back();
+        assert!(room.taken() == 0 && room.is_free(LARGE), "{room:?}");
+        let other = share(&room, 1).expect("it is free");
+        assert_eq!(
+            poll(pin!(other.grow_to(10 * ROOM))),
+            Poll::Ready(Ok(())),
+            "the turn is free"
+        );
+        drop(other);
         assert_eq!(poll(pin!(result.hold(1000))), Poll::Ready(Ok(())), "there is room");
         assert!(poll(result.reserve_row(LARGE / 8).as_mut()).is_ready(), "there is room");
         assert!(result.bytes() >= 1000 + READ_BYTES + LARGE / 2, "{}", result.bytes());

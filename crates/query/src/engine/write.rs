@@ -42,7 +42,7 @@ pub enum Written {
 
 /// What one step of a read for lists takes.
 const LISTS_ROWS: usize = 1000;
-const LISTS_BYTES: usize = 1 << 20;
+const LISTS_BYTES: usize = super::read::BLOCK_BYTES;
 
 /// Which lists a statement must know.
 struct Lists {
@@ -58,13 +58,19 @@ struct Lists {
 impl Lists {
     /// Collects them from the blocks of one partition.
     async fn collect(&self, source: &mut impl BlockSource) -> Result<ListContents, QueryError> {
-        let (mut lists, mut bytes) = (ListContents::new(), 0);
+        let mut lists = ListContents::new();
         while let Some(block) = source.next_block().await? {
-            bytes += block.size();
-            if let Some(share) = &self.share {
-                share.hold(bytes).await?;
-            }
             collect_lists(&self.table, &self.ids, &block, block.key(), self.now, &mut lists);
+            if let Some(share) = &self.share {
+                let held = share.hold(lists.bytes()).await;
+                held.map_err(|_| {
+                    QueryError::Overloaded(format!(
+                        "The lists that the write reads have {} bytes or more, and the node has no room for them: results that are being made, or that clients do \
+                         not read, have it all",
+                        lists.bytes()
+                    ))
+                })?;
+            }
             if self.are_static {
                 break;
             }
@@ -345,6 +351,10 @@ impl Engine {
                 plan.pack(&key, timestamp, ctx, &self.clock, lists.as_ref(), &mut bytes)
             })?;
             packed += bytes.len();
+            // The lists are packed: what others wait for is not kept until the replicas have answered.
+            if let (Some(_), Some(share)) = (lists, &params.result_share) {
+                share.give_back();
+            }
             if any {
                 out.push(Addressed::at(token, bytes).expect("it was packed just now"));
             }
@@ -353,7 +363,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The present elements of the lists that the statement changes by place or value, read at the level that it writes at. Of its rows alone: a partition may be large.
+    /// The present elements of the lists that the statement changes by place or value, read at the level that it writes at. Reads only the rows that it names: a partition may be large.
     async fn lists(
         self: &Rc<Self>,
         plan: &WritePlan,

@@ -13,7 +13,7 @@ use crate::story::files_below;
 
 /// How long a disk is whole again before an operator starts its node again.
 const HEALED_DISK_WAIT: Duration = Duration::from_millis(500);
-/// A process that is paused is paused for so long at most, or for up to a minute.
+/// Three of four pauses are shorter; the others last up to a minute.
 const SHORT_PAUSE: Duration = Duration::from_secs(9);
 /// How long an operator waits for a node.
 const ORDER_WAIT_MAX: Duration = Duration::from_mins(2);
