@@ -52,6 +52,17 @@ async fn hand_over(local: Local) {
     }
 }
 
+/// Three nodes of the fourth version that keep hints.
+fn cluster_with_hints() -> Cluster {
+    let shape = Shape {
+        hints: true,
+        ..Shape::default()
+    };
+    let cluster = Cluster::new(3, shape);
+    (0..3).for_each(|node| hears(&cluster, node, 4));
+    cluster
+}
+
 /// The shard has none of the tokens, as of a version.
 fn leave(local: &Local, version: u64) {
     let wanted = [table(), counters(), paxos_state_of(&table())].map(|table| WantedTable {
@@ -103,18 +114,9 @@ fn requests_by_an_older_view_are_done_again_and_those_by_a_newer_one_wait_for_wh
 
 #[test]
 fn a_coordinator_takes_its_own_share_in_the_next_view_where_the_others_sufficed() {
-    let mut cluster = Cluster::new(
-        3,
-        Shape {
-            hints: true,
-            ..Shape::default()
-        },
-    );
-    (0..3).for_each(|node| hears(&cluster, node, 4));
+    let mut cluster = cluster_with_hints();
     // The tokens have left its shard, and the coordinator has not heard of that.
-    cluster.on(1, |local| async move {
-        leave(&local, 5);
-    });
+    cluster.on(1, |local| async move { leave(&local, 5) });
     let written = cluster.on(1, |node| async move {
         node.insert(b"key", 1, b"one", 10, Consistency::Quorum).await
     });
@@ -137,22 +139,13 @@ fn a_coordinator_takes_its_own_share_in_the_next_view_where_the_others_sufficed(
 /// Node 1 refuses a write at ALL as stale, the next attempt fails because node 2 is down by then, and the coordinator's own shard has not taken the write.
 #[test]
 fn a_share_that_the_coordinator_has_not_taken_when_the_last_attempt_fails_is_missed() {
-    let mut cluster = Cluster::new(
-        3,
-        Shape {
-            hints: true,
-            ..Shape::default()
-        },
-    );
-    (0..3).for_each(|node| hears(&cluster, node, 4));
+    let mut cluster = cluster_with_hints();
     cluster.on(1, |local| async move {
         let store = local.shard.store(table().id).expect("the table is open");
         store.set_version(5, 5, 0);
     });
     // Its own shard waits for what arrives, and refuses when the tokens are elsewhere.
-    cluster.on(0, |local| async move {
-        leave(&local, 3);
-    });
+    cluster.on(0, |local| async move { leave(&local, 3) });
     let written = cluster.spawn(0, |node| async move { node.insert(b"key", 1, b"one", 10, ALL).await });
     cluster.simulation.run_for(MOMENT);
     cluster.set_live(2, false);
