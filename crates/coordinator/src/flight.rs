@@ -32,7 +32,7 @@ pub(crate) struct Flight {
     write: RefCell<Write>,
     deadline: Instant,
     id: Cell<FlightId>,
-    /// What this node has not taken is written again in the next view.
+    /// Another attempt writes this node's own share.
     is_own_again: Cell<bool>,
     /// Of a request whose client asked for it.
     trace: Option<Rc<Trace>>,
@@ -308,12 +308,12 @@ impl Flight {
         }
         let mut own_again = None;
         if again.is_some() {
-            // For all replicas, this node's too.
+            // That attempt includes this node.
             self.is_own_again.set(true);
         } else if write.is_own_stale && write.is_answered && !self.is_own_again.replace(true) {
             own_again = Self::remember_own(&mut write);
         }
-        // Behind that: a report between the two would not know of the write.
+        // The write is remembered before its flight is removed, so every report counts it.
         if write.outstanding == 0 {
             write.coordinator.flights.remove(self.id.take());
         }

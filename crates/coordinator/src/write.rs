@@ -161,7 +161,7 @@ pub(crate) struct Write {
     pub(crate) is_stale: bool,
     /// A shard of this node refused the write as stale. It is written again in the next view, because this node keeps no hints for itself.
     pub(crate) is_own_stale: bool,
-    /// That has failed: such a refusal is a miss.
+    /// The next view brought nothing: a later refusal of an own shard is a miss.
     misses_own_stale: bool,
     /// A replica did its part, or may have.
     pub(crate) is_begun: bool,

@@ -199,7 +199,7 @@ mod tests {
             self.caller.hear(time, at_us(sent_us + way_us));
         }
 
-        /// What is left at the answering side, microseconds, of a request with `timeout_us` that was sent at a moment and took so long; and whether it runs.
+        /// What is left at the answering side, microseconds, of a request with `timeout_us` that was sent at a moment and took so long.
         fn left_us(&self, sent_us: u64, timeout_us: u64, way_us: u64) -> u64 {
             let time = self.caller.deadline_time(at_us(sent_us + timeout_us), at_us(sent_us));
             let came = self.answerers(sent_us + way_us);

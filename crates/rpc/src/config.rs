@@ -167,7 +167,7 @@ impl Config {
         }
     }
 
-    /// The features that others are told of: those of the node, and of the connections themselves.
+    /// The features that this node shows to others: its own, and those of its connections.
     pub(crate) fn shown_features(&self) -> Vec<String> {
         let own = [crate::clock::FEATURE.to_owned()];
         let is_shown = |feature: &&String| !self.hidden_features.contains(feature);

@@ -684,7 +684,7 @@ fn control_verbs_pass_a_data_lane_that_is_full_and_not_read() {
 
 #[test]
 fn the_time_that_a_request_waits_in_the_outbox_counts() {
-    // The node of an earlier release is told what is left, and the other one a moment of its clock.
+    // Without the feature, a request carries the remaining time.
     for hidden in [vec![], vec!["deadlines_by_answerers_clock".to_owned()]] {
         let mut cluster = Cluster::new(21, &[1, 1], |_, config| {
             config.limits.handling_max = 1;
