@@ -45,9 +45,6 @@ pub(crate) struct Partition {
     pub(crate) extras: Option<Box<Extras>>,
 }
 
-/// Bytes charged for each range tombstone besides its prefixes.
-const RANGE_TOMBSTONE_BYTES: usize = size_of::<mutation::RangeTombstone>();
-
 /// The writes of one tablet that are not yet in an sstable.
 #[derive(Debug)]
 pub struct Memtable {
@@ -180,10 +177,8 @@ impl Memtable {
                     self.min_timestamp = self.min_timestamp.min(r.tombstone.timestamp);
                     let order = self.order.clone();
                     let extras = self.extras(number);
-                    let before = range_bytes(&extras.ranges);
-                    extras.ranges.add(&order, r);
-                    let after = range_bytes(&extras.ranges);
-                    self.other_bytes = self.other_bytes + after - before;
+                    let grown = extras.ranges.add_counted(&order, r);
+                    self.other_bytes = self.other_bytes.wrapping_add_signed(grown);
                 }
             }
         }
@@ -327,12 +322,4 @@ fn settle<'r>(layout: &RowLayout, row: RowView<'r>, buffer: &'r mut Vec<u8>) -> 
     }
     merge::settle_row(layout, row, buffer);
     RowView::new(buffer).expect("a merged row is well formed")
-}
-
-fn range_bytes(ranges: &RangeTombstoneList) -> usize {
-    ranges
-        .as_slice()
-        .iter()
-        .map(|r| RANGE_TOMBSTONE_BYTES + r.start.prefix.len() + r.end.prefix.len())
-        .sum()
 }

@@ -20,6 +20,22 @@ pub struct RangeTombstone {
     pub tombstone: Tombstone,
 }
 
+/// The deletion among sorted, disjoint ones that covers a row, or none.
+pub fn covering(sorted: &[RangeTombstone], order: &ClusteringOrder, key: &[u8]) -> Tombstone {
+    let i = sorted.partition_point(|r| r.start.compare_key(order, key) == Ordering::Less);
+    match i.checked_sub(1).map(|i| &sorted[i]) {
+        Some(r) if r.end.compare_key(order, key) == Ordering::Greater => r.tombstone,
+        _ => Tombstone::NONE,
+    }
+}
+
+impl RangeTombstone {
+    /// The bytes that it takes in memory.
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.start.prefix.len() + self.end.prefix.len()
+    }
+}
+
 /// Sorted, disjoint range tombstones.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RangeTombstoneList {
@@ -49,9 +65,14 @@ impl RangeTombstoneList {
 
     /// Adds a deletion; where it overlaps others the stronger stays. An empty range adds nothing.
     pub fn add(&mut self, order: &ClusteringOrder, new: RangeTombstone) {
+        self.add_counted(order, new);
+    }
+
+    /// As [`Self::add`]. Returns by how many bytes the list has grown, which may be negative.
+    pub fn add_counted(&mut self, order: &ClusteringOrder, new: RangeTombstone) -> isize {
         let less = |a: &Bound, b: &Bound| a.compare(order, b) == Ordering::Less;
         if !less(&new.start, &new.end) {
-            return;
+            return 0;
         }
         // Neighbours that only touch are taken too, so that equal ones can be joined.
         let from = self.list.partition_point(|o| less(&o.end, &new.start));
@@ -114,18 +135,15 @@ impl RangeTombstoneList {
         if less(&at, &new.end) {
             push(&at, &new.end, new.tombstone);
         }
+        let bytes = |ranges: &[RangeTombstone]| ranges.iter().map(RangeTombstone::bytes).sum::<usize>();
+        let grown = bytes(&pieces).wrapping_sub(bytes(&self.list[from..to])).cast_signed();
         self.list.splice(from..to, pieces);
+        grown
     }
 
     /// The deletion that covers a row, or none.
     pub fn covering(&self, order: &ClusteringOrder, key: &[u8]) -> Tombstone {
-        let i = self
-            .list
-            .partition_point(|r| r.start.compare_key(order, key) == Ordering::Less);
-        match i.checked_sub(1).map(|i| &self.list[i]) {
-            Some(r) if r.end.compare_key(order, key) == Ordering::Greater => r.tombstone,
-            _ => Tombstone::NONE,
-        }
+        covering(&self.list, order, key)
     }
 
     /// The parts that lie inside a slice, cut at its bounds.
