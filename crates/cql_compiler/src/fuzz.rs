@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use plan::function::decode_json_row;
-use plan::{BindContext, Bound, Plan, Row, SelectPlan};
+use plan::{BindContext, Bound, BoundValues, Plan, Row, SelectPlan};
 use schema::{Schema, Table};
 use uuid::Uuid;
 
@@ -184,7 +184,7 @@ pub fn read_plan(bytes: &[u8]) {
         assert_eq!(again.encode_part(), Some(written), "a plan changes when it is written");
     }
     let ctx = BindContext {
-        values: &[Bound::Value(&[0, 0, 0, 3]), Bound::Null, Bound::Unset],
+        values: BoundValues::Lent(&[Bound::Value(&[0, 0, 0, 3]), Bound::Null, Bound::Unset]),
         now_us: 1_600_000_000_000_000,
         now_in_seconds: None,
         random: 7,

@@ -9,7 +9,7 @@ use cql_compiler::{Markers, compile_delete, compile_insert, compile_update};
 use mutation::{Mutation, MutationItem, PartitionBlock};
 use plan::restrict::NullRule;
 use plan::write::{BoundWrite, CurrentRows, Request, WriteClock};
-use plan::{BindContext, Execution, PlanError, WritePlan};
+use plan::{BindContext, BoundValues, Execution, PlanError, WritePlan};
 use schema::{Schema, Table};
 use types::Token;
 
@@ -67,7 +67,7 @@ fn current(schema: &Schema, texts: &[(&str, i64)]) -> CurrentRows {
     for (text, timestamp) in texts {
         let (statements, _) = statements(schema, text);
         let ctx = BindContext {
-            values: &[],
+            values: BoundValues::NONE,
             now_us: NOW_US,
             now_in_seconds: None,
             random: 0,
@@ -87,11 +87,7 @@ fn current(schema: &Schema, texts: &[(&str, i64)]) -> CurrentRows {
             }
         }
     }
-    CurrentRows {
-        named: vec![block.clone()],
-        first: vec![block],
-        now: 1000,
-    }
+    CurrentRows::new(vec![block.clone()], vec![block], 1000)
 }
 
 fn table(schema: &Schema) -> &Table {

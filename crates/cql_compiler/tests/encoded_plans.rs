@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::common::{self, schema_of};
 use cql_compiler::{Dialect, Markers, Receiver, compile_term_of_table};
 use plan::encoding::DecodeError;
-use plan::{BindContext, Bound, Evaluated, Row, SelectPlan};
+use plan::{BindContext, Bound, BoundValues, Evaluated, Row, SelectPlan};
 use schema::{Schema, Table};
 use types::CqlType;
 
@@ -77,7 +77,7 @@ fn table(schema: &Schema) -> &Arc<Table> {
 }
 
 const NO_VALUES: BindContext<'static> = BindContext {
-    values: &[],
+    values: BoundValues::NONE,
     now_us: 1_600_000_000_000_000,
     now_in_seconds: None,
     random: 7,
@@ -167,7 +167,7 @@ fn an_aggregate_finds_elsewhere_what_it_finds_here() {
         assert_eq!(decoded.selection.needs_times, plan.selection.needs_times, "{text}");
         let value = bound(text);
         let ctx = BindContext {
-            values: &[Bound::Value(&value)],
+            values: BoundValues::Lent(&[Bound::Value(&value)]),
             ..NO_VALUES
         };
         assert_eq!(found(&decoded, &rows, &ctx), found(&plan, &rows, &ctx), "{text}");
@@ -288,7 +288,7 @@ fn damaged_plans_are_refused_or_harmless() {
         let value = bound(text);
         let values = [Bound::Value(&value[..])];
         let ctx = BindContext {
-            values: &values,
+            values: BoundValues::Lent(&values),
             ..NO_VALUES
         };
         for cut in 0..bytes.len() {

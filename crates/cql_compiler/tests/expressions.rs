@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cql::ast::{Insert, InsertValues, Predicate, Select, Statement, Term};
 use cql_compiler::{CompileError, Markers, Receiver, compile_in, compile_selection, compile_term_of_table};
-use plan::{BindContext, Bound, Evaluated, ResultColumn, Row, ValueRows};
+use plan::{BindContext, Bound, BoundValues, Evaluated, ResultColumn, Row, ValueRows};
 use proptest::prelude::*;
 use schema::{Column, ColumnKind, Keyspace, Schema, Table, TableId, TableOptions};
 use testkit::{Suite, path};
@@ -170,7 +170,7 @@ fn world() -> World {
 }
 
 const NOW: BindContext<'static> = BindContext {
-    values: &[],
+    values: BoundValues::NONE,
     now_us: 1_600_000_000_000_000,
     now_in_seconds: None,
     random: 7,
@@ -370,7 +370,10 @@ impl World {
         let cql_type = self.table.column(column).expect("the column exists").cql_type.clone();
         let mut markers = Markers::new(count);
         let receiver = Receiver::new(column, cql_type);
-        let ctx = BindContext { values, ..NOW };
+        let ctx = BindContext {
+            values: BoundValues::Lent(values),
+            ..NOW
+        };
         let evaluated = compile_term_of_table(&term, &receiver, &mut markers, &self.schema, &self.table)
             .and_then(|operand| Ok(format!("{}", Shown(&operand.eval(&ctx)?))));
         evaluated.unwrap_or_else(|error| format!("! {}", error.message()))
@@ -422,7 +425,10 @@ fn alternatives(world: &World, text: &str, values: &[Bound<'_>]) -> (String, Str
     };
     let mut markers = Markers::new(parsed.bind_markers.len());
     let receiver = Receiver::new("k", CqlType::Int);
-    let ctx = BindContext { values, ..NOW };
+    let ctx = BindContext {
+        values: BoundValues::Lent(values),
+        ..NOW
+    };
     let found = compile_in(alternatives, &receiver, &mut markers, &world.schema, "ks").and_then(|operand| {
         let values = operand.eval(&ctx)?;
         Ok(values
@@ -618,7 +624,7 @@ proptest! {
         let world = world();
         for column in &world.table.columns {
             let ctx_values = [Bound::Value(&bytes)];
-            let ctx = BindContext { values: &ctx_values, ..NOW };
+            let ctx = BindContext { values: BoundValues::Lent(&ctx_values), ..NOW };
             let (term, count) = parse_with_markers("?");
             let receiver = Receiver::new(column.name.clone(), column.cql_type.clone());
             let operand = compile_term_of_table(&term, &receiver, &mut Markers::new(count), &world.schema, &world.table)

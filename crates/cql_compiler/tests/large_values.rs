@@ -8,7 +8,7 @@ use std::time::Duration;
 use cql_compiler::{Dialect, compile_with};
 use mutation::{ClusteringSlice, Mutation, MutationItem, PartitionBlock};
 use plan::write::{BoundWrite, CurrentRows, ListContents, Request, WriteClock, collect_lists};
-use plan::{BindContext, Bound, Execution, OwnedBound, Plan, Row, ValueRows, WritePlan};
+use plan::{BindContext, Bound, BoundValues, Execution, OwnedBound, Plan, Row, ValueRows, WritePlan};
 use schema::{Schema, Table};
 use types::Token;
 
@@ -70,7 +70,7 @@ fn tuples() -> Vec<u8> {
 
 fn ctx<'v>(values: &'v [Bound<'v>]) -> BindContext<'v> {
     BindContext {
-        values,
+        values: BoundValues::Lent(values),
         now_us: NOW_US,
         now_in_seconds: None,
         random: 0,
@@ -305,11 +305,7 @@ fn conditions() {
         let schema = schema();
         let insert = writes(&schema, "INSERT INTO ks.t (k, c, d, v, l) VALUES (1, 1, 0, 0, ?)");
         let stored = block_of(&packed(&insert[0], &[ints()], None));
-        let current = |block: PartitionBlock| CurrentRows {
-            named: vec![block],
-            first: Vec::new(),
-            now: 1000,
-        };
+        let current = |block: PartitionBlock| CurrentRows::new(vec![block], Vec::new(), 1000);
         let run = |values: &[Vec<u8>]| Execution {
             values: values.iter().cloned().map(OwnedBound::Value).collect(),
             now_us: NOW_US,
@@ -352,5 +348,28 @@ fn conditions() {
         assert!(request.applies(&all));
         let made = request.mutation(&statements, &all, 2, &WriteClock::default());
         assert!(made.expect("it is made").is_some());
+        // As a read returns rows that were asked for by name: each in a block of its own, here with a range tombstone of another row.
+        let row = writes(&schema, "UPDATE ks.t SET v = 0 WHERE k = 1 AND c = ? AND d = 0");
+        let deletion = writes(&schema, "DELETE FROM ks.t WHERE k = 1 AND c > ? AND c < ?");
+        let beside = block_of(&packed(&deletion[0], &[decimal(-2), decimal(-1)], None));
+        let blocks = (0..MANY).map(|n| {
+            let mut block = block_of(&packed(&row[0], &[decimal(n)], None));
+            block.range_tombstones.clone_from(&beside.range_tombstones);
+            block
+        });
+        let each = CurrentRows::new(blocks.collect(), Vec::new(), 1000);
+        let conditions = writes(
+            &schema,
+            "UPDATE ks.t SET v = 1 WHERE k = 1 AND c = ? AND d = 0 IF v = 5",
+        );
+        let statements: Vec<BoundWrite> = (0..i32::from(u16::MAX))
+            .map(|n| BoundWrite {
+                plan: conditions[0].clone(),
+                run: run(&[decimal(n * 7919 % MANY)]),
+            })
+            .collect();
+        let request = Request::new(&statements, true).expect("it is one request");
+        assert!(!request.applies(&each));
+        assert_eq!(request.answer(false, &each).rows.len(), usize::from(u16::MAX));
     });
 }

@@ -2,7 +2,7 @@
 
 use cql_compiler::{Dialect, compile};
 use plan::restrict::{NullRule, Partitions};
-use plan::{BindContext, Bound, SelectPlan};
+use plan::{BindContext, Bound, BoundValues, SelectPlan};
 use schema::Schema;
 
 use crate::common::{schema_of, select};
@@ -20,7 +20,7 @@ fn schema() -> Schema {
 
 fn context<'v>(values: &'v [Bound<'v>]) -> BindContext<'v> {
     BindContext {
-        values,
+        values: BoundValues::Lent(values),
         now_us: 0,
         now_in_seconds: None,
         random: 0,

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use cql_protocol::{BatchKind, BatchStatement, Extras, WriteType, write_void};
 use plan::write::BoundWrite;
-use plan::{BatchPlan, Execution, OwnedBound, Plan};
+use plan::{BatchPlan, BoundValues, Execution, Plan};
 use query::engine::partition_of;
 use query::{Engine, Level, Params, Prepared, QueryError};
 
@@ -15,7 +15,7 @@ use crate::respond::Reply;
 use crate::running::Asked;
 use crate::slow::{SlowRequest, parameters_of, with_text};
 use crate::tracing;
-use crate::values::binds;
+use crate::values::{binds, owned};
 
 /// What a statement of a batch has besides its values.
 const STATEMENT_BYTES: usize = 128;
@@ -135,7 +135,7 @@ fn collect(
             ));
         }
         let values = binds(&prepared, &entry.values)?;
-        let values = values.iter().map(|v| OwnedBound::from(*v)).collect();
+        let values = owned(BoundValues::Lent(&values));
         statements.push((
             prepared,
             Execution {

@@ -9,7 +9,7 @@ use cql_protocol::{
     Consistency, Frame, Opcode, QueryParams, Request, WriteType, begin_response, begin_rows, decode_request,
     finish_response, finish_rows, frame_flags, write_ready, write_void,
 };
-use plan::{BindContext, Execution, OwnedBound, Plan};
+use plan::{BindContext, BoundValues, Execution, Plan};
 use query::engine::traces::Parameter;
 use query::engine::{CameTo, READ_BYTES, ResultShare, UNPREPARED, Written, partition_of};
 use query::trace::{Trace, TraceId};
@@ -27,7 +27,7 @@ use crate::room::LITTLE_UNSENT_BYTES;
 use crate::running::Asked;
 use crate::slow::{SlowRequest, bound_parameters, parameters_of, with_text};
 use crate::tracing::{self, Traced};
-use crate::values::binds;
+use crate::values::{binds, owned};
 use crate::{ANSWER_BYTES_MAX, FIRST_REQUEST_BYTES_MAX, IN_FLIGHT_MAX, Server, metadata};
 
 /// A waiting request's answer is taken to need at least this much.
@@ -260,7 +260,7 @@ impl Connection {
         };
         probe::step(|| described(prepared, values.len(), params.consistency));
         let ctx = BindContext {
-            values: &values,
+            values: BoundValues::Lent(&values),
             now_us: batch.now(),
             now_in_seconds: params.now_in_seconds,
             random: batch.random(),
@@ -393,7 +393,7 @@ impl Connection {
         Later {
             prepared: prepared.clone(),
             run: Execution {
-                values: ctx.values.iter().map(|v| OwnedBound::from(*v)).collect(),
+                values: owned(ctx.values),
                 now_us: ctx.now_us,
                 now_in_seconds: ctx.now_in_seconds,
                 random: ctx.random,

@@ -1,7 +1,9 @@
 //! The values of a request, in the order of the statement's markers.
 
+use std::collections::HashMap;
+
 use cql_protocol::{Value, Values};
-use plan::Bound;
+use plan::{Bound, BoundValues, OwnedBound};
 use query::engine::UNPREPARED;
 use query::{Prepared, QueryError};
 use smallvec::SmallVec;
@@ -40,11 +42,22 @@ fn wrong_count(prepared: &Prepared, given: usize) -> QueryError {
 }
 
 fn named_binds<'a>(prepared: &Prepared, values: &Values<'a>) -> Result<Binds<'a>, QueryError> {
-    let named: Vec<(&str, Value<'a>)> = values.iter_named().collect();
-    let value_of = |name: &str| named.iter().find(|(given, _)| *given == name).map(|(_, v)| bound(*v));
-    let found: Binds<'a> = prepared.markers.iter().filter_map(|m| value_of(&m.name)).collect();
+    let mut named: HashMap<&str, Value<'a>> = HashMap::with_capacity(values.len());
+    for (name, value) in values.iter_named() {
+        // The first of a name counts.
+        named.entry(name).or_insert(value);
+    }
+    let mut found = Binds::new();
+    for marker in &prepared.markers {
+        found.extend(named.get(&*marker.name).map(|value| bound(*value)));
+    }
     match found.len() == prepared.markers.len() {
         true => Ok(found),
         false => Err(wrong_count(prepared, found.len())),
     }
+}
+
+/// The same values, for a task.
+pub(crate) fn owned(values: BoundValues<'_>) -> Vec<OwnedBound> {
+    values.iter().map(OwnedBound::from).collect()
 }

@@ -16,11 +16,50 @@ pub enum Bound<'a> {
     Unset,
 }
 
+/// The bound values of an execution: one for each marker.
+#[derive(Clone, Copy, Debug)]
+pub enum BoundValues<'a> {
+    /// As they stand in a request.
+    Lent(&'a [Bound<'a>]),
+    /// Those that an execution owns: lending them costs nothing, however many there are.
+    Owned(&'a [OwnedBound]),
+}
+
+impl<'a> BoundValues<'a> {
+    /// None at all.
+    pub const NONE: Self = Self::Lent(&[]);
+
+    /// The value of a marker.
+    #[inline]
+    pub fn get(self, index: usize) -> Option<Bound<'a>> {
+        match self {
+            Self::Lent(values) => values.get(index).copied(),
+            Self::Owned(values) => values.get(index).map(OwnedBound::borrow),
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        matches!(self, Self::Lent([]) | Self::Owned([]))
+    }
+
+    /// All of them.
+    pub fn iter(self) -> impl Iterator<Item = Bound<'a>> {
+        (0..).map_while(move |index| self.get(index))
+    }
+}
+
+impl<'a> From<&'a [Bound<'a>]> for BoundValues<'a> {
+    fn from(values: &'a [Bound<'a>]) -> Self {
+        Self::Lent(values)
+    }
+}
+
 /// What an execution brings: bound values and the moment.
 #[derive(Clone, Copy, Debug)]
 pub struct BindContext<'a> {
     /// One for each marker.
-    pub values: &'a [Bound<'a>],
+    pub values: BoundValues<'a>,
     /// Wall clock at the start of the statement, microseconds since the epoch.
     pub now_us: i64,
     /// The client's own moment for TTLs and expiry, seconds since the epoch. Write timestamps, functions and the seconds of deletions keep to the wall clock.
@@ -107,13 +146,13 @@ impl Execution {
     /// Runs `f` with the values lent out and another moment as the start of the statement, microseconds since the epoch: a write that waited before it began
     /// is dated by when it began.
     pub fn with_at<R>(&self, now_us: i64, f: impl FnOnce(&BindContext<'_>) -> R) -> R {
-        let values: Vec<Bound<'_>> = self.values.iter().map(OwnedBound::borrow).collect();
-        f(&BindContext {
-            values: &values,
+        let context = BindContext {
+            values: BoundValues::Owned(&self.values),
             now_us,
             now_in_seconds: self.now_in_seconds,
             random: self.random,
-        })
+        };
+        f(&context)
     }
 
     /// As [`BindContext::expiry_now`].

@@ -27,7 +27,7 @@ pub mod write;
 use std::sync::Arc;
 
 pub use batch::{BatchKind, BatchPlan};
-pub use bind::{BindContext, Bound, Evaluated, Execution, OwnedBound, ResultColumn};
+pub use bind::{BindContext, Bound, BoundValues, Evaluated, Execution, OwnedBound, ResultColumn};
 pub use error::{FunctionFailure, PlanError};
 pub use operand::{InOperand, Operand};
 pub use row::{Row, key_component, put_collection};

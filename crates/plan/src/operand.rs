@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use types::sorted::checked;
 use types::{CollectionIter, CqlType, Malformed, TupleIter};
 
-use crate::bind::{BindContext, Bound, Evaluated};
+use crate::bind::{BindContext, Bound, BoundValues, Evaluated};
 use crate::error::PlanError;
 use crate::function::Operation;
 
@@ -158,7 +158,7 @@ impl Operand {
             return Ok(computed);
         }
         let moment = BindContext {
-            values: &[],
+            values: BoundValues::NONE,
             now_us: 0,
             now_in_seconds: None,
             random: 0,

@@ -21,8 +21,8 @@ use plan::write::{
     Assignment, Change, ColumnCondition, ConditionTest, ConditionalAnswer, Conditions, ModificationKind, Part, Target,
 };
 use plan::{
-    BatchKind, BatchPlan, BindContext, Bound, Execution, InOperand, Operand, OwnedBound, Plan, PlanError, ResultColumn,
-    Select, SelectPlan, Selection, ValueRows, Write, WritePlan,
+    BatchKind, BatchPlan, BindContext, Bound, BoundValues, Execution, InOperand, Operand, OwnedBound, Plan, PlanError,
+    ResultColumn, Select, SelectPlan, Selection, ValueRows, Write, WritePlan,
 };
 use query::engine::{NodeState, SharedStatements, SlowRequest, TraceProbability};
 use query::{Engine, Outcome, Page, Params, PointOutcome};
@@ -571,7 +571,7 @@ fn a_plan_that_does_not_fit_its_table_is_not_made() {
     // Values are checked as they are bound.
     let plan = write_plan(write((VALUE, marker(0, CqlType::Int))));
     let ctx = BindContext {
-        values: &[Bound::Value(b"no int")],
+        values: BoundValues::Lent(&[Bound::Value(b"no int")]),
         now_us: 0,
         now_in_seconds: None,
         random: 0,

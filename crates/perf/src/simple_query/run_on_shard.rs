@@ -10,7 +10,7 @@ use cql_protocol::{
     finish_response, finish_rows, write_void,
 };
 use cql_server::{CellWriter, Cells};
-use plan::{BindContext, Bound, Execution, OwnedBound, Plan};
+use plan::{BindContext, Bound, BoundValues, Execution, OwnedBound, Plan};
 use query::engine::Written;
 use query::{Engine, Level, Outcome, Params, PointOutcome, QueryError};
 use runtime::{InstructionCounter, ShardId};
@@ -357,7 +357,7 @@ impl<'e> Worker<'e> {
             return Err(QueryError::invalid("the statement wants another number of values"));
         }
         let context = BindContext {
-            values,
+            values: BoundValues::Lent(values),
             now_us,
             now_in_seconds: None,
             random: runtime::random_u64(),

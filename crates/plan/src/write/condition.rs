@@ -236,7 +236,7 @@ impl ColumnCondition {
             }
             Test::In(InOperand::List { operand, .. }, _) | Test::NotIn(InOperand::List { operand, .. }, _) => {
                 // Its elements may be null, so it is not read as a whole.
-                matches!(operand, Operand::Marker { index, .. } if ctx.values.get(*index) == Some(&crate::Bound::Null))
+                matches!(operand, Operand::Marker { index, .. } if ctx.values.get(*index) == Some(crate::Bound::Null))
             }
             Test::In(..) | Test::NotIn(..) => false,
         };
@@ -327,7 +327,7 @@ fn alternatives(
             ..
         } => {
             let bytes = match ctx.values.get(*index) {
-                Some(crate::Bound::Value(bytes)) => *bytes,
+                Some(crate::Bound::Value(bytes)) => bytes,
                 Some(crate::Bound::Null) => return invalid("Invalid null list in IN condition"),
                 Some(crate::Bound::Unset) => return invalid("Invalid 'unset' value in condition"),
                 None => return invalid("Invalid amount of bind variables"),

@@ -9,12 +9,14 @@
 //! exists; every column of the table after IF EXISTS or IF NOT EXISTS, else those of the conditions, and in a batch the
 //! primary key. A condition on static columns alone is answered with the first row of the partition.
 
+use std::cell::OnceCell;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use mutation::compact::{LiveColumn, LiveRow};
-use mutation::{Column as StoredColumn, MutationBuilder, PartitionBlock, RangeTombstoneList, RowView};
+use mutation::range_tombstones::covering;
+use mutation::{Column as StoredColumn, MutationBuilder, PartitionBlock, RowView};
 use schema::{Column, ColumnKind, Table, components};
 use types::Token;
 
@@ -49,6 +51,8 @@ pub struct CurrentRows {
     pub first: Vec<PartitionBlock>,
     /// The moment at which cells live or have expired, seconds.
     pub now: u32,
+    /// The numbers of the named blocks that have rows, in clustering order.
+    with_rows: OnceCell<Vec<usize>>,
 }
 
 /// What is asked of one row.
@@ -402,14 +406,9 @@ impl Request {
 
     /// Whether a block has a row that can be answered.
     pub fn shows_row_of(&self, block: &PartitionBlock, now: u32) -> bool {
-        let rows = CurrentRows {
-            named: Vec::new(),
-            first: Vec::new(),
-            now,
-        };
+        let rows = CurrentRows::new(Vec::new(), Vec::new(), now);
         let table = &*self.table;
-        let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
-        let mut live = (0..block.len()).filter_map(|i| rows.live(table, block, &ranges, i));
+        let mut live = (0..block.len()).filter_map(|i| rows.live(table, block, i));
         live.any(|live| self.shows_row(&live))
     }
 
@@ -490,18 +489,22 @@ fn one_partition(statements: &[BoundWrite]) -> Result<(Token, Vec<u8>), PlanErro
 }
 
 impl CurrentRows {
+    /// The rows asked for by name, and those up to the first that can be answered, as they are at a second.
+    pub fn new(named: Vec<PartitionBlock>, first: Vec<PartitionBlock>, now: u32) -> Self {
+        Self {
+            named,
+            first,
+            now,
+            with_rows: OnceCell::new(),
+        }
+    }
+
     fn blocks(&self) -> impl Iterator<Item = &PartitionBlock> {
         self.named.iter().chain(&self.first)
     }
 
-    fn live<'a>(
-        &self,
-        table: &'a Table,
-        block: &'a PartitionBlock,
-        ranges: &RangeTombstoneList,
-        i: usize,
-    ) -> Option<LiveRow<'a>> {
-        let covering = ranges.covering(&table.clustering_order, block.clustering(i));
+    fn live<'a>(&self, table: &'a Table, block: &'a PartitionBlock, i: usize) -> Option<LiveRow<'a>> {
+        let covering = covering(&block.range_tombstones, &table.clustering_order, block.clustering(i));
         let live = LiveRow::new(block.row(i), &table.layout, block.tombstone.merge(covering), self.now);
         live.is_live().then_some(live)
     }
@@ -509,21 +512,27 @@ impl CurrentRows {
     /// The row of that clustering key, if it lives, and the key as it is stored: 1.0 may have been written as 1.00.
     fn find<'a>(&'a self, table: &'a Table, clustering: &[u8]) -> Option<(&'a [u8], LiveRow<'a>)> {
         let order = &table.clustering_order;
-        self.named.iter().find_map(|block| {
-            let at = first_at_or_above(block, |c| order.compare(c, clustering));
-            if at >= block.len() || order.compare(block.clustering(at), clustering).is_ne() {
-                return None;
-            }
-            let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
-            Some((block.clustering(at), self.live(table, block, &ranges, at)?))
-        })
+        // A request may name thousands of rows, and each comes in a block of its own.
+        let blocks = self.with_rows.get_or_init(|| {
+            let mut blocks: Vec<usize> = (0..self.named.len())
+                .filter(|n| !self.named[*n].has_no_rows())
+                .collect();
+            blocks.sort_by(|a, b| order.compare(self.named[*a].clustering(0), self.named[*b].clustering(0)));
+            blocks
+        });
+        let after = blocks.partition_point(|n| order.compare(self.named[*n].clustering(0), clustering).is_le());
+        let block = &self.named[blocks[after.checked_sub(1)?]];
+        let at = first_at_or_above(block, |c| order.compare(c, clustering));
+        if at >= block.len() || order.compare(block.clustering(at), clustering).is_ne() {
+            return None;
+        }
+        Some((block.clustering(at), self.live(table, block, at)?))
     }
 
     /// The first row that can be answered, and its clustering key.
     fn first_row<'a>(&'a self, request: &'a Request) -> Option<(&'a [u8], LiveRow<'a>)> {
         self.first.iter().find_map(|block| {
-            let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
-            let live = |i: usize| Some((block.clustering(i), self.live(&request.table, block, &ranges, i)?));
+            let live = |i: usize| Some((block.clustering(i), self.live(&request.table, block, i)?));
             (0..block.len())
                 .filter_map(live)
                 .find(|(_, live)| request.shows_row(live))
@@ -532,6 +541,9 @@ impl CurrentRows {
 
     /// The static row, if it lives.
     fn static_row<'a>(&'a self, table: &'a Table) -> Option<LiveRow<'a>> {
+        if !table.has_statics() {
+            return None;
+        }
         let live = self
             .blocks()
             .find_map(|b| Some(LiveRow::new(b.static_row()?, &table.layout, b.tombstone, self.now)))?;
@@ -574,10 +586,9 @@ pub fn collect_lists(
     now: u32,
     lists: &mut ListContents,
 ) {
-    let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
     let statics = block.static_row().map(|r| (true, key, r, block.tombstone));
     let rows = block.rows().map(|(ck, r)| {
-        let covering = ranges.covering(&table.clustering_order, ck);
+        let covering = covering(&block.range_tombstones, &table.clustering_order, ck);
         (false, ck, r, block.tombstone.merge(covering))
     });
     for (is_static, name, row, deletion) in statics.into_iter().chain(rows) {

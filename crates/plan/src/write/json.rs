@@ -36,6 +36,7 @@ impl WritePlan {
     pub fn of_json(self, json: JsonRow) -> Self {
         Self {
             json: Some(json),
+            is_of_steps: true,
             ..self
         }
     }

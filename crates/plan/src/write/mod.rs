@@ -74,6 +74,8 @@ pub struct WritePlan {
     columns: usize,
     kind: ModificationKind,
     conditions: Conditions,
+    /// It takes more than one step, see [`WritePlan::is_of_steps`].
+    is_of_steps: bool,
     /// The row comes as JSON.
     json: Option<JsonRow>,
     /// It is taken however large is what it writes to: `BYPASS LARGE_DATA_GUARDRAILS`.
@@ -319,7 +321,12 @@ impl WritePlan {
         let columns = statics.iter().chain(&regulars).map(|c| c.id + 1).max().unwrap_or(0);
         let dropped_at = statics.iter().chain(&regulars).map(|c| c.dropped_at);
         let dropped_at_max = dropped_at.max().unwrap_or(i64::MIN);
+        let takes_more = |c: &ColumnChange| c.change.reads() || matches!(c.change, Change::Count(_));
         Ok(Self {
+            is_of_steps: write.timeout.is_some()
+                || !matches!(write.conditions, Conditions::None)
+                || write.table.options.rate_limits.writes.is_some()
+                || statics.iter().chain(&regulars).any(takes_more),
             marker: write.kind == ModificationKind::Insert
                 && matches!(write.target, Target::Row(_))
                 && write.table.compact.is_none(),
@@ -340,9 +347,10 @@ impl WritePlan {
         })
     }
 
-    /// Whether it says how long its client waits.
-    pub const fn has_timeout(&self) -> bool {
-        self.timeout.is_some()
+    /// Whether its execution is more than packing and writing: it reads first, counts, has a condition, a timeout or a rate limit, or comes as JSON.
+    #[inline]
+    pub const fn is_of_steps(&self) -> bool {
+        self.is_of_steps
     }
 
     /// How long its client waits, if it says so.

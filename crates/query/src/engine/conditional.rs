@@ -152,11 +152,7 @@ impl Engine {
                 }
             }
             let mut blocks = |at: Option<usize>| at.map_or_else(Vec::new, |at| std::mem::take(&mut found[at].blocks));
-            let rows = CurrentRows {
-                named: blocks(named_at),
-                first: blocks(first_at),
-                now,
-            };
+            let rows = CurrentRows::new(blocks(named_at), blocks(first_at), now);
             let written = rows.timestamp_max(table);
             let decided = (written < timestamp).then(|| {
                 let applied = request.applies(&rows);

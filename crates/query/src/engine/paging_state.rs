@@ -9,7 +9,7 @@
 //! The position means something else, or nothing, in the result of another statement, which would answer with rows from its middle. So version 2 has a hash of the
 //! statement, its table and its bound values, and is refused with any other. Version 1 is what nodes of earlier releases make and understand.
 
-use plan::Bound;
+use plan::{Bound, BoundValues};
 use schema::TableId;
 use stdx::vint;
 use types::token::murmur3_x64_128;
@@ -50,7 +50,7 @@ pub struct PagingState {
 }
 
 /// The hash that identifies a statement with its bound values. Blanks, line breaks and comments of the text do not count.
-pub(super) fn statement_hash(text: &str, table: TableId, values: &[Bound<'_>]) -> u64 {
+pub(super) fn statement_hash(text: &str, table: TableId, values: BoundValues<'_>) -> u64 {
     let mut named = table.0.as_bytes().to_vec();
     let mut put = |kind: u8, bytes: &[u8]| {
         named.push(kind);
@@ -60,7 +60,7 @@ pub(super) fn statement_hash(text: &str, table: TableId, values: &[Bound<'_>]) -
     for word in cql::words(text) {
         put(0, word.as_bytes());
     }
-    for value in values {
+    for value in values.iter() {
         match value {
             Bound::Value(bytes) => put(1, bytes),
             Bound::Null => put(2, &[]),
@@ -191,7 +191,8 @@ mod tests {
     #[test]
     fn a_state_is_of_one_statement_one_table_and_its_values() {
         let table = |n| TableId(uuid::Uuid::from_u128(n));
-        let hash = |text: &str, table: TableId, values: &[Bound<'_>]| statement_hash(text, table, values);
+        let hash =
+            |text: &str, table: TableId, values: &[Bound<'_>]| statement_hash(text, table, BoundValues::Lent(values));
         let (text, values) = ("SELECT v FROM t WHERE k = ?", [Bound::Value(&[1])]);
         let state = PagingState {
             statement: Some(hash(text, table(1), &values)),

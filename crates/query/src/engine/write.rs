@@ -1,5 +1,6 @@
 //! Writes: statements become mutations, which the coordinator brings to their replicas.
 
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -142,8 +143,7 @@ impl Engine {
         timestamp: Option<i64>,
         done: impl FnOnce(Token) -> Option<(Rc<dyn WriteDone>, u32)>,
     ) -> Result<Written, QueryError> {
-        let is_limited = plan.table.options.rate_limits.writes.is_some() || plan.has_timeout();
-        if plan.reads() || plan.counts() || plan.is_conditional() || plan.is_of_json() || is_limited {
+        if plan.is_of_steps() {
             return Ok(Written::Later);
         }
         let mut key = self.key.borrow_mut();
@@ -303,10 +303,11 @@ impl Engine {
         kind: BatchKind,
     ) -> Result<Vec<String>, QueryError> {
         let mut size = BatchSize::default();
+        let tables: HashMap<TableId, &Table> = writes.iter().map(|plan| (plan.table.id, &*plan.table)).collect();
         for mutation in mutations {
             let mutation = mutation.mutation();
-            if let Some(plan) = writes.iter().find(|plan| plan.table.id == mutation.table) {
-                size.add(&plan.table, &mutation);
+            if let Some(table) = tables.get(&mutation.table) {
+                size.add(table, &mutation);
             }
         }
         size.record(kind, &self.batch_partitions);
