@@ -3,9 +3,10 @@
 //! All bytes (key, clustering keys, packed rows) stand in one buffer; the rest are spans into it. A large partition
 //! comes as several blocks: `covered` says up to which bound this one is complete, and the next goes on from there.
 
-use schema::TableId;
+use schema::{ClusteringOrder, TableId};
 use types::Token;
 
+use crate::range_tombstones::covering;
 use crate::{Bound, MutationBuilder, RangeTombstone, RowView, Tombstone};
 
 /// A piece of a block's buffer.
@@ -90,6 +91,12 @@ impl PartitionBlock {
     /// The serialised partition key.
     pub fn key(&self) -> &[u8] {
         self.get(self.key)
+    }
+
+    /// The strongest of the partition and range tombstones over a row.
+    pub fn deletion_of(&self, order: &ClusteringOrder, clustering: &[u8]) -> Tombstone {
+        self.tombstone
+            .merge(covering(&self.range_tombstones, order, clustering))
     }
 
     /// The static row's packed bytes.

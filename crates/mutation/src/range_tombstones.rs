@@ -21,7 +21,7 @@ pub struct RangeTombstone {
 }
 
 /// The deletion among sorted, disjoint ones that covers a row, or none.
-pub fn covering(sorted: &[RangeTombstone], order: &ClusteringOrder, key: &[u8]) -> Tombstone {
+pub(crate) fn covering(sorted: &[RangeTombstone], order: &ClusteringOrder, key: &[u8]) -> Tombstone {
     let i = sorted.partition_point(|r| r.start.compare_key(order, key) == Ordering::Less);
     match i.checked_sub(1).map(|i| &sorted[i]) {
         Some(r) if r.end.compare_key(order, key) == Ordering::Greater => r.tombstone,

@@ -49,12 +49,6 @@ impl<'a> BoundValues<'a> {
     }
 }
 
-impl<'a> From<&'a [Bound<'a>]> for BoundValues<'a> {
-    fn from(values: &'a [Bound<'a>]) -> Self {
-        Self::Lent(values)
-    }
-}
-
 /// What an execution brings: bound values and the moment.
 #[derive(Clone, Copy, Debug)]
 pub struct BindContext<'a> {

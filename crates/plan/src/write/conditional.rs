@@ -15,7 +15,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use mutation::compact::{LiveColumn, LiveRow};
-use mutation::range_tombstones::covering;
 use mutation::{Column as StoredColumn, MutationBuilder, PartitionBlock, RowView};
 use schema::{Column, ColumnKind, Table, components};
 use types::Token;
@@ -504,8 +503,8 @@ impl CurrentRows {
     }
 
     fn live<'a>(&self, table: &'a Table, block: &'a PartitionBlock, i: usize) -> Option<LiveRow<'a>> {
-        let covering = covering(&block.range_tombstones, &table.clustering_order, block.clustering(i));
-        let live = LiveRow::new(block.row(i), &table.layout, block.tombstone.merge(covering), self.now);
+        let deletion = block.deletion_of(&table.clustering_order, block.clustering(i));
+        let live = LiveRow::new(block.row(i), &table.layout, deletion, self.now);
         live.is_live().then_some(live)
     }
 
@@ -588,8 +587,8 @@ pub fn collect_lists(
 ) {
     let statics = block.static_row().map(|r| (true, key, r, block.tombstone));
     let rows = block.rows().map(|(ck, r)| {
-        let covering = covering(&block.range_tombstones, &table.clustering_order, ck);
-        (false, ck, r, block.tombstone.merge(covering))
+        let deletion = block.deletion_of(&table.clustering_order, ck);
+        (false, ck, r, deletion)
     });
     for (is_static, name, row, deletion) in statics.into_iter().chain(rows) {
         for (id, column) in LiveRow::new(row, &table.layout, deletion, now).columns() {
