@@ -329,21 +329,20 @@ fn conditions() {
             assert_eq!(request.applies(&one), applies, "{condition}");
         }
         // A batch of as many statements as the protocol allows, each on a row of its own, in no order.
+        let of_each_row = |text: &str| -> Vec<BoundWrite> {
+            let plan = writes(&schema, text);
+            let of = |n: i32| BoundWrite {
+                plan: plan[0].clone(),
+                run: run(&[decimal(n * 7919 % MANY)]),
+            };
+            (0..i32::from(u16::MAX)).map(of).collect()
+        };
         let rows = writes(
             &schema,
             "UPDATE ks.t SET v = 0, l = [7] WHERE k = 1 AND c IN ? AND d = 0",
         );
         let all = current(block_of(&packed(&rows[0], &[decimals()], None)));
-        let plan = writes(
-            &schema,
-            "UPDATE ks.t SET l[0] = 8 WHERE k = 1 AND c = ? AND d = 0 IF v = 0",
-        );
-        let statements: Vec<BoundWrite> = (0..i32::from(u16::MAX))
-            .map(|n| BoundWrite {
-                plan: plan[0].clone(),
-                run: run(&[decimal(n * 7919 % MANY)]),
-            })
-            .collect();
+        let statements = of_each_row("UPDATE ks.t SET l[0] = 8 WHERE k = 1 AND c = ? AND d = 0 IF v = 0");
         let request = Request::new(&statements, true).expect("it is one request");
         assert!(request.applies(&all));
         let made = request.mutation(&statements, &all, 2, &WriteClock::default());
@@ -358,16 +357,7 @@ fn conditions() {
             block
         });
         let each = CurrentRows::new(blocks.collect(), Vec::new(), 1000);
-        let conditions = writes(
-            &schema,
-            "UPDATE ks.t SET v = 1 WHERE k = 1 AND c = ? AND d = 0 IF v = 5",
-        );
-        let statements: Vec<BoundWrite> = (0..i32::from(u16::MAX))
-            .map(|n| BoundWrite {
-                plan: conditions[0].clone(),
-                run: run(&[decimal(n * 7919 % MANY)]),
-            })
-            .collect();
+        let statements = of_each_row("UPDATE ks.t SET v = 1 WHERE k = 1 AND c = ? AND d = 0 IF v = 5");
         let request = Request::new(&statements, true).expect("it is one request");
         assert!(!request.applies(&each));
         assert_eq!(request.answer(false, &each).rows.len(), usize::from(u16::MAX));
