@@ -1,9 +1,10 @@
 //! The trace of one request: what a node did for it, step by step, if its client asked for that.
 //!
-//! A [`Trace`] is what one shard notes. While the task that works on the request is polled, its trace is the thread's current one, and [`note`] adds to it.
-//! Requests that are not traced pay for [`note`] with one look at a cell of the thread.
+//! A [`Trace`] is what one shard notes. While the task that works on the request is polled, its trace is the task's companion (`runtime::set_companion`), and
+//! [`note`] adds to it. Requests that are not traced pay for [`note`] with one look at a cell of the thread.
 
-use std::cell::{Cell, RefCell};
+use std::any::Any;
+use std::cell::RefCell;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -14,12 +15,6 @@ use runtime::Instant;
 
 /// Events kept of one request on one shard; a scan of many tablets has more.
 const EVENTS_MAX: usize = 500;
-
-thread_local! {
-    static CURRENT: RefCell<Option<Rc<Trace>>> = const { RefCell::new(None) };
-    /// Whether there is a current trace: cheaper to read.
-    static IS_TRACED: Cell<bool> = const { Cell::new(false) };
-}
 
 /// A request's id in `system_traces`.
 pub type TraceId = [u8; 16];
@@ -107,9 +102,9 @@ impl Trace {
     #[inline]
     #[must_use]
     pub fn current() -> Option<Rc<Self>> {
-        match IS_TRACED.get() {
+        match runtime::has_companion() {
             false => None,
-            true => CURRENT.with_borrow(Clone::clone),
+            true => runtime::companion()?.downcast().ok(),
         }
     }
 }
@@ -117,7 +112,7 @@ impl Trace {
 /// Adds an event to the current trace, if there is one.
 #[inline]
 pub fn note(activity: impl FnOnce() -> String) {
-    if IS_TRACED.get() {
+    if runtime::has_companion() {
         note_traced(activity);
     }
 }
@@ -144,19 +139,17 @@ impl<W: Future> Future for Traced<'_, W> {
 }
 
 /// Puts the former trace back.
-struct Current(Option<Rc<Trace>>);
+struct Current(Option<Rc<dyn Any>>);
 
 impl Current {
     fn set(trace: Option<Rc<Trace>>) -> Self {
-        IS_TRACED.set(trace.is_some());
-        Self(CURRENT.replace(trace))
+        Self(runtime::set_companion(trace.map(|trace| trace as Rc<dyn Any>)))
     }
 }
 
 impl Drop for Current {
     fn drop(&mut self) {
-        IS_TRACED.set(self.0.is_some());
-        CURRENT.set(self.0.take());
+        runtime::set_companion(self.0.take());
     }
 }
 

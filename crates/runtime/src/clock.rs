@@ -258,6 +258,11 @@ pub(crate) fn thread_cpu_time() -> Duration {
     if world::is_simulated() {
         return Duration::ZERO;
     }
+    real_thread_cpu_time()
+}
+
+/// The same, of the simulator's own thread.
+pub(crate) fn real_thread_cpu_time() -> Duration {
     cpu_time(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 

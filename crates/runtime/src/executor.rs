@@ -310,12 +310,14 @@ impl Executor {
             return;
         };
         self.counters.polls.set(self.counters.polls.get() + 1);
-        self.driver.before_poll(self.shard, slot);
+        let began = self.driver.before_poll(self.shard, slot);
         // Not dropped, because dropping a waker of ours does nothing.
         let task = TaskId::new(self.gate.index(), generation, slot);
         self.current_task.set(Some(task));
         let waker = ManuallyDrop::new(task::waker(task));
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+        let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
+        self.driver.after_poll(began);
+        match polled {
             Poll::Pending => self.tasks.borrow_mut().put_back(slot, future),
             Poll::Ready(()) => {
                 drop(future);
@@ -587,6 +589,15 @@ pub async fn yield_now() {
 pub fn should_yield() -> bool {
     try_with(|executor| executor.somebody_waits() || executor.driver.ticks() >= executor.slice_end.get())
         .unwrap_or(false)
+}
+
+/// Whether a computation is to be suspended: its slice is over. In the simulator, where a poll takes no time, by chance.
+pub(crate) fn is_preemption_due() -> bool {
+    try_with(|executor| match executor.driver {
+        Driver::Simulated(_) => executor.somebody_waits(),
+        _ => executor.driver.ticks() >= executor.slice_end.get(),
+    })
+    .unwrap_or(false)
 }
 
 /// Whether the slice of the running group is over.

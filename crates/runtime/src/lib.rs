@@ -38,6 +38,7 @@ mod instructions;
 mod mailbox;
 pub mod net;
 mod os_file;
+mod preemptible;
 mod priority;
 mod process;
 mod random;
@@ -65,6 +66,7 @@ pub use executor::{
 pub use group::Group;
 pub use instructions::InstructionCounter;
 pub use mailbox::{Submitted, submit_async_to, submit_to};
+pub use preemptible::{companion, has_companion, preemptible, set_companion};
 pub use process::{Process, memory_collector, open_files_max, process, refuse_huge_pages, set_memory_collector};
 pub use random::{boot_id, random_bytes, random_u64};
 pub use shared_notify::{Changed, EndNotify, SharedNotify};

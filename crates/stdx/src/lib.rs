@@ -7,6 +7,7 @@ pub mod histogram;
 pub mod latencies;
 mod nearest;
 pub mod planted;
+pub mod preempt;
 pub mod probe;
 pub mod random;
 pub mod size;

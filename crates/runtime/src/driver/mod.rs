@@ -109,9 +109,9 @@ impl Driver {
         }
     }
 
-    /// Called before each poll of a task. In the simulator polls take time.
+    /// Called before each poll of a task. In the simulator polls take time. The thread's processor time, where the simulator measures it.
     #[inline]
-    pub(crate) fn before_poll(&self, shard: u32, slot: u32) {
+    pub(crate) fn before_poll(&self, shard: u32, slot: u32) -> Option<Duration> {
         if let Self::Simulated(driver) = self {
             driver
                 .world
@@ -119,6 +119,23 @@ impl Driver {
             driver
                 .world
                 .note("poll", &[u64::from(driver.node.0), u64::from(shard), u64::from(slot)]);
+            return driver
+                .world
+                .polls
+                .borrow()
+                .contains_key(&driver.node)
+                .then(clock::real_thread_cpu_time);
+        }
+        None
+    }
+
+    /// Called behind it, with its answer.
+    #[inline]
+    pub(crate) fn after_poll(&self, began: Option<Duration>) {
+        if let (Self::Simulated(driver), Some(began)) = (self, began)
+            && let Some(polls) = driver.world.polls.borrow_mut().get_mut(&driver.node)
+        {
+            polls.push(clock::real_thread_cpu_time().saturating_sub(began));
         }
     }
 }

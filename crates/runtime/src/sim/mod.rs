@@ -39,8 +39,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 pub use task_queue::TaskQueue;
-pub use world::current_machine;
 use world::{Inside, SimulatedNode, World};
+pub use world::{current_machine, measured_polls};
 
 /// A machine of the simulation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -41,6 +41,8 @@ pub(crate) struct World {
     pub(crate) network: RefCell<Network>,
     /// The addresses of host names.
     pub(crate) names: RefCell<BTreeMap<String, Vec<IpAddr>>>,
+    /// Of the machines whose polls are measured, the processor time of each; see [`measured_polls`].
+    pub(crate) polls: RefCell<BTreeMap<NodeId, Vec<Duration>>>,
 }
 
 /// A machine: it keeps its disk and its address when its process dies.
@@ -102,6 +104,7 @@ impl World {
             aside: Cell::new(None),
             random: RefCell::new(Generator::from_seed(seed)),
             trace: Cell::new(seed),
+            polls: RefCell::default(),
             events: RefCell::default(),
             next_event: Cell::new(0),
             steps: Cell::new(0),
@@ -268,6 +271,17 @@ pub(crate) fn world() -> Rc<World> {
     WORLD
         .with_borrow(|world| world.clone())
         .expect("the thread is inside a simulation")
+}
+
+/// The processor time of the simulator's thread for each poll of a machine's tasks since this was called for it before; measuring begins with the first call.
+/// Real time, so nothing in the simulation may depend on it.
+#[must_use]
+pub fn measured_polls(machine: NodeId) -> Vec<Duration> {
+    world()
+        .polls
+        .borrow_mut()
+        .insert(machine, Vec::new())
+        .unwrap_or_default()
 }
 
 /// The machine that runs the caller; None between machines and outside of a simulation.

@@ -331,3 +331,145 @@ fn threads_of_pools_are_not_bound_to_the_processor_of_a_pinned_shard() {
     });
     result.expect("processor 0 exists");
 }
+
+/// A computation of so many steps, as of a list that a client sent.
+fn count(steps: u64) -> u64 {
+    stdx::preempt::allowed(|| {
+        (0..steps).fold(0, |sum, step| {
+            stdx::preempt::point();
+            std::hint::black_box(sum + step)
+        })
+    })
+}
+
+#[test]
+fn a_long_computation_is_suspended_in_the_middle_of_a_poll() {
+    on_every_backend(1, |_| async {
+        let turns = Rc::new(Cell::new(0));
+        let others = Rc::clone(&turns);
+        let beside = runtime::spawn(async move {
+            loop {
+                others.set(others.get() + 1);
+                runtime::yield_now().await;
+            }
+        });
+        let mut steps = 1 << 16;
+        loop {
+            let seen = Rc::clone(&turns);
+            let computed = runtime::spawn(runtime::preemptible(async move {
+                let before = seen.get();
+                let sum = count(steps);
+                // Its own waits are those of any future.
+                runtime::sleep(Duration::from_micros(1)).await;
+                (sum, seen.get() - before)
+            }));
+            let (sum, turns) = computed.await;
+            assert_eq!(sum, steps * (steps - 1) / 2);
+            if turns > 10 {
+                break;
+            }
+            // Done within a slice.
+            steps *= 2;
+        }
+        drop(beside);
+    });
+}
+
+#[test]
+fn the_companion_of_a_suspended_computation_is_not_visible() {
+    on_every_backend(1, |_| async {
+        let seen = Rc::new(Cell::new(false));
+        let other = Rc::clone(&seen);
+        let beside = runtime::spawn(async move {
+            loop {
+                other.set(other.get() || runtime::has_companion());
+                runtime::yield_now().await;
+            }
+        });
+        let computed = runtime::spawn(runtime::preemptible(async {
+            let former = runtime::set_companion(Some(Rc::new(7_u32)));
+            count(1 << 20);
+            let own = runtime::set_companion(former).and_then(|own| own.downcast::<u32>().ok());
+            own.as_deref().copied()
+        }));
+        assert_eq!(computed.await, Some(7));
+        assert!(!seen.get(), "another task saw it");
+        drop(beside);
+    });
+}
+
+#[test]
+fn with_many_suspended_computations_further_ones_run_to_their_end() {
+    on_every_backend(1, |_| async {
+        let begun = Rc::new(Cell::new(0));
+        let computations: Vec<_> = (0..300)
+            .map(|_| {
+                let begun = Rc::clone(&begun);
+                let mut computation = Box::pin(runtime::preemptible(async move {
+                    begun.set(begun.get() + 1);
+                    count(1 << 17);
+                }));
+                async move {
+                    let mut is_pending = false;
+                    // One poll of each.
+                    std::future::poll_fn(|context| {
+                        is_pending = computation.as_mut().poll(context).is_pending();
+                        std::task::Poll::Ready(())
+                    })
+                    .await;
+                    (computation, is_pending)
+                }
+            })
+            .collect();
+        let mut suspended = Vec::new();
+        for computation in computations {
+            let (computation, is_pending) = computation.await;
+            if is_pending {
+                suspended.push(computation);
+            }
+        }
+        assert_eq!(begun.get(), 300);
+        assert!(suspended.len() <= 128, "{} are suspended", suspended.len());
+        for computation in suspended {
+            computation.await;
+        }
+    });
+}
+
+#[test]
+fn a_suspended_computation_that_is_dropped_ends_its_poll() {
+    on_every_backend(1, |_| async {
+        let ended = Rc::new(Cell::new(false));
+        let end = Rc::clone(&ended);
+        let mut computed = Box::pin(runtime::preemptible(async move {
+            count(1 << 24);
+            end.set(true);
+            std::future::pending::<()>().await;
+        }));
+        let stopped = std::future::poll_fn(|context| {
+            let polled = computed.as_mut().poll(context);
+            std::task::Poll::Ready(polled.is_pending())
+        });
+        assert!(stopped.await, "it is not ready");
+        assert!(!ended.get(), "16 million steps take more than a slice");
+        drop(computed);
+        assert!(ended.get());
+    });
+}
+
+#[test]
+#[should_panic(expected = "in the middle of a computation")]
+fn a_panic_in_a_preemptible_task_reaches_the_test() {
+    let mut simulation = runtime::sim::Simulation::new(1);
+    let node = simulation.add_node(1);
+    simulation.start(node, |_| {
+        Box::pin(async {
+            runtime::preemptible(async {
+                count(1000);
+                panic!("in the middle of a computation");
+            })
+            .await
+        })
+    });
+    simulation.run_until_ended(node, Duration::from_secs(10));
+}

@@ -1,0 +1,146 @@
+//! Preemption points: steps of a long computation at which it can be suspended, so that other tasks of its thread run.
+//!
+//! A loop whose length a client chooses calls [`point`] at each step. A point suspends the computation only if its caller can do so ([`offer`], which `runtime::preemptible` calls)
+//! and preemption is allowed there ([`allowed`]). Other tasks run while a computation is suspended: allow preemption only where no `RefCell` that they use is borrowed. Elsewhere a point
+//! costs one read of a thread-local variable.
+
+use std::cell::Cell;
+use std::cmp::Ordering;
+
+type Hook = Option<fn()>;
+
+thread_local! {
+    /// What a point does now.
+    static HOOK: Cell<Hook> = const { Cell::new(None) };
+    /// What a point does where preemption is allowed.
+    static OFFERED: Cell<Hook> = const { Cell::new(None) };
+    /// Points since the hook was called or offered.
+    static POINTS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// The hook is called at each of so many points: it asks a clock, which costs more than most steps.
+const POINTS_PER_CALL: u32 = 8;
+
+/// A preemption point. Cheap enough for every element of a collection.
+#[inline]
+pub fn point() {
+    if let Some(hook) = HOOK.get() {
+        reach(hook);
+    }
+}
+
+#[inline(never)]
+fn reach(hook: fn()) {
+    let points = POINTS.get() + 1;
+    POINTS.set(points);
+    if points >= POINTS_PER_CALL {
+        POINTS.set(0);
+        hook();
+    }
+}
+
+/// Restores the previous hooks when dropped.
+struct Former {
+    hook: Hook,
+    offered: Hook,
+}
+
+impl Former {
+    fn replace(hook: Hook, offered: Hook) -> Self {
+        Self {
+            hook: HOOK.replace(hook),
+            offered: OFFERED.replace(offered),
+        }
+    }
+}
+
+impl Drop for Former {
+    fn drop(&mut self) {
+        HOOK.set(self.hook);
+        OFFERED.set(self.offered);
+    }
+}
+
+/// Calls `run`. Where preemption is allowed in it, points call `hook`; with None, points do nothing.
+pub fn offer<R>(hook: Option<fn()>, run: impl FnOnce() -> R) -> R {
+    POINTS.set(0);
+    let _former = Former::replace(None, hook);
+    run()
+}
+
+/// Calls `compute`, which can be suspended at its points. No `RefCell` that other tasks of this thread use may be borrowed.
+#[inline]
+pub fn allowed<R>(compute: impl FnOnce() -> R) -> R {
+    let offered = OFFERED.get();
+    if offered.is_none() {
+        return compute();
+    }
+    let _former = Former::replace(offered, offered);
+    compute()
+}
+
+/// Calls `suspend`, with which a hook suspends its computation until it is resumed: the hooks are those of other tasks until then.
+pub fn suspended(suspend: impl FnOnce()) {
+    let _former = Former::replace(None, None);
+    suspend();
+}
+
+/// Sorts stably, with a preemption point at each comparison.
+pub fn sort_by<T>(items: &mut [T], mut compare: impl FnMut(&T, &T) -> Ordering) {
+    items.sort_by(|one, other| {
+        point();
+        compare(one, other)
+    });
+}
+
+/// Drops elements one by one, with a preemption point after each.
+pub fn drop_each<T>(items: Vec<T>) {
+    for item in items {
+        drop(item);
+        point();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    thread_local! {
+        static REACHED: Cell<u32> = const { Cell::new(0) };
+    }
+
+    #[test]
+    fn a_point_calls_the_hook_only_where_preemption_is_offered_and_allowed() {
+        let reach = || (0..POINTS_PER_CALL).for_each(|_| point());
+        let reached = || REACHED.get();
+        let hook: Hook = Some(|| REACHED.set(REACHED.get() + 1));
+        reach();
+        allowed(reach);
+        offer(hook, || {
+            reach();
+            assert_eq!(reached(), 0, "not allowed");
+            allowed(|| {
+                reach();
+                reach();
+                assert_eq!(reached(), 2);
+                offer(None, || allowed(reach));
+                suspended(|| allowed(reach));
+                assert_eq!(reached(), 2, "other tasks have no hook");
+                allowed(reach);
+                reach();
+                assert_eq!(reached(), 4);
+            });
+            reach();
+            assert_eq!(reached(), 4, "no more allowed");
+            allowed(|| {
+                let mut numbers: Vec<u32> = (0..100).rev().collect();
+                sort_by(&mut numbers, u32::cmp);
+                assert_eq!(numbers, (0..100).collect::<Vec<_>>());
+                let sorted = reached();
+                assert!(sorted > 10, "a sort has points: {sorted}");
+                drop_each(numbers);
+                assert!(reached() > sorted + 10, "so have drops");
+            });
+        });
+    }
+}
