@@ -16,6 +16,7 @@ use replica::{Shard, TableStore, WriteError};
 use runtime::Instant;
 use smallvec::SmallVec;
 use stdx::planted::{self, Bug};
+use stdx::preempt;
 use types::Token;
 
 use crate::fence::Stamp;
@@ -82,12 +83,14 @@ pub async fn apply(
         };
         check(&store, mutation, origin)?;
         parts.push((store, *token, *mutation));
+        give_way().await;
     }
     let losses = shard.log.losses();
     let mut last = None;
     let in_one = all_or_nothing && parts.len() > 1;
     let mut left = &parts[..];
     while let Some((store, token, mutation)) = left.first() {
+        give_way().await;
         let now = if in_one { left } else { &left[..1] };
         if now.iter().any(|(store, ..)| store.is_observed()) {
             match Box::pin(observe::write(shard, now, stamp)).await {
@@ -203,11 +206,18 @@ fn written_to(store: &TableStore) -> String {
     )
 }
 
+async fn give_way() {
+    if runtime::should_yield() {
+        runtime::yield_now().await;
+    }
+}
+
 /// Whether a mutation, if it came from elsewhere, is what its table takes.
 #[inline]
 fn check(store: &TableStore, mutation: &Mutation<'_>, origin: Origin) -> Result<(), ReplicaError> {
     if origin == Origin::Peer {
-        let valid = mutation.validate(&store.table.borrow().layout);
+        let layout = store.table.borrow().layout.clone();
+        let valid = preempt::allowed(|| mutation.validate(&layout));
         valid.map_err(|e| ReplicaError::Malformed(e.to_string()))?;
     }
     Ok(())

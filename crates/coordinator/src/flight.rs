@@ -214,11 +214,11 @@ impl Flight {
         let all_or_nothing = write.manner.all_or_nothing;
         let traced = self.trace.as_ref().map(|trace| trace.id);
         let applied = runtime::submit_async_to(ShardId(u32::from(replica.shard)), move || {
-            trace::beside(traced, async move {
+            runtime::preemptible(trace::beside(traced, async move {
                 let located: SmallVec<[Located<'_>; 1]> = share.iter().map(Addressed::located).collect();
                 let shard = &Coordinator::local().shard;
                 apply::apply(shard, &located, all_or_nothing, Origin::Local, stamp).await
-            })
+            }))
         });
         self.await_here(at, applied);
     }
@@ -263,11 +263,11 @@ impl Flight {
         let (flight, deadline) = (Rc::clone(self), self.deadline);
         let number = u32::try_from(at).expect("a write has few targets");
         let applied = trace::carried(applied);
-        spawn(async move {
+        spawn(runtime::preemptible(async move {
             if let Ok(result) = runtime::timeout_at(deadline, applied).await {
                 flight.applied_here(number, result);
             }
-        });
+        }));
     }
 
     /// What came of this node's own share.

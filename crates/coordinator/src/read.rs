@@ -22,6 +22,7 @@ use replica::{RowMemory, split_block};
 use runtime::{Instant, ShardId};
 use schema::Table;
 use stdx::planted::{self, Bug};
+use stdx::preempt;
 use stdx::probe::Answered;
 use topology::{Acks, Consistency, Counts, ReadTargets, Replica, ReplicaList, Requirement};
 use types::Token;
@@ -737,8 +738,8 @@ impl ReplicatedRead {
             parts.push((feed.replica, part));
         }
         let blocks: Vec<&PartitionBlock> = parts.iter().filter_map(|(_, part)| part.as_ref()).collect();
-        let mut merged =
-            merge_blocks(&self.table.layout, &order, &blocks).expect("the feed with the least key has a block");
+        let merged = preempt::allowed(|| merge_blocks(&self.table.layout, &order, &blocks));
+        let mut merged = merged.expect("the feed with the least key has a block");
         merged.covered = nearest;
         if self.table.options.read_repair != NO_REPAIR {
             self.repair(&merged, &parts).await?;

@@ -20,6 +20,7 @@ use replica::{
     TokenRange, UNRESERVED_ROW_BYTES_MAX, row_of, split_block,
 };
 use schema::Table;
+use stdx::preempt;
 use types::Token;
 use types::token::KeyHash;
 
@@ -144,7 +145,7 @@ impl Stretch {
 
     fn keep(&mut self, block: PartitionBlock) {
         self.look_for_long_row(&block);
-        self.digest.add(&self.table, &block, self.now);
+        preempt::allowed(|| self.digest.add(&self.table, &block, self.now));
         if !self.digest_only {
             self.blocks.push(block);
         }
@@ -202,6 +203,10 @@ impl Stretch {
 
     /// Counts the rows of a block; the bound behind the one with which the stretch is full.
     fn count(&mut self, block: &PartitionBlock, is_reversed: bool) -> Option<Bound> {
+        preempt::allowed(|| self.count_rows(block, is_reversed))
+    }
+
+    fn count_rows(&mut self, block: &PartitionBlock, is_reversed: bool) -> Option<Bound> {
         self.range_tombstones += block.range_tombstones.len();
         let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
         let before = self.bytes;

@@ -17,6 +17,7 @@ use runtime::Instant;
 use schema::TableId;
 use smallvec::{SmallVec, smallvec};
 use stdx::planted::{self, Bug};
+use stdx::preempt;
 use stdx::probe::{self, Answered};
 use topology::{Acks, Consistency, DatacenterNumber, Replica, WriteTargets};
 use types::Token;
@@ -448,6 +449,7 @@ impl Write {
         let mut parts: SmallVec<[Part; 1]> = SmallVec::with_capacity(mutations.len());
         let mut of_parts: SmallVec<[WriteTargets; 1]> = SmallVec::with_capacity(mutations.len());
         for mutation in &mutations {
+            preempt::allowed(preempt::point);
             let (part, targets) = coordinator.part(view, mutation, manner.level, manner.kind)?;
             parts.push(part);
             of_parts.push(targets);

@@ -118,6 +118,7 @@ pub(crate) fn tokenize(text: &str) -> Vec<Token> {
         position: 0,
     };
     loop {
+        stdx::preempt::point();
         let token = lexer.next();
         tokens.push(token);
         if matches!(token.kind, TokenKind::Unterminated) {

@@ -194,6 +194,7 @@ fn compile_modification(
     keyspace: Option<&str>,
     (nulls, markers): (NullRule, &mut Markers),
 ) -> Result<WritePlan, CompileError> {
+    stdx::preempt::point();
     let table = table_of(table_name_of(m), schema, keyspace)?;
     writable(m, &table)?;
     let mut scope = Scope {

@@ -248,6 +248,7 @@ impl<'a> Scope<'a> {
 
     /// Whether a term may be given to a receiver of that type.
     pub(crate) fn test(&self, term: &Term, receiver: &CqlType) -> Assignment {
+        stdx::preempt::point();
         let inner = receiver.unfrozen();
         match term {
             Term::Literal(literal) => literal::test_constant(literal, inner),
@@ -436,6 +437,7 @@ fn refuse<T>(text: String) -> Result<T, CompileError> {
 
 impl TermCompiler<'_, '_> {
     pub(crate) fn compile(&mut self, term: &Term, receiver: &Receiver) -> Result<Operand, CompileError> {
+        stdx::preempt::point();
         match term {
             Term::Literal(literal) => constant(literal, &receiver.name, &receiver.cql_type),
             Term::BindMarker(marker) => {

@@ -10,7 +10,7 @@ use query::{Engine, Level, Params, Prepared, QueryError};
 
 use crate::connection::Connection;
 use crate::counts::increment;
-use crate::dispatch::{TASK_BYTES, Taken, check_consistency, check_serial, elapsed_us, level};
+use crate::dispatch::{Batch, TASK_BYTES, Taken, check_consistency, check_serial, elapsed_us, level};
 use crate::respond::Reply;
 use crate::running::Asked;
 use crate::slow::{SlowRequest, parameters_of, with_text};
@@ -24,10 +24,16 @@ const BATCH: &str = "Execute batch of CQL3 queries";
 
 impl Connection {
     /// Runs a BATCH message as a task.
-    pub(crate) fn batch(self: &Rc<Self>, b: &cql_protocol::Batch<'_>, mut reply: Reply, bytes: usize) -> Taken {
+    pub(crate) fn batch(
+        self: &Rc<Self>,
+        b: &cql_protocol::Batch<'_>,
+        mut reply: Reply,
+        bytes: usize,
+        answers: &mut Batch,
+    ) -> Taken {
         // Each statement has memory of its own besides its values.
         let bytes = bytes + TASK_BYTES + b.len() * STATEMENT_BYTES;
-        let Some(room) = self.room_for(bytes) else {
+        let Some(room) = self.room_in(answers, bytes) else {
             return Taken::NeedsRoom(bytes);
         };
         reply.consistency = b.consistency;
@@ -55,7 +61,7 @@ impl Connection {
         let connection = self.clone();
         let permit = self.in_flight.try_acquire(1);
         let came = runtime::now();
-        drop(runtime::spawn(async move {
+        drop(runtime::spawn(runtime::preemptible(async move {
             let _permits = (permit, room);
             let mut out = Vec::new();
             let engine = &connection.server.engine;
@@ -106,7 +112,7 @@ impl Connection {
                 Err(e) => reply.error(&mut out, &e),
             }
             connection.outbox.push(&mut out);
-        }));
+        })));
         Taken::Done
     }
 }

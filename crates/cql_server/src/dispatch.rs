@@ -52,6 +52,9 @@ pub(crate) struct Batch {
     owned: u64,
     /// The table of the last of them.
     table: Option<TableId>,
+    /// The memory of a long request, which is a batch of its own in a preemptible task.
+    pub(crate) long: Option<Permit>,
+    pub(crate) is_long: bool,
 }
 
 /// What became of a frame.
@@ -77,7 +80,7 @@ fn is_of_driver(prepared: &Prepared) -> bool {
 }
 
 /// What a request takes of the room while it runs.
-fn request_bytes(frame: &Frame<'_>) -> usize {
+pub(crate) fn request_bytes(frame: &Frame<'_>) -> usize {
     frame.body.len() + TASK_BYTES
 }
 
@@ -165,6 +168,9 @@ impl Connection {
                 return Taken::Done;
             }
         };
+        if !batch.is_long && self.is_long(frame, &request) {
+            return self.take_long(frame);
+        }
         match request {
             Request::Execute {
                 id,
@@ -207,7 +213,7 @@ impl Connection {
             }
             Request::Prepare { text, keyspace } => return self.prepare(text, keyspace, reply, batch),
             Request::Batch(_) if self.is_drivers.get() => return Taken::FirstOfUser,
-            Request::Batch(b) => return self.batch(&b, reply, frame.body.len()),
+            Request::Batch(b) => return self.batch(&b, reply, frame.body.len(), batch),
             Request::Options => self.server.supported(&mut batch.out, reply.version, reply.stream),
             Request::Register(events) => {
                 self.server.events.register(&self.outbox, events);
@@ -267,7 +273,7 @@ impl Connection {
         };
         reply.warns_of_disks = engine.coordinator.warns_of_disks() && self.writes_where_full(prepared, &ctx);
         match prepared.plan() {
-            _ if reply.tracing_id.is_some() || prepared.is_guarded => {}
+            _ if reply.tracing_id.is_some() || prepared.is_guarded || batch.is_long => {}
             _ if self.has_other_version(&reply, prepared, &ctx) => {}
             Some(Plan::Select(select)) if select.may_have_nulls(&values) => {}
             Some(Plan::Select(select)) if select.is_point() && !params.consistency.is_serial() => {
@@ -349,7 +355,7 @@ impl Connection {
             _ => {}
         }
         let bytes = request_bytes(frame);
-        let Some(room) = self.room_for(bytes) else {
+        let Some(room) = self.room_in(batch, bytes) else {
             return Taken::NeedsRoom(bytes);
         };
         let later = self.later(prepared, params, metadata_id, reply, &ctx);
@@ -365,7 +371,6 @@ impl Connection {
         is_write && self.server.engine.coordinator.warns_writer_of(partition)
     }
 
-    /// Room for a request that waits or runs: what was waited for, or what is free.
     pub(crate) fn room_for(&self, bytes: usize) -> Option<Permit> {
         let granted = self.granted.take();
         granted
@@ -415,7 +420,7 @@ impl Connection {
         let connection = self.clone();
         let permit = self.in_flight.try_acquire(1);
         let came = runtime::now();
-        drop(runtime::spawn(async move {
+        drop(runtime::spawn(runtime::preemptible(async move {
             let _permits = (permit, room);
             match later.prepared.plan() {
                 // A scan may take minutes, which nobody should work for without a reader.
@@ -425,7 +430,7 @@ impl Connection {
                 }
                 _ => connection.work(later, came).await,
             }
-        }));
+        })));
     }
 
     /// Executes a request and answers it.

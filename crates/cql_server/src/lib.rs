@@ -24,6 +24,7 @@ mod dispatch;
 mod events;
 mod handshake;
 mod input;
+mod long;
 mod metadata;
 mod outbox;
 mod pending;

@@ -39,8 +39,8 @@ impl Connection {
     pub(crate) fn route(&self, reply: &Reply, partition: impl FnOnce() -> Option<(TableId, Token)>) -> Option<Payload> {
         let route = match (self.tablets_routing, reply.tablet_version_block) {
             (TabletsRouting::V1, _) => {
-                let routes = self.server.routes.borrow();
                 let (table, token) = partition()?;
+                let routes = self.server.routes.borrow();
                 routes.as_ref()?(table, token)?
             }
             (TabletsRouting::V2, Some(block)) => {

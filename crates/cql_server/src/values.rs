@@ -7,6 +7,7 @@ use plan::{Bound, BoundValues, OwnedBound};
 use query::engine::UNPREPARED;
 use query::{Prepared, QueryError};
 use smallvec::SmallVec;
+use stdx::preempt;
 
 pub(crate) type Binds<'a> = SmallVec<[Bound<'a>; 16]>;
 
@@ -42,14 +43,20 @@ fn wrong_count(prepared: &Prepared, given: usize) -> QueryError {
 }
 
 fn named_binds<'a>(prepared: &Prepared, values: &Values<'a>) -> Result<Binds<'a>, QueryError> {
+    preempt::allowed(|| named_bounds(prepared, values))
+}
+
+fn named_bounds<'a>(prepared: &Prepared, values: &Values<'a>) -> Result<Binds<'a>, QueryError> {
     let mut named: HashMap<&str, Value<'a>> = HashMap::with_capacity(values.len());
     for (name, value) in values.iter_named() {
         // The first of a name counts.
         named.entry(name).or_insert(value);
+        preempt::point();
     }
     let mut found = Binds::new();
     for marker in &prepared.markers {
         found.extend(named.get(&*marker.name).map(|value| bound(*value)));
+        preempt::point();
     }
     match found.len() == prepared.markers.len() {
         true => Ok(found),
@@ -59,5 +66,9 @@ fn named_binds<'a>(prepared: &Prepared, values: &Values<'a>) -> Result<Binds<'a>
 
 /// The same values, for a task.
 pub(crate) fn owned(values: BoundValues<'_>) -> Vec<OwnedBound> {
-    values.iter().map(OwnedBound::from).collect()
+    let own = |value| {
+        preempt::point();
+        OwnedBound::from(value)
+    };
+    preempt::allowed(|| values.iter().map(own).collect())
 }

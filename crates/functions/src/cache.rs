@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use schema::UserFunction;
+use stdx::preempt;
 
 use crate::{Error, Program, limits};
 
@@ -58,7 +59,8 @@ pub fn call(function: &Arc<UserFunction>, arguments: &[Option<Cow<'_, [u8]>>]) -
         return Ok(None);
     }
     let arguments: Vec<Option<&[u8]>> = arguments.iter().map(Option::as_deref).collect();
-    program_of(function)?.run(&arguments)
+    // All calls of this thread share the program.
+    preempt::offer(None, || program_of(function)?.run(&arguments))
 }
 
 #[cfg(test)]

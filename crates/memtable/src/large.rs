@@ -29,6 +29,8 @@ use crate::rows::{BLOCK_BYTES_MAX, CHUNK_BLOCKS_MAX};
 
 /// A fragment whose packed row would grow above this is cut. Less than a block: a merge looks at each of its elements.
 const FRAGMENT_BYTES_MAX: usize = 960;
+/// A row of more bytes in fragments is long.
+const LONG_ROW_BYTES: usize = 64 << 10;
 /// Pieces of fragments are padded to a multiple of this, or each class of the arena would keep the pieces that as many
 /// fragments have grown out of.
 const PIECE_BYTES: usize = 256;
@@ -417,6 +419,7 @@ impl<'a> LargeRow<'a> {
 
     /// Appends the whole packed row.
     pub fn pack(&self, out: &mut Vec<u8>) {
+        out.reserve(self.bytes_len());
         let handles = self.fragments.chunks.iter().flatten();
         let rows = handles.map(|&h| Fragment::new(self.arena.get(h)).row());
         stretch::join(rows, self.layout, &|_| true, out);
@@ -521,6 +524,11 @@ impl<'a> RowRef<'a> {
             None => stretch::select(view(self.row), &self.memtable.layout, ids, out),
             Some(row) => row.pack_columns(ids, out),
         }
+    }
+
+    /// Whether it takes long to put together: more than a read does in one step.
+    pub fn is_long(&self) -> bool {
+        self.large().is_some_and(|row| row.bytes_len() > LONG_ROW_BYTES)
     }
 
     /// Bytes of the packed row, of a large one about.

@@ -86,6 +86,11 @@ impl<'a> PartitionRef<'a> {
         Some((name, RowRef::new(memtable, bytes)))
     }
 
+    /// Whether there is a row with that clustering key that takes long to put together.
+    pub fn has_long_row(&self, clustering: &[u8]) -> bool {
+        self.row(clustering).is_some_and(|row| row.is_long())
+    }
+
     fn order(&self) -> &'a ClusteringOrder {
         &self.memtable.order
     }

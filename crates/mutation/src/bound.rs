@@ -134,9 +134,10 @@ impl ClusteringSlice {
     /// The same rows by disjoint slices in their order: those that overlap or touch become one.
     #[must_use]
     pub fn joined(mut slices: Vec<Self>, order: &ClusteringOrder) -> Vec<Self> {
-        slices.sort_by(|a, b| a.start.compare(order, &b.start));
+        stdx::preempt::sort_by(&mut slices, |a, b| a.start.compare(order, &b.start));
         let mut joined: Vec<Self> = Vec::with_capacity(slices.len());
         for slice in slices {
+            stdx::preempt::point();
             match joined.last_mut() {
                 Some(last) if slice.start.compare(order, &last.end) != Ordering::Greater => {
                     if slice.end.compare(order, &last.end) == Ordering::Greater {

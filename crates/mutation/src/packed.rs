@@ -151,6 +151,7 @@ impl<'a> Mutation<'a> {
         let mut items = self.items();
         loop {
             let at = self.bytes.len() - items.rest.len();
+            stdx::preempt::point();
             match items.next() {
                 Some(MutationItem::StaticRow(row) | MutationItem::Row { row, .. }) => {
                     RowView::validate(row, layout).map_err(|e| RowError { at: at + e.at, ..e })?;

@@ -193,6 +193,7 @@ impl<'a> Iterator for Elements<'a> {
             return None;
         }
         self.left -= 1;
+        stdx::preempt::point();
         let c = &mut self.cursor;
         let mut cell = c.cell_head(c.peek_flags()?, self.timestamp, self.ttl, self.expiry)?;
         let path = c.sized()?;

@@ -300,6 +300,7 @@ pub fn join<'a>(
     let mut ids = 0;
     let mut complex: Vec<(usize, Tombstone, usize)> = Vec::new();
     for stretch in stretches.clone() {
+        stdx::preempt::point();
         let same = !stretch.is_mixed() && stretch.shared() == shared;
         for (id, column) in stretch.columns(layout).filter(|(id, _)| wanted(*id)) {
             ids = id + 1;
@@ -320,6 +321,7 @@ pub fn join<'a>(
     let mut totals = complex.into_iter();
     let mut open: Option<(usize, usize)> = None;
     for stretch in stretches {
+        stdx::preempt::point();
         for (id, column) in stretch.columns(layout).filter(|(id, _)| wanted(*id)) {
             if let Some((_, at)) = open.take_if(|(last, _)| *last != id) {
                 builder.end_complex(at);

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use stdx::planted::{self, Bug};
+use stdx::preempt;
 use types::CqlType;
 
 /// A value bound to a marker.
@@ -46,6 +47,12 @@ impl<'a> BoundValues<'a> {
     /// All of them.
     pub fn iter(self) -> impl Iterator<Item = Bound<'a>> {
         (0..).map_while(move |index| self.get(index))
+    }
+}
+
+impl<'a> From<&'a [Bound<'a>]> for BoundValues<'a> {
+    fn from(values: &'a [Bound<'a>]) -> Self {
+        Self::Lent(values)
     }
 }
 
@@ -132,7 +139,7 @@ pub struct Execution {
 }
 
 impl Execution {
-    /// Runs `f` with the values lent out.
+    /// Runs `f` with the values. It can be suspended at preemption points (`stdx::preempt`): no `RefCell` that other tasks use may be borrowed.
     pub fn with<R>(&self, f: impl FnOnce(&BindContext<'_>) -> R) -> R {
         self.with_at(self.now_us, f)
     }
@@ -146,7 +153,12 @@ impl Execution {
             now_in_seconds: self.now_in_seconds,
             random: self.random,
         };
-        f(&context)
+        preempt::allowed(|| f(&context))
+    }
+
+    /// As [`Execution::with`], without preemption: for callers that have borrowed what other tasks use.
+    pub fn with_unpreempted<R>(&self, f: impl FnOnce(&BindContext<'_>) -> R) -> R {
+        preempt::offer(None, || self.with(f))
     }
 
     /// As [`BindContext::expiry_now`].

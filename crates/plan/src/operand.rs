@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use stdx::preempt;
 use types::sorted::checked;
 use types::{CollectionIter, CqlType, Malformed, TupleIter};
 
@@ -178,6 +179,7 @@ impl Computed {
     fn eval<'v>(&'v self, ctx: &BindContext<'v>) -> Result<Evaluated<'v>, PlanError> {
         let mut arguments = Vec::with_capacity(self.arguments.len());
         for (index, argument) in self.arguments.iter().enumerate() {
+            preempt::point();
             match argument.eval(ctx)? {
                 Evaluated::Value(bytes) => arguments.push(Some(bytes)),
                 Evaluated::Null => arguments.push(None),
@@ -346,13 +348,18 @@ impl InOperand {
             Self::List { receiver, operand } => operand.eval_list(receiver, ctx),
             Self::Terms { receiver, operands } => operands
                 .iter()
-                .map(|operand| match operand.eval(ctx)? {
-                    Evaluated::Value(bytes) => Ok(bytes),
-                    Evaluated::Null => Err(null_in_condition(receiver)),
-                    Evaluated::Unset if is_of_columns(receiver) => {
-                        Err(PlanError::invalid(format!("Invalid unset value for tuple {receiver}")))
+                .map(|operand| {
+                    preempt::point();
+                    match operand.eval(ctx)? {
+                        Evaluated::Value(bytes) => Ok(bytes),
+                        Evaluated::Null => Err(null_in_condition(receiver)),
+                        Evaluated::Unset if is_of_columns(receiver) => {
+                            Err(PlanError::invalid(format!("Invalid unset value for tuple {receiver}")))
+                        }
+                        Evaluated::Unset => {
+                            Err(PlanError::invalid(format!("Invalid unset value for column {receiver}")))
+                        }
                     }
-                    Evaluated::Unset => Err(PlanError::invalid(format!("Invalid unset value for column {receiver}"))),
                 })
                 .collect(),
         }
@@ -364,7 +371,7 @@ impl InOperand {
     /// As [`InOperand::eval`].
     pub fn distinct(&self, ctx: &BindContext<'_>) -> Result<u64, PlanError> {
         let mut values = self.eval(ctx)?;
-        values.sort_unstable();
+        preempt::sort_by(&mut values, Ord::cmp);
         values.dedup();
         Ok(values.len() as u64)
     }

@@ -28,6 +28,10 @@ pub struct Sources<'a> {
 const MEMTABLES_MAX: usize = 4;
 
 impl<'a> Sources<'a> {
+    fn have_long_row(&self, clustering: &[u8]) -> bool {
+        self.iter().any(|part| part.has_long_row(clustering))
+    }
+
     /// The partitions, one for each memtable that has it.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = PartitionRef<'a>> + '_ {
@@ -246,15 +250,20 @@ impl Version {
             key,
             clustering,
         };
-        let merged = self.read_memory(hash, key, clustering, &mut name, |sources, cached| {
-            wanted.merge(sources, cached)
-        });
+        // A long row is read in steps.
+        let is_of_one_step = self.frozen.len() < MEMTABLES_MAX
+            && !(table.layout.has_complex()
+                && self.with_memtables(token, key, |sources| sources.have_long_row(clustering)));
+        let merged = match is_of_one_step {
+            true => self.read_memory(hash, key, clustering, &mut name, |sources, cached| {
+                wanted.merge(sources, cached)
+            }),
+            false => None,
+        };
         if let Some(block) = merged {
             return Ok(block);
         }
-        if self.frozen.len() < MEMTABLES_MAX
-            && let Some(entry) = self.load_row(table, cache, hash, key, clustering).await?
-        {
+        if is_of_one_step && let Some(entry) = self.load_row(table, cache, hash, key, clustering).await? {
             return Ok(self.with_memtables(token, key, |sources| wanted.merge(sources, Some(&entry))));
         }
         let read = PartitionRead {

@@ -17,6 +17,7 @@ use mutation::merge::{merge_blocks, merge_rows};
 use mutation::{Bound, ClusteringSlice, PartitionBlock, RowView, Tombstone};
 use schema::{ClusteringOrder, Table};
 use sstable::{ChunkCache, RowMemory};
+use stdx::preempt;
 use types::Token;
 use types::token::KeyHash;
 
@@ -164,7 +165,8 @@ impl MemtableSource {
     fn with<R>(&self, f: impl FnOnce(&Memtable) -> R) -> R {
         match self {
             Self::Cell(c) => f(&c.borrow()),
-            Self::Frozen(m, _) => f(m),
+            // It is not written any more.
+            Self::Frozen(m, _) => preempt::allowed(|| f(m)),
         }
     }
 
@@ -441,7 +443,7 @@ impl PartitionReader {
                     feed.exhausted = feed.pending.as_ref().is_none_or(|b| b.covered.is_none());
                 }
             }
-            // From here to the merge nothing suspends.
+            // Until all memtables are read nothing suspends.
             let slice = self.slice.take().expect("a slice is being read");
             let (token, reversed, limits) = (self.token, self.reversed, self.limits);
             for feed in &mut self.feeds {
@@ -456,7 +458,8 @@ impl PartitionReader {
                 }
             }
             let order = self.table.clustering_order.clone();
-            let ready = merge_ready(&self.table, &order, &mut self.feeds, reversed);
+            // What is merged is read already, and nothing is lent out.
+            let ready = preempt::allowed(|| merge_ready(&self.table, &order, &mut self.feeds, reversed));
             let Some(mut block) = ready else { continue };
             self.head.complete(&self.table, &mut block);
             self.slice = block.covered.clone().map(|covered| match reversed {

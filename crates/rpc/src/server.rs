@@ -616,7 +616,8 @@ fn handle(
                 slot,
                 bytes: body.len(),
             };
-            drop(runtime::spawn(task.run(future, id, deadline, is_one_way)));
+            let run = task.run(future, id, deadline, is_one_way);
+            drop(runtime::spawn(runtime::preemptible(run)));
         }
         Reply::Taken => {}
         _ if is_one_way => {}

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use mutation::{Bound, ClusteringSlice, PartitionBlock};
+use stdx::preempt;
 use types::Token;
 
 use crate::cache::ChunkCache;
@@ -267,9 +268,8 @@ impl PartitionCursor {
     async fn forwards(&mut self) -> Result<PartitionBlock, Error> {
         loop {
             let base = self.window.position();
-            let (consumed, progress) = self
-                .decoder
-                .rows(self.window.rest(), self.limits)
+            // A long row takes long, and this cursor alone has what is read.
+            let (consumed, progress) = preempt::allowed(|| self.decoder.rows(self.window.rest(), self.limits))
                 .map_err(|d| d.in_file(self.reader.data.path(), base))?;
             self.window.consume(consumed);
             match progress {

@@ -479,6 +479,7 @@ impl RowDecoder {
         }
         let first = self.elements.len();
         for _ in 0..r.vint()? {
+            stdx::preempt::point();
             let at = r.at();
             let cell = self.cell(r, &format.base, slot)?;
             let Some(id) = slot.id else { continue };

@@ -97,9 +97,7 @@ impl Scan {
                 }
                 continue;
             }
-            let (consumed, progress) = self
-                .decoder
-                .rows(self.window.rest(), self.limits)
+            let (consumed, progress) = stdx::preempt::allowed(|| self.decoder.rows(self.window.rest(), self.limits))
                 .map_err(|d| d.in_file(path, base))?;
             self.window.consume(consumed);
             match progress {

@@ -10,6 +10,7 @@
 //! and check lengths only, not the elements. They end after their first error.
 
 use stdx::bytes::Reader;
+use stdx::preempt;
 use stdx::vint;
 
 /// What is wrong with the outer form of a collection, tuple or vector.
@@ -58,6 +59,7 @@ impl<'a> Elements<'a> {
         &mut self,
         read_len: impl FnOnce(&mut Reader<'a>) -> Result<usize, Malformed>,
     ) -> Option<Result<&'a [u8], Malformed>> {
+        preempt::point();
         let item = match self.remaining {
             _ if self.has_failed => return None,
             0 if self.reader.is_empty() => return None,
@@ -175,6 +177,7 @@ impl<'a> Iterator for TupleIter<'a> {
         if self.reader.is_empty() {
             return None;
         }
+        preempt::point();
         let item = match self.reader.get_i32() {
             Err(_) => Err(Malformed::Truncated),
             Ok(len) => usize::try_from(len)

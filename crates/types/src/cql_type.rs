@@ -117,6 +117,15 @@ impl CqlType {
         matches!(self.unfrozen(), Self::List(_) | Self::Set(_) | Self::Map(..))
     }
 
+    /// True for what is made of other values: a collection, a tuple, a user-defined type, a vector.
+    #[must_use]
+    pub fn has_elements(&self) -> bool {
+        match self.unfrozen() {
+            Self::Tuple(_) | Self::Udt(_) | Self::Vector(..) => true,
+            other => other.is_collection(),
+        }
+    }
+
     /// True for a user-defined type and what has one inside.
     #[must_use]
     pub fn has_fields(&self) -> bool {

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use stdx::preempt;
+
 use crate::collection::{
     CollectionBuilder, CollectionIter, MapIter, TupleBuilder, TupleIter, VectorIter, put_vector_element,
 };
@@ -10,12 +12,16 @@ use crate::{Comparator, CqlType, TypeError};
 
 /// A serialised set: its elements sorted, each once.
 pub fn set(mut elements: Vec<Cow<'_, [u8]>>, comparator: &Comparator) -> Vec<u8> {
-    elements.sort_by(|a, b| comparator.compare(a, b));
+    preempt::sort_by(&mut elements, |a, b| comparator.compare(a, b));
     elements.dedup_by(|a, b| comparator.compare(a, b).is_eq());
     let mut out = Vec::new();
     let mut builder = CollectionBuilder::new(&mut out);
-    elements.iter().for_each(|element| builder.push(element));
+    for element in &elements {
+        preempt::point();
+        builder.push(element);
+    }
     builder.finish();
+    preempt::drop_each(elements);
     out
 }
 
@@ -24,10 +30,11 @@ pub type Pair<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
 
 /// A serialised map: its keys sorted, the last value of each.
 pub fn map(mut pairs: Vec<Pair<'_>>, comparator: &Comparator) -> Vec<u8> {
-    pairs.sort_by(|a, b| comparator.compare(&a.0, &b.0));
+    preempt::sort_by(&mut pairs, |a, b| comparator.compare(&a.0, &b.0));
     let mut out = Vec::new();
     let mut builder = CollectionBuilder::new(&mut out);
     for (index, (key, value)) in pairs.iter().enumerate() {
+        preempt::point();
         let is_last = pairs
             .get(index + 1)
             .is_none_or(|next| comparator.compare(key, &next.0).is_ne());
@@ -36,6 +43,7 @@ pub fn map(mut pairs: Vec<Pair<'_>>, comparator: &Comparator) -> Vec<u8> {
         }
     }
     builder.finish();
+    preempt::drop_each(pairs);
     out
 }
 

@@ -153,6 +153,7 @@ impl<'a> Parser<'a> {
     }
 
     fn advance(&mut self) {
+        stdx::preempt::point();
         // The last token is the end of the text, which nothing consumes.
         if self.position + 1 < self.tokens.len() {
             self.position += 1;

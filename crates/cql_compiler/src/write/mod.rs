@@ -535,6 +535,7 @@ fn compile_assignments(
     check_targets(assignments)?;
     let mut out: Vec<Assignment> = Vec::with_capacity(assignments.len());
     for a in assignments {
+        stdx::preempt::point();
         let mut new = compile_assignment(a, is_conditional, scope)?;
         if matches!(new.change, Change::Compute(_)) && out.iter().any(|b| b.column == new.column) {
             return Err(set_twice(target_name(&a.target)));
@@ -555,6 +556,7 @@ fn check_targets(assignments: &[cql::ast::Assignment]) -> Result<(), CompileErro
     let mut replaced: HashMap<&str, bool> = HashMap::new();
     let mut fields = HashSet::new();
     for assignment in assignments {
+        stdx::preempt::point();
         let name = target_name(&assignment.target);
         let is_whole = sets_whole(assignment);
         let is_again = match &assignment.target {
@@ -696,6 +698,7 @@ pub fn compile_delete(delete: &Delete, table: &Arc<Table>, scope: &mut Scope<'_>
     let mut assignments: Vec<Assignment> = Vec::with_capacity(delete.targets.len());
     let mut deleted = HashSet::new();
     for target in &delete.targets {
+        stdx::preempt::point();
         let removal = compile_removal(target, scope)?;
         let is_again = matches!(removal.change, Change::Delete) && !deleted.insert(removal.column);
         if !is_again {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use stdx::preempt;
 use types::{CqlType, MapIter, TupleIter, Value, VectorIter};
 
 use super::collection::elements_of;
@@ -133,6 +134,7 @@ pub(crate) fn write_name(out: &mut String, name: &str) {
 fn write_string(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {
+        preempt::point();
         match c {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),

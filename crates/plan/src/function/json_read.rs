@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use stdx::preempt;
 use types::{CqlType, LiteralKind, TupleBuilder, sorted};
 
 use crate::error::PlanError;
@@ -135,6 +136,7 @@ fn name_of_key(key: &str) -> String {
 }
 
 fn convert(cql_type: &CqlType, json: &Json) -> Result<Vec<u8>, String> {
+    preempt::point();
     let is_nested = matches!(
         cql_type.unfrozen(),
         CqlType::List(_)
@@ -388,6 +390,7 @@ impl Reader<'_> {
     }
 
     fn value(&mut self, depth: usize) -> Result<Json, String> {
+        preempt::point();
         if depth > DEPTH_MAX {
             return Err(format!("values nest deeper than {DEPTH_MAX}"));
         }

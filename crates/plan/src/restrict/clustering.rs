@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use mutation::{Bound, ClusteringSlice};
 use schema::{Column, Table, pad_with_nulls, push_component};
+use stdx::preempt;
 use types::TupleIter;
 
 use super::partition::check_combinations;
@@ -339,6 +340,7 @@ impl ClusteringRestriction {
     pub(crate) fn rows(&self, table: &Table, ctx: &BindContext<'_>) -> Result<Vec<Vec<u8>>, PlanError> {
         let mut rows = self.prefixes(table, ctx)?;
         for row in &mut rows {
+            preempt::point();
             pad_with_nulls(row, self.columns, &table.clustering_order);
         }
         Ok(rows)
@@ -360,6 +362,7 @@ impl ClusteringRestriction {
                 }
                 Choice::Many(operand) => {
                     for v in operand.eval(ctx)? {
+                        preempt::point();
                         check_length(&v)?;
                         let mut part = Vec::new();
                         push_component(&mut part, &v);
@@ -373,6 +376,7 @@ impl ClusteringRestriction {
                 } => {
                     let of = &columns[at..at + n];
                     for tuple in tuples {
+                        preempt::point();
                         alternatives.push(tuple_prefix(tuple, of, tuples.len() > 1, ctx)?);
                     }
                     at += n;
@@ -398,8 +402,14 @@ impl ClusteringRestriction {
             check_combinations(prefixes.len(), alternatives.len())?;
             prefixes = prefixes
                 .iter()
-                .flat_map(|p| alternatives.iter().map(move |a| [&p[..], &a[..]].concat()))
+                .flat_map(|p| {
+                    alternatives.iter().map(move |a| {
+                        preempt::point();
+                        [&p[..], &a[..]].concat()
+                    })
+                })
                 .collect();
+            preempt::drop_each(alternatives);
             // IN () names no row, whatever the columns behind it are compared with.
             if prefixes.is_empty() {
                 break;
@@ -407,7 +417,7 @@ impl ClusteringRestriction {
         }
         if self.has_in() {
             let order = &table.clustering_order;
-            prefixes.sort_by(|a, b| order.compare(a, b));
+            preempt::sort_by(&mut prefixes, |a, b| order.compare(a, b));
             prefixes.dedup_by(|a, b| order.compare(a, b).is_eq());
         }
         Ok(prefixes)
@@ -429,6 +439,7 @@ impl ClusteringRestriction {
             .transpose()?;
         let mut slices = Vec::new();
         for prefix in self.prefixes(table, ctx)? {
+            preempt::point();
             let all = vec![ClusteringSlice::exactly(&prefix)];
             let above = match (&lower, &self.lower) {
                 (Some(v), Some(b)) => tuple_slices(&prefix, &columns, v, true, b.inclusive),

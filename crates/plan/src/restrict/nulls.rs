@@ -64,6 +64,7 @@ fn alternatives(from: &InOperand, fields: Option<usize>, ctx: &BindContext<'_>) 
         InOperand::Terms { receiver, operands } => {
             let mut values = Vec::with_capacity(operands.len());
             for operand in operands {
+                stdx::preempt::point();
                 values.push(match operand.eval(ctx)? {
                     Evaluated::Value(value) => Some(value),
                     Evaluated::Null => None,

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 
 use schema::Table;
 use smallvec::SmallVec;
+use stdx::preempt;
 use types::token::token_of;
 use types::{Comparator, Token};
 
@@ -221,10 +222,11 @@ fn keys_of_column(
     let mut values = operand.eval(ctx)?;
     if let Some(column) = table.partition_key().next() {
         let comparator = column.cql_type.comparator();
-        values.sort_by(|a, b| comparator.compare(a, b));
+        preempt::sort_by(&mut values, |a, b| comparator.compare(a, b));
     }
     values.dedup();
     let key = |value: Cow<'_, [u8]>| {
+        preempt::point();
         validate_partition_key(table, &value, std::iter::once(&*value))?;
         Ok((token_of(&value), value.into_owned()))
     };

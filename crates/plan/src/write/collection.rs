@@ -10,6 +10,7 @@ use std::collections::HashSet;
 use mutation::Tombstone;
 use mutation::row::Cell;
 use schema::{Column, RowLayout};
+use stdx::preempt;
 use types::{CollectionIter, CqlType, MapIter, TupleIter, timeuuid};
 
 use super::list::PresentList;
@@ -30,6 +31,7 @@ pub(super) struct Element<'v> {
 
 impl Element<'_> {
     pub(super) fn as_ref(&self, times: Times) -> (&[u8], Cell<'_>) {
+        preempt::point();
         let cell = match &self.value {
             Some(v) => times.live(v),
             None => times.dead(),
@@ -55,7 +57,7 @@ impl Elements<'_> {
     /// Puts the elements of several changes of one statement in order. Where two change one element, what would win between two writes of one timestamp does: a
     /// removal before a value, and the greater of two values.
     fn settle(&mut self, layout: &RowLayout, id: usize) {
-        self.elements.sort_by(|a, b| {
+        preempt::sort_by(&mut self.elements, |a, b| {
             let by_path = layout.compare_paths(id, &a.path, &b.path);
             // What wins comes first.
             by_path.then_with(|| match (&a.value, &b.value) {
@@ -75,6 +77,7 @@ impl<'v> Elements<'v> {
             list.clear();
         }
         for Element { path, value } in &self.elements {
+            preempt::point();
             list.change(path.clone(), value.as_ref());
         }
     }
@@ -230,6 +233,7 @@ pub(super) fn pack_changes<'c>(
     let mut changes = changes.peekable();
     let mut is_settled = true;
     while let Some((assignment, value)) = changes.next() {
+        preempt::point();
         let id = assignment.id;
         if assignment.change.reads() && list.is_none() {
             let stored = packer
@@ -307,6 +311,7 @@ fn pack_complex<'c>(
             out.elements = split(column, v, || Cow::Borrowed(&[]))?;
             // Later positions sort first, so the last element takes its position first.
             for e in out.elements.iter_mut().rev() {
+                preempt::point();
                 let ticks = packer.clock.uuid_ticks(packer.ctx.now_us);
                 let mirrored = 2 * MIRROR_TICKS - ticks;
                 let path = timeuuid::from_parts(mirrored, random as u16, node_of(random));
@@ -367,8 +372,9 @@ fn pack_complex<'c>(
     };
     if !matches!(column.cql_type, CqlType::List(_)) && !is_sorted(&out.elements) {
         // A literal is sorted; a bound value need not be.
-        out.elements
-            .sort_by(|a, b| layout.compare_paths(assignment.id, &a.path, &b.path));
+        preempt::sort_by(&mut out.elements, |a, b| {
+            layout.compare_paths(assignment.id, &a.path, &b.path)
+        });
         out.elements.reverse();
         out.elements
             .dedup_by(|a, b| layout.compare_paths(assignment.id, &a.path, &b.path).is_eq());
@@ -411,7 +417,10 @@ fn change_list<'c>(
             let unwanted = CollectionIter::new(v).map_err(|_| malformed(column))?.flatten();
             let unwanted: HashSet<&[u8]> = unwanted.collect();
             let discarded = list.map(|list| list.take_matches(&unwanted));
-            let removal = |path| Element { path, value: None };
+            let removal = |path| {
+                preempt::point();
+                Element { path, value: None }
+            };
             Ok(discarded.unwrap_or_default().into_iter().map(removal).collect())
         }
         _ => Ok(Vec::new()),

@@ -503,6 +503,7 @@ impl CurrentRows {
     }
 
     fn live<'a>(&self, table: &'a Table, block: &'a PartitionBlock, i: usize) -> Option<LiveRow<'a>> {
+        stdx::preempt::point();
         let deletion = block.deletion_of(&table.clustering_order, block.clustering(i));
         let live = LiveRow::new(block.row(i), &table.layout, deletion, self.now);
         live.is_live().then_some(live)

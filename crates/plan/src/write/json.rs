@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 
+use stdx::preempt;
+
 use super::WritePlan;
 use crate::function::decode_json_row;
 use crate::{Bound, Execution, Operand, OwnedBound, PlanError};
@@ -69,7 +71,7 @@ impl WritePlan {
             .iter()
             .map(|c| (c.name.as_str(), &c.cql_type))
             .collect();
-        let row = decode_json_row(text, &columns)?;
+        let row = preempt::allowed(|| decode_json_row(text, &columns))?;
         let mut values = run.values[..json.first].to_vec();
         values.extend(row.into_iter().map(|value| match value {
             Some(Some(bytes)) => OwnedBound::Value(bytes),

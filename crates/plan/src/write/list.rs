@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use schema::RowLayout;
+use stdx::preempt;
 
 /// The most elements of a run.
 const RUN_MAX: usize = 512;
@@ -35,7 +36,12 @@ impl<'l> PresentList<'l> {
         // With room for elements that are added.
         let runs = elements.chunks(RUN_MAX / 2);
         Self {
-            runs: runs.map(|run| run.iter().map(entry).collect()).collect(),
+            runs: runs
+                .map(|run| {
+                    preempt::point();
+                    run.iter().map(entry).collect()
+                })
+                .collect(),
             layout,
             id,
             by_value: None,
@@ -66,7 +72,7 @@ impl<'l> PresentList<'l> {
 
     /// All elements, in order.
     fn iter(&self) -> impl Iterator<Item = &Entry<'l>> {
-        self.runs.iter().flatten()
+        self.runs.iter().flatten().inspect(|_| preempt::point())
     }
 
     /// The paths of the elements with one of these values, in order. The caller removes them.
@@ -86,11 +92,12 @@ impl<'l> PresentList<'l> {
         });
         let mut paths = Vec::new();
         for value in values {
+            preempt::point();
             let candidates = by_value.remove(*value).unwrap_or_default();
             paths.extend(candidates.into_iter().filter(|path| self.value(path) == Some(*value)));
         }
         self.by_value = Some(by_value);
-        paths.sort_by(|a, b| self.layout.compare_paths(self.id, a, b));
+        preempt::sort_by(&mut paths, |a, b| self.layout.compare_paths(self.id, a, b));
         paths.dedup();
         paths
     }

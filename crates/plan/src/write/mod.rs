@@ -272,6 +272,7 @@ impl WritePlan {
         check_target(table, &write.target, write.kind)?;
         let (mut statics, mut regulars) = (Vec::new(), Vec::with_capacity(write.assignments.len()));
         for assignment in write.assignments {
+            stdx::preempt::point();
             let Some(column) = table.columns.get(assignment.column) else {
                 return Err(no_column(table, assignment.column));
             };
@@ -321,9 +322,14 @@ impl WritePlan {
         let columns = statics.iter().chain(&regulars).map(|c| c.id + 1).max().unwrap_or(0);
         let dropped_at = statics.iter().chain(&regulars).map(|c| c.dropped_at);
         let dropped_at_max = dropped_at.max().unwrap_or(i64::MIN);
+        let is_multiplied = match &write.target {
+            Target::Rows(rows) | Target::WholeRows(rows) | Target::Range(rows) => rows.has_in(),
+            Target::Row(_) | Target::Partition | Target::Statics => false,
+        };
         let takes_more = |c: &ColumnChange| c.change.reads() || matches!(c.change, Change::Count(_));
         Ok(Self {
-            is_of_steps: write.timeout.is_some()
+            is_of_steps: is_multiplied
+                || write.timeout.is_some()
                 || !matches!(write.conditions, Conditions::None)
                 || write.table.options.rate_limits.writes.is_some()
                 || statics.iter().chain(&regulars).any(takes_more),
@@ -347,7 +353,7 @@ impl WritePlan {
         })
     }
 
-    /// Whether its execution is more than packing and writing: it reads first, counts, has a condition, a timeout or a rate limit, or comes as JSON.
+    /// Whether its execution is more than packing a row and writing it: it reads first, counts, has a condition, a timeout or a rate limit, or names many rows.
     #[inline]
     pub const fn is_of_steps(&self) -> bool {
         self.is_of_steps

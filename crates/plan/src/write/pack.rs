@@ -5,6 +5,7 @@ use mutation::row::{Cell, Liveness, RowBuilder, Shared};
 use mutation::{ClusteringSlice, MutationBuilder, RangeTombstone, Tombstone};
 use schema::{CellLayout, CompactStorage, pad_with_nulls, push_component};
 use smallvec::SmallVec;
+use stdx::preempt;
 use types::CqlType;
 use types::token::{Token, token_of};
 
@@ -396,6 +397,7 @@ impl<'p> Packer<'p> {
             }
             Target::Rows(restriction) => {
                 for row in restriction.rows(&plan.table, ctx)? {
+                    preempt::point();
                     plan.check_clustering_key(&row)?;
                     check_write_bytes(m.bytes())?;
                     any |= self.of_row(&row).regulars(m)?;
@@ -403,6 +405,7 @@ impl<'p> Packer<'p> {
             }
             Target::WholeRows(restriction) => {
                 for row in restriction.rows(&plan.table, ctx)? {
+                    preempt::point();
                     plan.check_clustering_key(&row)?;
                     m.row(&row, |out| {
                         let shared = Shared {
@@ -417,6 +420,7 @@ impl<'p> Packer<'p> {
             }
             Target::Range(restriction) => {
                 for ClusteringSlice { start, end } in restriction.slices(&plan.table, ctx)? {
+                    preempt::point();
                     m.range_tombstone(&RangeTombstone {
                         start,
                         end,

@@ -18,6 +18,7 @@ use plan::write::{BoundWrite, ConditionalAnswer, CurrentRows, Request};
 use plan::{Execution, RowSink, SelectPlan};
 use runtime::ShardId;
 use schema::Table;
+use stdx::preempt;
 use topology::Consistency;
 
 use super::page::{Consumer, Flow};
@@ -145,7 +146,8 @@ impl Engine {
         let mut decide = |found: &mut [ReadResult], timestamp: i64| {
             for (at, is_enough) in [(named_at, false), (first_at, true)] {
                 let Some(at) = at else { continue };
-                let has_row = |found: &ReadResult| found.blocks.iter().any(|b| request.shows_row_of(b, now));
+                let has_row =
+                    |found: &ReadResult| preempt::allowed(|| found.blocks.iter().any(|b| request.shows_row_of(b, now)));
                 let is_complete = found[at].is_all || (is_enough && has_row(&found[at]));
                 if !is_complete {
                     return Decision::ReadOn(at);
@@ -153,15 +155,16 @@ impl Engine {
             }
             let mut blocks = |at: Option<usize>| at.map_or_else(Vec::new, |at| std::mem::take(&mut found[at].blocks));
             let rows = CurrentRows::new(blocks(named_at), blocks(first_at), now);
-            let written = rows.timestamp_max(table);
-            let decided = (written < timestamp).then(|| {
+            let written = preempt::allowed(|| rows.timestamp_max(table));
+            let decide = || {
                 let applied = request.applies(&rows);
                 let mutation = match applied {
                     true => request.mutation(statements, &rows, timestamp, &self.clock)?,
                     false => None,
                 };
                 Ok((mutation, request.answer(applied, &rows)))
-            });
+            };
+            let decided = (written < timestamp).then(|| preempt::allowed(decide));
             // It may be asked again.
             for (at, blocks) in [(named_at, rows.named), (first_at, rows.first)] {
                 if let Some(at) = at {

@@ -141,6 +141,9 @@ fn point_row(
             return None;
         }
         let Some(view) = part_row.packed() else {
+            if parts.iter().any(|part| part.has_long_row(clustering)) {
+                return None;
+            }
             deletion = assemble_large_row(plan, sources, parts, cached, clustering, now, merged, other);
             (row, found) = (None, 1);
             break;

@@ -100,7 +100,7 @@ impl Engine {
     ) -> Result<InMemory<S>, QueryError> {
         let mut sink = S::default();
         Ok(
-            match run.with(|ctx| self.read_admitted(select, ctx, level, &mut sink))? {
+            match run.with_unpreempted(|ctx| self.read_admitted(select, ctx, level, &mut sink))? {
                 PointOutcome::Rows(_) if sink.bytes() > bytes_max => InMemory::Long(sink.bytes()),
                 PointOutcome::Rows(rows) => InMemory::Page(Page::of_point(rows, sink)),
                 PointOutcome::OtherShard(owner) => InMemory::OtherShard(owner),

@@ -20,7 +20,8 @@ use cql::Variables;
 use cql_compiler::{MarkerSpec, Statement, compile_with};
 use plan::restrict::KeyMarkers;
 use plan::{Plan, ResultColumn};
-use schema::Table;
+use schema::{Schema, Table};
+use stdx::preempt;
 use topology::QUALIFIED_STATEMENT_IDS;
 use types::CqlType;
 use types::token::murmur3_x64_128;
@@ -30,6 +31,9 @@ use crate::QueryError;
 
 /// Prepared statements that a node remembers.
 const STATEMENTS_MAX: usize = 10_000;
+
+/// How often a statement is compiled again because the schema changed meanwhile; the last time nothing else runs in between.
+const COMPILATIONS_MAX: u32 = 4;
 
 /// Ids that a node remembers to be asked for in vain.
 const MISSED_MAX: usize = 256;
@@ -63,6 +67,8 @@ pub struct Prepared {
     pub was_altered: bool,
     /// Whether each execution has to be checked by [`Engine::guard`] first, so that none is answered in one call.
     pub is_guarded: bool,
+    /// Whether one of its values may have many elements, so that long values take long to go through.
+    pub takes_elements: bool,
     /// Whether it names its table without a keyspace.
     pub depends_on_use: bool,
     /// Whether it is the same whichever keyspace is used.
@@ -87,6 +93,12 @@ impl Prepared {
     pub fn is_conditional(&self) -> bool {
         self.statement.is_conditional()
     }
+}
+
+/// Whether a value may have many elements: of a collection, or of a row as JSON.
+fn takes_elements(statement: &Statement, markers: &[MarkerSpec]) -> bool {
+    let is_of_json = matches!(statement.plan(), Some(Plan::Write(write)) if write.is_of_json());
+    is_of_json || markers.iter().any(|marker| marker.cql_type.has_elements())
 }
 
 #[derive(Debug, Clone)]
@@ -271,9 +283,27 @@ fn types_id<'c>(columns: impl Iterator<Item = (&'c str, &'c CqlType)>) -> [u8; 1
 }
 
 impl Engine {
+    /// Compiles a statement by the schema and the guardrails of the moment at which this ends: it may be preempted.
     fn compiled(&self, id: PreparedId, text: Arc<str>, keyspace: Option<&str>) -> Result<Prepared, QueryError> {
+        for _ in 1..COMPILATIONS_MAX {
+            let (schema, guardrails) = (self.schema(), self.guardrails());
+            let compiled = self.compiled_by(&schema, id, text.clone(), keyspace);
+            if Arc::ptr_eq(&schema, &self.schema()) && Rc::ptr_eq(&guardrails, &self.guardrails()) {
+                return compiled;
+            }
+        }
+        preempt::offer(None, || self.compiled_by(&self.schema(), id, text, keyspace))
+    }
+
+    fn compiled_by(
+        &self,
+        schema: &Schema,
+        id: PreparedId,
+        text: Arc<str>,
+        keyspace: Option<&str>,
+    ) -> Result<Prepared, QueryError> {
         let guardrails = self.guardrails();
-        let c = compile_with(&text, &self.schema(), keyspace, self.dialect.get())?;
+        let c = preempt::allowed(|| compile_with(&text, schema, keyspace, self.dialect.get()))?;
         guardrails.check_relations(c.relations)?;
         guardrails.check_text(&c.statement)?;
         Ok(Prepared {
@@ -281,6 +311,7 @@ impl Engine {
             is_guarded: guardrails.watches(&c.statement),
             text,
             metadata_id: metadata_id(&c.columns),
+            takes_elements: takes_elements(&c.statement, &c.markers),
             statement: c.statement,
             markers: c.markers,
             key_markers: c.key_markers,
@@ -386,6 +417,7 @@ mod tests {
             columns: Arc::from([]),
             was_altered: false,
             is_guarded: false,
+            takes_elements: false,
             depends_on_use: false,
             is_qualified: false,
             warnings: Vec::new(),

@@ -10,7 +10,7 @@ use plan::restrict::Partitions;
 use plan::{BindContext, Execution, PageSink, RowSink, SelectPlan};
 use replica::{BlockLimits, PartitionRead, PartitionReader, PlainRow, ReadError, TableStore, TabletScan, TokenRange};
 use runtime::{ShardId, Signal};
-use stdx::probe;
+use stdx::{preempt, probe};
 use topology::{BOUND_PAGING_STATES, Consistency};
 use types::Token;
 use types::token::{KeyHash, token_of};
@@ -404,7 +404,7 @@ impl Engine {
             .map_err(failure)?;
         let mut sink = S::default();
         // Unless the files changed meanwhile, or the row has no room in the cache.
-        match run.with(|ctx| self.read_admitted(select, ctx, level, &mut sink))? {
+        match run.with_unpreempted(|ctx| self.read_admitted(select, ctx, level, &mut sink))? {
             PointOutcome::Rows(rows) => Ok(Some(Page::of_point(rows, sink))),
             PointOutcome::Unconfirmed(rows) => {
                 let confirming = Rc::new(Confirming::default());
@@ -815,7 +815,10 @@ pub(super) fn slices_left(
     consumer: &Consumer<impl RowSink>,
     key: &[u8],
 ) -> Result<Vec<ClusteringSlice>, QueryError> {
-    let mut slices = run.with(|ctx| consumer.slices(select, ctx))?.to_vec();
+    let mut slices = run.with(|ctx| {
+        let slices = consumer.slices(select, ctx)?;
+        Ok::<_, QueryError>(slices.iter().inspect(|_| preempt::point()).cloned().collect::<Vec<_>>())
+    })?;
     if let Position::BehindRow { key: k, clustering } = consumer.position()
         && k == key
     {

@@ -18,6 +18,7 @@ use replica::RowMemory;
 use runtime::Instant;
 use schema::{Table, TableId};
 use stdx::planted::{self, Bug};
+use stdx::preempt;
 use stdx::probe;
 use topology::Consistency;
 use types::Token;
@@ -61,7 +62,7 @@ impl Lists {
     async fn collect(&self, source: &mut impl BlockSource) -> Result<ListContents, QueryError> {
         let mut lists = ListContents::new();
         while let Some(block) = source.next_block().await? {
-            collect_lists(&self.table, &self.ids, &block, block.key(), self.now, &mut lists);
+            preempt::allowed(|| collect_lists(&self.table, &self.ids, &block, block.key(), self.now, &mut lists));
             if let Some(share) = &self.share {
                 let held = share.hold(lists.bytes()).await;
                 held.map_err(|_| {
@@ -303,13 +304,16 @@ impl Engine {
         kind: BatchKind,
     ) -> Result<Vec<String>, QueryError> {
         let mut size = BatchSize::default();
-        let tables: HashMap<TableId, &Table> = writes.iter().map(|plan| (plan.table.id, &*plan.table)).collect();
-        for mutation in mutations {
-            let mutation = mutation.mutation();
-            if let Some(table) = tables.get(&mutation.table) {
-                size.add(table, &mutation);
+        preempt::allowed(|| {
+            let tables: HashMap<TableId, &Table> = writes.iter().map(|plan| (plan.table.id, &*plan.table)).collect();
+            for mutation in mutations {
+                preempt::point();
+                let mutation = mutation.mutation();
+                if let Some(table) = tables.get(&mutation.table) {
+                    size.add(table, &mutation);
+                }
             }
-        }
+        });
         size.record(kind, &self.batch_partitions);
         let warnings = size.check(kind, self.guardrails().batches)?;
         self.log_guardrails(&warnings);
@@ -376,7 +380,7 @@ impl Engine {
         let rows = run.with(|ctx| plan.named_rows(ctx))?;
         let mut slices: Vec<ClusteringSlice> = rows.iter().map(|row| ClusteringSlice::exactly(row)).collect();
         let order = &plan.table.clustering_order;
-        slices.sort_unstable_by(|one, other| one.start.compare(order, &other.start));
+        preempt::sort_by(&mut slices, |one, other| one.start.compare(order, &other.start));
         let are_static = slices.is_empty();
         trace::note(|| match are_static {
             true => "Reading lists of the static row for the write".to_owned(),
