@@ -21,6 +21,7 @@ mod pages;
 mod planted;
 mod planted_elastic;
 mod planted_faults;
+mod polls;
 mod refused_hints;
 mod resizes;
 mod row_expiry;

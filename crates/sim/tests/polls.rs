@@ -1,0 +1,252 @@
+//! No statement keeps its shard, however many values its client sends: it gives way while it is parsed, bound, packed, compared and read.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use runtime::sim::NodeId;
+use sim::client::{Answer, Client};
+use sim::{Durability, Machines, Setup};
+
+/// The machine of the node, which is the first.
+const NODE: NodeId = NodeId(0);
+/// Values on each side of an operator.
+const VALUES: usize = 20_000;
+/// What is less than this part of all that a statement takes is no loop over its values.
+const PART_MAX: u32 = 4;
+/// What no statement is blamed for: a copy of all bytes, the first touch of their memory.
+const COPIES: Duration = Duration::from_millis(4);
+
+fn joined(begin: &str, separator: &str, end: &str, value: impl Fn(usize) -> String) -> String {
+    let values: Vec<String> = (0..VALUES).map(value).collect();
+    format!("{begin}{}{end}", values.join(separator))
+}
+
+/// Statements, each with a name, in an order in which they can run.
+type Statements = Vec<(&'static str, String)>;
+
+/// Changes of collections.
+fn changes_of_collections() -> Statements {
+    let number = |n: usize| n.to_string();
+    let list = joined("[", ",", "]", number);
+    let set = joined("{", ",", "}", number);
+    let map = joined("{", ",", "}", |n| format!("{n}:{n}"));
+    let few = VALUES / 10;
+    let changes = |change: &dyn Fn(usize) -> String| (0..few).map(change).collect::<Vec<_>>().join(",");
+    let row = "WHERE k = 1 AND c = 1";
+    vec![
+        (
+            "a list, a set and a map",
+            format!("INSERT INTO ks.t (k, c, l, s, m) VALUES (1, 1, {list}, {set}, {map})"),
+        ),
+        (
+            "again over them",
+            format!("INSERT INTO ks.t (k, c, l, s, m) VALUES (1, 1, {list}, {set}, {map})"),
+        ),
+        ("frozen", format!("INSERT INTO ks.t (k, c, f) VALUES (1, 1, {list})")),
+        (
+            "JSON",
+            format!("INSERT INTO ks.t JSON '{{\"k\": 1, \"c\": 2, \"l\": {list}, \"f\": {list}}}'"),
+        ),
+        ("list and more", format!("UPDATE ks.t SET l = l + {list} {row}")),
+        ("more and list", format!("UPDATE ks.t SET l = {list} + l {row}")),
+        ("list less list", format!("UPDATE ks.t SET l = l - {list} {row}")),
+        ("a list again", format!("UPDATE ks.t SET l = {list} {row}")),
+        ("set and more", format!("UPDATE ks.t SET s = s + {set} {row}")),
+        ("set less set", format!("UPDATE ks.t SET s = s - {{1,2,3}} {row}")),
+        ("map and more", format!("UPDATE ks.t SET m = m + {map} {row}")),
+        ("map less keys", format!("UPDATE ks.t SET m = m - {{1,2,3}} {row}")),
+        (
+            "elements of a list",
+            format!("UPDATE ks.t SET {} {row}", changes(&|n| format!("l[{n}] = {n}"))),
+        ),
+        (
+            "entries of a map",
+            format!("UPDATE ks.t SET {} {row}", changes(&|n| format!("m[{n}] = {n}"))),
+        ),
+        (
+            "deleted elements",
+            format!("DELETE {} FROM ks.t {row}", changes(&|_| "l[0]".to_owned())),
+        ),
+        (
+            "deleted entries",
+            format!("DELETE {} FROM ks.t {row}", changes(&|n| format!("m[{n}]"))),
+        ),
+    ]
+}
+
+/// Reads of collections, and conditions on them.
+fn reads_of_collections() -> Statements {
+    let number = |n: usize| n.to_string();
+    let list = joined("[", ",", "]", number);
+    let set = joined("{", ",", "}", number);
+    let names = joined("(", ",", ")", number);
+    let row = "WHERE k = 1 AND c = 1";
+    vec![
+        ("read", "SELECT * FROM ks.t WHERE k = 1".to_owned()),
+        ("read as JSON", "SELECT JSON * FROM ks.t WHERE k = 1".to_owned()),
+        (
+            "a slice",
+            format!("SELECT s[0..{VALUES}], m[5..{VALUES}] FROM ks.t {row}"),
+        ),
+        (
+            "contains",
+            "SELECT c FROM ks.t WHERE k = 1 AND l CONTAINS -1 ALLOW FILTERING".to_owned(),
+        ),
+        (
+            "contains key",
+            "SELECT c FROM ks.t WHERE k = 1 AND m CONTAINS KEY -1 ALLOW FILTERING".to_owned(),
+        ),
+        (
+            "equal",
+            format!("SELECT c FROM ks.t WHERE k = 1 AND f = {list} ALLOW FILTERING"),
+        ),
+        ("if equal", format!("UPDATE ks.t SET v = 1 {row} IF s = {set}")),
+        ("if in", format!("UPDATE ks.t SET v = 1 {row} IF v IN {names}")),
+    ]
+}
+
+/// Changes and reads of many rows and partitions.
+fn many_rows() -> Statements {
+    let number = |n: usize| n.to_string();
+    let names = joined("(", ",", ")", number);
+    let few = VALUES / 10;
+    let rows = |begin: &str, row: &dyn Fn(usize) -> String| {
+        let rows: String = (0..few).map(row).collect();
+        format!("BEGIN {begin}BATCH {rows}APPLY BATCH")
+    };
+    vec![
+        (
+            "many rows",
+            rows("UNLOGGED ", &|n| {
+                format!("INSERT INTO ks.w (k, c, v) VALUES (1, {n}, 1); ")
+            }),
+        ),
+        (
+            "many partitions",
+            rows("", &|n| format!("INSERT INTO ks.w (k, c, v) VALUES ({n}, 1, 1); ")),
+        ),
+        (
+            "many ranges",
+            rows("UNLOGGED ", &|n| {
+                format!("DELETE FROM ks.w WHERE k = 5 AND c > {} AND c < {}; ", 2 * n, 2 * n + 2)
+            }),
+        ),
+        (
+            "many ranges, the last first",
+            rows("UNLOGGED ", &|n| {
+                let n = few - n;
+                format!("DELETE FROM ks.w WHERE k = 6 AND c > {} AND c < {}; ", 2 * n, 2 * n + 2)
+            }),
+        ),
+        (
+            "many conditions",
+            rows("", &|n| {
+                format!("INSERT INTO ks.w (k, c, v) VALUES (1, {n}, 1) IF NOT EXISTS; ")
+            }),
+        ),
+        (
+            "rows by name",
+            format!("SELECT c FROM ks.w WHERE k = 1 AND c IN {names}"),
+        ),
+        (
+            "rows by tuple",
+            joined("SELECT c FROM ks.w WHERE k = 1 AND (c) IN (", ",", ")", |n| {
+                format!("({n})")
+            }),
+        ),
+        (
+            "partitions by name",
+            format!(
+                "SELECT c FROM ks.w WHERE k IN ({})",
+                (0..few).map(number).collect::<Vec<_>>().join(",")
+            ),
+        ),
+        (
+            "filtered by values",
+            format!("SELECT c FROM ks.w WHERE k = 1 AND v IN {names} ALLOW FILTERING"),
+        ),
+        ("deleted rows", format!("DELETE FROM ks.w WHERE k = 2 AND c IN {names}")),
+        (
+            "deleted partitions",
+            format!(
+                "DELETE FROM ks.w WHERE k IN ({})",
+                (0..few).map(number).collect::<Vec<_>>().join(",")
+            ),
+        ),
+        ("counted", "SELECT count(*) FROM ks.w".to_owned()),
+    ]
+}
+
+/// What of a statement kept its shard too long: the longest poll, and all together. The longest of a change merges it into the memtable, which is one step and does not count.
+fn too_long(polls: &mut Vec<Duration>, text: &str) -> Option<(Duration, Duration)> {
+    polls.sort_unstable();
+    if !text.starts_with("SELECT") {
+        polls.pop();
+    }
+    let (longest, all) = (
+        polls.last().copied().unwrap_or_default(),
+        polls.iter().sum::<Duration>(),
+    );
+    (longest > COPIES && longest > all / PART_MAX).then_some((longest, all))
+}
+
+async fn story(address: SocketAddr) {
+    let mut client = loop {
+        match Client::connect(address).await {
+            Ok(client) => break client,
+            Err(_) => runtime::sleep(Duration::from_millis(5)).await,
+        }
+    };
+    for text in [
+        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "CREATE TABLE ks.t (k int, c int, v int, l list<int>, s set<int>, m map<int, int>, f frozen<list<int>>, PRIMARY KEY (k, c))",
+        "CREATE TABLE ks.w (k int, c int, v int, PRIMARY KEY (k, c))",
+    ] {
+        let answer = client.ask(text).await.expect("the node answers");
+        assert!(!matches!(answer, Answer::Error { .. }), "{text}: {answer:?}");
+    }
+    let mut kept = Vec::new();
+    let statements = [changes_of_collections(), reads_of_collections(), many_rows()];
+    for (name, text) in statements.into_iter().flatten() {
+        drop(runtime::sim::measured_polls(NODE));
+        let answer = client.ask(&text).await.expect("the node answers");
+        assert!(!matches!(answer, Answer::Error { .. }), "{name}: {answer:?}");
+        let mut polls = runtime::sim::measured_polls(NODE);
+        kept.extend(
+            too_long(&mut polls, &text)
+                .map(|(longest, all)| format!("{name}: a poll of {longest:?}, and {all:?} in all")),
+        );
+    }
+    assert!(kept.is_empty(), "statements that kept their shard: {kept:#?}");
+}
+
+#[test]
+fn no_statement_keeps_its_shard_however_many_values_it_has() {
+    let setup = Setup {
+        shards: 1,
+        durability: Durability::Periodic(Duration::from_millis(10)),
+        shard_bytes: 4 << 30,
+        // The simulated disk fills a new segment with zeros in one poll.
+        segment_bytes: 4 << 20,
+        log_bytes: 4 << 30,
+    };
+    let told = Rc::new(RefCell::new(false));
+    let end = told.clone();
+    let mut machines = Machines::new(1, &setup, move |address| {
+        let end = end.clone();
+        Box::pin(async move {
+            story(address).await;
+            *end.borrow_mut() = true;
+        })
+    });
+    assert_eq!(machines.node, NODE);
+    let clients = machines.clients;
+    machines.sim.run_until_ended(clients, Duration::from_mins(30));
+    assert!(
+        *told.borrow(),
+        "the story did not come to its end: {:?}",
+        machines.failure()
+    );
+}
