@@ -302,7 +302,9 @@ async fn send(outbox: &Outbox, half: &mut WriteHalf, mut piece: Vec<u8>) -> bool
         let (result, same) = half.write_range(piece, at..end).await;
         piece = same;
         is_sent = result.is_ok();
-        outbox.sent.set(outbox.sent.get() + (end - at) as u64);
+        if is_sent {
+            outbox.sent.set(outbox.sent.get() + (end - at) as u64);
+        }
         at = end;
     }
     room.give_back(piece);

@@ -257,7 +257,8 @@ impl UnsentRoom {
     /// Connections with answers that wait.
     fn open(&self) -> impl Iterator<Item = Rc<Outbox>> {
         let open: Vec<_> = self.outboxes.borrow().iter().filter_map(Weak::upgrade).collect();
-        open.into_iter().filter(|outbox| outbox.unsent_bytes() > 0)
+        open.into_iter()
+            .filter(|outbox| !outbox.is_closed() && outbox.unsent_bytes() > 0)
     }
 
     /// An empty buffer for answers, with memory if some is kept.
