@@ -9,7 +9,7 @@ use sim::story::{ONE, Story};
 use testkit::Case;
 
 /// Columns whose values are random, or depend on what is.
-const RANDOM_COLUMNS: [&str; 16] = [
+const RANDOM_COLUMNS: [&str; 18] = [
     "capacity_bytes",
     "completed_tasks",
     "count",
@@ -21,7 +21,9 @@ const RANDOM_COLUMNS: [&str; 16] = [
     "p99th_ms",
     "partitions_count",
     "port",
+    "queued_micros",
     "replicas",
+    "running_micros",
     "schema_version",
     "shard_id",
     "size_bytes",
