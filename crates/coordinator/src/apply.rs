@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use commitlog::{LogError, ReplayPosition};
 use mutation::{Located, Mutation};
+use replica::aside::{is_long, is_long_alone, may_be_long};
 use replica::{Shard, TableStore, WriteError};
 use runtime::Instant;
 use smallvec::SmallVec;
@@ -47,6 +48,9 @@ impl From<WriteError> for ReplicaError {
     }
 }
 
+/// Mutations of one request that are looked at without giving way.
+const MUTATIONS_AT_ONCE: usize = 64;
+
 /// Where mutations come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
@@ -74,6 +78,10 @@ pub async fn apply(
     {
         return committed(shard, losses, position).await;
     }
+    // What follows may take long, and its first poll is of whoever asks for it.
+    if mutations.len() > MUTATIONS_AT_ONCE || mutations.iter().any(|located| may_be_long(&located.mutation)) {
+        runtime::yield_now().await;
+    }
     let mut parts: SmallVec<[_; 4]> = SmallVec::with_capacity(mutations.len());
     for Located { token, mutation } in mutations {
         let store = match shard.store(mutation.table) {
@@ -90,53 +98,50 @@ pub async fn apply(
     let in_one = all_or_nothing && parts.len() > 1;
     let mut left = &parts[..];
     while let Some((store, token, mutation)) = left.first() {
-        give_way().await;
         let now = if in_one { left } else { &left[..1] };
         if now.iter().any(|(store, ..)| store.is_observed()) {
-            match Box::pin(observe::write(shard, now, stamp)).await {
-                Ok(position) => last = Some(position),
-                Err(error) if last.is_none() => return Err(error),
-                Err(error) => return Err(ReplicaError::Partial(error.to_string())),
-            }
+            let written = Box::pin(observe::write(shard, now, stamp)).await;
+            last = Some(written.map_err(|error| failed(error, last))?);
             left = &left[now.len()..];
             continue;
         }
+        give_way().await;
+        let aside = match is_long(now) {
+            true => shard
+                .merge_aside(now)
+                .await
+                .map_err(|error| failed(error.into(), last))?,
+            false => None,
+        };
         let places = now.iter().map(|(store, token, _)| (&**store, *token));
         let is_ready = match are_ready(places.clone(), stamp) {
             Ok(true) => Ok(()),
             Ok(false) => ready(places, stamp).await,
             Err(error) => Err(error),
         };
-        if let Err(error) = is_ready {
-            return Err(if last.is_none() {
-                error
-            } else {
-                ReplicaError::Partial(error.to_string())
-            });
-        }
-        let written = if in_one {
-            shard.write_batch(left)
-        } else {
-            shard.write(store, *token, mutation)
+        is_ready.map_err(|error| failed(error, last))?;
+        let written = match aside {
+            Some(aside) => match shard.write_aside(now, aside) {
+                Ok(Some(position)) => Ok(position),
+                // Its tablet has left meanwhile.
+                Ok(None) => continue,
+                Err(error) => Err(error),
+            },
+            None if in_one => shard.write_batch(left),
+            None => shard.write(store, *token, mutation),
         };
-        let error = match written {
+        match written {
             Ok(position) => {
                 trace::note(|| written_to(store));
                 last = Some(position);
-                left = if in_one { &[] } else { &left[1..] };
-                continue;
+                left = &left[now.len()..];
             }
             Err(WriteError::MemoryFull) => {
                 let waits = left.iter().map(|(_, _, mutation)| *mutation);
-                shard.room_for(waits).await.err().map(ReplicaError::from)
+                let room = shard.room_for(waits).await;
+                room.map_err(|error| failed(error.into(), last))?;
             }
-            Err(e) => Some(e.into()),
-        };
-        match error {
-            None => {}
-            Some(error) if last.is_none() => return Err(error),
-            // What was written before has to be answered for.
-            Some(error) => return Err(ReplicaError::Partial(error.to_string())),
+            Err(error) => return Err(failed(error.into(), last)),
         }
     }
     match last {
@@ -145,8 +150,16 @@ pub async fn apply(
     }
 }
 
+/// The error of a request of which some was written: that has to be answered for.
+fn failed(error: ReplicaError, written: Option<ReplayPosition>) -> ReplicaError {
+    match written {
+        None => error,
+        Some(_) => ReplicaError::Partial(error.to_string()),
+    }
+}
+
 /// Writes one mutation as [`apply`] does, as far as that needs no waiting. Where it stands in the log, which is not handed to the kernel yet; None when
-/// nothing was done, because the mutation has to wait for its table, a truncation or memory, or somebody is told what it changes.
+/// nothing was done, because the mutation has to wait for its table, a truncation or memory, may be long, or somebody is told what it changes.
 ///
 /// # Errors
 /// As those of [`apply`].
@@ -162,6 +175,9 @@ pub(crate) fn apply_at_once(
         None => return Err(ReplicaError::UnknownTable(mutation.table)),
         Some(store) => store,
     };
+    if is_long_alone(&store, &mutation) {
+        return Ok(None);
+    }
     check(&store, &mutation, origin)?;
     if !stamp.check(&store)? {
         return Ok(None);
@@ -175,7 +191,7 @@ pub(crate) fn apply_at_once(
     }
 }
 
-/// Writes one mutation; None when memory is full, or somebody is told what it changes.
+/// Writes one mutation; None when memory is full, when it is long, or somebody is told what it changes.
 ///
 /// # Errors
 /// When its token is not here, or the log does not take it.
@@ -185,7 +201,7 @@ pub(crate) fn apply_to(
     store: &TableStore,
     Located { token, mutation }: Located<'_>,
 ) -> Result<Option<ReplayPosition>, ReplicaError> {
-    if store.is_observed() {
+    if store.is_observed() || is_long_alone(store, &mutation) {
         return Ok(None);
     }
     match shard.write(store, token, &mutation) {

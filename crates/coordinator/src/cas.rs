@@ -25,7 +25,8 @@ use std::sync::Arc;
 
 use mutation::compact::LiveRow;
 use mutation::{Located, Mutation, PartitionBlock, RangeTombstoneList, RowView};
-use replica::Tablet;
+use replica::aside::is_long_alone;
+use replica::{Tablet, WriteError};
 use runtime::Instant;
 use schema::Table;
 use stdx::planted::{self, Bug};
@@ -362,6 +363,7 @@ impl Coordinator {
     ) -> Result<Alone, CoordinatorError> {
         let mutation = Mutation::new(bytes).expect("it was packed just now");
         let stamp = Stamp::of(view, request.table.id);
+        let mut aside = None;
         loop {
             let Some(store) = self.shard.store(request.table.id) else {
                 return Ok(Alone::Quorum);
@@ -376,8 +378,24 @@ impl Coordinator {
             if self.refuses_here(&store, &mutation) {
                 self.require_for_decision(view, bytes, [Consistency::One; 2])?;
             }
+            if aside.is_none() && is_long_alone(&store, &mutation) {
+                let merged = self.shard.merge_aside(&[(store, token, mutation)]).await;
+                aside = merged.map_err(|e| self.failed_alone(request, e.into()))?;
+                match aside {
+                    Some(_) => continue,
+                    None => return Ok(Alone::Again),
+                }
+            }
             let losses = self.shard.log.losses();
-            let written = match apply_to(&self.shard, &store, Located { token, mutation }) {
+            let applied = match aside.take() {
+                Some(aside) => match self.shard.write_aside(&[(store, token, mutation)], aside) {
+                    Ok(None) => continue,
+                    Err(WriteError::MemoryFull) => Ok(None),
+                    written => written.map_err(ReplicaError::from),
+                },
+                None => apply_to(&self.shard, &store, Located { token, mutation }),
+            };
+            let written = match applied {
                 Ok(Some(_)) => self.shard.commit().map_err(|e| ReplicaError::Log(e.to_string())),
                 Ok(None) => match self.shard.room().await {
                     Ok(()) => continue,

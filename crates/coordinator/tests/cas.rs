@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::support::{Cluster, Local, SECOND, Shape, insert, read_of, rows, table};
-use coordinator::{CasRequest, ClusterView, CoordinatorError, Decision, Levels, ReadResult};
+use crate::support::{Cluster, Local, SECOND, Shape, insert_rows, read_of, rows, table};
+use coordinator::{CasRead, CasRequest, ClusterView, CoordinatorError, Decision, Levels, ReadResult, Stretch};
 use runtime::sim::CrashKind;
 use stdx::planted::{Bug, Planted};
 use topology::{Consistency, HostId, Replication};
@@ -14,20 +14,33 @@ const KEY: &[u8] = b"counter";
 
 /// `UPDATE t SET v = ? WHERE k = ? AND c = 1 IF v = ?`, which counts: what it has written.
 async fn increment(node: &Local) -> Result<u8, CoordinatorError> {
+    increment_rows(node, 1, Consistency::One)
+        .await
+        .map(|(written, _)| written)
+}
+
+/// The same of the first `count` rows. What it has written, and how many rows it has found.
+async fn increment_rows(node: &Local, count: i32, commit: Consistency) -> Result<(u8, usize), CoordinatorError> {
     let now = runtime::now();
     let timeouts = node.coordinator.timeouts();
     let request = CasRequest {
         table: table(),
         key: KEY.to_vec(),
-        reads: vec![read_of(KEY)],
+        reads: vec![CasRead {
+            stretch: Stretch {
+                rows: 1000,
+                bytes: 1 << 20,
+            },
+            ..read_of(KEY)
+        }],
         now: 1,
         serial: Consistency::Serial,
-        commit: Consistency::One,
+        commit,
         deadline: now + timeouts.write,
         contention_deadline: now + timeouts.cas_contention,
         timestamp_us: runtime::wall_clock_us(),
     };
-    let mut written = 0;
+    let (mut written, mut found_rows) = (0, 0);
     let mut decide = |found: &mut [ReadResult], timestamp: i64| {
         let markers = found[0].blocks.iter().flat_map(mutation::PartitionBlock::rows);
         let markers = markers.filter_map(|(_, row)| row.marker.map(|marker| marker.timestamp));
@@ -35,11 +48,12 @@ async fn increment(node: &Local) -> Result<u8, CoordinatorError> {
             Some(last) if last >= timestamp => return Decision::Above(last),
             _ => {}
         }
-        written = rows(&table(), &found[0].blocks).get(&1).map_or(0, |value| value[0]) + 1;
-        Decision::Write(insert(&table(), KEY, 1, &[written], timestamp))
+        let present = rows(&table(), &found[0].blocks);
+        (written, found_rows) = (present.get(&1).map_or(0, |value| value[0]) + 1, present.len());
+        Decision::Write(insert_rows(&table(), KEY, 1..=count, &[written], timestamp))
     };
     node.coordinator.cas(&request, &mut decide).await?;
-    Ok(written)
+    Ok((written, found_rows))
 }
 
 /// Has a node take over a version of the cluster in which the table has so many copies.
@@ -96,6 +110,31 @@ fn what_a_shard_decided_alone_survives_a_power_loss_at_once() {
     hears_of_copies(&cluster, owner, 4, 1);
     let written = cluster.on(owner, |node| async move { increment(&node).await });
     assert_eq!(written, Ok(2), "the statement before was acknowledged");
+}
+
+#[test]
+fn a_decision_of_many_rows_is_written_whole_by_one_copy_and_by_three() {
+    const ROWS: i32 = 700;
+    for copies in [1, 3] {
+        let (mut cluster, owner) = match copies {
+            1 => of_one_copy(3),
+            _ => (Cluster::new(3, Shape::default()), 0),
+        };
+        for (so_far, present) in [(1, 0), (2, ROWS as usize)] {
+            let node = if copies == 1 { owner } else { usize::from(so_far) };
+            let written = cluster.on(node, |node| async move {
+                increment_rows(&node, ROWS, Consistency::All).await
+            });
+            assert_eq!(written, Ok((so_far, present)), "{copies} copies");
+        }
+        if copies == 1 {
+            cluster.crash(owner, CrashKind::PowerLoss);
+            cluster.restart(owner);
+            hears_of_copies(&cluster, owner, 4, 1);
+        }
+        let written = cluster.on(owner, |node| async move { increment(&node).await });
+        assert_eq!(written, Ok(3), "{copies} copies");
+    }
 }
 
 /// Two nodes count at once: the one with the former only copy, which has not heard of a second one yet, and the one with the second. How many statements

@@ -18,7 +18,9 @@ mod tree;
 
 use std::sync::Arc;
 
-use mutation::{Mutation, MutationItem, RangeTombstoneList, RowView, Tombstone, merge};
+use mutation::{
+    ClusteringSlice, Mutation, MutationItem, RangeTombstone, RangeTombstoneList, RowView, Tombstone, merge,
+};
 use schema::{ClusteringOrder, RowLayout, Table};
 use types::Token;
 
@@ -168,20 +170,45 @@ impl Memtable {
             match item {
                 MutationItem::Row { clustering, row } => self.apply_row(number, clustering, row),
                 MutationItem::StaticRow(row) => self.apply_static_row(number, row),
-                MutationItem::Partition(t) => {
-                    self.min_timestamp = self.min_timestamp.min(t.timestamp);
-                    let extras = self.extras(number);
-                    extras.tombstone = extras.tombstone.merge(t);
-                }
-                MutationItem::Range(r) => {
-                    self.min_timestamp = self.min_timestamp.min(r.tombstone.timestamp);
-                    let order = self.order.clone();
-                    let extras = self.extras(number);
-                    let grown = extras.ranges.add_counted(&order, r);
-                    self.other_bytes = self.other_bytes.wrapping_add_signed(grown);
-                }
+                MutationItem::Partition(t) => self.apply_partition_tombstone(number, t),
+                MutationItem::Range(r) => self.apply_range(number, r),
             }
         }
+    }
+
+    /// Merges in all that another memtable of the table has.
+    pub fn merge_in(&mut self, other: &Self) {
+        // Of what was overwritten there, too.
+        self.min_timestamp = self.min_timestamp.min(other.min_timestamp);
+        let mut buffer = Vec::new();
+        for partition in other.partitions() {
+            let number = self.find_or_insert(partition.token(), partition.key()) as usize;
+            if !partition.tombstone().is_none() {
+                self.apply_partition_tombstone(number, partition.tombstone());
+            }
+            for range in partition.range_tombstones() {
+                self.apply_range(number, range.clone());
+            }
+            if let Some(row) = partition.static_row() {
+                self.apply_static_row(number, row.view(&mut buffer).bytes());
+            }
+            for (key, row) in partition.rows(&ClusteringSlice::all(), false) {
+                self.apply_row(number, key, row.view(&mut buffer).bytes());
+            }
+        }
+    }
+
+    fn apply_partition_tombstone(&mut self, number: usize, tombstone: Tombstone) {
+        self.min_timestamp = self.min_timestamp.min(tombstone.timestamp);
+        let extras = self.extras(number);
+        extras.tombstone = extras.tombstone.merge(tombstone);
+    }
+
+    fn apply_range(&mut self, number: usize, range: RangeTombstone) {
+        self.min_timestamp = self.min_timestamp.min(range.tombstone.timestamp);
+        let order = self.order.clone();
+        let grown = self.extras(number).ranges.add_counted(&order, range);
+        self.other_bytes = self.other_bytes.wrapping_add_signed(grown);
     }
 
     #[inline]

@@ -516,6 +516,12 @@ proptest! {
                 if n == 1 { fill(mine.into_iter().rev(), &table) } else { fill(mine.into_iter(), &table) }
             })
             .collect();
+        let mut folded = Memtable::new(&table);
+        memtables.iter().for_each(|m| folded.merge_in(m));
+        let mut in_one = Answer::new();
+        blocks(&folded, usize::MAX, false).iter().flatten().for_each(|block| read_block(&mut in_one, &table, block, now));
+        prop_assert_eq!(&in_one, &want);
+        prop_assert_eq!(Some(folded.min_timestamp()), memtables.iter().map(Memtable::min_timestamp).min());
         let mut by_key: BTreeMap<Vec<u8>, Vec<PartitionBlock>> = BTreeMap::new();
         for m in &memtables {
             for mut p in blocks(m, usize::MAX, false) {

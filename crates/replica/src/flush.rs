@@ -203,16 +203,29 @@ pub(crate) fn remove_unused(descriptors: &[sstable::Descriptor]) {
 }
 
 impl Shard {
-    /// Freezes the tablet's memtable when it holds anything.
-    pub(crate) fn freeze(&self, store: &TableStore, tablet: &Tablet) {
-        let table = store.table();
+    /// Where the log is, for what is frozen now.
+    pub(crate) fn frozen_position(&self) -> commitlog::ReplayPosition {
         // A note of a flush may already stand in this run's log: a position behind it would cover what is not replayed yet.
-        let position = if self.replaying.get() {
-            commitlog::ReplayPosition::default()
-        } else {
-            self.log.appended()
-        };
+        match self.replaying.get() {
+            true => commitlog::ReplayPosition::default(),
+            false => self.log.appended(),
+        }
+    }
+
+    /// The next number of a frozen memtable.
+    pub(crate) fn number_frozen(&self) -> u64 {
+        self.frozen_so_far.set(self.frozen_so_far.get() + 1);
+        self.frozen_so_far.get()
+    }
+
+    /// Freezes the tablet's memtable when it holds anything, and asks for the flush of all that is frozen.
+    pub(crate) fn freeze(&self, store: &TableStore, tablet: &Tablet) {
+        if !tablet.has_unflushed() {
+            return;
+        }
+        let (table, position) = (store.table(), self.frozen_position());
         tablet.update(|v| {
+            v.frozen.iter_mut().for_each(|frozen| frozen.is_aside = false);
             if v.active.borrow().is_empty() {
                 return;
             }
@@ -221,8 +234,10 @@ impl Shard {
                 memtable,
                 first_segment: tablet.first_segment.get(),
                 position,
+                number: self.number_frozen(),
                 range: tablet.range,
                 sharers: Rc::new(Cell::new(1)),
+                is_aside: false,
             });
             v.active = MemtableCell::new(&table);
             tablet.first_segment.set(0);
@@ -286,11 +301,19 @@ impl Shard {
         cuts: &[TokenRange],
         origin: &Origin,
     ) -> Result<(), String> {
-        // One flush of a tablet at a time; whoever comes second finds nothing left, or takes the rest.
+        let asked = |frozen: &&Frozen| !frozen.is_aside;
+        let last = tablet.with_version(|version| version.frozen.iter().filter(asked).map(|frozen| frozen.number).max());
+        let Some(last) = last else { return Ok(()) };
+        // One flush of a tablet at a time; whoever comes second finds nothing left, or takes the rest. What is frozen later has a flush of its own.
         let _turn = tablet.flush_turn.acquire(1).await;
         // It may have left meanwhile, and what it had is flushed by the tablets that have it.
         while !tablet.is_succeeded.get() {
-            let Some(frozen) = tablet.version().frozen.first().cloned() else {
+            let next = tablet.next_to_flush(last, self.folded_bytes_max());
+            if next.len() > 1 {
+                self.fold(store, tablet, &next).await;
+                continue;
+            }
+            let Some(frozen) = next.into_iter().next() else {
                 return Ok(());
             };
             let spec = kinds::of_tablet(&kinds::FLUSH, store, tablet, frozen.memtable.bytes() as u64);
@@ -403,8 +426,11 @@ impl Shard {
         let mut being_flushed = 0;
         for store in self.tables.borrow().values() {
             for tablet in store.tablets().iter() {
-                being_flushed += tablet.with_version(|v| v.frozen.iter().map(Frozen::charged).sum::<usize>());
-                let bytes = tablet.with_version(|v| v.active.borrow().bytes());
+                being_flushed += tablet.with_version(|v| {
+                    let flushed = v.frozen.iter().filter(|frozen| !frozen.is_aside);
+                    flushed.map(Frozen::charged).sum::<usize>()
+                });
+                let bytes = tablet.unflushed_bytes();
                 if largest.as_ref().is_none_or(|(b, _, _)| bytes > *b) {
                     largest = Some((bytes, store.clone(), tablet.clone()));
                 }
@@ -581,6 +607,8 @@ impl Shard {
         store.dropped.set(true);
         for tablet in &store.with_leaving() {
             tablet.wait_for_quarantine().await;
+            // Who still holds it may write no more: nobody would give the memory back.
+            tablet.has_left.set(true);
             self.freeze(&store, tablet);
             tablet.epoch.set(tablet.epoch.get() + 1);
             let old = tablet.version();
@@ -684,7 +712,7 @@ impl Shard {
             let mut has_failed = false;
             for store in self.stores() {
                 for tablet in store.tablets().iter() {
-                    let first = tablet.first_segment.get();
+                    let first = tablet.first_unflushed_segment();
                     let holds_it = first != 0 && first <= oldest && tablet.flush_turn.available() > 0;
                     if holds_it && let Err(e) = self.flush(&store, tablet).await {
                         log::error!("cannot flush to release the commitlog: {e}");

@@ -84,7 +84,7 @@ impl Shard {
     async fn flush_table(self: &Rc<Self>, id: TableId) {
         let Some(store) = self.store(id) else { return };
         for tablet in store.tablets().iter() {
-            if tablet.version().active.borrow().is_empty() {
+            if !tablet.has_unflushed() {
                 continue;
             }
             if let Err(e) = self.flush(&store, tablet).await {

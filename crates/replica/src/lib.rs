@@ -15,6 +15,7 @@
 
 mod activity;
 mod arrivals;
+pub mod aside;
 mod baseline;
 mod changes;
 mod compact;

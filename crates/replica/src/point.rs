@@ -18,14 +18,14 @@ use crate::row_cache::{CachedRow, RowCache, put_name};
 use crate::tablet::Version;
 use crate::trace;
 
-/// The memtables of a tablet that hold a partition: the active one and those being flushed.
+/// The memtables of a tablet that hold a partition: the active one, those aside and those being flushed.
 pub struct Sources<'a> {
     parts: [Option<PartitionRef<'a>>; MEMTABLES_MAX],
     len: usize,
 }
 
 /// A tablet with more memtables than this is read the general way.
-const MEMTABLES_MAX: usize = 4;
+const MEMTABLES_MAX: usize = 6;
 
 impl<'a> Sources<'a> {
     fn have_long_row(&self, clustering: &[u8]) -> bool {

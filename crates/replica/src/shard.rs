@@ -102,6 +102,8 @@ pub struct Shard {
     pub(crate) old_log: Cell<bool>,
     /// While the log of earlier runs is read: memtables hold a part of it that no position tells.
     pub(crate) replaying: Cell<bool>,
+    /// Memtables frozen so far.
+    pub(crate) frozen_so_far: Cell<u64>,
     pub(crate) failed_flushes: Cell<u64>,
     /// Batches on their way to several shards: the log segment that holds each.
     pub(crate) open_batches: RefCell<BTreeMap<u128, u64>>,
@@ -152,6 +154,7 @@ impl Shard {
             log,
             tables: RefCell::default(),
             old_log: Cell::new(false),
+            frozen_so_far: Cell::new(0),
             replaying: Cell::new(false),
             failed_flushes: Cell::new(0),
             open_batches: RefCell::default(),
@@ -299,7 +302,8 @@ impl Shard {
             return Err(WriteError::MemoryFull);
         }
         let here = |(store, token, _): &(Rc<TableStore>, Token, Mutation<'_>)| {
-            store.tablet(*token).ok_or(WriteError::NotHere(*token))
+            let tablet = store.tablet(*token).filter(|tablet| !tablet.has_left());
+            tablet.ok_or(WriteError::NotHere(*token))
         };
         let tablets: Vec<Rc<Tablet>> = mutations.iter().map(here).collect::<Result<_, _>>()?;
         let bytes = mutations.iter().map(|(_, _, m)| m.bytes());
@@ -456,7 +460,7 @@ impl Shard {
 
     /// Merges a mutation into the memtable. Whether that took memory.
     #[inline]
-    fn merge(&self, tablet: &Tablet, token: Token, mutation: &Mutation<'_>, segment: u64) -> bool {
+    pub(crate) fn merge(&self, tablet: &Tablet, token: Token, mutation: &Mutation<'_>, segment: u64) -> bool {
         if tablet.first_segment.get() == 0 {
             tablet.first_segment.set(segment);
         }
@@ -504,9 +508,14 @@ impl Shard {
     /// # Errors
     /// As those of [`Shard::room`].
     pub async fn room_for<'m>(&self, writes: impl Iterator<Item = Mutation<'m>>) -> Result<(), WriteError> {
-        let oldest = writes.map(|m| noted_batches::min_timestamp(m.bytes())).min();
-        let _waiting = self.options.noted_batches.wait(oldest.unwrap_or(i64::MAX));
+        let _waiting = self.wait_with(writes);
         self.room().await
+    }
+
+    /// Counts writes among those that wait, until what this returns is dropped: no compaction purges a deletion that is newer than they are.
+    pub(crate) fn wait_with<'m>(&self, writes: impl Iterator<Item = Mutation<'m>>) -> noted_batches::Waiting<'_> {
+        let oldest = writes.map(|m| noted_batches::min_timestamp(m.bytes())).min();
+        self.options.noted_batches.wait(oldest.unwrap_or(i64::MAX))
     }
 
     /// Whether any table has anything, in memory or in files.

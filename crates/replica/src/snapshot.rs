@@ -83,7 +83,8 @@ impl Shard {
                     work.sstable_bytes += version.sstables.iter().map(|r| r.meta().disk_len).sum::<u64>();
                     work.suspects += version.sstables.iter().filter(|r| r.is_suspect()).count() as u64;
                 });
-                work.flushes += tablet.with_version(|version| version.frozen.len() as u64);
+                work.flushes +=
+                    tablet.with_version(|version| version.frozen.iter().filter(|f| !f.is_aside).count() as u64);
                 work.compactions += u64::from(tablet.is_compacting());
             }
             work.quarantined += missing.len() as u64;

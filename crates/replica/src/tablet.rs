@@ -124,7 +124,7 @@ impl MemtableCell {
     }
 }
 
-/// A memtable on its way to an sstable.
+/// A memtable that is not written any more, and becomes an sstable.
 #[derive(Clone, Debug)]
 pub struct Frozen {
     /// Its content.
@@ -133,10 +133,14 @@ pub struct Frozen {
     pub first_segment: u64,
     /// Where the log was when it was frozen.
     pub position: ReplayPosition,
+    /// The number of its freezing on its shard: higher than that of all memtables frozen before.
+    pub(crate) number: u64,
     /// Which of its tokens are of this tablet. Together with what was frozen before it for any of them, it has all that the log has of them up to `position`.
     pub range: TokenRange,
     /// How many tablets have a part of it: several after a split, until they have flushed theirs.
     pub(crate) sharers: Rc<Cell<usize>>,
+    /// Its flush has not been asked for: it was frozen by a long write ([`crate::aside`]), not by a flush.
+    pub(crate) is_aside: bool,
 }
 
 impl Frozen {
@@ -180,7 +184,7 @@ impl Frozen {
 pub struct Version {
     /// Receives writes until frozen.
     pub active: Rc<MemtableCell>,
-    /// Being flushed, oldest first.
+    /// Being flushed, then those aside, oldest first: in this order they are flushed.
     pub frozen: Vec<Frozen>,
     /// On disk.
     pub sstables: Vec<Arc<sstable::Reader>>,
@@ -258,6 +262,8 @@ pub struct Tablet {
     paused: Rc<PausedReaders>,
     /// The first log segment with writes of the active memtable; 0 when it is empty.
     pub(crate) first_segment: Cell<u64>,
+    /// Whether a task folds its memtables aside.
+    pub(crate) is_folding: Cell<bool>,
     /// One flush of it at a time.
     pub(crate) flush_turn: Semaphore,
     /// One at a time replaces its sstables: a compaction, an export, a check of a damaged one.
@@ -326,6 +332,7 @@ impl Tablet {
             range,
             version: RefCell::new(Rc::new(version)),
             first_segment: Cell::new(0),
+            is_folding: Cell::new(false),
             flush_turn: Semaphore::new(1),
             compaction_turn: Semaphore::new(1),
             quarantine_turn: Semaphore::new(1),

@@ -1,5 +1,6 @@
 //! The tests of this crate in one program: a program for each file would compile what they share again.
 
+mod aside;
 mod clock;
 mod cut_ahead;
 mod flush;

@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Duration;
 
+use replica::aside::PartsMax;
 use runtime::Instant;
 use runtime::sim::CrashKind;
 use stdx::random::SplitMix64;
@@ -147,6 +148,7 @@ impl Scenario {
     /// # Errors
     /// When a promise was broken.
     pub fn run(&self, seed: u64) -> Result<Report, Failure> {
+        let _parts_max = PartsMax::of_seed(seed);
         let setup = Setup {
             shards: self.shards,
             durability: self.durability,

@@ -83,6 +83,8 @@ pub enum Bug {
     EarlyDiscard,
     /// A tablet that has what several had tells the log that all of it is in sstables when a part is.
     HeirDiscardsAll,
+    /// The flush of what stood before a long write tells the log that the long write is in an sstable too.
+    FlushedWithWhatWasBefore,
     /// The end of a logged batch is noted before the batch is written.
     EarlyBatchEnd,
     /// A tablet moves to another shard without what is in the memory of the one that had it.
@@ -135,7 +137,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 62] = [
+    pub const ALL: [Self; 63] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedAcceptance,
@@ -174,6 +176,7 @@ impl Bug {
         Self::CountedTwice,
         Self::EarlyDiscard,
         Self::HeirDiscardsAll,
+        Self::FlushedWithWhatWasBefore,
         Self::EarlyBatchEnd,
         Self::UnflushedMove,
         Self::UnsyncedHint,

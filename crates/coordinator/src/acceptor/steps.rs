@@ -6,6 +6,7 @@ use std::sync::Arc;
 use commitlog::ReplayPosition;
 use mutation::{Located, Mutation};
 use paxos::{Ballot, Promise, Proposal, Refused, State};
+use replica::aside::is_long_alone;
 use replica::{Shard, TableStore, WriteError, paxos_state_id, proposal_life};
 use runtime::StopPoint;
 use schema::TableId;
@@ -47,7 +48,7 @@ pub(super) enum Wait {
     Sync,
     /// Memory is full.
     Room,
-    /// The decision is applied by whoever waits, because somebody is told what it changes. That is told to the step then.
+    /// The decision is applied by whoever waits, because it is long or somebody is told what it changes. That is told to the step then.
     Applied(Proposal),
 }
 
@@ -259,7 +260,8 @@ impl<'s> AcceptorStep<'s> {
                 mutation,
             };
             let Some(position) = apply_at_once(self.shard, located, Origin::Local, self.stamp)? else {
-                return Ok(Step::Wait(match self.row.base.is_observed() {
+                let takes_steps = self.row.base.is_observed() || is_long_alone(&self.row.base, &mutation);
+                return Ok(Step::Wait(match takes_steps {
                     true => Wait::Applied(proposal.clone()),
                     false => Wait::Room,
                 }));

@@ -18,6 +18,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -185,6 +186,11 @@ pub fn fill_log(cluster: &mut Cluster, node: usize) {
 
 /// The packed mutation of `INSERT INTO t (k, c, v) VALUES (…) USING TIMESTAMP …`.
 pub fn insert(table: &Table, key: &[u8], c: i32, v: &[u8], timestamp: i64) -> Vec<u8> {
+    insert_rows(table, key, c..=c, v, timestamp)
+}
+
+/// The same for each of these clustering keys.
+pub fn insert_rows(table: &Table, key: &[u8], rows: RangeInclusive<i32>, v: &[u8], timestamp: i64) -> Vec<u8> {
     let mut out = Vec::new();
     let mut builder = MutationBuilder::begin(&mut out, table.id, key);
     let shared = Shared {
@@ -197,9 +203,11 @@ pub fn insert(table: &Table, key: &[u8], c: i32, v: &[u8], timestamp: i64) -> Ve
         ttl: 0,
         expiry: 0,
     };
-    builder.row(&clustering(c), |out| {
-        RowBuilder::begin(out, &table.layout, shared, Some(marker), Tombstone::NONE, false, 1).value(0, v);
-    });
+    for c in rows {
+        builder.row(&clustering(c), |out| {
+            RowBuilder::begin(out, &table.layout, shared, Some(marker), Tombstone::NONE, false, 1).value(0, v);
+        });
+    }
     out
 }
 

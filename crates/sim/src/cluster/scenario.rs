@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Duration;
 
+use replica::aside::PartsMax;
 use rpc::Limits;
 use runtime::StopPoint;
 use stdx::planted::{Bug, Planted};
@@ -416,6 +417,7 @@ impl ClusterScenario {
     /// When a promise was broken.
     pub fn run(&self, seed: u64) -> Result<ClusterReport, Failure> {
         let _planted = Planted::new(self.planted);
+        let _parts_max = PartsMax::of_seed(seed);
         let mut chance = Chance::new(seed);
         let elastic = self.elastic();
         let size = self.nodes() + self.joiners + elastic.spares;
