@@ -211,6 +211,16 @@ def test_ports_of_the_page_of_installation_are_the_defaults():
         assert default_of(known[code(row["option"])[0]]) == row["port"], row
 
 
+def test_figures_of_a_node_on_the_page_of_limits_are_those_of_its_options(tmp_path):
+    limits = {row["what"]: row["limit"] for row in rows("docs/limits.md", "Of a node")}
+    shards, memory, directories = (int(re.match(r"\d+", limits[what])[0]) for what in ("shards", "memory", "data directories"))
+    least, most = f"{memory}MiB", f"[{', '.join('d' * (number + 1) for number in range(directories))}]"
+    overprovisioned = ("overprovisioned", "true")
+    assert complaints(tmp_path, [("smp", shards), ("memory", least), ("data_file_directories", most), overprovisioned]) == {}
+    beyond = [("smp", shards + 1), ("memory", f"{memory - 1}MiB"), ("data_file_directories", most.replace("]", ", more]")), overprovisioned]
+    assert complaints(tmp_path, beyond).keys() == {"smp", "memory", "data_file_directories"}
+
+
 # --- commands ---
 
 
