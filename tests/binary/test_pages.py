@@ -349,3 +349,13 @@ def test_cqlsh_is_installed_where_python_is_not_to_be_changed():
         for line in re.findall(r"^(?: {4,}|\$ )(?:sudo )?(?:python3? -m )?pip3? install .*$", page.read_text(), re.M):
             raise AssertionError(f"{page.name}: {line.strip()}")
     assert re.findall(r"^ {4}pipx install cqlsh$", (ROOT / "README.md").read_text(), re.M)
+
+
+def test_the_unit_of_systemd_starts_a_node_whose_options_are_written_before(tmp_path):
+    text = (ROOT / "docs/install.md").read_text().partition("\n## systemd\n")[2]
+    written, start = re.search(r"printf '(.*)\\n' \| sudo -u (\w+) tee (\S+)/ceto\.yaml", text), text.index("systemctl enable --now")
+    assert 0 < written.start() < text.index("```ini") < start, "options, unit, start"
+    pairs = [line.split(": ") for line in written[1].split("\\n")]
+    assert pairs and complaints(tmp_path, pairs) == {}
+    unit = dict(line.split("=", 1) for line in text.partition("```ini\n")[2].partition("```")[0].splitlines() if re.match(r"\w+=", line))
+    assert (unit["User"], unit["ExecStart"]) == (written[2], f"/usr/local/bin/ceto --workdir {written[3]}")
