@@ -324,7 +324,21 @@ def test_options_of_other_commands_that_pages_name_are_there(help_of_options):
     assert len(helps) >= 8, helps.keys()
 
 
-# --- what pages say of each other, and of the machine ---
+# --- what pages say of refusals, of each other, and of the machine ---
+
+
+def test_what_a_node_says_by_the_tables_of_pages_is_in_the_binary():
+    """Tables with a column `it says`: the words between what differs, `…`, are texts of the binary."""
+    binary, found = ceto_binary().read_bytes(), 0
+    for page in pages():
+        for row in rows(page.relative_to(ROOT)):
+            for says in re.split(r"[;…`]", row.get("it says", "")):
+                # A remark in brackets is the page's own.
+                words = re.sub(r"^ *\([^)]*\) *", "", says).strip(" .")
+                if len(words) > 8:
+                    assert words.encode() in binary, f"{page.name}: no text of the binary has {words!r}"
+                    found += 1
+    assert found > 40
 
 
 def test_pages_that_are_named_by_their_command_are_in_the_binary():
