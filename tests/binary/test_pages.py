@@ -15,7 +15,7 @@ pytestmark = pytest.mark.ceto_only("the binary itself")
 
 CONFIGURATION = "docs/operating/configuration.md"
 NODETOOL = "docs/operating/nodetool.md"
-# Nothing listens there: who asks it has read the command to its end.
+# Nothing listens there, so a command that fails to connect has passed all checks of its words.
 NO_NODE = ["--host", "127.0.0.1", "--port", "1"]
 UNKNOWN = "no_option_has_this_name"
 # Defaults that do nothing.
@@ -27,7 +27,7 @@ UNITS = {
 AMOUNT = re.compile(r"(\d[\d,.]*\d|\d) ?(" + "|".join(sorted(filter(None, UNITS), key=len, reverse=True)) + r")?\b")
 
 
-# These look at their options themselves, when a node has answered: tests/server asks them.
+# These check their options after they have connected to a node: tests/server/test_first_hour.py asks them.
 READ_BY_COMMAND = {
     "cleanup", "clearsnapshot", "clientstats", "cluster", "compactionstats", "rebuild", "removenode", "repair", "snapshot", "tasks", "toppartitions",
 }  # fmt: skip
@@ -78,7 +78,7 @@ def test_a_printed_configuration_has_the_values_and_defaults_of_the_page():
 
 
 def complaints(directory, pairs):
-    """What a start says of these options of a file, by name; it gets no further, because the file has an unknown one, too."""
+    """The complaints of a start about options of a file, by name. The file also has an unknown option, so the start ends there."""
     file, outer = directory / "asked.yaml", {}
     for name, value in pairs:
         first, _, inner = name.partition(".")
@@ -232,7 +232,7 @@ def commands():
 
 
 def lines_of_pages(word):
-    """What pages have as code and begins so: lines of blocks without the explanation behind some blanks, and words in a sentence."""
+    """Code of pages that begins with a word: lines of blocks, without the explanation after some blanks, and code in a sentence."""
     for page in pages():
         text = page.read_text()
         found = [re.split(r" {2,}", line)[0] for line in re.findall(r"^ {4,}(?:\$ )?(\S.*)$", text, re.M)]
@@ -242,7 +242,7 @@ def lines_of_pages(word):
 
 
 def test_commands_of_nodetool_that_pages_name_are_there(commands):
-    """Each line is called, with its placeholders as values, where no node answers: it is refused for that reason alone."""
+    """Each line is called with its placeholders as values. No node answers, and the command fails for that reason alone."""
     lines = {*lines_of_pages("ceto nodetool"), *lines_of_pages("nodetool")}
     for row in rows(NODETOOL):
         lines |= {("nodetool.md", line) for line in code(row["command"])}
@@ -339,6 +339,18 @@ def test_what_a_node_says_by_the_tables_of_pages_is_in_the_binary():
                     assert words.encode() in binary, f"{page.name}: no text of the binary has {words!r}"
                     found += 1
     assert found > 40
+
+
+def test_lines_of_the_log_in_the_text_of_pages_are_in_the_binary():
+    """Text in italics or as code after words such as `the log says`."""
+    behind = r"(?:\blog says|\blogs(?: it too)?|\blog of [^:`*.(|]{1,40}|\bthe line|\blists them)[:,]? ?\(?([`*])([^`*\n]+)\1"
+    binary, found = ceto_binary().read_bytes(), 0
+    for page in pages():
+        for match in re.finditer(behind, page.read_text()):
+            for words in match[2].split("…"):
+                assert words.strip(" .").encode() in binary, f"{page.name}: no text of the binary has {words!r}"
+                found += 1
+    assert found > 10
 
 
 def test_pages_that_are_named_by_their_command_are_in_the_binary():

@@ -19,7 +19,7 @@ def rows(page, heading=None):
 
 
 def tables(page):
-    """Each table with the heading it stands under."""
+    """Each table with its heading."""
     found, heading, header = [], None, None
     for line in (ROOT / page).read_text().splitlines():
         if line.startswith("#"):
@@ -38,7 +38,7 @@ def tables(page):
 
 
 def code(cell):
-    """What stands between backticks, in order."""
+    """The texts between backticks, in order."""
     return re.findall(r"`([^`]+)`", cell)
 
 

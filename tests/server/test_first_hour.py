@@ -11,7 +11,7 @@ import pytest
 
 from harness import Node, NodeFailed, cql
 from harness.cluster import eventually
-from harness.tables import code, pages, rows
+from harness.tables import ROOT, code, pages, rows
 
 pytestmark = pytest.mark.ceto_only("the pages of ceto")
 
@@ -19,7 +19,7 @@ CONFIGURATION = "docs/operating/configuration.md"
 CLIENTS, NODES = "127.0.44.1", "127.0.44.2"
 FIRST_LINES_MAX = 10
 EPOCH_SECONDS = re.compile(r"\b1[789]\d{8}\b")
-# Commands that look at their options when a node has answered. Nothing is done: each is refused.
+# Commands that check their options after they have connected to a node.
 READ_BY_COMMAND = ["cleanup", "clearsnapshot", "clientstats", "cluster repair", "compactionstats", "rebuild", "removenode", "repair", "snapshot",
                    "tasks list", "toppartitions ks t 1"]  # fmt: skip
 
@@ -146,6 +146,30 @@ def test_paths_and_parameters_of_the_rest_api_that_pages_name_are_there(first):
         fitting = [known for verb, pattern, known in routes if verb == method and pattern.fullmatch(path)]
         assert fitting, f"{page}: {method} {path} is no path"
         assert any(parameters <= known for known in fitting), f"{page}: {method} {path} does not take {parameters}, but {fitting}"
+
+
+def test_the_workdir_has_what_the_page_of_questions_says(first, first_session):
+    [answer] = re.findall(r"\*\*Where is the data\?\*\* (.*?)\n\n", (ROOT / "docs/faq.md").read_text(), re.S)
+    first_session.execute("INSERT INTO t (k) VALUES (2)")
+    first.nodetool("flush", "ks")
+    named = {name.partition("/")[0] for name in code(answer)}
+    own = {"api", "cluster", "lock"}  # of the process, and the cluster's name
+    assert {path.name for path in first.workdir.iterdir()} == named | own
+    [directory] = code(answer)[0].replace("KEYSPACE", "ks").split("TABLE-ID")[:1]
+    assert list((first.workdir / directory).glob("t-*/*-Data.db")), "no sstable is where the page says"
+
+
+def test_waiting_for_a_task_ends_with_the_codes_of_the_page(first):
+    [line] = re.findall(r"tasks wait ID --quiet .*", (ROOT / "docs/operating/tasks.md").read_text())
+    codes = {words: int(number) for number, words in re.findall(r"(\d+) \(([^)]+)\)", line)}
+    wait = ["tasks", "wait", "00000000-0000-0000-0000-000000000000", "--quiet"]
+    with pytest.raises(NodeFailed) as failed:
+        first.nodetool(*wait)
+    assert failed.value.code == codes["unknown"]
+    compaction = first.api("/tasks/compaction/keyspace_compaction/ks", "POST")
+    assert compaction[0] == 200, compaction
+    first.nodetool("tasks", "wait", compaction[1], "--quiet")
+    assert codes["done"] == 0
 
 
 def test_answers_give_dates_and_no_seconds_since_1970(new_node, connect):
