@@ -26,7 +26,7 @@ use std::sync::Arc;
 use mutation::compact::LiveRow;
 use mutation::{Located, Mutation, PartitionBlock, RangeTombstoneList, RowView};
 use replica::aside::is_long_alone;
-use replica::{Tablet, WriteError};
+use replica::{RowMemory, Tablet, WriteError};
 use runtime::Instant;
 use schema::Table;
 use stdx::planted::{self, Bug};
@@ -76,7 +76,7 @@ pub enum Decision {
 }
 
 /// A conditional statement.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct CasRequest {
     /// The table.
     pub table: Arc<Table>,
@@ -96,6 +96,33 @@ pub struct CasRequest {
     pub contention_deadline: Instant,
     /// A timestamp above those that the caller has given to other writes; microseconds.
     pub timestamp_us: i64,
+    /// The memory for what it reads; None: it is not limited.
+    pub memory: Option<Arc<dyn RowMemory>>,
+}
+
+/// A statement that reads more than this reserves memory.
+const UNRESERVED_BYTES_MAX: usize = 64 << 10;
+
+impl CasRequest {
+    /// Waits until memory is reserved for what the statement has read.
+    ///
+    /// # Errors
+    /// When there is none before the statement's deadline.
+    pub(crate) async fn hold(&self, found: &[ReadResult]) -> Result<(), CoordinatorError> {
+        let Some(memory) = &self.memory else { return Ok(()) };
+        let blocks = found.iter().flat_map(|result| &result.blocks);
+        let bytes: usize = blocks.map(PartitionBlock::size).sum();
+        if bytes <= UNRESERVED_BYTES_MAX {
+            return Ok(());
+        }
+        match runtime::timeout_at(self.deadline, memory.hold(bytes)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(CoordinatorError::Overloaded(format!(
+                "The rows that the conditional statement reads have {bytes} bytes or more, and the node has no room for them: results that are being made, or that clients do \
+                 not read, have it all"
+            ))),
+        }
+    }
 }
 
 /// What came of an attempt to decide alone.
@@ -167,6 +194,8 @@ impl Coordinator {
             deadline,
             contention_deadline: runtime::now() + self.timeouts().cas_contention,
             timestamp_us: runtime::wall_clock_us(),
+            // A read has at most SERIAL_BYTES_MAX and a block.
+            memory: None,
         };
         let mut result = ReadResult {
             blocks: Vec::new(),
@@ -311,6 +340,7 @@ impl Coordinator {
                         let reason = "a conditional statement asks for more than everything";
                         return Err(CoordinatorError::Internal(reason.to_owned()));
                     };
+                    request.hold(&all).await?;
                     let read = &request.reads[number];
                     match self.read_alone(&view, request, read, extent, &mut all[number]).await {
                         Ok(rest) => left[number] = rest,

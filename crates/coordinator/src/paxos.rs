@@ -580,6 +580,7 @@ impl<'r> Attempt<'r> {
             match decide(&mut all, round.ballot().timestamp_us) {
                 Decision::ReadOn(number) if all.get(number).is_some_and(|found| !found.is_all) => {
                     reads_more = true;
+                    self.request.hold(&all).await.map_err(Undecided::Error)?;
                     self.read_on(&mut rests, &mut all, number).await?;
                 }
                 Decision::ReadOn(_) => {

@@ -416,6 +416,7 @@ fn a_conditional_statement_is_decided_above_a_row_that_has_its_very_timestamp() 
             deadline: runtime::now() + SECOND,
             contention_deadline: runtime::now() + SECOND,
             timestamp_us: runtime::wall_clock_us(),
+            memory: None,
         };
         let mut asked: Vec<i64> = Vec::new();
         let mut decide = |_: &mut [ReadResult], timestamp: i64| {

@@ -39,6 +39,7 @@ async fn increment_rows(node: &Local, count: i32, commit: Consistency) -> Result
         deadline: now + timeouts.write,
         contention_deadline: now + timeouts.cas_contention,
         timestamp_us: runtime::wall_clock_us(),
+        memory: None,
     };
     let (mut written, mut found_rows) = (0, 0);
     let mut decide = |found: &mut [ReadResult], timestamp: i64| {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use crate::support::{Cluster, Local, Shape, insert, partition, rows, table};
-use coordinator::{CoordinatorError, Extent, ReplicatedRead};
+use crate::support::{Cluster, Local, Shape, insert, partition, read_of, rows, table};
+use coordinator::{CasRead, CasRequest, CoordinatorError, Decision, Extent, ReadResult, ReplicatedRead, Stretch};
 use mutation::{Mutation, PartitionBlock};
 use replica::{Reserving, RowMemory};
 use topology::{Consistency, Replication};
@@ -30,6 +30,10 @@ impl RowMemory for Room {
             false => Ok(()),
         };
         Box::pin(std::future::ready(answer))
+    }
+
+    fn hold(&self, bytes: usize) -> Reserving<'_> {
+        self.reserve_row(bytes)
     }
 }
 
@@ -135,5 +139,77 @@ fn replicas_that_differ_in_a_long_row_are_asked_for_all_of_it_and_repaired() {
         assert!(asked.len() >= 2, "each that sends it is asked for: {asked:?}");
         let (found, _) = cluster.on(2, |node| read(node, partition(KEY), Consistency::One, false));
         assert_eq!(found, Ok(expected), "the others were repaired");
+    }
+}
+
+/// A conditional statement that reads the whole partition, in stretches of one row, and deletes nothing: what it came to, and its reservations.
+async fn decide(node: Local, refuses: bool) -> (Result<bool, CoordinatorError>, Vec<usize>) {
+    let room = Arc::new(Room {
+        refuses,
+        ..Room::default()
+    });
+    let timeouts = node.coordinator.timeouts();
+    let request = CasRequest {
+        table: table(),
+        key: KEY.to_vec(),
+        reads: vec![CasRead {
+            stretch: Stretch {
+                rows: 1,
+                bytes: 1 << 20,
+            },
+            ..read_of(KEY)
+        }],
+        now: 1,
+        serial: Consistency::Serial,
+        commit: Consistency::Quorum,
+        deadline: runtime::now() + timeouts.write,
+        contention_deadline: runtime::now() + timeouts.cas_contention,
+        timestamp_us: runtime::wall_clock_us(),
+        memory: Some(room.clone()),
+    };
+    let mut decide = |found: &mut [ReadResult], timestamp| match found[0].is_all {
+        false => Decision::ReadOn(0),
+        true => Decision::Write(insert(&table(), KEY, 100, b"decided", timestamp)),
+    };
+    let decided = node.coordinator.cas(&request, &mut decide).await;
+    let asked = room.asked.lock().expect("one shard").clone();
+    (decided, asked)
+}
+
+#[test]
+fn a_conditional_statement_reads_on_once_its_node_has_room() {
+    const ROWS: usize = 10;
+    const BYTES: usize = 30 << 10;
+    for (seed, copies) in [(9, 1), (10, 3)] {
+        let shape = Shape {
+            replication: Replication::Simple { factor: copies },
+            ..Shape::default()
+        };
+        let mut cluster = Cluster::new(seed, shape);
+        cluster.on(0, |node| async move {
+            for row in 0..ROWS as i32 {
+                node.insert(KEY, row, &vec![7; BYTES], 10, Consistency::All)
+                    .await
+                    .expect("all live");
+            }
+        });
+        for node in NODES {
+            let (decided, asked) = cluster.on(node, |node| decide(node, true));
+            assert!(
+                matches!(decided, Err(CoordinatorError::Overloaded(_))),
+                "{copies} copies, node {node}: {decided:?}"
+            );
+            assert_eq!(asked.len(), 1, "it reads no further: {asked:?}");
+        }
+        for node in NODES {
+            let (decided, asked) = cluster.on(node, |node| decide(node, false));
+            assert_eq!(decided, Ok(true), "{copies} copies, node {node}");
+            assert!(asked.is_sorted(), "{copies} copies, node {node}: {asked:?}");
+            let (first, last) = (asked.first().copied(), asked.last().copied());
+            assert!(
+                first > Some(2 * BYTES) && last > Some((ROWS - 2) * BYTES),
+                "{copies} copies, node {node}: {asked:?}"
+            );
+        }
     }
 }

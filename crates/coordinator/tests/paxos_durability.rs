@@ -143,6 +143,7 @@ async fn climb(node: &support::Local, key: &[u8]) -> bool {
         deadline: runtime::now() + SECOND,
         contention_deadline: runtime::now() + SECOND,
         timestamp_us: runtime::wall_clock_us(),
+        memory: None,
     };
     let mut decide = |found: &mut [ReadResult], timestamp: i64| {
         let (zero, one) = two_rows(found[0].blocks.iter());

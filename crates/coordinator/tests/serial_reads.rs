@@ -27,6 +27,7 @@ async fn set(node: &Local, key: u8, c: i32, v: u8) -> Result<bool, CoordinatorEr
         deadline: runtime::now() + 10 * SECOND,
         contention_deadline: runtime::now() + 10 * SECOND,
         timestamp_us: runtime::wall_clock_us(),
+        memory: None,
     };
     let mut decide =
         |_: &mut [ReadResult], timestamp: i64| Decision::Write(insert(&table(), &[key], c, &[v], timestamp));

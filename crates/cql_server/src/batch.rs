@@ -1,14 +1,15 @@
 //! BATCH messages: several statements as one request.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use cql_protocol::{BatchKind, BatchStatement, Extras, WriteType, write_void};
 use plan::write::BoundWrite;
 use plan::{BatchPlan, BoundValues, Execution, Plan};
-use query::engine::partition_of;
+use query::engine::{READ_BYTES, partition_of};
 use query::{Engine, Level, Params, Prepared, QueryError};
 
-use crate::connection::Connection;
+use crate::connection::{Connection, ROW_BYTES_FIRST};
 use crate::counts::increment;
 use crate::dispatch::{Batch, TASK_BYTES, Taken, check_consistency, check_serial, elapsed_us, level};
 use crate::respond::Reply;
@@ -57,7 +58,7 @@ impl Connection {
         if conditional {
             reply.write_type = WriteType::Cas;
         }
-        let params = params_of_batch(b);
+        let mut params = params_of_batch(b);
         let connection = self.clone();
         let permit = self.in_flight.try_acquire(1);
         let came = runtime::now();
@@ -65,6 +66,13 @@ impl Connection {
             let _permits = (permit, room);
             let mut out = Vec::new();
             let engine = &connection.server.engine;
+            params.result_room = Some(connection.server.unsent_room.results().clone());
+            let reads = |(prepared, _): &(Rc<Prepared>, Execution)| matches!(prepared.plan(), Some(Plan::Write(write)) if write.reads());
+            let reserved = match !conditional && statements.iter().any(reads) {
+                true => Some(connection.reserve_result(ROW_BYTES_FIRST, READ_BYTES).await),
+                false => None,
+            };
+            params.result_share = reserved.as_ref().map(|(_, share)| Arc::clone(share));
             let began = runtime::now();
             let _running = connection.note_running(Asked::batch(&statements), &reply, (came, began));
             let text = || text_of_batch(&statements);

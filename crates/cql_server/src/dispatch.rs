@@ -447,6 +447,9 @@ impl Connection {
             }
         }
         later.params.result_share = reserved.as_ref().map(|(_, share)| Arc::clone(share));
+        if later.prepared.is_conditional() {
+            later.params.result_room = Some(self.server.unsent_room.results().clone());
+        }
         let mut out = match out {
             Some(out) => out,
             None => self.make_answer(&later, came).await,
@@ -543,7 +546,7 @@ impl Connection {
 
     /// Waits until a result of about so many bytes may be made, and blocks read for it: until the client, and others, have taken enough of the answers before it, and there is
     /// room for it.
-    async fn reserve_result(&self, estimate: usize, read_bytes: usize) -> (Permit, Arc<ResultShare>) {
+    pub(crate) async fn reserve_result(&self, estimate: usize, read_bytes: usize) -> (Permit, Arc<ResultShare>) {
         let results = self.server.unsent_room.results();
         loop {
             self.outbox.has_room(estimate).await;

@@ -196,8 +196,22 @@ fn the_first_small_result_of_a_client_does_not_wait_for_clients_that_take_no_ans
             let small = runtime::timeout(Duration::from_secs(1), client.ask("SELECT key FROM system.local")).await;
             assert!(matches!(small, Ok(Ok(Answer::Rows(..)))), "client {number}: {small:?}");
         }
-        // A large one waits for room, and is whole.
+        // A conditional statement that reads much finds no room in its time; one that reads little does.
         let mut client = Client::connect(address).await.expect("the node serves");
+        for (rows, is_refused) in [(3, false), (TEXTS, true), (1, false)] {
+            let changes =
+                (0..rows).map(|row| format!("UPDATE ks.t SET v = 'new' WHERE k = 1 AND c = {row} IF v = '{row}';"));
+            let batch = format!("BEGIN BATCH {} APPLY BATCH", changes.collect::<String>());
+            let answer = client.ask(&batch).await.expect("the node serves");
+            let refused = matches!(&answer, Answer::Error { code: 0x1001, message } if message.contains("conditional statement reads"));
+            let answered = matches!(answer, Answer::Rows(..));
+            assert_eq!(
+                (refused, answered),
+                (is_refused, !is_refused),
+                "{rows} rows: {answer:?}"
+            );
+        }
+        // A large one waits for room, and is whole.
         let began = runtime::now();
         assert_eq!(texts(&mut client, all).await, vec![text; TEXTS]);
         assert!(

@@ -20,6 +20,9 @@ pub type Reserving<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + 'a>>;
 pub trait RowMemory: Send + Sync {
     /// Waits until memory is reserved for a row of `bytes` bytes and the copies of it that its reader makes.
     fn reserve_row(&self, bytes: usize) -> Reserving<'_>;
+
+    /// Waits until memory is reserved for `bytes` bytes that were read so far, and for the next block.
+    fn hold(&self, bytes: usize) -> Reserving<'_>;
 }
 
 /// Refuses long rows, and records the length of the last one.
@@ -43,6 +46,10 @@ impl RowMemory for NoLongRows {
     fn reserve_row(&self, bytes: usize) -> Reserving<'_> {
         self.note(bytes);
         Box::pin(ready(Err(format!("rows of {bytes} bytes are not read here"))))
+    }
+
+    fn hold(&self, _: usize) -> Reserving<'_> {
+        Box::pin(ready(Ok(())))
     }
 }
 

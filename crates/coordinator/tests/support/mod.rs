@@ -449,6 +449,7 @@ impl Local {
             deadline: runtime::now() + timeout,
             contention_deadline: runtime::now() + timeout,
             timestamp_us: runtime::wall_clock_us(),
+            memory: None,
         };
         let mut seen = 0;
         let mut decide = |found: &mut [ReadResult], timestamp: i64| {
@@ -512,6 +513,7 @@ impl Local {
             deadline: runtime::now() + timeout,
             contention_deadline: runtime::now() + contention,
             timestamp_us: runtime::wall_clock_us(),
+            memory: None,
         };
         let mut decide =
             |found: &mut [ReadResult], timestamp: i64| decide(register(&table, &found[0].blocks), timestamp);

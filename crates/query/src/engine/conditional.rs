@@ -16,6 +16,7 @@ use coordinator::{CasRead, CasRequest, Decision, Extent, ReadResult, Stretch};
 use mutation::{ClusteringSlice, PartitionBlock};
 use plan::write::{BoundWrite, ConditionalAnswer, CurrentRows, Request};
 use plan::{Execution, RowSink, SelectPlan};
+use replica::RowMemory;
 use runtime::ShardId;
 use schema::Table;
 use stdx::preempt;
@@ -24,6 +25,7 @@ use topology::Consistency;
 use super::page::{Consumer, Flow};
 use super::patience::Patience;
 use super::read::{BLOCK_BYTES, BlockSource, consume_partition, partition_left};
+use super::result_room::{LateShare, ResultRoom};
 use super::write::time_of_all;
 use super::{Engine, Params};
 use crate::{QueryError, trace};
@@ -32,7 +34,7 @@ use crate::{QueryError, trace};
 const STRETCH_ROWS: usize = 1000;
 
 /// What a conditional statement is to reach.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct CasGoal {
     /// Where it is decided.
     serial: Consistency,
@@ -40,6 +42,8 @@ struct CasGoal {
     commit: Consistency,
     /// How long the client waits, if the statement says so.
     timeout: Option<Duration>,
+    /// The room for what it reads.
+    room: Option<Arc<ResultRoom>>,
 }
 
 impl Engine {
@@ -63,6 +67,7 @@ impl Engine {
             serial: params.serial_consistency,
             commit: params.consistency,
             timeout: time_of_all(bound, params)?,
+            room: params.result_room.clone(),
         };
         let owner = ShardId(self.owner(request.table.id, request.token));
         if owner == self.shard.id() {
@@ -141,6 +146,9 @@ impl Engine {
             deadline: began + goal.timeout.unwrap_or(timeouts.write),
             contention_deadline: began + goal.timeout.unwrap_or(timeouts.cas_contention),
             timestamp_us: self.clock.timestamp(runtime::wall_clock_us()),
+            memory: goal
+                .room
+                .map(|room| Arc::new(LateShare::new(room)) as Arc<dyn RowMemory>),
         };
         let mut last: Option<Result<ConditionalAnswer, QueryError>> = None;
         let mut decide = |found: &mut [ReadResult], timestamp: i64| {

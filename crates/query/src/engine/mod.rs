@@ -168,6 +168,8 @@ pub struct Params {
     pub waited: Duration,
     /// The room for the result, which grows with it; None: only the limits of results bound it.
     pub result_share: Option<Arc<ResultShare>>,
+    /// The room for what a conditional statement reads; None: it is not limited.
+    pub result_room: Option<Arc<ResultRoom>>,
 }
 
 impl Default for Params {
@@ -185,6 +187,7 @@ impl Default for Params {
             timeout: None,
             waited: Duration::ZERO,
             result_share: None,
+            result_room: None,
         }
     }
 }

@@ -364,6 +364,50 @@ impl RowMemory for ResultShare {
     fn reserve_row(&self, bytes: usize) -> Reserving<'_> {
         Box::pin(async move { self.grow_for_row(bytes).await.map_err(|error| error.to_string()) })
     }
+
+    fn hold(&self, bytes: usize) -> Reserving<'_> {
+        Box::pin(async move { Self::hold(self, bytes).await.map_err(|error| error.to_string()) })
+    }
+}
+
+/// A share that is taken when something is to be held: for what reads little as a rule.
+#[derive(Debug)]
+pub struct LateShare {
+    room: Arc<ResultRoom>,
+    share: Mutex<Option<Arc<ResultShare>>>,
+}
+
+impl LateShare {
+    /// A share of this room.
+    #[must_use]
+    pub fn new(room: Arc<ResultRoom>) -> Self {
+        Self {
+            room,
+            share: Mutex::default(),
+        }
+    }
+
+    async fn share(&self) -> Arc<ResultShare> {
+        let lock = || self.share.lock().unwrap_or_else(PoisonError::into_inner);
+        let has = lock().clone();
+        match has {
+            Some(share) => share,
+            None => {
+                let share = self.room.reserve(READ_BYTES).await;
+                lock().get_or_insert(share).clone()
+            }
+        }
+    }
+}
+
+impl RowMemory for LateShare {
+    fn reserve_row(&self, bytes: usize) -> Reserving<'_> {
+        Box::pin(async move { self.share().await.reserve_row(bytes).await })
+    }
+
+    fn hold(&self, bytes: usize) -> Reserving<'_> {
+        Box::pin(async move { RowMemory::hold(&*self.share().await, bytes).await })
+    }
 }
 
 impl Drop for ResultShare {
