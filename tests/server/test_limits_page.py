@@ -323,7 +323,11 @@ def test_columns(here):
     name = cql.unique("wide")
     table = f"CREATE TABLE {name} (k int PRIMARY KEY, %s)"
     here.beyond(table % ", ".join(f"c{number} int" for number in range(most)))
-    here.taken(table % ", ".join(f"c{number} int" for number in range(most - 1)))
+    here.taken(table % ", ".join(f"c{number} int" for number in range(most - 2)))
+    here.taken(f"ALTER TABLE {name} ADD last int")
+    here.beyond(f"ALTER TABLE {name} ADD more int", words=1)
+    here.taken(f"ALTER TABLE {name} DROP last")
+    here.beyond(f"ALTER TABLE {name} ADD more int", words=1)
     here.taken(f"DROP TABLE {name}")
 
 

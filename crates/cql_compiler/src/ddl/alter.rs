@@ -132,7 +132,9 @@ fn add(keyspace: &Keyspace, table: &mut Table, c: &ColumnDefinition, if_not_exis
         }
         _ => {}
     }
-    if table.next_column_id >= COLUMNS_MAX {
+    // Those of the key have no number.
+    let in_key = table.partition_key().chain(table.clustering()).count();
+    if usize::from(table.next_column_id) + in_key >= usize::from(COLUMNS_MAX) {
         return Err(CompileError::Invalid(format!(
             "Table '{full_name}' has had {COLUMNS_MAX} columns, dropped ones included, and can have no more"
         )));
