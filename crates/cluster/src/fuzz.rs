@@ -226,13 +226,14 @@ pub fn read(bytes: &[u8]) {
     sealed.extend_from_slice(&crc32fast::hash(bytes).to_be_bytes());
     let known = Known::everything();
     let read = |bytes: &[u8]| {
-        let outcomes: [Result<(), Malformed>; 12] = [
+        let outcomes: [Result<(), Malformed>; 13] = [
             State::decode(bytes).map(drop),
             Who::decode(bytes).map(drop),
             wire::decode_join(bytes).map(drop),
             JoinAnswer::decode(bytes).map(drop),
             wire::decode_load(bytes).map(drop),
             wire::decode_ring_copied(bytes).map(drop),
+            wire::decode_ring_copy_failure(bytes).map(drop),
             wire::decode_tablet_report(bytes).map(drop),
             wire::decode_splits(bytes).map(drop),
             BalanceReport::decode(bytes).map(drop),

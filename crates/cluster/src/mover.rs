@@ -88,6 +88,8 @@ pub(crate) struct Copies {
     pub(crate) ring: Cell<u64>,
     /// The version with which a stage of the token ring began, and how many (table, range) pairs this node has copied in it.
     pub(crate) ring_copied: Cell<(u64, u64)>,
+    /// Why the last attempt to copy failed; empty after a success.
+    pub(crate) ring_failure: RefCell<String>,
     /// Copied pairs of other nodes, from their last answers.
     pub(crate) ring_progress: RefCell<RingProgress>,
     /// Whoever copies of the ring, or removes what stood there before: one stage at a time.
@@ -101,6 +103,7 @@ impl Default for Copies {
             done: RefCell::default(),
             ring: Cell::new(0),
             ring_copied: Cell::default(),
+            ring_failure: RefCell::default(),
             ring_progress: RefCell::default(),
             ring_turn: Semaphore::new(1),
         }

@@ -488,6 +488,11 @@ impl Cluster {
                     metadata.name_of(host)
                 )
             });
+            if let (None, Some(host)) = (&operation.waits, operation.host) {
+                let failure = self.ring_copy_failure(&metadata, host);
+                operation.waits =
+                    failure.map(|why| format!("node {} cannot copy its ranges: {why}", metadata.name_of(host)));
+            }
         }
         operations
     }

@@ -1,10 +1,19 @@
-//! Log lines of work that is tried again and again: one for each reason, and one a minute while it lasts.
+//! Log lines of work that is tried again and again: one for each reason, and one a minute while it lasts. Reasons that differ in numbers, or in names with numbers, are one.
 
 use runtime::Instant;
 use std::time::Duration;
 
 /// Between two lines with one reason.
 const INTERVAL: Duration = Duration::from_mins(1);
+
+/// A reason without what has a digit: sizes, times and the names of files.
+fn kind_of(why: &str) -> String {
+    let has_no_digit = |word: &&str| !word.contains(|c: char| c.is_ascii_digit());
+    why.split_whitespace()
+        .filter(has_no_digit)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
 
 /// The last line of one piece of work.
 #[derive(Default)]
@@ -13,11 +22,12 @@ pub(crate) struct Repeated(Option<(String, Instant)>);
 impl Repeated {
     /// Whether a failure is logged that happened now for this reason.
     pub(crate) fn is_due(&mut self, why: &str, now: Instant) -> bool {
-        let is_known = |(said, at): &(String, Instant)| said == why && now.saturating_duration_since(*at) < INTERVAL;
+        let kind = kind_of(why);
+        let is_known = |(said, at): &(String, Instant)| *said == kind && now.saturating_duration_since(*at) < INTERVAL;
         if self.0.as_ref().is_some_and(is_known) {
             return false;
         }
-        self.0 = Some((why.to_owned(), now));
+        self.0 = Some((kind, now));
         true
     }
 }
@@ -43,5 +53,9 @@ mod tests {
         .map(|(why, seconds)| lines.is_due(why, at(seconds)))
         .collect();
         assert_eq!(logged, [true, false, false, true, true, false, true]);
+        let mut lines = Repeated::default();
+        assert!(lines.is_due("/data/ks/incoming/9f3a: the copy has 10 bytes, and 7 are free", at(0)));
+        assert!(!lines.is_due("/data/ks/incoming/c41b: the copy has 10 bytes, and 6 are free", at(1)));
+        assert!(lines.is_due("node 3 is down", at(2)));
     }
 }

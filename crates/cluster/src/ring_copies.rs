@@ -55,6 +55,7 @@ impl Cluster {
         // What a former stage still removes or takes must not come behind what this one copies.
         let _turn = self.copies.ring_turn.acquire(1).await;
         self.copies.ring_copied.set((version, 0));
+        self.copies.ring_failure.take();
         let mut done = Done::default();
         let mut failures = Repeated::default();
         while !self.is_stopping.get() {
@@ -77,6 +78,9 @@ impl Cluster {
                 Stage::Streaming => self.copy_ring_once(&metadata, version, &mut done).await,
                 _ => self.remove_former(&metadata, version, &mut done).await,
             };
+            self.copies
+                .ring_failure
+                .replace(is_done.as_ref().err().cloned().unwrap_or_default());
             match is_done {
                 // A table that is made meanwhile may make this node a next owner.
                 Ok(false) => {
@@ -264,6 +268,8 @@ impl Cluster {
 pub(crate) struct RingProgress {
     version: u64,
     copied: BTreeMap<HostId, u64>,
+    /// Why those that fail do.
+    failures: BTreeMap<HostId, String>,
 }
 
 impl Cluster {
@@ -273,6 +279,26 @@ impl Cluster {
             (stage, copied) if stage == version => copied,
             _ => 0,
         }
+    }
+
+    /// Why this node's last attempt to copy in the stage that began with `version` failed; empty when it did not.
+    pub(crate) fn own_ring_copy_failure(&self, version: u64) -> String {
+        match self.copies.ring_copied.get() {
+            (stage, _) if stage == version => self.copies.ring_failure.borrow().clone(),
+            _ => String::new(),
+        }
+    }
+
+    /// Why a new owner does not get on with its copies, as far as it has said.
+    pub(crate) fn ring_copy_failure(&self, metadata: &Metadata, host: HostId) -> Option<String> {
+        let version = copying(metadata)?;
+        let known = self.copies.ring_progress.borrow();
+        let why = match host == self.config.host_id {
+            true => self.own_ring_copy_failure(version),
+            false if known.version == version => known.failures.get(&host).cloned().unwrap_or_default(),
+            false => String::new(),
+        };
+        (!why.is_empty()).then_some(why)
     }
 
     /// Copied pairs of all new owners: this node's own, and the last answers of others.
@@ -289,19 +315,38 @@ impl Cluster {
         copied
     }
 
-    /// Asks the new owners of token ranges how much they have copied. Returns whether the token ring is in that stage.
+    /// Asks the new owners of token ranges how much they have copied, and what keeps them from more. Returns whether the token ring is in that stage.
     pub async fn ask_ring_copies(&self) -> bool {
         let metadata = self.metadata();
         let Some(version) = copying(&metadata) else {
             return false;
         };
         let copying = metadata.copying_nodes(self.config.host_id);
-        let others = copying.into_iter().filter(|host| *host != self.config.host_id);
+        let others: Vec<HostId> = copying
+            .into_iter()
+            .filter(|host| *host != self.config.host_id)
+            .collect();
         let body = wire::encode_ring_copied(version);
         let copied = self
-            .ask_numbers(others, (wire::RING_COPIED, &body), wire::decode_ring_copied)
+            .ask_all(
+                others.iter().copied(),
+                (wire::RING_COPIED, &body),
+                wire::decode_ring_copied,
+            )
             .await;
-        *self.copies.ring_progress.borrow_mut() = RingProgress { version, copied };
+        // Those of an earlier release do not say.
+        let failures = self
+            .ask_all(
+                others.into_iter(),
+                (wire::RING_COPY_FAILURE, &body),
+                wire::decode_ring_copy_failure,
+            )
+            .await;
+        *self.copies.ring_progress.borrow_mut() = RingProgress {
+            version,
+            copied,
+            failures,
+        };
         true
     }
 }

@@ -100,16 +100,16 @@ impl Cluster {
             .live()
             .into_iter()
             .filter(|host| *host != self.config.host_id);
-        self.ask_numbers(others, (wire::LOAD, &[]), wire::decode_load).await
+        self.ask_all(others, (wire::LOAD, &[]), wire::decode_load).await
     }
 
     /// Asks nodes for a number each, all at once. Nodes that do not answer in time, and earlier releases that do not know the verb, are left out.
-    pub(crate) async fn ask_numbers(
+    pub(crate) async fn ask_all<T>(
         &self,
         hosts: impl Iterator<Item = HostId>,
         (verb, body): (u16, &[u8]),
-        decode: fn(&[u8]) -> Result<u64, Malformed>,
-    ) -> BTreeMap<HostId, u64> {
+        decode: fn(&[u8]) -> Result<T, Malformed>,
+    ) -> BTreeMap<HostId, T> {
         let asked: Vec<_> = hosts
             .filter_map(|host| Some((host, self.peers.peer(host)?)))
             .map(|(host, peer)| {
@@ -117,15 +117,15 @@ impl Cluster {
                 (host, answer)
             })
             .collect();
-        let mut numbers = BTreeMap::new();
+        let mut answers = BTreeMap::new();
         for (host, answer) in asked {
             if let Ok(answer) = answer.await
-                && let Ok(number) = decode(&answer)
+                && let Ok(said) = decode(&answer)
             {
-                numbers.insert(host, number);
+                answers.insert(host, said);
             }
         }
-        numbers
+        answers
     }
 
     /// The cluster, as this node sees it.

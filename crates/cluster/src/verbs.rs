@@ -114,6 +114,10 @@ fn answer(cluster: Rc<Cluster>, request: &Request<'_>) -> Reply {
             Ok(version) => Reply::Now(wire::encode_ring_copied(cluster.own_ring_copies(version))),
             Err(error) => Reply::Err(RemoteError::failed(error.to_string())),
         },
+        wire::RING_COPY_FAILURE => match wire::decode_ring_copied(request.body) {
+            Ok(version) => Reply::Now(wire::encode_ring_copy_failure(&cluster.own_ring_copy_failure(version))),
+            Err(error) => Reply::Err(RemoteError::failed(error.to_string())),
+        },
         wire::TABLET_BYTES => match wire::decode_splits(request.body) {
             Ok(splits) => Reply::Later(Box::pin(async move {
                 let report = cluster.listener.tablet_report(splits).await;

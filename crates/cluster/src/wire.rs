@@ -42,6 +42,7 @@ pub(crate) const TABLET_BYTES: u16 = 110;
 pub(crate) const BALANCE: u16 = 111;
 pub(crate) const EXCLUDE: u16 = 112;
 pub(crate) const RING_COPIED: u16 = 113;
+pub(crate) const RING_COPY_FAILURE: u16 = 114;
 
 const fn form(kind: u8, name: &'static str) -> Form {
     Form {
@@ -79,6 +80,7 @@ const GREETING_FORM: Form = form(b'g', "a greeting");
 const GREETING_ANSWER_FORM: Form = form(b'G', "the answer to a greeting");
 const LOAD_FORM: Form = form(b'l', "a node's load");
 const RING_COPIED_FORM: Form = form(b'c', "copied ranges of the token ring");
+const RING_COPY_FAILURE_FORM: Form = form(b'F', "why ranges of the token ring could not be copied");
 const TABLET_BYTES_FORM: Form = form(b'b', "the bytes of a node's tablets");
 /// With the load of each tablet, the node's disk, and what is still to be cut.
 const TABLET_BYTES_FORM_WITH_MORE: Form = Form {
@@ -439,6 +441,20 @@ pub(crate) fn encode_ring_copied(number: u64) -> Vec<u8> {
 
 pub(crate) fn decode_ring_copied(bytes: &[u8]) -> Result<u64, Malformed> {
     decode_number(RING_COPIED_FORM, bytes)
+}
+
+/// The answer to a request for the last failure of copies of the token ring: empty when there was none since the last success.
+pub(crate) fn encode_ring_copy_failure(why: &str) -> Vec<u8> {
+    let mut out = Encoder::begin(RING_COPY_FAILURE_FORM);
+    out.blob(why.as_bytes());
+    out.seal()
+}
+
+pub(crate) fn decode_ring_copy_failure(bytes: &[u8]) -> Result<String, Malformed> {
+    let mut d = Decoder::open(bytes, RING_COPY_FAILURE_FORM)?;
+    let why = d.text()?;
+    d.end()?;
+    Ok(why)
 }
 
 fn encode_number(form: Form, number: u64) -> Vec<u8> {

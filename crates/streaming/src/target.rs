@@ -420,7 +420,7 @@ async fn make_room(dir: PathBuf, bytes: u64) -> Result<(), StreamError> {
         if space.available < bytes {
             let (dir, available) = (dir.display(), space.available);
             return Err(StreamError::DiskFull(format!(
-                "{dir}: the copy has {bytes} bytes, and {available} are free"
+                "there is no room in {dir}: the copy has {bytes} bytes, and {available} are free"
             )));
         }
         Ok(())
