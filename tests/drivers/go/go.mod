@@ -3,6 +3,7 @@ module ceto/tests/drivers/go
 go 1.22
 
 require (
+	github.com/apache/cassandra-gocql-driver/v2 v2.1.2
 	github.com/gocql/gocql v1.7.0
 	gopkg.in/inf.v0 v0.9.1
 )
