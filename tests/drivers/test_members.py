@@ -18,16 +18,17 @@ KNOWN_SECONDS = 10
 BUILD_SECONDS = 1200
 MAVEN = ["mvn", "-q", "-B", "compile", "dependency:build-classpath", "-Dmdep.outputFile=target/classpath"]
 JAVA = ["sh", "-c", 'exec java -cp "target/classes:$(cat target/classpath)" Members "$@"', "java"]
-# How each is built and run.
+# Where each is, and how it is built and run.
 PROGRAMS = {
-    "java": (MAVEN, JAVA),
-    "java3": (MAVEN, JAVA),
-    "node": (["npm", "install", "--silent", "--no-audit", "--no-package-lock"], ["node", "members.js"]),
-    "go": (["go", "build", "-o", "target/members", "./members"], ["target/members"]),
-    "rust": (["cargo", "build", "--quiet", "--release", "--bin", "members"], ["target/release/members"]),
+    "java": ("java", MAVEN, JAVA),
+    "java3": ("java3", MAVEN, JAVA),
+    "node": ("node", ["npm", "install", "--silent", "--no-audit", "--no-package-lock"], ["node", "members.js"]),
+    "go1": ("go", ["go", "build", "-tags", "gocql1", "-o", "target/members1", "./members"], ["target/members1"]),
+    "go2": ("go", ["go", "build", "-o", "target/members2", "./members"], ["target/members2"]),
+    "rust": ("rust", ["cargo", "build", "--quiet", "--release", "--bin", "members"], ["target/release/members"]),
 }
-# gocql 2.1.2 waits so long before it connects again to a known node of release 4.1 (cassVersion.nodeUpDelay in host_source.go treats it as older than 2.2).
-UP_DELAY_SECONDS = {"go": 10}
+# gocql 1.7.0 and 2.1.2 wait so long before they connect again to a known node of release 4.1 (cassVersion.nodeUpDelay in host_source.go takes that for one before 2.2).
+UP_DELAY_SECONDS = {"go1": 10, "go2": 10}
 # The Python driver rests between an event and its next look at the tables, at random up to this time.
 WINDOW_SECONDS = 1
 
@@ -36,11 +37,11 @@ class Program:
     """A driver in a process of its own, which prints what it knows when it reads a line."""
 
     def __init__(self, name, node):
-        build, run = PROGRAMS[name]
-        built = subprocess.run(build, cwd=HERE / name, capture_output=True, text=True, timeout=BUILD_SECONDS)
+        directory, build, run = PROGRAMS[name]
+        built = subprocess.run(build, cwd=HERE / directory, capture_output=True, text=True, timeout=BUILD_SECONDS)
         assert built.returncode == 0, f"{name}: {built.stdout[-3000:]}\n{built.stderr[-3000:]}"
         self._process = subprocess.Popen(
-            [*run, node.host, str(node.port)], cwd=HERE / name, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [*run, node.host, str(node.port)], cwd=HERE / directory, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
 
     def known(self):

@@ -1,4 +1,4 @@
-// The nodes that the Go driver, gocql 2, knows and takes for up: members HOST PORT. It prints them whenever it reads a line.
+// The nodes that the Go driver, gocql 2 (with tag gocql1, 1.7), knows and takes for up: members HOST PORT. It prints them whenever it reads a line.
 package main
 
 import (
@@ -7,22 +7,17 @@ import (
 	"log"
 	"os"
 	"strconv"
-
-	gocql "github.com/apache/cassandra-gocql-driver/v2"
 )
 
 func main() {
 	log.SetFlags(0)
 	port, err := strconv.Atoi(os.Args[2])
 	must(err)
-	cluster := gocql.NewCluster(os.Args[1])
-	cluster.Port = port
-	session, err := cluster.CreateSession()
+	hosts, err := connect(os.Args[1], port)
 	must(err)
-	defer session.Close()
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		fmt.Print("known")
-		for _, host := range session.GetHosts() {
+		for _, host := range hosts() {
 			if host.IsUp() {
 				fmt.Printf(" %s=%s", host.HostID(), host.ConnectAddress())
 			}

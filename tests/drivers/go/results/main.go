@@ -1,4 +1,4 @@
-// The ways in which the Go driver, gocql 2, reads results: results HOST PORT VERSION. tests/drivers/test_whole_results.py has the commands.
+// The ways in which the Go driver, gocql 2 (with tag gocql1, 1.7), reads results: results HOST PORT VERSION. tests/drivers/test_whole_results.py has the commands.
 package main
 
 import (
@@ -12,25 +12,23 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	gocql "github.com/apache/cassandra-gocql-driver/v2"
 )
 
 type row = map[string]any
 
-type way = func(query *gocql.Query) ([]row, error)
+type way = func(query *Query) ([]row, error)
 
 var whole = map[string]way{
 	"Iter.Scan":     byScan,
 	"Iter.Scanner":  byScanner,
 	"Iter.MapScan":  byMapScan,
-	"Iter.SliceMap": func(query *gocql.Query) ([]row, error) { return query.Iter().SliceMap() },
+	"Iter.SliceMap": func(query *Query) ([]row, error) { return query.Iter().SliceMap() },
 	"page by page":  byPages,
 }
 
 func main() {
 	log.SetFlags(0)
-	cluster := gocql.NewCluster(os.Args[1])
+	cluster := newCluster(os.Args[1])
 	cluster.Port = number(os.Args[2])
 	cluster.ProtoVersion = number(os.Args[3])
 	cluster.Timeout = 30 * time.Second
@@ -72,8 +70,8 @@ func main() {
 	}
 }
 
-func byEachWay(session *gocql.Session, statement string, pageRows int) (any, error) {
-	query := func() *gocql.Query { return session.Query(statement).PageSize(pageRows) }
+func byEachWay(session *Session, statement string, pageRows int) (any, error) {
+	query := func() *Query { return session.Query(statement).PageSize(pageRows) }
 	read := map[string][]any{}
 	for name, by := range whole {
 		rows, err := by(query())
@@ -86,7 +84,7 @@ func byEachWay(session *gocql.Session, statement string, pageRows int) (any, err
 		}
 	}
 	first := row{}
-	if err := query().MapScan(first); errors.Is(err, gocql.ErrNotFound) {
+	if err := query().MapScan(first); errors.Is(err, errNotFound) {
 		first = nil
 	} else if err != nil {
 		return nil, fmt.Errorf("Query.MapScan: %w", err)
@@ -94,7 +92,7 @@ func byEachWay(session *gocql.Session, statement string, pageRows int) (any, err
 	return row{"whole": read, "first": row{"Query.MapScan": shown(first)}}, nil
 }
 
-func byScan(query *gocql.Query) (rows []row, err error) {
+func byScan(query *Query) (rows []row, err error) {
 	iter := query.Iter()
 	data, err := iter.RowData()
 	if err != nil {
@@ -106,7 +104,7 @@ func byScan(query *gocql.Query) (rows []row, err error) {
 	return rows, iter.Close()
 }
 
-func byScanner(query *gocql.Query) (rows []row, err error) {
+func byScanner(query *Query) (rows []row, err error) {
 	iter := query.Iter()
 	data, err := iter.RowData()
 	if err != nil {
@@ -122,7 +120,7 @@ func byScanner(query *gocql.Query) (rows []row, err error) {
 	return rows, scanner.Err()
 }
 
-func byMapScan(query *gocql.Query) (rows []row, err error) {
+func byMapScan(query *Query) (rows []row, err error) {
 	iter := query.Iter()
 	for {
 		read := row{}
@@ -133,7 +131,7 @@ func byMapScan(query *gocql.Query) (rows []row, err error) {
 	}
 }
 
-func byPages(query *gocql.Query) (rows []row, err error) {
+func byPages(query *Query) (rows []row, err error) {
 	for state := []byte{}; ; {
 		iter := query.PageState(state).Iter()
 		state = iter.PageState()
@@ -147,7 +145,7 @@ func byPages(query *gocql.Query) (rows []row, err error) {
 	}
 }
 
-func named(data gocql.RowData) row {
+func named(data RowData) row {
 	read := row{}
 	for i, name := range data.Columns {
 		read[name] = shown(data.Values[i])
