@@ -148,8 +148,8 @@ class Cluster:
                 eventually(f"{node.host} tells of {others} others", lambda: len(list(session.execute(ask))) == others)
         return self
 
-    def driver(self, only=None, consistency="QUORUM", **options):
-        """A driver that knows all nodes and picks replicas; with `only`, one that asks this node alone."""
+    def driver(self, only=None, consistency="QUORUM", first=None, **options):
+        """A driver that knows all nodes and picks replicas; with `only`, one that asks this node alone; with `first`, one that hears from this node of the others."""
         # Not everyone who starts a cluster has the driver.
         from cassandra import ConsistencyLevel
         from cassandra.cluster import EXEC_PROFILE_DEFAULT, ExecutionProfile
@@ -163,7 +163,7 @@ class Cluster:
 
         if only is None:
             policy = TokenAwarePolicy(DCAwareRoundRobinPolicy(local_dc="datacenter1"))
-            contact = [node.host for node in self.nodes if node.alive]
+            contact = [self.node(first).host] if first else [node.host for node in self.nodes if node.alive]
         else:
             policy = WhiteListRoundRobinPolicy([self.node(only).host])
             contact = [self.node(only).host]
