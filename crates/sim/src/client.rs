@@ -1,4 +1,4 @@
-//! A CQL client, as small as one can be: protocol version 4 in plain frames.
+//! A CQL client, as small as one can be: protocol version 4 in plain frames, and of version 5, in uncompressed segments, what one needs to say at which second a statement is executed.
 //!
 //! ```text
 //! request  04 00 stream[2] opcode[1] length[4]
@@ -7,6 +7,8 @@
 //!   PREPARE: text [long string]
 //!   EXECUTE: id [short bytes], consistency [short], flags 01, values [short] times [bytes]
 //! response 84 flags stream[2] opcode[1] length[4]
+//! version 5: 05 and 85; QUERY has flags [int]: 100 the second [int]; frames behind STARTUP and its answer come in segments:
+//!   length and flag [3, little endian], CRC-24 [3], payload, CRC-32 [4]
 //! ```
 
 use std::io;
@@ -50,7 +52,15 @@ pub enum Answer {
 pub struct Client {
     stream: TcpStream,
     input: Vec<u8>,
+    version: u8,
+    /// Of version 5: what was read of segments that are not whole.
+    segments: Option<Vec<u8>>,
 }
+
+/// The bytes around the payload of an uncompressed segment, and the bits of its length.
+const SEGMENT_HEADER_BYTES: usize = 6;
+const SEGMENT_TRAILER_BYTES: usize = 4;
+const SEGMENT_LENGTH: usize = 0x1_ffff;
 
 /// The frame of a request.
 #[must_use]
@@ -157,16 +167,34 @@ impl Client {
     /// # Errors
     /// When nobody listens, or the connection ends before it is ready.
     pub async fn connect(address: SocketAddr) -> io::Result<Self> {
+        Self::connect_with(address, 4).await
+    }
+
+    /// The same with version 5 of the protocol, for [`Client::ask_at_second`] alone.
+    ///
+    /// # Errors
+    /// As those of [`Client::connect`].
+    pub async fn connect_with_version_5(address: SocketAddr) -> io::Result<Self> {
+        let mut client = Self::connect_with(address, 5).await?;
+        client.segments = Some(Vec::new());
+        Ok(client)
+    }
+
+    async fn connect_with(address: SocketAddr, version: u8) -> io::Result<Self> {
         let mut client = Self {
             stream: TcpStream::connect(address).await?,
             input: Vec::new(),
+            version,
+            segments: None,
         };
         let mut body = vec![0, 1];
         for word in ["CQL_VERSION", "3.0.0"] {
             body.extend_from_slice(&u16::try_from(word.len()).expect("a short word").to_be_bytes());
             body.extend_from_slice(word.as_bytes());
         }
-        client.send(frame(0, STARTUP, &body)).await?;
+        let mut startup = frame(0, STARTUP, &body);
+        startup[0] = version;
+        client.send(startup).await?;
         match client.answer().await? {
             (0, Answer::Done) => Ok(client),
             other => Err(io::Error::other(format!("expected READY, got {other:?}"))),
@@ -196,6 +224,27 @@ impl Client {
     /// When the connection is lost.
     pub async fn ask_at(&mut self, statement: &str, level: u16) -> io::Result<Answer> {
         self.send(query_at(0, statement, level)).await?;
+        Ok(self.answer().await?.1)
+    }
+
+    /// Asks one statement, which is executed at this second of the client's (`now_in_seconds`).
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub async fn ask_at_second(&mut self, statement: &str, level: u16, second: i32) -> io::Result<Answer> {
+        let flags = 0x100_u32.to_be_bytes();
+        let body = [
+            &long_string(statement)[..],
+            &level.to_be_bytes(),
+            &flags,
+            &second.to_be_bytes(),
+        ]
+        .concat();
+        let mut request = frame(0, QUERY, &body);
+        request[0] = self.version;
+        let mut segments = Vec::new();
+        cql_protocol::encode_segments(&request, false, &mut segments);
+        self.send(segments).await?;
         Ok(self.answer().await?.1)
     }
 
@@ -290,7 +339,11 @@ impl Client {
         loop {
             if let Some((header, rest)) = self.input.split_first_chunk::<HEADER_BYTES>() {
                 let [version, flags, stream0, stream1, opcode, length @ ..] = *header;
-                assert_eq!(version, 0x84, "the node answers in the version of the request");
+                assert_eq!(
+                    version,
+                    0x80 | self.version,
+                    "the node answers in the version of the request"
+                );
                 let length = u32::from_be_bytes(length) as usize;
                 if let Some(body) = rest.get(..length) {
                     let frame = Frame {
@@ -303,13 +356,34 @@ impl Client {
                     return Ok(frame);
                 }
             }
-            let mut input = std::mem::take(&mut self.input);
-            input.reserve(16 << 10);
-            let (result, input) = self.stream.read(input).await;
-            self.input = input;
+            let into = self.segments.as_mut().unwrap_or(&mut self.input);
+            let mut read = std::mem::take(into);
+            read.reserve(16 << 10);
+            let (result, read) = self.stream.read(read).await;
+            match &mut self.segments {
+                Some(segments) => {
+                    *segments = read;
+                    self.take_segments();
+                }
+                None => self.input = read,
+            }
             if result? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
+        }
+    }
+
+    /// Takes the payloads of whole segments.
+    fn take_segments(&mut self) {
+        let Some(segments) = &mut self.segments else { return };
+        while let Some([length0, length1, length2, ..]) = segments.first_chunk::<SEGMENT_HEADER_BYTES>() {
+            let length = u32::from_le_bytes([*length0, *length1, *length2, 0]) as usize & SEGMENT_LENGTH;
+            let end = SEGMENT_HEADER_BYTES + length;
+            if segments.len() < end + SEGMENT_TRAILER_BYTES {
+                return;
+            }
+            self.input.extend_from_slice(&segments[SEGMENT_HEADER_BYTES..end]);
+            segments.drain(..end + SEGMENT_TRAILER_BYTES);
         }
     }
 }

@@ -85,6 +85,8 @@ pub struct ClusterCounts {
     pub overloaded: u64,
     /// Requests that failed because a node that ran them had no room for its answer.
     pub lost_answers: u64,
+    /// Deletions that were executed at a second of the client's.
+    pub own_seconds: u64,
     /// Schema changes acknowledged.
     pub schema_changes: u64,
     /// Truncations acknowledged.
@@ -479,6 +481,16 @@ impl Clients {
         self.within(wait, client.ask_at(text, level.code())).await
     }
 
+    /// One request of a connection of its own.
+    async fn ask_at_second(&self, node: usize, text: &str, level: Level, second: i32) -> Outcome {
+        let asking = async {
+            let mut client = Client::connect_with_version_5(self.addresses[node]).await?;
+            client.ask_at_second(text, level.code(), second).await
+        };
+        self.count(|c| c.own_seconds += 1);
+        self.within(ANSWER_WAIT_MAX, asking).await
+    }
+
     /// Executes a prepared statement. Its id is the same at all nodes; one that has forgotten it, or never knew it, is told.
     async fn execute(&self, client: &mut Client, bound: &Bound, level: Level, wait: Duration) -> Outcome {
         let asking = async {
@@ -616,7 +628,10 @@ impl Clients {
             Some(bound) => self.execute(client, bound, level, ANSWER_WAIT_MAX).await,
             None => {
                 let text = self.with_own_time(&text, timestamp);
-                self.ask(client, &text, level, ANSWER_WAIT_MAX).await
+                match self.own_second(&text, timestamp) {
+                    Some(second) => self.ask_at_second(node, &text, level, second).await,
+                    None => self.ask(client, &text, level, ANSWER_WAIT_MAX).await,
+                }
             }
         };
         let under_way = self.at_truncated_table.get();
