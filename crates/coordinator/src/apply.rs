@@ -114,12 +114,13 @@ pub async fn apply(
             false => None,
         };
         let places = now.iter().map(|(store, token, _)| (&**store, *token));
-        let is_ready = match are_ready(places.clone(), stamp) {
-            Ok(true) => Ok(()),
-            Ok(false) => ready(places, stamp).await,
-            Err(error) => Err(error),
-        };
-        is_ready.map_err(|error| failed(error, last))?;
+        if !are_ready(places.clone(), stamp).map_err(|error| failed(error, last))? {
+            ready(places, stamp).await.map_err(|error| failed(error, last))?;
+            if is_long(now) {
+                // While it waited, nothing kept deletions for it.
+                continue;
+            }
+        }
         let written = match aside {
             Some(aside) => match shard.write_aside(now, aside) {
                 Ok(Some(position)) => Ok(position),

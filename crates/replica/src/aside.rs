@@ -28,6 +28,10 @@ use crate::tablet::{Frozen, MemtableCell, TableStore, Tablet};
 const PARTS_MAX: usize = 512;
 /// The shortest row takes so many bytes.
 const PART_BYTES_MIN: usize = 4;
+/// What a part takes in a memtable besides its bytes, roughly.
+const PART_BYTES: usize = 32;
+/// Writes of a shard that are merged at once.
+pub(crate) const MERGES_MAX: usize = 2;
 /// A mutation of so few bytes counts as one part of several mutations.
 const SMALL_BYTES_MAX: usize = 256;
 /// A tablet with more memtables aside is flushed. Each is one more source of a read.
@@ -86,6 +90,8 @@ pub type Addressee<'m> = (Rc<TableStore>, Token, Mutation<'m>);
 /// A long write that is merged and not written yet: a memtable for each tablet that has many parts of it. Those of other tablets are merged where it is written.
 pub struct Aside {
     memtables: Vec<(Rc<TableStore>, Rc<Tablet>, Memtable)>,
+    /// Which of the write's mutations they have.
+    is_merged: Vec<bool>,
     charge: Charge,
 }
 
@@ -105,7 +111,11 @@ impl Charge {
     }
 
     fn set(&mut self, bytes: usize) {
-        self.shard.dirty.change(self.bytes, bytes);
+        match self.bytes.checked_sub(bytes) {
+            // Others may wait for it.
+            Some(fewer) => self.shard.dirty.release(fewer),
+            None => self.shard.dirty.change(self.bytes, bytes),
+        }
         self.bytes = bytes;
     }
 
@@ -180,7 +190,8 @@ pub fn is_long_alone(store: &TableStore, mutation: &Mutation<'_>) -> bool {
 struct Group<'m> {
     store: Rc<TableStore>,
     tablet: Rc<Tablet>,
-    mutations: Vec<(Token, &'m [u8])>,
+    /// With their places in the write.
+    mutations: Vec<(usize, Token, &'m [u8])>,
     parts: usize,
 }
 
@@ -201,16 +212,24 @@ impl Shard {
     /// As those of [`Shard::room`].
     pub async fn merge_aside(self: &Rc<Self>, mutations: &[Addressee<'_>]) -> Result<Option<Aside>, WriteError> {
         let _waiting = self.wait_with(mutations.iter().map(|(_, _, mutation)| *mutation));
+        // Not all at once: each has its memory before it is counted whole.
+        let _turn = self.merge_turn.acquire(1).await;
         self.room().await?;
         let Some(groups) = many_parts(mutations).await else {
             return Ok(None);
         };
-        let bytes_of = |group: &Group<'_>| group.mutations.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
+        // The copy, and the memtable of which the size is not known yet.
+        let bytes_of = |group: &Group<'_>| {
+            let copied: usize = group.mutations.iter().map(|(_, _, bytes)| bytes.len()).sum();
+            2 * copied + group.parts * PART_BYTES
+        };
         let mut charge = Charge::new(self, groups.iter().map(bytes_of).sum());
         let mut memtables = Vec::with_capacity(groups.len());
+        let mut is_merged = vec![false; mutations.len()];
         for group in groups {
             let mut owned = Vec::with_capacity(group.mutations.len());
-            for (token, bytes) in &group.mutations {
+            for (number, token, bytes) in &group.mutations {
+                is_merged[*number] = true;
                 owned.push((*token, bytes.to_vec()));
                 give_way().await;
             }
@@ -219,7 +238,11 @@ impl Shard {
             charge.set(charge.bytes - bytes_of(&group) + memtable.bytes());
             memtables.push((group.store, group.tablet, memtable));
         }
-        Ok(Some(Aside { memtables, charge }))
+        Ok(Some(Aside {
+            memtables,
+            is_merged,
+            charge,
+        }))
     }
 
     /// Writes mutations that were merged aside: log first, then memory, in one step. Acknowledge only after [`Shard::commit`]. None if a tablet has left in the meantime: nothing was done, and
@@ -244,15 +267,15 @@ impl Shard {
         if !aside.memtables.iter().all(is_here) {
             return Ok(None);
         }
-        let is_merged = |tablet: &Rc<Tablet>| aside.memtables.iter().any(|(_, merged, _)| Rc::ptr_eq(merged, tablet));
+        // Where the others are is asked now: a tablet may have been split while the rest was merged.
         let mut rest = Vec::new();
-        if mutations.len() > 1 {
-            for (store, token, mutation) in mutations {
-                let tablet = store.tablet(*token).ok_or(WriteError::NotHere(*token))?;
-                if !is_merged(&tablet) {
-                    rest.push((tablet, *token, mutation));
-                }
-            }
+        for ((store, token, mutation), _) in mutations
+            .iter()
+            .zip(&aside.is_merged)
+            .filter(|(_, is_merged)| !**is_merged)
+        {
+            let tablet = store.tablet(*token).filter(|tablet| !tablet.has_left());
+            rest.push((tablet.ok_or(WriteError::NotHere(*token))?, *token, mutation));
         }
         let before = self.frozen_position();
         let appended = match mutations {
@@ -319,6 +342,8 @@ impl Shard {
 
     /// Folds frozen memtables, which follow each other, into one. Whether the result replaced them: they may have been truncated, or their flush asked for if they were aside.
     pub(crate) async fn fold(self: &Rc<Self>, store: &TableStore, tablet: &Tablet, inputs: &[Frozen]) -> bool {
+        // One at a time: the pool has a thread for it (`Tasks::size_pool`).
+        let _turn = self.fold_turn.acquire(1).await;
         let before: usize = inputs.iter().map(|frozen| frozen.memtable.bytes()).sum();
         let mut charge = Charge::new(self, before);
         let (table, memtables) = (store.table(), inputs.iter().map(|frozen| frozen.memtable.clone()));
@@ -343,7 +368,7 @@ impl Shard {
 async fn many_parts<'m>(mutations: &'m [Addressee<'_>]) -> Option<Vec<Group<'m>>> {
     let mut groups: Vec<Group<'m>> = Vec::new();
     let mut numbers: HashMap<*const Tablet, usize> = HashMap::new();
-    for (store, token, mutation) in mutations {
+    for (place, (store, token, mutation)) in mutations.iter().enumerate() {
         let tablet = store.tablet(*token)?;
         let number = *numbers.entry(Rc::as_ptr(&tablet)).or_insert(groups.len());
         if number == groups.len() {
@@ -355,7 +380,7 @@ async fn many_parts<'m>(mutations: &'m [Addressee<'_>]) -> Option<Vec<Group<'m>>
             });
         }
         let group = &mut groups[number];
-        group.mutations.push((*token, mutation.bytes()));
+        group.mutations.push((place, *token, mutation.bytes()));
         group.parts += parts(mutation, &store.table.borrow().layout, parts_max());
         give_way().await;
     }
@@ -470,12 +495,20 @@ impl Tablet {
         self.with_version(|version| version.frozen.iter().filter(|frozen| frozen.is_aside).count() > ASIDE_MAX)
     }
 
-    /// The bytes of what no flush has been asked for: the active memtable and those aside.
+    /// The bytes of what no flush is under way for: the active memtable, those aside, and what a flush that failed has left.
     pub(crate) fn unflushed_bytes(&self) -> usize {
-        self.with_version(|version| {
-            let aside = version.frozen.iter().filter(|frozen| frozen.is_aside);
-            version.active.borrow().bytes() + aside.map(Frozen::charged).sum::<usize>()
-        })
+        let frozen: usize = self.with_version(|version| version.frozen.iter().map(Frozen::charged).sum());
+        self.with_version(|version| version.active.borrow().bytes()) + frozen - self.flushed_bytes()
+    }
+
+    /// The bytes of what is being flushed, or is about to be.
+    pub(crate) fn flushed_bytes(&self) -> usize {
+        let is_asked = |frozen: &&Frozen| !frozen.is_aside && self.is_flush_under_way();
+        self.with_version(|version| version.frozen.iter().filter(is_asked).map(Frozen::charged).sum())
+    }
+
+    fn is_flush_under_way(&self) -> bool {
+        self.flushes_to_come.get() > 0 || self.flush_turn.available() == 0
     }
 
     /// Whether a flush would find something for which none has been asked.
@@ -483,13 +516,16 @@ impl Tablet {
         self.with_version(|version| !version.active.borrow().is_empty() || version.frozen.iter().any(|f| f.is_aside))
     }
 
-    /// The first log segment that holds any of that; 0 when none does.
-    pub(crate) fn first_unflushed_segment(&self) -> u64 {
+    /// The first log segment that any of its memtables holds; 0 when none does.
+    pub(crate) fn first_held_segment(&self) -> u64 {
         let active = self.first_segment.get();
         self.with_version(|version| {
-            let aside = version.frozen.iter().filter(|frozen| frozen.is_aside);
-            let segments = aside.map(|frozen| frozen.first_segment).chain([active]);
-            segments.filter(|segment| *segment != 0).min().unwrap_or(0)
+            let frozen = version.frozen.iter().map(|frozen| frozen.first_segment);
+            frozen
+                .chain([active])
+                .filter(|segment| *segment != 0)
+                .min()
+                .unwrap_or(0)
         })
     }
 }

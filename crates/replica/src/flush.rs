@@ -426,10 +426,7 @@ impl Shard {
         let mut being_flushed = 0;
         for store in self.tables.borrow().values() {
             for tablet in store.tablets().iter() {
-                being_flushed += tablet.with_version(|v| {
-                    let flushed = v.frozen.iter().filter(|frozen| !frozen.is_aside);
-                    flushed.map(Frozen::charged).sum::<usize>()
-                });
+                being_flushed += tablet.flushed_bytes();
                 let bytes = tablet.unflushed_bytes();
                 if largest.as_ref().is_none_or(|(b, _, _)| bytes > *b) {
                     largest = Some((bytes, store.clone(), tablet.clone()));
@@ -444,12 +441,22 @@ impl Shard {
         }
         self.freeze(&store, &tablet);
         let shard = self.clone();
-        let flush = async move { shard.flush_until_done(&store, &tablet).await };
+        tablet.flushes_to_come.set(tablet.flushes_to_come.get() + 1);
+        let flush = async move {
+            shard.flush_until_done(&store, &tablet).await;
+            tablet.flushes_to_come.set(tablet.flushes_to_come.get() - 1);
+        };
         drop(runtime::spawn_in(runtime::Group::BACKGROUND, flush));
     }
 
     /// Flushes what is frozen, and tries again while that fails.
     pub(crate) async fn flush_until_done(self: &Rc<Self>, store: &Rc<TableStore>, tablet: &Rc<Tablet>) {
+        tablet.flushes_to_come.set(tablet.flushes_to_come.get() + 1);
+        self.flush_again_and_again(store, tablet).await;
+        tablet.flushes_to_come.set(tablet.flushes_to_come.get() - 1);
+    }
+
+    async fn flush_again_and_again(self: &Rc<Self>, store: &Rc<TableStore>, tablet: &Rc<Tablet>) {
         let mut logged: Option<(String, Instant)> = None;
         let attempt = async || {
             let cuts = cuts_of(store, tablet);
@@ -712,7 +719,8 @@ impl Shard {
             let mut has_failed = false;
             for store in self.stores() {
                 for tablet in store.tablets().iter() {
-                    let first = tablet.first_unflushed_segment();
+                    // Also of what a flush that failed has left.
+                    let first = tablet.first_held_segment();
                     let holds_it = first != 0 && first <= oldest && tablet.flush_turn.available() > 0;
                     if holds_it && let Err(e) = self.flush(&store, tablet).await {
                         log::error!("cannot flush to release the commitlog: {e}");

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use commitlog::{Commitlog, LogError, ReplayPosition};
 use mutation::Mutation;
-use runtime::{Notify, ShardId};
+use runtime::{Notify, Semaphore, ShardId};
 use schema::{Table, TableId};
 use sstable::Generations;
 use stdx::probe;
@@ -17,6 +17,7 @@ use tasks::Tasks;
 use types::Token;
 
 use crate::activity::Activity;
+use crate::aside;
 use crate::compact::OnCompaction;
 use crate::memory::{DirtyMemory, MemoryStats};
 use crate::noted_batches::{self, NotedBatches};
@@ -102,6 +103,9 @@ pub struct Shard {
     pub(crate) old_log: Cell<bool>,
     /// While the log of earlier runs is read: memtables hold a part of it that no position tells.
     pub(crate) replaying: Cell<bool>,
+    /// Long writes that are merged take turns, and folds do.
+    pub(crate) merge_turn: Semaphore,
+    pub(crate) fold_turn: Semaphore,
     /// Memtables frozen so far.
     pub(crate) frozen_so_far: Cell<u64>,
     pub(crate) failed_flushes: Cell<u64>,
@@ -154,6 +158,8 @@ impl Shard {
             log,
             tables: RefCell::default(),
             old_log: Cell::new(false),
+            merge_turn: Semaphore::new(aside::MERGES_MAX),
+            fold_turn: Semaphore::new(1),
             frozen_so_far: Cell::new(0),
             replaying: Cell::new(false),
             failed_flushes: Cell::new(0),

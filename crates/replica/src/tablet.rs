@@ -262,6 +262,8 @@ pub struct Tablet {
     paused: Rc<PausedReaders>,
     /// The first log segment with writes of the active memtable; 0 when it is empty.
     pub(crate) first_segment: Cell<u64>,
+    /// Tasks that flush what is frozen until that succeeds.
+    pub(crate) flushes_to_come: Cell<u32>,
     /// Whether a task folds its memtables aside.
     pub(crate) is_folding: Cell<bool>,
     /// One flush of it at a time.
@@ -332,6 +334,7 @@ impl Tablet {
             range,
             version: RefCell::new(Rc::new(version)),
             first_segment: Cell::new(0),
+            flushes_to_come: Cell::new(0),
             is_folding: Cell::new(false),
             flush_turn: Semaphore::new(1),
             compaction_turn: Semaphore::new(1),

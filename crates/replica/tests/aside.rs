@@ -394,6 +394,129 @@ fn a_batch_of_many_tablets_moves_few_of_them_aside() {
     });
 }
 
+/// Rows of several partitions, which are one record of the log.
+fn one_row_each(keys: u32) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let table = blobs();
+    let row = |number: u32| {
+        let (key, mut bytes) = (number.to_be_bytes().to_vec(), Vec::new());
+        let shared = Shared {
+            timestamp: 1,
+            ttl: 0,
+            expiry: 0,
+        };
+        let mut clustering = Vec::new();
+        push_component(&mut clustering, &1_u32.to_be_bytes());
+        MutationBuilder::begin(&mut bytes, table.id, &key).row(&clustering, |out| {
+            RowBuilder::begin(out, &table.layout, shared, None, Tombstone::NONE, false, 1).value(0, &[1; 4]);
+        });
+        (key, bytes)
+    };
+    (0..keys).map(row).collect()
+}
+
+/// A tablet is split while it is found out which tablets have how much of a write.
+#[test]
+fn no_part_of_a_long_write_is_lost_when_its_tablet_is_split_meanwhile() {
+    const KEYS: u32 = 800;
+    let splits_between = Rc::new(Cell::new(0));
+    for seed in 0..12 {
+        let mut simulation = Simulation::new(seed);
+        let node = simulation.add_node(1);
+        let splits_between = splits_between.clone();
+        run(&mut simulation, node, move || {
+            let splits_between = splits_between.clone();
+            async move {
+                let (shard, store) = start(0).await;
+                write_short(&shard, &store, 1);
+                // Nearly all tokens are in the second.
+                let halves = [(i64::MIN, i64::MIN + (1 << 50)), (i64::MIN + (1 << 50), i64::MAX)];
+                let halves = halves.map(|(after, to)| TokenRange {
+                    after: Token(after),
+                    to: Token(to),
+                });
+                let prepared = shard.prepare_to_leave(&store, &halves, &halves).await;
+                prepared.expect("the disk works");
+                let rows = one_row_each(KEYS);
+                let (writing, writes, written) = (shard.clone(), store.clone(), rows.clone());
+                let is_written = Rc::new(Cell::new(false));
+                let said = is_written.clone();
+                let writer = runtime::spawn(async move {
+                    let of = |(key, bytes): &'_ (Vec<u8>, Vec<u8>)| (token_of(key), bytes.clone());
+                    let owned: Vec<_> = written.iter().map(of).collect();
+                    let mutations: Vec<_> = owned
+                        .iter()
+                        .map(|(token, bytes)| (writes.clone(), *token, Mutation::new(bytes).expect("a whole mutation")))
+                        .collect();
+                    loop {
+                        let aside = merged(&writing, &mutations).await;
+                        if writing.write_aside(&mutations, aside).expect("there is room").is_some() {
+                            break;
+                        }
+                    }
+                    said.set(true);
+                });
+                for _ in 0..seed / 2 {
+                    runtime::yield_now().await;
+                }
+                shard.keep_in_memory(&store, &halves).await;
+                splits_between.set(splits_between.get() + u32::from(!is_written.get()));
+                shard.reconcile(&[WantedTable {
+                    table: store.table(),
+                    ranges: halves.to_vec(),
+                    keeps_shards: true,
+                }]);
+                writer.await;
+                for (key, _) in &rows {
+                    let tablet = store.tablet(token_of(key)).expect("all tokens are here");
+                    let read = whole(key, 10);
+                    let mut reader = PartitionReader::new(store.table(), tablet.version(), shard.cache.clone(), read);
+                    let block = reader.next_block().await.expect("the files can be read");
+                    assert_eq!(block.map(|block| block.len()), Some(1), "seed {seed}: {key:?} is lost");
+                }
+            }
+        });
+    }
+    assert!(splits_between.get() > 3, "the splits came too late");
+}
+
+/// A flush that fails once leaves its memtables, for which nobody asks again but the log that they hold.
+#[test]
+fn the_log_gets_its_room_back_after_a_flush_that_failed() {
+    let mut simulation = Simulation::new(1);
+    let node = simulation.add_node(1);
+    run(&mut simulation, node, || async {
+        let limits = Limits {
+            log_bytes_max: 2 << 20,
+            ..Limits::of_cache(1 << 20)
+        };
+        let (shard, table) = (shard_with(limits, 0, Tasks::new(1, Uuid::nil())), blobs());
+        open_table(&shard, &table, &[shard.token_range()]);
+        replay(&shard).await;
+        let store = shard.store(table.id).expect("it was opened");
+        assert!(write_long(&shard, &store, 1).await);
+        // Nothing can be made where the file of the table's directory is.
+        runtime::fs::create_dir_all(store.dir.parent().expect("it is of a keyspace")).expect("the disk works");
+        runtime::fs::write(&store.dir, b"").expect("the disk works");
+        shard
+            .flush(&store, &store.tablets()[0])
+            .await
+            .expect_err("there is no directory");
+        runtime::fs::remove_file(&store.dir).expect("the disk works");
+        drop(runtime::spawn(shard.clone().watch_log()));
+        for value in 2..200 {
+            assert!(write_long(&shard, &store, value).await);
+            runtime::sleep(Duration::from_millis(20)).await;
+        }
+        let first = store.tablets()[0]
+            .version()
+            .frozen
+            .iter()
+            .map(|frozen| frozen.first_segment)
+            .min();
+        assert!(first.is_none_or(|first| first > 1), "the first segment is still held");
+    });
+}
+
 #[test]
 fn a_flush_ends_though_long_writes_go_on() {
     let mut simulation = Simulation::new(1);

@@ -408,10 +408,10 @@ impl Tasks {
         self.size_pool();
     }
 
-    /// Lets as many background threads run as there are workers: a job that has a worker never waits for a thread.
+    /// Lets as many background threads run as there are workers, and one for each shard, which folds memtables: a job that has a worker never waits for a thread.
     pub fn size_pool(&self) {
         let workers: u32 = self.limits.iter().map(|limits| limits.workers()).sum();
-        runtime::set_jobs_max(workers as usize);
+        runtime::set_jobs_max(workers as usize + runtime::shard_count() as usize);
     }
 }
 
