@@ -443,7 +443,7 @@ impl PartitionReader {
                     feed.exhausted = feed.pending.as_ref().is_none_or(|b| b.covered.is_none());
                 }
             }
-            // Until all memtables are read nothing suspends.
+            // The active memtable is the first, and nothing suspends while it is read: a round has one moment of it.
             let slice = self.slice.take().expect("a slice is being read");
             let (token, reversed, limits) = (self.token, self.reversed, self.limits);
             for feed in &mut self.feeds {

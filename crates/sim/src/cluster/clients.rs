@@ -8,7 +8,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -58,15 +57,10 @@ pub(crate) const CHANGE_WAIT_MAX: Duration = Duration::from_secs(70);
 
 pub(crate) const UNAVAILABLE: i32 = 0x1000;
 pub(crate) const OVERLOADED: i32 = 0x1001;
-/// What a replica says that ran a request and has no room for the answer.
-const NO_ROOM_FOR_ANSWER: &str = "too many bytes of answers wait to be read";
-/// What a coordinator says that has no slot for a request to a replica.
-const NO_SLOT: &str = "too many requests wait for the node";
 /// What a replica says that has quarantined an sstable.
 pub(crate) const LACKS_A_FILE: &str = "this node lacks the sstable";
 pub(crate) const TRUNCATE_ERROR: i32 = 0x1003;
 pub(crate) const WRITE_TIMEOUT: i32 = 0x1100;
-const UNPREPARED: i32 = 0x2500;
 pub(crate) const READ_TIMEOUT: i32 = 0x1200;
 pub(crate) const READ_FAILURE: i32 = 0x1300;
 pub(crate) const WRITE_FAILURE: i32 = 0x1500;
@@ -141,7 +135,7 @@ pub(crate) struct Clients {
     pub(crate) counters: Counters,
     pub(crate) clocked: Clocked,
     /// The ids of statements.
-    prepared: RefCell<BTreeMap<&'static str, Vec<u8>>>,
+    pub(super) prepared: RefCell<BTreeMap<&'static str, Vec<u8>>>,
     pub(crate) phase: Cell<Phase>,
     /// Whether an error has an explanation.
     pub(crate) faulty: Cell<bool>,
@@ -474,58 +468,6 @@ impl Clients {
         } else {
             let now = millis();
             self.fail(format!("at {now} ms, without a fault: {}", text()));
-        }
-    }
-
-    pub(crate) async fn ask(&self, client: &mut Client, text: &str, level: Level, wait: Duration) -> Outcome {
-        self.within(wait, client.ask_at(text, level.code())).await
-    }
-
-    /// One request of a connection of its own.
-    async fn ask_at_second(&self, node: usize, text: &str, level: Level, second: i32) -> Outcome {
-        let asking = async {
-            let mut client = Client::connect_with_version_5(self.addresses[node]).await?;
-            client.ask_at_second(text, level.code(), second).await
-        };
-        self.count(|c| c.own_seconds += 1);
-        self.within(ANSWER_WAIT_MAX, asking).await
-    }
-
-    /// Executes a prepared statement. Its id is the same at all nodes; one that has forgotten it, or never knew it, is told.
-    async fn execute(&self, client: &mut Client, bound: &Bound, level: Level, wait: Duration) -> Outcome {
-        let asking = async {
-            let known = self.prepared.borrow().get(bound.text).cloned();
-            if let Some(id) = known {
-                let answer = client.execute_at(&id, &bound.values, level.code()).await?;
-                if !matches!(answer, Answer::Error { code: UNPREPARED, .. }) {
-                    return Ok(answer);
-                }
-            }
-            let id = match client.prepare(bound.text).await? {
-                Answer::Prepared(id) => id,
-                other => return Ok(other),
-            };
-            let before = self.prepared.borrow_mut().insert(bound.text, id.clone());
-            if before.is_some_and(|before| before != id) {
-                self.fail(format!("{} has another id than before", bound.text));
-            }
-            client.execute_at(&id, &bound.values, level.code()).await
-        };
-        self.within(wait, asking).await
-    }
-
-    pub(crate) async fn within(&self, wait: Duration, asking: impl Future<Output = io::Result<Answer>>) -> Outcome {
-        let lost = |why: io::Error| Outcome::Lost(why.to_string());
-        match runtime::timeout(wait, asking).await {
-            Ok(answer) => {
-                if let Ok(Answer::Error { code, message }) = &answer {
-                    let finds_no_room = *code == OVERLOADED || message.contains(NO_SLOT);
-                    self.count(|c| c.overloaded += u64::from(finds_no_room));
-                    self.count(|c| c.lost_answers += u64::from(message.contains(NO_ROOM_FOR_ANSWER)));
-                }
-                answer.map_or_else(lost, Outcome::Answer)
-            }
-            Err(_) => Outcome::Lost(format!("no answer within {wait:?}")),
         }
     }
 

@@ -11,6 +11,7 @@
 //! - Some time after all is healed every node serves QUORUM, and all levels without an error.
 //! - In the end replicas that were read at ALL hold the same, deletions included ([`contents`]), every node has the same schema, logged batches are whole.
 
+mod asking;
 mod cells;
 mod clients;
 mod clocked;
