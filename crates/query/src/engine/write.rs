@@ -5,11 +5,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use commitlog::ReplayPosition;
+use commitlog::{LogError, ReplayPosition};
 use coordinator::service::ReplicaError;
 use coordinator::trace;
 use coordinator::{
-    Admission, Coordinator, Extent, Goal, Lasting, Mutations, Operation, ReplicatedRead, Stretch, WriteDone, WriteKind,
+    Admission, Coordinator, CoordinatorError, Extent, Goal, Lasting, Mutations, Operation, ReplicatedRead, Stretch,
+    WriteDone, WriteKind,
 };
 use mutation::{Addressed, ClusteringSlice, Located, Mutation};
 use plan::write::{ListContents, check_write_bytes, collect_lists};
@@ -45,6 +46,44 @@ pub enum Written {
 /// What one step of a read for lists takes.
 const LISTS_ROWS: usize = 1000;
 const LISTS_BYTES: usize = super::read::BLOCK_BYTES;
+
+/// The bytes of a mutation among those of a record.
+fn record_bytes(mutation: &Addressed) -> usize {
+    const LENGTH_BYTES_MAX: usize = 16;
+    mutation.bytes().len() + LENGTH_BYTES_MAX
+}
+
+/// Mutations in parts of at most so many bytes, those of one partition in one part; and the bytes of the largest partition.
+fn parts_of(mutations: Mutations, bytes_max: usize) -> (Vec<Mutations>, usize) {
+    let mut partitions: Vec<(usize, Mutations)> = Vec::new();
+    let mut places: HashMap<(TableId, Vec<u8>), usize> = HashMap::new();
+    for mutation in mutations {
+        preempt::point();
+        let of = mutation.mutation();
+        let place = *places.entry((of.table, of.key.to_vec())).or_insert(partitions.len());
+        if place == partitions.len() {
+            partitions.push((0, Mutations::new()));
+        }
+        partitions[place].0 += record_bytes(&mutation);
+        partitions[place].1.push(mutation);
+    }
+    let largest = partitions.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0);
+    let mut parts: Vec<Mutations> = Vec::new();
+    let mut left = 0;
+    for (bytes, partition) in partitions {
+        match parts.last_mut().filter(|_| bytes <= left) {
+            Some(part) => {
+                left -= bytes;
+                part.extend(partition);
+            }
+            None => {
+                left = bytes_max.saturating_sub(bytes);
+                parts.push(partition);
+            }
+        }
+    }
+    (parts, largest)
+}
 
 /// Which lists a statement must know.
 struct Lists {
@@ -428,10 +467,42 @@ impl Engine {
         }
         let written = match kind {
             WriteKind::Batch => self.coordinator.write_batch(mutations, goal).await,
-            // What one replica gets of a request counts all or not at all: so do the rows of one partition.
-            _ => self.coordinator.write(mutations, goal, kind, true).await,
+            _ => self.write_in_parts(mutations, goal, kind).await,
         };
         written.map_err(QueryError::of_replicas)
+    }
+
+    /// What one replica gets of a write counts all or not at all: so do the rows of one partition. It is one record of the log, which has a limit: beyond it partitions are written one
+    /// after the other, as many together as fit.
+    async fn write_in_parts(
+        self: &Rc<Self>,
+        mutations: Mutations,
+        goal: Goal,
+        kind: WriteKind,
+    ) -> Result<(), CoordinatorError> {
+        let bytes_max = self.shard.log.mutation_bytes_max();
+        let all: usize = mutations.iter().map(record_bytes).sum();
+        if mutations.len() == 1 || all <= bytes_max {
+            return self.coordinator.write(mutations, goal, kind, true).await;
+        }
+        let (parts, largest) = preempt::allowed(|| parts_of(mutations, bytes_max));
+        if largest > bytes_max {
+            // Nothing is written of what cannot be written whole.
+            let error = LogError::TooLarge {
+                bytes: largest,
+                bytes_max,
+            };
+            return Err(CoordinatorError::Rejected(error.to_string()));
+        }
+        let began = runtime::now();
+        for part in parts {
+            let goal = Goal {
+                timeout: goal.timeout.map(|timeout| timeout.saturating_sub(began.elapsed())),
+                ..goal
+            };
+            self.coordinator.write(part, goal, kind, true).await?;
+        }
+        Ok(())
     }
 
     /// Waits until a committed write may be acknowledged: at once in periodic mode.
@@ -458,5 +529,42 @@ impl Engine {
             ));
         }
         Ok(written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mutation::MutationBuilder;
+    use mutation::Tombstone;
+
+    #[test]
+    fn a_part_has_whole_partitions_and_no_more_than_fits() {
+        let table = TableId(uuid::Uuid::nil());
+        let of = |key: &[u8]| {
+            let mut bytes = Vec::new();
+            MutationBuilder::begin(&mut bytes, table, key).partition_tombstone(Tombstone {
+                timestamp: 1,
+                deletion_time: 1,
+            });
+            Addressed::new(bytes).expect("it was packed just now")
+        };
+        let keys: [&[u8]; 6] = [b"a", b"b", b"a", b"c", b"d", b"b"];
+        let mutations: Mutations = keys.map(of).into_iter().collect();
+        let one = record_bytes(&mutations[0]);
+        let keys_of = |parts: &[Mutations]| -> Vec<Vec<Vec<u8>>> {
+            let keys = |part: &Mutations| part.iter().map(|m| m.mutation().key.to_vec()).collect();
+            parts.iter().map(keys).collect()
+        };
+        let (parts, largest) = parts_of(mutations.clone(), 3 * one);
+        assert_eq!(largest, 2 * one);
+        let expected: [&[&[u8]]; 2] = [&[b"a", b"a"], &[b"b", b"b", b"c"]];
+        let mut found = keys_of(&parts);
+        assert_eq!(found.pop(), Some(vec![b"d".to_vec()]));
+        assert_eq!(
+            found,
+            expected.map(|part| part.iter().map(|key| key.to_vec()).collect::<Vec<_>>())
+        );
+        assert_eq!(keys_of(&parts_of(mutations, 6 * one).0).len(), 1, "all fit in one");
     }
 }
