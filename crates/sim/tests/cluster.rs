@@ -140,6 +140,34 @@ fn two_datacenters_that_are_cut_off_from_each_other_keep_their_promises() {
     play(&scenario, 90);
 }
 
+/// One copy of each row, in tables that forget deletions soon: nobody else has what its node loses sight of.
+#[test]
+fn the_only_copy_keeps_what_was_acknowledged_and_nothing_that_was_deleted() {
+    let scenario = ClusterScenario {
+        datacenters: vec![Datacenter {
+            nodes: 3,
+            copies: 1,
+            racks: 1,
+        }],
+        faults: ClusterFaults {
+            kills: true,
+            power_losses: true,
+            restarts: true,
+            pauses: true,
+            disturbed_messages: true,
+            ..ClusterFaults::NONE
+        },
+        workload: Workload {
+            grace: Some(10),
+            ..Workload::default()
+        },
+        rounds: 4,
+        ..ClusterScenario::new(3)
+    };
+    let report = play(&scenario, 95);
+    assert!(report.counts.own_seconds > 20, "{report:?}");
+}
+
 /// Ordinary writes may be lost here, what a conditional statement has decided may not.
 #[test]
 fn conditional_statements_survive_power_losses_where_the_log_is_synced_now_and_then() {
