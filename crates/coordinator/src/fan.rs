@@ -93,7 +93,9 @@ impl<T: 'static> Fan<T> {
         let traced = trace::current_id();
         self.here(
             replica,
-            runtime::submit_async_to(shard, move || trace::beside(traced, work(Coordinator::local()))),
+            runtime::submit_async_to(shard, move || {
+                runtime::preemptible(trace::beside(traced, work(Coordinator::local())))
+            }),
         );
     }
 

@@ -589,10 +589,10 @@ impl Coordinator {
         let mutations = mutations.to_vec();
         let traced = trace::current_id();
         let applied = runtime::submit_async_to(shard, move || {
-            trace::beside(traced, async move {
+            runtime::preemptible(trace::beside(traced, async move {
                 let located: Vec<Located<'_>> = mutations.iter().map(Addressed::located).collect();
                 apply(&Coordinator::local().shard, &located, false, Origin::Local, stamp).await
-            })
+            }))
         });
         Ok(applied.await?)
     }

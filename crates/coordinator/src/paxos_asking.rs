@@ -88,9 +88,9 @@ impl Partition<'_> {
         let (key, phase) = (key.to_vec(), phase.to_owned());
         let traced = trace::current_id();
         let answering = runtime::submit_async_to(ShardId(u32::from(replica.shard)), move || {
-            trace::beside(traced, async move {
+            runtime::preemptible(trace::beside(traced, async move {
                 acceptor::handle_from_beside(&Coordinator::local(), (table, key), phase, stamp).await
-            })
+            }))
         });
         tell_until(deadline, answering, taker.clone(), number);
         None
@@ -103,11 +103,12 @@ where
     F: Future<Output = Result<PaxosAnswer, crate::service::ReplicaError>> + 'static,
 {
     let answering = trace::carried(answering);
-    spawn(async move {
+    // A promise may bring long rows.
+    spawn(runtime::preemptible(async move {
         if let Ok(outcome) = runtime::timeout_at(deadline, answering).await {
             taker.phase_done(number, outcome.map_err(TargetError::from));
         }
-    });
+    }));
 }
 
 /// What an acceptor on another node answered.

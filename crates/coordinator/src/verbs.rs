@@ -243,7 +243,8 @@ fn malformed(error: Malformed) -> Reply {
 
 #[inline]
 fn later(answer: impl Future<Output = Result<Vec<u8>, RemoteError>> + 'static) -> Reply {
-    let answer: Later = Box::pin(answer);
+    // It may be about long rows.
+    let answer: Later = Box::pin(runtime::preemptible(answer));
     Reply::Later(answer)
 }
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use runtime::sim::NodeId;
 use sim::client::{Answer, Client};
+use sim::story::Story;
 use sim::{Durability, Machines, Setup};
+use stdx::random::SplitMix64;
 
 /// The machine of the node, which is the first.
 const NODE: NodeId = NodeId(0);
@@ -15,8 +17,10 @@ const NODE: NodeId = NodeId(0);
 const VALUES: usize = 20_000;
 /// What is less than this part of all that a statement takes is no loop over its values.
 const PART_MAX: u32 = 4;
-/// What no statement is blamed for: a copy of all bytes, the first touch of their memory.
-const COPIES: Duration = Duration::from_millis(4);
+/// Steps of a computation that takes about 10 ms. No statement is blamed for a shorter poll: a copy of all bytes, the first touch of their memory, a new segment of the log, which
+/// the simulated disk fills with zeros.
+const STEPS: u64 = 10_000_000;
+const QUORUM: u16 = 4;
 
 fn joined(begin: &str, separator: &str, end: &str, value: impl Fn(usize) -> String) -> String {
     let values: Vec<String> = (0..VALUES).map(value).collect();
@@ -179,60 +183,84 @@ fn many_rows() -> Statements {
     ]
 }
 
+/// What [`STEPS`] take on this machine, at best.
+#[expect(clippy::disallowed_methods, reason = "polls are measured in real time")]
+fn calibrated() -> Duration {
+    let time = |_| {
+        let began = std::time::Instant::now();
+        let mut random = SplitMix64::new(1);
+        for _ in 0..STEPS {
+            std::hint::black_box(random.draw());
+        }
+        began.elapsed()
+    };
+    (0..5).map(time).min().expect("several")
+}
+
 /// What of a statement kept its shard too long: the longest poll, and all together.
-fn too_long(polls: &[Duration]) -> Option<(Duration, Duration)> {
+fn too_long(polls: &[Duration], short: Duration) -> Option<(Duration, Duration)> {
     let (longest, all) = (
         polls.iter().max().copied().unwrap_or_default(),
         polls.iter().sum::<Duration>(),
     );
-    (longest > COPIES && longest > all / PART_MAX).then_some((longest, all))
+    (longest > short && longest > all / PART_MAX).then_some((longest, all))
 }
 
-async fn story(address: SocketAddr) {
+fn tables(copies: u32) -> [String; 3] {
+    [
+        format!("CREATE KEYSPACE ks WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': {copies}}}"),
+        "CREATE TABLE ks.t (k int, c int, v int, l list<int>, s set<int>, m map<int, int>, f frozen<list<int>>, PRIMARY KEY (k, c))".to_owned(),
+        "CREATE TABLE ks.w (k int, c int, v int, PRIMARY KEY (k, c))".to_owned(),
+    ]
+}
+
+fn statements() -> impl Iterator<Item = (&'static str, String)> {
+    [changes_of_collections(), reads_of_collections(), many_rows()]
+        .into_iter()
+        .flatten()
+}
+
+async fn story(address: SocketAddr, short: Duration) {
     let mut client = loop {
         match Client::connect(address).await {
             Ok(client) => break client,
             Err(_) => runtime::sleep(Duration::from_millis(5)).await,
         }
     };
-    for text in [
-        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
-        "CREATE TABLE ks.t (k int, c int, v int, l list<int>, s set<int>, m map<int, int>, f frozen<list<int>>, PRIMARY KEY (k, c))",
-        "CREATE TABLE ks.w (k int, c int, v int, PRIMARY KEY (k, c))",
-    ] {
-        let answer = client.ask(text).await.expect("the node answers");
+    for text in tables(1) {
+        let answer = client.ask(&text).await.expect("the node answers");
         assert!(!matches!(answer, Answer::Error { .. }), "{text}: {answer:?}");
     }
     let mut kept = Vec::new();
-    let statements = [changes_of_collections(), reads_of_collections(), many_rows()];
-    for (name, text) in statements.into_iter().flatten() {
+    for (name, text) in statements() {
         drop(runtime::sim::measured_polls(NODE));
         let answer = client.ask(&text).await.expect("the node answers");
         assert!(!matches!(answer, Answer::Error { .. }), "{name}: {answer:?}");
         let polls = runtime::sim::measured_polls(NODE);
         kept.extend(
-            too_long(&polls).map(|(longest, all)| format!("{name}: a poll of {longest:?}, and {all:?} in all")),
+            too_long(&polls, short).map(|(longest, all)| format!("{name}: a poll of {longest:?}, and {all:?} in all")),
         );
     }
     assert!(kept.is_empty(), "statements that kept their shard: {kept:#?}");
 }
 
-#[test]
-fn no_statement_keeps_its_shard_however_many_values_it_has() {
+/// Plays the story with a node of so many shards.
+fn play(shards: u32, seed: u64) {
+    let short = calibrated();
     let setup = Setup {
-        shards: 1,
+        shards,
         durability: Durability::Periodic(Duration::from_millis(10)),
         shard_bytes: 4 << 30,
         // The simulated disk fills a new segment with zeros in one poll.
         segment_bytes: 4 << 20,
-        log_bytes: 4 << 30,
+        log_bytes: 8 << 30,
     };
     let told = Rc::new(RefCell::new(false));
     let end = told.clone();
-    let mut machines = Machines::new(1, &setup, move |address| {
+    let mut machines = Machines::new(seed, &setup, move |address| {
         let end = end.clone();
         Box::pin(async move {
-            story(address).await;
+            story(address, short).await;
             *end.borrow_mut() = true;
         })
     });
@@ -244,4 +272,52 @@ fn no_statement_keeps_its_shard_however_many_values_it_has() {
         "the story did not come to its end: {:?}",
         machines.failure()
     );
+}
+
+#[test]
+fn no_statement_keeps_its_shard_however_many_values_it_has() {
+    play(1, 1);
+}
+
+/// The client's connection is of one shard, the partition of the other.
+#[test]
+fn no_statement_keeps_another_shard() {
+    play(2, 1);
+    play(2, 2);
+}
+
+#[test]
+fn no_statement_keeps_the_shard_of_a_replica() {
+    let mut setup = Story::setup(3);
+    setup.shard_bytes = 4 << 30;
+    setup.segment_bytes = vec![4 << 20; 3];
+    let mut story = Story::begin(3, &setup);
+    for text in tables(3) {
+        let answer = story.ask(0, &text, QUORUM);
+        assert!(
+            !matches!(answer, None | Some(Answer::Error { .. })),
+            "{text}: {answer:?}"
+        );
+    }
+    let machines: Vec<NodeId> = (0..3).map(|node| story.cluster.machine(node)).collect();
+    let (mut kept, short) = (Vec::new(), calibrated());
+    // An acceptor checks a decision of any length in one step.
+    for (name, text) in statements().filter(|(name, _)| *name != "many conditions") {
+        for machine in &machines {
+            drop(story.cluster.sim.measured_polls(*machine));
+        }
+        let answer = story.ask(0, &text, QUORUM);
+        assert!(
+            !matches!(answer, None | Some(Answer::Error { .. })),
+            "{name}: {answer:?}"
+        );
+        for machine in &machines {
+            let polls = story.cluster.sim.measured_polls(*machine);
+            let long = too_long(&polls, short);
+            kept.extend(
+                long.map(|(longest, all)| format!("{name}, {machine}: a poll of {longest:?}, and {all:?} in all")),
+            );
+        }
+    }
+    assert!(kept.is_empty(), "statements that kept a shard: {kept:#?}");
 }

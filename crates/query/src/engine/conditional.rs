@@ -75,9 +75,9 @@ impl Engine {
         }
         let traced = trace::current_id();
         runtime::submit_async_to(owner, move || {
-            trace::beside(traced, async move {
+            runtime::preemptible(trace::beside(traced, async move {
                 Self::local().conditional_here(statements, &request, goal).await
-            })
+            }))
         })
         .await
     }

@@ -67,9 +67,9 @@ impl Engine {
         }
         let (select, run, traced) = (select.clone(), run.clone(), trace::current_id());
         runtime::submit_async_to(owner, move || {
-            trace::beside(traced, async move {
+            runtime::preemptible(trace::beside(traced, async move {
                 Engine::local().point_from_disk(&select, &run, level).await
-            })
+            }))
         })
         .await
     }
@@ -86,10 +86,11 @@ impl Engine {
             return self.point_in_own_memory(select, run, (level, bytes_max));
         }
         let (select, run) = (select.clone(), run.clone());
-        runtime::submit_to(shard, move || {
-            Engine::local().point_in_own_memory(&select, &run, (level, bytes_max))
-        })
-        .await
+        let read = move || Engine::local().point_in_own_memory(&select, &run, (level, bytes_max));
+        match bytes_max {
+            usize::MAX => runtime::submit_async_to(shard, move || runtime::preemptible(async move { read() })).await,
+            _ => runtime::submit_to(shard, read).await,
+        }
     }
 
     fn point_in_own_memory<S: PageSink>(

@@ -433,11 +433,11 @@ impl Engine {
         }
         let (select, run, traced) = (select.clone(), run.clone(), trace::current_id());
         runtime::submit_async_to(ShardId(shard), move || {
-            trace::beside(traced, async move {
+            runtime::preemptible(trace::beside(traced, async move {
                 Engine::local()
                     .placed_part(&select, &run, consumer, part, asked_by)
                     .await
-            })
+            }))
         })
         .await
     }

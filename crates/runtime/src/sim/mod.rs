@@ -323,6 +323,13 @@ impl Simulation {
     pub fn trace_hash(&self) -> u64 {
         self.world.trace()
     }
+
+    /// As [`measured_polls`], from outside of the simulation.
+    #[must_use]
+    pub fn measured_polls(&self, machine: NodeId) -> Vec<Duration> {
+        let _inside = Inside::enter(&self.world, None);
+        measured_polls(machine)
+    }
 }
 
 impl Drop for Simulation {
