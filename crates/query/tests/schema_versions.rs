@@ -153,13 +153,14 @@ fn a_table_runs_out_of_column_numbers_with_an_error() {
         "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy'}",
     )
     .schema;
-    let columns: Vec<String> = (0..2039).map(|i| format!("c{i} int")).collect();
+    let columns: Vec<String> = (0..2038).map(|i| format!("c{i} int")).collect();
     schema = run(
         &schema,
         &format!("CREATE TABLE t (k int PRIMARY KEY, {})", columns.join(", ")),
     )
     .schema;
     schema = run(&schema, "ALTER TABLE t ADD last int").schema;
+    assert!(refused(&schema, "ALTER TABLE t ADD more int").contains("can have no more"));
     schema = run(&schema, "ALTER TABLE t DROP last").schema;
     let refused = refused(&schema, "ALTER TABLE t ADD more int");
     assert!(refused.contains("2040 columns, dropped ones included"), "{refused}");
