@@ -160,7 +160,7 @@ fn failed(error: ReplicaError, written: Option<ReplayPosition>) -> ReplicaError 
 }
 
 /// Writes one mutation as [`apply`] does, as far as that needs no waiting. Where it stands in the log, which is not handed to the kernel yet; None when
-/// nothing was done, because the mutation has to wait for its table, a truncation or memory, may be long, or somebody is told what it changes.
+/// nothing was done, because the mutation has to wait for its table, a truncation or memory, is long, or its table has an observer.
 ///
 /// # Errors
 /// As those of [`apply`].
@@ -192,7 +192,7 @@ pub(crate) fn apply_at_once(
     }
 }
 
-/// Writes one mutation; None when memory is full, when it is long, or somebody is told what it changes.
+/// Writes one mutation; None when memory is full, when it is long, or when its table has an observer.
 ///
 /// # Errors
 /// When its token is not here, or the log does not take it.

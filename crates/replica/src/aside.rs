@@ -292,7 +292,7 @@ impl Shard {
             tablet.count_request();
             self.merge(&tablet, token, mutation, written.segment);
         }
-        let behind = self.frozen_position();
+        let after = self.frozen_position();
         aside.charge.hand_over();
         for (store, tablet, memtable) in aside.memtables {
             tablet.count_request();
@@ -301,7 +301,7 @@ impl Shard {
                 &store.table(),
                 (Arc::new(memtable), written.segment),
                 numbers,
-                [before, behind],
+                [before, after],
             );
             self.fold_soon(&store, &tablet);
         }
@@ -412,7 +412,7 @@ impl Tablet {
         numbers: [u64; 2],
         positions: [ReplayPosition; 2],
     ) {
-        let [before, behind] = positions;
+        let [before, after] = positions;
         let aside = |memtable, first_segment, position, number| Frozen {
             memtable,
             first_segment,
@@ -425,7 +425,7 @@ impl Tablet {
         self.update(|version| {
             if !version.active.borrow().is_empty() {
                 let position = match planted::is_planted(Bug::FlushedWithWhatWasBefore) {
-                    true => behind,
+                    true => after,
                     false => before,
                 };
                 let active = version.active.freeze();
@@ -433,7 +433,7 @@ impl Tablet {
                 version.frozen.push(active);
             }
             version.active = MemtableCell::new(table);
-            version.frozen.push(aside(memtable, segment, behind, numbers[1]));
+            version.frozen.push(aside(memtable, segment, after, numbers[1]));
         });
     }
 

@@ -614,7 +614,7 @@ impl Shard {
         store.dropped.set(true);
         for tablet in &store.with_leaving() {
             tablet.wait_for_quarantine().await;
-            // Who still holds it may write no more: nobody would give the memory back.
+            // A write that still holds the tablet would keep dirty memory for ever.
             tablet.has_left.set(true);
             self.freeze(&store, tablet);
             tablet.epoch.set(tablet.epoch.get() + 1);

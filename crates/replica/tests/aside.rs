@@ -78,7 +78,7 @@ async fn write_long(shard: &Rc<Shard>, store: &Rc<TableStore>, value: u32) -> bo
     written.is_some()
 }
 
-/// A write of one row behind those of long writes.
+/// A write of one row after those of long writes.
 fn write_short(shard: &Rc<Shard>, store: &TableStore, value: u32) {
     let bytes = insert(ROWS..ROWS + 1, value);
     let mutation = Mutation::new(&bytes).expect("a whole mutation");
@@ -135,7 +135,7 @@ fn a_long_write_is_seen_whole_and_not_later_than_what_came_behind_it() {
                             );
                             assert!(long.is_empty() || long.len() == ROWS as usize, "{} rows", long.len());
                             assert!(short <= value, "{short} is there, and {value} before it is not");
-                            assert!(value >= seen, "{value} behind {seen}");
+                            assert!(value >= seen, "{value} after {seen}");
                             seen = value;
                             runtime::sleep(Duration::from_micros(100)).await;
                         }
@@ -162,7 +162,7 @@ fn a_long_write_is_seen_whole_and_not_later_than_what_came_behind_it() {
             let frozen = store.tablets()[0].version().frozen.len();
             assert!(frozen <= 4, "{frozen} memtables aside");
             shard.flush(&store, &store.tablets()[0]).await.expect("the disk works");
-            assert_eq!(shard.memory().dirty, 0, "bytes of memory that nobody gives back");
+            assert_eq!(shard.memory().dirty, 0, "bytes of memory that are never given back");
             assert_eq!(values(&shard, &store).await, (vec![30; ROWS as usize], 30));
         });
     }
@@ -339,7 +339,7 @@ fn a_table_that_is_dropped_or_truncated_while_a_write_is_merged_holds_no_memory(
             if !is_dropped {
                 shard.truncate(&store).await.expect("the disk works");
             }
-            assert_eq!(shard.memory().dirty, 0, "bytes of memory that nobody gives back");
+            assert_eq!(shard.memory().dirty, 0, "bytes of memory that are never given back");
         });
     }
 }
@@ -479,7 +479,7 @@ fn no_part_of_a_long_write_is_lost_when_its_tablet_is_split_meanwhile() {
     assert!(splits_between.get() > 3, "the splits came too late");
 }
 
-/// A flush that fails once leaves its memtables, for which nobody asks again but the log that they hold.
+/// A flush that fails once leaves its memtables. The log, whose segments they hold, asks for the next one.
 #[test]
 fn the_log_gets_its_room_back_after_a_flush_that_failed() {
     let mut simulation = Simulation::new(1);

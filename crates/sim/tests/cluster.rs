@@ -140,7 +140,7 @@ fn two_datacenters_that_are_cut_off_from_each_other_keep_their_promises() {
     play(&scenario, 90);
 }
 
-/// One copy of each row, in tables that forget deletions soon: nobody else has what its node loses sight of.
+/// One copy of each row, in tables that forget deletions soon: no other node has what its node loses.
 #[test]
 fn the_only_copy_keeps_what_was_acknowledged_and_nothing_that_was_deleted() {
     let scenario = ClusterScenario {

@@ -48,7 +48,7 @@ pub(super) enum Wait {
     Sync,
     /// Memory is full.
     Room,
-    /// The decision is applied by whoever waits, because it is long or somebody is told what it changes. That is told to the step then.
+    /// The decision is applied outside of the step, because it is long or its table has an observer. The next step gets its place in the log.
     Applied(Proposal),
 }
 
