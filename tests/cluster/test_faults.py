@@ -4,11 +4,10 @@ an error that was not promised.
 
 import os
 import re
-import subprocess
 
 import pytest
 
-from harness import Cluster
+from harness import Cluster, disks
 from harness.witness import NO_ANSWER, Witness
 
 REQUESTS = 1_500
@@ -34,11 +33,8 @@ def small_disk(tmp_path_factory):
     root = tmp_path_factory.mktemp("nodes")
     disk = root / "node3"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(disk)]
-    mounted = subprocess.run(mount, capture_output=True, text=True)
-    yield disk if mounted.returncode == 0 else None
-    if mounted.returncode == 0:
-        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+    with disks.small_disk(disk, DISK_BYTES) as mounted:
+        yield disk if mounted else None
 
 
 @pytest.fixture(scope="module")
