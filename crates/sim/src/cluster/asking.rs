@@ -30,7 +30,7 @@ impl Clients {
         self.within(ANSWER_WAIT_MAX, asking).await
     }
 
-    /// Executes a prepared statement. Its id is the same at all nodes; one that has forgotten it, or never knew it, is told.
+    /// Executes a prepared statement. All nodes give it the same id. The statement is prepared again at a node that does not know the id.
     pub(super) async fn execute(&self, client: &mut Client, bound: &Bound, level: Level, wait: Duration) -> Outcome {
         let asking = async {
             let known = self.prepared.borrow().get(bound.text).cloned();
