@@ -66,7 +66,7 @@ impl Connection {
             let _permits = (permit, room);
             let mut out = Vec::new();
             let engine = &connection.server.engine;
-            params.result_room = Some(connection.server.unsent_room.results().clone());
+            params.result_room = conditional.then(|| connection.server.unsent_room.results().clone());
             let reads = |(prepared, _): &(Rc<Prepared>, Execution)| matches!(prepared.plan(), Some(Plan::Write(write)) if write.reads());
             let reserved = match !conditional && statements.iter().any(reads) {
                 true => Some(connection.reserve_result(ROW_BYTES_FIRST, READ_BYTES).await),
