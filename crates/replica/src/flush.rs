@@ -304,7 +304,7 @@ impl Shard {
         let asked = |frozen: &&Frozen| !frozen.is_aside;
         let last = tablet.with_version(|version| version.frozen.iter().filter(asked).map(|frozen| frozen.number).max());
         let Some(last) = last else { return Ok(()) };
-        // One flush of a tablet at a time; whoever comes second finds nothing left, or takes the rest. What is frozen later has a flush of its own.
+        // One flush of a tablet runs at a time. The second finds nothing left, or flushes the rest. A later call flushes what is frozen later.
         let _turn = tablet.flush_turn.acquire(1).await;
         // It may have left meanwhile, and what it had is flushed by the tablets that have it.
         while !tablet.is_succeeded.get() {
@@ -440,20 +440,24 @@ impl Shard {
             return;
         }
         self.freeze(&store, &tablet);
-        let shard = self.clone();
-        tablet.flushes_to_come.set(tablet.flushes_to_come.get() + 1);
-        let flush = async move {
-            shard.flush_until_done(&store, &tablet).await;
-            tablet.flushes_to_come.set(tablet.flushes_to_come.get() - 1);
-        };
-        drop(runtime::spawn_in(runtime::Group::BACKGROUND, flush));
+        drop(runtime::spawn_in(
+            runtime::Group::BACKGROUND,
+            self.flush_until_done(&store, &tablet),
+        ));
     }
 
-    /// Flushes what is frozen, and tries again while that fails.
-    pub(crate) async fn flush_until_done(self: &Rc<Self>, store: &Rc<TableStore>, tablet: &Rc<Tablet>) {
+    /// Flushes what is frozen, and tries again while that fails. The flush counts as under way from this call on.
+    pub(crate) fn flush_until_done(
+        self: &Rc<Self>,
+        store: &Rc<TableStore>,
+        tablet: &Rc<Tablet>,
+    ) -> impl Future<Output = ()> + use<> {
+        let (shard, store, tablet) = (self.clone(), store.clone(), tablet.clone());
         tablet.flushes_to_come.set(tablet.flushes_to_come.get() + 1);
-        self.flush_again_and_again(store, tablet).await;
-        tablet.flushes_to_come.set(tablet.flushes_to_come.get() - 1);
+        async move {
+            shard.flush_again_and_again(&store, &tablet).await;
+            tablet.flushes_to_come.set(tablet.flushes_to_come.get() - 1);
+        }
     }
 
     async fn flush_again_and_again(self: &Rc<Self>, store: &Rc<TableStore>, tablet: &Rc<Tablet>) {
@@ -614,7 +618,7 @@ impl Shard {
         store.dropped.set(true);
         for tablet in &store.with_leaving() {
             tablet.wait_for_quarantine().await;
-            // A write that still holds the tablet would keep dirty memory for ever.
+            // Otherwise a write that has found the tablet before would add dirty memory that is never released.
             tablet.has_left.set(true);
             self.freeze(&store, tablet);
             tablet.epoch.set(tablet.epoch.get() + 1);
