@@ -78,7 +78,7 @@ pub async fn apply(
     {
         return committed(shard, losses, position).await;
     }
-    // What follows may take long, and its first poll is of whoever asks for it.
+    // The rest may take longer than a slice, and this poll belongs to the caller.
     if mutations.len() > MUTATIONS_AT_ONCE || mutations.iter().any(|located| may_be_long(&located.mutation)) {
         runtime::yield_now().await;
     }
@@ -91,7 +91,7 @@ pub async fn apply(
         };
         check(&store, mutation, origin)?;
         parts.push((store, *token, *mutation));
-        give_way().await;
+        runtime::give_way().await;
     }
     let losses = shard.log.losses();
     let mut last = None;
@@ -105,7 +105,7 @@ pub async fn apply(
             left = &left[now.len()..];
             continue;
         }
-        give_way().await;
+        runtime::give_way().await;
         let aside = match is_long(now) {
             true => shard
                 .merge_aside(now)
@@ -176,14 +176,14 @@ pub(crate) fn apply_at_once(
         None => return Err(ReplicaError::UnknownTable(mutation.table)),
         Some(store) => store,
     };
-    if is_long_alone(&store, &mutation) {
+    if takes_steps(&store, &mutation) {
         return Ok(None);
     }
     check(&store, &mutation, origin)?;
     if !stamp.check(&store)? {
         return Ok(None);
     }
-    match apply_to(shard, &store, Located { token, mutation }) {
+    match write_short(shard, &store, Located { token, mutation }) {
         Err(ReplicaError::NotHere(_)) => {
             let is_arriving = store.is_arriving(token);
             stamp.absent(&store, is_arriving, token).map(|_| None)
@@ -202,9 +202,24 @@ pub(crate) fn apply_to(
     store: &TableStore,
     Located { token, mutation }: Located<'_>,
 ) -> Result<Option<ReplayPosition>, ReplicaError> {
-    if store.is_observed() || is_long_alone(store, &mutation) {
-        return Ok(None);
+    match takes_steps(store, &mutation) {
+        true => Ok(None),
+        false => write_short(shard, store, Located { token, mutation }),
     }
+}
+
+/// Whether a mutation is not written in one step: it is long, or its table has an observer.
+#[inline]
+pub(crate) fn takes_steps(store: &TableStore, mutation: &Mutation<'_>) -> bool {
+    store.is_observed() || is_long_alone(store, mutation)
+}
+
+#[inline]
+fn write_short(
+    shard: &Rc<Shard>,
+    store: &TableStore,
+    Located { token, mutation }: Located<'_>,
+) -> Result<Option<ReplayPosition>, ReplicaError> {
     match shard.write(store, token, &mutation) {
         Ok(position) => {
             trace::note(|| written_to(store));
@@ -221,12 +236,6 @@ fn written_to(store: &TableStore) -> String {
         "Appended to the commitlog and the memtable of {}.{}",
         table.keyspace, table.name
     )
-}
-
-async fn give_way() {
-    if runtime::should_yield() {
-        runtime::yield_now().await;
-    }
 }
 
 /// Whether a mutation, if it came from elsewhere, is what its table takes.

@@ -90,13 +90,7 @@ impl<T: 'static> Fan<T> {
         T: Send,
     {
         let shard = ShardId(u32::from(replica.shard));
-        let traced = trace::current_id();
-        self.here(
-            replica,
-            runtime::submit_async_to(shard, move || {
-                runtime::preemptible(trace::beside(traced, work(Coordinator::local())))
-            }),
-        );
+        self.here(replica, trace::submit(shard, move || work(Coordinator::local())));
     }
 
     /// The next answer; None when none has come by `until`, or everybody has answered.

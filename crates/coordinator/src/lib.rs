@@ -587,12 +587,9 @@ impl Coordinator {
             return Ok(apply(&self.shard, &located, false, Origin::Local, stamp).await?);
         }
         let mutations = mutations.to_vec();
-        let traced = trace::current_id();
-        let applied = runtime::submit_async_to(shard, move || {
-            runtime::preemptible(trace::beside(traced, async move {
-                let located: Vec<Located<'_>> = mutations.iter().map(Addressed::located).collect();
-                apply(&Coordinator::local().shard, &located, false, Origin::Local, stamp).await
-            }))
+        let applied = trace::submit(shard, move || async move {
+            let located: Vec<Located<'_>> = mutations.iter().map(Addressed::located).collect();
+            apply(&Coordinator::local().shard, &located, false, Origin::Local, stamp).await
         });
         Ok(applied.await?)
     }

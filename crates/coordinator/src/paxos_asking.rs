@@ -86,11 +86,8 @@ impl Partition<'_> {
             return None;
         }
         let (key, phase) = (key.to_vec(), phase.to_owned());
-        let traced = trace::current_id();
-        let answering = runtime::submit_async_to(ShardId(u32::from(replica.shard)), move || {
-            runtime::preemptible(trace::beside(traced, async move {
-                acceptor::handle_from_beside(&Coordinator::local(), (table, key), phase, stamp).await
-            }))
+        let answering = trace::submit(ShardId(u32::from(replica.shard)), move || async move {
+            acceptor::handle_from_beside(&Coordinator::local(), (table, key), phase, stamp).await
         });
         tell_until(deadline, answering, taker.clone(), number);
         None

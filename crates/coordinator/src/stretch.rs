@@ -311,7 +311,7 @@ impl Stretch {
                 }
                 return Ok(());
             }
-            give_way().await;
+            runtime::give_way().await;
         }
         // A slice without any block comes last, or the partition is not here at all: nothing is behind what was read.
         if let Some(last) = self.blocks.last_mut() {
@@ -364,7 +364,7 @@ impl Stretch {
             if self.is_full() || self.withheld().is_some() {
                 return Ok(());
             }
-            give_way().await;
+            runtime::give_way().await;
         }
     }
 
@@ -411,11 +411,5 @@ impl ReadPosition {
                 (Some(block), is_reached)
             }
         }
-    }
-}
-
-async fn give_way() {
-    if runtime::should_yield() {
-        runtime::yield_now().await;
     }
 }

@@ -15,6 +15,7 @@
 use std::future::Future;
 use std::rc::Rc;
 
+use runtime::{ShardId, Submitted};
 use topology::TRACED_REQUESTS;
 
 use crate::{ClusterView, Coordinator, Verb};
@@ -65,6 +66,16 @@ pub async fn beside<T>(id: Option<TraceId>, work: impl Future<Output = T>) -> T 
     let done = trace.during(work).await;
     Coordinator::local().keep_trace(trace);
     done
+}
+
+/// Does a part of the current request on another shard of this node, or on this one: preemptible, and with a trace if the request is traced.
+pub fn submit<T, F>(shard: ShardId, work: impl FnOnce() -> F + Send + 'static) -> Submitted<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + 'static,
+{
+    let traced = current_id();
+    runtime::submit_async_to(shard, move || runtime::preemptible(beside(traced, work())))
 }
 
 /// `work` for a task of its own, with the trace that is the current one now.

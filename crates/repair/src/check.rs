@@ -12,7 +12,6 @@ use crate::part::{Missing, Part, merge};
 use crate::place::Place;
 use crate::run::{Hashed, Mode, PLACES_BYTES_MAX, Run};
 use crate::serve::EXCHANGE_BYTES_MAX;
-use crate::walk::give_way;
 
 /// Bytes of buckets, as they were read, that are exchanged as one stretch.
 const JOINED_BYTES_MAX: usize = 256 << 10;
@@ -188,7 +187,7 @@ impl Run {
                     Part::new(table, self.side.counting, &block, begins),
                     Some(number),
                 );
-                give_way().await;
+                runtime::give_way().await;
             }
         }
         for ((token, key), mut had) in partitions {
@@ -198,7 +197,7 @@ impl Run {
                 continue;
             }
             self.merge_partition(&had, (&own.numbers, &given), outbound);
-            give_way().await;
+            runtime::give_way().await;
         }
         Ok(end)
     }

@@ -27,7 +27,7 @@ use crate::message::{
 use crate::part::{Part, packed};
 use crate::repairs::Repairs;
 use crate::side::Side;
-use crate::walk::{Walk, give_way};
+use crate::walk::Walk;
 use crate::wanted::{self, Wanted};
 
 /// How long a repair stays open of which nobody asks anything.
@@ -493,7 +493,7 @@ impl Session {
             let mut given = select(self.side.table.id, (stretch, exchange.has_others), &gathered.parts);
             given.end = gathered.end;
             given.put(&mut answer);
-            give_way().await;
+            runtime::give_way().await;
         }
         Ok(answer)
     }

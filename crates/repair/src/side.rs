@@ -21,7 +21,7 @@ use crate::part::{Part, append};
 use crate::place::Place;
 use crate::repairs::Repairs;
 use crate::units::{Hash, Hasher};
-use crate::walk::{Piece, Walk, give_way};
+use crate::walk::{Piece, Walk};
 
 /// Bytes that a comparison reads before it ends early.
 pub(crate) const COMPARE_BYTES_MAX: usize = 32 << 20;
@@ -122,7 +122,7 @@ impl Unpaid<'_> {
         if self.bytes >= SPEND_BYTES {
             self.settle().await?;
         }
-        give_way().await;
+        runtime::give_way().await;
         Ok(())
     }
 
@@ -453,7 +453,7 @@ impl Side {
                     }
                 }
             }
-            give_way().await;
+            runtime::give_way().await;
         }
         self.persist(losses).await?;
         Ok(units)

@@ -191,10 +191,3 @@ impl Walk {
         Some(piece)
     }
 }
-
-/// Lets other tasks of the shard have their turn when this one has had its own.
-pub(crate) async fn give_way() {
-    if runtime::should_yield() {
-        runtime::yield_now().await;
-    }
-}

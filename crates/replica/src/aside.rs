@@ -231,7 +231,7 @@ impl Shard {
             for (number, token, bytes) in &group.mutations {
                 is_merged[*number] = true;
                 owned.push((*token, bytes.to_vec()));
-                give_way().await;
+                runtime::give_way().await;
             }
             let table = group.store.table();
             let memtable = runtime::offload_background(move || merged(&table, &owned)).await;
@@ -261,10 +261,7 @@ impl Shard {
         if let Some((_, token, _)) = mutations.iter().find(|(store, ..)| store.is_dropped()) {
             return Err(WriteError::NotHere(*token));
         }
-        let is_here = |(store, tablet, _): &(Rc<TableStore>, Rc<Tablet>, Memtable)| {
-            !tablet.has_left() && store.tablets().iter().any(|here| Rc::ptr_eq(here, tablet))
-        };
-        if !aside.memtables.iter().all(is_here) {
+        if aside.memtables.iter().any(|(_, tablet, _)| tablet.has_left()) {
             return Ok(None);
         }
         // Where the others are is asked now: a tablet may have been split while the rest was merged.
@@ -382,7 +379,7 @@ async fn many_parts<'m>(mutations: &'m [Addressee<'_>]) -> Option<Vec<Group<'m>>
         let group = &mut groups[number];
         group.mutations.push((place, *token, mutation.bytes()));
         group.parts += parts(mutation, &store.table.borrow().layout, parts_max());
-        give_way().await;
+        runtime::give_way().await;
     }
     groups.sort_by_key(|group| Reverse(group.parts));
     let mut left: usize = groups.iter().map(|group| group.parts).sum();
@@ -394,12 +391,6 @@ async fn many_parts<'m>(mutations: &'m [Addressee<'_>]) -> Option<Vec<Group<'m>>
     let count = groups.iter().take_while(is_aside).count();
     groups.truncate(count);
     Some(groups)
-}
-
-async fn give_way() {
-    if runtime::should_yield() {
-        runtime::yield_now().await;
-    }
 }
 
 impl Tablet {

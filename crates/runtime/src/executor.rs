@@ -591,6 +591,13 @@ pub fn should_yield() -> bool {
         .unwrap_or(false)
 }
 
+/// Lets other tasks of the shard run if this one is to give way ([`should_yield`]).
+pub async fn give_way() {
+    if should_yield() {
+        yield_now().await;
+    }
+}
+
 /// Whether a computation is to be suspended: its slice is over. In the simulator, where a poll takes no time, by chance.
 pub(crate) fn is_preemption_due() -> bool {
     try_with(|executor| match executor.driver {

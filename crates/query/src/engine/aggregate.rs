@@ -357,12 +357,9 @@ impl Engine {
         }
         if replica.node == me.node {
             let (select, run, level) = (work.select.clone(), work.run.clone(), work.level);
-            let traced = trace::current_id();
-            let part = runtime::submit_async_to(ShardId(u32::from(replica.shard)), move || {
-                runtime::preemptible(trace::beside(traced, async move {
-                    let engine = Self::local();
-                    engine.aggregate_part(&select, &run, level, &spans, timeout).await
-                }))
+            let part = trace::submit(ShardId(u32::from(replica.shard)), move || async move {
+                let engine = Self::local();
+                engine.aggregate_part(&select, &run, level, &spans, timeout).await
             });
             return runtime::timeout(timeout, part).await.map_err(|_| silent())?;
         }

@@ -17,7 +17,7 @@ use super::Engine;
 use super::aggregate_message::{Part, PartRequest, ResumePoint, Span, encode_answer};
 use super::groups::Found;
 use super::page::{Consumer, Flow, PageRequest, rows_at_once};
-use super::read::{BLOCK_BYTES, successor, yield_if_due};
+use super::read::{BLOCK_BYTES, successor};
 use crate::QueryError;
 
 /// How long a part works before it says how far it is.
@@ -160,7 +160,7 @@ async fn consume_until(
         if runtime::now() >= until || consumer.has_many_groups() {
             return Ok(Some(place_behind(block, ends, consumer)));
         }
-        yield_if_due().await;
+        runtime::give_way().await;
     }
     Ok(None)
 }

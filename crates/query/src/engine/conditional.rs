@@ -73,11 +73,8 @@ impl Engine {
         if owner == self.shard.id() {
             return self.conditional_here(statements, &request, goal).await;
         }
-        let traced = trace::current_id();
-        runtime::submit_async_to(owner, move || {
-            runtime::preemptible(trace::beside(traced, async move {
-                Self::local().conditional_here(statements, &request, goal).await
-            }))
+        trace::submit(owner, move || async move {
+            Self::local().conditional_here(statements, &request, goal).await
         })
         .await
     }

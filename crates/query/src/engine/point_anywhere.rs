@@ -65,11 +65,9 @@ impl Engine {
         if owner == self.shard.id() {
             return self.point_from_disk(select, run, level).await;
         }
-        let (select, run, traced) = (select.clone(), run.clone(), trace::current_id());
-        runtime::submit_async_to(owner, move || {
-            runtime::preemptible(trace::beside(traced, async move {
-                Engine::local().point_from_disk(&select, &run, level).await
-            }))
+        let (select, run) = (select.clone(), run.clone());
+        trace::submit(owner, move || async move {
+            Engine::local().point_from_disk(&select, &run, level).await
         })
         .await
     }

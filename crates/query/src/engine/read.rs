@@ -431,13 +431,11 @@ impl Engine {
         if ShardId(shard) == self.shard.id() {
             return Box::pin(self.placed_part(select, run, consumer, part, asked_by)).await;
         }
-        let (select, run, traced) = (select.clone(), run.clone(), trace::current_id());
-        runtime::submit_async_to(ShardId(shard), move || {
-            runtime::preemptible(trace::beside(traced, async move {
-                Engine::local()
-                    .placed_part(&select, &run, consumer, part, asked_by)
-                    .await
-            }))
+        let (select, run) = (select.clone(), run.clone());
+        trace::submit(ShardId(shard), move || async move {
+            Engine::local()
+                .placed_part(&select, &run, consumer, part, asked_by)
+                .await
         })
         .await
     }
@@ -779,13 +777,6 @@ pub(super) fn keys_read<S: RowSink>(keys: &[(Token, Vec<u8>)], consumer: &Consum
         Position::Start => 0,
         Position::BehindPartition { key } => place(key).map_or(keys.len(), |i| i + 1),
         Position::BehindRow { key, .. } => place(key).unwrap_or(keys.len()),
-    }
-}
-
-/// Gives way to others when this task has run long enough.
-pub(super) async fn yield_if_due() {
-    if runtime::should_yield() {
-        runtime::yield_now().await;
     }
 }
 

@@ -21,7 +21,7 @@ use types::{CqlType, Token};
 
 use super::Engine;
 use super::aggregate_part::first_of;
-use super::read::{BLOCK_BYTES, successor, yield_if_due};
+use super::read::{BLOCK_BYTES, successor};
 use crate::QueryError;
 
 /// Rows that one round of requests reads.
@@ -141,7 +141,7 @@ impl Engine {
                     None => ((block.token, successor(key)), None),
                 }));
             }
-            yield_if_due().await;
+            runtime::give_way().await;
         }
         Ok(None)
     }

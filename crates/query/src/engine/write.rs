@@ -25,7 +25,7 @@ use topology::Consistency;
 use types::Token;
 
 use super::batch_size::BatchSize;
-use super::read::{BlockSource, yield_if_due};
+use super::read::BlockSource;
 use super::result_room::ResultShare;
 use super::{Engine, Params};
 use crate::QueryError;
@@ -402,7 +402,7 @@ impl Engine {
             if any {
                 out.push(Addressed::at(token, bytes).expect("it was packed just now"));
             }
-            yield_if_due().await;
+            runtime::give_way().await;
         }
         Ok(())
     }
