@@ -38,7 +38,7 @@ use crate::gather::Gather;
 use crate::message::{Malformed, decode_mutations, encode_mutations};
 use crate::service::ReplicaError;
 use crate::verbs::Verb;
-use crate::write::{Goal, Mutations};
+use crate::write::{Atomicity, Goal, Mutations};
 use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, WriteKind, spawn};
 
 /// The table of notes. It has no rows anywhere, and a node that does not know notes passes them by.
@@ -164,10 +164,13 @@ impl Coordinator {
         mutations: Mutations,
         goal: Goal,
     ) -> Result<(), CoordinatorError> {
-        let needs_note = self.with_view(|view| needs_note(|m| replicas_of(view, m), &mutations));
-        match needs_note {
+        let view = self.view();
+        match needs_note_in(&view, &mutations) {
             true => self.write_logged(mutations.into_vec(), goal).await,
-            false => self.write_plainly(mutations, goal, WriteKind::Batch, true).await,
+            false => {
+                self.write_from(view, mutations, goal, WriteKind::Batch, Atomicity::Batch)
+                    .await
+            }
         }
     }
 
@@ -186,7 +189,7 @@ impl Coordinator {
         let level = goal.level;
         if planted::is_planted(Bug::BatchWithoutNote) {
             return self
-                .write_plainly(Mutations::from(mutations), goal, WriteKind::Batch, true)
+                .write_plainly(Mutations::from(mutations), goal, WriteKind::Batch, Atomicity::Share)
                 .await;
         }
         let view = self.view();
@@ -248,7 +251,7 @@ impl Coordinator {
                 Mutations::from(&mutations[..]),
                 goal_left,
                 WriteKind::Batch,
-                true,
+                Atomicity::Share,
             )
             .await;
         runtime::stop_point(StopPoint::BatchWritten);
@@ -598,7 +601,7 @@ impl Coordinator {
         if !wanted.is_empty() {
             if since.elapsed() < LEVEL_TIME_MAX || planted::is_planted(Bug::BatchPinsLog) {
                 let written = self
-                    .write_plainly(wanted, note.level.into(), WriteKind::Batch, true)
+                    .write_plainly(wanted, note.level.into(), WriteKind::Batch, Atomicity::Share)
                     .await;
                 written.map_err(|e| e.to_string())?;
             } else {
@@ -680,6 +683,11 @@ fn replicas_of(view: &ClusterView, mutation: &Addressed) -> Option<ReplicaList> 
         .collect();
     replicas.sort_unstable();
     Some(replicas)
+}
+
+/// Whether a batch has to be noted before it is written to the replicas that a view has: whether some of it could be there without the rest.
+pub(crate) fn needs_note_in(view: &ClusterView, mutations: &[Addressed]) -> bool {
+    needs_note(|m| replicas_of(view, m), mutations)
 }
 
 /// Whether some of the mutations could be there without the others. Not where one replica alone has all of them, and not where they are of one partition key and

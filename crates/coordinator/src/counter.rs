@@ -23,9 +23,7 @@ use std::sync::Arc;
 
 use mutation::compact::{LiveColumn, LiveRow};
 use mutation::row::{Cell, Column, RowBuilder, RowView, Shared};
-use mutation::{
-    Addressed, ClusteringSlice, Located, Mutation, MutationBuilder, MutationItem, RangeTombstoneList, Tombstone,
-};
+use mutation::{Addressed, ClusteringSlice, Located, Mutation, MutationBuilder, MutationItem, Tombstone};
 use replica::{BlockLimits, PartitionRead, PartitionReader, Shard, TableStore, new_counter_source};
 use runtime::{Instant, ShardId};
 use schema::Table;
@@ -39,7 +37,7 @@ use crate::message::{Malformed, decode_mutations, encode_mutations, put_sized, s
 use crate::service::{self, ReplicaError};
 use crate::trace;
 use crate::verbs::Verb;
-use crate::write::{Goal, Mutations};
+use crate::write::{Atomicity, Goal, Mutations};
 use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, WriteKind};
 
 /// Bytes that one step of a leader's read takes.
@@ -307,7 +305,7 @@ impl Coordinator {
             made_us: None,
         };
         let told = self
-            .write_from(Arc::clone(&view), added, goal, WriteKind::Counter, false)
+            .write_from(Arc::clone(&view), added, goal, WriteKind::Counter, Atomicity::Mutation)
             .await;
         // Whatever kept the others from being told, it is added here.
         Ok(outcome.and(told.map_err(|error| match error {
@@ -474,20 +472,12 @@ async fn own_elements(
         ..OwnElements::default()
     };
     while let Some(block) = reader.next_block().await? {
-        let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
         if let Some(row) = block.static_row() {
             own.see(table, None, row, block.tombstone, now, source);
         }
         for (clustering, row) in block.rows() {
-            let covering = ranges.covering(&table.clustering_order, clustering);
-            own.see(
-                table,
-                Some(clustering),
-                row,
-                block.tombstone.merge(covering),
-                now,
-                source,
-            );
+            let deletion = block.deletion_of(&table.clustering_order, clustering);
+            own.see(table, Some(clustering), row, deletion, now, source);
         }
         own.after = own.after.max(block.tombstone.timestamp);
         for range in &block.range_tombstones {

@@ -13,10 +13,12 @@ use mutation::{Addressed, Located};
 use rpc::{AnswerTaker, RpcError, Sent};
 use runtime::{Instant, ShardId};
 use smallvec::SmallVec;
+use stdx::planted::{self, Bug};
 use stdx::probe;
 use topology::Consistency;
 
 use crate::apply::{self, Origin, apply_at_once};
+use crate::batchlog::needs_note_in;
 use crate::commit::Acknowledgement;
 use crate::deadlines::{Expiring, FlightId};
 use crate::fence::Stamp;
@@ -24,7 +26,7 @@ use crate::message::{encoded_bytes, put_mutations};
 use crate::service::ReplicaError;
 use crate::trace::{self, Trace};
 use crate::verbs::Verb;
-use crate::write::{Manner, Mutations, State, Target, Write, WriteDone, numbered};
+use crate::write::{Atomicity, Manner, Mutations, State, Target, Write, WriteDone, numbered};
 use crate::{Coordinator, CoordinatorError, TargetError, WriteKind, spawn};
 
 /// A write on its way. See the module.
@@ -169,7 +171,7 @@ impl Flight {
         };
         let share = numbered(&write.mutations, numbers);
         let mut bytes = encoded_bytes(share.clone()) + Stamp::BYTES;
-        let all_or_nothing = write.manner.all_or_nothing;
+        let all_or_nothing = write.manner.has_whole_shares();
         let traced = match &self.trace {
             None => None,
             Some(trace) => trace::to_send(Some(Rc::clone(trace)), &write.view),
@@ -211,7 +213,7 @@ impl Flight {
         let Target { replica, numbers, .. } = &write.targets[at];
         let share: Vec<Addressed> = numbered(&write.mutations, numbers).cloned().collect();
         let stamp = write.stamp();
-        let all_or_nothing = write.manner.all_or_nothing;
+        let all_or_nothing = write.manner.has_whole_shares();
         let traced = self.trace.as_ref().map(|trace| trace.id);
         let applied = runtime::submit_async_to(ShardId(u32::from(replica.shard)), move || {
             runtime::preemptible(trace::beside(traced, async move {
@@ -248,7 +250,7 @@ impl Flight {
                 let (share, all_or_nothing): (Vec<Addressed>, bool) = {
                     let write = flight.write.borrow();
                     let share = numbered(&write.mutations, &write.targets[at].numbers);
-                    (share.cloned().collect(), write.manner.all_or_nothing)
+                    (share.cloned().collect(), write.manner.has_whole_shares())
                 };
                 self.await_here(at, async move {
                     let located: SmallVec<[Located<'_>; 1]> = share.iter().map(Addressed::located).collect();
@@ -392,6 +394,17 @@ impl Flight {
             }
         }
         let Some(done) = self.done.take() else { return };
+        if manner.atomicity == Atomicity::Batch
+            && needs_note_in(&newer, &mutations)
+            && !planted::is_planted(Bug::BatchAgainWithoutNote)
+        {
+            // A tablet of it has moved: one replica alone had all of it.
+            let written = coordinator.write_logged(mutations.into_vec(), manner.goal_at(self.deadline));
+            let written = Box::pin(written).await;
+            return done
+                .0
+                .write_done(done.1, written.map_err(|e| if may_be_done { error } else { e }));
+        }
         match Write::new(&coordinator, &newer, mutations, manner) {
             Ok(mut write) => {
                 // It may not end as refused if the attempt before did something.

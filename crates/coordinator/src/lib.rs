@@ -104,7 +104,7 @@ pub use turns::{Ended, PartitionTurns, Turn};
 pub use verbs::{ReplicaHandler, Verb};
 pub use view::{ClusterView, Forgotten, Levels, NotAMember, Ring, Route};
 pub use virtual_tables::register_system_tables;
-pub use write::{Goal, Mutations, WriteDone};
+pub use write::{Atomicity, Goal, Mutations, WriteDone};
 
 use latency::TableLatencies;
 use message::{encode_mutations, mark_repair};

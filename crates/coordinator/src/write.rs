@@ -128,6 +128,17 @@ pub(crate) enum Until {
     AllKnown,
 }
 
+/// What of a write counts all or not at all, also when a node ends in the middle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Atomicity {
+    /// Each mutation.
+    Mutation,
+    /// What goes to one replica: it is one record of its log.
+    Share,
+    /// All of it: a logged batch that needs no note in the view by which it is written.
+    Batch,
+}
+
 /// How a request is to be written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
@@ -135,13 +146,28 @@ pub(crate) struct Manner {
     /// How long the client waits; None for as long as the node's options say.
     pub(crate) timeout: Option<Duration>,
     pub(crate) kind: WriteKind,
-    /// What goes to one replica is one record of its log.
-    pub(crate) all_or_nothing: bool,
+    pub(crate) atomicity: Atomicity,
     pub(crate) until: Until,
     /// When it began here.
     pub(crate) began: Instant,
     /// When the write was made, if that was before it began; microseconds.
     pub(crate) made_us: Option<i64>,
+}
+
+impl Manner {
+    /// Whether what goes to one replica is one record of its log.
+    pub(crate) fn has_whole_shares(&self) -> bool {
+        self.atomicity != Atomicity::Mutation
+    }
+
+    /// What its request wants of another attempt, which ends at a deadline.
+    pub(crate) fn goal_at(&self, deadline: Instant) -> Goal {
+        Goal {
+            level: self.level,
+            timeout: Some(deadline.saturating_duration_since(runtime::now())),
+            made_us: self.made_us,
+        }
+    }
 }
 
 /// A write, as far as it has come.
@@ -183,7 +209,7 @@ pub(crate) struct Write {
 }
 
 impl Coordinator {
-    /// Writes packed mutations and waits until the level is met for each. `all_or_nothing` holds for each replica.
+    /// Writes packed mutations and waits until the level is met for each.
     ///
     /// # Errors
     /// When too few replicas live, answer, or can write.
@@ -192,12 +218,12 @@ impl Coordinator {
         mutations: impl Into<Mutations>,
         goal: impl Into<Goal>,
         kind: WriteKind,
-        all_or_nothing: bool,
+        atomicity: Atomicity,
     ) -> Result<(), CoordinatorError> {
         let (mut mutations, goal) = (mutations.into(), goal.into());
         let following = self.following(mutations.iter().map(Addressed::located))?;
         if following.is_empty() {
-            return self.write_plainly(mutations, goal, kind, all_or_nothing).await;
+            return self.write_plainly(mutations, goal, kind, atomicity).await;
         }
         mutations.extend(following);
         self.write_batch_plainly(mutations, goal).await
@@ -209,10 +235,9 @@ impl Coordinator {
         mutations: Mutations,
         goal: Goal,
         kind: WriteKind,
-        all_or_nothing: bool,
+        atomicity: Atomicity,
     ) -> Result<(), CoordinatorError> {
-        self.write_from(self.view(), mutations, goal, kind, all_or_nothing)
-            .await
+        self.write_from(self.view(), mutations, goal, kind, atomicity).await
     }
 
     /// The same, for mutations that were made of what the table had in this view: a truncation since then makes them stale.
@@ -225,14 +250,14 @@ impl Coordinator {
         mutations: Mutations,
         goal: Goal,
         kind: WriteKind,
-        all_or_nothing: bool,
+        atomicity: Atomicity,
     ) -> Result<(), CoordinatorError> {
         let waiting = Rc::new(Waiting::default());
         let manner = Manner {
             level: goal.level,
             timeout: goal.timeout,
             kind,
-            all_or_nothing,
+            atomicity,
             until: Until::LevelMet,
             began: runtime::now(),
             made_us: goal.made_us,
@@ -302,7 +327,7 @@ impl Coordinator {
             level,
             timeout: None,
             kind: WriteKind::Simple,
-            all_or_nothing: false,
+            atomicity: Atomicity::Mutation,
             until: Until::LevelMet,
             began: runtime::now(),
             made_us: None,
@@ -311,7 +336,9 @@ impl Coordinator {
             let this = Rc::clone(self);
             return spawn(async move {
                 let mutations: Mutations = smallvec![mutation];
-                let written = this.write(mutations, level, WriteKind::Simple, false).await;
+                let written = this
+                    .write(mutations, level, WriteKind::Simple, Atomicity::Mutation)
+                    .await;
                 done.0.write_done(done.1, written);
             });
         }
@@ -352,7 +379,7 @@ impl Coordinator {
             level: Consistency::Any,
             timeout: None,
             kind: WriteKind::Batch,
-            all_or_nothing: true,
+            atomicity: Atomicity::Share,
             until: Until::AllKnown,
             began: runtime::now(),
             made_us: Some(made_us),

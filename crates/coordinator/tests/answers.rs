@@ -378,7 +378,9 @@ fn an_addition_counts_behind_a_deletion_by_a_clock_that_is_ahead() {
         MutationBuilder::begin(&mut out, counters().id, b"k").partition_tombstone(tombstone);
         let mutations = vec![addressed(out)];
         let kind = coordinator::WriteKind::Simple;
-        node.coordinator.write(mutations, ALL, kind, false).await
+        node.coordinator
+            .write(mutations, ALL, kind, coordinator::Atomicity::Mutation)
+            .await
     });
     assert_eq!(deleted, Ok(()));
     assert_eq!(cluster.on(1, counted), Ok(0));

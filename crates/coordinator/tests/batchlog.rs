@@ -1,11 +1,12 @@
 //! Logged batches on three simulated nodes: they happen wholly or not at all, also when their coordinator dies in the middle.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{Cluster, Local, SECOND, Shape, addressed, insert, table};
 use commitlog::SyncMode;
-use coordinator::{Coordinator, CoordinatorError, WriteKind};
+use coordinator::{ClusterView, Coordinator, CoordinatorError, WriteKind};
 use hints::{Change, Order};
 use runtime::sim::CrashKind;
 use stdx::planted::{Bug, Planted};
@@ -587,4 +588,64 @@ fn a_batch_that_no_other_node_can_note_is_refused_and_nothing_of_it_is_written()
     assert_eq!(cluster.local(0).coordinator.open_batches(), 0);
     cluster.simulation.run_for(20 * SECOND);
     assert_eq!(has(&mut cluster, 0, keys), [Some(false); 3]);
+}
+
+/// The cluster as a node sees it, as of a command of its metadata, with so many copies of each row.
+fn view(cluster: &Cluster, node: usize, version: u64, copies: u16) -> Arc<ClusterView> {
+    let host = HostId(Uuid::from_u128(node as u128 + 1));
+    let keyspaces = [("sea", Replication::Simple { factor: copies }, vec![cluster.table.id])];
+    let view = ClusterView::new(cluster.topology.clone(), host, keyspaces.into_iter(), &BTreeMap::new());
+    Arc::new(view.expect("the node is a member").at(version, 0))
+}
+
+/// Node 1 has both rows of a batch as node 0 knows it, and refuses the batch because other nodes are to have copies of them, too. Whether the batch is noted before it is written again.
+fn is_noted_when_its_replicas_part(planted: Option<Bug>) -> bool {
+    let _planted = Planted::new(planted);
+    let (mut cluster, [_, key, _]) = of_one_copy(11, 1);
+    let is_beside = |other: &u8| *other != key && cluster.replicas(&[*other]) == cluster.replicas(&[key]);
+    let other = (0..=u8::MAX).find(is_beside).expect("node 1 has several keys");
+    for node in [0, 2] {
+        cluster.local(node).coordinator.take_view(view(&cluster, node, 4, 1));
+    }
+    let newer = view(&cluster, 1, 5, 2);
+    cluster.on(1, move |local| async move {
+        let store = local.shard.store(table().id).expect("the table is open");
+        local.coordinator.take_view(newer);
+        store.set_version(5, 5, 0);
+    });
+    let written = cluster.spawn(0, move |node| async move {
+        let mutation = |key: u8| addressed(insert(&table(), &[key], 1, b"one", 10));
+        let mutations = [key, other].map(mutation).into_iter().collect();
+        node.coordinator.write_batch(mutations, ONE).await
+    });
+    cluster.simulation.run_for(Duration::from_millis(100));
+    assert!(
+        written.borrow().is_none(),
+        "it waits for the view in which others have copies"
+    );
+    slow_down_holders(&mut cluster);
+    for node in [0, 2] {
+        cluster.local(node).coordinator.take_view(view(&cluster, node, 5, 2));
+    }
+    let (first, second) = (cluster.local(1), cluster.local(2));
+    let is_held = || first.coordinator.open_batches() + second.coordinator.open_batches() == 2;
+    let is_noted = cluster.simulation.run_until(SECOND, is_held);
+    cluster.simulation.run_for(SECOND);
+    assert_eq!(written.take(), Some(Ok(())));
+    let there = [key, other].map(|key| {
+        let read = cluster.on(1, move |node| async move { node.select(&[key], ONE).await });
+        read.map(|rows| rows.len())
+    });
+    assert_eq!(there, [Ok(1), Ok(1)]);
+    is_noted
+}
+
+#[test]
+fn a_batch_that_one_replica_had_alone_is_noted_when_its_replicas_part() {
+    assert!(is_noted_when_its_replicas_part(None));
+}
+
+#[test]
+fn that_a_batch_is_written_again_without_a_note_would_be_seen() {
+    assert!(!is_noted_when_its_replicas_part(Some(Bug::BatchAgainWithoutNote)));
 }

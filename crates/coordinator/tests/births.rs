@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::support::{Cluster, SECOND, Shape, addressed, clustering, table};
-use coordinator::{Coordinator, Goal, WriteKind};
+use coordinator::{Atomicity, Coordinator, Goal, WriteKind};
 use hints::{Change, Order};
 use mutation::row::{RowBuilder, Shared};
 use mutation::{Addressed, MutationBuilder, Tombstone};
@@ -94,7 +94,9 @@ fn is_forgotten(seed: u64, place: Place, mode: Option<TombstoneGc>) -> bool {
                     ..QUORUM.into()
                 };
                 let mutations = vec![deletion(b"k", second)];
-                node.coordinator.write(mutations, goal, WriteKind::Simple, false).await
+                node.coordinator
+                    .write(mutations, goal, WriteKind::Simple, Atomicity::Mutation)
+                    .await
             }
         }
     });
@@ -229,7 +231,9 @@ fn is_back_after_a_repair(seed: u64) -> bool {
         };
         let second = u32::try_from(dated.began_us() / 1_000_000).expect("the clock is right");
         let mutations = vec![deletion(b"k", second)];
-        node.coordinator.write(mutations, goal, WriteKind::Simple, false).await
+        node.coordinator
+            .write(mutations, goal, WriteKind::Simple, Atomicity::Mutation)
+            .await
     });
     cluster.simulation.run_for(100 * SECOND);
     // As `node/src/repairs.rs` does it: all replicas have what any had.

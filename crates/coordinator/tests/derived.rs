@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::support::{Cluster, Local, SECOND, Shape, addressed, clustering, insert, rows, table};
-use coordinator::{Augment, ClusterView, CoordinatorError, Mutations, WriteKind};
+use coordinator::{Atomicity, Augment, ClusterView, CoordinatorError, Mutations, WriteKind};
 use mutation::{Addressed, Bound, Located, Mutation, MutationBuilder, MutationItem, PartitionBlock, Tombstone};
 use replica::{Change, Observer};
 #[cfg(debug_assertions)]
@@ -65,7 +65,7 @@ async fn write(node: &Local, mutations: Vec<Vec<u8>>) {
     let mutations: Vec<Addressed> = mutations.into_iter().map(addressed).collect();
     let written = node
         .coordinator
-        .write(mutations, ALL, WriteKind::UnloggedBatch, true)
+        .write(mutations, ALL, WriteKind::UnloggedBatch, Atomicity::Share)
         .await;
     written.expect("all replicas live");
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::support::{Cluster, SECOND, Shape, addressed, everything, insert, table};
-use coordinator::{Coordinator, Goal, WriteKind};
+use coordinator::{Atomicity, Coordinator, Goal, WriteKind};
 use hints::{Change, Order};
 use schema::{TombstoneGc, TombstoneGcMode};
 use topology::Consistency;
@@ -138,7 +138,9 @@ fn a_write_that_began_late_is_dated_by_when_it_was_made() {
                 ..Consistency::Quorum.into()
             };
             let mutations = vec![addressed(insert(&table(), b"k", 1, b"old", 10))];
-            node.coordinator.write(mutations, goal, WriteKind::Simple, false).await
+            node.coordinator
+                .write(mutations, goal, WriteKind::Simple, Atomicity::Mutation)
+                .await
         });
         assert_eq!(written, Ok(()));
         cluster.simulation.run_for(60 * SECOND);

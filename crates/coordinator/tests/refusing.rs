@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support;
 use crate::support::{Cluster, Local, SECOND, Shape, addition, addressed, counters, insert, partition, sum, table};
-use coordinator::{CoordinatorError, WriteKind};
+use coordinator::{Atomicity, CoordinatorError, WriteKind};
 use stdx::planted::{Bug, Planted};
 use topology::{Consistency, Replication};
 
@@ -173,7 +173,10 @@ fn after_a_failed_sync_it_takes_writes_again_with_its_next_run() {
     let kind = WriteKind::Simple;
     let all = cluster.on(0, move |local| async move {
         let mutations = vec![addressed(insert(&support::table(), KEY, 1, b"v", 100))];
-        local.coordinator.write(mutations, Consistency::All, kind, false).await
+        local
+            .coordinator
+            .write(mutations, Consistency::All, kind, coordinator::Atomicity::Mutation)
+            .await
     });
     all.expect("all take it");
 }
@@ -202,7 +205,7 @@ fn a_write_of_which_the_log_lost_a_part_with_another_write_is_not_acknowledged()
         let mutations = parts.map(addressed).to_vec();
         local
             .coordinator
-            .write(mutations, Consistency::One, WriteKind::Batch, false)
+            .write(mutations, Consistency::One, WriteKind::Batch, Atomicity::Mutation)
             .await
     });
     cluster.simulation.run_for(Duration::from_millis(10));

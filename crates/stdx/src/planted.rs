@@ -85,6 +85,8 @@ pub enum Bug {
     HeirDiscardsAll,
     /// The flush of what stood before a long write tells the log that the long write is in an sstable too.
     FlushedWithWhatWasBefore,
+    /// A batch that one replica alone had is written again without a note when a tablet of it has moved.
+    BatchAgainWithoutNote,
     /// The end of a logged batch is noted before the batch is written.
     EarlyBatchEnd,
     /// A tablet moves to another shard without what is in the memory of the one that had it.
@@ -137,7 +139,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 63] = [
+    pub const ALL: [Self; 64] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedAcceptance,
@@ -177,6 +179,7 @@ impl Bug {
         Self::EarlyDiscard,
         Self::HeirDiscardsAll,
         Self::FlushedWithWhatWasBefore,
+        Self::BatchAgainWithoutNote,
         Self::EarlyBatchEnd,
         Self::UnflushedMove,
         Self::UnsyncedHint,

@@ -287,9 +287,8 @@ pub fn rows(table: &Table, blocks: &[PartitionBlock]) -> BTreeMap<i32, Vec<u8>> 
 pub fn live_rows(table: &Table, blocks: &[PartitionBlock]) -> Vec<i32> {
     let mut found = Vec::new();
     for block in blocks {
-        let ranges = mutation::RangeTombstoneList::from_sorted(block.range_tombstones.clone());
         for (key, row) in block.rows() {
-            let deletion = block.tombstone.merge(ranges.covering(&table.clustering_order, key));
+            let deletion = block.deletion_of(&table.clustering_order, key);
             if LiveRow::new(row, &table.layout, deletion, wall_seconds()).is_live() {
                 found.push(i32::from_be_bytes(key[1..5].try_into().expect("an int has four bytes")));
             }
@@ -336,7 +335,9 @@ impl Local {
         let mutation = insert(&table(), key, c, v, timestamp);
         let kind = coordinator::WriteKind::Simple;
         let mutations = vec![addressed(mutation)];
-        self.coordinator.write(mutations, level, kind, false).await
+        self.coordinator
+            .write(mutations, level, kind, coordinator::Atomicity::Mutation)
+            .await
     }
 
     /// Deletes one row through the coordinator.
@@ -350,7 +351,9 @@ impl Local {
         let mutation = delete(&table(), key, c, timestamp);
         let kind = coordinator::WriteKind::Simple;
         let mutations = vec![addressed(mutation)];
-        self.coordinator.write(mutations, level, kind, false).await
+        self.coordinator
+            .write(mutations, level, kind, coordinator::Atomicity::Mutation)
+            .await
     }
 
     /// Reads a partition through the coordinator.

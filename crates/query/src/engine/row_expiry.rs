@@ -7,13 +7,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coordinator::{Extent, Goal, Mutations, ReplicatedRead, Stretch, WriteKind};
+use coordinator::{Atomicity, Extent, Goal, Mutations, ReplicatedRead, Stretch, WriteKind};
 use mutation::compact::{LiveColumn, LiveRow};
 use mutation::row::Shared;
-use mutation::{
-    Addressed, Bound, ClusteringSlice, MutationBuilder, PartitionBlock, RangeTombstoneList, RowBuilder, RowView,
-    Tombstone,
-};
+use mutation::{Addressed, Bound, ClusteringSlice, MutationBuilder, PartitionBlock, RowBuilder, RowView, Tombstone};
 use schema::{ColumnId, Table};
 use stdx::planted::{self, Bug};
 use topology::Consistency;
@@ -186,7 +183,10 @@ impl Engine {
         }
         if deleted > 0 {
             let goal = Goal::from(Consistency::Quorum);
-            let written = self.coordinator.write(deletions, goal, WriteKind::Simple, true).await;
+            let written = self
+                .coordinator
+                .write(deletions, goal, WriteKind::Simple, Atomicity::Share)
+                .await;
             written.map_err(QueryError::of_replicas)?;
         }
         Ok(deleted)
@@ -232,11 +232,8 @@ fn for_each_living(
     now: u32,
     mut give: impl FnMut(&[u8], RowView<'_>, LiveRow<'_>),
 ) {
-    let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
     for (clustering, row) in block.rows() {
-        let deletion = block
-            .tombstone
-            .merge(ranges.covering(&table.clustering_order, clustering));
+        let deletion = block.deletion_of(&table.clustering_order, clustering);
         let live = LiveRow::new(row, &table.layout, deletion, now);
         if live.is_live() {
             give(clustering, row, live);

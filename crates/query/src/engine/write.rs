@@ -9,8 +9,8 @@ use commitlog::{LogError, ReplayPosition};
 use coordinator::service::ReplicaError;
 use coordinator::trace;
 use coordinator::{
-    Admission, Coordinator, CoordinatorError, Extent, Goal, Lasting, Mutations, Operation, ReplicatedRead, Stretch,
-    WriteDone, WriteKind,
+    Admission, Atomicity, Coordinator, CoordinatorError, Extent, Goal, Lasting, Mutations, Operation, ReplicatedRead,
+    Stretch, WriteDone, WriteKind,
 };
 use mutation::{Addressed, ClusteringSlice, Located, Mutation};
 use plan::write::{ListContents, check_write_bytes, collect_lists};
@@ -396,8 +396,9 @@ impl Engine {
             })?;
             packed += bytes.len();
             // The lists are packed: what others wait for is not kept until the replicas have answered.
-            if let (Some(_), Some(share)) = (lists, &params.result_share) {
-                share.give_back();
+            if let Some(lists) = lists {
+                preempt::allowed(|| lists.free());
+                params.result_share.iter().for_each(|share| share.give_back());
             }
             if any {
                 out.push(Addressed::at(token, bytes).expect("it was packed just now"));
@@ -483,7 +484,7 @@ impl Engine {
         let bytes_max = self.shard.log.mutation_bytes_max();
         let all: usize = mutations.iter().map(record_bytes).sum();
         if mutations.len() == 1 || all <= bytes_max {
-            return self.coordinator.write(mutations, goal, kind, true).await;
+            return self.coordinator.write(mutations, goal, kind, Atomicity::Share).await;
         }
         let (parts, largest) = preempt::allowed(|| parts_of(mutations, bytes_max));
         if largest > bytes_max {
@@ -500,7 +501,7 @@ impl Engine {
                 timeout: goal.timeout.map(|timeout| timeout.saturating_sub(began.elapsed())),
                 ..goal
             };
-            self.coordinator.write(part, goal, kind, true).await?;
+            self.coordinator.write(part, goal, kind, Atomicity::Share).await?;
         }
         Ok(())
     }
