@@ -4,6 +4,7 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
+use std::ffi::{c_int, c_long};
 
 use mimalloc::MiMalloc;
 
@@ -21,14 +22,26 @@ pub fn count() -> u64 {
 }
 
 unsafe extern "C" {
-    /// mimalloc's: frees the empty pages of the calling thread, and gives to the system what all threads have freed for longer than a second.
+    /// mimalloc's: frees the empty pages of the calling thread. With `force` it also gives to the system what all threads have freed, and without it what they freed before the purge delay.
     safe fn mi_collect(force: bool);
+    /// mimalloc's: sets an option by its number in `mi_option_t`.
+    safe fn mi_option_set(option: c_int, value: c_long);
 }
 
-/// Gives memory back to the system that was freed a while ago. mimalloc does so by itself only every some thousand allocations of a thread: a burst's memory would stay until
-/// the next burst.
-pub fn collect() {
+/// The number of mimalloc's option for the purge delay, in milliseconds: how long memory that was freed stays before a thread that allocates gives it to the system.
+const PURGE_DELAY: c_int = 15;
+
+/// Frees the empty pages of the calling thread.
+pub fn collect_thread() {
     mi_collect(false);
+}
+
+/// Gives memory to the system that the threads of this process have freed. Some megabytes take milliseconds, so the threads of shards do not: from the first call on, mimalloc leaves it
+/// to this function. It would otherwise purge in the middle of an allocation, at most once a second, and never in a process that allocates little.
+pub fn collect_process() {
+    const NEVER: c_long = 1 << 31;
+    mi_option_set(PURGE_DELAY, NEVER);
+    mi_collect(true);
 }
 
 #[inline]
@@ -103,6 +116,22 @@ mod tests {
             drop(black_box(bytes));
         };
         assert_eq!(allocations(&grown), 2, "bytes, and their growth");
+    }
+
+    #[test]
+    fn the_option_of_the_purge_delay_has_its_default() {
+        unsafe extern "C" {
+            safe fn mi_option_get(option: std::ffi::c_int) -> std::ffi::c_long;
+        }
+        let (delay, reset) = (
+            mi_option_get(super::PURGE_DELAY),
+            mi_option_get(super::PURGE_DELAY - 10),
+        );
+        assert_eq!(
+            (delay, reset),
+            (1000, 1),
+            "mimalloc has numbered its options anew: see mi_option_t"
+        );
     }
 
     #[test]

@@ -27,7 +27,10 @@ static ALLOCATOR: allocator::Counting = allocator::Counting;
 
 fn main() -> ExitCode {
     perf::set_allocation_counter(allocator::count);
-    runtime::set_memory_collector(allocator::collect);
+    runtime::set_memory_collector(runtime::MemoryCollector {
+        of_thread: allocator::collect_thread,
+        of_process: allocator::collect_process,
+    });
     runtime::refuse_huge_pages();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

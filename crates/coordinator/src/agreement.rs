@@ -7,8 +7,7 @@ use mutation::cut::cut;
 use mutation::merge::merge_blocks;
 use mutation::row::Shared;
 use mutation::{
-    Bound, Cell, Liveness, Mutation, MutationBuilder, PartitionBlock, RangeTombstone, RangeTombstoneList, RowBuilder,
-    RowView, Tombstone,
+    Bound, Cell, Liveness, Mutation, MutationBuilder, PartitionBlock, RangeTombstone, RowBuilder, RowView, Tombstone,
 };
 use replica::split_block;
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
@@ -243,7 +242,6 @@ type Shown = (Option<Vec<u8>>, Option<(usize, Vec<u8>)>, Vec<u8>, (i64, u32, u32
 
 /// What a client sees, with timestamps and expiries, row by row. It does not use the digest: what a digest leaves out must be missed here.
 fn shown(table: &Table, block: &PartitionBlock) -> Vec<Shown> {
-    let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
     let mut all = Vec::new();
     let mut show = |clustering: Option<&[u8]>, row: RowView<'_>, deletion: Tombstone| {
         let live = LiveRow::new(row, &table.layout, deletion, NOW);
@@ -267,8 +265,11 @@ fn shown(table: &Table, block: &PartitionBlock) -> Vec<Shown> {
         show(None, row, block.tombstone);
     }
     for (clustering, row) in block.rows() {
-        let covering = ranges.covering(&table.clustering_order, clustering);
-        show(Some(clustering), row, block.tombstone.merge(covering));
+        show(
+            Some(clustering),
+            row,
+            block.deletion_of(&table.clustering_order, clustering),
+        );
     }
     all
 }
@@ -520,10 +521,9 @@ fn the_cases_have_deletions_of_every_kind() {
             seen[0] += u32::from(!has.tombstone.is_none());
             seen[1] += u32::from(!has.range_tombstones.is_empty());
             seen[2] += u32::from(has.static_row().is_some());
-            let ranges = RangeTombstoneList::from_sorted(has.range_tombstones.clone());
             for (clustering, row) in has.rows() {
                 seen[3] += u32::from(!row.tombstone.is_none());
-                seen[4] += u32::from(!ranges.covering(&table.clustering_order, clustering).is_none());
+                seen[4] += u32::from(!has.range_deletion_of(&table.clustering_order, clustering).is_none());
                 for (_, column) in row.columns(&table.layout) {
                     match column {
                         mutation::Column::Simple(cell) => seen[5] += u32::from(!cell.is_live(NOW)),

@@ -24,7 +24,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use mutation::compact::LiveRow;
-use mutation::{Located, Mutation, PartitionBlock, RangeTombstoneList, RowView};
+use mutation::{Located, Mutation, PartitionBlock, RowView};
 use replica::aside::is_long_alone;
 use replica::{RowMemory, Tablet, WriteError};
 use runtime::Instant;
@@ -486,11 +486,8 @@ impl Coordinator {
 }
 
 fn live_rows(table: &Table, block: &PartitionBlock, now: u32) -> usize {
-    let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
     let is_live = |(clustering, row): &(&[u8], RowView<'_>)| {
-        let deletion = block
-            .tombstone
-            .merge(ranges.covering(&table.clustering_order, clustering));
+        let deletion = block.deletion_of(&table.clustering_order, clustering);
         LiveRow::new(*row, &table.layout, deletion, now).is_live()
     };
     block.rows().filter(is_live).count()

@@ -8,7 +8,7 @@
 
 use mutation::compact::{LiveColumn, LiveRow};
 use mutation::counting::{Counting, Material};
-use mutation::{Bound, Cell, Liveness, PartitionBlock, RangeTombstone, RangeTombstoneList, RowView, Tombstone};
+use mutation::{Bound, Cell, Liveness, PartitionBlock, RangeTombstone, RowView, Tombstone};
 use replica::PlainRow;
 use schema::{ClusteringOrder, Table};
 use stdx::planted::{self, Bug};
@@ -137,13 +137,10 @@ impl Digest {
             let counted = ranges.filter(|range| counting.counts_range(range, block.tombstone));
             partition.ranges.extend(counted.cloned());
         }
-        let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
         for n in 0..block.len() {
             let at = if self.is_reversed { block.len() - 1 - n } else { n };
             let (clustering, row) = (block.clustering(at), block.row(at));
-            let deletion = block
-                .tombstone
-                .merge(ranges.covering(&table.clustering_order, clustering));
+            let deletion = block.deletion_of(&table.clustering_order, clustering);
             let start = self.material.len();
             self.material.push(ROW);
             self.sized(clustering);

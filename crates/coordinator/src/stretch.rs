@@ -14,7 +14,7 @@ use std::cmp::Ordering;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use mutation::{Bound, ClusteringSlice, PartitionBlock, RangeTombstoneList};
+use mutation::{Bound, ClusteringSlice, PartitionBlock};
 use replica::{
     BlockLimits, NoLongRows, PartitionRead, PartitionReader, ReadError, RowMemory, Shard, TableStore, TabletScan,
     TokenRange, UNRESERVED_ROW_BYTES_MAX, row_of, split_block,
@@ -208,14 +208,11 @@ impl Stretch {
 
     fn count_rows(&mut self, block: &PartitionBlock, is_reversed: bool) -> Option<Bound> {
         self.range_tombstones += block.range_tombstones.len();
-        let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
         let before = self.bytes;
         for n in 0..block.len() {
             let at = if is_reversed { block.len() - 1 - n } else { n };
             let clustering = block.clustering(at);
-            let covering = block
-                .tombstone
-                .merge(ranges.covering(&self.table.clustering_order, clustering));
+            let covering = block.deletion_of(&self.table.clustering_order, clustering);
             let Some(bytes) = digest::living(&self.table, block.row(at), covering, self.now) else {
                 self.dead_rows += 1;
                 continue;

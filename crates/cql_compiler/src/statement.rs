@@ -285,6 +285,7 @@ pub fn compile_with(
         ast::Statement::Delete(d) => write(Modification::Delete(d), &mut markers)?,
         ast::Statement::Batch(b) => {
             let plan = compile_batch(&b, schema, keyspace, (nulls, &mut markers))?;
+            stdx::preempt::drop_each(b.statements);
             Statement::Plan(Plan::Batch(Arc::new(plan)))
         }
         ast::Statement::Truncate(t) => {

@@ -23,6 +23,7 @@ const LIMITS: Limits = Limits {
     frame_bytes_max: 1 << 20,
     frame_bytes_max_before_startup: 1 << 16,
     scratch_bytes_free: usize::MAX,
+    short_body_bytes: usize::MAX,
 };
 
 /// The framing's number, and what came in it; of segments the frames, because the checksums are computed when they are read.

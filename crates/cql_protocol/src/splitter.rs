@@ -33,6 +33,8 @@ pub struct Limits {
     pub frame_bytes_max_before_startup: usize,
     /// Bytes that the splitter's own buffer may have without [`Splitter::allow_scratch`].
     pub scratch_bytes_free: usize,
+    /// Bytes of a body up to which [`Splitter::next`] decompresses it; the caller decompresses longer ones ([`Splitter::take_long_body`]).
+    pub short_body_bytes: usize,
 }
 
 impl Default for Limits {
@@ -41,6 +43,7 @@ impl Default for Limits {
             frame_bytes_max: FRAME_BYTES_MAX,
             frame_bytes_max_before_startup: FRAME_BYTES_MAX_BEFORE_STARTUP,
             scratch_bytes_free: usize::MAX,
+            short_body_bytes: usize::MAX,
         }
     }
 }
@@ -99,6 +102,39 @@ pub struct Splitter {
     scratch_allowed: usize,
     /// How large it has to be for the next frame, where it may not.
     scratch_wanted: usize,
+    long_body: LongBody,
+}
+
+/// The body of the frame at the front of the input, if it is compressed and long.
+#[derive(Debug)]
+enum LongBody {
+    None,
+    /// The caller is to decompress it.
+    Compressed(CompressedBody),
+    /// It is in the splitter's own buffer, unless decompressing it failed.
+    Decompressed(Result<(), ProtocolError>),
+}
+
+/// A compressed body that takes long to decompress.
+#[derive(Debug)]
+pub struct CompressedBody {
+    compression: Compression,
+    /// Bytes of its frame.
+    frame_bytes: usize,
+    bytes_max: usize,
+    /// What it is decompressed into.
+    out: Vec<u8>,
+    result: Result<(), ProtocolError>,
+}
+
+impl CompressedBody {
+    /// Decompresses it, on any thread. `input` is what was not consumed.
+    #[must_use]
+    pub fn decompress(mut self, input: &[u8]) -> Self {
+        let body = &input[FRAME_HEADER_BYTES..self.frame_bytes];
+        self.result = decompress_body(self.compression, body, self.bytes_max, &mut self.out);
+        self
+    }
 }
 
 /// Where a frame that is ready stands.
@@ -122,6 +158,7 @@ impl Splitter {
             wanted_bytes: FRAME_HEADER_BYTES,
             scratch_allowed: limits.scratch_bytes_free,
             scratch_wanted: 0,
+            long_body: LongBody::None,
         }
     }
 
@@ -154,6 +191,24 @@ impl Splitter {
             self.scratch.reserve_exact(bytes - self.scratch.len());
         }
         self.scratch_wanted = 0;
+    }
+
+    /// After `None`: the body of the next frame, if that is complete, and long to decompress. The next call yields the frame when the body was decompressed and given back
+    /// ([`Splitter::put_long_body`]); what was not consumed has to be the same then.
+    pub fn take_long_body(&mut self) -> Option<CompressedBody> {
+        match std::mem::replace(&mut self.long_body, LongBody::None) {
+            LongBody::Compressed(body) => Some(body),
+            other => {
+                self.long_body = other;
+                None
+            }
+        }
+    }
+
+    /// Gives back what [`Splitter::take_long_body`] returned, decompressed.
+    pub fn put_long_body(&mut self, body: CompressedBody) {
+        self.scratch = body.out;
+        self.long_body = LongBody::Decompressed(body.result);
     }
 
     /// Gives back the splitter's own buffer if nothing in it is needed. To be called when all frames that were handed out are executed.
@@ -309,14 +364,23 @@ impl Splitter {
             self.wanted_bytes = header.frame_bytes();
             return Ok(None);
         }
+        let result = match std::mem::replace(&mut self.long_body, LongBody::None) {
+            LongBody::Decompressed(result) => result,
+            _ if decompressed > self.limits.short_body_bytes => {
+                self.wanted_bytes = header.frame_bytes();
+                self.long_body = LongBody::Compressed(CompressedBody {
+                    compression,
+                    frame_bytes: header.frame_bytes(),
+                    bytes_max: body_bytes_max,
+                    out: std::mem::take(&mut self.scratch),
+                    result: Ok(()),
+                });
+                return Ok(None);
+            }
+            _ => decompress_body(compression, &input[body], body_bytes_max, &mut self.scratch),
+        };
         *consumed = end;
-        decompress_body(
-            compression,
-            &input[body],
-            self.limits.frame_bytes_max,
-            &mut self.scratch,
-        )
-        .map_err(fail)?;
+        result.map_err(fail)?;
         Ok(Some((header, FrameBytes::Scratch(0..self.scratch.len()))))
     }
 

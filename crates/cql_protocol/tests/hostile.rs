@@ -32,6 +32,7 @@ const LIMITS: Limits = Limits {
     frame_bytes_max: 1 << 20,
     frame_bytes_max_before_startup: 1 << 16,
     scratch_bytes_free: usize::MAX,
+    short_body_bytes: usize::MAX,
 };
 
 fn version() -> impl Strategy<Value = ProtocolVersion> {
@@ -346,6 +347,61 @@ fn nothing_is_decompressed_or_put_together_beyond_what_the_caller_allows() {
         assert!(splitter.has_scratch(), "{framing:?}");
         splitter.release_scratch();
         assert!(!splitter.has_scratch(), "{framing:?}: it is not given back");
+    }
+}
+
+#[test]
+fn a_long_body_is_decompressed_by_the_caller() {
+    let version = ProtocolVersion::V4;
+    for compression in [Compression::Lz4, Compression::Snappy] {
+        let framing = Framing::CompressedBodies(compression);
+        let texts = ["before".to_owned(), "x".repeat(300_000), "after".to_owned()];
+        let mut wire: Vec<u8> = (1..)
+            .zip(&texts)
+            .flat_map(|(stream, text)| request_frame(version, stream, text))
+            .collect();
+        encode_wire(framing, &mut wire, &mut Vec::new());
+        for is_damaged in [false, true] {
+            if is_damaged {
+                let end = wire.len() - request_frame(version, 3, "after").len();
+                wire[end - 20..end].fill(0xff);
+            }
+            let limits = Limits {
+                short_body_bytes: 1000,
+                ..LIMITS
+            };
+            let (mut splitter, mut consumed) = (Splitter::new(limits), 0);
+            splitter.start(version, framing);
+            let (mut bodies, mut taken) = (Vec::new(), 0);
+            let error = loop {
+                match splitter.next(&wire, &mut consumed) {
+                    Ok(Some(frame)) => bodies.push(frame.body.len()),
+                    Ok(None) => match splitter.take_long_body() {
+                        Some(body) => {
+                            assert!(splitter.take_long_body().is_none(), "it is taken once");
+                            taken += 1;
+                            splitter.put_long_body(body.decompress(&wire[consumed..]));
+                        }
+                        None => break None,
+                    },
+                    Err(error) => break Some(error),
+                }
+            };
+            assert_eq!(taken, 1, "{compression:?}");
+            let plain: Vec<usize> = texts
+                .iter()
+                .map(|text| request_frame(version, 1, text).len() - FRAME_HEADER_BYTES)
+                .collect();
+            if is_damaged {
+                assert_eq!(bodies, plain[..1], "{compression:?}");
+                assert!(
+                    error.is_some_and(|error| !error.resumes && error.stream == 2),
+                    "{compression:?}"
+                );
+            } else {
+                assert_eq!((bodies, error.is_none()), (plain, true), "{compression:?}");
+            }
+        }
     }
 }
 

@@ -27,6 +27,9 @@ use crate::{ANSWER_BYTES_MAX, IN_FLIGHT_MAX, Server};
 /// What a connection may decompress into without taking room.
 const SCRATCH_BYTES_FREE: usize = 4 << 10;
 
+/// Longer bodies are decompressed on a thread of the pool: a megabyte takes a millisecond and more.
+const SHORT_BODY_BYTES: usize = 256 << 10;
+
 /// How large the first answer of a waiting request is taken to be: of several rows, and of one.
 pub(crate) const ROWS_BYTES_FIRST: usize = 1 << 20;
 pub(crate) const ROW_BYTES_FIRST: usize = 16 << 10;
@@ -80,6 +83,7 @@ pub(crate) async fn run(
     let mut splitter = Splitter::new(Limits {
         frame_bytes_max: server.options.frame_bytes_max,
         scratch_bytes_free: SCRATCH_BYTES_FREE,
+        short_body_bytes: SHORT_BODY_BYTES,
         ..Limits::default()
     });
     let started = handshake(server, &mut stream, &mut splitter, &uninitialized, &client);
@@ -158,10 +162,7 @@ async fn serve(
                 break None;
             }
         }
-        match connection
-            .execute(&mut splitter, input.bytes(), (client, &writing))
-            .await
-        {
+        match connection.execute(&mut splitter, &mut input, (client, &writing)).await {
             Ok(consumed) => {
                 let left = input.bytes().len() - consumed;
                 // The frame is here, and has no room to be decompressed.
@@ -191,14 +192,14 @@ impl Connection {
     async fn execute(
         self: &Rc<Self>,
         splitter: &mut Splitter,
-        input: &[u8],
+        input: &mut Input,
         (client, writing): (&Client, &JoinHandle<()>),
     ) -> Result<usize, FrameError> {
         let unsent = &self.server.unsent_room;
         let mut batch = Batch::of(unsent.spare());
         let (mut consumed, mut requests) = (0, 0);
         let end = loop {
-            match splitter.next(input, &mut consumed) {
+            match splitter.next(input.bytes(), &mut consumed) {
                 Ok(Some(frame)) => {
                     requests += 1;
                     let mut has_waited = false;
@@ -232,7 +233,13 @@ impl Connection {
                         self.outbox.has_room(0).await;
                     }
                 }
-                Ok(None) => break Ok(consumed),
+                Ok(None) => match splitter.take_long_body() {
+                    None => break Ok(consumed),
+                    Some(body) => {
+                        self.finish_batch(&mut batch);
+                        splitter.put_long_body(input.decompress(body, consumed).await);
+                    }
+                },
                 Err(error) if error.resumes => {
                     requests += 1;
                     self.finish_batch(&mut batch);

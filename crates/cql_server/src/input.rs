@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use cql_protocol::Splitter;
+use cql_protocol::{CompressedBody, Splitter};
 use runtime::net::ReadHalf;
 use runtime::{Instant, Permit};
 
@@ -76,6 +76,18 @@ impl Input {
     /// What was read.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// Decompresses a long body on a thread of the pool; what was read begins with the consumed bytes.
+    pub(crate) async fn decompress(&mut self, body: CompressedBody, consumed: usize) -> CompressedBody {
+        let bytes = std::mem::take(&mut self.bytes);
+        let (bytes, body) = runtime::offload(move || {
+            let body = body.decompress(&bytes[consumed..]);
+            (bytes, body)
+        })
+        .await;
+        self.bytes = bytes;
+        body
     }
 
     /// The size that the buffer may always have.

@@ -25,6 +25,9 @@ const PIECE_BYTES: usize = 64 << 10;
 /// After so many bytes it is noted that the client takes them.
 const SEND_BYTES: usize = 256 << 10;
 
+/// Answers of more bytes are compressed, or cut into segments with their checksums, on a thread of the pool: a megabyte takes a millisecond and more.
+const ENCODE_BYTES: usize = 256 << 10;
+
 /// A buffer above this size is not given to answers that need a small part of it.
 const LOOSE_BYTES: usize = 4 << 10;
 
@@ -290,7 +293,16 @@ async fn send(outbox: &Outbox, half: &mut WriteHalf, mut piece: Vec<u8>) -> bool
     let mut counted = piece.capacity();
     if outbox.framing != Framing::Plain {
         let mut plain = room.spare();
-        encode_wire(outbox.framing, &mut piece, &mut plain);
+        if piece.len() > ENCODE_BYTES {
+            let framing = outbox.framing;
+            (piece, plain) = runtime::offload(move || {
+                encode_wire(framing, &mut piece, &mut plain);
+                (piece, plain)
+            })
+            .await;
+        } else {
+            encode_wire(outbox.framing, &mut piece, &mut plain);
+        }
         room.give_back(plain);
         outbox.count(piece.capacity());
         outbox.uncount(std::mem::replace(&mut counted, piece.capacity()));

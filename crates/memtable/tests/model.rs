@@ -6,9 +6,7 @@ use memtable::Memtable;
 use mutation::compact::{LiveColumn, LiveRow, Purge, compact_block};
 use mutation::merge::merge_blocks;
 use mutation::row::{Cell, Liveness, RowBuilder, Shared};
-use mutation::{
-    Bound, ClusteringSlice, Mutation, MutationBuilder, PartitionBlock, RangeTombstone, RangeTombstoneList, Tombstone,
-};
+use mutation::{Bound, ClusteringSlice, Mutation, MutationBuilder, PartitionBlock, RangeTombstone, Tombstone};
 use proptest::prelude::*;
 use schema::{Column, ColumnId, ColumnKind, Table, TableId, TableOptions};
 use types::CqlType;
@@ -387,7 +385,6 @@ fn model(ops: &[Op], table: &Table, now: u32) -> Answer {
 
 fn read_block(answer: &mut Answer, table: &Table, block: &PartitionBlock, now: u32) {
     let order = &table.clustering_order;
-    let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
     let mut last: Option<Vec<u8>> = None;
     for (ck, row) in block.rows() {
         if let Some(last) = &last {
@@ -395,7 +392,7 @@ fn read_block(answer: &mut Answer, table: &Table, block: &PartitionBlock, now: u
         }
         last = Some(ck.to_vec());
         mutation::RowView::validate(row.bytes(), &table.layout).expect("a merged row is well formed");
-        let deletion = block.tombstone.merge(ranges.covering(order, ck));
+        let deletion = block.deletion_of(order, ck);
         let live = LiveRow::new(row, &table.layout, deletion, now);
         if !live.is_live() {
             continue;

@@ -43,10 +43,10 @@ impl PartitionBlock {
             builder.partition_tombstone(self.tombstone);
         }
         if let Some(row) = self.static_row() {
-            builder.static_row(|out| out.extend_from_slice(row.bytes()));
+            builder.static_row(|out| stdx::preempt::append(out, row.bytes()));
         }
         for (clustering, row) in self.rows() {
-            builder.row(clustering, |out| out.extend_from_slice(row.bytes()));
+            builder.row(clustering, |out| stdx::preempt::append(out, row.bytes()));
         }
         for range in &self.range_tombstones {
             builder.range_tombstone(range);
@@ -76,7 +76,7 @@ impl PartitionBlock {
 
     fn put(&mut self, bytes: &[u8]) -> Span {
         let start = u32::try_from(self.bytes.len()).expect("a block is smaller than 4 GiB");
-        self.bytes.extend_from_slice(bytes);
+        stdx::preempt::append(&mut self.bytes, bytes);
         Span {
             start,
             len: u32::try_from(bytes.len()).expect("a block is smaller than 4 GiB"),
@@ -94,9 +94,17 @@ impl PartitionBlock {
     }
 
     /// The strongest of the partition and range tombstones over a row.
+    #[inline]
     pub fn deletion_of(&self, order: &ClusteringOrder, clustering: &[u8]) -> Tombstone {
-        self.tombstone
-            .merge(covering(&self.range_tombstones, order, clustering))
+        if self.range_tombstones.is_empty() {
+            return self.tombstone;
+        }
+        self.tombstone.merge(self.range_deletion_of(order, clustering))
+    }
+
+    /// The range tombstone over a row, or none.
+    pub fn range_deletion_of(&self, order: &ClusteringOrder, clustering: &[u8]) -> Tombstone {
+        covering(&self.range_tombstones, order, clustering)
     }
 
     /// The static row's packed bytes.

@@ -10,10 +10,9 @@ use std::ops::RangeInclusive;
 
 use schema::{ClusteringOrder, RowLayout};
 
+use crate::Tombstone;
 use crate::block::PartitionBlock;
-use crate::range_tombstones::RangeTombstoneList;
 use crate::row::{Cell, Column, Complex, Elements, Liveness, RowBuilder, RowView, Shared, needs_mixed};
-use crate::{RangeTombstone, Tombstone};
 
 /// A row as a reader at `now` sees it under the deletions that cover it.
 #[derive(Clone, Copy)]
@@ -295,7 +294,6 @@ pub fn compact_block(
     let mut out = PartitionBlock::new(block.token, block.key());
     out.covered = block.covered.clone();
     out.tombstone = purge.keep(block.tombstone);
-    let deletions = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
     let mut packed = Vec::new();
     if let Some(row) = block.static_row()
         && compact_row(layout, row, block.tombstone, purge, &mut packed)
@@ -303,17 +301,13 @@ pub fn compact_block(
         out.set_static_row(&packed);
     }
     for (key, row) in block.rows() {
-        let deletion = if deletions.is_empty() {
-            block.tombstone
-        } else {
-            block.tombstone.merge(deletions.covering(order, key))
-        };
+        let deletion = block.deletion_of(order, key);
         out.push_row_with(key, |bytes| compact_row(layout, row, deletion, purge, bytes));
     }
-    out.range_tombstones = deletions
-        .into_vec()
-        .into_iter()
-        .filter(|r: &RangeTombstone| r.tombstone.supersedes(block.tombstone) && !purge.keep(r.tombstone).is_none())
+    let ranges = block.range_tombstones.iter();
+    out.range_tombstones = ranges
+        .filter(|r| r.tombstone.supersedes(block.tombstone) && !purge.keep(r.tombstone).is_none())
+        .cloned()
         .collect();
     out
 }

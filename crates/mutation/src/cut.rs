@@ -70,8 +70,8 @@ impl Cuts<'_> {
     fn add_row(&mut self, clustering: Option<&[u8]>, row: &[u8]) {
         let bytes = clustering.map_or(0, <[u8]>::len) + ITEM_BYTES_MAX + row.len();
         self.add(bytes, |builder| match clustering {
-            Some(clustering) => builder.row(clustering, |out| out.extend_from_slice(row)),
-            None => builder.static_row(|out| out.extend_from_slice(row)),
+            Some(clustering) => builder.row(clustering, |out| stdx::preempt::append(out, row)),
+            None => builder.static_row(|out| stdx::preempt::append(out, row)),
         });
     }
 

@@ -13,6 +13,7 @@
 use std::cmp::Ordering;
 
 use schema::{CellLayout, RowLayout};
+use stdx::preempt;
 
 use crate::row::{Cell, Column, Columns, Complex, Elements, Liveness, RowBuilder, RowView, Shared, needs_mixed};
 use crate::{PartitionBlock, RangeTombstoneList, Tombstone};
@@ -169,14 +170,17 @@ fn walk<'a>(
     }
 }
 
+/// Memory for the merge of longer rows is reserved before: a buffer that grows is copied in one step.
+const LONG_ROW_BYTES: usize = 64 << 10;
+
 /// Appends the merge of two rows to `out`. The order of the arguments does not matter.
 pub fn merge_rows(layout: &RowLayout, a: RowView<'_>, b: RowView<'_>, out: &mut Vec<u8>) {
     if supersedes(layout, a, b) {
-        out.extend_from_slice(a.bytes());
+        preempt::append(out, a.bytes());
         return;
     }
     if supersedes(layout, b, a) {
-        out.extend_from_slice(b.bytes());
+        preempt::append(out, b.bytes());
         return;
     }
     let tombstone = a.tombstone.merge(b.tombstone);
@@ -206,6 +210,9 @@ pub fn merge_rows(layout: &RowLayout, a: RowView<'_>, b: RowView<'_>, out: &mut 
             mixed |= needs_mixed(&c, layout.cell(id), shared.timestamp, shared.ttl, shared.expiry);
         }
     });
+    if a.bytes().len() + b.bytes().len() > LONG_ROW_BYTES {
+        out.reserve(a.bytes().len() + b.bytes().len());
+    }
     let mut builder = RowBuilder::begin(out, layout, shared, marker, tombstone, mixed, columns);
     walk(
         layout,
@@ -429,12 +436,13 @@ pub fn merge_blocks(
         if let [only] = same[..] {
             out.push_row(key, blocks[only].row(at[only]).bytes());
         } else {
+            let row = |i: usize| blocks[i].row(at[i]);
             left.clear();
-            left.extend_from_slice(blocks[f].row(at[f]).bytes());
-            for &i in &same[1..] {
+            merge_rows(layout, row(same[0]), row(same[1]), &mut left);
+            for &i in &same[2..] {
                 right.clear();
                 let have = RowView::new(&left).expect("a merged row is well formed");
-                merge_rows(layout, have, blocks[i].row(at[i]), &mut right);
+                merge_rows(layout, have, row(i), &mut right);
                 std::mem::swap(&mut left, &mut right);
             }
             out.push_row(key, &left);

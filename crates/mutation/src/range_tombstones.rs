@@ -159,6 +159,7 @@ impl RangeTombstoneList {
             .iter()
             .take_while(|r| r.start.compare(order, &slice.end) == Ordering::Less)
             .map(|r| {
+                stdx::preempt::point();
                 let start = if r.start.compare(order, &slice.start) == Ordering::Less {
                     &slice.start
                 } else {

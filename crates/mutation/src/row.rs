@@ -34,6 +34,12 @@ pub(crate) const MIXED: u8 = 0x08;
 pub(crate) const MARKER_OWN: u8 = 0x10;
 const ROW_FLAGS: u8 = 0x1f;
 const HEADER: usize = 9;
+/// What an element may take besides its path and value: flags, timestamp, times of its expiry, two lengths.
+pub const ELEMENT_HEAD_BYTES_MAX: usize = 32;
+/// Flags and one length.
+const ELEMENT_HEAD_BYTES_MIN: usize = 2;
+/// The buffer grows once for so many elements: it is copied in one step when it grows.
+pub const MANY_ELEMENTS: usize = 1024;
 
 /// What distinguishes a cell from its row's shared state.
 pub struct CellFlags;
@@ -818,9 +824,17 @@ impl<'b> RowBuilder<'b> {
         tombstone: Tombstone,
         elements: impl Iterator<Item = (&'e [u8], Cell<'e>)> + Clone,
     ) {
-        let at = self.begin_complex(id, tombstone, elements.clone().count());
+        let bytes_of =
+            |(count, bytes), (path, cell): (&[u8], Cell<'_>)| (count + 1, bytes + path.len() + cell.value.len());
+        let (count, bytes) = elements.clone().fold((0, 0), bytes_of);
+        // Unless the caller has reserved memory for the whole row.
+        if count >= MANY_ELEMENTS && self.out.capacity() - self.out.len() < bytes + ELEMENT_HEAD_BYTES_MIN * count {
+            self.out.reserve(bytes + ELEMENT_HEAD_BYTES_MAX * count);
+        }
+        let at = self.begin_complex(id, tombstone, count);
         for (path, cell) in elements {
             self.element(path, &cell);
+            stdx::preempt::point();
         }
         self.end_complex(at);
     }
@@ -856,7 +870,7 @@ impl<'b> RowBuilder<'b> {
     pub(crate) fn extend_complex(&mut self, part: &Complex<'_>) {
         let same = part.timestamp == self.timestamp && part.ttl == self.ttl && part.expiry == self.expiry;
         if same {
-            self.out.extend_from_slice(part.elements);
+            stdx::preempt::append(self.out, part.elements);
         } else {
             part.elements().for_each(|(path, cell)| self.element(path, &cell));
         }

@@ -204,8 +204,11 @@ fn begin_chores(shared: &Arc<Shared>, engine: &Rc<Engine>, log: Rc<Commitlog>) {
     ));
     disks::watch(shared, shard);
     drop(runtime::spawn(shard.clone().watch_damage()));
-    if let Some(collect) = runtime::memory_collector() {
-        drop(runtime::spawn_in(runtime::Group::BACKGROUND, give_back_memory(collect)));
+    if let Some(collector) = runtime::memory_collector() {
+        drop(runtime::spawn_in(
+            runtime::Group::BACKGROUND,
+            give_back_memory(collector),
+        ));
     }
 }
 
@@ -220,10 +223,13 @@ fn connections_max(config: &Config, open_files_max: Option<u64>) -> usize {
 const MEMORY_PERIOD: Duration = Duration::from_secs(1);
 
 /// Gives freed memory back to the system, where the process's allocator has to be asked. Spawn this; it never returns.
-async fn give_back_memory(collect: fn()) {
+async fn give_back_memory(collector: runtime::MemoryCollector) {
     loop {
         runtime::sleep(MEMORY_PERIOD).await;
-        collect();
+        (collector.of_thread)();
+        if runtime::shard() == ShardId(0) {
+            runtime::offload_background(collector.of_process).await;
+        }
     }
 }
 

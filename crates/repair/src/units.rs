@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use mutation::counting::{Counting, Material};
-use mutation::{Bound, Cell, Liveness, PartitionBlock, RangeTombstone, RangeTombstoneList, RowView, Tombstone};
+use mutation::{Bound, Cell, Liveness, PartitionBlock, RangeTombstone, RowView, Tombstone};
 use schema::Table;
 use stdx::planted::{self, Bug};
 use stdx::vint;
@@ -123,14 +123,8 @@ impl Hasher {
                 }
             }
         }
-        let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
         for (number, (clustering, row)) in block.rows().enumerate() {
-            let covering = match ranges.is_empty() {
-                true => block.tombstone,
-                false => block
-                    .tombstone
-                    .merge(ranges.covering(&table.clustering_order, clustering)),
-            };
+            let covering = block.deletion_of(&table.clustering_order, clustering);
             self.material.restart(ROW);
             self.material.sized(clustering);
             if self.row(&table, row, covering) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use memtable::PartitionRef;
 use mutation::merge::{merge_blocks, merge_rows};
-use mutation::{ClusteringSlice, PartitionBlock, RangeTombstone, RangeTombstoneList, RowView, Tombstone};
+use mutation::{ClusteringSlice, PartitionBlock, RangeTombstone, RowView, Tombstone};
 use schema::{Table, components};
 use smallvec::SmallVec;
 use sstable::{ChunkCache, NoLongRows, RowMemory};
@@ -189,8 +189,7 @@ impl Version {
                     Err(error) => return Err(self.read_error(error)),
                 };
                 entry.partition = entry.partition.merge(block.tombstone);
-                let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
-                entry.range = entry.range.merge(ranges.covering(order, clustering));
+                entry.range = entry.range.merge(block.range_deletion_of(order, clustering));
                 if let Some(row) = block.static_row() {
                     merge_into(table, &mut entry.static_row, row);
                 }

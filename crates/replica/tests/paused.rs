@@ -9,8 +9,7 @@ use std::time::Duration;
 use crate::support::{open_table, shard};
 use mutation::row::Shared;
 use mutation::{
-    Bound, Cell, ClusteringSlice, Mutation, MutationBuilder, PartitionBlock, RangeTombstone, RangeTombstoneList,
-    RowBuilder, Tombstone,
+    Bound, Cell, ClusteringSlice, Mutation, MutationBuilder, PartitionBlock, RangeTombstone, RowBuilder, Tombstone,
 };
 use replica::{BlockLimits, PartitionRead, PartitionReader, PausedCounts, Shard, TableStore};
 use runtime::random_u64;
@@ -106,7 +105,6 @@ fn write(shard: &Rc<Shard>, store: &Rc<TableStore>) {
 
 /// What a block says of each row and of the partition.
 fn said(table: &Table, block: &PartitionBlock) -> (String, BTreeMap<Vec<u8>, String>) {
-    let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
     let row = |row: mutation::RowView<'_>| {
         let cells = row.columns(&table.layout).map(|(id, column)| match column {
             mutation::Column::Simple(cell) => format!("{id}={cell:?}"),
@@ -116,7 +114,7 @@ fn said(table: &Table, block: &PartitionBlock) -> (String, BTreeMap<Vec<u8>, Str
     };
     let head = format!("{:?} {:?}", block.tombstone, block.static_row().map(row));
     let rows = block.rows().map(|(name, r)| {
-        let covering = ranges.covering(&table.clustering_order, name);
+        let covering = block.range_deletion_of(&table.clustering_order, name);
         (name.to_vec(), format!("{} under {covering:?}", row(r)))
     });
     (head, rows.collect())

@@ -8,10 +8,7 @@ use std::time::Duration;
 use crate::support::{open_table, shard, whole};
 use mutation::compact::LiveRow;
 use mutation::row::Shared;
-use mutation::{
-    Bound, Liveness, Mutation, MutationBuilder, PartitionBlock, RangeTombstone, RangeTombstoneList, RowBuilder,
-    Tombstone,
-};
+use mutation::{Bound, Liveness, Mutation, MutationBuilder, PartitionBlock, RangeTombstone, RowBuilder, Tombstone};
 use replica::{PartitionReader, Shard, TableStore, TokenRange, TombstoneHold};
 use runtime::sim::{FailedSync, Simulation};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions, TombstoneGc, TombstoneGcMode, push_component};
@@ -126,10 +123,9 @@ impl Local {
     async fn living(&self, rows: usize) -> usize {
         let table = self.store.table();
         let of_block = |block: &PartitionBlock| {
-            let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
             let is_live = |(clustering, row): &(&[u8], mutation::RowView<'_>)| {
-                let covering = ranges.covering(&table.clustering_order, clustering);
-                LiveRow::new(*row, &table.layout, block.tombstone.merge(covering), LONG_AGO).is_live()
+                let deletion = block.deletion_of(&table.clustering_order, clustering);
+                LiveRow::new(*row, &table.layout, deletion, LONG_AGO).is_live()
             };
             block.rows().filter(is_live).count()
         };

@@ -67,7 +67,9 @@ pub use group::Group;
 pub use instructions::InstructionCounter;
 pub use mailbox::{Submitted, submit_async_to, submit_to};
 pub use preemptible::{companion, has_companion, preemptible, set_companion};
-pub use process::{Process, memory_collector, open_files_max, process, refuse_huge_pages, set_memory_collector};
+pub use process::{
+    MemoryCollector, Process, memory_collector, open_files_max, process, refuse_huge_pages, set_memory_collector,
+};
 pub use random::{boot_id, random_bytes, random_u64};
 pub use shared_notify::{Changed, EndNotify, SharedNotify};
 pub use signal::{HangupSignal, TerminateSignal, on_signal_hangup, on_signal_terminate};

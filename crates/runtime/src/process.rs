@@ -66,19 +66,28 @@ pub fn refuse_huge_pages() {
     }
 }
 
-static COLLECT_MEMORY: OnceLock<fn()> = OnceLock::new();
+/// How the allocator of this process is made to give memory back to the system.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryCollector {
+    /// Takes back what the calling thread keeps of what it freed. Takes microseconds.
+    pub of_thread: fn(),
+    /// Gives to the system what all threads have freed. May take milliseconds.
+    pub of_process: fn(),
+}
+
+static MEMORY_COLLECTOR: OnceLock<MemoryCollector> = OnceLock::new();
 
 /// Sets how the allocator of this process is made to give memory back that its threads have freed. Allocators do so themselves while much is allocated; a thread
-/// that allocates little keeps what it freed. The function is called on the threads of shards. Only the first call counts.
-pub fn set_memory_collector(collect: fn()) {
+/// that allocates little keeps what it freed. Only the first call counts.
+pub fn set_memory_collector(collector: MemoryCollector) {
     // The first one stays.
-    let _ = COLLECT_MEMORY.set(collect);
+    let _ = MEMORY_COLLECTOR.set(collector);
 }
 
 /// What [`set_memory_collector`] set; None in simulations, and in processes whose allocator needs none.
 #[must_use]
-pub fn memory_collector() -> Option<fn()> {
-    COLLECT_MEMORY.get().copied().filter(|_| !is_simulated())
+pub fn memory_collector() -> Option<MemoryCollector> {
+    MEMORY_COLLECTOR.get().copied().filter(|_| !is_simulated())
 }
 
 /// The second number of `/proc/self/statm`.

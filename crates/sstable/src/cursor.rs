@@ -102,6 +102,7 @@ impl CachedWindow {
             }
             self.base += start as u64;
             self.at -= start;
+            preempt::allowed(preempt::long_step);
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use mutation::row::Shared;
+use mutation::row::{ELEMENT_HEAD_BYTES_MAX, MANY_ELEMENTS, Shared};
 use mutation::{BoundKind, Cell, Liveness, RowBuilder, Tombstone};
 use schema::{CellLayout, RowLayout};
 use stdx::bytes::{Reader, Truncated};
@@ -192,6 +192,11 @@ pub(crate) fn marker_deletions(
     Ok(deletions)
 }
 
+/// An element has at least flags and the length of its path.
+const ELEMENT_BYTES_MIN: usize = 2;
+/// Most elements have at least so many bytes.
+const ELEMENT_BYTES_USUAL: usize = 8;
+
 /// A cursor over a body, whose failures are damage at a place in the whole item.
 struct Body<'a> {
     r: Reader<'a>,
@@ -208,6 +213,11 @@ impl<'a> Body<'a> {
 
     fn at(&self) -> usize {
         self.start + self.r.at()
+    }
+
+    /// Bytes that are not read yet.
+    fn left(&self) -> usize {
+        self.r.rest().len()
     }
 
     #[cold]
@@ -478,7 +488,15 @@ impl RowDecoder {
             tombstone = r.deletion(&format.base)?;
         }
         let first = self.elements.len();
-        for _ in 0..r.vint()? {
+        let count = r.vint()?;
+        // A list that grows is copied in one step, so the first long column reserves memory for the others, too. A damaged count is more than the bytes have.
+        let count_max = usize::try_from(count).map_or(0, |count| count.min(r.left() / ELEMENT_BYTES_MIN));
+        let of_row = match count_max >= MANY_ELEMENTS && self.elements.is_empty() {
+            true => r.left() / ELEMENT_BYTES_USUAL,
+            false => 0,
+        };
+        self.elements.reserve(count_max.max(of_row));
+        for _ in 0..count {
             stdx::preempt::point();
             let at = r.at();
             let cell = self.cell(r, &format.base, slot)?;
@@ -636,6 +654,14 @@ impl RowDecoder {
         });
         let columns = self.columns.last().map_or(0, |c| usize::from(c.id()) + 1);
         let tombstone = self.tombstone.unwrap_or(Tombstone::NONE);
+        if self.elements.len() >= MANY_ELEMENTS {
+            let elements = self.elements.iter();
+            out.reserve(
+                elements
+                    .map(|cell| ELEMENT_HEAD_BYTES_MAX + (cell.path.1 + cell.value.1) as usize)
+                    .sum(),
+            );
+        }
         let mut builder = RowBuilder::begin(out, layout, shared, self.marker, tombstone, is_mixed, columns);
         for column in &self.columns {
             match column {

@@ -193,6 +193,7 @@ impl ScanCursor {
                 window.compact();
             }
             let len = window.bytes.len() + wanted;
+            window.bytes.reserve(wanted);
             while window.bytes.len() < len {
                 window.next_chunk += data.read(window.next_chunk, READ_AHEAD, &mut window.bytes).await?;
             }

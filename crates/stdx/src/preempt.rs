@@ -39,6 +39,35 @@ fn reach(hook: fn()) {
     }
 }
 
+/// A preemption point after a step that takes as long as many others, such as a copy of some kilobytes: it asks the clock each time.
+#[inline]
+pub fn long_step() {
+    if let Some(hook) = HOOK.get() {
+        hook();
+    }
+}
+
+/// Bytes that are copied between two preemption points.
+const COPY_BYTES: usize = 64 << 10;
+
+/// Appends bytes with preemption points in between: new memory costs more by the page than the copy does.
+#[inline]
+pub fn append(out: &mut Vec<u8>, bytes: &[u8]) {
+    if bytes.len() <= COPY_BYTES {
+        return out.extend_from_slice(bytes);
+    }
+    append_long(out, bytes);
+}
+
+#[cold]
+fn append_long(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.reserve(bytes.len());
+    for piece in bytes.chunks(COPY_BYTES) {
+        out.extend_from_slice(piece);
+        long_step();
+    }
+}
+
 /// Restores the previous hooks when dropped.
 struct Former {
     hook: Hook,
@@ -139,7 +168,12 @@ mod tests {
                 let sorted = reached();
                 assert!(sorted > 10, "a sort has points: {sorted}");
                 drop_each(numbers);
-                assert!(reached() > sorted + 10, "so have drops");
+                let dropped = reached();
+                assert!(dropped > sorted + 10, "so have drops");
+                let (bytes, mut copy) = (vec![7; 3 * COPY_BYTES], vec![1]);
+                append(&mut copy, &bytes);
+                assert_eq!((copy[0], &copy[1..]), (1, &bytes[..]));
+                assert_eq!(reached(), dropped + 3, "so have copies of many bytes");
             });
         });
     }

@@ -451,6 +451,11 @@ impl ListContents {
         self.bytes
     }
 
+    /// Frees the elements, with preemption points in between.
+    pub fn free(self) {
+        self.by_name.into_values().for_each(stdx::preempt::drop_each);
+    }
+
     fn insert(&mut self, row: &[u8], id: usize, list: ListElements) {
         self.in_order.take();
         let elements = list.iter();

@@ -9,7 +9,7 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 
 use mutation::compact::LiveRow;
-use mutation::{ClusteringSlice, PartitionBlock, RangeTombstoneList};
+use mutation::{ClusteringSlice, PartitionBlock};
 use plan::restrict::{Alternatives, Partitions};
 use plan::selection::AggregateState;
 use plan::{BindContext, Evaluated, Operand, Row, RowSink, SelectPlan, ValueRows, key_component};
@@ -473,7 +473,6 @@ impl<S: RowSink> Consumer<S> {
         ctx: &BindContext<'_>,
         block: &PartitionBlock,
     ) -> Result<Flow, QueryError> {
-        let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
         let order = &plan.table.clustering_order;
         let first = plan.table.partition_key().count();
         let n = block.len();
@@ -493,11 +492,7 @@ impl<S: RowSink> Consumer<S> {
                 }
                 continue;
             }
-            let deletion = if ranges.is_empty() {
-                block.tombstone
-            } else {
-                block.tombstone.merge(ranges.covering(order, clustering))
-            };
+            let deletion = block.deletion_of(order, clustering);
             let live = LiveRow::new(view, &plan.table.layout, deletion, ctx.expiry_now());
             if !live.is_live() {
                 self.met.1 += 1;

@@ -7,9 +7,7 @@ use std::sync::Arc;
 
 use mutation::compact::{may_shadow, shadow_row};
 use mutation::row::Shared;
-use mutation::{
-    Bound, Cell, Liveness, PartitionBlock, RangeTombstone, RangeTombstoneList, RowBuilder, RowView, Tombstone,
-};
+use mutation::{Bound, Cell, Liveness, PartitionBlock, RangeTombstone, RowBuilder, RowView, Tombstone};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
 use sstable::{Descriptor, EncodingBase, Error, Writer, WriterOptions};
 use types::token::token_of;
@@ -517,9 +515,8 @@ pub fn without_deleted(table: &Table, block: &PartitionBlock) -> PartitionBlock 
     {
         left.set_static_row(&bytes);
     }
-    let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
     for (key, row) in block.rows() {
-        let deletion = block.tombstone.merge(ranges.covering(&table.clustering_order, key));
+        let deletion = block.deletion_of(&table.clustering_order, key);
         left.push_row_with(key, |out| shadow(row, deletion, out));
     }
     left
