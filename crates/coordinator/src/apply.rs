@@ -21,7 +21,6 @@ use stdx::preempt;
 use types::Token;
 
 use crate::fence::Stamp;
-use crate::observe;
 use crate::service::{ReplicaError, store_of};
 use crate::trace;
 use crate::{Coordinator, Timeouts};
@@ -99,12 +98,6 @@ pub async fn apply(
     let mut left = &parts[..];
     while let Some((store, token, mutation)) = left.first() {
         let now = if in_one { left } else { &left[..1] };
-        if now.iter().any(|(store, ..)| store.is_observed()) {
-            let written = Box::pin(observe::write(shard, now, stamp)).await;
-            last = Some(written.map_err(|error| failed(error, last))?);
-            left = &left[now.len()..];
-            continue;
-        }
         runtime::give_way().await;
         let aside = match is_long(now) {
             true => shard
@@ -160,7 +153,7 @@ fn failed(error: ReplicaError, written: Option<ReplayPosition>) -> ReplicaError 
 }
 
 /// Writes one mutation as [`apply`] does, as far as that needs no waiting. Where it stands in the log, which is not handed to the kernel yet; None when
-/// nothing was done, because the mutation has to wait for its table, a truncation or memory, is long, or its table has an observer.
+/// nothing was done, because the mutation has to wait for its table, a truncation or memory, or is long.
 ///
 /// # Errors
 /// As those of [`apply`].
@@ -176,7 +169,7 @@ pub(crate) fn apply_at_once(
         None => return Err(ReplicaError::UnknownTable(mutation.table)),
         Some(store) => store,
     };
-    if takes_steps(&store, &mutation) {
+    if is_long_alone(&store, &mutation) {
         return Ok(None);
     }
     check(&store, &mutation, origin)?;
@@ -192,7 +185,7 @@ pub(crate) fn apply_at_once(
     }
 }
 
-/// Writes one mutation; None when memory is full, when it is long, or when its table has an observer.
+/// Writes one mutation; None when memory is full, and when it is long.
 ///
 /// # Errors
 /// When its token is not here, or the log does not take it.
@@ -202,16 +195,10 @@ pub(crate) fn apply_to(
     store: &TableStore,
     Located { token, mutation }: Located<'_>,
 ) -> Result<Option<ReplayPosition>, ReplicaError> {
-    match takes_steps(store, &mutation) {
+    match is_long_alone(store, &mutation) {
         true => Ok(None),
         false => write_short(shard, store, Located { token, mutation }),
     }
-}
-
-/// Whether a mutation is not written in one step: it is long, or its table has an observer.
-#[inline]
-pub(crate) fn takes_steps(store: &TableStore, mutation: &Mutation<'_>) -> bool {
-    store.is_observed() || is_long_alone(store, mutation)
 }
 
 #[inline]

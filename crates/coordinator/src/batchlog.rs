@@ -150,20 +150,10 @@ impl Coordinator {
     /// As [`Coordinator::write_logged`].
     pub async fn write_batch(
         self: &Rc<Self>,
-        mut mutations: Mutations,
+        mutations: Mutations,
         goal: impl Into<Goal>,
     ) -> Result<(), CoordinatorError> {
-        let following = self.following(mutations.iter().map(Addressed::located))?;
-        mutations.extend(following);
-        self.write_batch_plainly(mutations, goal.into()).await
-    }
-
-    /// The same without what follows from the mutations.
-    pub(crate) async fn write_batch_plainly(
-        self: &Rc<Self>,
-        mutations: Mutations,
-        goal: Goal,
-    ) -> Result<(), CoordinatorError> {
+        let goal = goal.into();
         let view = self.view();
         match needs_note_in(&view, &mutations) {
             true => self.write_logged(mutations.into_vec(), goal).await,
@@ -189,7 +179,7 @@ impl Coordinator {
         let level = goal.level;
         if planted::is_planted(Bug::BatchWithoutNote) {
             return self
-                .write_plainly(Mutations::from(mutations), goal, WriteKind::Batch, Atomicity::Share)
+                .write(Mutations::from(mutations), goal, WriteKind::Batch, Atomicity::Share)
                 .await;
         }
         let view = self.view();
@@ -600,9 +590,7 @@ impl Coordinator {
         let wanted: Mutations = wanted.into_iter().cloned().collect();
         if !wanted.is_empty() {
             if since.elapsed() < LEVEL_TIME_MAX || planted::is_planted(Bug::BatchPinsLog) {
-                let written = self
-                    .write_plainly(wanted, note.level.into(), WriteKind::Batch, Atomicity::Share)
-                    .await;
+                let written = self.write(wanted, note.level, WriteKind::Batch, Atomicity::Share).await;
                 written.map_err(|e| e.to_string())?;
             } else {
                 self.write_or_hint(wanted, note.noted_us).await?;

@@ -11,7 +11,6 @@
 //!
 //! - its view says that no other replica has the partition, or is to get it;
 //! - the table takes requests of that view (`fence.rs`), and no sstable of it is missing here;
-//! - nobody is told what writes of the table change (`observe.rs`), and nothing follows from them (`augment.rs`), because the write may have to wait then;
 //! - its acceptor knows nothing of the table ([`crate::acceptor::Acceptor::is_quiet`]).
 //!
 //! The last condition orders it with statements that others lead in a newer view, which this shard may not have yet: their first phase is done by this shard's acceptor. When
@@ -278,7 +277,7 @@ impl Coordinator {
         // At no level: a truncation, a fence, or a lost sstable.
         let is_withdrawn = store.reads_here.get() == 0 || store.writes_here.get() == 0;
         let is_quiet = self.acceptor.is_quiet(&self.shard, table, token) || planted::is_planted(Bug::UnheededAcceptor);
-        is_only && !is_withdrawn && is_quiet && !store.is_observed() && !self.is_augmented(table)
+        is_only && !is_withdrawn && is_quiet
     }
 
     /// Whether one replica is enough for the levels of a statement: there may be fewer nodes than a keyspace wants copies.

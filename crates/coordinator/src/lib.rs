@@ -20,7 +20,6 @@ mod acceptor;
 mod agreement;
 mod alone;
 mod apply;
-mod augment;
 mod batchlog;
 mod birth;
 mod cas;
@@ -42,7 +41,6 @@ mod large;
 mod lasting;
 mod latency;
 mod message;
-mod observe;
 mod paxos;
 mod paxos_asking;
 mod paxos_learn;
@@ -88,7 +86,6 @@ use topology::{Consistency, Liveness, NodeNumber, Replica};
 pub use self::cas::{CasRead, CasRequest, Decision, ReadResult, SERIAL_BYTES_MAX};
 pub use acceptor::{Promises, paxos_state_of};
 pub use apply::{Origin, apply};
-pub use augment::Augment;
 pub use batchlog::NOTE_SEGMENTS_MAX;
 pub use error::{CoordinatorError, Tally, WriteKind};
 pub use fence::Stamp;
@@ -309,8 +306,6 @@ pub struct Coordinator {
     cas_turns: PartitionTurns,
     aggregates: RefCell<Option<Aggregates>>,
     trace_keeper: RefCell<Option<trace::Keeper>>,
-    augments: RefCell<augment::Augments>,
-    has_augments: Cell<bool>,
     latencies: RefCell<BTreeMap<TableId, Rc<TableLatencies>>>,
     /// The timestamp of this shard's last ballot.
     last_ballot_us: Cell<i64>,
@@ -354,8 +349,6 @@ impl Coordinator {
             cas_turns: PartitionTurns::default(),
             aggregates: RefCell::default(),
             trace_keeper: RefCell::default(),
-            augments: RefCell::default(),
-            has_augments: Cell::default(),
             latencies: RefCell::default(),
             last_ballot_us: Cell::default(),
             phase_usual: Cell::new(PHASE_USUAL),

@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mutation::{Located, Mutation};
+use mutation::Mutation;
 use paxos::{Ballot, Leader, Proposal, Round, Step};
 use replica::proposal_life;
 use runtime::{Instant, StopPoint};
@@ -36,10 +36,7 @@ use crate::message::{Answer, Extent, ReadCommand};
 use crate::paxos_asking::{Asking, Partition};
 use crate::paxos_learn::{Learning, Unlearned};
 use crate::paxos_message::{PaxosAnswer, Phase, Reads};
-use crate::write::Mutations;
-use crate::{
-    ClusterView, Coordinator, CoordinatorError, ReplicatedRead, Stretch, Tally, TargetError, WriteKind, trace,
-};
+use crate::{ClusterView, Coordinator, CoordinatorError, ReplicatedRead, Stretch, Tally, TargetError, trace};
 
 /// The longest pause after a round that fell short of a quorum.
 const BACKOFF_MAX: Duration = Duration::from_millis(200);
@@ -297,8 +294,6 @@ impl<'r> Attempt<'r> {
                         continue;
                     }
                     Ok((Decision::Write(value), _)) => {
-                        // What is refused for that must not be decided.
-                        self.following(Some(&value))?;
                         let levels = [serial_read_level(self.request.serial), self.request.commit];
                         self.coordinator
                             .require_for_decision(&self.group.view, &value, levels)?;
@@ -634,7 +629,6 @@ impl<'r> Attempt<'r> {
             coordinator.count(|m| m.timeouts += 1);
             Err(error)
         };
-        self.write_following(&proposal, level).await?;
         trace::note(|| format!("Writing the decision to all replicas, at {level}"));
         let deadline = runtime::now() + coordinator.timeouts().write;
         let accepted = &self.group.replicas[..self.group.quorum];
@@ -656,48 +650,6 @@ impl<'r> Attempt<'r> {
             }
             view = newer;
         }
-    }
-
-    /// What follows from a decision.
-    fn following(&self, value: Option<&[u8]>) -> Result<Mutations, CoordinatorError> {
-        if !self.coordinator.is_augmented(self.request.table.id) {
-            return Ok(Mutations::new());
-        }
-        let token = self.group.token;
-        let base = value.and_then(Mutation::new);
-        let base = base.map(|mutation| Located { token, mutation });
-        self.coordinator.following(base.into_iter())
-    }
-
-    /// Writes what follows from a decision, before anybody learns that it was made: who finishes it for a coordinator that died here writes that again. What
-    /// was truncated since is gone, and what follows from it with it.
-    async fn write_following(&self, proposal: &Proposal, level: Consistency) -> Result<(), CoordinatorError> {
-        let table = self.request.table.id;
-        let following = match self.following(proposal.value()) {
-            Ok(following) => following,
-            // It was asked before the decision, and allowed it then.
-            Err(e) => {
-                log::error!("what follows from a decided statement on {table:?} is not written: {e}");
-                return Ok(());
-            }
-        };
-        let truncated_at = |view: &ClusterView| view.truncated_at(table);
-        if following.is_empty() || self.coordinator.with_view(truncated_at) > truncated_at(&self.group.view) {
-            return Ok(());
-        }
-        let written = self.coordinator.write_batch_plainly(following, level.into()).await;
-        written.map_err(|error| match error {
-            error @ (CoordinatorError::WriteTimeout { .. } | CoordinatorError::WriteFailure { .. }) => error,
-            // It says that nothing was done, and a decision was made.
-            error => CoordinatorError::WriteTimeout {
-                tally: Tally {
-                    consistency: level,
-                    ..self.last_tally.clone()
-                },
-                kind: WriteKind::Simple,
-                missing: error.to_string(),
-            },
-        })
     }
 
     async fn learn_in(

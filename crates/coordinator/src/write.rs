@@ -28,7 +28,7 @@ use crate::flight::{Flight, Waiting};
 use crate::lasting::wall_clock_at;
 use crate::service::ReplicaError;
 use crate::tombstones::UnderWay;
-use crate::{ClusterView, Coordinator, CoordinatorError, Levels, Route, Tally, TargetError, WriteKind, spawn};
+use crate::{ClusterView, Coordinator, CoordinatorError, Levels, Route, Tally, TargetError, WriteKind};
 
 /// How long a write may wait that needs no other node: longer than [`replica::Shard::room`] takes to refuse it.
 const LOCAL_WAIT_MAX: Duration = Duration::from_secs(15);
@@ -220,24 +220,8 @@ impl Coordinator {
         kind: WriteKind,
         atomicity: Atomicity,
     ) -> Result<(), CoordinatorError> {
-        let (mut mutations, goal) = (mutations.into(), goal.into());
-        let following = self.following(mutations.iter().map(Addressed::located))?;
-        if following.is_empty() {
-            return self.write_plainly(mutations, goal, kind, atomicity).await;
-        }
-        mutations.extend(following);
-        self.write_batch_plainly(mutations, goal).await
-    }
-
-    /// The same without what follows from the mutations.
-    pub(crate) async fn write_plainly(
-        self: &Rc<Self>,
-        mutations: Mutations,
-        goal: Goal,
-        kind: WriteKind,
-        atomicity: Atomicity,
-    ) -> Result<(), CoordinatorError> {
-        self.write_from(self.view(), mutations, goal, kind, atomicity).await
+        self.write_from(self.view(), mutations.into(), goal.into(), kind, atomicity)
+            .await
     }
 
     /// The same, for mutations that were made of what the table had in this view: a truncation since then makes them stale.
@@ -282,9 +266,6 @@ impl Coordinator {
         let Some(store) = self.shard.store(mutation.mutation.table) else {
             return Ok(None);
         };
-        if self.is_augmented(mutation.mutation.table) {
-            return Ok(None);
-        }
         let is_here = Levels::from_bits(store.writes_here.get()).contains(level);
         if self.refuses_here(&store, &mutation.mutation) {
             return Ok(None);
@@ -332,16 +313,6 @@ impl Coordinator {
             began: runtime::now(),
             made_us: None,
         };
-        if self.is_augmented(mutation.table()) {
-            let this = Rc::clone(self);
-            return spawn(async move {
-                let mutations: Mutations = smallvec![mutation];
-                let written = this
-                    .write(mutations, level, WriteKind::Simple, Atomicity::Mutation)
-                    .await;
-                done.0.write_done(done.1, written);
-            });
-        }
         let told = done.clone();
         if let Err(error) = self.begin_write(&self.view(), smallvec![mutation], manner, done) {
             told.0.write_done(told.1, Err(error));

@@ -6,7 +6,6 @@ mod births;
 mod cas;
 mod cluster;
 mod counters;
-mod derived;
 mod fence;
 mod forgotten_hints;
 mod full_disks;

@@ -13,7 +13,7 @@ use crate::row::Shared;
 use crate::stretch::{cell_count, last_position};
 use crate::{
     Addressed, Bound, Cell, ClusteringSlice, Column, Liveness, Mutation, MutationBuilder, MutationItem, PartitionBlock,
-    RangeTombstone, RowBuilder, RowView, Tombstone, touched_slices,
+    RangeTombstone, RowBuilder, RowView, Tombstone,
 };
 
 const DELETION: Tombstone = Tombstone {
@@ -115,7 +115,6 @@ pub fn read(bytes: &[u8]) {
             MutationItem::Partition(_) | MutationItem::Range(_) => {}
         }
     }
-    let _ = touched_slices(order, &[mutation]);
     let _ = PartitionBlock::of_mutation(layout, order, addressed.token(), &mutation);
     for bytes_max in [1, 100] {
         for part in cut(&mutation, layout, bytes_max) {

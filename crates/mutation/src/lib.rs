@@ -17,11 +17,11 @@ pub mod dropped;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod merge;
+mod of_mutation;
 pub mod packed;
 pub mod range_tombstones;
 pub mod row;
 pub mod stretch;
-pub mod touched;
 
 pub use addressed::{Addressed, Located};
 pub use block::{PartitionBlock, Span};
@@ -29,7 +29,6 @@ pub use bound::{Bound, BoundKind, ClusteringSlice};
 pub use packed::{Mutation, MutationBuilder, MutationItem};
 pub use range_tombstones::{RangeTombstone, RangeTombstoneList};
 pub use row::{Cell, CellFlags, Column, Complex, Liveness, RowBuilder, RowError, RowView};
-pub use touched::touched_slices;
 
 /// A deletion: everything it covers with a write timestamp at or below `timestamp` is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]

@@ -26,8 +26,6 @@ pub enum Refusal {
     Ended,
     /// An operator has aborted the participant's task.
     Aborted,
-    /// Somebody is told of every write of the table, which a repair does not do.
-    Observed,
     /// The disk of the node is so full that it takes deletes alone.
     DiskFull,
     /// The participant cannot mark what was repaired.
@@ -49,9 +47,6 @@ impl fmt::Display for Refusal {
             Self::Ended => f.write_str("the repair is not open there"),
             Self::Aborted => f.write_str("its task was aborted"),
             Self::DiskFull => f.write_str("its disk is full: it takes no data until it has room"),
-            Self::Observed => {
-                f.write_str("its writes of the table are observed, and a repair would pass the observer by")
-            }
         }
     }
 }
@@ -69,8 +64,6 @@ pub enum RepairError {
     Lost(Lost),
     /// The table was altered here meanwhile.
     SchemaDiffers,
-    /// Somebody is told of every write of the table, which a repair does not do.
-    Observed,
     /// An sstable of the range is quarantined or damaged here, so this replica lacks rows that it should have. Says which.
     Missing(String),
     /// This shard cannot read.
@@ -122,17 +115,12 @@ impl RepairError {
             | Self::Unmarked(_)
             | Self::Unreachable { .. }
             | Self::Malformed { .. } => true,
-            Self::Refused { refusal, .. } => !matches!(
-                refusal,
-                Refusal::Missing(_) | Refusal::Aborted | Refusal::Observed | Refusal::DiskFull
-            ),
-            Self::UnknownTable
-            | Self::NotHere
-            | Self::Observed
-            | Self::Missing(_)
-            | Self::Read(_)
-            | Self::DiskFull
-            | Self::Aborted => false,
+            Self::Refused { refusal, .. } => {
+                !matches!(refusal, Refusal::Missing(_) | Refusal::Aborted | Refusal::DiskFull)
+            }
+            Self::UnknownTable | Self::NotHere | Self::Missing(_) | Self::Read(_) | Self::DiskFull | Self::Aborted => {
+                false
+            }
         }
     }
 }
@@ -145,7 +133,6 @@ impl fmt::Display for RepairError {
             Self::NotTruncated => f.write_str("a truncation of the table is not done here yet"),
             Self::Lost(lost) => lost.fmt(f),
             Self::SchemaDiffers => f.write_str("the table was altered meanwhile"),
-            Self::Observed => f.write_str("writes of the table are observed, and a repair would pass the observer by"),
             Self::Missing(reason) | Self::Read(reason) | Self::Write(reason) => f.write_str(reason),
             Self::Refused { host, shard, refusal } => write!(f, "node {host}, shard {shard}, takes no part: {refusal}"),
             Self::Unreachable { host, shard, error } => write!(f, "node {host}, shard {shard}: {error}"),
@@ -171,7 +158,6 @@ pub(crate) enum Trouble {
     NotHere,
     Lost(Lost),
     SchemaDiffers,
-    Observed,
     Missing(String),
     Read(String),
     /// There is no room now.
@@ -206,7 +192,6 @@ impl From<Trouble> for RepairError {
             Trouble::NotHere => Self::NotHere,
             Trouble::Lost(lost) => Self::Lost(lost),
             Trouble::SchemaDiffers => Self::SchemaDiffers,
-            Trouble::Observed => Self::Observed,
             Trouble::Missing(reason) => Self::Missing(reason),
             Trouble::Read(reason) => Self::Read(reason),
             Trouble::Full(reason) | Trouble::Log(reason) => Self::Write(reason),
@@ -224,7 +209,6 @@ impl From<Trouble> for Refusal {
             Trouble::Lost(Lost::Dropped) => Self::UnknownTable,
             Trouble::Lost(Lost::Truncated) => Self::Truncated,
             Trouble::SchemaDiffers => Self::SchemaDiffers,
-            Trouble::Observed => Self::Observed,
             Trouble::Missing(reason) => Self::Missing(reason),
             Trouble::Read(reason) | Trouble::Full(reason) | Trouble::Log(reason) => Self::Failed(reason),
             Trouble::DiskFull => Self::DiskFull,

@@ -208,9 +208,6 @@ impl Side {
         if !self.store.covers(self.range.after, self.range.to) {
             return Err(Trouble::NotHere);
         }
-        if self.store.is_observed() {
-            return Err(Trouble::Observed);
-        }
         let now = self.store.table();
         if !Arc::ptr_eq(&now, &self.table) && columns_of(&now) != self.columns {
             return Err(Trouble::SchemaDiffers);

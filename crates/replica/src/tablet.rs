@@ -14,7 +14,6 @@ use types::Token;
 use types::token::KeyHash;
 
 use crate::arrivals::Arrivals;
-use crate::changes::Observer;
 use crate::copies::Copies;
 use crate::load::LoadMeter;
 use crate::quarantine::DamageAlarm;
@@ -498,9 +497,6 @@ pub struct TableStore {
     /// Whether its compactions begin by themselves.
     pub(crate) compacts_by_itself: Cell<bool>,
     pub(crate) dropped: Cell<bool>,
-    pub(crate) is_observed: Cell<bool>,
-    /// Who is told of writes.
-    pub(crate) observer: RefCell<Option<Rc<dyn Observer>>>,
 }
 
 /// Whether a table takes a request.
@@ -559,8 +555,6 @@ impl TableStore {
             metrics: TableMetrics::of_this_shard(),
             compacts_by_itself: Cell::new(true),
             dropped: Cell::new(false),
-            is_observed: Cell::new(false),
-            observer: RefCell::default(),
         }
     }
 

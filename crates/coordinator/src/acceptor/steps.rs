@@ -6,6 +6,7 @@ use std::sync::Arc;
 use commitlog::ReplayPosition;
 use mutation::{Located, Mutation};
 use paxos::{Ballot, Promise, Proposal, Refused, State};
+use replica::aside::is_long_alone;
 use replica::{Shard, TableStore, WriteError, paxos_state_id, proposal_life};
 use runtime::StopPoint;
 use schema::TableId;
@@ -14,7 +15,7 @@ use types::token::token_of;
 use super::known::{LogPlace, Summary};
 use super::row::Row;
 use super::{Acceptor, Entry};
-use crate::apply::{Origin, apply_at_once, takes_steps};
+use crate::apply::{Origin, apply_at_once};
 use crate::fence::Stamp;
 use crate::paxos_message::PaxosAnswer;
 use crate::service::ReplicaError;
@@ -47,7 +48,7 @@ pub(super) enum Wait {
     Sync,
     /// Memory is full.
     Room,
-    /// The decision is applied outside of the step, because it is long or its table has an observer. The next step gets its place in the log.
+    /// The decision is applied outside of the step, because it is long. The next step gets its place in the log.
     Applied(Proposal),
 }
 
@@ -259,7 +260,7 @@ impl<'s> AcceptorStep<'s> {
                 mutation,
             };
             let Some(position) = apply_at_once(self.shard, located, Origin::Local, self.stamp)? else {
-                return Ok(Step::Wait(match takes_steps(&self.row.base, &mutation) {
+                return Ok(Step::Wait(match is_long_alone(&self.row.base, &mutation) {
                     true => Wait::Applied(proposal.clone()),
                     false => Wait::Room,
                 }));

@@ -673,7 +673,6 @@ pub fn name_of<T>(result: &Result<T, RepairError>) -> &'static str {
         Err(RepairError::NotTruncated) => "not truncated",
         Err(RepairError::Lost(_)) => "lost",
         Err(RepairError::SchemaDiffers) => "schema differs",
-        Err(RepairError::Observed) => "observed",
         Err(RepairError::Missing(_)) => "missing",
         Err(RepairError::Read(_)) => "read",
         Err(RepairError::Write(_)) => "write",

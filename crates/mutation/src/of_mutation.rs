@@ -1,4 +1,4 @@
-//! What of a partition mutations touch.
+//! What a mutation says of its partition, as a block.
 
 use std::cmp::Ordering;
 
@@ -6,34 +6,7 @@ use schema::{ClusteringOrder, RowLayout};
 use types::Token;
 
 use crate::merge::merge_rows;
-use crate::{Bound, ClusteringSlice, Mutation, MutationItem, PartitionBlock, RangeTombstoneList, RowView};
-
-/// The slices in which rows lie that mutations of one partition touch, in clustering order and disjoint. When they touch the static row alone it is one slice
-/// in which no row lies, as nothing is read without a slice.
-#[must_use]
-pub fn touched_slices(order: &ClusteringOrder, mutations: &[Mutation<'_>]) -> Vec<ClusteringSlice> {
-    let mut slices: Vec<ClusteringSlice> = Vec::new();
-    for item in mutations.iter().flat_map(Mutation::items) {
-        match item {
-            MutationItem::Partition(_) => return vec![ClusteringSlice::all()],
-            MutationItem::StaticRow(_) => {}
-            MutationItem::Row { clustering, .. } => slices.push(ClusteringSlice::exactly(clustering)),
-            MutationItem::Range(range) => slices.push(ClusteringSlice {
-                start: range.start,
-                end: range.end,
-            }),
-        }
-    }
-    if slices.is_empty() {
-        // Before everything: no row lies there.
-        let nowhere = Bound::bottom();
-        return vec![ClusteringSlice {
-            start: nowhere.clone(),
-            end: nowhere,
-        }];
-    }
-    ClusteringSlice::joined(slices, order)
-}
+use crate::{Mutation, MutationItem, PartitionBlock, RangeTombstoneList, RowView};
 
 impl PartitionBlock {
     /// What a mutation says, as a block of its partition.
