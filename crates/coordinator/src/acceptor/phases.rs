@@ -13,12 +13,13 @@ use rpc::Responder;
 use runtime::StopPoint;
 use schema::TableId;
 use stdx::planted::{self, Bug};
+use stdx::preempt;
 use types::Token;
 use types::token::token_of;
 
 use super::Acceptor;
 use super::known::LogPlace;
-use super::steps::{AcceptorStep, Step, Until, Wait};
+use super::steps::{AcceptorStep, Before, Step, Until, Wait, check};
 use crate::apply::Origin;
 use crate::commit::Acknowledgement;
 use crate::fence::Stamp;
@@ -83,7 +84,7 @@ pub(crate) fn handle(
             Step::Done(done) => Box::pin(part.finish(done, answers, losses)),
         }
     };
-    let mut done = match step(shard, acceptor, (table, key), phase, stamp, None) {
+    let mut done = match step(shard, acceptor, (table, key), phase, stamp, Before::default()) {
         Ok(Step::Done(done)) => done,
         Ok(wait) => return Some(waiting(wait, Vec::new())),
         Err(e) => {
@@ -184,10 +185,10 @@ fn step(
     partition: (TableId, &[u8]),
     phase: &Phase<'_>,
     stamp: Stamp,
-    applied: Option<LogPlace>,
+    before: Before,
 ) -> Result<Step<Done>, ReplicaError> {
     let place = match AcceptorStep::find(shard, acceptor, partition, stamp)? {
-        Step::Done(place) => place.applied(applied),
+        Step::Done(place) => place.after(before),
         Step::Wait(wait) => return Ok(Step::Wait(wait)),
     };
     let done = match phase {
@@ -220,7 +221,7 @@ impl Wait {
             }
             Self::Sync => durable(shard, shard.log.losses()).await,
             Self::Room => Ok(shard.room().await?),
-            Self::Applied(_) => Ok(()),
+            Self::Checked(..) | Self::Applied(_) => Ok(()),
         }
     }
 }
@@ -238,10 +239,15 @@ impl Part {
     /// Waits, and begins again, until the phase is done.
     async fn go_on(self, mut wait: Option<Wait>) -> Result<PaxosAnswer, ReplicaError> {
         let (shard, acceptor) = (&self.coordinator.shard, &self.coordinator.acceptor);
-        let mut applied = None;
+        let mut before = Before::default();
         loop {
-            if let Some(Wait::Applied(proposal)) = &wait {
-                applied = Some(self.apply(proposal).await?);
+            match &wait {
+                Some(Wait::Checked(table, proposal)) => {
+                    preempt::allowed(|| check(table, &self.key, proposal))?;
+                    before.checked_by = Some(Arc::clone(table));
+                }
+                Some(Wait::Applied(proposal)) => before.applied = Some(self.apply(proposal).await?),
+                _ => {}
             }
             if let Some(wait) = wait.take() {
                 let over = wait.over((shard, acceptor), (self.table, token_of(&self.key)), self.stamp);
@@ -249,7 +255,7 @@ impl Part {
             }
             let losses = shard.log.losses();
             let partition = (self.table, &self.key[..]);
-            match step(shard, acceptor, partition, &self.phase, self.stamp, applied)? {
+            match step(shard, acceptor, partition, &self.phase, self.stamp, before.clone())? {
                 Step::Wait(next) => wait = Some(next),
                 Step::Done(done) => return self.finish(done, Vec::new(), losses).await,
             }

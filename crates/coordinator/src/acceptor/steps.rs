@@ -9,7 +9,7 @@ use paxos::{Ballot, Promise, Proposal, Refused, State};
 use replica::aside::is_long_alone;
 use replica::{Shard, TableStore, WriteError, paxos_state_id, proposal_life};
 use runtime::StopPoint;
-use schema::TableId;
+use schema::{Table, TableId};
 use types::token::token_of;
 
 use super::known::{LogPlace, Summary};
@@ -48,6 +48,8 @@ pub(super) enum Wait {
     Sync,
     /// Memory is full.
     Room,
+    /// The proposal is long, and is checked by this table outside of the step.
+    Checked(Arc<Table>, Proposal),
     /// The decision is applied outside of the step, because it is long. The next step gets its place in the log.
     Applied(Proposal),
 }
@@ -69,8 +71,30 @@ pub(super) struct AcceptorStep<'s> {
     row: Row,
     pub(super) entry: Rc<Entry>,
     stamp: Stamp,
-    /// Where the log has what was chosen, if it was applied before the step.
-    applied: Option<LogPlace>,
+    before: Before,
+}
+
+/// What of a phase was done before its step, because it takes longer than a slice.
+#[derive(Clone, Default)]
+pub(super) struct Before {
+    /// Where the log has what was chosen, if it was applied.
+    pub(super) applied: Option<LogPlace>,
+    /// The table by which the proposal was checked.
+    pub(super) checked_by: Option<Arc<Table>>,
+}
+
+/// A longer proposal is checked before the step.
+const CHECKED_BYTES_MAX: usize = 16 << 10;
+
+/// Refuses what could be accepted and never be learned. It has preemption points.
+pub(super) fn check(table: &Table, key: &[u8], proposal: &Proposal) -> Result<(), ReplicaError> {
+    let Some(value) = proposal.value() else { return Ok(()) };
+    let is_of_partition = |m: &Mutation<'_>| m.table == table.id && *m.key == *key;
+    let mutation = Mutation::new(value)
+        .filter(is_of_partition)
+        .ok_or_else(|| ReplicaError::Malformed("expected a mutation of the statement's partition".to_owned()))?;
+    let valid = mutation.validate(&table.layout);
+    valid.map_err(|e| ReplicaError::Malformed(e.to_string()))
 }
 
 impl<'s> AcceptorStep<'s> {
@@ -112,13 +136,13 @@ impl<'s> AcceptorStep<'s> {
             },
             entry,
             stamp,
-            applied: None,
+            before: Before::default(),
         }))
     }
 
-    /// The same place, for a step behind which a decision is applied already.
-    pub(super) fn applied(self, applied: Option<LogPlace>) -> Self {
-        Self { applied, ..self }
+    /// The same place, for a step of which something was done before.
+    pub(super) fn after(self, before: Before) -> Self {
+        Self { before, ..self }
     }
 
     fn unread<T>(self) -> Step<T> {
@@ -199,7 +223,9 @@ impl<'s> AcceptorStep<'s> {
 
     /// Accepts a proposal.
     pub(super) fn accept(self, proposal: &Proposal) -> Result<Step<(PaxosAnswer, Until)>, ReplicaError> {
-        self.check(proposal)?;
+        if let Some(wait) = self.check(proposal)? {
+            return Ok(Step::Wait(wait));
+        }
         let (entry, checked_by) = (Rc::clone(&self.entry), self.row.base.table());
         let accepted = self.change(|state| state.accept(proposal.clone()))?;
         Ok(accepted.map(|accepted| match accepted {
@@ -213,7 +239,9 @@ impl<'s> AcceptorStep<'s> {
 
     /// Applies what was chosen.
     pub(super) fn learn(self, proposal: &Proposal) -> Result<Step<(PaxosAnswer, Until)>, ReplicaError> {
-        self.check(proposal)?;
+        if let Some(wait) = self.check(proposal)? {
+            return Ok(Step::Wait(wait));
+        }
         if self.entry.known(&self.shard.log).is_none() {
             return Ok(self.unread());
         }
@@ -242,8 +270,10 @@ impl<'s> AcceptorStep<'s> {
             return Ok(Step::Done((PaxosAnswer::Lacking, Until::Now)));
         };
         // The table may have been altered since.
-        if !self.was_checked() {
-            self.check(&proposal)?;
+        if !self.was_checked()
+            && let Some(wait) = self.check(&proposal)?
+        {
+            return Ok(Step::Wait(wait));
         }
         self.apply(&proposal)
     }
@@ -251,7 +281,7 @@ impl<'s> AcceptorStep<'s> {
     fn apply(&self, proposal: &Proposal) -> Result<Step<(PaxosAnswer, Until)>, ReplicaError> {
         let log = &self.shard.log;
         let losses = log.losses();
-        let mut learned_at = self.applied;
+        let mut learned_at = self.before.applied;
         if let Some(value) = proposal.value().filter(|_| learned_at.is_none()) {
             let mutation = Mutation::new(value);
             let mutation = mutation.ok_or_else(|| ReplicaError::Malformed("expected a whole mutation".to_owned()))?;
@@ -301,14 +331,16 @@ impl<'s> AcceptorStep<'s> {
             .is_some_and(|t| Arc::ptr_eq(t, &self.row.base.table.borrow()))
     }
 
-    /// Refuses what could be accepted and never be learned.
-    fn check(&self, proposal: &Proposal) -> Result<(), ReplicaError> {
-        let Some(value) = proposal.value() else { return Ok(()) };
-        let is_of_partition = |m: &Mutation<'_>| m.table == self.id && *m.key == *self.entry.key;
-        let mutation = Mutation::new(value)
-            .filter(is_of_partition)
-            .ok_or_else(|| ReplicaError::Malformed("expected a mutation of the statement's partition".to_owned()))?;
-        let valid = mutation.validate(&self.row.base.table.borrow().layout);
-        valid.map_err(|e| ReplicaError::Malformed(e.to_string()))
+    /// Refuses what could be accepted and never be learned; a long proposal waits for that.
+    fn check(&self, proposal: &Proposal) -> Result<Option<Wait>, ReplicaError> {
+        let table = self.row.base.table.borrow();
+        let checked_by = self.before.checked_by.as_ref();
+        if checked_by.is_some_and(|checked_by| Arc::ptr_eq(checked_by, &table)) {
+            return Ok(None);
+        }
+        if proposal.value().is_some_and(|value| value.len() > CHECKED_BYTES_MAX) {
+            return Ok(Some(Wait::Checked(Arc::clone(&table), proposal.clone())));
+        }
+        check(&table, &self.entry.key, proposal).map(|()| None)
     }
 }
