@@ -1,27 +1,34 @@
 //! How long tombstones are kept: until no replica can lack them.
 //!
-//! Model. A deletion that a replica missed, and that no hint will bring, must stay on the other replicas: when they purge its tombstone, the older row of
-//! that replica is the newest that anybody has, and a read repairs it back. Every write has a coordinator, which knows what its replicas
-//! missed. So each node keeps a *report*: up to a second (`until`) all writes that it coordinated have reached their replicas, or hints
-//! wait for them, or the replica and the seconds in question are named as a *span*. It makes the report durable, then sends it to all others. A
-//! replica may purge what was deleted in a second only when every member has reported beyond it and no report has it in a span of another
-//! node. Of any other node, not of the tablet's other replicas alone: a tablet moves, and its new replica lacks what the one lacked that it was copied from. Whoever does not report (a node that is down, or of an earlier release) holds what was deleted since its last report.
+//! Model. A deletion that a replica missed, and that no hint will bring, must stay on the other replicas: when they
+//! purge its tombstone, the older row of that replica is the newest that any replica has, and a read repairs it back.
+//! Every write has a coordinator, which knows what its replicas missed. So each node keeps a *report*: up to a second
+//! (`until`) all writes that it coordinated have reached their replicas, or hints wait for them, or the replica and the
+//! seconds in question are named as a *span*. It makes the report durable, then sends it to all others. A replica may
+//! purge what was deleted in a second only when every member has reported beyond it and no report has it in a span of
+//! another node. That is any other node, not only the tablet's other replicas: when a tablet moves, its new replica
+//! lacks what the replica lacked that it was copied from. A node that does not report (it is down, or of an earlier
+//! release) holds what was deleted since its last report.
 //!
-//! - What waits as a hint is a span from the oldest hint on, for as long as it waits. So is what waits as a part of a logged batch, for all nodes.
+//! - What waits as a hint is a span from the oldest hint on, for as long as it waits. So is what waits as a part of a
+//!   logged batch, for all nodes.
 //! - A repair of all replicas of a tablet ends the spans of what was missed before it, for that tablet.
-//! - A node that did not stop in order may have lost hints, and requests that were under way: its next run reports all nodes as having missed writes
-//!   between its last durable report and its start.
-//! - A node that has lost its data or its log with a directory, as its operator accepted, reports that it missed all writes until its start; one that has
-//!   lost its hints and the ledger reports the same of all nodes.
-//! - When a node is removed, the others take over what it reported, and add a span for all nodes since its last report. A node that leaves and gives its data to others reports once more
-//!   when it has ended all requests. The others wait for that report, and count the node as a member until then; without it they add the span after some minutes.
-//! - When a node is down for longer than hints are kept, the cluster agrees that what it holds for others is forgotten: it hands over nothing of it when it comes
-//!   back, and replicas take nothing that it began before. It counts as missed, from the node's last report to a second a minute before the agreement. So for a
-//!   tablet whose replicas all say that they have the fence, the node does not hold tombstones any more that a repair covers.
-//! - Apart from that a span ends when an operator says that its node has everything, or when that node is removed as lost. When a node leaves that gave its data to others, its
-//!   spans become those of all nodes.
+//! - A node that did not stop in order may have lost hints, and requests that were under way: its next run reports all
+//!   nodes as having missed writes between its last durable report and its start.
+//! - A node that has lost its data or its log with a directory, as its operator accepted, reports that it missed all
+//!   writes until its start; one that has lost its hints and the ledger reports the same of all nodes.
+//! - When a node is removed, the others take over what it reported, and add a span for all nodes since its last report.
+//!   A node that leaves and gives its data to others reports once more when it has ended all requests. The others wait
+//!   for that report, and count the node as a member until then; without it they add the span after some minutes.
+//! - When a node is down for longer than hints are kept, the cluster agrees that what it holds for others is forgotten:
+//!   it hands over nothing of it when it comes back, and replicas take nothing that it began before. It counts as
+//!   missed, from the node's last report to a second a minute before the agreement. So for a tablet whose replicas all
+//!   say that they have the fence, the node does not hold tombstones any more that a repair covers.
+//! - Apart from that a span ends when an operator says that its node has everything, or when that node is removed as
+//!   lost. When a node leaves that gave its data to others, its spans become those of all nodes.
 //!
-//! Shard 0 keeps the ledger (`hints/src/ledger.rs`); every shard has what follows from it for its compactions. See docs/dev/tombstones.md.
+//! Shard 0 keeps the ledger (`hints/src/ledger.rs`); every shard has what follows from it for its compactions. See
+//! docs/dev/tombstones.md.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -46,16 +53,16 @@ const REPORT_PERIOD: Duration = Duration::from_secs(20);
 const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a node that stops waits for the others to take its last report.
 const LAST_REPORT_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long the others wait for the last report of a node that left with hand-over, counted from the second until which its previous report is complete. Meanwhile what was written since
-/// then is held as if the node were a member.
+/// How long the others wait for the last report of a node that left with hand-over, counted from the second until which
+/// its previous report is complete. Meanwhile what was written since then is held as if the node were a member.
 const DEPARTURE_WAIT_SECONDS: u32 = 300;
 /// By how much clocks may differ, and a request be late, in seconds.
 const MARGIN_SECONDS: u32 = 10;
-/// The same, in microseconds.
+/// [`MARGIN_SECONDS`] in microseconds.
 pub(crate) const MARGIN_US: i64 = MARGIN_SECONDS as i64 * 1_000_000;
 /// Before anything was written. 0 says that nothing is held.
 const FIRST_SECOND: u32 = 1;
-/// A report that is older than this holds tombstones back, which the operator is told.
+/// A report that is older than this holds tombstones back, which is shown to the operator.
 const REPORT_AGE_MAX: u32 = 300;
 
 /// What follows from all reports.
@@ -88,7 +95,7 @@ struct ForgottenHolds {
 pub(crate) struct TombstoneHolds {
     holds: RefCell<Arc<Holds>>,
     ledger: RefCell<Option<Ledger>>,
-    /// Writes that go on without their requests.
+    /// Writes that continue after their requests were answered.
     under_way: Cell<usize>,
     is_told: Cell<bool>,
     /// The run ends: each report may be its last.
@@ -105,7 +112,7 @@ impl Default for Renewing {
     }
 }
 
-/// A write goes on without its request while this lives.
+/// A write continues after its request was answered while this lives.
 pub(crate) struct UnderWay(Rc<Coordinator>);
 
 impl UnderWay {
@@ -123,7 +130,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// What a node has lost for good with one of its directories, as its operator accepted.
+/// What a node has lost permanently with one of its directories, as its operator accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct AcceptedLoss {
     /// Any write that the node has acknowledged: sstables or the commitlog.
@@ -184,8 +191,9 @@ fn tablets_of(view: &ClusterView, table: TableId, range: TokenRange) -> Vec<(Tab
 }
 
 impl Holds {
-    /// Up to which second every write has reached its replicas or is known to have been missed, as all members report: nothing older is on its way, as a request,
-    /// a hint or a part of a batch, to a tablet of which all replicas have `fence`.
+    /// Up to which second every write has reached its replicas or is known to have been missed, as all members report:
+    /// nothing older is on its way, as a request, a hint or a part of a batch, to a tablet of which all replicas have
+    /// `fence`.
     fn complete_until(&self, fence: u64) -> u32 {
         let waiting = self.waiting.values().flat_map(Spans::iter).map(|span| *span.start());
         let forgotten = self
@@ -198,17 +206,19 @@ impl Holds {
         waiting.chain(forgotten).fold(self.until, u32::min)
     }
 
-    /// What the replicas of a tablet are known to have, as a node sees it; a repair has made them equal up to the second `repaired`, and all of them have
-    /// `fence`.
+    /// What the replicas of a tablet are known to have, as a node sees it; a repair has made them equal up to the
+    /// second `repaired`, and all of them have `fence`.
     ///
-    /// Which replicas does not matter: a tablet moves, and its new replica lacks what the one lacked that it was copied from. What was missed for good, a repair
-    /// that began later has brought. What waits may come behind the repair.
+    /// Which replicas missed a write does not matter: a tablet moves, and its new replica lacks what the replica lacked
+    /// that it was copied from. A repair that began later has brought what was missed permanently. What waits may
+    /// arrive after the repair.
     fn of(&self, me: HostId, repaired: u32, fence: u64) -> TombstoneHold {
         let mut of_others = Spans::default();
         let mut from = self.until;
         let mut watermark = u32::MAX;
         let mut miss = |host: &HostId, span: &RangeInclusive<u32>| {
-            // What was written before `repaired` all replicas have: but for one that has lost, with a directory, also what it had then.
+            // What was written before `repaired` all replicas have: but for one that has lost, with a directory, also
+            // what it had then.
             let is_loss = *span.start() <= FIRST_SECOND;
             let first = if is_loss {
                 *span.start()
@@ -256,7 +266,8 @@ impl Holds {
 }
 
 impl Coordinator {
-    /// Has compactions of this shard ask what other replicas may have missed. Nothing is purged before all members have reported.
+    /// Makes compactions of this shard ask what other replicas may have missed. Nothing is purged before all members
+    /// have reported.
     pub(crate) fn hold_tombstones(self: &Rc<Self>) {
         let coordinator = Rc::downgrade(self);
         let hold = move |table, range| match coordinator.upgrade() {
@@ -301,8 +312,8 @@ impl Coordinator {
         holds.of(view.with(|_, me| me), repaired, fence)
     }
 
-    /// Up to which second nothing is on its way to the replicas of a range any more: a repair that begins now makes them equal up to there at most. See
-    /// docs/dev/tombstones.md.
+    /// Up to which second nothing is on its way to the replicas of a range any more: a repair that begins now makes
+    /// them equal up to there at most. See docs/dev/tombstones.md.
     #[must_use]
     pub fn complete_until(&self, table: TableId, range: TokenRange) -> u32 {
         let (view, holds) = (self.view(), Arc::clone(&self.tombstones.holds.borrow()));
@@ -318,8 +329,8 @@ impl Coordinator {
         }
     }
 
-    /// Begins a run: what an earlier one that did not stop in order may have lost, and what is lost with a directory, is counted as missed. Once this returns
-    /// that is durable. To be called on shard 0, before clients are let in.
+    /// Begins a run: what an earlier one that did not stop in order may have lost, and what is lost with a directory,
+    /// is counted as missed. Once this returns that is durable. To be called on shard 0, before clients are let in.
     ///
     /// # Errors
     /// When the ledger cannot be read or replaced.
@@ -351,7 +362,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Reports what this node's writes have missed, for ever. To be run on shard 0 once the node is in its cluster.
+    /// Reports what this node's writes have missed; never returns. Run this on shard 0 once the node is in its cluster.
     pub async fn run_reports(self: Rc<Self>) {
         loop {
             match self.renew_report().await {
@@ -363,8 +374,8 @@ impl Coordinator {
         }
     }
 
-    /// Ends a run: nothing was lost if no write is under way any more. To be called on shard 0 while the other shards still answer. Reports that are due
-    /// while the node flushes say the same.
+    /// Ends a run: nothing was lost if no write is under way any more. To be called on shard 0 while the other shards
+    /// still answer. Reports that are due while the node flushes say the same.
     pub async fn end_reports(&self) {
         self.tombstones.is_ending.set(true);
         match self.renew_report().await {
@@ -373,7 +384,8 @@ impl Coordinator {
         }
     }
 
-    /// A write comes to a replica within so many seconds after it was made: later only as a hint or as a part of a batch.
+    /// A write reaches a replica within so many seconds after it was made: later only as a hint or as a part of a
+    /// batch.
     #[must_use]
     pub fn late_write_seconds(&self) -> u32 {
         let patience = self.timeouts().write.max(self.timeouts().counter) * 2;
@@ -454,8 +466,8 @@ impl Coordinator {
     async fn send_report(&self, report: &Report, timeout: Duration) {
         let (view, body) = (self.view(), report.encode());
         let numbers = coordinators(&view).filter_map(|host| view.topology.number(host));
-        // A node that has left no longer learns which members are up. One that ends for another reason asks those that are: a copy of a member's directory, which is
-        // refused, must not speak for that member.
+        // A node that has left no longer learns which members are up. One that ends for another reason asks those that
+        // are: a copy of a member's directory, which is refused, must not speak for that member.
         let own = view.topology.numbered(view.me);
         let has_left = own.is_none_or(|node| matches!(node.state, NodeState::Leaving | NodeState::Left));
         let asks_all = has_left && self.tombstones.is_ending.get();
@@ -485,7 +497,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Has all shards of this node obey what is reported.
+    /// Makes all shards of this node obey what is reported.
     async fn share_holds(&self) {
         let view = self.view();
         let holds = match &*self.tombstones.ledger.borrow() {
@@ -517,7 +529,9 @@ impl Coordinator {
         };
         let mut held = Vec::new();
         for reporter in coordinators(&view) {
-            let report = ledger.others.get(&reporter);
+            // What this node knows itself is newer than its last report, which may be of an earlier run.
+            let own = (reporter == me).then_some(&ledger.own);
+            let report = own.or_else(|| ledger.others.get(&reporter));
             let until = report.map_or(0, |report| report.until);
             if until + REPORT_AGE_MAX < now && reporter != me {
                 held.push(HeldTombstones {
@@ -539,7 +553,8 @@ impl Coordinator {
         held
     }
 
-    /// Takes an operator's word that a node, or every node, has all that this node reports it to have missed. To be called on shard 0.
+    /// Takes an operator's word that a node, or every node, has all that this node reports it to have missed. To be
+    /// called on shard 0.
     ///
     /// # Errors
     /// When the ledger cannot be replaced.
@@ -557,7 +572,8 @@ impl Coordinator {
     }
 }
 
-/// Counts what is lost with a directory as missed: by this node whatever was written until now, or by all nodes whatever hints may have waited for them.
+/// Counts what is lost with a directory as missed: by this node whatever was written until now, or by all nodes
+/// whatever hints may have waited for them.
 fn count_lost(ledger: &mut Ledger, view: &ClusterView, lost: AcceptedLoss, now: u32) {
     let me = view.with(|_, me| me);
     for node in view.topology.members() {
@@ -568,8 +584,8 @@ fn count_lost(ledger: &mut Ledger, view: &ClusterView, lost: AcceptedLoss, now: 
     }
 }
 
-/// Says that all shards have a fence. Where the cluster has forgotten what this node held for others, that counts as missed from here on: since its last report
-/// that did not know it, or since the oldest of what waited then.
+/// Says that all shards have a fence. Where the cluster has forgotten what this node held for others, that counts as
+/// missed from here on: since its last report that did not know it, or since the oldest of what waited then.
 fn count_forgotten(own: &mut Report, view: &ClusterView, (fence, waiting): (u64, &BTreeMap<HostId, u32>)) {
     if let Some(forgotten) = view.own_forgotten()
         && own.fence < forgotten.version
@@ -600,8 +616,8 @@ fn is_awaited(view: &ClusterView, host: HostId, report: &Report, now: u32) -> bo
     gave_its_data && !report.is_final && now < report.until.saturating_add(DEPARTURE_WAIT_SECONDS)
 }
 
-/// Takes over the reports of nodes that are no longer members, except those whose last report may still come, and forgets what these nodes have missed: unless others copied it from them and
-/// lack it as well.
+/// Takes over the reports of nodes that are no longer members, except those whose last report may still come, and
+/// forgets what these nodes have missed: unless others copied it from them and lack it as well.
 fn inherit(ledger: &mut Ledger, view: &ClusterView, now: u32) {
     let is_member = |host: &HostId| remains(view, *host);
     let members: Vec<HostId> = view.topology.members().map(|node| node.host_id).collect();

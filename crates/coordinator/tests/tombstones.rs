@@ -1,4 +1,5 @@
-//! Tombstones that a replica may lack stay on the others beyond the grace period, on simulated nodes: what was deleted does not come back.
+//! Tombstones that a replica may lack stay on the others beyond the grace period, on simulated nodes: what was deleted
+//! does not come back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::{Cluster, SECOND, Shape, fill_log};
 use commitlog::SyncMode;
-use coordinator::{ClusterView, Coordinator};
+use coordinator::{AcceptedLoss, ClusterView, Coordinator};
 use hints::{Change, Order};
 use replica::{RepairedRange, TokenRange};
 use runtime::sim::CrashKind;
@@ -29,7 +30,7 @@ fn with_a_row(seed: u64) -> Cluster {
     with_a_row_of(seed, None)
 }
 
-/// The same in a table with this option.
+/// Three nodes that all have a row, in files, of a table with this option.
 fn with_a_row_of(seed: u64, tombstone_gc: Option<TombstoneGc>) -> Cluster {
     let mut cluster = Cluster::new(
         seed,
@@ -75,7 +76,7 @@ fn reads(cluster: &mut Cluster, nodes: &[usize], level: Consistency) -> Vec<BTre
 
 type Way = fn(&mut Cluster);
 
-/// How node 2 comes to miss the deletion for good.
+/// How node 2 misses the deletion permanently.
 const WAYS: [(&str, Way); 9] = [
     ("it was down for longer than the window", |cluster| {
         lose_node_2(cluster);
@@ -365,7 +366,7 @@ fn an_operator_ends_it_and_then_the_tombstones_go() {
         !is_empty(&cluster, 0) && !is_empty(&cluster, 1),
         "the tombstone is kept"
     );
-    // As a repair would: node 2 is told of it.
+    // As a repair would, this brings the deletion to node 2.
     assert_eq!(reads(&mut cluster, &[0], ALL), [BTreeMap::new()]);
     // Restarts forget nothing of it.
     for node in [0, 1] {
@@ -440,6 +441,11 @@ fn a_node_that_stops_in_order_leaves_no_span() {
     assert_eq!(held, []);
     cluster.kill(0);
     cluster.restart(0);
+    let held = cluster.on(0, |node| async move {
+        let begun = node.coordinator.begin_reports(AcceptedLoss::default()).await;
+        begun.map(|()| node.coordinator.held_tombstones().len())
+    });
+    assert_eq!(held, Ok(3), "before its first report, too");
     cluster.simulation.run_for(60 * SECOND);
     let held = cluster.on(1, |node| async move { node.coordinator.held_tombstones() });
     assert_eq!(
@@ -473,7 +479,8 @@ fn a_node_that_loses_its_power_may_have_lost_what_its_log_had_not_synced() {
     assert!(lost_at - of_node_0.first >= 600, "{of_node_0:?}");
 }
 
-/// Behind its last report a node flushes what it has in memory. The next report was due meanwhile, and said that the run goes on.
+/// After its last report a node flushes what it has in memory. The next report was due during that, and said that the
+/// run continues.
 #[test]
 fn a_node_that_takes_long_to_stop_in_order_leaves_no_span() {
     let mut cluster = with_a_row(12);
