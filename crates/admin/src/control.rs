@@ -26,8 +26,8 @@ pub struct NodeOption {
 
 /// A node's switches, and what can be looked up in it. Lives on shard 0, sees the node.
 pub trait Control {
-    /// Stops serving clients, leaves the cluster's traffic, and flushes everything. The process stays until it is stopped. Resolves when that
-    /// is done.
+    /// Stops serving clients, leaves the cluster's traffic, and flushes everything. The process stays until it is
+    /// stopped. Resolves when that is done.
     fn drain(&self) -> Local<'_, Result<(), String>>;
     /// Listens for CQL clients, or closes their connections and listens no more. Resolves when all shards have done so.
     fn set_native_transport(&self, is_enabled: bool) -> Local<'_, Result<(), String>>;
@@ -95,7 +95,7 @@ pub struct PastCompaction {
     pub ended_ms: i64,
     /// Bytes of the sstables that were merged.
     pub bytes_in: u64,
-    /// Bytes of those that stand for them.
+    /// Bytes of the sstables that replace them.
     pub bytes_out: u64,
 }
 
@@ -106,7 +106,7 @@ pub struct Client {
     pub address: SocketAddr,
     /// The shard that serves it.
     pub shard: u32,
-    /// Who logged in.
+    /// The user that logged in.
     pub user: String,
     /// `established`, `authenticating` or `ready`.
     pub stage: String,

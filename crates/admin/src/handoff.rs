@@ -1,6 +1,7 @@
 //! What operators may know of hinted handoff and change of it: a part of [`Operator`](crate::Operator).
 //!
-//! Changes are for the node that is asked, reach all its shards before they are answered, and are forgotten when it restarts.
+//! Changes are for the node that is asked, reach all its shards before they are answered, and are forgotten when it
+//! restarts.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use crate::operator::Local;
 
 /// A node's hints, as its operator sees them. Lives on shard 0, sees the node.
 pub trait Handoff {
-    /// For whom hints are kept, and whether they are handed over.
+    /// The nodes for which hints are kept, and whether they are handed over.
     fn handoff(&self) -> State;
     /// Changes that.
     fn change_handoff(&self, change: Change) -> Local<'_, ()>;
@@ -21,9 +22,9 @@ pub trait Handoff {
     fn hand_over_now(&self) -> Local<'_, ()>;
     /// Forgets the hints for a node, or for all.
     fn truncate_hints(&self, target: Option<Uuid>) -> Local<'_, Result<(), String>>;
-    /// What other nodes have refused for good.
+    /// What other nodes have permanently refused.
     fn rejected_hints(&self) -> Local<'_, Vec<Rejected>>;
-    /// Removes what a node, or any node, has refused for good.
+    /// Removes what a node, or any node, has permanently refused.
     fn clear_rejected_hints(&self, target: Option<Uuid>) -> Local<'_, Result<(), String>>;
     /// Why tombstones are kept beyond the grace period.
     fn missed_writes(&self) -> Vec<MissedWrites>;
@@ -31,12 +32,12 @@ pub trait Handoff {
     fn release_tombstones(&self, target: Option<Uuid>) -> Local<'_, Result<(), String>>;
     /// The id of the place that the hints for some nodes, or for all, have reached.
     fn create_sync_point(&self, targets: Option<Vec<Uuid>>) -> Local<'_, String>;
-    /// Waits until nothing is left before that place; whether that came in time. An id that is none of this node's is refused with the
-    /// reason.
+    /// Waits until nothing is left before that place; whether that came in time. An id that is none of this node's is
+    /// refused with the reason.
     fn await_sync_point(&self, id: String, patience: Duration) -> Local<'_, Result<bool, String>>;
 }
 
-/// For whom hints are kept, and whether they are handed over.
+/// The nodes for which hints are kept, and whether they are handed over.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct State {
     /// Whether any are kept.
@@ -79,7 +80,7 @@ pub struct Pending {
     pub newest: Option<String>,
 }
 
-/// Hints that a node has refused for good.
+/// Hints that a node has permanently refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rejected {
     /// The node.

@@ -1,13 +1,15 @@
 //! HTTP/1.1 as far as operators' tools speak it: requests from bytes, answers to bytes, and a server on one shard.
 //!
-//! [`parse`] is a function of the bytes that have arrived. [`serve`] runs on the shard that calls it (shard 0 of a node) and sees the node.
-//! A connection has one request at a time; what a client sends ahead waits in the kernel, but for what is read when a request takes long,
-//! to see whether the client goes.
+//! [`parse`] is a function of the bytes that have arrived. [`serve`] runs on the shard that calls it (shard 0 of a
+//! node) and sees the node. A connection has one request at a time; what a client sends ahead waits in the kernel, but
+//! for what is read when a request takes long, to see whether the client goes.
 //!
-//! Limits and what happens beyond them: a head above [`HEAD_BYTES_MAX`] is answered with 431, a body above [`BODY_BYTES_MAX`] with 413. A connection on which no
-//! request begins for [`IDLE_MAX`] is closed, and one whose request is not complete [`REQUEST_TIME_MAX`] after its first byte. Bodies of all connections together have
-//! [`BODIES_BYTES_MAX`]; a connection is not read while there is no room for its body. When there are [`CONNECTIONS_MAX`] connections, a new one takes the place of the
-//! one that has waited longest for its client; only if all of them wait for answers it is answered with 503.
+//! Limits and what happens beyond them: a head above [`HEAD_BYTES_MAX`] is answered with 431, a body above
+//! [`BODY_BYTES_MAX`] with 413. A connection on which no request begins for [`IDLE_MAX`] is closed, and one whose
+//! request is not complete [`REQUEST_TIME_MAX`] after its first byte. Bodies of all connections together have
+//! [`BODIES_BYTES_MAX`]; a connection is not read while there is no room for its body. When there are
+//! [`CONNECTIONS_MAX`] connections, a new one takes the place of the one that has waited longest for its client; only
+//! if all of them wait for answers it is answered with 503.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -40,7 +42,7 @@ const SMALL_BODY_BYTES_MAX: usize = 16 << 10;
 const KEPT_BYTES: usize = 2 << 10;
 /// Headers of a request.
 const HEADERS_MAX: usize = 64;
-/// A client that waits for longer is watched, so that who waits on its behalf may give up when it goes.
+/// A client that waits for longer is watched, so that code that waits on its behalf may give up when the client leaves.
 const WATCH_AFTER: Duration = Duration::from_millis(100);
 /// What is said of connections that cannot be accepted is said once in so long.
 const FAILURES_PERIOD: Duration = Duration::from_secs(60);
@@ -54,13 +56,13 @@ pub struct Request {
     pub method: String,
     /// Decoded, without the query.
     pub path: String,
-    /// Names and values behind the question mark, decoded, in order.
+    /// Names and values after the question mark, decoded, in order.
     pub query: Vec<(String, String)>,
     /// At most [`BODY_BYTES_MAX`] bytes.
     pub body: Vec<u8>,
-    /// Whether the connection stays open behind the answer.
+    /// Whether the connection stays open after the answer.
     pub keep_alive: bool,
-    /// The client has closed its end since: nobody may hear the answer.
+    /// The client has closed its end since, and may never read the answer.
     pub client_is_gone: Rc<Cell<bool>>,
 }
 
@@ -73,7 +75,7 @@ impl Request {
     }
 }
 
-/// What it is told.
+/// The answer to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Response {
     /// 200, 404, …
@@ -288,13 +290,13 @@ pub fn encode(response: &Response, keep_alive: bool, has_body: bool) -> Vec<u8> 
     out
 }
 
-/// Who answers.
+/// Answers requests.
 pub type Service = Rc<dyn Fn(Request) -> Pin<Box<dyn Future<Output = Response>>>>;
 
 /// Listens on an address; a port of 0 takes any free one.
 ///
 /// # Errors
-/// When the address cannot be had; `what` names who wants it.
+/// When the address cannot be had; `what` names the service that needs it.
 pub async fn bind(what: &str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), String> {
     let deadline = runtime::now() + BIND_WAIT_MAX;
     let refused = |e: io::Error| format!("cannot listen for {what} on {address}: {e}");
@@ -355,7 +357,8 @@ impl Connections {
 }
 
 impl Connection {
-    /// What comes of waiting for the client until an instant. None: the time is up, or another connection has the place.
+    /// What comes of waiting for the client until an instant. None: the time is up, or another connection has the
+    /// place.
     async fn wait<T>(&self, deadline: Instant, work: impl Future<Output = T>) -> Option<T> {
         let mut replaced = pin!(self.replaced.notified());
         if self.is_replaced.get() {
@@ -406,7 +409,8 @@ pub async fn serve(listener: TcpListener, service: Service) {
     }
 }
 
-/// The answer. While it takes long it is looked whether the client goes; what it sends meanwhile is appended to `input`.
+/// The answer. While it takes long it is looked whether the client goes; what it sends meanwhile is appended to
+/// `input`.
 async fn answered(
     stream: &mut TcpStream,
     input: &mut Vec<u8>,
@@ -466,7 +470,8 @@ async fn converse(
     }
 }
 
-/// Reads the next request, with the room that its body takes. None: the client is gone or too slow, or the place is needed.
+/// Reads the next request, with the room that its body takes. None: the client is gone or too slow, or the place is
+/// needed.
 async fn read_request(
     stream: &mut TcpStream,
     input: &mut Vec<u8>,

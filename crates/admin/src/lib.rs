@@ -1,7 +1,7 @@
 //! The operators' side of a node: the REST API, the metrics, and `nodetool`, which is a client of the API.
 //!
-//! What there is to know and to do comes through [`Operator`], which crate `node` implements; of ours this crate knows `runtime`, `tasks` and
-//! `types` besides. [`serve`] runs on shard 0.
+//! What there is to know and to do comes through [`Operator`], which crate `node` implements; of ours this crate knows
+//! `runtime`, `tasks` and `types` besides. [`serve`] runs on shard 0.
 //!
 //! Invariants
 //! - Bytes from a connection never panic, and cost a bounded amount of memory ([`http`]).

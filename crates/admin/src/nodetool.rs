@@ -1,7 +1,7 @@
 //! `ceto nodetool`: asks a node's REST API and prints what Cassandra's tool of that name would.
 //!
-//! [`run`] finds the API, opens one connection, and gives both to the command. [`commands`] lists the commands with their help; the other modules make
-//! what they print.
+//! [`run`] finds the API, opens one connection, and gives both to the command. [`commands`] lists the commands with
+//! their help; the other modules make what they print.
 
 mod client;
 mod cluster;
@@ -47,7 +47,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// Takes the options that name a node out of the words after the command, where tools of Cassandra's kind have them too. What remains is the command's.
+    /// Takes the options that name a node out of the words after the command, where tools of Cassandra's kind have them
+    /// too. What remains is the command's.
     fn take_options(&mut self, words: Vec<String>) -> Result<Vec<String>, String> {
         let mut rest = Vec::new();
         let mut words = words.into_iter();
@@ -136,11 +137,14 @@ pub fn run(mut target: Target, words: Vec<String>) -> Result<Output, String> {
         let (words, result) = (words.clone(), result.clone());
         Box::pin(async move {
             let executed = execute(address, shows_progress, &words).await;
-            *result.lock().expect("nobody panics while holding the answer") = executed;
+            *result.lock().expect("no thread panics while holding the answer") = executed;
         })
     })
     .map_err(|e| e.to_string())?;
-    answer.lock().expect("nobody panics while holding the answer").clone()
+    answer
+        .lock()
+        .expect("no thread panics while holding the answer")
+        .clone()
 }
 
 async fn execute(address: SocketAddr, shows_progress: bool, words: &[String]) -> Result<Output, String> {

@@ -7,29 +7,32 @@ use uuid::Uuid;
 
 use crate::operator::{Local, Selection};
 
-/// What an operator has nodes of the cluster do. Lives on shard 0, sees the cluster as the node knows it.
+/// What an operator requests of nodes of the cluster. Lives on shard 0, sees the cluster as the node knows it.
 pub trait Operations {
-    /// Has this node give its tablets to others and leave the cluster; resolves when it has left.
+    /// Makes this node give its tablets to others and leave the cluster; resolves when it has left.
     fn decommission(&self) -> Local<'_, Result<(), String>>;
-    /// Has this node stay, which is leaving. What it has given away comes back by balance.
+    /// Makes this node, which is leaving, stay. Balancing brings back what it has given away.
     fn stay(&self) -> Local<'_, Result<(), String>>;
-    /// Removes a member that is down, for ever; resolves when the others have rebuilt the copies that it had. `ignored` are other dead members, by host id or address, which
-    /// are excluded before.
+    /// Removes a member that is down, permanently; resolves when the others have rebuilt the copies that it had.
+    /// `ignored` are other dead members, by host id or address, which are excluded before.
     fn remove_node(&self, host_id: Uuid, ignored: Vec<String>) -> Local<'_, Result<(), String>>;
-    /// Says of members, by host id, that they are down for ever: nothing waits for them, and they may not come back.
+    /// Marks members, by host id, as permanently down: nothing waits for them, and they may not come back.
     fn exclude_nodes(&self, hosts: Vec<Uuid>) -> Local<'_, Result<(), String>>;
-    /// What goes on with the members and their data, as this node knows it. Each is a task of this node.
+    /// The operations in progress on the members and their data, as this node knows them. Each is a task of this node.
     fn operations(&self) -> Local<'_, Vec<Progress>>;
-    /// Stops the operation that a task is about, at any node; the error says why it goes on. None for another task, and for an operation that nobody can stop.
+    /// Stops the operation of a task, from any node; the error says why it continues. None for another task, and for an
+    /// operation that cannot be stopped.
     fn abort_operation(&self, task: Uuid) -> Option<Local<'_, Result<(), String>>>;
-    /// Has the tables of a keyspace go to tablets of their own, or to the token ring, as ALTER KEYSPACE does; resolves when the cluster has agreed on it, with what the operator
-    /// should know. The tables go there while they serve.
+    /// Moves the tables of a keyspace to tablets of their own, or to the token ring, as ALTER KEYSPACE does; resolves
+    /// when the cluster has agreed on it, with what the operator should know. The tables move while they serve.
     fn set_keyspace_kind(&self, keyspace: String, has_tablets: bool) -> Local<'_, Result<Vec<String>, String>>;
     /// What the tables of a keyspace are and are to be; the error says why that is not known.
     fn keyspace_kind(&self, keyspace: &str) -> Result<KeyspaceKind, String>;
-    /// Copies the data of this node's replicas again from other replicas; resolves when it is here. The work goes on without.
+    /// Copies the data of this node's replicas again from other replicas; resolves when it is here. Continues if the
+    /// future is dropped.
     fn rebuild(&self, wanted: Rebuild) -> Local<'_, Result<Rebuilt, String>>;
-    /// Removes what this node has of tokens that are not its own; resolves when it is gone. The work goes on without.
+    /// Removes what this node has of tokens that are not its own; resolves when it is gone. Continues if the future is
+    /// dropped.
     fn cleanup(&self, what: Selection) -> Local<'_, Result<Vec<Cleaned>, String>>;
 }
 

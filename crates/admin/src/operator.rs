@@ -1,6 +1,6 @@
 //! What operators may know of a node and have it do: what crate `node` gives to this one.
 //!
-//! The types are plain values, made when asked for: each tells of one moment.
+//! The types are plain values, made when asked for: each describes one moment.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -26,7 +26,8 @@ pub trait Operator: Handoff + Control + Operations {
     fn node(&self) -> Node;
     /// All keyspaces, by name.
     fn keyspaces(&self) -> Vec<Keyspace>;
-    /// Who has the tokens of a keyspace, or of one of its tables where that has tablets; None when there is none of that name.
+    /// The owners of the tokens of a keyspace, or of one of its tables where that has tablets; None when there is none
+    /// of that name.
     fn ring(&self, keyspace: &str, table: Option<&str>) -> Option<Vec<Range>>;
     /// The tables that have files, summed over the node's shards.
     fn tables(&self) -> Local<'_, Vec<Table>>;
@@ -45,19 +46,22 @@ pub trait Operator: Handoff + Control + Operations {
     /// Takes the wall clock for right as it is now. Refused, with the reason, when the other nodes say otherwise.
     fn confirm_clock(&self) -> Result<(), String>;
 
-    /// Where tablets stand with balance.
+    /// How balanced the tablets are.
     fn balance(&self) -> Local<'_, Result<Balance, String>>;
-    /// Has tablets move, or not, to be even among nodes and shards.
+    /// Sets whether tablets move to be even among nodes and shards.
     fn set_balanced(&self, is_balanced: bool) -> Local<'_, Result<(), String>>;
-    /// Makes replicas equal; resolves when they are. The work goes on without.
+    /// Makes replicas equal; resolves when they are. Continues if the future is dropped.
     fn repair(&self, wanted: Repairs) -> Local<'_, Result<Vec<RepairedTable>, String>>;
-    /// Has every node repair its ranges of these tables, all of users if none are named; resolves when none is left, with how many there were.
+    /// Makes every node repair its ranges of these tables, all of users if none are named; resolves when none is left,
+    /// with how many there were.
     fn repair_cluster(&self, what: Selection, incremental_mode: Option<String>) -> Local<'_, Result<u64, String>>;
-    /// Has some tablets of a table repaired, by a task; resolves with its id, once it has begun or has ended. It goes on without.
+    /// Starts a task that repairs some tablets of a table; resolves with its id, once it has begun or has ended. The
+    /// task continues if the future is dropped.
     fn repair_tablets(&self, wanted: TabletRepair) -> Local<'_, Result<Uuid, String>>;
     /// The client routes of the cluster, by connection and node.
     fn client_routes(&self) -> Vec<ClientRoute>;
-    /// Creates or replaces client routes, all or none; resolves when the cluster has agreed on them and this node has them.
+    /// Creates or replaces client routes, all or none; resolves when the cluster has agreed on them and this node has
+    /// them.
     fn put_client_routes(&self, routes: Vec<ClientRoute>) -> Local<'_, Result<(), NotChanged>>;
     /// Removes client routes, all or none. Those that do not exist are passed over.
     fn remove_client_routes(&self, routes: Vec<ClientRouteKey>) -> Local<'_, Result<(), NotChanged>>;
@@ -74,7 +78,8 @@ pub struct ClientRouteKey {
     pub host_id: Uuid,
 }
 
-/// Where clients of a private connection reach a node: the address of a proxy, and its port for each protocol that it offers.
+/// Where clients of a private connection reach a node: the address of a proxy, and its port for each protocol that it
+/// offers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClientRoute {
     /// Which route.
@@ -109,7 +114,8 @@ impl ClientRoute {
 pub enum NotChanged {
     /// The change is one that the cluster never takes.
     Refused(String),
-    /// The cluster could not agree, or one of its nodes does not know such changes; it may have happened if the text says so.
+    /// The cluster could not agree, or one of its nodes does not know such changes; it may have happened if the text
+    /// says so.
     Failed(String),
 }
 
@@ -120,7 +126,7 @@ pub struct Repairs {
     pub what: Selection,
     /// Only ranges of which this node is the first replica.
     pub is_primary: bool,
-    /// Only tokens behind the first and up to the second of these.
+    /// Only tokens after the first and up to the second of these.
     pub range: Option<(i64, i64)>,
     /// Only with replicas in these datacenters; none: all.
     pub datacenters: Vec<String>,
@@ -176,7 +182,7 @@ pub struct RepairedTable {
     pub incremental_ranges: u64,
 }
 
-/// Where tablets stand with balance.
+/// How balanced the tablets are.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Balance {
     /// They move to be even among nodes and shards.
@@ -194,7 +200,7 @@ pub struct Standing {
     pub tablet_bytes_goal: u64,
     /// How far racks, nodes and shards are from their fair shares of the bytes at most; 0.05 is 5 %.
     pub bytes_off: [f64; 3],
-    /// The same of the load.
+    /// How far racks, nodes and shards are from their fair shares of the load at most, as for the bytes.
     pub load_off: [f64; 3],
     /// What a replication wants and the cluster cannot give, as sentences.
     pub lacks: Vec<String>,
@@ -202,7 +208,7 @@ pub struct Standing {
     pub tables: Vec<TableStanding>,
 }
 
-/// How the tablets of a table stand.
+/// The tablets of a table, and how many it should have.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TableStanding {
     /// Its keyspace.
@@ -280,7 +286,7 @@ pub enum Work {
 pub struct Started {
     /// Its task.
     pub task: Uuid,
-    /// Resolves when it has ended; the work goes on without.
+    /// Resolves when it has ended; the work continues if this is dropped.
     pub ended: Local<'static, Result<(), String>>,
 }
 
@@ -315,7 +321,7 @@ impl Selection {
 /// A member's part in the cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// Receives, but nobody reads from it.
+    /// Receives data, but is not read from.
     Joining,
     /// A full member.
     Normal,
@@ -366,7 +372,7 @@ pub struct Member {
     pub is_live: bool,
     /// Whether it is a zero-token node.
     pub is_zero_token: bool,
-    /// Whether an operator has excluded it: it is down for ever.
+    /// Whether an operator has excluded it: it is permanently down.
     pub is_excluded: bool,
     /// Whether its commitlog takes writes, as far as it has not said otherwise.
     pub takes_writes: bool,
@@ -387,7 +393,7 @@ pub struct Member {
 /// The node's part in the metadata group.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Raft {
-    /// Who leads.
+    /// The leader.
     pub leader: Option<Uuid>,
     /// The term.
     pub term: u64,
@@ -509,7 +515,7 @@ pub struct Range {
     pub start: i64,
     /// Inclusive.
     pub end: i64,
-    /// Who has them, the first in charge.
+    /// The nodes that have them, the first in charge.
     pub replicas: Vec<Uuid>,
 }
 
@@ -566,7 +572,8 @@ pub struct Table {
     pub compressed_to_bytes: u64,
     /// Its compactions do not begin by themselves on some shard.
     pub is_auto_compaction_off: bool,
-    /// Between the oldest and the newest write timestamp of an sstable, of the one where that is the longest, in microseconds.
+    /// Between the oldest and the newest write timestamp of an sstable, of the one where that is the longest, in
+    /// microseconds.
     pub sstable_span_us: u64,
     /// Bytes of data of each partition of each sstable.
     pub partition_bytes: Distribution,
@@ -574,9 +581,9 @@ pub struct Table {
     pub partition_cells: Distribution,
     /// Latencies of reads of one partition that the node coordinated, in microseconds.
     pub reads: Distribution,
-    /// The same of reads of more than one partition.
+    /// Latencies of reads of more than one partition that the node coordinated, in microseconds.
     pub scans: Distribution,
-    /// The same of writes.
+    /// Latencies of writes that the node coordinated, in microseconds.
     pub writes: Distribution,
     /// Sstables that were read from, of each read of a partition.
     pub sstables_per_read: Distribution,
@@ -584,7 +591,7 @@ pub struct Table {
     pub tombstones_per_read: Distribution,
     /// Living rows that were met, of each read of a partition.
     pub rows_per_read: Distribution,
-    /// Damaged sstables that were moved aside and whose loss nobody has accepted, by name.
+    /// Damaged sstables that were moved aside and whose loss no operator has accepted, by name.
     pub quarantined: BTreeMap<String, Quarantined>,
 }
 

@@ -1,7 +1,8 @@
 //! The text that Prometheus scrapes: exposition format 0.0.4.
 //!
-//! Every name begins with `ceto_` and ends with its base unit, and a counter's with `_total`. Histograms have the bounds 1, 2, 5, 10, …
-//! The number of lines is bounded by shards, peers and a fixed list of kinds; tables are exported only where the operator asked for them.
+//! Every name begins with `ceto_` and ends with its base unit, and a counter's with `_total`. Histograms have the
+//! bounds 1, 2, 5, 10, … The number of lines is bounded by shards, peers and a fixed list of kinds; tables are exported
+//! only where the operator asked for them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,7 +15,7 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// The text of metrics.
 #[must_use]
 pub fn exposition(metrics: &[Metric]) -> String {
-    // All lines of a name stand together, as the format wants it.
+    // All lines of a name are together, as the format requires.
     let mut names: BTreeMap<&str, Vec<&Metric>> = BTreeMap::new();
     for metric in metrics {
         names.entry(metric.name).or_default().push(metric);

@@ -1,7 +1,7 @@
 //! The REST API: the paths and answers that tools for ScyllaDB use, for what exists here.
 //!
-//! [`ROUTES`] is all of it, and `GET /` lists it. A handler gets the node's operator and the request; what it refuses is answered as
-//! `{"message": …, "code": …}`. A parameter that a route does not name is refused.
+//! [`ROUTES`] is all of it, and `GET /` lists it. A handler gets the node's operator and the request; what it refuses
+//! is answered as `{"message": …, "code": …}`. A parameter that a route does not name is refused.
 
 mod client_routes;
 mod cluster;
@@ -36,11 +36,11 @@ pub(crate) struct Call {
     operator: Rc<dyn Operator>,
     request: Request,
     route: &'static Route,
-    /// What stands in the path for each `{…}` of the pattern.
+    /// The words in the path for each `{…}` of the pattern.
     parts: Vec<String>,
 }
 
-/// Who answers.
+/// The function that answers.
 pub(crate) enum Handler {
     Now(fn(&Call) -> Answer),
     Later(for<'a> fn(&'a Call) -> Local<'a, Answer>),
@@ -107,7 +107,8 @@ impl Call {
         })
     }
 
-    /// Keyspaces of the path or parameter `kn`, and tables of the parameter `cf`, both separated by commas. What does not exist is refused.
+    /// Keyspaces of the path or parameter `kn`, and tables of the parameter `cf`, both separated by commas. What does
+    /// not exist is refused.
     fn selection(&self) -> Result<Selection, (u16, String)> {
         let list = |text: &str| {
             text.split(',')
@@ -169,7 +170,7 @@ pub(crate) async fn answer(operator: Rc<dyn Operator>, request: Request) -> Resp
     }
 }
 
-/// The route of a path, and what stands in it for the pattern's `{…}`.
+/// The route of a path, and the words in the path for the pattern's `{…}`.
 pub(crate) fn find(method: &str, path: &str) -> Result<(&'static Route, Vec<String>), (u16, String)> {
     let method = if method == "HEAD" { "GET" } else { method };
     let path = path.trim_end_matches('/');

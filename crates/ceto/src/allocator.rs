@@ -22,13 +22,15 @@ pub fn count() -> u64 {
 }
 
 unsafe extern "C" {
-    /// mimalloc's: frees the empty pages of the calling thread. With `force` it also gives to the system what all threads have freed, and without it what they freed before the purge delay.
+    /// mimalloc's: frees the empty pages of the calling thread. With `force` it also gives to the system what all
+    /// threads have freed, and without it what they freed before the purge delay.
     safe fn mi_collect(force: bool);
     /// mimalloc's: sets an option by its number in `mi_option_t`.
     safe fn mi_option_set(option: c_int, value: c_long);
 }
 
-/// The number of mimalloc's option for the purge delay, in milliseconds: how long memory that was freed stays before a thread that allocates gives it to the system.
+/// The number of mimalloc's option for the purge delay, in milliseconds: how long memory that was freed stays before a
+/// thread that allocates gives it to the system.
 const PURGE_DELAY: c_int = 15;
 
 /// Frees the empty pages of the calling thread.
@@ -36,8 +38,9 @@ pub fn collect_thread() {
     mi_collect(false);
 }
 
-/// Gives memory to the system that the threads of this process have freed. Some megabytes take milliseconds, so the threads of shards do not: from the first call on, mimalloc leaves it
-/// to this function. It would otherwise purge in the middle of an allocation, at most once a second, and never in a process that allocates little.
+/// Gives memory to the system that the threads of this process have freed. Some megabytes take milliseconds, so the
+/// threads of shards do not: from the first call on, mimalloc leaves it to this function. It would otherwise purge in
+/// the middle of an allocation, at most once a second, and never in a process that allocates little.
 pub fn collect_process() {
     const NEVER: c_long = 1 << 31;
     mi_option_set(PURGE_DELAY, NEVER);
@@ -49,15 +52,15 @@ fn note() {
     ALLOCATIONS.set(ALLOCATIONS.get() + 1);
 }
 
-/// Whether mimalloc's blocks are aligned as wanted without being asked: all of 16 bytes and more are to 16, smaller ones to 8. To ask costs some
-/// twenty instructions, and above a kilobyte more.
+/// Whether mimalloc's blocks are aligned as wanted without being asked: all of 16 bytes and more are to 16, smaller
+/// ones to 8. To ask costs some twenty instructions, and above a kilobyte more.
 #[inline]
 fn is_aligned_anyway(layout: Layout) -> bool {
     layout.align() <= 8 || layout.align() == 16 && layout.size() >= 16
 }
 
-// SAFETY: every call is handed to mimalloc with the same arguments, and mimalloc keeps the contract; counting touches no memory
-// that was allocated and does not unwind, because the counter would take centuries to overflow.
+// SAFETY: every call is handed to mimalloc with the same arguments, and mimalloc keeps the contract; counting touches
+// no memory that was allocated and does not unwind, because the counter would take centuries to overflow.
 unsafe impl GlobalAlloc for Counting {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

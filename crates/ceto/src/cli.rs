@@ -36,7 +36,8 @@ pub enum Command {
     /// Ask a running node, or have it do something
     #[command(disable_help_flag = true)]
     Nodetool(Nodetool),
-    /// Remove permanently lost voters from the metadata group, or take lost metadata from the members; run it while this node is stopped
+    /// Remove permanently lost voters from the metadata group, or take lost metadata from the members; run it while
+    /// this node is stopped
     RecoverMetadata(RecoverMetadata),
     /// Accept that what a directory of the node had is lost, and start without it; run it while this node is stopped
     RecoverDirectory(RecoverDirectory),
@@ -53,7 +54,8 @@ pub struct RecoverDirectory {
     /// The node's workdir
     #[arg(short = 'W', long, value_name = "DIR")]
     pub workdir: PathBuf,
-    /// YAML file that the node is started with; it says where the directories are [default: ceto.yaml in the workdir, if it is there]
+    /// YAML file that the node is started with; it says where the directories are [default: ceto.yaml in the workdir,
+    /// if it is there]
     #[arg(long, value_name = "FILE")]
     pub options_file: Option<PathBuf>,
     /// Directory of sstables, as the node is started with
@@ -76,7 +78,8 @@ pub struct RecoverMetadata {
     /// The node's workdir
     #[arg(short = 'W', long, value_name = "DIR")]
     pub workdir: PathBuf,
-    /// YAML file that the node is started with; it says how other nodes are reached [default: ceto.yaml in the workdir, if it is there]
+    /// YAML file that the node is started with; it says how other nodes are reached [default: ceto.yaml in the workdir,
+    /// if it is there]
     #[arg(long, value_name = "FILE")]
     pub options_file: Option<PathBuf>,
     /// Port for other nodes' TLS connections, as the node is started with
@@ -88,7 +91,8 @@ pub struct RecoverMetadata {
     /// Take the metadata from the other members, on a node that has lost its own or its metadata log
     #[arg(long)]
     pub rejoin: bool,
-    /// Members to ask, with --rejoin, separated by commas [default: as the options file and the node's own metadata say]
+    /// Members to ask, with --rejoin, separated by commas [default: as the options file and the node's own metadata
+    /// say]
     #[arg(long, value_name = "ADDRESSES", requires = "rejoin")]
     pub seeds: Option<String>,
     /// The sentence that is printed without this option; nothing is changed without it

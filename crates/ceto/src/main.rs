@@ -1,8 +1,8 @@
 //! The ceto binary: a server, and the tools that come with it.
 //!
-//! Exit codes: 0 when the server has drained or the tool has done its work, 3 for the start of a node that has left its cluster, 1 for any other error; a reason is printed on standard error in
-//! one line, or in one for each option that is wrong. `nodetool tasks
-//! wait --quiet` has more, which tell how the task ended.
+//! Exit codes: 0 when the server has drained or the tool has done its work, 3 for the start of a node that has left its
+//! cluster, 1 for any other error; a reason is printed on standard error in one line, or in one for each option that is
+//! wrong. `nodetool tasks wait --quiet` has more, which tell how the task ended.
 
 mod allocator;
 mod cli;
@@ -19,7 +19,8 @@ use log::LevelFilter;
 use node::StartError;
 use node::config::{self, Config, Machine, ServerArgs};
 
-/// The exit code of a server that has left its cluster, or was removed: no start from its directories can succeed. The systemd unit of docs/install.md does not restart it.
+/// The exit code of a server that has left its cluster, or was removed: no start from its directories can succeed. The
+/// systemd unit of docs/install.md does not restart it.
 const HAS_LEFT: u8 = 3;
 
 #[global_allocator]

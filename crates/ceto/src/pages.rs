@@ -1,4 +1,5 @@
-//! The pages for users and operators, inside the binary: an installed one has no source tree beside it, and its messages name pages.
+//! The pages for users and operators, inside the binary: an installed one has no source tree beside it, and its
+//! messages name pages.
 
 /// The pages by name, with their text. The name is that of the file, without its directory.
 macro_rules! pages {

@@ -1,12 +1,12 @@
 //! A crate depends only on crates of lower floors, and only `runtime` on the crates that reach the operating system.
 //!
-//! The floor of a crate stands in its Cargo.toml: `[package.metadata.ceto] floor = N`. What stands behind `[dev-dependencies]`
-//! is held to the same rule, because tests are code that somebody reads.
+//! The floor of a crate is in its Cargo.toml: `[package.metadata.ceto] floor = N`. Crates under `[dev-dependencies]`
+//! follow the same rule, because tests are code that people read.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Crates of the world that only `runtime` may use: each would let the operating system in behind the simulator's back.
+/// External crates that only `runtime` may use: each would reach the operating system and bypass the simulator.
 const WORLDLY: &[&str] = &[
     "io-uring",
     "libc",

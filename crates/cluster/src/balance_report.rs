@@ -1,4 +1,4 @@
-//! How tablets stand, for operators: what the leader knows since its last plan. Other members ask it.
+//! Balance of tablets, for operators: what the leader knows since its last plan. Other members ask it.
 
 use crate::bytes::{Decoder, Encoder, Form, Malformed};
 use crate::command::{Command, TabletsChange};
@@ -15,10 +15,10 @@ const BALANCE_FORM: Form = Form {
     format: 1,
     name: "how tablets stand",
 };
-/// How long the leader may take to say how tablets stand.
+/// How long the leader may take to answer with its balance report.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
 
-/// How tablets stand.
+/// Balance of the cluster's tablets.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct BalanceReport {
     /// Each table that has tablets.
@@ -48,7 +48,7 @@ pub struct BalanceCounts {
     pub merges: u64,
 }
 
-/// How the tablets of a table stand.
+/// Balance of a table's tablets.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct TableBalance {
     /// The table.
@@ -65,7 +65,8 @@ pub struct TableBalance {
     pub largest_bytes: u64,
     /// The requests per second of the copy that gets most.
     pub hottest: f32,
-    /// Bytes of sstables that must still be cut before a split, on the node that has most of them; None where no split is wanted.
+    /// Bytes of sstables that must still be cut before a split, on the node that has most of them; None where no split
+    /// is wanted.
     pub uncut: Option<u64>,
 }
 
@@ -180,13 +181,13 @@ fn deviation(d: &mut Decoder<'_>) -> Result<Deviation, Malformed> {
 }
 
 impl Cluster {
-    /// What this node knows of how tablets stand since its last plan as the leader; nothing where it never led.
+    /// The balance report of this node's last plan as the leader; empty if it never led.
     #[must_use]
     pub fn own_balance_report(&self) -> BalanceReport {
         self.balance_report.borrow().clone()
     }
 
-    /// How tablets stand, by the leader's word.
+    /// The balance report of the leader.
     ///
     /// # Errors
     /// A sentence, when there is no leader or it does not answer.

@@ -1,11 +1,13 @@
-//! The leader's care for where tablets are: every copy that a replication wants, away from nodes that leave, and even among nodes and shards.
+//! The leader's care for where tablets are: every copy that a replication wants, away from nodes that leave, and even
+//! among nodes and shards.
 //!
-//! It plans again when the metadata or who answers has changed, and now and then, because tablets grow. What a plan wants becomes commands; a plan from
-//! which nothing follows is not made again before something changes, and takes a tenth of the time at most where changes come all the time
-//! ([`pause_behind`]). How even it is depends on the bytes of the tablets, which each node is asked for; so does whether a table is split or merged.
+//! It plans again when the metadata or the set of live nodes has changed, and now and then, because tablets grow. What
+//! a plan wants becomes commands; a plan from which nothing follows is not made again before something changes, and
+//! takes a tenth of the time at most where changes come all the time ([`pause_behind`]). How even it is depends on the
+//! bytes of the tablets, which each node is asked for; so does whether a table is split or merged.
 //!
-//! An operator can switch off what only makes it more even, splits and merges among it (`Command::Balance`). What a replication or a node that leaves needs goes
-//! on.
+//! An operator can switch off what only makes it more even, splits and merges among it (`Command::Balance`). What a
+//! replication or a node that leaves needs continues.
 
 use crate::balance_report::TableBalance;
 use crate::command::Command;
@@ -29,8 +31,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// After a plan of which no command was applied.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// Where several nodes leave, none is removed before it has been seen to leave for so long: one that others need looks whether they do, and stays
-/// (`leaving.rs`). One that has nothing would be gone before.
+/// Where several nodes leave, none is removed before it has been seen to leave for so long: one that others need looks
+/// whether they do, and stays (`leaving.rs`). One that has nothing would be gone before.
 const REMOVAL_WAIT: Duration = Duration::from_secs(5);
 
 /// How often it is looked whether members have cut what is to be split.
@@ -39,7 +41,8 @@ const CUT_LOOK: Duration = Duration::from_secs(5);
 /// How the leader balances, as its operator set it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Balancing {
-    /// A table is split when its tablets have more than twice these bytes on average, and merged when they have less than half; 0: neither for its size.
+    /// A table is split when its tablets have more than twice these bytes on average, and merged when they have less
+    /// than half; 0: neither for its size.
     pub tablet_bytes_goal: u64,
     /// Tablets grow: where nothing was to be done, it is planned again after this time.
     pub plan_interval: Duration,
@@ -73,7 +76,7 @@ struct Past {
 }
 
 impl Past {
-    /// Logs what is another than at the last plan: what cannot be done, and which tables are to be split.
+    /// Logs what has changed since the last plan: what cannot be done, and which tables are to be split.
     fn tell(&mut self, metadata: &Metadata, lacks: Vec<String>, splits: &Splits) {
         if lacks != self.lacks {
             for why in &lacks {
@@ -92,7 +95,7 @@ impl Past {
 }
 
 impl Cluster {
-    /// Plans moves of tablets while this node leads the group. To be spawned; ends when the node stops.
+    /// Plans moves of tablets while this node leads the group. Spawn this; it ends when the node stops.
     pub(crate) async fn run_balancer(self: Rc<Self>) {
         let mut past = Past::default();
         while !self.is_stopping.get() {
@@ -163,7 +166,8 @@ impl Cluster {
                 true => balancing.plan_interval,
                 false => CUT_LOOK.min(balancing.plan_interval / 2),
             };
-            // While some member follows a split, nobody knows whether another one is wanted. Members that do not know yet what is to be cut are told at once.
+            // While some member follows a split, it is not known whether another one is needed. Members that do not
+            // know yet what is to be cut are notified at once.
             let is_told = survey.asked_for(&past.splits);
             past.settled = (is_certain && is_told).then(|| (metadata.index, live, runtime::now(), life));
             return match (is_told, waiting.is_empty()) {
@@ -222,7 +226,7 @@ impl Cluster {
         !self.peers.disk_level(host).takes_growth()
     }
 
-    /// Notes for operators how tablets stand.
+    /// Keeps the balance report of this plan for operators.
     fn note_balance(&self, metadata: &Metadata, survey: &Survey, planned: &Planned) {
         let bytes_goal = self.balancing.get().tablet_bytes_goal;
         let table = |(id, map): (&TableId, &Arc<TabletMap>)| {
@@ -267,7 +271,8 @@ impl Cluster {
             if past.leaving.len() > 1 && now - past.leaving[&host_id] < REMOVAL_WAIT {
                 continue;
             }
-            // A command that is sure to be rejected would fill the log. Others get its vote first: when it is gone they decide without it.
+            // A command that is sure to be rejected would fill the log. Others get its vote first: when it is gone they
+            // decide without it.
             if metadata.has_given_all(number)
                 && !self.votes(number)
                 && let Err(error) = self.propose(Command::RemoveNode { host_id }).await
@@ -277,7 +282,7 @@ impl Cluster {
         }
     }
 
-    /// Has the group forget what keyspaces said before, where they have what they want now.
+    /// Makes the group forget the former options of keyspaces that have reached their present ones.
     async fn forget_reached_goals(&self) {
         for command in self.metadata().reached() {
             if let Err(error) = self.propose(command).await {
@@ -286,7 +291,8 @@ impl Cluster {
         }
     }
 
-    /// What members say of their tablets, not older than half of the time between two plans, or than a moment while they cut.
+    /// What members say of their tablets, not older than half of the time between two plans, or than a moment while
+    /// they cut.
     async fn fresh_survey(&self, metadata: &Metadata, live: &BTreeSet<HostId>, past: &mut Past) -> Arc<Survey> {
         let life = self.balancing.get().plan_interval / 2;
         let life = if past.splits.is_empty() {
@@ -308,7 +314,7 @@ impl Cluster {
         survey
     }
 
-    /// How large tablets should be, bytes, as this node is told.
+    /// The average size that tablets should have, in bytes, as configured on this node.
     #[must_use]
     pub fn tablet_bytes_goal(&self) -> u64 {
         self.balancing.get().tablet_bytes_goal
@@ -392,8 +398,9 @@ enum Outcome {
     Settled,
 }
 
-/// How long to rest behind a look at everything that found nothing to do, and took so long: nine times that, and no longer than `most`. Changes that come one
-/// after the other, as of somebody who makes thousands of tables, are looked at together.
+/// How long to rest after a look at everything that found nothing to do, and took so long: nine times that, and no
+/// longer than `most`. Changes in quick succession, as of a client that makes thousands of tables, are looked at
+/// together.
 #[must_use]
 pub fn pause_behind(took: Duration, most: Duration) -> Duration {
     took.saturating_mul(9).min(most)

@@ -4,10 +4,10 @@
 //! kind: u8 · format: u8 · body · CRC-32 of all before: u32
 //! ```
 //!
-//! In a body numbers have eight bytes and are big-endian, a text or blob is its length (four bytes) and its bytes, an option is 0 or 1 and the
-//! value, a list its count (four bytes) and its elements. The bodies of commands and of metadata are records (`record.rs`); the others are read field by
-//! field.
-//! Whatever the bytes are, decoding ends with a value or an error.
+//! In a body numbers have eight bytes and are big-endian, a text or blob is its length (four bytes) and its bytes, an
+//! option is 0 or 1 and the value, a list its count (four bytes) and its elements. The bodies of commands and of
+//! metadata are records (`record.rs`); the others are read field by field. Whatever the bytes are, decoding ends with a
+//! value or an error.
 
 use record::{Known, Record};
 use std::fmt;
@@ -32,7 +32,7 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// What stands before a body.
+/// The header of a body.
 #[derive(Clone, Copy)]
 pub(crate) struct Form {
     /// Tells the values apart.

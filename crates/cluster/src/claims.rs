@@ -1,11 +1,12 @@
-//! What others claim, and whether a member stands behind it.
+//! What other nodes claim, and whether a member confirms it.
 //!
-//! A message says from whom it is, and what it says may end this node or move its log. Two claims are not believed at once:
+//! A message names its sender, and what it says may end this node or move its log. Two claims are not believed at once:
 //!
-//! - *I am a member.* A node that was away does not know who came in meanwhile, and the leader may be one of those. So it asks the members that it knows
-//!   whom they know (`WHO`), and takes the stranger's messages of the group when one of them names it.
-//! - *You have left.* A node that was removed does not hear of it from the group. So it asks the member that says so, at the address where the group has
-//!   it, and stops when that one does not count it among the members.
+//! - *I am a member.* A node that was away does not know which nodes came in meanwhile, and the leader may be one of
+//!   them. So it asks the members that it knows for the members that they know (`WHO`), and takes the stranger's
+//!   messages of the group when one of them names it.
+//! - *You have left.* A node that was removed does not hear of it from the group. So it asks the member that says so,
+//!   at the address where the group has it, and stops when that one does not count it among the members.
 
 use crate::service::Cluster;
 use crate::wire::{self, Who};
@@ -17,7 +18,7 @@ use topology::{HostId, NodeState};
 
 /// Strangers that are remembered as members.
 const VOUCHED_MAX: usize = 4096;
-/// How long a member may take to say whom it knows.
+/// How long a member may take to name the members that it knows.
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Between two rounds of questions about strangers.
 const ASK_PAUSE: Duration = Duration::from_secs(1);
@@ -37,7 +38,7 @@ impl Cluster {
         self.claims.vouched.borrow().contains(&host)
     }
 
-    /// Asks the members that this node knows whom they know, unless it does already.
+    /// Asks the members that this node knows for the members that they know, unless it is doing so already.
     pub(crate) fn ask_about_strangers(self: &Rc<Self>) {
         if self.claims.is_asking.replace(true) {
             return;
@@ -95,7 +96,7 @@ impl Cluster {
         }));
     }
 
-    /// Whom a member of this cluster counts among its members.
+    /// The nodes that a member of this cluster counts among its members.
     async fn ask_member(&self, host: HostId, only_registered: bool) -> Option<BTreeSet<HostId>> {
         let peer = match only_registered {
             true => self.peers.registered(host)?,

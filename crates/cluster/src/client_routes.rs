@@ -1,11 +1,14 @@
-//! Client routes: where clients reach the nodes through a proxy, by private connection. `system.client_routes` shows them.
+//! Client routes: where clients reach the nodes through a proxy, by private connection. `system.client_routes` shows
+//! them.
 //!
-//! A *connection* is a way into the network of the nodes, say an endpoint of AWS PrivateLink, with an id that its operator chose. A *route* says at which address and ports the
-//! proxy of a connection leads to a node. Whoever runs the proxies keeps the routes true; the cluster stores them and tells clients when they change. The node of a route need
-//! not be a member: routes of a node may come before it joins, and stay when it has left.
+//! A *connection* is a way into the network of the nodes, say an endpoint of AWS PrivateLink, with an id that its
+//! operator chose. A *route* says at which address and ports the proxy of a connection leads to a node. The operator of
+//! the proxies keeps the routes true; the cluster stores them and notifies clients when they change. The node of a
+//! route need not be a member: its routes may exist before it joins, and stay when it has left.
 //!
-//! Invariants: a route has an address and at least one port; no port is 0; there are [`CLIENT_ROUTES_MAX`] routes at most; a text has [`TEXT_BYTES_MAX`] bytes at most. So
-//! metadata have 9 MiB of them in the worst case, and some 100 bytes for each in the usual one.
+//! Invariants: a route has an address and at least one port; no port is 0; there are [`CLIENT_ROUTES_MAX`] routes at
+//! most; a text has [`TEXT_BYTES_MAX`] bytes at most. So metadata have 9 MiB of them in the worst case, and some 100
+//! bytes for each in the usual one.
 
 use crate::metadata::{Metadata, Rejected};
 use record::{Field, Message, Of, RecordError};
@@ -60,7 +63,7 @@ pub struct ClientRoutesChange {
     pub removed: BTreeSet<ClientRouteKey>,
 }
 
-/// The routes that are others in `after` than in `before`, or in one of them only.
+/// The routes that differ between `before` and `after`, or are in one of them only.
 #[must_use]
 pub fn changed_client_routes(before: &ClientRoutes, after: &ClientRoutes) -> Vec<ClientRouteKey> {
     let gone = before.keys().filter(|key| !after.contains_key(key));
@@ -196,7 +199,7 @@ impl ClientRouteRecord {
         }
     }
 
-    /// As it stands in the metadata.
+    /// The record that the metadata stores.
     pub(crate) fn of((key, route): (&ClientRouteKey, &ClientRoute)) -> Self {
         let [port, tls_port, alternator_port, alternator_https_port] = route.ports().map(|port| port.map(u32::from));
         Self {

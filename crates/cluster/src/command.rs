@@ -33,13 +33,14 @@ pub enum Command {
         /// How.
         change: TabletsChange,
     },
-    /// Replicas take no more requests of coordinators that have not seen the command of this index: whoever changes where data is and does not hear
-    /// from all nodes that they have ended what they began before.
+    /// Replicas refuse requests of coordinators that have not seen the command of this index. A node proposes it if it
+    /// changes where data is and not all nodes confirm that the requests that they began before have ended.
     Fence {
         /// Of a command that is applied.
         index: u64,
     },
-    /// The data of a table is forgotten everywhere. Its version among the metadata separates the requests of before from those of afterwards.
+    /// The data of a table is forgotten everywhere. The command's version of the metadata separates older requests from
+    /// later ones.
     Truncate {
         /// The table.
         table: TableId,
@@ -67,19 +68,22 @@ pub enum Command {
         /// The node.
         host_id: HostId,
     },
-    /// Members are down for ever: all of them are excluded, or none where one cannot be. It needs the feature `exclude_together`.
+    /// Members are down permanently: all of them are excluded, or none if one cannot be. It needs the feature
+    /// `exclude_together`.
     Exclude {
         /// The nodes.
         hosts: Vec<HostId>,
     },
-    /// What a member holds for others, hints and notes of batches, is forgotten: it is down for long. It needs the feature `forgotten_hints`.
+    /// What a member holds for others, hints and notes of batches, is forgotten: it is down for long. It needs the
+    /// feature `forgotten_hints`.
     Forget {
         /// The member.
         host_id: HostId,
         /// What was made before this second since the epoch.
         before: u32,
     },
-    /// Tablets take steps of their moves between nodes. Steps that do not fit any more are passed over; a command of which none fits changes nothing.
+    /// Tablets take steps of their moves between nodes. Steps that do not fit any more are passed over; a command of
+    /// which none fits changes nothing.
     Moves(Vec<TableMoves>),
     /// The change of the token ring whose stage began with this command takes a step.
     Ring {
@@ -93,7 +97,8 @@ pub enum Command {
         /// Whether they do.
         is_balanced: bool,
     },
-    /// Each tablet of a table is split in two, or each pair is merged; so are those of what acceptors know of the table, which have the same map.
+    /// Each tablet of a table is split in two, or each pair is merged; so are those of what acceptors know of the
+    /// table, which have the same map.
     Resize {
         /// The table.
         table: TableId,
@@ -109,7 +114,8 @@ pub enum Command {
         /// The step.
         step: Conversion,
     },
-    /// A keyspace has what it wants since it was altered; what it said before is forgotten. It needs the feature `replication_goals`.
+    /// A keyspace has what it wants since it was altered; what it said before is forgotten. It needs the feature
+    /// `replication_goals`.
     Reached {
         /// The keyspace.
         keyspace: String,
@@ -118,7 +124,8 @@ pub enum Command {
     },
     /// Client routes change. It needs the feature `client_routes`.
     ClientRoutes(ClientRoutesChange),
-    /// The command, unless it makes a keyspace unfit for the racks; see `rack_rules.rs`. It is none of this kind itself.
+    /// The command, unless it makes a keyspace unfit for the racks; see `rack_rules.rs`. It is none of this kind
+    /// itself.
     RackValid(Box<Command>),
     /// A table has no tablets any more. Those of a table that is dropped vanish with it.
     RemoveTablets {
@@ -141,7 +148,7 @@ pub struct TableMoves {
 pub struct SchemaChange {
     /// The objects that change.
     pub change: Change,
-    /// Maps of tables that come with it, so that nobody ever sees the table without.
+    /// Maps of tables that come with it, so that no node ever sees the table without its map.
     pub tablets: BTreeMap<TableId, Arc<TabletMap>>,
 }
 

@@ -1,4 +1,4 @@
-//! How a node takes part in a cluster, and who is told of what happens there.
+//! How a node takes part in a cluster, and the listener of what happens there.
 
 use crate::metadata::Metadata;
 use crate::mover::{Copy, Discard};
@@ -17,15 +17,15 @@ use topology::{ClockLimits, DiskLevel, FailureDetectorConfig, HostId, Location, 
 use types::Token;
 use uuid::Uuid;
 
-/// How long a change of the schema takes unless a node is told otherwise.
+/// The default time limit of a change of the schema.
 pub const SCHEMA_TIMEOUT: Duration = Duration::from_millis(4500);
 
-/// How long a new member serves before it may vote. Longer than the failure detector takes to notice that a member is gone, so one that joins and
-/// vanishes never has a vote.
+/// How long a new member serves before it may vote. Longer than the failure detector takes to notice that a member is
+/// gone, so one that joins and vanishes never has a vote.
 pub const VOTE_AFTER: Duration = Duration::from_secs(5);
 /// How long a member that never served and owns nothing may be away before it is removed.
 pub const FORGET_JOINING_AFTER: Duration = Duration::from_secs(600);
-/// How long a member must be down before what it holds for others is forgotten, unless a node is told otherwise: as long as hints are kept for it.
+/// Default downtime after which what a member holds for others is forgotten: as long as hints are kept for it.
 pub const FORGET_HINTS_AFTER: Duration = Duration::from_hours(3);
 /// Members that have joined and have not served yet; others are asked to wait.
 pub const NEWCOMERS_MAX: usize = 16;
@@ -59,16 +59,16 @@ impl Between {
 /// How nodes are reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reach {
-    /// Who is reached by TLS.
+    /// The nodes that are reached by TLS.
     pub encryption: Between,
     /// The port for TLS, the same on all nodes.
     pub tls_port: u16,
-    /// Who is offered compression.
+    /// The nodes to which compression is offered.
     pub compression: Between,
 }
 
 impl Reach {
-    /// How to reach a node that stands somewhere, or nobody knows where yet.
+    /// How to reach a node at a location; None if its location is not known yet.
     #[must_use]
     pub fn peer(&self, host: Uuid, address: SocketAddr, from: &Location, to: Option<&Location>) -> Peer {
         let Some(to) = to else {
@@ -78,7 +78,7 @@ impl Reach {
         self.by(host, address, self.encryption.has(from, to), compress)
     }
 
-    /// How to reach a node wherever it stands: by TLS if TLS is there at all, for all nodes accept it then.
+    /// How to reach a node at any location: by TLS if TLS is there at all, because all nodes accept it then.
     #[must_use]
     pub fn anywhere(&self, host: Uuid, address: SocketAddr) -> Peer {
         let compress = self.compression == Between::Nodes;
@@ -113,7 +113,7 @@ pub struct Config {
     pub native: SocketAddr,
     /// Where clients choose a shard.
     pub native_shard_aware_port: Option<u16>,
-    /// Where it stands, by its snitch.
+    /// Its location, by its snitch.
     pub location: Location,
     /// How many shards it runs.
     pub shards: u16,
@@ -121,8 +121,8 @@ pub struct Config {
     pub num_tokens: usize,
     /// The tokens it takes when it joins; empty: `num_tokens` that follow from the host id.
     pub initial_tokens: Vec<Token>,
-    /// Nodes that know the cluster, with their internode addresses; may contain the node's own. Whoever is the first of the list forms a cluster when no
-    /// other has one.
+    /// Nodes that know the cluster, with their internode addresses; may contain the node's own. The first node of the
+    /// list forms a cluster when no other has one.
     pub seeds: Vec<Seed>,
     /// How it reaches others.
     pub reach: Reach,
@@ -150,7 +150,8 @@ pub struct Config {
     pub propose_timeout: Duration,
     /// How long a schema change waits for the nodes that are alive to have it.
     pub agreement_timeout: Duration,
-    /// How long a change of the schema takes in all: a client must see the answer, and drivers wait ten seconds, cqlsh five.
+    /// How long a change of the schema takes in all: a client must see the answer, and drivers wait ten seconds, cqlsh
+    /// five.
     pub schema_timeout: Duration,
     /// How long a voter must be down before another gets its vote.
     pub replace_voter_after: Duration,
@@ -225,9 +226,10 @@ impl Config {
 /// A future of this shard.
 pub type Local<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// Resolves when no request that was planned with an older value of the metadata is under way any more: true; or when some did not end in time: false. That a
-/// node may join with tokens while others write rests on this: in the second case the others refuse such requests before the node counts as one that has
-/// the newer value. Changes of the metadata do not wait for it, because a request of before may itself wait for a newer value.
+/// Resolves to true when every request that was planned with an older value of the metadata has ended, and to false
+/// when some did not end in time. That a node may join with tokens while others write rests on this: in the second case
+/// the others refuse such requests before the node counts as one that has the newer value. Changes of the metadata do
+/// not wait for it, because an older request may itself wait for a newer value.
 pub struct Drain(pub Local<'static, bool>);
 
 /// How large a tablet is on a node, and how much is asked of it.
@@ -257,58 +259,65 @@ pub struct Disk {
 pub struct TabletReport {
     /// Each of them.
     pub tablets: Vec<TabletBytes>,
-    /// Where they are; None when nobody knows.
+    /// The file system that they are on; None when it is not known.
     pub disk: Option<Disk>,
     /// Of the tables that are about to be split: the bytes of sstables that are still to be cut.
     pub uncut: Vec<(TableId, u64)>,
 }
 
-/// Tables that are about to be split, or to leave the token ring, and how many tablets of equal size they have then. With 0, a table is about to be cut where the ring is.
+/// Tables that are about to be split, or to leave the token ring, and how many tablets of equal size they have then.
+/// With 0, a table is about to be cut where the ring is.
 pub type Splits = Vec<(TableId, u32)>;
 
-/// Who is told what happens. Lives on shard 0, as [`crate::Cluster`] does.
+/// Takes notifications of what happens. Lives on shard 0, as [`crate::Cluster`] does.
 pub trait Listener {
-    /// The metadata is another, and durable. Awaited before the next command is applied and before the proposer is answered; it resolves when all
-    /// shards have taken the value over, with what is still to be waited for: requests that were planned with the former one.
+    /// The metadata has changed, and is durable. Awaited before the next command is applied and before the proposer is
+    /// answered; it resolves when all shards have taken the value over, with what is still to be waited for: requests
+    /// that were planned with the former one.
     fn changed(&self, next: Arc<Metadata>) -> Local<'_, Drain>;
 
-    /// The others refuse requests that were routed by versions before this one, and this node has none as new yet: until it has, it does
-    /// nothing for clients from its own data either. 0: nothing is refused any more.
+    /// The others refuse requests that were routed by versions before this one, and this node has none as new yet:
+    /// until it has, it does nothing for clients from its own data either. 0: nothing is refused any more.
     fn fenced_off(&self, before: u64);
 
-    /// A node answers, or does not any more: requests go to it, or do not. Of one that answers it may be told again; then connections to it that
-    /// failed are to be tried at once.
+    /// A node answers, or does not any more: requests are sent to it, or are not. May be called again for a node that
+    /// answers; then connections to it that failed are to be tried at once.
     fn liveness(&self, host: HostId, is_live: bool);
 
     /// Resolves when all shards go by what `liveness` has told before the call.
     fn liveness_taken(&self) -> Local<'_, ()>;
 
-    /// A member's commitlog takes writes, or does not any more; of this node it is told too.
+    /// A member's commitlog takes writes, or does not any more. Called for this node too.
     fn takes_writes(&self, host: HostId, takes: bool);
 
-    /// A member's disks are as full as this; of this node it is told too. One that takes no growth is sent no writes that add data.
+    /// A member's disks are as full as this. Called for this node too. A member that takes no growth is sent no writes
+    /// that add data.
     fn disk_level(&self, host: HostId, level: DiskLevel);
 
     /// This node leaves service, or returns to it. Resolves when no client is served, or clients are.
     fn set_in_service(&self, is_in_service: bool) -> Local<'_, ()>;
 
-    /// Whether any table of users holds data on this node, in memory or on disk. Asked before this node joins a cluster.
+    /// Whether any table of users holds data on this node, in memory or on disk. Asked before this node joins a
+    /// cluster.
     fn has_user_data(&self) -> Local<'_, bool>;
 
     /// Bytes of the node's sstables: what other members tell their operators.
     fn load(&self) -> Local<'_, u64>;
 
-    /// What the leader plans by. The node cuts the sstables of these tables, and of no others, so that a split finds little to do.
+    /// What the leader plans by. The node cuts the sstables of these tables, and of no others, so that a split finds
+    /// little to do.
     fn tablet_report(&self, splits: Splits) -> Local<'_, TabletReport>;
 
-    /// Removes what this node has of ranges that it is about to copy, from a time when it owned them before; resolves when that is durable. The error is a sentence.
+    /// Removes what this node has of ranges that it is about to copy, from a time when it owned them before; resolves
+    /// when that is durable. The error is a sentence.
     fn discard(&self, discard: Discard) -> Local<'_, Result<(), String>>;
 
-    /// Copies what other nodes have of the first ranges of a copy; resolves to how many, one at least, when all of these is durable and part of the table here. It does no harm to copy again.
-    /// The error is a sentence.
+    /// Copies what other nodes have of the first ranges of a copy; resolves to how many, one at least, when all of
+    /// these is durable and part of the table here. It does no harm to copy again. The error is a sentence.
     fn copy(&self, copy: Copy) -> Local<'_, Result<usize, String>>;
 
-    /// The node is no longer a member and must end, and may not be started again from its directories. None: it has given its data to others, and ends in order. Else why it was removed.
+    /// The node is no longer a member and must end, and may not be started again from its directories. None: it has
+    /// given its data to others, and ends in order. Else why it was removed.
     fn left(&self, removed: Option<String>);
 
     /// The node must stop, for example because another process has its identity.
@@ -329,7 +338,7 @@ mod tests {
                 rack: rack.to_owned(),
             }
         };
-        // Seen from a/r: where the node stands, whether it is reached by TLS, whether it is offered compression.
+        // Seen from a/r: the node's location, whether it is reached by TLS, whether it is offered compression.
         let cases = [
             (Nobody, Some("b/r"), false, false),
             (Nobody, None, false, false),

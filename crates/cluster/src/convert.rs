@@ -1,6 +1,8 @@
-//! Tables that go from the token ring to tablets, and back: what `tablets = {'enabled': …}` of their keyspace names as the goal. See docs/dev/replication-kinds.md.
+//! Tables that go from the token ring to tablets, and back: what `tablets = {'enabled': …}` of their keyspace names as
+//! the goal. See docs/dev/replication-kinds.md.
 //!
-//! Every command here leaves the replicas of each token as they are, shards included. So it does not matter in which order nodes take it over. In between, tablets move.
+//! Every command here leaves the replicas of each token as they are, shards included. So it does not matter in which
+//! order nodes take it over. In between, tablets move.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +20,8 @@ use crate::survey::Survey;
 
 /// How many tables are in conversion at once: each has as many tablets as the token ring has ranges.
 const TABLES_AT_ONCE: usize = 4;
-/// Where nodes are told to cut sstables before a table's map is cut: no number of tablets, but the ring.
+/// In place of a number of tablets, where nodes are asked to cut sstables before a table's map is cut: as the ring is
+/// cut.
 pub(crate) const RING_CUT: u32 = 0;
 
 /// A step of a table from the token ring to tablets, or back.
@@ -149,7 +152,8 @@ impl Metadata {
         wanted != WantedKind::Any && map.is_some_and(|map| matches!(map.boundaries(), Boundaries::LastTokens(_)))
     }
 
-    /// Whether a step of a table's conversion may be proposed: nodes have cut what they have where the map is to be cut, and nothing moves.
+    /// Whether a step of a table's conversion may be proposed: nodes have cut what they have where the map is to be
+    /// cut, and nothing moves.
     pub(crate) fn is_due(&self, table: TableId, step: Conversion, survey: &Survey) -> bool {
         match step {
             Conversion::Begin { tablet_count } => survey.is_cut(table, tablet_count),
@@ -187,7 +191,8 @@ impl Metadata {
             .filter(|(_, wanted, id)| self.is_in_conversion(*wanted, *id))
             .collect();
         let free = TABLES_AT_ONCE.saturating_sub(begun.len());
-        // A table leaves the ring only while it is at rest, and nothing is gained by keeping others from coming back meanwhile.
+        // A table leaves the ring only while it is at rest, and nothing is gained by keeping others from coming back
+        // meanwhile.
         let may_begin = |wanted: WantedKind| wanted == WantedKind::Ring || self.ring.is_none();
         let next = of_users().filter(|(_, wanted, id)| self.waits_to_begin(*wanted, *id) && may_begin(*wanted));
         let mut rings: BTreeMap<&str, Option<Arc<TabletMap>>> = BTreeMap::new();
@@ -250,7 +255,8 @@ impl Metadata {
         all.goals.insert(table, goal);
     }
 
-    /// How many tablets a table of a keyspace gets that leaves the ring and has no options of its own; None where none can be placed.
+    /// How many tablets a table of a keyspace gets that leaves the ring and has no options of its own; None where none
+    /// can be placed.
     fn first_tablet_count(&self, keyspace: &Keyspace) -> Option<u32> {
         let replication = parsed_replication(&self.topology, &keyspace.replication)?;
         let initial = keyspace.tablets.as_ref().and_then(|tablets| tablets.get("initial"));
@@ -260,7 +266,8 @@ impl Metadata {
         first_tablet_count(&self.topology, &replication, initial).ok()
     }
 
-    /// Whether tables of a keyspace have a place where it wants them: nodes that may hold tablets, or owners of the ring.
+    /// Whether tables of a keyspace have a place where it wants them: nodes that may hold tablets, or owners of the
+    /// ring.
     pub(crate) fn has_place_for(&self, keyspace: &Keyspace) -> bool {
         match WantedKind::of(keyspace) {
             WantedKind::Ring => self.ring_map_of(keyspace).is_some(),

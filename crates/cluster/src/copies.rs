@@ -1,4 +1,5 @@
-//! How many copies a keyspace wants where, and which nodes count for that: decided here for the planner, for what operators are told, and for what is undone.
+//! How many copies a keyspace wants where, and which nodes count for that: decided here for the planner, for reports to
+//! operators, and for what is undone.
 //!
 //! | a member | counts among the nodes for copies | its copies |
 //! |---|---|---|

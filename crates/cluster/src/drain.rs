@@ -1,9 +1,10 @@
-//! Drained or fenced: what lets a change of the cluster go on though requests of before it do not end.
+//! Drained or fenced: what lets a change of the cluster continue although older requests do not end.
 //!
-//! A node counts as one that has a version of the metadata when the requests that it began in older ones have ended. Where some do not end
-//! in time, it has the group raise the fence to that version: every replica refuses them then. Only when all members that answer have the fence,
-//! the node says that it has the version. A member that does not answer gets the fence before it serves anybody again, or is fenced off itself: the
-//! members say their fence in each detector message, and one that is behind it serves nothing until it has caught up.
+//! A node reports that it has a version of the metadata when the requests that it began in older versions have ended.
+//! If some do not end in time, it makes the group raise the fence to that version: every replica refuses them then.
+//! Only when all members that answer have the fence, the node reports that it has the version. A member that does not
+//! answer gets the fence before it serves again, or is fenced off itself: members report their fence in each detector
+//! message, and a member below that fence serves nothing until it has caught up.
 
 use crate::command::Command;
 use crate::service::Cluster;
@@ -14,7 +15,7 @@ use std::time::Duration;
 const RETRY: Duration = Duration::from_millis(200);
 
 impl Cluster {
-    /// Raises the fence where requests do not end. To be spawned; ends when the node stops.
+    /// Raises the fence where requests do not end. Spawn this; it ends when the node stops.
     pub(crate) async fn run_drain(self: Rc<Self>) {
         while !self.is_stopping.get() {
             let changed = self.machine.changed.notified();

@@ -59,7 +59,8 @@ impl std::error::Error for ClusterError {}
 /// Why a change of the metadata was not made, or may not have been.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ChangeError {
-    /// It was made for a state that is not the present one any more. It did not happen; it can be made again for the present one.
+    /// It was made for a state that is not the present one any more. It did not happen; it can be made again for the
+    /// present one.
     Conflict,
     /// It cannot be applied. It did not happen.
     Rejected(String),

@@ -1,8 +1,9 @@
-//! Members that are down for ever.
+//! Members that are down permanently.
 //!
-//! An operator *excludes* a dead member whose replacement or removal is for later. It stays a member and keeps its tokens and copies, so nobody's data moves. But nothing waits
-//! for it any more: stages of moves pass without it, it is in no metadata group, TRUNCATE does without it. It may not come back: every member tells it that it has left.
-//! So nobody excludes a node that still answers.
+//! An operator *excludes* a dead member whose replacement or removal is for later. It stays a member and keeps its
+//! tokens and copies, so no data moves. But nothing waits for it any more: stages of moves pass without it, it is in no
+//! metadata group, TRUNCATE does without it. It may not come back: every member tells it that it has left. So a node
+//! that still answers is never excluded.
 
 use crate::command::Command;
 use crate::error::ChangeError;
@@ -34,18 +35,18 @@ impl Cluster {
         Ok(())
     }
 
-    /// Says of members that they are down for ever: nothing waits for them any more, and they may not come back. They keep what they own until they are removed
-    /// or replaced.
+    /// Declares members to be down permanently: nothing waits for them any more, and they may not come back. They keep
+    /// what they own until they are removed or replaced.
     ///
     /// # Errors
-    /// [`ChangeError`], with the reason; then no node is excluded, unless the leader could not be heard or a member is of a release without the feature
-    /// [`EXCLUDE_TOGETHER`] and the group cannot be reached in between.
+    /// [`ChangeError`], with the reason; then no node is excluded, unless the leader could not be heard or a member is
+    /// of a release without the feature [`EXCLUDE_TOGETHER`] and the group cannot be reached in between.
     pub async fn exclude_nodes(&self, hosts: &[HostId]) -> Result<(), ChangeError> {
         let metadata = self.barrier().await?;
         self.exclude(&metadata, hosts).await
     }
 
-    /// The same by what was read before.
+    /// As [`Self::exclude_nodes`], with metadata that was read before.
     pub(crate) async fn exclude(&self, metadata: &Metadata, hosts: &[HostId]) -> Result<(), ChangeError> {
         if hosts.is_empty() {
             return Ok(());
@@ -67,7 +68,7 @@ impl Cluster {
         })?;
         let body = wire::encode_hosts(hosts);
         match self.rpc.call(&peer, 0, wire::EXCLUDE, body, ANSWER_WAIT).await {
-            // What this node knows has to follow, for whoever looks here whether it is done.
+            // Waits until this node knows it too, for a caller that looks here whether it is done.
             Ok(_) => self.barrier().await.map(drop),
             Err(RpcError::Remote(error)) if error.kind == RemoteErrorKind::Refused => {
                 Err(ChangeError::Refused(error.message))
@@ -79,7 +80,8 @@ impl Cluster {
         }
     }
 
-    /// Excludes nodes, all of them or none. On the leader: it hears of all members, so whether one lives is decided once, and by the node that knows best.
+    /// Excludes nodes, all of them or none. On the leader: it hears of all members, so whether one lives is decided
+    /// once, and by the node that knows best.
     pub(crate) async fn decide_exclusion(&self, hosts: &[HostId]) -> Result<(), ChangeError> {
         if !self.leads() {
             let why = "the node does not lead the metadata group any more: try again";

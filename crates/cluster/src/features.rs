@@ -1,7 +1,8 @@
 //! What this release can do that an earlier one cannot, by names.
 //!
-//! Each member says its features when it joins and when it comes back. Once all members have one, the leader has the group enable it, for ever: a node
-//! without it is refused from then on. Until then nobody does what only some understand. So a cluster of two releases behaves as the older one does.
+//! Each member reports its features when it joins and when it comes back. Once all members have one, the leader makes
+//! the group enable it, permanently: a node without it is refused from then on. Until then no node does what only some
+//! members understand. So a cluster of two releases behaves as the older one does.
 
 pub use crate::client_routes::CLIENT_ROUTES;
 use crate::command::Command;
@@ -19,7 +20,8 @@ pub use topology::{
     SLOW_REQUEST_TABLES, TABLET_MOVES, TABLET_RESIZES, TOPOLOGY_OPERATIONS, TRACED_REQUESTS,
 };
 
-/// A node that stops hands the leadership of the metadata group over, and says goodbye to the others, who then do not wait for it.
+/// A node that stops hands the leadership of the metadata group over, and sends the others a goodbye, so that they do
+/// not wait for it.
 ///
 /// Both are messages that earlier releases take for garbage.
 pub const ORDERLY_STOP: &str = "orderly_stop";
@@ -29,8 +31,8 @@ pub const ORDERLY_STOP: &str = "orderly_stop";
 /// The greeting is a call that earlier releases do not know.
 pub const ORDERLY_START: &str = "orderly_start";
 
-/// The metadata has a history, and the starts of nodes are noted in it: nodes whose metadata differs, and directories that are older than what ran last,
-/// are found out. Nodes may be removed, and come back without their metadata.
+/// The metadata has a history, and the starts of nodes are noted in it: nodes whose metadata differs, and directories
+/// that are older than what ran last, are found out. Nodes may be removed, and come back without their metadata.
 ///
 /// Detector messages, metadata and commands have parts that earlier releases do not know.
 pub const METADATA_HISTORY: &str = "metadata_history";
@@ -47,7 +49,8 @@ pub const SHARD_MOVES: &str = "shard_moves";
 
 /// Acceptors of conditional statements keep promises in memory, and a file keeps what a restart would forget.
 ///
-/// A node of an earlier release does not look at the file: started with this node's directories, it would forget the promises.
+/// A node of an earlier release does not look at the file: started with this node's directories, it would forget the
+/// promises.
 pub const UNWRITTEN_PROMISES: &str = "unwritten_promises";
 
 /// Messages of the failure detector say how full their sender's disks are.
@@ -70,8 +73,8 @@ pub const INCREMENTAL_REPAIR: &str = "incremental_repair";
 /// The request for the copy, and the list of its files, have parts that earlier releases refuse.
 pub const INHERITED_MARKS: &str = "inherited_marks";
 
-/// What changes a replication or has a node leave while the next owners of the token ring are read waits in the metadata; and the metadata say what a replication was before it was
-/// altered, so that the change can be taken back.
+/// What changes a replication or has a node leave while the next owners of the token ring are read waits in the
+/// metadata; and the metadata say what a replication was before it was altered, so that the change can be taken back.
 ///
 /// Both are fields of the metadata that earlier releases do not know.
 pub const REPLICATION_GOALS: &str = "replication_goals";
@@ -151,7 +154,8 @@ impl Cluster {
         self.metadata().topology.enabled_features().contains(feature)
     }
 
-    /// Waits until the features that a command needs are enabled, if every member has them: the leader enables them soon.
+    /// Waits until the features that a command needs are enabled, if every member has them: the leader enables them
+    /// soon.
     ///
     /// # Errors
     /// `NeedsFeature`, which names a member that must be upgraded first.

@@ -1,4 +1,4 @@
-//! The metadata file: what a restart serves from at once, without asking anybody.
+//! The metadata file: what a restart serves from at once, without asking another node.
 //!
 //! ```text
 //! DIR/metadata        "CETOMET3", u64 length of the base, base, record*
@@ -10,17 +10,20 @@
 //! change    u64 index, u32 length, command
 //! ```
 //!
-//! Big endian. The value is that of the base after the changes of all records: a change costs what its command has, and not what the value has. A
-//! command that was rejected is written with the next one that is not, so that a restart remembers the same rejections.
+//! Big endian. The value is that of the base after the changes of all records: a change costs what its command has, and
+//! not what the value has. A command that was rejected is written with the next one that is not, so that a restart
+//! remembers the same rejections.
 //!
 //! Invariants:
-//! - A process appends only to a file that it has written itself; its first change after a start writes a new one. So nothing is ever written behind
-//!   the torn end of an earlier run, and an append that failed is followed by a new file.
-//! - A record is written only when the one before it is durable. So a damaged record that a whole one follows is damage, an error that names the
-//!   offset; the last one may be torn, which is a change that nobody was told of here, and that is in the log.
-//! - A new file is written beside the old one, synced and renamed, and the directory is synced: it is there as a whole or not at all.
-//! - The records are never longer than the base and [`TAIL_BYTES_MIN`]: then the file is written anew. So what is written per change is at most
-//!   twice its command, and the file at most twice the value.
+//! - A process appends only to a file that it has written itself; its first change after a start writes a new one. So
+//!   nothing is ever written after the torn end of an earlier run, and an append that failed is followed by a new file.
+//! - A record is written only when the one before it is durable. So a damaged record that a whole one follows is
+//!   damage, an error that names the offset; the last one may be torn: a change that was not acknowledged here, and
+//!   that is in the log.
+//! - A new file is written beside the old one, synced and renamed, and the directory is synced: it is there as a whole
+//!   or not at all.
+//! - The records are never longer than the base and [`TAIL_BYTES_MIN`]: then the file is written anew. So what is
+//!   written per change is at most twice its command, and the file at most twice the value.
 
 use crate::command::Command;
 use crate::error::LoadError;
@@ -67,9 +70,11 @@ pub(crate) fn forget_rejoined(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Puts the metadata that members gave in the place of what the node had, which is kept beside it under other names. Blocks.
+/// Puts the metadata that members gave in the place of what the node had, which is kept beside it under other names.
+/// Blocks.
 ///
-/// After a crash in the middle the node does not start: what it has is of an older Raft id, or has no log and may not begin one.
+/// After a crash in the middle the node does not start: what it has is of an older Raft id, or has no log and may not
+/// begin one.
 pub(crate) fn take_anew(dir: &Path, metadata: &Metadata, generation: u32) -> Result<(), String> {
     let at = |e: io::Error| format!("{}: {e}", dir.display());
     create_dir(dir).map_err(at)?;
@@ -370,7 +375,8 @@ mod tests {
         [applied, rejected].map(|command| command.encode())
     }
 
-    /// A file of a base and three records, where each of them begins, and the values with none, one, two and three of them.
+    /// A file of a base and three records, where each of them begins, and the values with none, one, two and three of
+    /// them.
     fn file() -> (Vec<u8>, Vec<usize>, Vec<Metadata>) {
         let [applied, rejected] = commands();
         let mut values = vec![start()];

@@ -1,11 +1,15 @@
-//! What a member that is down for long holds for others is forgotten, so that the cluster need not keep its tombstones for it.
+//! Discards what a member that is down for long holds for others, so that the cluster need not keep its tombstones for
+//! it.
 //!
-//! A member that is down may have hints and notes of batches, and what was under way when it stopped answering. Any of that may carry a write older than a deletion, so nobody
-//! may purge the deletion (docs/dev/tombstones.md). When a member has been down for longer than hints are kept for it (`Config::forget_hints_after`), the leader has the group
-//! agree that what it made before a second is forgotten ([`Command::Forget`]). When it comes back, it hands over nothing of that.
+//! A member that is down may have hints, notes of batches, and requests that were running when it stopped answering.
+//! Any of these may carry a write older than a deletion, so no replica may purge the deletion (docs/dev/tombstones.md).
+//! When a member has been down for longer than hints are kept for it (`Config::forget_hints_after`), the leader makes
+//! the group agree that what the member made before a given second is forgotten ([`Command::Forget`]). When the member
+//! comes back, it hands over nothing of that.
 //!
-//! The index of the command separates the two: a coordinator that has seen it knows what it may not hand over, and one that has not is fenced off as soon as all members that
-//! answer have the command. While the member stays down that is agreed on again from time to time, with a later second.
+//! The index of the command separates the coordinators: one that has seen the command knows what it may not hand over,
+//! and one that has not is fenced off as soon as all members that answer have the command. While the member stays down,
+//! the group agrees again from time to time, with a later second.
 
 use crate::command::Command;
 use crate::features::FORGOTTEN_HINTS;
@@ -55,7 +59,7 @@ impl Metadata {
             known.is_none_or(|known| known.before.saturating_add(RENEWAL_SECONDS) <= before)
         };
         let members = self.topology.members();
-        // One that joins coordinates nothing yet, and nobody waits for one that is lost.
+        // A joining node coordinates nothing yet, and nothing waits for a lost one.
         let waited_for = members.filter(|node| node.state != NodeState::Joining && !self.topology.is_lost(node));
         let hosts = waited_for.map(|node| node.host_id);
         hosts.filter(|host| is_down_long(*host) && is_due(*host)).collect()
@@ -63,7 +67,8 @@ impl Metadata {
 }
 
 impl Cluster {
-    /// Has the group forget what members hold that are down for long, while this node leads it. To be spawned; ends when the node stops.
+    /// While this node leads the group, makes it forget what members that are down for long hold. Spawn this; it ends
+    /// when the node stops.
     pub(crate) async fn run_forgetting(self: Rc<Self>) {
         while !self.is_stopping.get() {
             if self.leads() && self.has_feature(FORGOTTEN_HINTS) && runtime::is_clock_trusted() {
@@ -126,7 +131,7 @@ pub(crate) static FORGOTTEN: Message = Message::new(
 );
 
 impl ForgottenRecord {
-    /// As it stands in the metadata.
+    /// The value that the metadata stores.
     ///
     /// # Errors
     /// When it has no index.

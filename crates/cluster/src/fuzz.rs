@@ -182,7 +182,7 @@ fn sample_routes() -> ClientRoutesChange {
     }
 }
 
-/// How the tablets of a table stand.
+/// A balance report with one table.
 fn standing(table: schema::TableId) -> BalanceReport {
     let table = crate::balance_report::TableBalance {
         table,
@@ -209,7 +209,7 @@ fn start() -> Metadata {
     Metadata::new(Arc::new(schema), Topology::new("sea", Uuid::from_u128(5)))
 }
 
-/// Reads the bytes as the whole value in the metadata file, and as the changes that stand behind a value.
+/// Reads the bytes as the whole value in the metadata file, and as the changes that follow a value.
 fn read_file(sealed: &[u8], bytes: &[u8], known: &Known) {
     let behind = [file::encode_base(&start().encode()), file::encode_record(1, bytes)].concat();
     for metadata in [file::encode_base(sealed), behind] {

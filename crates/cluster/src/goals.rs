@@ -1,10 +1,13 @@
-//! Keyspaces that were altered and do not have yet what they want: what they said before, so that an operator can take the change back.
+//! Keyspaces that were altered and do not have yet what they want: what they said before, so that an operator can take
+//! the change back.
 //!
-//! `ALTER KEYSPACE` of a replication, or of whether tables have tablets, names a goal. The schema says it at once; the leader brings tablets there (`balancer.rs`, `convert.rs`), and the
-//! token ring goes there (`ring.rs`). Until then the metadata keep what the keyspace said before ([`Altered`]): a second ALTER on the way changes the goal, and what was before stays. When
-//! the goal is reached, the leader has the group forget it ([`Command::Reached`]).
+//! `ALTER KEYSPACE` of a replication, or of whether tables have tablets, names a goal. The schema says it at once; the
+//! leader brings tablets there (`balancer.rs`, `convert.rs`), and the token ring goes there (`ring.rs`). Until then the
+//! metadata keep what the keyspace said before ([`Altered`]): a second ALTER on the way changes the goal, and what was
+//! before stays. When the goal is reached, the leader has the group forget it ([`Command::Reached`]).
 //!
-//! Taking back is an ALTER to what was before, with all that holds of an ALTER: no copy is given up before those that stay have what it has.
+//! Taking back is an ALTER to what was before, with all that holds of an ALTER: no copy is given up before those that
+//! stay have what it has.
 
 use crate::command::Command;
 use crate::convert::{Left, WantedKind};
@@ -90,7 +93,7 @@ impl Metadata {
         }
     }
 
-    /// The commands by which the group forgets what keyspaces said before that have what they want now.
+    /// The commands by which the group forgets the former options of keyspaces that have reached their present ones.
     pub(crate) fn reached(&self) -> Vec<Command> {
         let has_it = |(name, altered): (&String, &Altered)| {
             let keyspace = self.schema.keyspaces.get(name)?;
@@ -129,7 +132,7 @@ impl Metadata {
             tablets: altered.tablets.clone(),
             ..Keyspace::clone(keyspace)
         };
-        // Without the option nobody would say where tables go that are halfway.
+        // Without the option, nothing would define where tables go whose conversion is in progress.
         if WantedKind::of(&next) == WantedKind::Any && self.conversion_left(keyspace) != Left::default() {
             return Err(format!(
                 "keyspace {name} did not say before whether its tables have tablets, so those that are on their way have nowhere to go back to: \

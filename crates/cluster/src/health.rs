@@ -1,13 +1,16 @@
-//! How this node is, by its own judgement, and what follows: whether its wall clock is right, whether its commitlog takes writes, and whether
-//! its disks have room.
+//! How this node is, by its own judgement, and what follows: whether its wall clock is right, whether its commitlog
+//! takes writes, and whether its disks have room.
 //!
-//! **Clock.** Detector messages carry the sender's wall clock. [`topology::ClockJudge`] compares this node's with those of its peers and with the steady
-//! clock, four times a second; `runtime` is told how far the clock is believed, and `runtime::wall_clock_us` follows no jump. A node whose clock is far
-//! off leaves service as if it stopped, keeps listening to its peers' clocks, and returns when its own is right again.
+//! **Clock.** Detector messages carry the sender's wall clock. [`topology::ClockJudge`] compares this node's with those
+//! of its peers and with the steady clock, four times a second; it reports to `runtime` how far the clock is believed,
+//! and `runtime::wall_clock_us` follows no jump. A node whose clock is far off leaves service as if it stopped, keeps
+//! listening to its peers' clocks, and returns when its own is right again.
 //!
-//! **Writes.** A node whose log refuses writes says so in its messages. It stays up, because it answers reads; coordinators send it no writes.
+//! **Writes.** A node whose log refuses writes says so in its messages. It stays up, because it answers reads;
+//! coordinators send it no writes.
 //!
-//! **Disks.** A node says how full its disks are. One whose disks are full stays up, answers reads and takes deletes; coordinators send it no data.
+//! **Disks.** A node says how full its disks are. One whose disks are full stays up, answers reads and takes deletes;
+//! coordinators send it no data.
 //!
 //! Before the feature `node_health` is enabled, no peer's clock is known and the node judges by its steady clock alone.
 
@@ -77,7 +80,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Has the node leave service until it is restarted: its clients are sent away, and the other nodes take it for down.
+    /// Makes the node leave service until it is restarted: its clients are sent away, and the other nodes take it for
+    /// down.
     pub fn retire(&self) {
         self.is_retired.set(true);
     }

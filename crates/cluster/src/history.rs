@@ -1,11 +1,13 @@
 //! Whether two nodes have applied the same changes.
 //!
-//! The *history* of a node's metadata is a hash over every command that was applied, with its index and the history before it. So two nodes with one
-//! history at an index have applied the same commands up to it, and two that differ have not, even where the values happen to be equal. It begins with
-//! the command that enables the feature `metadata_history`, which is at one place in the log for all members, and it is part of the value: the metadata
+//! The *history* of a node's metadata is a hash over every command that was applied, with its index and the history
+//! before it. So two nodes with one history at an index have applied the same commands up to it, and two that differ
+//! have not, even where the values happen to be equal. It begins with the command that enables the feature
+//! `metadata_history`, which is at one place in the log for all members, and it is part of the value: the metadata
 //! file, snapshots and what a node that joins is given carry it.
 //!
-//! Each node keeps the histories of its last [`HISTORIES_MAX`] commands, and compares them with what others say in detector messages.
+//! Each node keeps the histories of its last [`HISTORIES_MAX`] commands, and compares them with what others say in
+//! detector messages.
 
 use crate::features::METADATA_HISTORY;
 use std::collections::{BTreeMap, VecDeque};
@@ -13,7 +15,7 @@ use std::fmt;
 use topology::{HostId, Topology};
 use types::token::murmur3_x64_128;
 
-/// Commands whose histories a node keeps for comparison: a peer that is further behind is compared when it has caught up.
+/// Commands whose histories a node keeps for comparison: a peer that lags more is compared when it has caught up.
 pub(crate) const HISTORIES_MAX: usize = 1024;
 
 /// A hash over all commands up to one, in order.
@@ -76,7 +78,8 @@ impl Histories {
         Some(self.0[place])
     }
 
-    /// Whether another node that had this history at an index has the same; None when that cannot be known from what is kept.
+    /// Whether another node that had this history at an index has the same; None when that cannot be known from what is
+    /// kept.
     pub(crate) fn is_same(&self, index: u64, history: History) -> Option<bool> {
         let (first, last) = (self.0.front()?.0, self.0.back()?.0);
         match self.at(index) {
@@ -113,7 +116,8 @@ impl Comparisons {
         self.verdicts.retain(|host, _| is_member(*host));
     }
 
-    /// Takes what a node says: its own last index and history, and its history at the last index that it heard from here.
+    /// Takes what a node says: its own last index and history, and its history at the last index that it heard from
+    /// here.
     pub(crate) fn note(
         &mut self,
         host: HostId,
@@ -129,7 +133,7 @@ impl Comparisons {
         }
     }
 
-    /// A difference stands until both are found to be the same at the same index or behind it: messages come late.
+    /// A difference is kept until both histories are equal at the same index or a later one: messages come late.
     fn judge(&mut self, host: HostId, verdict: Verdict) {
         let stands = self.verdicts.get(&host).is_some_and(|former| {
             let is_later = verdict.index >= former.index;

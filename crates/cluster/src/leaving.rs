@@ -1,11 +1,12 @@
-//! Nodes that leave with what they have: one that is alive gives its tablets to others (*decommission*), and what one had that is lost is rebuilt from the other
-//! replicas (*removal*).
+//! Nodes that leave with what they have: one that is alive gives its tablets to others (*decommission*), and what one
+//! had that is lost is rebuilt from the other replicas (*removal*).
 //!
-//! Both stand in the topology: the node is `Leaving`, and given up if it is lost. While a node leaves, the leader plans moves that take its replicas away
-//! (`balancer.rs`), a few at a time, and when it has none left, the leader removes it. Any later leader goes on. A node that leaves serves as before.
+//! Both are stored in the topology: the node is `Leaving`, and given up if it is lost. While a node leaves, the leader
+//! plans moves that take its replicas away (`balancer.rs`), a few at a time, and when it has none left, the leader
+//! removes it. Any later leader continues this. A node that leaves serves as before.
 //!
-//! What cannot end does not begin: without enough other nodes for every copy, or where the node owns a part of a keyspace on the token ring that others do not have,
-//! both are refused with the reason.
+//! What cannot end does not begin: without enough other nodes for every copy, or where the node owns a part of a
+//! keyspace on the token ring that others do not have, both are refused with the reason.
 
 use crate::command::Command;
 use crate::error::ChangeError;
@@ -22,7 +23,8 @@ use topology::{HostId, Limits, NodeState, Role, TopologyCommand};
 const OTHERS_STAY_WAIT: Duration = Duration::from_secs(10);
 
 impl Cluster {
-    /// Has this node give its tablets to others and leave the cluster. Returns when it has left: it may be stopped then, and stops by itself.
+    /// Has this node give its tablets to others and leave the cluster. Returns when it has left: it may be stopped
+    /// then, and stops by itself.
     ///
     /// # Errors
     /// When it cannot leave, with the reason; or when it is not known that it has.
@@ -55,7 +57,8 @@ impl Cluster {
         let state = NodeState::Leaving;
         self.propose_to_ring(TopologyCommand::SetState { host_id, state })
             .await?;
-        // Another may have begun to leave at the same moment, so that too few nodes are left for both. What cannot be taken back any more goes on, and waits for nodes.
+        // Another node may have begun to leave at the same moment, so that too few nodes are left for both. A departure
+        // that can no longer be taken back continues, and waits for nodes.
         let why = match is_empty {
             true => None,
             false => self.why_not_together(host_id).await,
@@ -69,7 +72,7 @@ impl Cluster {
         self.has_left(host_id).await
     }
 
-    /// Has a node that leaves stay. What it has given away already comes back by balance.
+    /// Makes a leaving node stay. What it has given away already comes back by balance.
     ///
     /// # Errors
     /// When it cannot stay, with the reason: it is lost, or its ranges of the token ring belong to others already.
@@ -93,7 +96,8 @@ impl Cluster {
         let has_given_all = format!(
             "the ranges of the token ring that node {host_id} had belong to others already: let it leave, and let it join again on an empty data directory"
         );
-        // It keeps the tokens that it has. Where the change of the ring ends in this moment, it takes them back, or is refused: it never stays without.
+        // It keeps the tokens that it has. Where the change of the ring ends in this moment, it takes them back, or is
+        // refused: it never stays without.
         let mut tokens = node.tokens.clone();
         if tokens.is_empty() && !topology.is_zero_token(host_id) {
             if host_id != self.config.host_id {
@@ -132,8 +136,8 @@ impl Cluster {
         }
     }
 
-    /// Why not everything of this node, which leaves, can go elsewhere while others leave, too. Of those that began at the same moment all stay but the one with the lowest host id, which
-    /// waits for that.
+    /// Why not everything of this node, which leaves, can go elsewhere while others leave, too. Of those that began at
+    /// the same moment all stay but the one with the lowest host id, which waits for that.
     async fn why_not_together(&self, host_id: HostId) -> Option<String> {
         let end = runtime::now() + OTHERS_STAY_WAIT;
         loop {
@@ -149,8 +153,8 @@ impl Cluster {
         }
     }
 
-    /// Why not everything of a node can go elsewhere; of one that is alive, also why another that leaves already could not give all away without it. Plans for
-    /// the whole cluster, and so beside the shard.
+    /// Why not everything of a node can go elsewhere; of one that is alive, also why another that leaves already could
+    /// not give all away without it. Plans for the whole cluster, and so beside the shard.
     pub(crate) async fn why_it_cannot_leave(
         &self,
         metadata: &Arc<Metadata>,
@@ -174,7 +178,8 @@ impl Cluster {
         leaving.filter_map(|(number, _)| unmet.remove(&number)).next()
     }
 
-    /// Makes a change of the topology, when the token ring allows it: a change of the ring that reads its next owners already has to end before.
+    /// Makes a change of the topology, when the token ring allows it: a change of the ring that reads its next owners
+    /// already has to end before.
     pub(crate) async fn propose_to_ring(&self, command: TopologyCommand) -> Result<(), ChangeError> {
         loop {
             let changed = self.machine.changed.notified();

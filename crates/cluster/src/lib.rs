@@ -1,18 +1,24 @@
-//! Membership and metadata: what all nodes of a cluster agree on, who is in it, who is alive, and how a node comes in.
+//! Membership and metadata: what all nodes of a cluster agree on, its members, which of them are alive, and how a node
+//! comes in.
 //!
-//! - [`Metadata`] is the agreed value: schema, topology, tablet maps. A [`Command`] makes the next of it; all nodes apply the same commands in the
-//!   same order, the order of the Raft group of crate `consensus`.
-//! - [`load`] reads it before the shards start; [`Cluster::start`] forms, joins or comes back to a cluster; [`handler`] answers other nodes.
-//! - [`Cluster::propose_schema`] and [`Cluster::propose`] change it, from any node; [`Listener`] is told of each change.
-//! - [`Cluster::is_live`] and [`Listener::liveness`] say who answers; [`Cluster::meet_peers`], [`Cluster::open`] and [`Cluster::leave`] tell the others of
-//!   this node.
+//! - [`Metadata`] is the agreed value: schema, topology, tablet maps. A [`Command`] makes the next of it; all nodes
+//!   apply the same commands in the same order, the order of the Raft group of crate `consensus`.
+//! - [`load`] reads it before the shards start; [`Cluster::start`] forms, joins or comes back to a cluster; [`handler`]
+//!   answers other nodes.
+//! - [`Cluster::propose_schema`] and [`Cluster::propose`] change it, from any node; [`Listener`] is notified of each
+//!   change.
+//! - [`Cluster::is_live`] and [`Listener::liveness`] report which nodes answer; [`Cluster::meet_peers`],
+//!   [`Cluster::open`] and [`Cluster::leave`] announce this node to the others.
 //! - [`Standalone`] keeps the same metadata for a node that meets no others.
-//! - [`recover`] and [`follow`] are for the day when most voters are gone for ever; [`prospect`] says beforehand what that means.
+//! - [`recover`] and [`follow`] are for the case that most voters are gone permanently; [`prospect`] reports beforehand
+//!   what that means.
 //!
 //! Invariants:
-//! - What was acknowledged is durable, on this node in its own file besides the log; a restart serves from that file at once.
+//! - What was acknowledged is durable, on this node in its own file besides the log; a restart serves from that file at
+//!   once.
 //! - A node number, and so a Raft id, is given once.
-//! - A node is read as an owner of ranges of the token ring only when it has copied them, after all began to write to it too. So a join never loses a row.
+//! - A node is read as an owner of ranges of the token ring only when it has copied them, after all began to write to
+//!   it too. So a join never loses a row.
 //! - A node that is refused has written nothing.
 //!
 //! Lives on shard 0, sees the cluster. docs/dev/cluster.md has the whole picture.

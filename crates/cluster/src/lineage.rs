@@ -1,13 +1,15 @@
 //! What a node and its peers say of the metadata's history and of the node's runs, and what follows.
 //!
-//! **Histories.** Each detector message carries the sender's last index and history, and its history at the last index that it heard from the receiver. A
-//! node that differs from a peer at an index withdraws from the metadata group, unless it knows that more than half of the voters have its
-//! history up to that index: then the peer is the one that withdraws. While a node is withdrawn it changes nothing, votes for nobody, and lets
-//! nobody join. Reads and writes go on.
+//! **Histories.** Each detector message carries the sender's last index and history, and its history at the last index
+//! that it heard from the receiver. A node that differs from a peer at an index withdraws from the metadata group,
+//! unless it knows that more than half of the voters have its history up to that index: then the peer is the one that
+//! withdraws. While a node is withdrawn it changes nothing, grants no vote, and admits no node. It still serves reads
+//! and writes.
 //!
-//! **Runs.** Each start of a node has a random name. The group notes it by a command, and the node's own log keeps the names of its last starts. A directory
-//! whose log does not have the name that the group noted last is older than what ran last. So a node asks its peers before it serves which run they know; each
-//! detector message answers that once more; and the command itself is refused when another run was noted since.
+//! **Runs.** Each start of a node has a random name. The group notes it by a command, and the node's own log keeps the
+//! names of its last starts. A directory whose log does not have the name that the group noted last is older than what
+//! ran last. So a node asks its peers before it serves which run they know; each detector message answers that once
+//! more; and the command itself is refused when another run was noted since.
 
 use crate::command::Command;
 use crate::config::Config;
@@ -42,7 +44,8 @@ pub(crate) struct Lineage {
     pub(crate) your_run: Run,
 }
 
-/// Whether the group has noted a run of a member that is not among those that its directory has had: the directory is older, or the node has rejoined since.
+/// Whether the group has noted a run of a member that is not among those that its directory has had: the directory is
+/// older, or the node has rejoined since.
 pub(crate) fn is_older(noted: Run, generation: u32, runs: &[u64]) -> bool {
     if planted::is_planted(Bug::UncheckedRun) {
         return false;
@@ -50,7 +53,7 @@ pub(crate) fn is_older(noted: Run, generation: u32, runs: &[u64]) -> bool {
     noted.generation > generation || (noted.generation == generation && noted.name != 0 && !runs.contains(&noted.name))
 }
 
-/// Why a node may not go on from its files: whatever it acknowledged since would be lost.
+/// Why a node may not continue from its files: whatever it acknowledged since would be lost.
 pub(crate) fn older_directory(host_id: HostId, noted: Run, generation: u32) -> String {
     let why = if noted.generation > generation {
         format!(
@@ -129,7 +132,7 @@ impl Cluster {
     /// The part in the metadata group that follows from what is known.
     pub(crate) fn decide_part(&self) {
         let former = self.withdrawn.borrow().clone();
-        // What was said first stands as long as the node is withdrawn: it is logged once.
+        // The first reason is kept as long as the node is withdrawn, so that it is logged once.
         let why = self.differs_from_most().map(|why| former.clone().unwrap_or(why));
         if former != why {
             match &why {
@@ -153,7 +156,8 @@ impl Cluster {
         }
     }
 
-    /// Why this node withdraws, if it does: it differs from a peer, and no majority of the voters is known to have its history.
+    /// Why this node withdraws, if it does: it differs from a peer, and no majority of the voters is known to have its
+    /// history.
     fn differs_from_most(&self) -> Option<String> {
         let raft = self.consensus.status();
         // The histories say whether the leader's word is true. Before all members compare them, it is believed.
@@ -218,7 +222,7 @@ impl Cluster {
         self.peers.comparisons.borrow().differing().collect()
     }
 
-    /// Has the group note this run of the node. False when the node ends because a later one was noted.
+    /// Makes the group note this run of the node. False when the node ends because a later one was noted.
     pub(crate) async fn note_run(&self) -> bool {
         let metadata = self.metadata();
         let raft = self.consensus.status();
@@ -251,12 +255,13 @@ impl Cluster {
     }
 }
 
-/// Whether a node may vote before a peer has spoken to it: when it votes alone, or a member has said that it knows no later run.
+/// Whether a node may vote before a peer has spoken to it: when it votes alone, or a member has said that it knows no
+/// later run.
 pub(crate) fn may_vote_at_once(voters: &[u64], own: u64, answers: &[Run]) -> bool {
     voters == [own] || !answers.is_empty()
 }
 
-/// Where members are, for whoever looks for one that answers.
+/// The addresses of the other members, for a node that looks for one that answers.
 pub(crate) fn addresses(metadata: &Metadata, own: HostId) -> BTreeSet<SocketAddr> {
     let others = metadata.topology.members().filter(|node| node.host_id != own);
     others.map(|node| node.internode).collect()

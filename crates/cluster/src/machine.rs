@@ -1,8 +1,9 @@
 //! The state machine of the metadata group: applies commands, keeps the file, tells the listener.
 //!
-//! A command is acknowledged after it is in the file and the listener has taken its effect over. A disk that fails is tried again until it takes
-//! the file: the node falls behind, and acknowledges nothing. A rejected command changes only what is remembered of rejections; it is not worth a
-//! sync, because applying it again after a restart rejects it again; it goes into the file with the next one.
+//! A command is acknowledged after it is in the file and the listener has taken its effect over. A disk that fails is
+//! tried again until it takes the file: the node lags, and acknowledges nothing. A rejected command changes only what
+//! is remembered of rejections; it is not worth a sync, because applying it again after a restart rejects it again; it
+//! is written to the file with the next one.
 
 use crate::bytes::Malformed;
 use crate::command::Command;
@@ -36,9 +37,9 @@ pub(crate) struct Machine {
     taken_index: Cell<u64>,
     /// Requests that were routed by an older version all shards of this node refuse.
     taken_fence: Cell<u64>,
-    /// Requests of before these changes are waited for.
+    /// Changes whose older requests may still run.
     draining: Rc<RefCell<BTreeSet<u64>>>,
-    /// Changes behind which requests of before did not end in time.
+    /// Changes whose older requests did not end in time.
     undrained: Rc<Cell<Option<Undrained>>>,
     /// The histories of the last commands.
     pub(crate) histories: RefCell<Histories>,
@@ -49,9 +50,9 @@ pub(crate) struct Machine {
     known: Known,
     /// Held while this node removes something of ranges of the token ring that it comes to own.
     pub(crate) removals: Semaphore,
-    /// Told after each change.
+    /// Notified after each change.
     pub(crate) changed: Rc<Notify>,
-    /// Told when something changes that this node knows of the members.
+    /// Notified when something changes that this node knows of the members.
     pub(crate) members_changed: Notify,
     /// Why the file cannot be written at the moment.
     pub(crate) disk_error: RefCell<Option<String>>,
@@ -64,7 +65,7 @@ pub(crate) struct Machine {
 pub(crate) struct Undrained {
     /// The first of them.
     pub(crate) first: u64,
-    /// The last of them: requests from before it may go on.
+    /// The last of them: requests from before it may still run.
     pub(crate) last: u64,
 }
 
@@ -103,7 +104,8 @@ impl Machine {
         self.metadata.borrow().clone()
     }
 
-    /// The last index whose effect all shards have taken over, or that had none; requests from before it have ended here, or are refused everywhere.
+    /// The last index whose effect all shards have taken over, or that had none; requests from before it have ended
+    /// here, or are refused everywhere.
     pub(crate) fn taken_index(&self) -> u64 {
         let undrained = self.undrained.get().map(|undrained| undrained.first);
         let draining = self.draining.borrow().first().copied();
@@ -111,12 +113,13 @@ impl Machine {
         first.map_or(self.taken_index.get(), |first| self.taken_index.get().min(first - 1))
     }
 
-    /// The version before which this node refuses requests, on all its shards: that of its metadata, once the shards have them.
+    /// The version before which this node refuses requests, on all its shards: that of its metadata, once the shards
+    /// have them.
     pub(crate) fn taken_fence(&self) -> u64 {
         self.taken_fence.get()
     }
 
-    /// The changes that do not count as taken over because requests of before did not end in time.
+    /// The changes that do not count as taken over because older requests did not end in time.
     pub(crate) fn undrained(&self) -> Option<Undrained> {
         self.undrained.get()
     }
@@ -160,12 +163,13 @@ impl Machine {
         self.taken_index.set(index);
         self.taken_fence.set(next.fence);
         self.changed.notify_all();
-        // A fence moves nothing: what goes on beside it may.
+        // A fence moves no data: older requests may keep running beside it.
         let is_fence = next.fence > former.fence;
         self.wait_for_older_requests(index, drain, is_fence);
     }
 
-    /// Whether this node acknowledges writes of ranges of the ring that it comes to own, and is not to remove anything there any more.
+    /// Whether this node acknowledges writes of ranges of the ring that it comes to own, and is not to remove anything
+    /// there any more.
     fn is_written_as_next_owner(&self, metadata: &Metadata) -> bool {
         let is_written = |ring: &RingState| ring.stage.writes() != Selector::Old;
         let me = metadata.topology.number(self.host_id);
@@ -217,8 +221,8 @@ impl Machine {
         *self.file.borrow_mut() = Some(file);
     }
 
-    /// A member sent what this node does not read. That does not end the node, because any peer could send it. But while the leader sends it again, this
-    /// node takes no change of the metadata.
+    /// A member sent what this node does not read. That does not end the node, because any peer could send it. But
+    /// while the leader sends it again, this node takes no change of the metadata.
     fn note_unreadable(&self, what: &str, error: &Malformed) -> String {
         let error = error.to_string();
         if self.unreadable.borrow().as_ref() != Some(&error) {

@@ -3,7 +3,8 @@
 //! Invariants:
 //! - The same commands in the same order make the same value on every node.
 //! - A command is rejected where it needs a feature that is not enabled at its place in the log.
-//! - A command that is rejected changes nothing; why it was is remembered for as many commands as [`REJECTED_MAX`], so that its proposer learns it.
+//! - A command that is rejected changes nothing; why it was is remembered for as many commands as [`REJECTED_MAX`], so
+//!   that its proposer learns it.
 //! - The history tells all commands since the feature `metadata_history` was enabled; see `history.rs`.
 //! - Every tablet map belongs to a table of the schema.
 //! - What a command did not touch is shared with the value before.
@@ -105,7 +106,7 @@ impl fmt::Display for Rejected {
 impl std::error::Error for Rejected {}
 
 impl Metadata {
-    /// How people are told of a node: by its address, with its id behind.
+    /// The name of a node in messages to people: its address, then its id.
     #[must_use]
     pub fn name_of(&self, host: HostId) -> String {
         match self.topology.node(host) {
@@ -114,7 +115,7 @@ impl Metadata {
         }
     }
 
-    /// The same of a node's number.
+    /// [`Self::name_of`] by the node's number.
     pub(crate) fn name_of_number(&self, node: NodeNumber) -> String {
         let node = self.topology.numbered(node);
         node.map_or_else(|| "that is unknown".to_owned(), |node| self.name_of(node.host_id))
@@ -326,7 +327,8 @@ impl Metadata {
         self.take_topology(index, topology)
     }
 
-    /// Of the owners of the token ring, one stays: two that are told to leave at the same moment are checked here, one after the other.
+    /// One of the owners of the token ring must stay: two nodes that are asked to leave at the same moment are checked
+    /// here one after the other.
     fn check_leave(&self, command: &TopologyCommand) -> Result<(), Rejected> {
         let TopologyCommand::SetState {
             host_id,
@@ -354,7 +356,8 @@ impl Metadata {
         })
     }
 
-    /// Takes what a node that leaves has to wait with until a change of the ring has ended, or has it stay; false for all else.
+    /// Takes what a node that leaves has to wait with until a change of the ring has ended, or has it stay; false for
+    /// all else.
     fn takes_later(&mut self, command: &TopologyCommand) -> bool {
         let (host_id, leaves) = match command {
             TopologyCommand::SetState {
@@ -377,7 +380,8 @@ impl Metadata {
         }
     }
 
-    /// A node that leaves may take tokens back only where nobody has data on the ring: it would own what it has not copied.
+    /// A node that leaves may take tokens back only where no node has data on the ring: it would own what it has not
+    /// copied.
     fn check_stay(&self, host_id: HostId, tokens: &[Token]) -> Result<(), Rejected> {
         let has_none = self.topology.node(host_id).is_some_and(|node| node.tokens.is_empty());
         match has_none && !tokens.is_empty() && self.has_ring_data() {

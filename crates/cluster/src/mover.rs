@@ -1,22 +1,23 @@
 //! Tablets that move between nodes: what the leader of the group does, and what a node does that gets a copy.
 //!
-//! A move stands in the metadata alone ([`topology::MoveStep`]): whoever leads goes on with it, from the stage where it is, and nothing of it is in anybody's
-//! memory. A step needs a condition and is one command:
+//! Only the metadata store a move ([`topology::MoveStep`]): any leader continues it from the stage where it is, and no
+//! node keeps anything of it in memory. A step needs a condition and is one command:
 //!
 //! | from | to | when |
 //! |---|---|---|
 //! | `AllowWriteBothReadOld` | `WriteBothReadOld` | *passed* |
 //! | `WriteBothReadOld` | `Streaming` | *passed* |
-//! | `Streaming` | `WriteBothReadNew` | those have copied whom [`topology::targets`] names. One alone takes this step itself; where several copy, each says that it has ([`MoveStep::Copied`]), and the leader takes the step, as it does where nothing is to be copied |
+//! | `Streaming` | `WriteBothReadNew` | the replicas that [`topology::targets`] names have copied. A single one takes this step itself; where several copy, each reports that it has ([`MoveStep::Copied`]), and the leader takes the step, as it does where nothing is to be copied |
 //! | `WriteBothReadNew` | `UseNew` | *passed*, by those that leave too |
 //! | `UseNew` | the end | *passed*, by those that leave too |
 //! | a stage before `WriteBothReadNew` | `CleanupTarget` | a replica that is to copy is down for [`ABANDON_AFTER`] or is given up, or a new one leaves |
 //! | `CleanupTarget` | the end | *passed* |
 //!
-//! A stage has *passed* when no request goes on that was begun before it: every member that answers has taken the stage over and has ended its older requests, and
-//! where a member does not answer, all others refuse what it might have begun (the fence, see `drain.rs`). So they do where a node has just left: until it stops, its clients may ask
-//! it, and it hears of no change any more. A replica that leaves must have passed itself, because it
-//! might serve its own copy while nobody reaches it; one that an operator has given up or excluded counts as passed.
+//! A stage has *passed* when no request that was begun before it still runs: every member that answers has taken the
+//! stage over and has ended its older requests, and where a member does not answer, all others refuse what it might
+//! have begun (the fence, see `drain.rs`). They also do so where a node has just left: until it stops, its clients may
+//! ask it, and it hears of no change any more. A replica that leaves must have passed itself, because it might serve
+//! its own copy while no other node reaches it; one that an operator has given up or excluded counts as passed.
 
 use crate::command::{Command, TableMoves};
 use crate::error::ChangeError;
@@ -53,7 +54,8 @@ pub(crate) const COPY_RETRY: Duration = Duration::from_millis(500);
 pub struct Copy {
     /// The table.
     pub table: TableId,
-    /// The tablet, or ranges of the token ring in their order: each begins behind its first token, and ends with its second.
+    /// The tablet, or ranges of the token ring in their order: each begins after its first token, and ends with its
+    /// second.
     pub ranges: Vec<(Token, Token)>,
     /// The shard of this node that gets them.
     pub shard: u16,
@@ -72,7 +74,7 @@ pub struct Discard {
     pub table: TableId,
     /// The shard.
     pub shard: u16,
-    /// The ranges: each begins behind its first token, and ends with its second.
+    /// The ranges: each begins after its first token, and ends with its second.
     pub ranges: Vec<(Token, Token)>,
 }
 
@@ -86,13 +88,14 @@ pub(crate) struct Copies {
     done: RefCell<BTreeSet<CopyId>>,
     /// The stage of the token ring for which this node removes or copies, or has done so.
     pub(crate) ring: Cell<u64>,
-    /// The version with which a stage of the token ring began, and how many (table, range) pairs this node has copied in it.
+    /// The version with which a stage of the token ring began, and how many (table, range) pairs this node has copied
+    /// in it.
     pub(crate) ring_copied: Cell<(u64, u64)>,
     /// Why the last attempt to copy failed; empty after a success.
     pub(crate) ring_failure: RefCell<String>,
     /// Copied pairs of other nodes, from their last answers.
     pub(crate) ring_progress: RefCell<RingProgress>,
-    /// Whoever copies of the ring, or removes what stood there before: one stage at a time.
+    /// Held while ranges of the ring are copied, or what was there before is removed: one stage at a time.
     pub(crate) ring_turn: Semaphore,
 }
 
@@ -131,9 +134,9 @@ pub struct NodeMove {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Passed {
     Yes,
-    /// Somebody has not answered yet, or a replica that leaves is down.
+    /// A node has not answered yet, or a replica that leaves is down.
     NotYet,
-    /// All who answer have passed; those who do not must be fenced off.
+    /// All members that answer have passed; the others must be fenced off.
     NeedsFence,
 }
 
@@ -192,7 +195,7 @@ impl Metadata {
         let replica = next.iter_mut().find(|replica| replica.node == from);
         let replica =
             replica.ok_or_else(|| format!("node {} has no replica of tablet {}", wanted.from, tablet.id.0))?;
-        // What stood on a shard that the node has no more stands on another; see `TabletMap::on_shards`.
+        // A replica on a shard that the node has no more is on another shard; see `TabletMap::on_shards`.
         let stands_on = replica.shard % source.shards.max(1);
         if let Some(shard) = wanted.from_shard.filter(|shard| *shard != stands_on) {
             return Err(format!(
@@ -254,7 +257,8 @@ impl Metadata {
 }
 
 impl Cluster {
-    /// Takes moves of tablets to their next stages while this node leads the group. To be spawned; ends when the node stops.
+    /// Takes moves of tablets to their next stages while this node leads the group. Spawn this; it ends when the node
+    /// stops.
     pub(crate) async fn run_mover(self: Rc<Self>) {
         while !self.is_stopping.get() {
             let heard = self.peers.heard.notified();
@@ -344,7 +348,8 @@ impl Cluster {
             asked.extend(tablet.replicas.iter().filter(is_left).map(|replica| replica.node));
         }
         if stage == Stage::AllowWriteBothReadOld {
-            // One that follows the metadata from then on knows this move from its beginning, and has nothing of the tablet from an earlier time.
+            // One that follows the metadata from then on knows this move from its beginning, and has nothing of the
+            // tablet from an earlier time.
             let is_new = |next: &&Replica| tablet.replicas.iter().all(|replica| replica.node != next.node);
             asked.extend(transition.next.iter().filter(is_new).map(|replica| replica.node));
         }
@@ -358,7 +363,8 @@ impl Cluster {
         }
     }
 
-    /// The next step of the token ring, when its condition holds; or the version below which requests must be fenced off before it does.
+    /// The next step of the token ring, when its condition holds; or the version below which requests must be fenced
+    /// off before it does.
     fn due_ring_step(&self, metadata: &Metadata) -> Result<Option<Command>, u64> {
         let Some(RingState {
             version, stage, done, ..
@@ -388,7 +394,7 @@ impl Cluster {
                     let Some(locality) = Locality::new(&metadata.topology, self.config.host_id) else {
                         return Ok(None);
                     };
-                    // What is to be copied does not depend on who answers; whether it can be does.
+                    // What is to be copied does not depend on which nodes answer; whether it can be copied does.
                     let fills = metadata.ring_fills(&locality, |_| true);
                     fills.is_ok_and(|fills| fills.iter().all(|fill| is_ready(fill.fill.target.node)))
                 }
@@ -422,7 +428,8 @@ impl Cluster {
         })
     }
 
-    /// Whether no request from before a version goes on. Those that are `asked` must have said so themselves.
+    /// Whether every request older than a version has ended or is fenced off. The nodes in `asked` must have reported
+    /// it themselves.
     pub(crate) fn passed(&self, metadata: &Metadata, version: u64, asked: &[NodeNumber]) -> Passed {
         if planted::is_planted(Bug::StagePassedEarly) {
             return Passed::Yes;
@@ -460,7 +467,8 @@ impl Cluster {
         }
     }
 
-    /// Whether a node has left that may still work for clients by a version which the fence lets pass. It gets none after it is out of the metadata group.
+    /// Whether a node has left that may still work for clients by a version which the fence lets pass. It gets none
+    /// after it is out of the metadata group.
     fn left_since_fenced(&self, metadata: &Metadata) -> bool {
         let status = self.consensus.status();
         let mut out_since = self.left_out_since.borrow_mut();
@@ -484,10 +492,10 @@ impl Cluster {
         self.consensus.status().leader == Some(self.own_raft_id)
     }
 
-    /// Copies what this node is to have, and says so. To be spawned; ends when the node stops.
+    /// Copies what this node is to have, and reports so. Spawn this; it ends when the node stops.
     pub(crate) async fn run_copies(self: Rc<Self>) {
         while !self.is_stopping.get() {
-            // A copy that ends is told by the same word as a change of the metadata.
+            // The end of a copy gives the same notification as a change of the metadata.
             let changed = self.machine.changed.notified();
             self.begin_copies();
             self.begin_ring_copies();
@@ -590,7 +598,7 @@ impl Cluster {
         let Some(fill) = fills.into_iter().find(|fill| fill.target.node == me) else {
             return Wanted::Nothing;
         };
-        // What stood on a shard that a node has no more stands on another; see `TabletMap::on_shards`.
+        // A replica on a shard that a node has no more is on another shard; see `TabletMap::on_shards`.
         let source = |replica: &Replica| {
             let node = metadata.topology.numbered(replica.node)?;
             Some((self.peers.peer(node.host_id)?, replica.shard % node.shards.max(1)))
@@ -609,7 +617,7 @@ impl Cluster {
         })
     }
 
-    /// Has the group know what this node has copied.
+    /// Reports to the group what this node has copied.
     async fn say_copied(&self) {
         let metadata = self.metadata();
         let me = metadata.topology.number(self.config.host_id);
@@ -657,7 +665,7 @@ impl Cluster {
     /// Moves a replica of a tablet to another node, and waits until it is there.
     ///
     /// # Errors
-    /// A sentence that says whether the move goes on.
+    /// A sentence that says whether the move continues.
     pub async fn move_between_nodes(&self, wanted: &NodeMove, deadline: Instant) -> Result<(), String> {
         loop {
             let command = self.metadata().node_move(wanted)?;

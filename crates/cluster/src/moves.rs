@@ -1,7 +1,8 @@
 //! Tablets that move between the shards of a node.
 //!
-//! It is one command: the map says the other shard from one version to the next, and the node gives its shard what the tablet has when it takes the version over
-//! (`node/src/follow.rs`). No other node does anything but send requests to the other shard.
+//! It is one command: the map says the other shard from one version to the next, and the node gives its shard what the
+//! tablet has when it takes the version over (`node/src/follow.rs`). No other node does anything but send requests to
+//! the other shard.
 
 use runtime::Instant;
 use schema::TableId;
@@ -48,7 +49,7 @@ impl Metadata {
         let mut replicas = tablet.replicas.iter().copied().collect::<topology::ReplicaList>();
         let replica = replicas.iter_mut().find(|replica| replica.node == number);
         let replica = replica.ok_or_else(|| format!("node {host} has no replica of tablet {}", tablet.id.0))?;
-        // What stood on a shard that the node has no more stands on another; see `TabletMap::on_shards`.
+        // A replica on a shard that the node has no more is on another shard; see `TabletMap::on_shards`.
         let stands_on = replica.shard % node.shards.max(1);
         if let Some(from) = wanted.from.filter(|from| *from != stands_on) {
             return Err(format!(

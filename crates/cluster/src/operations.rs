@@ -1,11 +1,14 @@
-//! What goes on with the members and their data, told from the metadata alone: any node can say it, and says the same.
+//! Operations in progress on members and their data, derived from the metadata alone: any node can report them, and all
+//! nodes report the same.
 //!
-//! An *operation* is what an operator began and the cluster goes on with: a node joins, leaves, is removed or replaced, a keyspace gets another replication, or goes from the token ring to
-//! tablets or back. What is left of it is counted
-//! in *parts*: tablets that stand on a node that goes, ranges of the token ring that a next owner has not copied, for each table, tablets with another number of copies than they are to have. Moves that only
-//! make nodes even are one operation more.
+//! An *operation* is what an operator began and the cluster continues: a node joins, leaves, is removed or replaced; a
+//! keyspace gets another replication, or is converted from the token ring to tablets or back. What is left of it is
+//! counted in *parts*: tablets on a leaving node; ranges of the token ring that a next owner has not copied, for each
+//! table; tablets with another number of copies than they are to have. Moves that only balance nodes are one operation
+//! more.
 //!
-//! Operations go on together as far as they can. The token ring changes once at a time: what comes while its next owners are read waits, and says for what.
+//! Operations run together as far as they can. The token ring changes once at a time: an operation that comes while its
+//! next owners are read waits, and reports for what.
 
 use crate::command::Command;
 use crate::convert::{Left as ConversionLeft, WantedKind};
@@ -26,7 +29,7 @@ pub enum OperationKind {
     Leave,
     /// What a lost node had is rebuilt, and it goes.
     Remove,
-    /// The same, where another node takes its place.
+    /// What a lost node had is rebuilt on the node that takes its place.
     Replace,
     /// A keyspace gets other copies.
     Replication,
@@ -49,7 +52,7 @@ impl OperationKind {
     }
 }
 
-/// Something that goes on.
+/// An operation in progress.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Operation {
     /// What it does.
@@ -77,13 +80,14 @@ struct RingCopies {
 }
 
 impl Metadata {
-    /// What goes on, when these nodes answer: joins first, then what goes, replications and balance.
+    /// The operations in progress, if these nodes answer: joins first, then departures, replications and balance.
     #[must_use]
     pub fn operations(&self, me: HostId, live: &BTreeSet<HostId>) -> Vec<Operation> {
         self.operations_where_copied(me, live, &BTreeMap::new())
     }
 
-    /// As [`Metadata::operations`]; subtracts what new owners have `copied` of the token ring so far. The metadata record only that a node has copied everything.
+    /// As [`Metadata::operations`]; subtracts what new owners have `copied` of the token ring so far. The metadata
+    /// record only that a node has copied everything.
     pub(crate) fn operations_where_copied(
         &self,
         me: HostId,
@@ -160,7 +164,7 @@ impl Metadata {
         hosts.map(|node| node.host_id).collect()
     }
 
-    /// Why the change of the token ring does not go on, if it does not.
+    /// Why the change of the token ring does not continue, if it does not.
     fn what_the_ring_waits_for(&self, copies: &RingCopies, live: &BTreeSet<HostId>) -> Option<String> {
         let ring = self.ring.as_ref()?;
         if !ring.stage.reads_new() && self.awaits_heir() {
@@ -187,7 +191,7 @@ impl Metadata {
                 self.name_of(host)
             ));
         }
-        // Nothing is copied in its place: it may have what nobody else has.
+        // Nothing is copied in its place: it may have what no other node has.
         let host = self.ring_losers().into_iter().find_map(is_down)?;
         Some(format!(
             "node {} loses ranges of the token ring and is down: start it, or say that it is gone for ever (nodetool excludenode {host})",
@@ -359,7 +363,8 @@ impl Metadata {
         all
     }
 
-    /// How many ranges of a keyspace go to other owners when the change of the token ring has ended that is under way, by which it has a replication.
+    /// How many ranges of a keyspace go to other owners when the change of the token ring has ended that is under way,
+    /// by which it has a replication.
     fn ranges_of_next_change(&self, keyspace: &schema::Keyspace, towards: &BTreeMap<String, String>) -> u64 {
         let now = replication_of(&self.topology, towards);
         let next = replication_of(&self.topology, &keyspace.replication);
@@ -414,7 +419,8 @@ impl Metadata {
         }
     }
 
-    /// For which node tablets of a keyspace wait: one that is down and has a copy of one, or gets one by the map of a goal.
+    /// For which node tablets of a keyspace wait: one that is down and has a copy of one, or gets one by the map of a
+    /// goal.
     fn down_replica(
         &self,
         keyspace: &schema::Keyspace,
@@ -472,7 +478,7 @@ fn shown(options: &BTreeMap<String, String>) -> String {
 }
 
 impl Cluster {
-    /// What goes on in the cluster, as far as this node knows.
+    /// The operations in progress in the cluster, as far as this node knows.
     pub async fn operations(&self) -> Vec<Operation> {
         let (metadata, live, me) = (self.metadata(), self.live(), self.config.host_id);
         let (of_metadata, copied) = (metadata.clone(), self.known_ring_copies(&metadata));
@@ -497,7 +503,8 @@ impl Cluster {
         operations
     }
 
-    /// Stops an operation: a node that joins is removed, one that leaves stays, a keyspace that was altered goes back to what it was.
+    /// Stops an operation: a node that joins is removed, one that leaves stays, a keyspace that was altered goes back
+    /// to what it was.
     ///
     /// # Errors
     /// When it cannot be stopped, with the reason.

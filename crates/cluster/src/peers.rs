@@ -1,7 +1,8 @@
 //! The other nodes: where they are reached, whether they answer, what they have applied.
 //!
-//! A node is reached at its registered address, or where it was heard of last if it does not answer there: nodes that were all restarted elsewhere
-//! find each other by this before the group, which needs them to talk, can register their addresses.
+//! A node is reached at its registered address, or where it was heard of last if it does not answer there: nodes that
+//! were all restarted elsewhere find each other by this before the group, which needs them to talk, can register their
+//! addresses.
 
 use crate::config::{Config, Listener, Reach};
 use crate::features::{DISK_LEVELS, NODE_HEALTH};
@@ -35,7 +36,8 @@ const TICK_MAX: Duration = Duration::from_millis(200);
 struct Known {
     /// By the failure detector.
     status: Status,
-    /// It answers where it is registered, so requests go to it. One that answers elsewhere is up when the group has its address: requests go by that.
+    /// It answers where it is registered, so requests go to it. One that answers elsewhere is up when the group has its
+    /// address: requests go by that.
     is_live: bool,
     /// When that changed last.
     since: Instant,
@@ -78,7 +80,7 @@ pub(crate) struct Peers {
     pub(crate) takes_writes: Cell<bool>,
     /// How full its disks are.
     pub(crate) disk: Cell<DiskLevel>,
-    /// What the listener was told of what others refuse.
+    /// The version last passed to `Listener::fenced_off`; 0 for none.
     fenced_off: Cell<u64>,
     vote_after: Duration,
     /// The members that were there before this process watched are in `known`.
@@ -87,13 +89,14 @@ pub(crate) struct Peers {
     pub(crate) comparisons: RefCell<Comparisons>,
     /// This node has said goodbye, and must not seem alive.
     pub(crate) is_leaving: Cell<bool>,
-    /// Told when a node has said what it has applied, or its liveness is another.
+    /// Notified when a node has reported what it has applied, or its liveness has changed.
     pub(crate) heard: Notify,
-    /// Told when the leader should look at the members.
+    /// Notified when the leader should look at the members.
     pub(crate) tend: Notify,
 }
 
-/// The Raft id of a node. It gets another one with each generation: no Raft id is used again by a node that has lost its log.
+/// The Raft id of a node. It gets another one with each generation: no Raft id is used again by a node that has lost
+/// its log.
 pub(crate) fn raft_id(number: NodeNumber, generation: u32) -> u64 {
     (u64::from(generation) << 16) + u64::from(number.0) + 1
 }
@@ -149,7 +152,7 @@ impl Peers {
         &self.rpc
     }
 
-    /// Watches whoever is a member now.
+    /// Watches all current members.
     pub(crate) fn set_members(&self) {
         let metadata = self.machine.metadata();
         let members: BTreeSet<HostId> = metadata.topology.members().map(|node| node.host_id).collect();
@@ -191,7 +194,7 @@ impl Peers {
         members.iter().for_each(|host| self.judge(*host));
     }
 
-    /// Where a member is reached by what the group knows, whatever anybody has said since.
+    /// Where a member is reached by what the group knows, whatever any message has said since.
     pub(crate) fn registered(&self, host: HostId) -> Option<Peer> {
         let metadata = self.machine.metadata();
         let node = metadata
@@ -321,7 +324,8 @@ impl Peers {
         known.values().filter(is_newcomer).count()
     }
 
-    /// Whether a member came in, never served, and has been away for so long. Nobody knows that of one that was a member before this process began.
+    /// Whether a member came in, never served, and has been away for so long. Never true of a node that was a member
+    /// before this process began: that is not known.
     pub(crate) fn has_vanished(&self, host: HostId, after: Duration) -> bool {
         let known = self.known.borrow();
         let is_newcomer = known
@@ -345,14 +349,16 @@ impl Peers {
         self.known.borrow().get(&host).map_or(0, |known| known.log_index)
     }
 
-    /// Whether a node has taken over an index of the log. One of another history has not: its indexes are of other changes.
+    /// Whether a node has taken over an index of the log. One of another history has not: its indexes are of other
+    /// changes.
     pub(crate) fn has(&self, host: HostId, log_index: u64) -> bool {
         let known = self.known.borrow();
         let has = known.get(&host).is_some_and(|known| known.log_index >= log_index);
         has && !self.comparisons.borrow().differs(host)
     }
 
-    /// Whether every node that answers has said that it has applied an index. A node of another history never has: its indexes are of other changes.
+    /// Whether every node that answers has said that it has applied an index. A node of another history never has: its
+    /// indexes are of other changes.
     pub(crate) fn all_live_have(&self, log_index: u64) -> bool {
         let (known, comparisons) = (self.known.borrow(), self.comparisons.borrow());
         let has = |host: HostId, known: &Known| known.log_index >= log_index && !comparisons.differs(host);
@@ -397,7 +403,8 @@ impl Peers {
         }
     }
 
-    /// Takes how a node is. Its clock is of use where it comes with the answer to a ping: the round trip bounds the error.
+    /// Takes how a node is. Its clock is of use where it comes with the answer to a ping: the round trip bounds the
+    /// error.
     fn on_health(&self, from: HostId, health: Health, message: Option<Message>) {
         if let Some(Message::Ack { seq }) = message
             && let Some(sent) = self.detector.borrow().sent_at(from, seq)
@@ -441,8 +448,8 @@ impl Peers {
         }
     }
 
-    /// Tells the listener what the members refuse and this node does not know of yet. Only what each said last counts, so what somebody said in a
-    /// member's name is over with that member's next message.
+    /// Notifies the listener of the fence of the members, if this node has not reached it yet. Only the last message of
+    /// each member counts, so what another node said in a member's name is over with that member's next message.
     pub(crate) fn mind_fence(&self) {
         let index = self.machine.metadata().index;
         let heard = self.known.borrow().values().filter_map(|known| known.fence).max();
@@ -500,7 +507,7 @@ impl Peers {
         self.compare_serving(from);
     }
 
-    /// A node stops, in good order: nobody needs to wait for it.
+    /// A node stops, in good order: no node needs to wait for it.
     pub(crate) fn on_goodbye(&self, from: HostId) {
         if let Some(known) = self.known.borrow_mut().get_mut(&from) {
             known.is_open = Some(false);
@@ -519,16 +526,16 @@ impl Peers {
             .map(|peer| self.rpc.call(&peer, 0, wire::GOODBYE, Vec::new(), GOODBYE_TIMEOUT))
             .collect();
         for call in calls {
-            // Who does not hear of it finds out.
+            // A member that does not hear of it finds out.
             let _ = call.await;
         }
     }
 
-    /// A node that has left speaks as if it were there; nobody else will tell it.
+    /// Notifies a node that has left and still sends messages as a member; no other node will notify it.
     fn say_left(&self, host: HostId, address: SocketAddr) {
         let state = State {
             has_left: true,
-            // Whoever has left may be of an earlier release.
+            // A node that has left may be of an earlier release.
             health: None,
             lineage: None,
             ..self.state(None, host)
@@ -564,7 +571,7 @@ impl Peers {
         }
     }
 
-    /// What a node is told of histories and of its own last run.
+    /// What this node reports to another about histories and about the other's last run.
     fn lineage(&self, to: HostId) -> Option<Lineage> {
         let histories = self.machine.histories.borrow();
         let told = self.comparisons.borrow().told(to);
@@ -613,7 +620,7 @@ impl Peers {
         self.judge(host);
     }
 
-    /// Whether requests go to a node; who is concerned is told when that is otherwise than before.
+    /// Decides whether requests are sent to a node; notifies the listener and this node's tasks if that has changed.
     fn judge(&self, host: HostId) {
         let is_live = {
             let mut known = self.known.borrow_mut();

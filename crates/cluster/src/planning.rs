@@ -1,6 +1,7 @@
 //! From the metadata to the next steps of tablets: what [`topology::plan`] decides, as commands.
 //!
-//! The leader plans; see `balancer.rs`. Whether something can go anywhere is asked by any node, before an operation begins.
+//! The leader plans; see `balancer.rs`. Whether something can go anywhere is asked by any node, before an operation
+//! begins.
 
 use crate::command::{Command, TableMoves, TabletsChange};
 use crate::config::Disk;
@@ -19,7 +20,8 @@ use topology::{
     TabletMap, Topology, UnmetReason, plan, targets,
 };
 
-/// The part of its disk that a node may fill by receiving tablets: a little less than where nodes refuse data unless they are told otherwise.
+/// The part of its disk that a node may fill by receiving tablets: a little less than the default at which nodes refuse
+/// data.
 const DISK_FILL_MAX: f64 = 0.97;
 
 /// What a plan is made from, besides the metadata.
@@ -69,7 +71,8 @@ impl Metadata {
         };
         let placed = self.placed_tables();
         let ids: Vec<TableId> = placed.iter().map(|placed| placed.table.id).collect();
-        // A tablet on the way gets no step, so nothing would say that it cannot go on from where it arrives.
+        // A tablet in transition gets no step, so the plan would not report that it cannot move on from where it
+        // arrives.
         let asks = situation.would_leave.is_some();
         let arrived = |id: &TableId| if asks { self.tablets[id].arrived() } else { None };
         let arrived: Vec<Option<TabletMap>> = ids.iter().map(arrived).collect();
@@ -137,7 +140,8 @@ impl Metadata {
         planned
     }
 
-    /// Keyspaces with tables on the token ring of which there are fewer copies than they want, for want of nodes with tokens.
+    /// Keyspaces with tables on the token ring of which there are fewer copies than they want, for want of nodes with
+    /// tokens.
     fn copies_that_the_ring_lacks(&self) -> Vec<String> {
         let owners = |datacenter: Option<&str>| {
             let owners = self.topology.members().filter(|node| !node.tokens.is_empty());
@@ -252,7 +256,8 @@ impl Metadata {
 
     fn node_inputs(&self, situation: &Situation) -> Vec<NodeInput> {
         let replaced = |host: HostId| self.topology.replaced_by(host).map(|(number, _)| number);
-        // Whoever is asked to go may wait for one that comes, and takes nobody's place: where the token ring waits for both, neither would end before the other.
+        // A node that is asked to leave, or to be removed, may wait for a joining node that takes no other's place:
+        // where the token ring waits for both, neither would end before the other.
         let comes = |node: &topology::Node| {
             node.state == NodeState::Joining
                 && !node.tokens.is_empty()
@@ -466,7 +471,8 @@ impl Steps {
     }
 }
 
-/// Whether a reason keeps a replica on a node that leaves, of this datacenter. What another datacenter lacks does not: one of zero-token nodes only lacks nodes for ever.
+/// Whether a reason keeps a replica on a leaving node of this datacenter. What another datacenter lacks does not: one
+/// of zero-token nodes only lacks nodes permanently.
 fn node_concerns(reason: &UnmetReason, node: NodeNumber, here: &str) -> bool {
     match reason {
         UnmetReason::NoNodeToDrainTo { node: of } | UnmetReason::NoLiveCopy { node: of } => *of == node,

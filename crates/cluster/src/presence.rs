@@ -1,15 +1,17 @@
-//! How a node that comes and goes says so: nobody is sent to it too early, and nobody waits for it too long.
+//! How a node announces that it starts or stops: no request is sent to it too early, and no node waits for it too long.
 //!
-//! **Coming.** A node that answers pings can take the requests of other nodes. It greets each member, who answers when it takes the node for up, on
-//! all its shards, and says whom else it takes for up. The node has *met its peers* when each member has answered and is up for the node too, or is
-//! down by the word of a member that serves. So whoever sees the node serve may stop the next one. A member of whom nobody knows anything is
-//! waited for, [`MEET_INTERVALS`] intervals of the failure detector at most. A node that hears that the others refuse what it routes, because it was away while the cluster changed, lets
-//! no clients in before it has caught up: it would fail them. Once clients are let in, the node says that too: until then the others
-//! do not tell their clients of it. So it does when its operator closes it to clients (`nodetool disablebinary`) and opens it again. A node that starts forgets what it was told, and learns it
-//! from the answers to its greetings.
+//! **Starting.** A node that answers pings can take the requests of other nodes. It greets each member. The member
+//! answers when it takes the node for up, on all its shards, and names the other nodes that it takes for up. The node
+//! has *met its peers* when each member has answered and is up for the node too, or is down as reported by a member
+//! that serves. So an operator that sees the node serve may stop the next one. A member of which no node knows anything
+//! is waited for, [`MEET_INTERVALS`] intervals of the failure detector at most. A node that hears that the others
+//! refuse what it routes, because it was away while the cluster changed, lets no clients in before it has caught up: it
+//! would fail them. Once clients are let in, the node announces that too: until then the others do not report it to
+//! their clients. It does the same when its operator closes it to clients (`nodetool disablebinary`) and opens it
+//! again. A node that starts has forgotten what other nodes announced, and learns it from the answers to its greetings.
 //!
-//! **Going.** A node that leaves says goodbye, and answers no more pings. The others answer when no shard of theirs begins requests to it any more. It
-//! goes on serving until then.
+//! **Stopping.** A node that leaves sends a goodbye, and answers no more pings. The others answer when no shard of
+//! theirs begins requests to it any more. It serves until then.
 
 use crate::features::{CLOSED_LISTENERS, ORDERLY_START, ORDERLY_STOP};
 use crate::service::Cluster;
@@ -19,21 +21,21 @@ use std::rc::Rc;
 use std::time::Duration;
 use topology::HostId;
 
-/// For how many intervals of the failure detector a node that starts waits for peers of whom it knows nothing.
+/// For how many intervals of the failure detector a node that starts waits for peers of which it knows nothing.
 const MEET_INTERVALS: u32 = 4;
 /// Between two greetings of a node that is not ready to answer.
 const GREETING_PAUSE: Duration = Duration::from_millis(50);
 /// How long a node that is greeted looks whether it takes the other for up, before it says no.
 const SEES_WAIT: Duration = Duration::from_secs(1);
-/// How long a node is given to hear that another serves clients; it is told again.
+/// Timeout of the notice to a node that another serves clients; the notice is repeated.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How often a node looks whether it has caught up with what the others refuse.
 const CATCH_UP_POLL: Duration = Duration::from_millis(50);
 
 impl Cluster {
-    /// Waits until this node and its peers take each other for up, as far as they are there; see the module. False when it goes on without
-    /// knowing that of some.
+    /// Waits until this node and its peers take each other for up, as far as they are there; see the module. False if
+    /// it stops waiting without knowing that of some.
     pub async fn meet_peers(self: &Rc<Self>) -> bool {
         let deadline = runtime::now() + self.config.failure_detector.interval * MEET_INTERVALS;
         if self.has_feature(ORDERLY_START) {
@@ -58,7 +60,8 @@ impl Cluster {
         has_met
     }
 
-    /// Waits until this node has the version of the cluster without which the others refuse what it routes, and no longer than that. Whether it has.
+    /// Waits until this node has the version of the cluster without which the others refuse what it routes, and no
+    /// longer than that. Whether it has.
     pub async fn catch_up(&self, longest: Duration) -> bool {
         let deadline = runtime::now() + longest;
         while self.peers.refused_before().is_some() {
@@ -144,8 +147,8 @@ impl Cluster {
         drop(runtime::spawn(async move { cluster.say_serving().await }));
     }
 
-    /// An operator has this node serve no clients, or serve them again. Returns when the members that answer are notified, so far as they answer in a second; the others are notified when
-    /// they answer again.
+    /// An operator has this node serve no clients, or serve them again. Returns when the members that answer are
+    /// notified, so far as they answer in a second; the others are notified when they answer again.
     pub async fn set_closed(self: &Rc<Self>, is_closed: bool) {
         self.is_closed.set(is_closed);
         self.say_serving().await;
@@ -184,8 +187,9 @@ impl Cluster {
         }
     }
 
-    /// Tells the others that this node is about to stop, if they know what that means: when this returns, they begin no requests to it any more, as
-    /// far as they answered in a second. Requests that clients make to this node are served as before, with the others' help.
+    /// Tells the others that this node is about to stop, if they know what that means: when this returns, they begin no
+    /// requests to it any more, as far as they answered in a second. Requests that clients make to this node are served
+    /// as before, with the others' help.
     pub async fn leave(&self) {
         self.is_departing.set(true);
         self.hand_over().await;

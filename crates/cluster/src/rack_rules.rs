@@ -1,11 +1,14 @@
 //! Keyspaces whose copies fit the racks: what `rf_rack_valid_keyspaces` promises.
 //!
-//! A keyspace with tablets *fits the racks* when it has, in each datacenter, no copy, one copy, or one in every rack; or when it names racks that all have nodes. A rack counts
-//! while a node of it owns tokens or tablets and neither leaves nor is lost.
+//! A keyspace with tablets *fits the racks* when it has, in each datacenter, no copy, one copy, or one in every rack;
+//! or when it names racks that all have nodes. A rack counts while a node of it owns tokens or tablets and neither
+//! leaves nor is lost.
 //!
-//! A node with the option marks what it proposes ([`Command::RackValid`]). Whoever applies such a command refuses it when it makes a keyspace unfit that fitted before, or that is
-//! new or altered. So the rule holds at the command's place in the log, whatever came between the proposer's look and that place, and all nodes decide alike whatever their own options
-//! are. A keyspace that is unfit already hinders nobody, as long as it is not altered.
+//! A node with the option marks what it proposes ([`Command::RackValid`]). Each node that applies such a command
+//! refuses it when it makes a keyspace unfit that fitted before, or that is new or altered. So the rule holds at the
+//! command's position in the log, whatever came between the proposer's look and that position, and all nodes decide
+//! alike whatever their own options are. A keyspace that is unfit already hinders no command, as long as it is not
+//! altered.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,8 +30,8 @@ pub const RACK_OPTION: &str = "rf_rack_valid_keyspaces";
 pub const RACK_RULES: &str = "rack_rules";
 
 impl Command {
-    /// Whether the command may make a keyspace unfit: by its replication, or by a node that goes. A node that comes may as well; whoever lets it in knows whether
-    /// it holds data.
+    /// Whether the command may make a keyspace unfit: by its replication, or by a node that leaves. A node that joins
+    /// may do so as well; the node that lets it in knows whether it holds data.
     pub(crate) fn concerns_racks(&self) -> bool {
         use TopologyCommand::{GiveUp, SetState};
         match self {
@@ -61,7 +64,8 @@ impl Metadata {
             .collect()
     }
 
-    /// Refuses what has become of the metadata `before` when a keyspace does not fit the racks that is another than before, or fitted before.
+    /// Refuses this successor of the metadata `before` if a keyspace does not fit the racks and has changed, or fitted
+    /// before.
     ///
     /// # Errors
     /// The reason.

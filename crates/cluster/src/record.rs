@@ -1,7 +1,8 @@
-//! The durable form of commands and of the metadata: records with numbered fields. See crate `record` and docs/dev/schema.md.
+//! The durable form of commands and of the metadata: records with numbered fields. See crate `record` and
+//! docs/dev/schema.md.
 //!
-//! A command's record has one field for each kind, of which exactly one is there. A new kind is a new field with a feature. The numbers 1 to 10 are also
-//! those that kinds of commands had before they were records.
+//! A command's record has one field for each kind, of which exactly one is there. A new kind is a new field with a
+//! feature. The numbers 1 to 10 are also those that kinds of commands had before they were records.
 
 use crate::client_routes::{CLIENT_ROUTES, ClientRouteRecord, ClientRoutes, ClientRoutesRecord, ROUTE, ROUTES};
 use crate::command::{Command, SchemaChange, TableMoves, TabletsChange};

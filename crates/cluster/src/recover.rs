@@ -1,7 +1,9 @@
-//! The day when most voters are gone for ever: what an operator is told, must say, and may do. Offline: the node does not run.
+//! Recovery when most voters are gone permanently: what an operator is shown, must confirm, and may do. Offline: the
+//! node does not run.
 //!
-//! One survivor becomes the only voter ([`recover`]); others that live are told to take what it has ([`follow`]). Each needs a sentence that names
-//! the nodes it is about, so that no script and no line from a shell's history does it to another cluster, or twice.
+//! One survivor becomes the only voter ([`recover`]); others that live take over what it has ([`follow`]). Each step
+//! needs a sentence that names the nodes it is about, so that no script and no line from a shell's history does it to
+//! another cluster, or twice.
 
 use crate::config::Reach;
 use crate::error::LoadError;
@@ -45,7 +47,7 @@ pub struct Prospect {
     pub cluster_name: String,
     /// The cluster's id.
     pub cluster_id: Uuid,
-    /// The node that would go on.
+    /// The node that would continue.
     pub host_id: HostId,
     /// Where other nodes reach it.
     pub internode: SocketAddr,
@@ -72,7 +74,8 @@ impl Prospect {
         format!("{RECOVERY_CONFIRMATION}: {}", voters.join(", "))
     }
 
-    /// What must be said to make the node take what another has that was made the only voter, in the epoch that this began.
+    /// What must be said to make the node take what another has that was made the only voter, in the epoch that this
+    /// began.
     #[must_use]
     pub fn follow_confirmation(&self, epoch: Epoch) -> String {
         format!(
@@ -183,8 +186,9 @@ pub async fn answering(prospect: &Prospect, rpc: &Rc<Rpc>, reach: &Reach) -> Vec
     alive
 }
 
-/// Makes this node the only voter of its cluster's metadata, for the day when most voters are gone for ever. Offline: the node must not run.
-/// Blocks. `confirmation` is [`Prospect::confirmation`], word for word. The lost nodes stay members until they are removed.
+/// Makes this node the only voter of its cluster's metadata, for the case that most voters are gone permanently.
+/// Offline: the node must not run. Blocks. `confirmation` is [`Prospect::confirmation`], word for word. The lost nodes
+/// stay members until they are removed.
 ///
 /// # Errors
 /// [`RecoverError`]; nothing was changed then.
@@ -197,8 +201,9 @@ pub fn recover(dir: &Path, host_id: HostId, confirmation: &str) -> Result<Recove
     recover_from_lost_majority(&file::raft_dir(dir), group, id, RECOVERY_CONFIRMATION).map_err(RecoverError::Recovery)
 }
 
-/// Makes this node, which lives too, take what the one has that was made the only voter. It keeps its identity and its data. Offline: the node must
-/// not run. Blocks. `epoch` is the one that the other began, and `confirmation` is [`Prospect::follow_confirmation`], word for word.
+/// Makes this node, which survived too, take over what the only voter has. It keeps its identity and its data. Offline:
+/// the node must not run. Blocks. `epoch` is the one that the only voter began, and `confirmation` is
+/// [`Prospect::follow_confirmation`], word for word.
 ///
 /// # Errors
 /// [`RecoverError`].
@@ -214,8 +219,9 @@ pub fn follow(dir: &Path, host_id: HostId, epoch: Epoch, confirmation: &str) -> 
         return Err(RecoverError::NotConfirmed { expected });
     }
     let (mut metadata, group, id) = member(dir, host_id)?;
-    // What this node applied behind the end of the survivor's log did not happen: whatever the survivor sends replaces all of it. This step comes
-    // first, because with the old log it is undone by a start, and the other way round it would be missing.
+    // What this node applied after the end of the survivor's log did not happen: whatever the survivor sends replaces
+    // all of it. This step comes first, because with the old log it is undone by a start, and the other way round it
+    // would be missing.
     metadata.index = 0;
     file::save_whole(dir, &metadata).map_err(RecoverError::Disk)?;
     follow_recovered(&file::raft_dir(dir), group, id, epoch).map_err(RecoverError::Recovery)

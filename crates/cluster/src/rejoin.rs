@@ -1,11 +1,12 @@
 //! How a node that has lost its metadata or the log of the metadata group comes back with its identity and its data.
 //!
-//! Offline, on the node: a member is asked for the metadata, and the group gives the node another *generation*: another Raft id, because nobody knows
-//! what the lost log had promised under the former one. The node keeps its number, its tokens and its tablets, and gets nothing besides. What it has written
-//! into its files then lets it begin one log under the new id.
+//! Offline, on the node: a member is asked for the metadata, and the group gives the node another *generation*: another
+//! Raft id, because no node knows what the lost log had promised under the former one. The node keeps its number, its
+//! tokens and its tablets, and gets nothing besides. What it has written into its files then lets it begin one log
+//! under the new id.
 //!
-//! A member agrees only while no process with the node's identity is alive, by its failure detector and by asking where the node was. A process that comes to
-//! life later on a copy of the directory has a former generation, and stops.
+//! A member agrees only while no process with the node's identity is alive, by its failure detector and by asking where
+//! the node was. A process that comes to life later on a copy of the directory has a former generation, and stops.
 
 use crate::command::Command;
 use crate::config::Reach;
@@ -35,7 +36,8 @@ use uuid::Uuid;
 
 /// How long a member may take to decide.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long members are asked again that say "not now": a process that has just ended is taken for alive for some seconds.
+/// How long members are asked again that say "not now": a process that has just ended is taken for alive for some
+/// seconds.
 const ASK_FOR: Duration = Duration::from_secs(30);
 /// Between two rounds of asking.
 const ROUND: Duration = Duration::from_millis(500);
@@ -43,11 +45,11 @@ const ROUND: Duration = Duration::from_millis(500);
 /// Why a node did not take the metadata anew. Nothing was changed on it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RejoinError {
-    /// Nobody is known who could be asked.
+    /// No member is known that could be asked.
     NoSeeds,
     /// A member says no, for this reason.
     Refused(String),
-    /// Nobody gave it, for these reasons.
+    /// No member gave it, for these reasons.
     NotNow(String),
     /// The disk does not take it.
     Disk(String),
@@ -76,8 +78,9 @@ pub fn rejoin_confirmation(host_id: HostId) -> String {
     )
 }
 
-/// Takes the metadata from a member for a node that does not run, in the place of what it has, and gives the cluster's name. Asks the seeds, and the
-/// members that the node's own metadata names if it can be read. The node's identity and data stay.
+/// Takes the metadata from a member for a node that does not run, in the place of what it has, and gives the cluster's
+/// name. Asks the seeds, and the members that the node's own metadata names if it can be read. The node's identity and
+/// data stay.
 ///
 /// # Errors
 /// [`RejoinError`].
@@ -261,7 +264,8 @@ impl Cluster {
         why.map_or(Ok(()), |why| Err(ChangeError::Refused(why)))
     }
 
-    /// Gives up a node that is down and has data or a vote, and waits until the others have rebuilt its copies and have its vote.
+    /// Gives up a node that is down and has data or a vote, and waits until the others have rebuilt its copies and have
+    /// its vote.
     async fn give_up(&self, host_id: HostId) -> Result<(), ChangeError> {
         let replaced_by = None;
         self.propose_to_ring(TopologyCommand::GiveUp { host_id, replaced_by })
@@ -270,8 +274,8 @@ impl Cluster {
         self.has_left(host_id).await
     }
 
-    /// Removes a node that is down, for ever. Where it has tablets, returns when the others have rebuilt its copies. Refused where another node would own data
-    /// that it does not have; see `removal.rs`.
+    /// Removes a node that is down, for ever. Where it has tablets, returns when the others have rebuilt its copies.
+    /// Refused where another node would own data that it does not have; see `removal.rs`.
     ///
     /// # Errors
     /// [`ChangeError`], with the reason.
@@ -279,8 +283,8 @@ impl Cluster {
         self.remove_node_ignoring(host_id, &[]).await
     }
 
-    /// As [`Self::remove_node`]. `ignored` are other dead members, which are excluded before: nothing waits for them. As they may not come back, none is excluded
-    /// unless the node can be removed without them.
+    /// As [`Self::remove_node`]. `ignored` are other dead members, which are excluded before: nothing waits for them.
+    /// As they may not come back, none is excluded unless the node can be removed without them.
     ///
     /// # Errors
     /// [`ChangeError`], with the reason.

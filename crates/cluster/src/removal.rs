@@ -1,7 +1,8 @@
 //! Whether a node can go.
 //!
-//! A node leaves the topology (`RemoveNode`) when it has nothing: it is a replica of no tablet, and has no tokens where keyspaces without tablets have tables. Others get
-//! both before: tablets by moves, ranges of the token ring by a change of the ring. So before an operation begins it is asked whether others can:
+//! A node leaves the topology (`RemoveNode`) when it has nothing: it is a replica of no tablet, and has no tokens where
+//! keyspaces without tablets have tables. Others get both before: tablets by moves, ranges of the token ring by a
+//! change of the ring. So before an operation begins it is asked whether others can:
 //!
 //! - some node is left that owns the ring, if the node does;
 //! - each keyspace on the ring that has tables has a place for its data without the node;
@@ -9,8 +10,8 @@
 //!
 //! Fewer owners than copies are no reason against it: a keyspace on the ring has as many copies as there are nodes.
 //!
-//! Keyspaces of the system hold nothing that a removal could lose. What `RemoveNode` needs is checked again where the command is applied: whatever changed
-//! meanwhile counts.
+//! Keyspaces of the system hold nothing that a removal could lose. What `RemoveNode` needs is checked again where the
+//! command is applied: whatever changed meanwhile counts.
 
 use crate::metadata::Metadata;
 use crate::ring::{RING_MOVES, replication_of};
@@ -117,9 +118,9 @@ fn check_owners(metadata: &Metadata, host_id: HostId, heirs: Heirs) -> Result<()
                 "the replication of keyspace {name} cannot be understood, so nobody knows who owns its data"
             ));
         }
-        // Whoever is read now has the data, whatever replication is wanted.
+        // The owners that are read now have the data, whatever replication is requested.
         let Some(before) = metadata.ring_map_of(keyspace) else {
-            // Nobody can write to it.
+            // No node can write to it.
             continue;
         };
         if tablets_on(&before, number) == 0 {
@@ -170,7 +171,8 @@ fn has_nothing_left(metadata: &Metadata, replica: NodeNumber, lost: NodeNumber) 
     replica == lost || node.is_none_or(|node| metadata.topology.is_lost(node))
 }
 
-/// Whether every range has an owner afterwards that has its data or gets it. `has_nothing` tells of an owner whether others cannot copy from it.
+/// Whether every range has an owner afterwards that has its data or gets it. `has_nothing` tells of an owner whether
+/// others cannot copy from it.
 fn check_ranges(
     (before, after): (&TabletMap, &TabletMap),
     has_nothing: impl Fn(NodeNumber) -> bool,

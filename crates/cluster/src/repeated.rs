@@ -1,4 +1,5 @@
-//! Log lines of work that is tried again and again: one for each reason, and one a minute while it lasts. Reasons that differ in numbers, or in names with numbers, are one.
+//! Log lines of work that is tried again and again: one for each reason, and one a minute while it lasts. Reasons that
+//! differ in numbers, or in names with numbers, are one.
 
 use runtime::Instant;
 use std::time::Duration;

@@ -12,7 +12,8 @@ impl Metadata {
     /// What gives a table this many tablets.
     ///
     /// # Errors
-    /// A sentence, when it cannot be: the count is neither twice nor half the present one, or tablets move, or pairs have different replicas.
+    /// A sentence, when it cannot be: the count is neither twice nor half the present one, or tablets move, or pairs
+    /// have different replicas.
     pub fn resize_of(&self, table: TableId, tablet_count: u32) -> Result<Command, String> {
         let map = self.tablets.get(&table);
         let map = map.ok_or_else(|| "the table has no tablets of its own".to_owned())?;

@@ -1,6 +1,8 @@
-//! The token ring goes to other owners: when nodes with tokens join, leave or are given up, and when the replication of a keyspace without tablets changes.
+//! The token ring goes to other owners: when nodes with tokens join, leave or are given up, and when the replication of
+//! a keyspace without tablets changes.
 //!
-//! All of it is one *change of the ring*, which stands in the metadata ([`RingState`]). Its stages are those of a tablet ([`topology::Stage`]), for all ranges at once:
+//! All of it is one *change of the ring*, which the metadata store ([`RingState`]). Its stages are those of a tablet
+//! ([`topology::Stage`]), for all ranges at once:
 //!
 //! | stage | what is so | next, when |
 //! |---|---|---|
@@ -11,18 +13,20 @@
 //! | `WriteBothReadNew` | the next owners are read | *passed*, by the owners that lose a range too |
 //! | `UseNew` | the next owners are written and read | *passed*, by the same |
 //!
-//! Behind the last stage nodes that joined are full members, those that leave have no tokens, and the former replications are forgotten.
+//! After the last stage nodes that joined are full members, those that leave have no tokens, and the former
+//! replications are forgotten.
 //!
-//! While the former owners are read, the change can become another: one more node joins, one gives up joining, an operator gives up a third. It begins again from the
-//! first stage then, for all of it together. Afterwards it cannot. What comes then waits in the metadata, and the command that ends the change begins the next one with all of it:
-//! another replication of a keyspace ([`RingState::towards`]), a node that leaves ([`RingState::leaving`]), a node that is given up (its loss is noted). A node that joins has no
-//! tokens until it takes them, and tries until it can.
+//! While the former owners are read, the change can become another: one more node joins, one gives up joining, an
+//! operator gives up a third. It begins again from the first stage then, for all of it together. Afterwards it cannot.
+//! What comes then waits in the metadata, and the command that ends the change begins the next one with all of it:
+//! another replication of a keyspace ([`RingState::towards`]), a node that leaves ([`RingState::leaving`]), a node that
+//! is given up (its loss is noted). A node that joins has no tokens until it takes them, and tries until it can.
 //!
-//! While a member is of a release without [`EARLY_REMOVAL`], a change begins with `WriteBothReadOld`, and next owners remove in `Streaming` what they had. A change that is under way
-//! when the last such member is upgraded begins again.
+//! While a member is of a release without [`EARLY_REMOVAL`], a change begins with `WriteBothReadOld`, and next owners
+//! remove in `Streaming` what they had. A change that is under way when the last such member is upgraded begins again.
 //!
-//! Where no keyspace without tablets has tables, nobody owns anything of the ring, and a change ends in the command that begins it. Keyspaces of the system
-//! do not count: they follow at once, and what was traced may be missed.
+//! Where no keyspace without tablets has tables, no node owns anything of the ring, and a change ends in the command
+//! that begins it. Keyspaces of the system do not count: they follow at once, and what was traced may be missed.
 
 use crate::features::{EARLY_REMOVAL, REPLICATION_GOALS};
 use crate::metadata::{Metadata, Rejected};
@@ -47,9 +51,10 @@ pub struct RingState {
     pub stage: Stage,
     /// The nodes that have removed what they had, or copied what they lacked. Only in the stages in which they do so.
     pub done: BTreeSet<NodeNumber>,
-    /// Of keyspaces whose replication changes: the one before.
+    /// The former replications of keyspaces whose replication changes.
     pub former: Replications,
-    /// Of keyspaces whose replication was altered while the next owners were read already: the one with which this change ends. What the schema says is for the next change.
+    /// The replications with which this change ends, of keyspaces that were altered while the next owners were read
+    /// already. What the schema says is for the next change.
     pub towards: Replications,
     /// Full members that begin to leave when this change has ended.
     pub leaving: BTreeSet<NodeNumber>,
@@ -78,7 +83,7 @@ pub enum RingStep {
 /// A range of the ring that goes to other owners, for the tables of a keyspace.
 struct RingMove {
     tables: Arc<[TableId]>,
-    /// The range begins behind this token,
+    /// The range begins after this token,
     after: Token,
     /// and ends with this one.
     to: Token,
@@ -87,7 +92,8 @@ struct RingMove {
 }
 
 impl RingMove {
-    /// The next owners that are none yet. What an owner has of a range that it keeps is not older than what others have.
+    /// The next owners that are none yet. What an owner has of a range that it keeps is not older than what others
+    /// have.
     fn gains(&self) -> impl Iterator<Item = &Replica> {
         let is_new = |next: &&Replica| self.owners.iter().all(|owner| owner.node != next.node);
         self.next.iter().filter(is_new)
@@ -107,7 +113,7 @@ pub(crate) type RangesOfShards = BTreeMap<(TableId, u16), Vec<(Token, Token)>>;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct RingFill {
     pub(crate) tables: Arc<[TableId]>,
-    /// The range begins behind this token,
+    /// The range begins after this token,
     pub(crate) after: Token,
     /// and ends with this one.
     pub(crate) to: Token,
@@ -142,7 +148,7 @@ impl Metadata {
         )
     }
 
-    /// The keyspaces without tablets whose data stands on the ring, with their tables there.
+    /// The keyspaces without tablets whose data is on the ring, with their tables there.
     pub(crate) fn ring_keyspaces(&self) -> impl Iterator<Item = (&Keyspace, Arc<[TableId]>)> {
         let users = self
             .schema
@@ -156,13 +162,14 @@ impl Metadata {
         })
     }
 
-    /// The replication with which a keyspace stands on the ring when the change has ended that is under way; its own while none is.
+    /// The replication that a keyspace on the ring has after the change in progress; its own if none is in progress.
     pub(crate) fn ring_replication_of<'k>(&'k self, keyspace: &'k Keyspace) -> &'k BTreeMap<String, String> {
         let towards = self.ring.as_ref().and_then(|ring| ring.towards.get(&keyspace.name));
         towards.unwrap_or(&keyspace.replication)
     }
 
-    /// The owners of a keyspace on the ring, and its next ones; None when its replication cannot be understood, or gives it no place.
+    /// The owners of a keyspace on the ring, and its next ones; None when its replication cannot be understood, or
+    /// gives it no place.
     pub(crate) fn ring_map_of(&self, keyspace: &Keyspace) -> Option<TabletMap> {
         let next = replication_of(&self.topology, self.ring_replication_of(keyspace))?;
         let former = self.ring.as_ref().and_then(|ring| ring.former.get(&keyspace.name));
@@ -280,7 +287,8 @@ impl Metadata {
         }
     }
 
-    /// What a replica is worth to others that copy, when these nodes answer. One that is excluded may be removed or replaced later, and counts as a replica until then.
+    /// What a replica is worth to others that copy, when these nodes answer. One that is excluded may be removed or
+    /// replaced later, and counts as a replica until then.
     pub(crate) fn source(&self, node: NodeNumber, is_live: impl Fn(HostId) -> bool) -> Source {
         match self.topology.numbered(node) {
             None => Source::Gone,
@@ -307,10 +315,11 @@ impl Metadata {
             .collect()
     }
 
-    /// The value with another topology, as of the command at an index. Begins a change of the ring where owners become others.
+    /// The value with another topology, as of the command at an index. Begins a change of the ring where owners become
+    /// others.
     pub(crate) fn take_topology(&mut self, index: u64, topology: Topology) -> Result<(), Rejected> {
         let after = pending(&topology);
-        // Who is lost meanwhile does not matter any more for what was copied.
+        // Once the next owners are read, the loss of a node does not matter any more for what was copied.
         let is_other = match self.reads_next_owners() {
             true => !pending(&self.topology).iter().map(owner).eq(after.iter().map(owner)),
             false => pending(&self.topology) != after,
@@ -400,7 +409,7 @@ impl Metadata {
         self.ring.as_ref().is_some_and(|ring| ring.stage.reads_new())
     }
 
-    /// Whether a node that is told to leave begins that when the change of the ring has ended that is under way.
+    /// Whether a node that is asked to leave begins only after the change of the ring that is in progress.
     pub(crate) fn leaves_later(&self, host_id: HostId) -> bool {
         let is_owner = |node: &topology::Node| node.state == NodeState::Normal && !node.tokens.is_empty();
         self.reads_next_owners()
@@ -467,7 +476,7 @@ impl Metadata {
     }
 }
 
-/// The stage of the ring behind this one; None behind the last.
+/// The stage of the ring after this one; None after the last.
 pub(crate) fn stage_after(stage: Stage) -> Option<Stage> {
     match stage {
         Stage::CleanupTarget => Some(Stage::AllowWriteBothReadOld),
@@ -511,7 +520,7 @@ pub(crate) fn parsed_replication(topology: &Topology, options: &BTreeMap<String,
     Replication::parse(options, &datacenters).ok()
 }
 
-/// The same, where datacenters without nodes count for nothing.
+/// The replication of these options without datacenters that have no nodes.
 pub(crate) fn replication_of(topology: &Topology, options: &BTreeMap<String, String>) -> Option<Replication> {
     let mut replication = parsed_replication(topology, options)?;
     if let Replication::NetworkTopology(factors) = &mut replication {
@@ -534,7 +543,7 @@ fn pending(topology: &Topology) -> Vec<Pending<'_>> {
         .collect()
 }
 
-/// What of it decides on who owns what.
+/// The fields that decide which node owns what.
 fn owner<'p>((host_id, state, _, tokens): &'p Pending<'_>) -> (HostId, NodeState, &'p [Token]) {
     (*host_id, *state, tokens)
 }

@@ -1,4 +1,5 @@
-//! What a node copies of ranges of the token ring that become its own. When, and from whom, is in [`crate::ring`].
+//! What a node copies of ranges of the token ring that become its own. When, and from which nodes, is in
+//! [`crate::ring`].
 
 use crate::command::Command;
 use crate::error::ChangeError;
@@ -19,10 +20,10 @@ use types::Token;
 /// How many copies a node makes at once.
 const COPIES_AT_ONCE: usize = 8;
 
-/// Why a copy does not go on.
+/// Why a copy does not continue.
 const CHANGED: &str = "the ring goes to other owners now";
 
-/// Behind the first token, up to the second.
+/// After the first token, up to the second.
 type Range = (Token, Token);
 
 /// What is one copy: of a table, to a shard, of this range alone where there is one, from these replicas.
@@ -33,13 +34,14 @@ type CopyOf = (TableId, u16, Option<Range>, Vec<Replica>);
 struct Done {
     /// What it had of the ranges from an earlier time is removed.
     has_removed: bool,
-    /// The operator was told of ranges that nobody has any more.
+    /// The operator was warned of ranges that no node has any more.
     has_warned: bool,
     copied: BTreeSet<(TableId, Range)>,
 }
 
 impl Cluster {
-    /// Starts to do what a change of the token ring asks of this node as a next owner: to remove what it has of ranges from an earlier time, or to copy what it lacks of them.
+    /// Starts to do what a change of the token ring asks of this node as a next owner: to remove what it has of ranges
+    /// from an earlier time, or to copy what it lacks of them.
     pub(crate) fn begin_ring_copies(self: &Rc<Self>) {
         let metadata = self.metadata();
         let asking = metadata.ring.as_ref().filter(|ring| asks_next_owners(ring.stage));
@@ -52,7 +54,7 @@ impl Cluster {
 
     /// Does what a stage asks of this node, and says so. Tries again until it succeeds or the metadata want it no more.
     async fn serve_ring_stage(self: Rc<Self>, version: u64) {
-        // What a former stage still removes or takes must not come behind what this one copies.
+        // What a former stage still removes or takes must not take effect after what this one copies.
         let _turn = self.copies.ring_turn.acquire(1).await;
         self.copies.ring_copied.set((version, 0));
         self.copies.ring_failure.take();
@@ -165,8 +167,8 @@ impl Cluster {
         }
     }
 
-    /// Removes what this node has of ranges from a time when it owned them before. What an owner has of a range that it shares already is not older than what others have. Whether there is
-    /// such a range.
+    /// Removes what this node has of ranges from a time when it owned them before. What an owner has of a range that it
+    /// shares already is not older than what others have. Whether there is such a range.
     async fn remove_former(&self, metadata: &Metadata, version: u64, done: &mut Done) -> Result<bool, String> {
         self.check_shards(metadata)?;
         let me = metadata.topology.number(self.config.host_id);
@@ -186,8 +188,8 @@ impl Cluster {
         Ok(true)
     }
 
-    /// What is still to be copied: of a table, what comes from the same replicas to the same shard is one copy. A range that the node is a replica of already is repaired, and is a copy by
-    /// itself.
+    /// What is still to be copied: of a table, what comes from the same replicas to the same shard is one copy. A range
+    /// that the node is a replica of already is repaired, and is a copy by itself.
     fn copies_of(
         &self,
         metadata: &Metadata,
@@ -229,7 +231,8 @@ impl Cluster {
         copies.ok_or_else(|| "the address of a node to copy from is not known yet".to_owned())
     }
 
-    /// Copies all ranges of a copy, as many at a time as the sources give. Resolves to how many are there, from the first, and whether it is all.
+    /// Copies all ranges of a copy, as many at a time as the sources give. Resolves to how many are there, from the
+    /// first, and whether it is all.
     fn begin_copy(self: &Rc<Self>, copy: Copy) -> runtime::JoinHandle<(usize, Result<(), String>)> {
         let cluster = self.clone();
         runtime::spawn(async move {
@@ -315,7 +318,8 @@ impl Cluster {
         copied
     }
 
-    /// Asks the new owners of token ranges how much they have copied, and what keeps them from more. Returns whether the token ring is in that stage.
+    /// Asks the new owners of token ranges how much they have copied, and what keeps them from more. Returns whether
+    /// the token ring is in that stage.
     pub async fn ask_ring_copies(&self) -> bool {
         let metadata = self.metadata();
         let Some(version) = copying(&metadata) else {
@@ -371,7 +375,7 @@ fn work(stage: Stage) -> &'static str {
     }
 }
 
-/// Says of which ranges nobody has the data any more.
+/// Logs the ranges whose data no node has any more.
 fn warn_of_lost(metadata: &Metadata, fills: &[RingFill]) {
     let empty: Vec<&RingFill> = fills.iter().filter(|fill| fill.fill.sources.is_empty()).collect();
     if empty.is_empty() {

@@ -1,8 +1,8 @@
 //! The nodes that know the cluster, by address or by host name.
 //!
-//! A name has an address from when the options were read. When nobody answers there, the name is resolved again, so that a seed whose address has
-//! changed is found without a restart. Lookups run in the background, one at a time for each name: a name server that does not answer delays nobody who
-//! asks the other seeds.
+//! A name has an address from when the options were read. When no node answers there, the name is resolved again, so
+//! that a seed whose address has changed is found without a restart. Lookups run in the background, one at a time for
+//! each name: a name server that does not answer delays no request to the other seeds.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -41,7 +41,7 @@ pub(crate) struct Seeds {
     pending: RefCell<BTreeSet<String>>,
 }
 
-/// The address to try for a name after nobody answered at one. A name may have several: they are tried in turn.
+/// The address to try for a name after no node answered at one. A name may have several: they are tried in turn.
 fn next_address(silent: IpAddr, found: &[IpAddr]) -> Option<IpAddr> {
     match found.iter().position(|address| *address == silent) {
         Some(position) => found.get((position + 1) % found.len()).copied(),
@@ -66,7 +66,7 @@ impl Seeds {
         self.seeds.borrow().iter().map(|seed| seed.address).collect()
     }
 
-    /// Nobody answers at an address: begins to resolve the names again that have led there. Does not wait.
+    /// No node answers at an address: begins to resolve the names again that have led there. Does not wait.
     pub(crate) fn note_silent(self: &Rc<Self>, address: SocketAddr) {
         let seeds = self.seeds.borrow();
         let hosts = seeds.iter().filter(|seed| seed.address == address);

@@ -45,7 +45,7 @@ pub struct Cluster {
     pub(crate) incarnation: u64,
     pub(crate) is_stopping: Cell<bool>,
     pub(crate) stop: Notify,
-    /// The listener was told that the node must end.
+    /// The listener was notified that the node must end.
     pub(crate) is_fatal: Cell<bool>,
     /// This node serves clients, unless it is closed.
     pub(crate) is_open: Cell<bool>,
@@ -63,7 +63,7 @@ pub struct Cluster {
     pub(crate) withdrawn: RefCell<Option<String>>,
     /// The members that were logged to differ.
     pub(crate) told_differing: RefCell<BTreeSet<HostId>>,
-    /// Who takes this node for up since it started, and what they said.
+    /// The members that take this node for up since it started, and their answers.
     pub(crate) greeted: RefCell<BTreeMap<HostId, GreetingAnswer>>,
     /// The members that have confirmed whether this node serves clients, and what they have confirmed.
     pub(crate) told_serving: RefCell<BTreeMap<HostId, bool>>,
@@ -117,7 +117,8 @@ impl Cluster {
         self.peers.schema_versions()
     }
 
-    /// Resolves at the next change of what this node knows of the members: the metadata, who answers, who serves clients, and schema versions.
+    /// Resolves at the next change of what this node knows of the members: the metadata, which of them answer, which of
+    /// them serve clients, and schema versions.
     pub fn members_changed(&self) -> runtime::Notified {
         self.machine.members_changed.notified()
     }
@@ -128,8 +129,8 @@ impl Cluster {
         self.peers.peer(host)
     }
 
-    /// Makes `next` the schema, if it is still the one of version `base`. Returns when that is durable and taken over here, and, as far as they do it
-    /// within [`Config::agreement_timeout`], by every node that is alive.
+    /// Makes `next` the schema, if it is still the one of version `base`. Returns when that is durable and taken over
+    /// here, and, as far as they do it within [`Config::agreement_timeout`], by every node that is alive.
     ///
     /// # Errors
     /// [`ChangeError`]; after `Conflict` the caller computes the next schema again, from the present one.
@@ -188,8 +189,8 @@ impl Cluster {
         }
     }
 
-    /// Truncates a table, and waits until these nodes have taken that over, which they do when its data is gone there. The deadline holds for the agreement
-    /// too, whatever [`Self::propose`] has for others.
+    /// Truncates a table, and waits until these nodes have taken that over, which they do when its data is gone there.
+    /// The deadline holds for the agreement too, whatever [`Self::propose`] has for others.
     ///
     /// # Errors
     /// A sentence that says whether it happened.
@@ -202,7 +203,8 @@ impl Cluster {
             }
             Err(error) => return Err(format!("{error}; nothing was removed")),
         };
-        // Those that have come meanwhile, and those that are about to: a write that one of them took before it knew of the truncation counts as older than that.
+        // Those that have come meanwhile, and those that are about to: a write that one of them took before it knew of
+        // the truncation counts as older than that.
         let hosts: BTreeSet<HostId> = after
             .hosts_of(table)
             .into_iter()
@@ -220,7 +222,8 @@ impl Cluster {
         }
     }
 
-    /// Waits until nodes have taken over what this one has just agreed on. The addresses of those that have not in time. One that leaves, or that an operator excludes or gives up, is waited for no longer.
+    /// Waits until nodes have taken over what this one has just agreed on. The addresses of those that have not in
+    /// time. One that leaves, or that an operator excludes or gives up, is waited for no longer.
     pub(crate) async fn not_taken_by(&self, nodes: &[HostId], after: &Metadata, deadline: Instant) -> Vec<String> {
         let mut is_over = false;
         loop {
@@ -260,7 +263,8 @@ impl Cluster {
         Ok(self.metadata())
     }
 
-    /// Waits until the nodes that are alive have applied an index, for as long as is configured and no longer than until then.
+    /// Waits until the nodes that are alive have applied an index, for as long as is configured and no longer than
+    /// until then.
     async fn agree(&self, log_index: u64, until: Instant) {
         let deadline = until.min(runtime::now() + self.config.agreement_timeout);
         loop {
@@ -277,7 +281,8 @@ impl Cluster {
         !left.is_zero() && !self.is_stopping.get() && runtime::timeout(left, notified).await.is_ok()
     }
 
-    /// Has another member lead the metadata group, if this one does and all know how: without, changes would wait for an election when it stops.
+    /// Hands the leadership of the metadata group over to another member, if this one leads and all members support
+    /// that: otherwise changes would wait for an election when it stops.
     pub(crate) async fn hand_over(&self) {
         if !self.leads() || !self.has_feature(ORDERLY_STOP) {
             return;
@@ -298,7 +303,8 @@ impl Cluster {
         }
     }
 
-    /// Leaves the group's work to the others: proposals are told so, and tasks end. The caller closes the listeners of `rpc`.
+    /// Leaves the group's work to the others: proposals fail with that reason, and tasks end. The caller closes the
+    /// listeners of `rpc`.
     pub async fn stop(&self) {
         self.leave().await;
         self.is_stopping.set(true);
@@ -306,7 +312,7 @@ impl Cluster {
         self.consensus.stop().await;
     }
 
-    /// Has the listener end the node, once, because it has given its data to others and left.
+    /// Makes the listener end the node, once, because it has given its data to others and left.
     pub(crate) fn end_as_left(&self) {
         if !self.is_fatal.replace(true) {
             log::info!(
@@ -316,7 +322,7 @@ impl Cluster {
         }
     }
 
-    /// Has the listener end the node, once, because it was removed.
+    /// Makes the listener end the node, once, because it was removed.
     pub(crate) fn end_as_removed(&self, reason: String) {
         if !self.is_fatal.replace(true) {
             log::error!("{reason}");

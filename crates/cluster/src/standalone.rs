@@ -1,7 +1,7 @@
 //! The metadata of a node that meets no others, such as the embedded node of the benches.
 //!
-//! It has the same file and the same commands as the metadata of a cluster, and no log: the node agrees with itself. All features are enabled at once.
-//! A directory with a log belongs to a cluster, and is refused.
+//! It has the same file and the same commands as the metadata of a cluster, and no log: the node agrees with itself.
+//! All features are enabled at once. A directory with a log belongs to a cluster, and is refused.
 
 use crate::command::Command;
 use crate::error::ChangeError;
@@ -24,7 +24,8 @@ pub struct Standalone {
     one_at_a_time: Semaphore,
 }
 
-/// Reads the metadata of a node that meets no others, and writes it at the first start. Blocks; called before the shards start.
+/// Reads the metadata of a node that meets no others, and writes it at the first start. Blocks; called before the
+/// shards start.
 ///
 /// # Errors
 /// A sentence, when the file is damaged, cannot be written, or belongs to a cluster.

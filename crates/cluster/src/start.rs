@@ -1,6 +1,7 @@
 //! How a node comes into its cluster: it forms one, joins one, or comes back.
 //!
-//! Until a node is in, it writes nothing; so a node that is refused can be started again, elsewhere or otherwise, as if nothing had been.
+//! Until a node is in, it writes nothing; so a node that is refused can be started again, elsewhere or otherwise, as if
+//! nothing had been.
 
 use crate::bytes::Malformed;
 use crate::claims::Claims;
@@ -30,7 +31,7 @@ use topology::{Admission, HostId, JoinFacts, JoinRequest, Node, NodeState, Topol
 use types::Token;
 use uuid::Uuid;
 
-/// How long a node is given to say who it is.
+/// How long a node may take to identify itself.
 const WHO_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a node that comes back listens whether its seeds are of its cluster; it serves without them.
 const CHECK_TIMEOUT: Duration = RUN_TIMEOUT;
@@ -58,11 +59,12 @@ struct Beginning {
 }
 
 impl Cluster {
-    /// Brings the node into its cluster: back into the one of its files (`initial`, from [`crate::load`]), else into that of its seeds, else into one
-    /// that it forms. To be called on shard 0, when `rpc` answers with [`crate::handler`] there.
+    /// Brings the node into its cluster: back into the one of its files (`initial`, from [`crate::load`]), else into
+    /// that of its seeds, else into one that it forms. To be called on shard 0, when `rpc` answers with
+    /// [`crate::handler`] there.
     ///
-    /// A node that comes back waits for nobody, also where it has no place yet. One that joins returns when it has all metadata and its place: a full
-    /// member, or one that still copies its ranges.
+    /// A node that comes back waits for no other node, even if it has no place yet. One that joins returns when it has
+    /// all metadata and its place: a full member, or one that still copies its ranges.
     /// When the metadata is not `initial`, [`Listener::changed`] is called before this returns.
     ///
     /// # Errors
@@ -125,7 +127,7 @@ async fn begin(
         ))
     })?;
     if beginning.is_new {
-        // Nobody has asked for anything yet.
+        // No request has begun yet.
         let _: Drain = listener.changed(metadata.clone()).await;
     }
     let mut options = Options::new(
@@ -193,11 +195,11 @@ async fn begin(
 enum SeedAnswer {
     /// It answers.
     Node(HostId, Who),
-    /// It answers, and is not ready to say who it is.
+    /// It answers, and is not ready to identify itself.
     Starting,
     /// It does not talk to this node, for this reason.
     Refuses(String),
-    /// Nobody answers.
+    /// No node answers.
     Silent,
 }
 
@@ -254,8 +256,8 @@ impl Candidate<'_> {
         })
     }
 
-    /// Whether the peers that answer at once speak against going on from the node's files: seeds of another cluster, and members that know a later
-    /// run of the node. True when the node must not vote before a peer has spoken.
+    /// Fails if a peer that answers at once speaks against continuing from the node's files: a seed of another cluster,
+    /// or a member that knows a later run of the node. True when the node must not vote before a peer has spoken.
     async fn check_peers(&self, metadata: &Metadata) -> Result<bool, ClusterError> {
         let topology = &metadata.topology;
         let Some(id) = own_raft_id(metadata, self.config.host_id).filter(|_| metadata.history.is_some()) else {
@@ -446,7 +448,8 @@ fn unreadable(error: Malformed) -> ClusterError {
     ClusterError::Refused(format!("{error}; start the node with the release of the other nodes"))
 }
 
-/// Why a node does not start whose seed is in another cluster. Both clusters have one name: nodes refuse the connections of clusters with other names.
+/// Why a node does not start if its seed is in another cluster. Both clusters have the same name: nodes refuse the
+/// connections of clusters with other names.
 fn other_cluster(topology: &Topology, seed: SocketAddr, theirs: Uuid) -> String {
     let ours = topology.cluster_id();
     let clusters =
@@ -474,7 +477,7 @@ fn duplicate(config: &Config, address: SocketAddr) -> String {
     )
 }
 
-/// How a node at an address is reached, whoever it is.
+/// How to reach an address when the node there is not known.
 pub(crate) fn place(config: &Config, address: SocketAddr) -> NodeAddress {
     let peer = config.reach.peer(Uuid::nil(), address, &config.location, None);
     NodeAddress {
@@ -577,7 +580,7 @@ pub(crate) async fn has_identity_elsewhere(
     }
 }
 
-/// Who answers at an address.
+/// The node that answers at an address.
 async fn who(config: &Config, rpc: &Rc<Rpc>, address: SocketAddr) -> SeedAnswer {
     match rpc
         .ask(place(config, address), wire::WHO, Vec::new(), WHO_TIMEOUT)
@@ -593,7 +596,7 @@ async fn who(config: &Config, rpc: &Rc<Rpc>, address: SocketAddr) -> SeedAnswer 
     }
 }
 
-/// Who answers at these addresses at once.
+/// The nodes that answer at these addresses at once.
 async fn ask(config: &Config, rpc: &Rc<Rpc>, addresses: BTreeSet<SocketAddr>) -> Vec<(SocketAddr, SeedAnswer)> {
     let asked: Vec<_> = addresses
         .into_iter()
@@ -611,7 +614,8 @@ async fn ask(config: &Config, rpc: &Rc<Rpc>, addresses: BTreeSet<SocketAddr>) ->
 }
 
 impl Cluster {
-    /// Asks seeds and members where everybody is. Returns where this node's identity is said to be, if that is elsewhere.
+    /// Asks seeds and members where all nodes are. Returns where this node's identity is said to be, if that is
+    /// elsewhere.
     pub(crate) async fn find_members(&self) -> Option<SocketAddr> {
         let own = self.config.internode;
         let members = self.peers.addresses().into_iter().map(|(_, address)| address);

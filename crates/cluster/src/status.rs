@@ -1,4 +1,4 @@
-//! What operators are told.
+//! Status reports for operators.
 
 use crate::bytes::Malformed;
 use crate::peers::raft_id;
@@ -34,13 +34,13 @@ pub struct MemberStatus {
     pub state: NodeState,
     /// Where other nodes reach it.
     pub internode: SocketAddr,
-    /// Where it stands.
+    /// Its location.
     pub location: Location,
     /// Whether it answers.
     pub is_live: bool,
     /// Whether it is a zero-token node.
     pub is_zero_token: bool,
-    /// Whether an operator has excluded it: it is down for ever.
+    /// Whether an operator has excluded it: it is down permanently.
     pub is_excluded: bool,
     /// Whether its log takes writes, as far as it has not said otherwise.
     pub takes_writes: bool,
@@ -71,7 +71,7 @@ pub struct Status {
     pub schema_version: Uuid,
     /// The topology's version.
     pub topology_version: u64,
-    /// Who leads the metadata group.
+    /// The leader of the metadata group.
     pub leader: Option<HostId>,
     /// All nodes that have not left, in the order in which they were added.
     pub members: Vec<MemberStatus>,
@@ -103,7 +103,8 @@ impl Cluster {
         self.ask_all(others, (wire::LOAD, &[]), wire::decode_load).await
     }
 
-    /// Asks nodes for a number each, all at once. Nodes that do not answer in time, and earlier releases that do not know the verb, are left out.
+    /// Asks nodes for a number each, all at once. Nodes that do not answer in time, and earlier releases that do not
+    /// know the verb, are left out.
     pub(crate) async fn ask_all<T>(
         &self,
         hosts: impl Iterator<Item = HostId>,

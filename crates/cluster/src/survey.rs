@@ -12,7 +12,8 @@ use topology::{HostId, TabletMap};
 
 /// How long a member may take to say the bytes of its tablets.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
-/// A table is split when each member has no more than this to cut of it: that takes seconds, for which members take no other change of the metadata.
+/// A table is split when each member has no more than this to cut of it: that takes seconds, for which members take no
+/// other change of the metadata.
 const UNCUT_BYTES_MAX: u64 = 256 << 20;
 
 /// What members said.
@@ -20,7 +21,7 @@ const UNCUT_BYTES_MAX: u64 = 256 << 20;
 pub(crate) struct Survey {
     tables: BTreeMap<TableId, Figures>,
     disks: BTreeMap<HostId, Disk>,
-    /// What members were told that is about to be split.
+    /// The coming splits that members were notified of.
     splits: Splits,
     /// Of these tables, the bytes that the member has still to cut that has most.
     uncut: BTreeMap<TableId, u64>,
@@ -39,7 +40,8 @@ pub(crate) struct Figures {
     is_known: Vec<bool>,
     /// By tablet, whether a member said its load.
     has_load: Vec<bool>,
-    /// Every member that answers had this map before it was asked, so none spoke of tablets as they were before a split or a merge.
+    /// Every member that answers had this map before it was asked, so none spoke of tablets as they were before a split
+    /// or a merge.
     is_of_map: bool,
 }
 
@@ -59,7 +61,8 @@ impl Figures {
         self.is_of_map && self.is_known.iter().all(|is_known| *is_known)
     }
 
-    /// Takes the load of tablets that nobody knows the load of yet from what was known before: a tablet that has moved or was split is asked as much as before.
+    /// Fills in the load of tablets that no member reported yet from the former figures: a tablet that has moved or was
+    /// split gets as many requests as before.
     fn inherit_load(&mut self, former: &Self) {
         let (count, before) = (self.load.len(), former.load.len());
         for at in (0..count).filter(|at| !self.has_load[*at]) {
@@ -123,7 +126,7 @@ impl Survey {
         }
     }
 
-    /// Keeps what was known before of what nobody said.
+    /// Fills gaps with the previous survey.
     fn inherit(&mut self, former: &Self) {
         for (table, figures) in &mut self.tables {
             if let Some(former) = former.tables.get(table) {
@@ -152,7 +155,8 @@ impl Survey {
         tables.all(|(table, map)| self.of(*table, map).is_some_and(|figures| figures.is_of_map))
     }
 
-    /// Of a table that is to be split, the bytes that the member has still to cut that has most; None when that is not known.
+    /// Of a table that is to be split, the bytes that the member has still to cut that has most; None when that is not
+    /// known.
     pub(crate) fn uncut(&self, table: TableId) -> Option<u64> {
         self.uncut.get(&table).copied().filter(|bytes| *bytes != u64::MAX)
     }

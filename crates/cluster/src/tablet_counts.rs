@@ -24,7 +24,8 @@ pub struct TabletCounts {
 }
 
 impl TabletCounts {
-    /// What the options of a table and of its keyspace come to. `bytes_goal` is the usual size of a tablet; 0 where nobody knows.
+    /// The counts that the options of a table and of its keyspace result in. `bytes_goal` is the usual size of a
+    /// tablet; 0 where it is not known.
     #[must_use]
     pub fn of(
         topology: &Topology,
@@ -59,7 +60,8 @@ impl TabletCounts {
         }
     }
 
-    /// What to tell a user who asks for more tablets than the shards have room for: it has fewer until there are more shards.
+    /// The warning for a user that asks for more tablets than the shards have room for: the table has fewer until there
+    /// are more shards. None if there is room.
     #[must_use]
     pub fn warning(&self, of: &str) -> Option<String> {
         let asked = self

@@ -1,7 +1,9 @@
-//! What goes on while a node is in: members are let in and get their places, the group gets its members and voters, a node keeps its own entry true.
+//! Tasks while a node is a member: members are let in and get their places, the group gets its members and voters, and
+//! a node keeps its own entry true.
 //!
-//! **Places.** A node that joins takes its tokens, and owns nothing yet: the token ring begins to change (`ring.rs`). When the change ends, the node has copied its ranges
-//! and is a full member. One that is to have no tokens (`auto_bootstrap: false`) is one at once. Tablets come to it afterwards (`balancer.rs`), except to a zero-token node
+//! **Places.** A node that joins takes its tokens, and owns nothing yet: the token ring begins to change (`ring.rs`).
+//! When the change ends, the node has copied its ranges and is a full member. One that is to have no tokens
+//! (`auto_bootstrap: false`) is one at once. Tablets come to it afterwards (`balancer.rs`), except to a zero-token node
 //! (`join_ring: false`).
 
 use crate::command::Command;
@@ -37,7 +39,7 @@ const VOTE_WAIT: Duration = Duration::from_secs(10);
 const LEFT_DELAY: Duration = Duration::from_secs(2);
 /// Between two attempts to get its place.
 const PLACE_INTERVAL: Duration = Duration::from_millis(300);
-/// A learner that is so many entries behind may vote.
+/// Entries that a learner may lag and still get a vote.
 const LAG_MAX: u64 = 64;
 
 /// How far a node has come with its place.
@@ -208,10 +210,11 @@ impl Cluster {
         }
     }
 
-    /// Waits until a node that joined has its place, or goes on without it: copying may take long.
+    /// Waits until a node that joined has its place. The node continues without it if that takes too long, as copying
+    /// may.
     ///
-    /// It meets its peers before it asks for tokens: requests need the answer of a node that is to own a range, and a coordinator that does not
-    /// take it for up yet would refuse them.
+    /// It meets its peers before it asks for tokens: requests need the answer of a node that is to own a range, and a
+    /// coordinator that does not take it for up yet would refuse them.
     pub(crate) async fn take_place(self: &Rc<Self>) {
         if !self.is_joining() {
             return;
@@ -287,7 +290,7 @@ impl Cluster {
         }
         if self.knows_it_has_left() {
             self.give_vote_away().await;
-            // Whoever asked for it hears first.
+            // The caller that made it leave gets its answer first.
             self.rest(LEFT_DELAY).await;
             return self.end_as_left();
         }
@@ -316,7 +319,7 @@ impl Cluster {
         if !self.note_run().await {
             return;
         }
-        // What an earlier run of this node had said and was still on its way stands in the log before the note of this run.
+        // Commands of an earlier run of this node that were still on their way precede the note of this run in the log.
         let commands = match restart_commands(&self.config, &self.metadata()) {
             Ok(commands) => commands,
             Err(reason) => return self.fail(format!("this node cannot go on: {reason}")),
@@ -377,7 +380,8 @@ impl Cluster {
         }
     }
 
-    /// The leader's care: everybody in the topology is in the group, nobody else is, the right ones vote, and nobody who is gone holds tokens.
+    /// What the leader maintains: all members of the topology are in the group, no other node is, the right ones vote,
+    /// and no node that is gone holds tokens.
     async fn tend_group(&self) -> Result<(), String> {
         let status = self.consensus.status();
         let next = match self.voters_wanted(&status) {
@@ -395,7 +399,8 @@ impl Cluster {
             Next::Changes(changes) => changes,
         };
         let [new, gone] = self.member_changes(&status);
-        // One that is gone loses its vote before its place: a group of an odd number of voters goes from one to the next.
+        // One that is gone loses its vote before its place: a group of an odd number of voters goes from one to the
+        // next.
         if let Some(changes) = [new, changes, gone].into_iter().find(|changes| !changes.is_empty()) {
             let changed = self.consensus.change_members(changes, MEMBERS_TIMEOUT).await;
             return changed.map_err(|e| e.to_string());
@@ -446,8 +451,8 @@ impl Cluster {
         self.consensus.status().voters.contains(&id)
     }
 
-    /// Who is to come into the group, as a learner, and who is to go. One that does not hear yet waits: the snapshot that it is sent would be lost, and
-    /// is sent again only after a while.
+    /// The changes that add members to the group as learners, and those that remove members. A node that does not hear
+    /// yet waits: the snapshot for it would be lost, and is sent again only after a while.
     fn member_changes(&self, status: &consensus::Status) -> [Vec<Change>; 2] {
         let metadata = self.metadata();
         let nodes = metadata.topology.numbered_nodes();
@@ -468,11 +473,13 @@ impl Cluster {
         [new.collect(), gone.collect()]
     }
 
-    /// Who is to vote; nobody where nobody can. A node that leaves keeps its vote while nobody else takes it and it has anything to give away. Then it has none, where
-    /// another member can vote: what the group decides afterwards does not need it.
+    /// The members that are to vote; empty where none can. A leaving node keeps its vote while no other member takes it
+    /// and the node still has anything to give away. Afterwards it has no vote if another member can vote: what the
+    /// group decides then does not need it.
     ///
-    /// A node that takes the place of a voter votes as soon as it has the log: the group is no worse off with it than with one that is lost. And no vote is given up
-    /// while a member that is new may have it in a moment: of a lost voter and two others one would be left that alone knows everything.
+    /// A node that replaces a voter votes as soon as it has the log: the group is no worse off with it than with a lost
+    /// voter. And no vote is given up while a new member may get one in a moment: if one of three voters is lost and
+    /// another gives its vote up, the one that is left alone knows everything.
     fn voters_wanted(&self, status: &consensus::Status) -> BTreeSet<u64> {
         let metadata = self.metadata();
         let current: BTreeSet<u64> = status.voters.iter().copied().collect();
@@ -534,7 +541,7 @@ impl Cluster {
     }
 }
 
-/// What the leader does next about who votes.
+/// The leader's next step to change the voters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Next {
     /// It makes these changes.
@@ -545,8 +552,9 @@ enum Next {
 
 /// How `current` voters become the ones that are `wanted`.
 ///
-/// A leader does not take its own vote: when that is decided it leads nobody any more, and those who vote then may not have heard of it yet. It lets others vote
-/// first, and then lead. No change is made after which the voters that live are too few to decide anything.
+/// A leader does not remove its own vote: once that is decided it leads no member any more, and the members that vote
+/// then may not have heard of it yet. It first lets others vote, and then lead. No change is made after which too few
+/// voters are alive to decide anything.
 fn next_voters(current: &[u64], wanted: &BTreeSet<u64>, leader: u64, is_live: impl Fn(u64) -> bool) -> Next {
     let current: BTreeSet<u64> = current.iter().copied().collect();
     let mut target = wanted.clone();
@@ -572,7 +580,8 @@ fn next_voters(current: &[u64], wanted: &BTreeSet<u64>, leader: u64, is_live: im
     }
 }
 
-/// Why a node may not go on from its files: whatever it acknowledged since would be lost with what the metadata log lacks.
+/// Why a node may not continue from its files: whatever it acknowledged since would be lost with what the metadata log
+/// lacks.
 fn older_directory(host_id: HostId, leader: &str, lost: LostEntries) -> String {
     format!(
         "The data directory is older than what ran last as node {host_id}: its metadata log ends at {}, and the node has acknowledged changes up to {}, as \
@@ -582,7 +591,8 @@ fn older_directory(host_id: HostId, leader: &str, lost: LostEntries) -> String {
     )
 }
 
-/// Voters that have been down for long lose their vote to others, and keep it when nobody takes it: fewer voters survive fewer losses.
+/// Voters that have been down for long lose their vote to other members, and keep it if no other can take it: fewer
+/// voters survive fewer losses.
 fn choose_lasting(current: &BTreeSet<u64>, able: &[Member], lasting: &[Member]) -> BTreeSet<u64> {
     let wanted = choose_voters(able, current);
     let without_lost = choose_voters(lasting, current);

@@ -1,4 +1,5 @@
-//! Which tokens a node takes when it joins: a function of its host id, so that a join that is tried again asks for the same.
+//! Which tokens a node takes when it joins: a function of its host id, so that a join that is tried again asks for the
+//! same.
 
 use std::collections::BTreeSet;
 use topology::{HostId, TOKENS_PER_NODE_MAX};

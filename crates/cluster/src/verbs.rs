@@ -1,4 +1,5 @@
-//! What other nodes ask of this one. The handler finds the shard's local, so that it can be given to `rpc` before the cluster is known.
+//! What other nodes ask of this one. The handler finds the shard's local, so that it can be given to `rpc` before the
+//! cluster is known.
 
 use crate::error::ChangeError;
 use crate::metadata::Metadata;
@@ -18,7 +19,8 @@ pub const FIRST_VERB: u16 = 100;
 /// The last verb that [`handler`] answers.
 pub const LAST_VERB: u16 = 199;
 
-/// This shard's answers to verbs [`FIRST_VERB`] to [`LAST_VERB`]. To be called on shard 0; before [`Cluster::start`] it says that the node starts.
+/// This shard's answers to verbs [`FIRST_VERB`] to [`LAST_VERB`]. To be called on shard 0; before [`Cluster::start`] it
+/// says that the node starts.
 #[must_use]
 pub fn handler() -> Rc<dyn Handler> {
     Rc::new(Verbs)
@@ -139,7 +141,7 @@ fn answer(cluster: Rc<Cluster>, request: &Request<'_>) -> Reply {
                         kind: RemoteErrorKind::Refused,
                         message,
                     },
-                    // Nobody has decided that the nodes may not be excluded.
+                    // No decision was made against the exclusion.
                     later => RemoteError::failed(later.to_string()),
                 })
             })),

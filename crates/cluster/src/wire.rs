@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 100 | one-way | Raft id of the sender, a message of the metadata group |
 //! | 101 | one-way | a message of the failure detector or none, and what the sender has: log index, schema version, address; its health, only where the feature `node_health` is enabled |
-//! | 102 | call | who are you, and whom do you know where |
+//! | 102 | call | asks a node for its identity, and for the nodes that it knows with their addresses |
 //! | 103 | call | a node asks to join |
 //! | 105 | call | the sender stops; no body, and none in the answer; only where the feature `orderly_stop` is enabled |
 //! | 106 | call | the sender has started, and serves clients or not yet; only where the feature `orderly_start` is enabled |
@@ -12,7 +12,7 @@
 //! | 108 | call | a node without its metadata asks for it, and for another Raft id; no body; the answer is that to a request to join |
 //! | 109 | call | how many bytes the sstables of the node have; no body |
 //! | 110 | call | how many bytes the sstables of each tablet of the node have; only where the feature `tablet_moves` is enabled. The body names tables that are about to be split, or is empty; where the feature `tablet_resizes` is enabled, the answer has the load of each tablet, the node's disk, and what is still to be cut |
-//! | 111 | call | how tablets stand, by the last plan of the leader, to which it goes; no body |
+//! | 111 | call | the balance report of the last plan, asked of the leader; no body |
 
 use crate::bytes::{Decoder, Encoder, Form, Malformed};
 use crate::config::{Disk, Splits, TabletBytes, TabletReport};
@@ -73,7 +73,8 @@ const JOIN_FORM: Form = Form {
 };
 /// With the member that the node replaces, which a member of an earlier release refuses.
 const JOIN_FORM_REPLACING: Form = Form { format: 3, ..JOIN_FORM };
-/// With whether the node owns anything and whom it ignores. A member without the feature `topology_operations` refuses it.
+/// With whether the node owns anything and which nodes it ignores. A member without the feature `topology_operations`
+/// refuses it.
 const JOIN_FORM_OPERATIONS: Form = Form { format: 4, ..JOIN_FORM };
 const JOIN_ANSWER_FORM: Form = form(b'J', "the answer to a request to join");
 const GREETING_FORM: Form = form(b'g', "a greeting");
@@ -258,14 +259,14 @@ pub(crate) fn decode_run(bytes: &[u8]) -> Result<Run, Malformed> {
     Ok(run)
 }
 
-/// Who a node is.
+/// A node's identity and its peers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Who {
     /// Differs from run to run, so that a node knows its own answer.
     pub(crate) incarnation: u64,
     /// None: it is in no cluster yet.
     pub(crate) cluster_id: Option<Uuid>,
-    /// Where it reaches whom.
+    /// The nodes that it knows, and where it reaches them.
     pub(crate) peers: Vec<(HostId, SocketAddr)>,
 }
 
@@ -389,7 +390,7 @@ pub(crate) fn decode_join(bytes: &[u8]) -> Result<JoinRequest, Malformed> {
     })
 }
 
-/// What a node that asks to join is told.
+/// The answer to a node that asks to join.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum JoinAnswer {
     /// It is in: the metadata, with the node in it.
@@ -443,7 +444,8 @@ pub(crate) fn decode_ring_copied(bytes: &[u8]) -> Result<u64, Malformed> {
     decode_number(RING_COPIED_FORM, bytes)
 }
 
-/// The answer to a request for the last failure of copies of the token ring: empty when there was none since the last success.
+/// The answer to a request for the last failure of copies of the token ring: empty when there was none since the last
+/// success.
 pub(crate) fn encode_ring_copy_failure(why: &str) -> Vec<u8> {
     let mut out = Encoder::begin(RING_COPY_FAILURE_FORM);
     out.blob(why.as_bytes());
@@ -627,7 +629,7 @@ pub(crate) struct GreetingAnswer {
     pub(crate) sees: bool,
     /// It serves clients, so it knows its peers.
     pub(crate) is_open: bool,
-    /// Whom it takes for up.
+    /// The nodes that it takes for up.
     pub(crate) live: BTreeSet<HostId>,
 }
 
@@ -700,7 +702,7 @@ mod tests {
         assert_eq!(decode_splits(&encode_splits(&splits)), Ok(splits));
         assert_eq!(encode_splits(&Splits::new()), Vec::<u8>::new());
         assert_eq!(decode_splits(&[]), Ok(Splits::new()));
-        // Who takes it for true makes room for the end of each tablet.
+        // A reader that believes the count allocates space for the end of each tablet.
         let too_many = vec![(TableId(Uuid::from_u128(1)), 1 << 31)];
         let refused = decode_splits(&encode_splits(&too_many)).expect_err("nobody has so many");
         assert!(

@@ -1,4 +1,5 @@
-//! Tablets find their places by themselves: nodes that come get their share, and each tablet the copies that its keyspace wants.
+//! Tablets find their places by themselves: nodes that come get their share, and each tablet the copies that its
+//! keyspace wants.
 
 use crate::support::{SECOND, Sea, host};
 use cluster::{Cluster, Disk, TabletBytes};
@@ -231,7 +232,8 @@ fn the_copies_of_a_hot_tablet_stand_beside_fewer_others() {
     let mut sea = in_one_rack(908, 4);
     (0..4).for_each(|number| sea.start(number));
     sea.expect_normal(0..4);
-    // Every node has four small tablets; four of them get almost all requests, and begin on two nodes. Only bytes are even.
+    // Every node has four small tablets; four of them get almost all requests, and begin on two nodes. Only bytes are
+    // even.
     say(&sea, |tablet| (1 << 20, if tablet < 4 { 20_000.0 } else { 100.0 }));
     sea.make_table(TABLE, &[0], TABLETS);
     settled(&mut sea);

@@ -26,7 +26,7 @@ fn a_node_whose_requests_do_not_end_has_them_fenced_off_before_it_says_that_it_h
         sea.nodes[0].seen.in_flight.set(1);
         sea.create(1, "a_change").expect("all are there");
         let change = before + 1;
-        // The request may still do something: nobody may believe that it has ended.
+        // The request may still do something: no node may believe that it has ended.
         sea.sim.run_for(6 * SECOND);
         assert!(said(&sea, 1, 0) < change, "seed {seed}: a request of before goes on");
         assert!(

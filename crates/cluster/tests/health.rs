@@ -1,4 +1,5 @@
-//! Nodes whose wall clock jumps and nodes whose log takes no writes: what they and their peers make of it, under the simulator.
+//! Nodes whose wall clock jumps and nodes whose log takes no writes: what they and their peers make of it, under the
+//! simulator.
 
 use crate::support::{SECOND, Sea, host};
 use runtime::sim::CrashKind;
@@ -47,7 +48,7 @@ fn a_node_whose_clock_jumps_keeps_the_time_leaves_service_and_returns() {
         let mut sea = serving(seed);
         let id = sea.nodes[2].id;
         sea.sim.set_clock_skew_us(id, day_us);
-        // At this very moment, before anybody has looked.
+        // At this very moment, before any node has looked.
         assert_eq!((off_s(&mut sea, 2), is_trusted(&mut sea, 2)), (0, false), "by {day_us}");
         sea.expect("its peers take it for down", |views| {
             views[..2].iter().all(|view| !view.is_live(host(2))) && !views[2].is_in_service()
@@ -272,7 +273,8 @@ fn delay(sea: &mut Sea, one: usize, other: usize, millis: u64) {
     }
 }
 
-/// A request to join names the time at which it was sent. Members that take longer to agree than clocks may differ must not take that for a wrong clock.
+/// A request to join names the time at which it was sent. Members that take longer to agree than clocks may differ must
+/// not take that for a wrong clock.
 #[test]
 fn a_node_with_a_right_clock_is_let_in_by_members_that_take_long_to_agree() {
     for seed in 700..704 {

@@ -1,4 +1,5 @@
-//! Nodes whose metadata differs, directories that are older than what ran last, nodes that lost their metadata, and nodes that are removed.
+//! Nodes whose metadata differs, directories that are older than what ran last, nodes that lost their metadata, and
+//! nodes that are removed.
 
 use crate::support::{SECOND, Sea, dir, host};
 use cluster::{ChangeError, Cluster, METADATA_HISTORY, Metadata};
@@ -107,7 +108,8 @@ fn when_all_come_back_at_once_all_vote_again_at_once() {
     }
 }
 
-/// Gives a node that is down another history of the same value, as if it had applied other commands at the same indexes.
+/// Gives a node that is down another history of the same value, as if it had applied other commands at the same
+/// indexes.
 fn forge_history(sea: &mut Sea, number: usize, history: u128) {
     sea.crash(number, CrashKind::Kill);
     sea.sim.on_node(sea.nodes[number].id, || {
@@ -198,8 +200,8 @@ fn where_no_majority_has_one_history_nobody_changes_anything() {
     }
 }
 
-/// The log of one voter is put back as it was earlier in its present run, so its start is not refused; the one that has what it forgot is cut off
-/// meanwhile.
+/// The log of one voter is put back as it was earlier in its present run, so its start is not refused; the one that has
+/// what it forgot is cut off meanwhile.
 #[test]
 fn two_histories_of_one_log_are_told_apart_when_they_meet() {
     let mut sea = noted(450);

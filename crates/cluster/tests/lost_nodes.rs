@@ -1,4 +1,5 @@
-//! Nodes that are lost for good: what goes on without them, how a lost majority is given up, and who is removed.
+//! Nodes that are lost permanently: what still works without them, how a lost majority is given up, and which nodes are
+//! removed.
 
 use crate::support::{SECOND, Sea, dir, host};
 use cluster::{ChangeError, Command};
@@ -100,7 +101,7 @@ fn a_lost_majority_is_given_up_only_by_the_word_of_an_operator() {
     sea.sim.run_for(5 * SECOND);
     sea.create(0, "after").expect("the survivor decides alone");
     assert!(sea.cluster(0).metadata().schema.keyspaces.contains_key("before"));
-    // One that was given up returns, and is told.
+    // A node that was given up returns, and is notified.
     sea.restart(1);
     let seen = sea.nodes[1].seen.clone();
     assert!(
@@ -144,7 +145,7 @@ fn survivors_of_a_lost_majority_follow_the_one_that_was_recovered_and_keep_their
         let mut sea = Sea::formed(seed, 5);
         sea.expect_voters(5);
         sea.create(0, "before").expect("all are there");
-        // One of the survivors falls behind.
+        // One of the survivors lags.
         sea.crash(1 - ahead, CrashKind::PowerLoss);
         sea.create(ahead, "late").expect("four of five are a majority");
         for number in (0..5).filter(|number| *number != 1 - ahead) {
@@ -187,7 +188,8 @@ fn survivors_of_a_lost_majority_follow_the_one_that_was_recovered_and_keep_their
     }
 }
 
-/// A client that truncates waits for all replicas, and would wait for its whole time for one that dies; not when an operator says that it is dead.
+/// A client that truncates waits for all replicas, and would wait for its whole time for one that dies; not when an
+/// operator says that it is dead.
 #[test]
 fn a_truncation_does_not_wait_for_a_node_that_is_given_up() {
     let table = TableId(Uuid::from_u128(0x7ab1e7));

@@ -12,7 +12,8 @@ use uuid::Uuid;
 
 const TABLE: TableId = TableId(Uuid::from_u128(0x7ab1e));
 
-/// A cluster with a table of one tablet, whose replicas are on these nodes, where these stories put them: nothing moves by itself.
+/// A cluster with a table of one tablet, whose replicas are on these nodes, where these stories put them: nothing moves
+/// by itself.
 fn with_table(seed: u64, count: usize, replicas: &[usize]) -> Sea {
     let mut sea = Sea::formed(seed, count);
     let told = sea.on(0, |cluster| async move { cluster.set_balanced(false).await });
@@ -323,7 +324,7 @@ fn a_decommission_goes_on_after_any_node_was_killed() {
     }
 }
 
-/// Who has copied from whom, as a replica that stays.
+/// The sources that a node has copied from as a replica that stays.
 fn repaired_from(sea: &Sea, number: usize) -> Vec<Uuid> {
     let copied = sea.nodes[number].seen.copied.borrow();
     let of_replica = copied.iter().filter(|copy| copy.is_replica);

@@ -1,4 +1,4 @@
-//! Zero-token nodes, excluded nodes, and nodes that leave and are told to stay.
+//! Zero-token nodes, excluded nodes, and nodes that leave and are then asked to stay.
 
 use crate::support::{SECOND, Sea, host};
 use cluster::{Cluster, Operation, OperationKind};
@@ -233,7 +233,8 @@ fn a_replacement_excludes_the_dead_nodes_of_its_list() {
     });
 }
 
-/// Who lets the node in asks the leader to exclude the dead, and cannot reach it; it does not know yet that another one leads.
+/// The member that lets the node in asks the leader to exclude the dead nodes, and cannot reach it; it does not know
+/// yet that another one leads.
 #[test]
 fn a_replacement_excludes_the_dead_nodes_of_its_list_though_the_leader_is_cut_off() {
     let mut sea = Sea::new(1213, 8);
@@ -705,7 +706,7 @@ fn a_replication_that_was_reached_is_not_taken_back_when_nodes_change_its_copies
     assert_eq!(factor(&sea.cluster(0), "system"), "3");
 }
 
-/// Whatever moment the answer comes in, it is true, and nobody stays without the tokens that it had.
+/// Whatever moment the answer comes in, it is true, and no node stays without the tokens that it had.
 #[test]
 fn a_node_that_is_told_to_stay_while_its_ring_change_ends_stays_whole_or_leaves() {
     let (mut stayed, mut refused) = (0, 0);

@@ -1,4 +1,5 @@
-//! Nodes that claim what they are not: strangers that speak for members, tell a node that it has left, or join and vanish.
+//! Nodes that claim what they are not: strangers that speak for members, tell a node that it has left, or join and
+//! vanish.
 
 use crate::support::{SECOND, Sea, host};
 use cluster::fuzz;

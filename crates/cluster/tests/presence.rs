@@ -1,4 +1,4 @@
-//! Nodes that come and go in good order: who is sent to them when, under the simulator.
+//! Nodes that start and stop in good order: which nodes get requests when, under the simulator.
 
 use crate::support::{SECOND, Sea, host};
 use runtime::sim::CrashKind;
@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use topology::NodeState;
 
-/// How long a node that starts waits for peers of whom it knows nothing.
+/// How long a node that starts waits for peers of which it knows nothing.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 fn formed(seed: u64) -> Sea {
@@ -35,7 +35,7 @@ fn restart_and_meet(sea: &mut Sea, number: usize) -> (bool, Duration) {
     (has_met, sea.sim.now() - begun)
 }
 
-/// What the clients of a node were told of another since this was asked last.
+/// What a node's clients were notified of another node since the last call of this.
 fn told(sea: &Sea, number: usize, of: usize) -> Vec<bool> {
     let told = sea.nodes[number].seen.told_clients.take();
     let of_host = told.iter().filter(|(id, _)| *id == host(of));
@@ -114,7 +114,7 @@ fn clients_hear_of_a_node_when_it_lets_them_in_and_not_before() {
     sea.sim.heal(&near, &far);
     sea.sim.run_for(5 * SECOND);
     assert_eq!(told(&sea, 0, 2), [true]);
-    // Who is silent for a while and comes back is the same that it was.
+    // A node that is silent for a while and comes back is the same that it was.
     sea.sim.partition(&near, &far);
     sea.expect("node 2 is missed", |views| !views[0].is_live(host(2)));
     sea.sim.heal(&near, &far);

@@ -1,4 +1,5 @@
-//! `rf_rack_valid_keyspaces`: nothing makes a keyspace with tablets unfit for the racks, neither another replication nor a node that comes or goes.
+//! `rf_rack_valid_keyspaces`: nothing makes a keyspace with tablets unfit for the racks, neither another replication
+//! nor a node that comes or goes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -124,7 +125,7 @@ fn a_zero_token_node_adds_no_rack() {
     assert_eq!(replicate(&mut sea, "other", "3", true), Ok(()));
 }
 
-/// What one proposed is checked where it is applied: behind a node that came meanwhile.
+/// A proposed command is checked where it is applied: after a node that joined in the meantime.
 #[test]
 fn the_rule_holds_at_the_place_in_the_log() {
     let mut sea = racks(4);
@@ -159,7 +160,7 @@ fn the_rule_holds_at_the_place_in_the_log() {
         matches!(&refused, Err(Rejected::Invalid { why }) if why.contains("4 racks")),
         "{refused:?}"
     );
-    // A node without the option proposes what it likes, and what is unfit already hinders nobody.
+    // A node without the option proposes what it likes, and a keyspace that is unfit already hinders no command.
     let unfit = after.apply(101, &plain).expect("nobody asked");
     assert_eq!(unfit.rack_violations().len(), 1);
     let more = with_keyspace(&unfit.schema, "one", "0", true);

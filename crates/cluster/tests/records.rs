@@ -1,4 +1,4 @@
-//! The bytes of commands and metadata, pinned: they stand in logs, files and snapshots.
+//! The bytes of commands and metadata, pinned: they are stored in logs, files and snapshots.
 //!
 //! `testdata/records.txt` has them. A line may be added, for a field with a feature of its own; none may change or go.
 //! `CETO_REWRITE=1 cargo test -p cluster --test records` writes the file.

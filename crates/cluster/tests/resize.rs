@@ -32,7 +32,7 @@ fn fill(sea: &Sea, bytes: u64) {
     }
 }
 
-/// Whoever leads looks every ten seconds.
+/// Any leader looks every ten seconds.
 fn look_often(sea: &Sea) {
     for number in 0..sea.nodes.len() {
         sea.cluster(number).set_balancing(Balancing {
@@ -328,7 +328,7 @@ fn a_table_is_split_when_every_node_has_cut_its_sstables() {
         );
         assert_eq!((table.average_bytes, report.tablet_bytes_goal), (15 * GIB, 5 * GIB));
     }
-    // The leader dies, and the next one goes on.
+    // The leader dies, and the next one continues.
     sea.expect_voters(3);
     let leader = sea.cluster(0).status().leader.expect("somebody leads");
     let leader = (0..3).find(|number| host(*number) == leader).expect("one of these");

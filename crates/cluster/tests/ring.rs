@@ -1,4 +1,5 @@
-//! Ranges of the token ring go to other owners, whatever happens to the nodes meanwhile: nobody becomes an owner of what it has not copied.
+//! Ranges of the token ring go to other owners, whatever happens to the nodes meanwhile: no node becomes an owner of
+//! what it has not copied.
 
 use crate::support::{SECOND, Sea, host};
 use cluster::{Cluster, EARLY_REMOVAL, RingState};
@@ -38,10 +39,10 @@ fn state_in(view: &Rc<Cluster>, of: usize) -> Option<NodeState> {
     view.metadata().topology.node(host(of)).map(|node| node.state)
 }
 
-/// The last token of each range, and who owns it.
+/// The last token of each range, and the owners of the range.
 type Owners = Vec<(Token, BTreeSet<HostId>)>;
 
-/// Where the ring is cut, and who owns what.
+/// Where the ring is cut, and the owners of each range.
 fn owners(sea: &Sea, by: usize) -> Owners {
     let metadata = sea.cluster(by).metadata();
     let keyspace = &metadata.schema.keyspaces["ks"];
@@ -143,7 +144,7 @@ fn two_nodes_that_join_at_once_both_get_their_ranges() {
     }
 }
 
-/// What a node removes for a change that was given up must not come behind what it copies for the next one.
+/// What a node removes for a change that was given up must not take effect after what it copies for the next one.
 #[test]
 fn a_node_copies_for_one_change_of_the_ring_at_a_time() {
     let mut sea = Sea::new(1043, 5);
@@ -180,7 +181,8 @@ fn a_node_copies_for_one_change_of_the_ring_at_a_time() {
     expect_removal_before_writes(&sea);
 }
 
-/// No node has removed what it had of its ranges while it was written as a next owner: a write could be gone that it had acknowledged.
+/// No node has removed what it had of its ranges while it was written as a next owner: a write could be gone that it
+/// had acknowledged.
 fn expect_removal_before_writes(sea: &Sea) {
     for (number, node) in sea.nodes.iter().enumerate() {
         assert!(
@@ -190,7 +192,8 @@ fn expect_removal_before_writes(sea: &Sea) {
     }
 }
 
-/// It says that it is done, and hears nothing any more until it is killed: the group goes on, and the node removes once more when it is started again.
+/// The node reports that it is done, and hears nothing any more until it is killed. The group continues, and the node
+/// removes once more when it is started again.
 #[test]
 fn a_node_that_was_started_again_is_not_written_before_it_has_removed_what_it_had() {
     let mut sea = with_table(1300, 3, 2);
@@ -224,7 +227,8 @@ fn a_node_that_was_started_again_is_not_written_before_it_has_removed_what_it_ha
     expect_removal_before_writes(&sea);
 }
 
-/// A node has nothing to remove or to copy for the tables that are there, and then for one that is made in the middle of the change.
+/// A node has nothing to remove or to copy for the tables that are there, and then for one that is made in the middle
+/// of the change.
 #[test]
 fn a_change_of_the_ring_ends_though_a_table_in_the_middle_makes_more_nodes_next_owners() {
     let mut shown = 0;
@@ -268,7 +272,8 @@ fn a_change_of_the_ring_ends_though_a_table_in_the_middle_makes_more_nodes_next_
     );
 }
 
-/// While a member does not know of the earlier stages, next owners remove in the stage in which they copy; when it is upgraded, a change that is under way begins again.
+/// While a member does not know of the earlier stages, next owners remove in the stage in which they copy; when it is
+/// upgraded, a change that is under way begins again.
 #[test]
 fn a_change_of_the_ring_begins_again_when_the_last_member_is_upgraded() {
     let mut sea = Sea::new(1320, 4);
@@ -616,7 +621,8 @@ fn a_node_that_dies_when_the_next_owners_are_read_already_can_be_given_up() {
     );
 }
 
-/// Until it stops, its clients may ask a node that has left, and it hears of no change any more: it would read former owners, and write to them alone.
+/// Until it stops, its clients may ask a node that has left, and it hears of no change any more: it would read former
+/// owners, and write to them alone.
 #[test]
 fn what_a_node_that_has_left_asks_for_is_refused_before_the_next_change_goes_on() {
     let mut sea = with_table(1125, 4, 2);
@@ -647,7 +653,8 @@ fn what_a_node_that_has_left_asks_for_is_refused_before_the_next_change_goes_on(
     assert_eq!(sea.cluster(0).metadata().fence, after.fence);
 }
 
-/// A replication changes on the ring, the next owners are read, and a request that goes on holds the end up for a while.
+/// A replication changes on the ring, the next owners are read, and a request that still runs delays the end for a
+/// while.
 fn with_next_owners_read(seed: u64) -> Sea {
     let mut sea = with_table(seed, 4, 1);
     sea.expect_voters(3);

@@ -298,7 +298,7 @@ fn a_directory_that_is_older_than_its_copy_is_refused_and_the_copy_goes_on() {
     sea.crash(3, CrashKind::Kill);
     sea.restart(2);
     let original = sea.nodes[2].seen.clone();
-    // By a member that it asks before it is in, or by the leader right behind.
+    // It is refused by a member that it asks before it is in, or by the leader right afterwards.
     let is_refused = sea.sim.run_until(150 * SECOND, || {
         original.error.borrow().is_some() || original.fatal.borrow().is_some()
     });
@@ -551,7 +551,7 @@ fn while_one_member_lacks_a_feature_nobody_uses_it_and_then_all_do() {
     sea.expect("the feature is enabled", |views| {
         views.len() == 3 && views.iter().all(|view| view.has_feature(cluster::ORDERLY_STOP))
     });
-    // From now on nobody comes back without it.
+    // From now on no node comes back without the feature.
     sea.crash(2, CrashKind::Kill);
     sea.nodes[2].config.borrow_mut().features.remove(cluster::ORDERLY_STOP);
     sea.restart(2);

@@ -1,7 +1,8 @@
 //! Clusters of two releases, step by step: upgrade, rollback, upgrade again.
 //!
-//! An *old* node is one whose configuration lacks the feature `per_partition_rate_limit`. It reads records exactly as a build from before the feature
-//! does: the field is unknown to it, and it does not say that it has the feature. Everything else is real: `rpc`, the metadata group, and the disk.
+//! An *old* node is one whose configuration lacks the feature `per_partition_rate_limit`. It reads records exactly as a
+//! build from before the feature does: the field is unknown to it, and it does not say that it has the feature.
+//! Everything else is real: `rpc`, the metadata group, and the disk.
 
 use crate::support;
 use crate::support::{SECOND, Sea, dir};
@@ -241,7 +242,7 @@ fn after_the_feature_is_enabled_no_node_goes_back() {
         why.contains("table ks.limited, options has field 17, which this release does not know"),
         "{why}"
     );
-    // It has changed nothing, so the newer build goes on from the same files.
+    // It has changed nothing, so the newer build continues from the same files.
     rebuild(&mut sea, 2, Build::New);
     sea.expect_normal(0..3);
     expect_table_everywhere(&mut sea, 3, "limited", Some(10));
@@ -268,8 +269,8 @@ fn an_old_node_does_not_join_a_cluster_that_has_enabled_the_feature() {
     sea.expect_normal(0..3);
 }
 
-/// A member says that it has the feature, goes down, and comes back as the old build: neither its file nor its log says yet that the feature is
-/// enabled, so nothing but the record itself stands in the way.
+/// A member says that it has the feature, goes down, and comes back as the old build: neither its file nor its log says
+/// yet that the feature is enabled, so only the record itself can refuse it.
 #[test]
 fn an_old_member_that_meets_an_unknown_field_in_the_log_says_so_and_applies_nothing_of_it() {
     let mut sea = formed(1, 3, Build::Old);

@@ -1,4 +1,4 @@
-//! Who votes in the metadata group while nodes leave: what the others decide never needs one that is gone.
+//! The voters of the metadata group while nodes leave: what the others decide never needs a node that is gone.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::support::{SECOND, Sea, host};
 use runtime::sim::CrashKind;
 use topology::{NodeState, Replaced};
 
-/// Has a node leave, and kills it in the moment in which another one hears that it has left.
+/// Makes a node leave, and kills it in the moment in which another one hears that it has left.
 fn leaves_and_is_killed(sea: &mut Sea, leaver: usize, other: usize) {
     sea.spawn(leaver, |cluster| async move { cluster.decommission().await });
     for _ in 0..60_000 {

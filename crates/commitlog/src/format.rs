@@ -16,10 +16,10 @@
 //!   kind 5 batch ended: [u8; 16] batch id: every shard has its part in its own log
 //! ```
 //!
-//! Little endian. The segment id in each chunk tells it from what an earlier use of a recycled file left behind, the crc
-//! tells a torn write, `synced` tells whether a chunk that is missing was promised to survive a power loss, and the boot
-//! id whether there can have been one. All logs of a run of the node begin with the same segment id. Format version 1, the first,
-//! has zeros where the distance to it stands: its run is not known.
+//! Little endian. The segment id in each chunk distinguishes it from the remains of an earlier use of a recycled file,
+//! the crc shows a torn write, `synced` shows whether a chunk that is missing was promised to survive a power loss, and
+//! the boot id whether there can have been one. All logs of a run of the node begin with the same segment id. Format
+//! version 1, the first, has zeros in place of the distance to it: the run of such a segment is not known.
 
 use schema::TableId;
 use types::Token;
@@ -38,7 +38,7 @@ pub(crate) const KIND_BATCH_BEGUN: u8 = 4;
 pub(crate) const KIND_BATCH_ENDED: u8 = 5;
 pub(crate) const BATCH_ID_BYTES: usize = 16;
 
-/// A place in a shard's log: segment, and offset of the byte behind the record.
+/// A position in a shard's log: the segment, and the offset of the byte after the record.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, Default)]
 pub struct ReplayPosition {
     /// Segment id; ids of one shard only grow.
@@ -155,7 +155,7 @@ impl SegmentHeader {
     }
 }
 
-/// Fills in the header of a chunk whose payload stands behind [`CHUNK_HEADER_BYTES`] of room, and pads it.
+/// Fills in the header of a chunk and pads the chunk. Its payload follows [`CHUNK_HEADER_BYTES`] reserved bytes.
 pub(crate) fn seal_chunk(chunk: &mut Vec<u8>, segment: u64, synced: ReplayPosition) {
     let len = u32::try_from(chunk.len() - CHUNK_HEADER_BYTES).expect("a chunk is smaller than its segment");
     chunk[..8].copy_from_slice(&segment.to_le_bytes());
@@ -205,7 +205,7 @@ pub(crate) fn read_chunk(segment: &[u8], at: usize, id: u64) -> Option<Chunk<'_>
     })
 }
 
-/// The records of a payload: kind, body, and offset of the end in the payload. None stands for a malformed one.
+/// The records of a payload: kind, body, and offset of the end in the payload. None for a malformed record.
 pub(crate) fn records(payload: &[u8]) -> impl Iterator<Item = Option<(u8, &[u8], usize)>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -233,7 +233,7 @@ pub(crate) fn put_mutations<'m>(out: &mut Vec<u8>, mutations: impl Iterator<Item
     }
 }
 
-/// The mutations of a batch record's body. None stands for a malformed one.
+/// The mutations of a batch record's body. None for a malformed one.
 pub(crate) fn mutations(body: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
     let mut rest = body;
     std::iter::from_fn(move || {

@@ -77,7 +77,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Replays a log of one segment: once with these bytes, and once with the checksums that its header and chunks should have.
+/// Replays a log of one segment: once with these bytes, and once with the checksums that its header and chunks should
+/// have.
 pub fn read(bytes: Vec<u8>) -> Pin<Box<dyn Future<Output = ()>>> {
     let dir = Path::new("/log");
     let mut sealed = bytes.clone();

@@ -1,18 +1,18 @@
-//! A shard's log: every write stands in it before it is acknowledged.
+//! A shard's log: every write is in it before it is acknowledged.
 //!
 //! Model. Writes are appended to a chunk in memory ([`Commitlog::append`]); at the end of a batch of requests the chunk
-//! goes to the kernel with one write ([`Commitlog::write`]) and only then are the answers sent. So `kill -9` never loses
-//! an acknowledged write. In `periodic` mode a task makes the segments durable at each period: a power loss costs at
-//! most that. In `batch` mode (and for records that ask for it) the answer waits for [`Commitlog::synced`], and all that
-//! wait share one sync.
+//! goes to the kernel with one write ([`Commitlog::write`]) and only then are the answers sent. So `kill -9` never
+//! loses an acknowledged write. In `periodic` mode a task makes the segments durable at each period: a power loss costs
+//! at most that. In `batch` mode (and for records that ask for it) the answer waits for [`Commitlog::synced`], and all
+//! that wait share one sync.
 //!
 //! Segments are allocated in full before use, so that a full disk shows when a segment is made, where a write can still
-//! be refused by value, and never in the middle of one. Released segments are used again; until then they have a name that
-//! no replay reads.
+//! be refused by value, and never in the middle of one. Released segments are used again; until then they have a name
+//! that no replay reads.
 //!
-//! Invariants: positions only grow; a chunk is written at most once at its place; a record is acknowledged only when its
-//! chunk was written (periodic) or synced (batch); a segment is released only when no memtable needs it or an older one.
-//! After a failed sync nothing more is accepted: what the kernel then holds is unknown.
+//! Invariants: positions only grow; a chunk is written at most once at its place; a record is acknowledged only when
+//! its chunk was written (periodic) or synced (batch); a segment is released only when no memtable needs it or an older
+//! one. After a failed sync nothing more is accepted: what the kernel then holds is unknown.
 //!
 //! Lives on its shard, sees only its shard's files. See docs/dev/commitlog.md.
 
@@ -95,7 +95,7 @@ pub enum LogError {
         file: PathBuf,
         /// What the kernel said.
         kind: io::ErrorKind,
-        /// The same in words.
+        /// The error in words.
         message: String,
     },
     /// A sync failed earlier: the node must be restarted.
@@ -130,7 +130,8 @@ impl std::fmt::Display for LogError {
 
 impl std::error::Error for LogError {}
 
-/// A file's name for errors, which clients see: there is one directory of the commitlog, and it is nobody's business.
+/// The name of a file in errors, which clients see. It lacks the directory: there is only one, and it does not concern
+/// clients.
 fn name_of(file: &Path) -> std::borrow::Cow<'_, str> {
     file.file_name().unwrap_or(file.as_os_str()).to_string_lossy()
 }
@@ -140,11 +141,11 @@ pub struct Commitlog {
     options: Options,
     /// The chunk being built, with room for its header.
     chunk: RefCell<Vec<u8>>,
-    /// Position behind the last record appended.
+    /// Position after the last record appended.
     appended: Cell<ReplayPosition>,
-    /// Position behind the last record that the kernel has.
+    /// Position after the last record that the kernel has.
     written: Cell<ReplayPosition>,
-    /// Position behind the last record that is durable.
+    /// Position after the last record that is durable.
     synced: Cell<ReplayPosition>,
     /// Oldest first; the last is being written.
     segments: RefCell<VecDeque<Rc<Segment>>>,
@@ -156,11 +157,11 @@ pub struct Commitlog {
     broken: RefCell<Option<String>>,
     is_broken: Cell<bool>,
     losses: Cell<u64>,
-    /// The last write failed, and the operator was told.
+    /// The last write failed, and the log has a message for the operator.
     is_refusing: Cell<bool>,
     /// Why it failed.
     refusal: RefCell<Option<LogError>>,
-    /// Told when a segment begins or is released, and when the log begins or ceases to take writes.
+    /// Notified when a segment begins or is released, and when the log begins or ceases to take writes.
     pub changed: Notify,
 }
 
@@ -199,7 +200,7 @@ impl Commitlog {
         self.options.sync == SyncMode::Batch
     }
 
-    /// Adds a mutation to the chunk being built and returns the position behind it.
+    /// Adds a mutation to the chunk being built and returns the position after it.
     #[inline]
     pub fn append(&self, mutation: &[u8]) -> Result<ReplayPosition, LogError> {
         self.append_record(KIND_MUTATION, mutation)
@@ -210,7 +211,7 @@ impl Commitlog {
         self.append_record(KIND_DISCARD, &discard.encode())
     }
 
-    /// Adds mutations that count all or not at all: they stand in one record.
+    /// Adds mutations that take effect all or not at all: they are in one record.
     pub fn append_batch<'m>(&self, mutations: impl Iterator<Item = &'m [u8]>) -> Result<ReplayPosition, LogError> {
         let mut body = Vec::new();
         format::put_mutations(&mut body, mutations);
@@ -287,7 +288,7 @@ impl Commitlog {
         Ok(())
     }
 
-    /// Tells the operator once, however many writes fail: their clients are told one by one.
+    /// Logs one message for the operator, however many writes fail; each client gets the error of its own write.
     #[cold]
     fn refuse(&self, error: &LogError) {
         *self.refusal.borrow_mut() = Some(error.clone());
@@ -319,7 +320,7 @@ impl Commitlog {
             offset: SEGMENT_HEADER_BYTES as u32,
         };
         self.appended.set(start);
-        // Behind any failure the next record begins a segment, so room for one is the end of it.
+        // After any failure the next record begins a segment, so the failure is over when there is room for a segment.
         if self.is_refusing.replace(false) {
             log::info!("the commitlog takes writes again");
         }
@@ -329,8 +330,8 @@ impl Commitlog {
 
     /// Hands everything appended to the kernel. Nothing may be acknowledged before.
     ///
-    /// On failure what the chunk held is dropped, and [`Commitlog::losses`] grows: whoever appended since it looked at
-    /// it must not acknowledge.
+    /// On failure the records in the chunk are dropped, and [`Commitlog::losses`] grows: a writer that has appended
+    /// since it read that number must not acknowledge.
     pub fn write(&self) -> Result<ReplayPosition, LogError> {
         if self.is_broken.get() {
             return Err(self.broken_error());
@@ -358,8 +359,8 @@ impl Commitlog {
         if let Err(e) = result {
             self.losses.set(self.losses.get() + 1);
             self.refuse(&e);
-            // Positions never go back: a memtable may have been frozen at one behind the lost chunk, and the note that it is
-            // flushed would cover what is appended next. So the next record begins a new segment.
+            // Positions never go back: a memtable may have been frozen at a position after the lost chunk, and the note
+            // that it is flushed would cover what is appended next. So the next record begins a new segment.
             self.appended.set(ReplayPosition {
                 segment: segment.id(),
                 offset: u32::try_from(self.options.segment_bytes).unwrap_or(u32::MAX),
@@ -380,11 +381,11 @@ impl Commitlog {
         refusal.clone().filter(|_| self.is_refusing.get())
     }
 
-    /// Looks whether a log that refuses writes can take them again, by making a segment: without, a node that is sent no writes for it would not
-    /// find out. After a failed sync it cannot.
+    /// Looks whether a log that refuses writes can take them again, by making a segment: without, a node that is sent
+    /// no writes for it would not find out. After a failed sync it cannot.
     pub fn try_again(&self) {
         if self.is_refusing.get() && !self.is_broken.get() {
-            // What fails was told when it failed first.
+            // A failure was logged when it first occurred.
             let _ = self.write().and_then(|_| self.next_segment());
         }
     }
@@ -403,12 +404,12 @@ impl Commitlog {
         }
     }
 
-    /// Position behind the last record appended.
+    /// Position after the last record appended.
     pub fn appended(&self) -> ReplayPosition {
         self.appended.get()
     }
 
-    /// Position behind the last record that the kernel has.
+    /// Position after the last record that the kernel has.
     pub fn written(&self) -> ReplayPosition {
         self.written.get()
     }
@@ -421,7 +422,7 @@ impl Commitlog {
         }
     }
 
-    /// A position behind everything that is in the log, that of earlier runs included.
+    /// A position after everything that is in the log, including the log of earlier runs.
     pub fn end(&self) -> ReplayPosition {
         match self.appended.get() {
             p if p.segment == 0 => ReplayPosition {
@@ -457,8 +458,8 @@ impl Commitlog {
         }
     }
 
-    /// Waits until everything appended so far is durable. What those who wait have appended meanwhile leaves in one write and one sync.
-    /// `losses` is what [`Commitlog::losses`] was before the caller appended.
+    /// Waits until everything appended so far is durable. What several waiting tasks have appended is written with one
+    /// write and one sync. `losses` is what [`Commitlog::losses`] was before the caller appended.
     pub async fn durable(self: &Rc<Self>, losses: u64) -> Result<(), LogError> {
         let position = self.appended.get();
         loop {
@@ -552,8 +553,8 @@ impl Commitlog {
 
     /// Releases the segments below `segment`: nothing in them is needed any more.
     ///
-    /// One by one, each for good before the next: what says that an older segment's mutations are not needed stands in a
-    /// younger one, so a crash must never leave the older without the younger.
+    /// Releases them one by one, each durably before the next: the record that says that an older segment's mutations
+    /// are not needed is in a younger segment, so a crash must never leave the older without the younger.
     pub async fn release_below(self: &Rc<Self>, segment: u64) {
         if self.releasing.replace(true) {
             return;

@@ -1,10 +1,10 @@
 //! Reading a log back after a stop.
 //!
-//! Each segment is read chunk by chunk until one is not whole. That is the log's end, unless something says that it
-//! was once behind it: a whole chunk of the same segment further on, or a later chunk of the shard whose `synced`
-//! position is beyond the place. Then the log has a hole. A hole in what was promised durable, or in a log that no
-//! power loss and no failed sync interrupted (same boot, no sign), is damage and an error; a hole in what was not yet synced when the power went
-//! or the sync failed is what both modes allow, and replay goes on behind it.
+//! Each segment is read chunk by chunk until one is not whole. That is the log's end, unless something shows that the
+//! log once went further: a whole chunk of the same segment after this place, or a later chunk of the shard whose
+//! `synced` position is beyond it. Then the log has a hole. A hole in what was promised durable, or in a log that no
+//! power loss and no failed sync interrupted (same boot, no sign), is damage and an error. A hole in what was not yet
+//! synced when the power was lost or the sync failed is what both modes allow, and replay continues after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -108,7 +108,7 @@ struct Known {
     boot_id: u128,
     /// Everything before this was promised durable.
     synced: ReplayPosition,
-    /// Where its last chunk ended according to the segment behind it; 0 when there is none.
+    /// Where its last chunk ended according to the next segment; 0 when there is none.
     end: u32,
 }
 
@@ -127,9 +127,10 @@ struct ShardLog {
 
 /// What a log says to be needed no more.
 ///
-/// A position is one of the log that says it, and holds for the logs of earlier runs too: segment ids of a run of the node are above all ids of the runs
-/// before it, whose mutations of those tokens, by whichever shards they were logged, were in memory before the run said anything, and below all ids of
-/// the runs behind it. It says nothing of the other logs of its own run: the tokens may have moved from one shard to another meanwhile.
+/// A position is one of the log that says it, and also holds for the logs of earlier runs: segment ids of a run of the
+/// node are above all ids of the runs before it and below all ids of the runs after it, and the mutations of those
+/// tokens that earlier runs logged, on any shard, were in memory before this run said anything. It says nothing of the
+/// other logs of its own run: the tokens may have moved from one shard to another during the run.
 struct Noted {
     discard: Discard,
     /// Of the log.
@@ -236,8 +237,8 @@ pub fn last_segment(dir: &Path) -> Result<(u64, Vec<PathBuf>), ReplayError> {
 }
 
 impl Replay {
-    /// Looks at the logs that this shard reads: its own, and of those of shards that the node has no more every so many. So each log is read by one shard,
-    /// which hands on what belongs to others.
+    /// Looks at the logs that this shard reads: its own, and of those of shards that the node has no more every so
+    /// many. So each log is read by one shard, which hands on what belongs to others.
     pub fn open(dir: &Path, boot_id: u128, shard: u32, shards: u32) -> Result<Self, ReplayError> {
         let mut replay = Self {
             boot_id,
@@ -314,8 +315,8 @@ impl Replay {
         Ok(true)
     }
 
-    /// Batches that the logs read here began before the stop and that perhaps did not reach every shard, by id: to be applied again, wholly, and then
-    /// to be noted as ended. Known when every segment was replayed.
+    /// Batches that the logs read here began before the stop and that perhaps did not reach every shard, by id: to be
+    /// applied again, wholly, and then to be noted as ended. Known when every segment was replayed.
     pub fn unfinished_batches(&mut self) -> Vec<(u128, Vec<Vec<u8>>)> {
         let Batches { begun, ended } = std::mem::take(&mut self.batches);
         let unfinished = begun.into_iter().filter(|(id, _)| !ended.contains(id));
@@ -413,7 +414,7 @@ fn load(path: &Path, id: u64) -> Result<Loaded, ReplayError> {
     })
 }
 
-/// The next whole chunk of this segment at or behind `at`.
+/// The next whole chunk of this segment at or after `at`.
 fn find_chunk(bytes: &[u8], at: usize, id: u64) -> Option<usize> {
     let needle = id.to_le_bytes();
     let mut from = at;

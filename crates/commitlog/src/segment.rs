@@ -147,8 +147,8 @@ impl Segment {
         Ok(())
     }
 
-    /// Says that a sync failed: the kernel may have dropped bytes of it that were written before others. The file need not be durable, because a start after a
-    /// power loss expects nothing of what was not synced. Blocks.
+    /// Says that a sync failed: the kernel may have dropped bytes of it that were written before others. The file need
+    /// not be durable, because a start after a power loss expects nothing of what was not synced. Blocks.
     pub(crate) fn mark_unsynced(&self) -> io::Result<()> {
         let options = OpenOptions {
             write: true,

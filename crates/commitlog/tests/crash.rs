@@ -322,7 +322,7 @@ fn discard(after: Token, up_to_token: Token, position: ReplayPosition) -> Discar
 fn a_discard_covers_the_record_that_it_ends_with_and_none_behind_it() {
     let found = on_a_machine(None, async || {
         let log = Commitlog::new(options(periodic(), 1, 1));
-        // One chunk: the position stands in the middle of it.
+        // One chunk: the position is in the middle of it.
         log.append(&mutation(1, 10)).expect("there is room");
         let position = log.append(&mutation(2, 10)).expect("there is room");
         log.append(&mutation(3, 10)).expect("there is room");
@@ -580,7 +580,7 @@ fn a_batch_that_a_later_run_finished_is_not_begun_again() {
             before.append_batch_begun(id, parts).expect("there is room");
         }
         before.write().expect("the disk works");
-        // Read before the log of shard 1: what ends stands in front of what begins.
+        // This log is read before the log of shard 1: the end of the batch comes before its beginning.
         let after = log_of(0, 1, 2);
         after.append_batch_ended(1).expect("there is room");
         after.write().expect("the disk works");
@@ -715,7 +715,7 @@ fn nothing_is_acknowledged_behind_a_failed_sync() {
             let acknowledged: Vec<bool> = batches.iter().map(|b| b.1).collect();
             let last = *acknowledged.last().expect("there are batches");
             if last {
-                // It was a write that failed; the log went on.
+                // A write failed, not a sync: the log continued.
                 continue;
             }
             broke += 1;

@@ -1,4 +1,5 @@
-//! Measures compaction: `bench [rows|wide] [MEGABYTES] [INPUTS]`, printing megabytes of data (before compression) a second.
+//! Measures compaction: `bench [rows|wide] [MEGABYTES] [INPUTS]`, printing megabytes of data (before compression) a
+//! second.
 //!
 //! `rows` has rows of 200 bytes in five columns, ten in a partition; `wide` has rows of 5,000 bytes.
 

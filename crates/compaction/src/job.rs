@@ -2,10 +2,9 @@
 //!
 //! What tombstones hide and what expired is dropped; a tombstone itself is dropped when its grace is over and nothing
 //! outside the job is as old as it: judged for each partition by the sstables that may hold it and by the memtables.
-//! Where all inputs are repaired, the outputs are, with the oldest of their marks; then a cell that expired stays as it is until its grace is over
-//! (docs/dev/incremental-repair.md).
-//! The outputs are sealed and durable when the job returns; nothing remains of a job that fails or is aborted. Inputs
-//! are never touched.
+//! Where all inputs are repaired, the outputs are, with the oldest of their marks; then a cell that expired stays as it
+//! is until its grace is over (docs/dev/incremental-repair.md). The outputs are sealed and durable when the job
+//! returns; nothing remains of a job that fails or is aborted. Inputs are never touched.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -37,7 +36,8 @@ pub struct Job {
     pub dir: PathBuf,
     /// Names each output.
     pub next_generation: Box<dyn FnMut() -> sstable::Generation + Send>,
-    /// In token order, none over another: tokens greater than the first of one and at most its second are rewritten; others are left out.
+    /// In token order, none over another: tokens greater than the first of one and at most its second are rewritten;
+    /// others are left out.
     pub ranges: Vec<(Token, Token)>,
     /// Seconds since the epoch.
     pub now: u32,
@@ -53,7 +53,7 @@ pub struct Job {
     pub output_bytes_max: u64,
     /// Of the host that writes.
     pub host_id: Option<Uuid>,
-    /// Aborts and slows the job, and is told how many bytes of the inputs it has read.
+    /// Aborts and slows the job, and counts the bytes of the inputs that it has read.
     pub control: JobControl,
 }
 
@@ -209,7 +209,8 @@ fn repaired_at(job: &Job) -> i64 {
 }
 
 fn execute(mut job: Job, outputs: &mut Outputs) -> Result<Stats, Error> {
-    // Replicas that are equal stay so, whichever of them is compacted first: an expired cell is weaker than the deletion that it becomes.
+    // Replicas that are equal stay so, whichever of them is compacted first: an expired cell is weaker than the
+    // deletion that it becomes.
     let keeps_expired = repaired_at(&job) != 0 && !planted::is_planted(Bug::RepairedCellsExpire);
     let mut stats = Stats {
         bytes_in: job.inputs.iter().map(|r| r.meta().disk_len).sum(),

@@ -22,7 +22,7 @@ pub(crate) struct Merge {
     sources: Vec<Source>,
     /// Sources that have the current partition, in the order of `sources`.
     current: Vec<usize>,
-    /// Bytes of blocks that were read since somebody asked.
+    /// Bytes of blocks that were read since the last [`Merge::take_read_bytes`].
     read_bytes: u64,
 }
 
@@ -114,7 +114,7 @@ impl Merge {
                 parts.push(self.advance(i)?);
                 continue;
             };
-            // A source goes on if its partition does, or if this block reaches beyond the bound.
+            // A source stays current: its partition has more blocks, or this block reaches beyond the bound.
             let is_exact = head
                 .covered
                 .as_ref()

@@ -233,7 +233,8 @@ fn options_are_those_of_cql() {
     }
 }
 
-/// Whatever a strategy chooses, one choice after another, and whatever is asked for: no choice has sstables of both sets.
+/// Whatever a strategy chooses, one choice after another, and whatever is asked for: no choice has sstables of both
+/// sets.
 #[test]
 fn no_strategy_merges_repaired_sstables_with_unrepaired_ones() {
     let classes = [

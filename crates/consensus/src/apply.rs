@@ -1,10 +1,10 @@
 //! Applying: committed entries, in order, each proposal once.
 //!
-//! A proposal is an entry of a proposer's life (`incarnation`) with a sequence number in it. A proposer that hears nothing proposes
-//! again under the same number, so the log may hold a proposal twice; only the first is applied. Each proposal also says below which
-//! number its proposer waits for nothing any more: what is below and comes late is dropped, and what was applied below is forgotten. So the
-//! table is as large as the number of proposals in flight, and a proposal that its proposer has given up can no longer happen once
-//! a later one of the same proposer has.
+//! A proposal is an entry of a proposer's life (`incarnation`) with a sequence number in it. A proposer that hears
+//! nothing proposes again under the same number, so the log may hold a proposal twice; only the first is applied. Each
+//! proposal also says below which number its proposer waits for nothing any more: what is below and comes late is
+//! dropped, and what was applied below is forgotten. So the table is as large as the number of proposals in flight, and
+//! a proposal that its proposer has given up can no longer happen once a later one of the same proposer has.
 //!
 //! ```text
 //! proposal  u64 proposer, u64 incarnation, u64 sequence, u64 settled below, the command
@@ -21,7 +21,7 @@ use stdx::bytes::Reader;
 /// Bytes before the command.
 pub(crate) const PROPOSAL_HEADER_BYTES: usize = 32;
 
-/// Who proposed what.
+/// Identifies a proposal by its proposer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct ProposalId {
     pub(crate) proposer: u64,

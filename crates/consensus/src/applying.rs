@@ -105,7 +105,7 @@ impl Applying {
                             Done::Restored { snapshot, known }
                         }
                         Err(malformed) => {
-                            // Receiver and store have checked it: a bug, and going on would spread it.
+                            // Receiver and store have checked it: this is a bug, and to continue would spread it.
                             panic!("a snapshot that was accepted cannot be read: {malformed}")
                         }
                     }

@@ -1,15 +1,17 @@
 //! What a peer may say: every message is checked here before the library sees it.
 //!
-//! The library trusts its peers. It panics on numbers that no correct member sends, takes a message of term 0 for one of its own, and forwards what it
-//! does not handle. A panic ends the process, so nothing that can cause one gets through. `docs/dev/consensus.md` lists, type by type, what the
-//! library assumes and which rule here keeps it.
+//! The library trusts its peers. It panics on numbers that no correct member sends, takes a message of term 0 for one
+//! of its own, and forwards what it does not handle. A panic ends the process, so nothing that can cause one gets
+//! through. `docs/dev/consensus.md` lists, type by type, what the library assumes and which rule here keeps it.
 //!
-//! The rules are of three kinds: *form* (a field that this type does not use is empty), *range* (a term or an index within what a group can reach)
-//! and *fit* (the message agrees with what this member knows: its log, its leader, its configuration). A message that breaks a rule is dropped and
-//! the member that sent it is named in the log. The member goes on.
+//! The rules are of three kinds: *form* (a field that this type does not use is empty), *range* (a term or an index
+//! within what a group can reach) and *fit* (the message agrees with what this member knows: its log, its leader, its
+//! configuration). A message that breaks a rule is dropped and the member that sent it is named in the log. The
+//! receiver keeps running.
 //!
-//! What stays possible for a peer that holds a member's identity is to lie within these rules: to vote twice, or to append entries that no majority
-//! has. Raft does not protect from that. The identity of peers is the transport's promise.
+//! What stays possible for a peer that holds a member's identity is to lie within these rules: to vote twice, or to
+//! append entries that no majority has. Raft does not protect from that. The identity of peers is the transport's
+//! promise.
 
 use crate::apply::{Applied, PROPOSAL_HEADER_BYTES, decode_proposal};
 use crate::config::{COMMAND_BYTES_MAX, StateMachine};
@@ -22,10 +24,12 @@ use raft::{Raft, StateRole};
 use stdx::bytes::Reader;
 use stdx::planted::{self, Bug};
 
-/// How far one message may lift this member's term. An election takes a second at least, so this is half a year of nothing but elections while this
-/// member was away. A peer that wants to use up the terms needs 2^37 messages, each of which is synced before the next is taken.
+/// How far one message may lift this member's term. An election takes a second at least, so this is half a year of
+/// nothing but elections while this member was away. A peer that wants to use up the terms needs 2^37 messages, each of
+/// which is synced before the next is taken.
 pub(crate) const TERM_LIFT_MAX: u64 = 1 << 24;
-/// No term is above this, not even the first that a new member hears of. The codec takes twice as much, so a candidate of the last term is still read.
+/// No term is above this, not even the first that a new member hears of. The codec takes twice as much, so a candidate
+/// of the last term is still read.
 pub(crate) const TERM_MAX: u64 = 1 << 61;
 /// No index is above this: at ten thousand changes a second a log takes nine hundred years to reach it.
 pub(crate) const INDEX_MAX: u64 = 1 << 48;
@@ -83,8 +87,8 @@ pub(crate) fn check(message: &Message, raft: &Raft<EntryLog>, machine: &dyn Stat
     }
 }
 
-/// Whether the library takes this message for granted only when all of the log is durable: a vote that is counted may make this member the leader,
-/// and the library asserts that a new leader has nothing unsynced.
+/// Whether the library takes this message for granted only when all of the log is durable: a vote that is counted may
+/// make this member the leader, and the library asserts that a new leader has nothing unsynced.
 pub(crate) fn needs_durable_log(message: &Message) -> bool {
     matches!(
         message.msg_type,
@@ -92,7 +96,8 @@ pub(crate) fn needs_durable_log(message: &Message) -> bool {
     )
 }
 
-/// Whether an election of this member would find its log: between the receipt of a snapshot and its restoration the entries to look at are gone.
+/// Whether an election of this member would find its log: between the receipt of a snapshot and its restoration the
+/// entries to look at are gone.
 pub(crate) fn can_campaign(raft: &Raft<EntryLog>) -> bool {
     let log = &raft.raft_log;
     log.persisted == log.last_index() && log.applied + 1 >= log.first_index()
@@ -174,8 +179,9 @@ pub(crate) fn term_at(raft: &Raft<EntryLog>, index: u64) -> Option<u64> {
     raft.raft_log.term(index).ok().filter(|term| *term != 0)
 }
 
-/// The term of a committed entry of this member that the sender has with another one. A leader has all that is committed: one whose log differs there, or
-/// its voters, lost what they had promised. The library would panic, or append behind a history that the entries do not follow.
+/// The term of a committed entry of this member if the sender has another term for it. A leader has all that is
+/// committed: if its log differs there, it or its voters lost what they had promised. The library would panic, or
+/// append after a history that the entries do not follow.
 fn contradicts_committed(raft: &Raft<EntryLog>, index: u64, term: u64) -> Option<u64> {
     let is_committed = index <= raft.raft_log.committed;
     term_at(raft, index).filter(|known| is_committed && *known != term)
@@ -293,7 +299,7 @@ fn check_candidate(message: &Message) -> Result<(), Refused> {
     check_commit_of_voter(message)
 }
 
-/// A member that is behind takes the commit index of a candidate, or of one that refuses its vote.
+/// A member that lags takes the commit index of a candidate, or of a member that refuses it a vote.
 fn check_commit_of_voter(message: &Message) -> Result<(), Refused> {
     unless(
         (message.commit == 0) == (message.commit_term == 0),
@@ -301,7 +307,7 @@ fn check_commit_of_voter(message: &Message) -> Result<(), Refused> {
     )
 }
 
-/// Only the leader of this term gives its office away, and it knows that this member has its whole log.
+/// Only the leader of this term hands the leadership over, and it knows that this member has its whole log.
 fn check_hand_over(message: &Message, raft: &Raft<EntryLog>) -> Result<(), Refused> {
     if message.term < raft.term {
         return Ok(());
@@ -312,7 +318,7 @@ fn check_hand_over(message: &Message, raft: &Raft<EntryLog>) -> Result<(), Refus
     )
 }
 
-/// The name of a read begins with the member that asks: an answer under another name would reach nobody.
+/// The name of a read begins with the member that asks: an answer under another name would reach no caller.
 fn read_name_of(message: &Message) -> Option<u64> {
     let name = message.get_entries().first()?;
     let mut reader = Reader::new(&name.data);

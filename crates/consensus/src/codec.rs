@@ -14,7 +14,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use stdx::bytes::{Reader, Truncated};
 
-/// Terms and indexes beyond this are not believed: no group lives that long, and arithmetic on them cannot overflow below.
+/// Terms and indexes beyond this are not believed: no group lives that long, and arithmetic on them cannot overflow
+/// below.
 pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 /// Nodes that a configuration may name in one list.
 pub(crate) const MEMBERS_MAX: usize = 4096;

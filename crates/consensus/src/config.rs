@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
 
-/// Bytes of a command. A frame between nodes has 16 MiB; what stands around a command in an append must fit in beside it.
+/// Bytes of a command. A frame between nodes has 16 MiB; what surrounds a command in an append must fit in too.
 pub(crate) const COMMAND_BYTES_MAX: usize = (16 << 20) - (64 << 10);
 
-/// Carries messages to other members. It may lose, delay, repeat and reorder them; it must not change them, and tells the receiver truly
-/// from whom they come.
+/// Carries messages to other members. It may lose, delay, repeat and reorder them; it must not change them, and must
+/// give the receiver the true sender.
 pub trait Transport {
     /// Sends, and does not wait.
     fn send(&self, to: u64, message: Vec<u8>);
@@ -17,8 +17,8 @@ pub trait Transport {
 
 /// What the commands act on. All members have the same; at bootstrap their snapshots must be equal.
 pub trait StateMachine {
-    /// The index up to which the machine keeps by itself, durably, what was applied; 0 if it keeps nothing. Commands up to it are not
-    /// applied again at start, and older snapshots not restored.
+    /// The index up to which the machine keeps by itself, durably, what was applied; 0 if it keeps nothing. Commands up
+    /// to it are not applied again at start, and older snapshots not restored.
     fn applied(&self) -> u64 {
         0
     }
@@ -29,7 +29,8 @@ pub trait StateMachine {
     /// All that was applied, as bytes. Not called while something is being applied.
     fn snapshot(&self) -> Vec<u8>;
 
-    /// Whether a command that a peer sent can be read. One that cannot is refused before it is in the log, for it would end every member.
+    /// Whether a command that a peer sent can be read. One that cannot is refused before it is in the log, for it would
+    /// end every member.
     ///
     /// # Errors
     /// Why not.
@@ -70,7 +71,7 @@ pub struct Options {
     pub snapshot_ticks: u64,
     /// The file is rewritten with a snapshot when it has grown by this, and by as much as the last snapshot had.
     pub log_bytes_max: u64,
-    /// Entries before a snapshot that are kept for members that are a little behind.
+    /// Entries before a snapshot that are kept for members that lag a little.
     pub entries_kept: u64,
     /// The part that it takes until [`crate::Consensus::take_part`] says another.
     pub part: Part,
@@ -107,7 +108,7 @@ pub enum Part {
     Withdrawn(String),
 }
 
-/// How a member begins that has no file yet. One that has goes on from it, whatever is said here.
+/// How a member without a file begins. A member with a file continues from it and ignores this.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Start {
     /// A new group with these voters, this one among them. All of them must say the same.

@@ -1,11 +1,12 @@
 //! The running member. Lives on shard 0; sees the cluster.
 //!
-//! Two tasks. The *member task* owns group and store: it takes what is in the inbox, ticks, makes outputs durable, sends. The *applying task*
-//! owns the table of applied proposals and calls the machine, which may take its time: heartbeats go on meanwhile. They talk through two
-//! queues; what the applying task has done comes back as an event, in order, so that a membership entry takes effect, and a
-//! snapshot is made, exactly at their places in the log.
+//! Two tasks. The *member task* owns group and store: it reads the inbox, ticks, makes outputs durable, sends. The
+//! *applying task* owns the table of applied proposals and calls the machine, which may be slow: heartbeats continue
+//! in the meantime. They communicate through two queues; what the applying task has done comes back as an event, in
+//! order, so that a membership entry takes effect, and a snapshot is made, exactly at their positions in the log.
 //!
-//! While a write to the file fails, it is repeated, and nothing else happens: the member is silent as if it were cut off.
+//! While a write to the file fails, it is repeated, and nothing else happens: the member is silent as if it were cut
+//! off.
 
 use crate::answer::Answer;
 use crate::apply::ProposalId;
@@ -31,7 +32,8 @@ use std::time::Duration;
 const REFUSALS_MAX: usize = 256;
 /// How long the task waits before it tries a failed write again.
 const RETRY_WRITE: Duration = Duration::from_millis(500);
-/// Ticks until a read is asked again: it costs little, and a leader that is new to its office forgets it without a word.
+/// Ticks until a read is asked again: it costs little, and a leader that is new to its office forgets it without a
+/// word.
 const READ_RETRY_TICKS: u32 = 4;
 
 /// Starts the two tasks of a member; see [`crate::Consensus::start`].
@@ -107,7 +109,7 @@ struct PendingProposal {
     command: Vec<u8>,
     deadline: Instant,
     answer: Answer<Result<u64, ProposeError>>,
-    /// Somebody took it, so it may happen.
+    /// It is in the log or on its way to the leader, so it may happen.
     is_out: bool,
     /// Ticks until it is proposed again.
     again_in: u32,
@@ -148,11 +150,11 @@ struct Member {
     is_snapshotting: bool,
     /// Whether this member leads and may answer reads.
     serves_reads: bool,
-    /// The leader that was told what waits here; 0 for none.
+    /// The leader that the waiting proposals and reads were sent to; 0 for none.
     leader: u64,
     /// File size at which compaction failed: it is tried again when the file has grown.
     failed_compaction_at: Option<u64>,
-    /// What was refused from whom, so that each is logged once.
+    /// The senders and kinds of refused messages, so that each is logged once.
     refusals: BTreeSet<(u64, u8)>,
 }
 
@@ -171,9 +173,10 @@ impl Member {
             self.take_done().await;
             let now = runtime::now();
             if now >= next_tick {
-                // An election that a tick begins is won at once where there is one voter, and a leader's log is durable.
+                // An election that a tick begins is won at once where there is one voter, and a leader's log is
+                // durable.
                 self.settle().await;
-                // Ticks that were slept through (a slow disk) are not made up for: nobody was listening then.
+                // Ticks that were missed (a slow disk) are not made up for: the member took no messages during them.
                 self.tick(now);
                 next_tick = now + self.options.tick;
             }
@@ -227,7 +230,7 @@ impl Member {
                     self.part = part;
                 }
                 Event::HandOver(candidates) => {
-                    // Who asked sees by the leader whether it was.
+                    // The caller sees by the leader whether it was handed over.
                     let _ = self.group.hand_over(&candidates);
                 }
                 Event::Read { deadline, answer } => {
@@ -465,7 +468,8 @@ impl Member {
         self.serves_reads = serves_reads;
     }
 
-    /// What the former leader was told may be gone with it, so the new one is told at once; what comes twice is applied once.
+    /// Sends what waits to a new leader at once: what the former leader got may be lost with it. A proposal that
+    /// arrives twice is applied once.
     fn tell_new_leader(&mut self) {
         let leader = self.group.leader();
         if leader == self.leader {

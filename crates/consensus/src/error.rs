@@ -42,7 +42,7 @@ pub enum ProposeError {
     Timeout,
     /// The member stops; it may have happened.
     Shutdown,
-    /// The group went on without this member after a majority was given up; it may have happened before.
+    /// The group continued without this member after a majority was given up; it may have happened before.
     Superseded {
         /// The epoch that the group is in.
         epoch: u64,
@@ -100,7 +100,7 @@ impl fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
-/// Why the members are not as was wished.
+/// Why the members are not as requested.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MembershipError {
     /// The group would have more than [`VOTERS_MAX`] voters.

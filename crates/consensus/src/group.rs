@@ -1,13 +1,16 @@
-//! The group as a value: it is told of time, messages and wishes, and says what to store, to send and to apply.
+//! The group as a value: it takes time, messages and requests, and returns what to store, to send and to apply.
 //!
-//! The protocol itself is the library's (`RawNode`). Around it stand here: epochs, election timeouts drawn from our own seed, snapshots on demand, and
-//! leaving joint configurations. What peers send goes through `check` first, because the library panics on what a correct peer never sends.
+//! The protocol itself is the library's (`RawNode`). This module adds epochs, election timeouts drawn from our own
+//! seed, snapshots on demand, and leaving joint configurations. What peers send goes through `check` first, because the
+//! library panics on what a correct peer never sends.
 //!
-//! Order of use: [`Group::output`]; send `now`; make `persist` durable; [`Group::persisted`], which gives what to send and to apply then.
-//! Votes and acknowledgements are never in `now`, so nothing is promised that a power loss can take back.
+//! Order of use: [`Group::output`]; send `now`; make `persist` durable; [`Group::persisted`], which gives what to send
+//! and to apply then. Votes and acknowledgements are never in `now`, so nothing is promised that a power loss can take
+//! back.
 //!
-//! Determinism: the library draws timeouts from the thread's generator. After every call into it that timeout is overwritten by one
-//! drawn from the group's seed, before anything can look at it: only a tick looks, and it looks first and draws later.
+//! Determinism: the library draws timeouts from the thread's generator. After every call into it that timeout is
+//! overwritten by one drawn from the group's seed, before anything can look at it: only a tick looks, and it looks
+//! first and draws later.
 
 use crate::check::{EPOCH_LIFT_MAX, EPOCH_MAX, can_campaign, check, needs_durable_log, term_at};
 use crate::codec::{MEMBERS_MAX, Malformed, put_u64};
@@ -33,14 +36,14 @@ use stdx::random::SplitMix64;
 const MESSAGE_BYTES: u64 = 1 << 20;
 /// Messages with entries on their way to one member.
 const IN_FLIGHT_MESSAGES: usize = 64;
-/// Bytes of entries that wait to be committed; proposals beyond are dropped and tried again by who proposed them.
+/// Bytes of entries that wait to be committed; more proposals are dropped, and their proposers try again.
 const UNCOMMITTED_BYTES_MAX: u64 = 64 << 20;
 /// Changes in one membership entry.
 pub(crate) const CHANGES_MAX: usize = 64;
 /// Messages that wait until the log is durable. Each member sends one in an election.
 const DEFERRED_MAX: usize = 64;
 
-/// What a group is told once.
+/// The fixed parameters of a group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupOptions {
     pub(crate) group: u64,
@@ -56,13 +59,13 @@ pub(crate) struct GroupOptions {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Refused {
     Malformed(Malformed),
-    /// Of another group, to another node, or not from whom it says.
+    /// Of another group, to another node, or not from the sender that it names.
     Misdirected {
         group: u64,
         from: u64,
         to: u64,
     },
-    /// Its sender was left behind when a majority was given up.
+    /// Its sender is in an epoch that ended when a majority was given up.
     EpochOver {
         theirs: Epoch,
         ours: Epoch,
@@ -72,7 +75,7 @@ pub(crate) enum Refused {
         theirs: Epoch,
         ours: Epoch,
     },
-    /// This node was.
+    /// This node is in such an epoch.
     Superseded {
         epoch: u64,
     },
@@ -167,7 +170,7 @@ impl Persist {
     }
 }
 
-/// A message and whom it is for.
+/// A message and its addressee.
 pub(crate) type Outgoing = (u64, Vec<u8>);
 
 /// What the group wants done.
@@ -208,7 +211,7 @@ pub(crate) struct Group {
     random: SplitMix64,
     timeout: usize,
     ticks: u64,
-    /// When a snapshot was sent to whom.
+    /// The tick in which each member was last sent a snapshot.
     snapshots_sent: BTreeMap<u64, u64>,
     offered_at: Option<u64>,
     notices: Vec<Outgoing>,
@@ -274,7 +277,7 @@ impl Group {
         Ok(())
     }
 
-    /// Has the member take no part, or take part again: to the others it was cut off meanwhile.
+    /// Makes the member take no part, or take part again: to the others it was cut off meanwhile.
     pub(crate) fn set_silent(&mut self, is_silent: bool) {
         self.is_silent = is_silent;
         // It fails only while a change of members is not applied yet; an election follows by itself then.
@@ -287,12 +290,12 @@ impl Group {
             return;
         }
         self.ticks += 1;
-        // A member that restores a snapshot stands for no election: the library would look for entries that are gone.
+        // A member that restores a snapshot does not campaign: the library would look for entries that are gone.
         if self.is_leader() || can_campaign(&self.raw.raft) {
             self.raw.tick();
             self.settle_timeout();
         }
-        // A lost snapshot is not noticed by the library: it waits for its receiver for ever.
+        // The library does not notice a lost snapshot: it would wait for its receiver permanently.
         let overdue: Vec<u64> = self
             .snapshots_sent
             .iter()
@@ -365,8 +368,8 @@ impl Group {
         Ok(())
     }
 
-    /// An append that this member has the previous entry of says that the leader's log is its own up to there. A snapshot cannot be compared: while the leader
-    /// may have another history, none of its is taken.
+    /// An append that this member has the previous entry of says that the leader's log is its own up to there. A
+    /// snapshot cannot be compared: while the leader may have another history, none of its is taken.
     fn compare_histories(&mut self, message: &Message) -> Result<(), Refused> {
         let Some((divergence, seen)) = self.diverged else {
             return Ok(());
@@ -389,7 +392,8 @@ impl Group {
     /// The message, if it is of this member's epoch.
     fn check_epoch(&mut self, header: Header, body: Body) -> Result<Option<Box<Message>>, Refused> {
         let Some(ours) = self.epoch else {
-            // Only a leader speaks first to a new member, or a candidate, if it was given a vote before it heard of one.
+            // Only a leader speaks first to a new member, or a candidate, if it was given a vote before it heard of
+            // one.
             return match body {
                 Body::Raft(message) if header.epoch.number <= EPOCH_MAX && speaks_first(&message) => Ok(Some(message)),
                 _ => Err(Refused::Impossible {
@@ -408,7 +412,8 @@ impl Group {
             });
         }
         if header.epoch.number > ours.number {
-            // A recovered group consists of survivors, and every survivor is known here. A stranger's word ends nobody.
+            // A recovered group consists of survivors, and every survivor is known here. A message of an unknown
+            // member does not end this one.
             let is_survivor = self.raw.raft.prs().get(header.from).is_some();
             if !is_survivor || header.epoch.number - ours.number > EPOCH_LIFT_MAX {
                 return Err(Refused::Impossible {
@@ -439,13 +444,15 @@ impl Group {
             return;
         }
         if matches!(message.msg_type, MessageType::MsgPropose | MessageType::MsgReadIndex) {
-            // From its proposer to the leader, and no further: a member that has another leader hears of the right one soon, and asks again.
+            // From its proposer to the leader, and no further: a member that has another leader hears of the right one
+            // soon, and asks again.
             if !self.is_leader() && !planted::is_planted(Bug::UncheckedPeer) {
                 return;
             }
             let is_membership = |entry: &Entry| entry.entry_type != EntryType::EntryNormal;
             if message.msg_type == MessageType::MsgPropose && message.get_entries().iter().any(is_membership) {
-                // A forwarded change is made anew from our own encoding, so that the library never parses what came from outside.
+                // A forwarded change is made anew from our own encoding, so that the library never parses what came
+                // from outside.
                 let context = message.entries[0].take_context().to_vec();
                 if let Some(changes) = decode_changes(&context) {
                     self.propose_changes(&changes);
@@ -453,7 +460,7 @@ impl Group {
                 return;
             }
         }
-        // What the library refuses here (a response from somebody who is no member) needs no answer.
+        // What the library refuses here (a response from a node that is no member) needs no answer.
         let _ = self.raw.step(message);
         self.settle_timeout();
     }
@@ -469,12 +476,12 @@ impl Group {
         }
     }
 
-    /// Puts a proposal into the log, or on its way to the leader. False when nobody is known who could take it.
+    /// Puts a proposal into the log, or on its way to the leader. False if no member is known that could take it.
     pub(crate) fn propose(&mut self, data: Vec<u8>) -> bool {
         !self.is_out() && self.diverged().is_none() && self.raw.propose(Vec::new(), data).is_ok()
     }
 
-    /// Proposes a change of members; false when nobody is known who could take it.
+    /// Proposes a change of members; false if no member is known that could take it.
     pub(crate) fn propose_changes(&mut self, changes: &[Change]) -> bool {
         let change = to_conf_change(changes);
         !self.is_out()
@@ -484,14 +491,16 @@ impl Group {
             && self.raw.propose_conf_change(encode_changes(changes), change).is_ok()
     }
 
-    /// Asks for the index that must be applied to see everything committed before now; the answer is among an output's `reads`, or is lost.
+    /// Asks for the index that must be applied to see everything committed before now; the answer is among an output's
+    /// `reads`, or is lost.
     pub(crate) fn read_index(&mut self, context: Vec<u8>) {
         if !self.is_out() && self.diverged().is_none() {
             self.raw.read_index(context);
         }
     }
 
-    /// Asks the voter among these that has most of the log to lead. False when this member does not lead or none of them votes.
+    /// Asks the voter among these that has most of the log to lead. False when this member does not lead or none of
+    /// them votes.
     pub(crate) fn hand_over(&mut self, candidates: &[u64]) -> bool {
         if !self.is_leader() || !self.conf.voters_outgoing.is_empty() {
             return false;
@@ -582,12 +591,12 @@ impl Group {
             return false;
         };
         self.conf = sorted(conf);
-        // A snapshot from before names other members: one that is new would not take it, and nobody would tell the leader.
+        // An older snapshot names other members: a new member would not take it, and the leader would not hear of that.
         self.offered_at = None;
         self.raw.mut_store().offer(None);
         let raft = &mut self.raw.raft;
         if raft.state == StateRole::Leader && !raft.promotable() {
-            // A leader that is no voter any more has committed its own removal, and leads nobody.
+            // A leader that is no voter any more has committed its own removal, and leads no member.
             let term = raft.term;
             raft.become_follower(term, 0);
         }
@@ -601,12 +610,12 @@ impl Group {
         self.applied(snapshot.get_metadata().index);
     }
 
-    /// Whether somebody needs a snapshot.
+    /// Whether a member needs a snapshot.
     pub(crate) fn wants_snapshot(&self) -> bool {
         self.raw.store().take_wanted()
     }
 
-    /// A snapshot of what is applied, for whom needs one.
+    /// Offers a snapshot of what is applied to the members that need one.
     pub(crate) fn offer_snapshot(&mut self, snapshot: Snapshot) {
         self.offered_at = Some(self.ticks);
         self.raw.mut_store().offer(Some(snapshot));
@@ -691,7 +700,7 @@ impl Group {
         (log.committed, log.last_index())
     }
 
-    /// How many entries each other member is behind, as the leader knows.
+    /// How many entries each other member lags, as the leader knows.
     pub(crate) fn lags(&self) -> BTreeMap<u64, u64> {
         if !self.is_leader() {
             return BTreeMap::new();
@@ -728,7 +737,8 @@ impl Group {
         out
     }
 
-    /// Overwrites the timeout that the library drew. A new one is drawn whenever its clock starts anew, as the library does.
+    /// Overwrites the timeout that the library drew. A new one is drawn whenever its clock starts anew, as the library
+    /// does.
     fn settle_timeout(&mut self) {
         if self.raw.raft.election_elapsed == 0 {
             let range = self.options.election_ticks as u64;
@@ -814,7 +824,7 @@ pub(crate) fn is_reached(conf: &ConfState, changes: &[Change]) -> bool {
         })
 }
 
-/// No change stands for leaving a joint configuration.
+/// An empty list means: leave the joint configuration.
 fn to_conf_change(changes: &[Change]) -> ConfChangeV2 {
     let mut all = ConfChangeV2::default();
     for change in changes {

@@ -1,5 +1,5 @@
-//! The handle of a running member: what the node asks of it. It lives on shard 0 and puts events into the inbox of the member task
-//! (`driver.rs`).
+//! The handle of a running member: what the node asks of it. It lives on shard 0 and puts events into the inbox of the
+//! member task (`driver.rs`).
 
 use crate::answer::Answer;
 use crate::applying::Applying;
@@ -81,7 +81,8 @@ pub(crate) enum Event {
 }
 
 impl Consensus {
-    /// Starts a member: from its file, or else as `start` says. Blocks while it reads its file; then its tasks run on this shard.
+    /// Starts a member: from its file, or else as `start` says. Blocks while it reads its file; then its tasks run on
+    /// this shard.
     ///
     /// # Errors
     /// [`StartError`].
@@ -104,7 +105,8 @@ impl Consensus {
         }
     }
 
-    /// Proposes a command, from any member. When it returns an index, the command is committed there and applied on this node.
+    /// Proposes a command, from any member. When it returns an index, the command is committed there and applied on
+    /// this node.
     ///
     /// # Errors
     /// [`ProposeError`], which says whether the command may have happened.
@@ -131,7 +133,8 @@ impl Consensus {
         answer.wait().await
     }
 
-    /// Waits until this node has applied everything that was committed anywhere before the call; the index it has applied then.
+    /// Waits until this node has applied everything that was committed anywhere before the call; the index it has
+    /// applied then.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -182,8 +185,9 @@ impl Consensus {
         self.change_members(vec![Change::Remove(id)], timeout).await
     }
 
-    /// Changes several members at once, through a joint configuration: no vote is lost between. To be called on a member that votes: the leader
-    /// takes such wishes from no other. Returns when this node's configuration is as wished. One call at a time on a node; calls on several nodes are taken one after the other.
+    /// Changes several members at once, through a joint configuration: no vote is lost between. Call it on a member
+    /// that votes: the leader takes such requests from no other. Returns when this node's configuration is as
+    /// requested. One call at a time on a node; calls on several nodes are taken one after the other.
     ///
     /// # Errors
     /// [`MembershipError`].
@@ -221,8 +225,9 @@ impl Consensus {
         }
     }
 
-    /// Has one of these members lead, if this one leads: one that votes, and first the one that has most of the log. True when another leads. Proposals
-    /// wait meanwhile, on all members. The releases of the candidates must know how.
+    /// If this member leads, hands the leadership over to one of these members: one that votes, preferably the one that
+    /// has most of the log. True when another member leads. Proposals wait meanwhile, on all members. The releases of
+    /// the candidates must support this.
     pub async fn hand_over(&self, candidates: Vec<u64>, timeout: Duration) -> bool {
         let deadline = runtime::now() + timeout;
         self.push(Event::HandOver(candidates));
@@ -248,13 +253,14 @@ impl Consensus {
         self.push(Event::Part(part));
     }
 
-    /// How this member stands.
+    /// The state of this member.
     #[must_use]
     pub fn status(&self) -> Status {
         self.0.status.borrow().clone()
     }
 
-    /// Stops the member: what waits is told so, and the tasks end when the machine has finished what it is applying.
+    /// Stops the member: waiting calls fail with an error that says so, and the tasks end when the machine has finished
+    /// what it is applying.
     pub async fn stop(&self) {
         self.0.is_stopping.set(true);
         self.0.wake.notify_all();

@@ -1,26 +1,28 @@
 //! The metadata Raft group: one replicated log of commands that all nodes apply in the same order.
 //!
-//! Schema, topology and tablet maps change by commands of this group, so two nodes never disagree about them for longer than a message
-//! takes. The protocol is the library `raft` (docs/decisions/0006-consensus-library.md); ours are its storage, its bytes on the wire, and what
-//! makes it usable: proposals that are applied once, reads that have seen everything, members, snapshots, recovery.
+//! Schema, topology and tablet maps change by commands of this group, so two nodes never disagree about them for longer
+//! than a message takes. The protocol is the library `raft` (docs/decisions/0006-consensus-library.md); ours are its
+//! storage, its bytes on the wire, and what makes it usable: proposals that are applied once, reads that have seen
+//! everything, members, snapshots, recovery.
 //!
-//! - [`Consensus`] is the running member: one task on shard 0, which is the only one that touches file and group, and one that applies.
+//! - [`Consensus`] is the running member: one task on shard 0, which is the only one that touches file and group, and
+//!   one that applies.
 //! - `group` is the protocol as a value, without clock, file or socket.
 //! - `check` refuses what a correct peer does not send.
 //! - `store` is the member's file, with its format.
 //! - `apply` decides which committed proposals are applied.
-//! - [`choose_voters`] decides who votes.
-//! - [`recover_from_lost_majority`] is for the day when most voters are gone for ever; [`prospect`] says beforehand what it would give up, and
-//!   [`follow_recovered`] brings other survivors along.
+//! - [`choose_voters`] chooses the voters.
+//! - [`recover_from_lost_majority`] is for the case that most voters are gone permanently; [`prospect`] reports
+//!   beforehand what it would give up, and [`follow_recovered`] brings other survivors along.
 //!
 //! Invariants:
 //! - No vote, acknowledgement or snapshot receipt is sent before what it promises is durable.
 //! - The machine sees each command once, in the order of the log, on every member.
-//! - An epoch that was given up never speaks to the one that went on.
+//! - An epoch that was given up never speaks to the epoch that continues.
 //! - Same seed and same inputs give the same run; see `group` for how the library's own randomness is kept out.
 //!
-//! Cluster view: every node of the cluster is a member, at most [`VOTERS_MAX`] of them vote. Raft ids are the caller's; an id is never used
-//! again for another node, nor for the same node after it lost its directory.
+//! Cluster view: every node of the cluster is a member, at most [`VOTERS_MAX`] of them vote. Raft ids are the caller's;
+//! an id is never used again for another node, nor for the same node after it lost its directory.
 
 mod answer;
 mod apply;

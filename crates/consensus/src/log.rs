@@ -1,7 +1,9 @@
-//! The log in memory, as the library reads it. Everything in it is durable: the driver puts entries here after the store has them.
+//! The log in memory, as the library reads it. Everything in it is durable: the driver puts entries here after the
+//! store has them.
 //!
-//! Metadata changes are few and compaction bounds their log, so all entries between the compacted index and the last one are kept here. A
-//! snapshot is not: it is made from the state machine when a member needs one (`wanted`), and forgotten soon after it was sent.
+//! Metadata changes are few and compaction bounds their log, so all entries between the compacted index and the last
+//! one are kept here. A snapshot is not: it is made from the state machine when a member needs one (`wanted`), and
+//! forgotten soon after it was sent.
 
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::{Error, GetEntriesContext, RaftState, Storage, StorageError};
@@ -58,7 +60,7 @@ impl EntryLog {
         self.entries.extend_from_slice(entries);
     }
 
-    /// Nothing is left but what a snapshot stands for.
+    /// Drops all entries: everything up to `index` is in a snapshot.
     pub(crate) fn reset_to(&mut self, index: u64, term: u64) {
         self.truncated_index = index;
         self.truncated_term = term;

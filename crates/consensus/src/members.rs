@@ -1,4 +1,4 @@
-//! Who votes. Pure decisions about membership.
+//! The choice of voters. Pure decisions about membership.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// Whom it is about.
+    /// The member that it is about.
     #[must_use]
     pub fn id(self) -> u64 {
         match self {
@@ -39,9 +39,10 @@ impl Change {
     }
 }
 
-/// The voters among `members`: an odd number, at most [`VOTERS_MAX`], spread over data centres first and racks second, so that
-/// the loss of one of them costs as few votes as can be. Where there are three data centres or more, none has most of the votes: fewer members vote rather, at least three. Among equals those who vote already, then those who answer, then lower ids. The order of
-/// `members` does not matter.
+/// The voters among `members`: an odd number, at most [`VOTERS_MAX`], spread over data centres first and racks second,
+/// so that the loss of one of them costs as few votes as possible. With three data centres or more, none has most of
+/// the votes: if need be, fewer members vote, but at least three. Among equals, members that vote already come first,
+/// then members that answer, then lower ids. The order of `members` does not matter.
 #[must_use]
 pub fn choose_voters(members: &[Member], current: &BTreeSet<u64>) -> BTreeSet<u64> {
     let mut wanted = match members.len().min(VOTERS_MAX) {
@@ -94,7 +95,7 @@ fn spread(members: &[Member], current: &BTreeSet<u64>, wanted: usize) -> BTreeSe
     voters
 }
 
-/// The changes that make `wanted` the voters of a group that has `current` ones; who loses the vote stays a learner.
+/// The changes that turn the `current` voters into the `wanted` ones; a member that loses its vote stays a learner.
 #[must_use]
 pub fn changes_towards(current: &BTreeSet<u64>, wanted: &BTreeSet<u64>) -> Vec<Change> {
     let promote = wanted.difference(current).map(|id| Change::Voter(*id));
@@ -106,7 +107,7 @@ pub fn changes_towards(current: &BTreeSet<u64>, wanted: &BTreeSet<u64>) -> Vec<C
 mod tests {
     use super::*;
 
-    /// `id:datacenter/rack`, separated by blanks; with `!` behind it the member is down.
+    /// `id:datacenter/rack`, separated by blanks; a `!` at the end means that the member is down.
     fn members(text: &str) -> Vec<Member> {
         text.split_whitespace()
             .map(|word| {
@@ -208,7 +209,8 @@ mod tests {
         }
     }
 
-    /// With three data centres or more, a majority of the voters is left when any one of them is lost, however many nodes each has.
+    /// With three data centres or more, a majority of the voters is left when any one of them is lost, however many
+    /// nodes each has.
     #[test]
     fn any_data_centre_may_go_where_there_are_three() {
         for sizes in (1..=6).flat_map(|a| (1..=6).flat_map(move |b| (1..=6).map(move |c| [a, b, c]))) {

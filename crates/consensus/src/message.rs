@@ -11,8 +11,8 @@
 //!         u8 reject, i64 priority, bytes context, u32 count of entries, the entries, u8 1 and a snapshot, or u8 0
 //! ```
 //!
-//! Big endian. The protocol buffers of the library are not used between nodes: these bytes are ours to keep compatible, and their decoder
-//! has limits.
+//! Big endian. The protocol buffers of the library are not used between nodes: these bytes are ours to keep compatible,
+//! and their decoder has limits.
 
 use crate::codec::{
     Malformed, expected, get_bytes, get_entry, get_number, get_snapshot, put_bytes, put_entry, put_snapshot, put_u32,
@@ -28,8 +28,8 @@ const FORMAT_WITH_NONCE: u8 = 2;
 const KIND_RAFT: u8 = 1;
 const KIND_EPOCH_OVER: u8 = 2;
 
-/// The types that travel, by their number on the wire. Those that a node sends itself have none. 13 is sent only where the caller knows that the
-/// receiver's release has it ([`crate::Consensus::hand_over`]).
+/// The types that travel, by their number on the wire. Those that a node sends itself have none. 13 is sent only where
+/// the caller knows that the receiver's release has it ([`crate::Consensus::hand_over`]).
 const TYPES: [(u8, MessageType); 13] = [
     (1, MessageType::MsgPropose),
     (2, MessageType::MsgAppend),
@@ -46,7 +46,7 @@ const TYPES: [(u8, MessageType); 13] = [
     (13, MessageType::MsgTimeoutNow),
 ];
 
-/// From whom, to whom, in which life of which group.
+/// The group, its epoch, the sender and the addressee.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Header {
     pub(crate) group: u64,

@@ -43,7 +43,7 @@ pub(crate) async fn open(
         if voters.len() > VOTERS_MAX {
             return invalid("a group has at most 5 voters");
         }
-        // A snapshot at index 1 stands for the bootstrap, so that whoever joins later gets the first voters with a snapshot.
+        // A snapshot at index 1 holds the bootstrap: a member that joins later gets the first voters with a snapshot.
         state.epoch = Some(Epoch::default());
         (state.snapshot_index, state.snapshot_term, state.truncated) = (1, 1, (1, 1));
         state.conf.voters = unique.into_iter().collect();

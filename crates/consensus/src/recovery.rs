@@ -1,10 +1,11 @@
-//! The day when most voters are gone for ever: one survivor goes on alone, and the others start again as new members.
+//! Recovery when most voters are gone permanently: one survivor continues alone, the others start again as new members.
 //!
-//! Nothing proves that what the survivor has is all that was ever committed: the lost voters may have agreed on more. So an operator decides, in
-//! words, offline, for one node. The survivor's log is taken for committed as it is, its configuration becomes one voter, and the group's
-//! epoch grows: whoever is left of the old epoch, should it return, is refused and told so, and cannot elect a leader among themselves
-//! that anybody of the new epoch would hear. The new epoch has a nonce, so that two survivors that are recovered by mistake do not take each other's
-//! messages: each survivor that follows names the epoch that it follows, with its nonce.
+//! Nothing proves that what the survivor has is all that was ever committed: the lost voters may have agreed on more.
+//! So an operator decides, in words, offline, for one node. The survivor's log is taken for committed as it is, its
+//! configuration becomes one voter, and the group's epoch grows: a member of the old epoch that returns is refused and
+//! notified, and members of the old epoch cannot elect a leader that a member of the new epoch would listen to. The new
+//! epoch has a nonce, so that two survivors that are recovered by mistake do not take each other's messages: each
+//! survivor that follows names the epoch that it follows, with its nonce.
 
 use crate::epoch::Epoch;
 use crate::group::{conf_after, decode_changes};
@@ -25,11 +26,11 @@ pub enum RecoveryError {
     NotConfirmed,
     /// There is no metadata log in the directory.
     NoLog,
-    /// The member has never heard from its group: it has nothing to go on with.
+    /// The member has never heard from its group: it has nothing to continue with.
     NeverJoined,
     /// The member is all the voters there are: nothing is lost.
     NothingLost,
-    /// The epoch that it was told to follow does not come after its own.
+    /// The epoch that it is to follow does not come after its own.
     NotLater {
         /// Its own.
         own: Epoch,
@@ -65,7 +66,7 @@ impl fmt::Display for RecoveryError {
 
 impl std::error::Error for RecoveryError {}
 
-/// What a member's log says of its group, for who must decide whether to give up the others.
+/// What a member's log says of its group, for the decision whether to give up the others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Prospect {
     /// The epoch that would end.
@@ -134,10 +135,10 @@ fn possible_confs(state: &Recovered) -> Vec<ConfState> {
     confs
 }
 
-/// Rewrites the log of the one member that goes on. Offline: the node must not run. Blocks.
+/// Rewrites the log of the one member that continues. Offline: the node must not run. Blocks.
 ///
-/// All other members must be started with empty directories, under new ids, and added again; or, if they live, be told to follow
-/// ([`follow_recovered`]).
+/// All other members must be started with empty directories, under new ids, and added again; those that live may
+/// follow the recovered epoch instead ([`follow_recovered`]).
 ///
 /// # Errors
 /// [`RecoveryError`]; nothing was changed then.
@@ -169,7 +170,7 @@ pub fn recover_from_lost_majority(
         ..ConfState::default()
     };
     for entry in &mut state.entries {
-        // Nobody joins or leaves by what the old majority wished.
+        // Membership changes that the old majority asked for do not take effect.
         if entry.entry_type != EntryType::EntryNormal {
             entry.entry_type = EntryType::EntryNormal;
             entry.context.clear();
@@ -183,9 +184,9 @@ pub fn recover_from_lost_majority(
     Ok(recovery)
 }
 
-/// Makes a member whose majority is lost an empty one of the epoch that another survivor has begun, under its old id: what it had promised was
-/// promised to an epoch that is over. What it had of the log is forgotten; the survivor's is what counts. Offline: the node must not run.
-/// Blocks.
+/// Makes a member whose majority is lost an empty one of the epoch that another survivor has begun, under its old id:
+/// what it had promised was promised to an epoch that is over. What it had of the log is forgotten; the survivor's is
+/// what counts. Offline: the node must not run. Blocks.
 ///
 /// # Errors
 /// [`RecoveryError`]; nothing was changed then.

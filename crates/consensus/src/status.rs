@@ -7,10 +7,11 @@ use raft::eraftpb::ConfState;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A member's store has less than the member has promised to keep: it is older than what ran last under its id, or its disk lost something.
+/// A member's store has less than the member has promised to keep: it is older than what ran last under its id, or its
+/// disk lost something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LostEntries {
-    /// The leader has the member's word for entries up to this.
+    /// The member has acknowledged to the leader entries up to this.
     pub promised: u64,
     /// The last that it has.
     pub last: u64,
@@ -31,7 +32,7 @@ pub struct Divergence {
     pub leader_term: u64,
 }
 
-/// How a member stands.
+/// The state of a member.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Status {
     /// This member.
@@ -40,9 +41,9 @@ pub struct Status {
     pub leader: Option<u64>,
     /// Its term.
     pub term: u64,
-    /// Who votes, as of what is applied.
+    /// The voters, as of what is applied.
     pub voters: Vec<u64>,
-    /// Who gets the log without a vote.
+    /// The members that get the log and have no vote.
     pub learners: Vec<u64>,
     /// Whether the group is between two configurations.
     pub is_joint: bool,
@@ -52,15 +53,16 @@ pub struct Status {
     pub committed: u64,
     /// The last entry it has.
     pub last: u64,
-    /// On the leader: how many entries each other member is behind.
+    /// On the leader: how many entries each other member lags.
     pub lag: BTreeMap<u64, u64>,
-    /// Another when a majority is given up; `None` before a node that joins has heard from the group.
+    /// Changes when a majority is given up; `None` before a node that joins has heard from the group.
     pub epoch: Option<Epoch>,
-    /// The group went on without this member, in that epoch.
+    /// The group continued without this member, in that epoch.
     pub superseded_by: Option<u64>,
     /// This member takes no part any more, for it would break a promise.
     pub lost_entries: Option<LostEntries>,
-    /// The leader says that its log is another. As long as it does, this member takes nothing from it, and refuses proposals and reads.
+    /// The leader says that its log differs from this member's. As long as it does, this member takes nothing from it,
+    /// and refuses proposals and reads.
     pub diverged: Option<Divergence>,
     /// The part that its caller lets it take.
     pub part: Part,

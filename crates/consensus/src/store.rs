@@ -16,12 +16,13 @@
 //!   8 run          u64, a random name of one start of this member; the last 256 count
 //! ```
 //!
-//! Big endian. A file of format 1 has no items of kind 7 and above; it is read, and written anew as format 2 when its member starts, so that a release
-//! that knows format 1 only says that it cannot read the file. Invariants:
-//! - A chunk is written only when the one before it is durable. So at most the last chunk can be torn; a damaged chunk that a whole one follows
-//!   is damage, and an error that names file and offset. (Damage that hits exactly the last chunk cannot be told from a torn write.)
+//! Big endian. A file of format 1 has no items of kind 7 and above; it is read, and written anew as format 2 when its
+//! member starts, so that a release that knows format 1 only says that it cannot read the file. Invariants:
+//! - A chunk is written only when the one before it is durable. So at most the last chunk can be torn; a damaged chunk
+//!   that a whole one follows is damage, and an error that names file and offset. (Damage of exactly the last chunk
+//!   looks like a torn write.)
 //! - The first chunk is written with the header under another name, synced, and renamed: it is never torn.
-//! - A failed write or sync is repeated from the same offset until it succeeds: nobody was told in between.
+//! - A failed write or sync is repeated from the same offset until it succeeds: nothing is acknowledged in between.
 //! - What follows the last whole chunk at start is cut off before anything is written there.
 
 use crate::apply::Applied;
@@ -324,7 +325,7 @@ impl Store {
         Ok(())
     }
 
-    /// Replaces the file by one with this state. After an error the old file or the new one stands, and appending goes on.
+    /// Replaces the file by one with this state. After an error it is the old or the new file; appending continues.
     pub(crate) async fn rewrite(&mut self, state: &Recovered) -> Result<(), StoreError> {
         let items = Items::whole(state);
         let (dir, group, id) = (self.dir.clone(), self.group, self.id);
@@ -343,8 +344,8 @@ impl Store {
     }
 }
 
-/// Makes the directory's own name durable, and the names of those above it: any of them may be new, and a member whose directory vanishes
-/// with the power votes twice.
+/// Makes the directory's own name durable, and the names of those above it: any of them may be new, and a member whose
+/// directory vanishes with the power votes twice.
 fn sync_names(dir: &Path) -> Result<(), StoreError> {
     for above in dir.ancestors().skip(1) {
         let above = if above.as_os_str().is_empty() {
@@ -598,7 +599,7 @@ fn read_items(payload: &[u8], state: &mut Recovered) -> Result<(), Malformed> {
             KIND_RUN => state.add_run(reader.get_u64().map_err(expected("the name of a start"))?),
             KIND_RECOVERY => {
                 let number = reader.get_u64().map_err(expected("an epoch"))?;
-                // The epoch that it began stands before it, with the nonce.
+                // The epoch that the recovery began precedes it in the file, with the nonce.
                 let begun = state.epoch.filter(|epoch| epoch.number == number);
                 let epoch = begun.unwrap_or(Epoch { number, nonce: 0 });
                 let at_us = reader.get_i64().map_err(expected("a time"))?;

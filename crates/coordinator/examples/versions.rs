@@ -1,4 +1,5 @@
-//! Prints how long a node takes to see a version of the metadata: from nothing, and behind another of a million tablets of which one has made a step.
+//! Prints how long a node takes to see a version of the metadata: from nothing, and after another version, of a million
+//! tablets of which one has made a step.
 
 use std::collections::BTreeMap;
 use std::error::Error;

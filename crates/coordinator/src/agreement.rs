@@ -27,7 +27,8 @@ const GRACE: i32 = 1_000;
 const OLD: u32 = NOW - 5_000;
 const YOUNG: u32 = NOW - 500;
 
-/// `(k blob, c int, s int static, sm map<int, blob> static, a int, m map<int, blob>, e set<blob>, …)`, or with a counter alone.
+/// `(k blob, c int, s int static, sm map<int, blob> static, a int, m map<int, blob>, e set<blob>, …)`, or with a
+/// counter alone.
 fn table(has_counter: bool) -> Arc<Table> {
     let column = |(name, cql_type, kind): (&str, &str, ColumnKind)| {
         Column::new(name, CqlType::parse_native(cql_type).expect("a type"), kind)
@@ -237,10 +238,12 @@ fn digest_of<'b>(table: &Table, blocks: impl IntoIterator<Item = &'b PartitionBl
     digest.finish(&table.clustering_order, None)
 }
 
-/// A value that lives: its clustering key (None for the static row), its column and path (none for a row marker), and what is stored there.
+/// A value that lives: its clustering key (None for the static row), its column and path (none for a row marker), and
+/// what is stored there.
 type Shown = (Option<Vec<u8>>, Option<(usize, Vec<u8>)>, Vec<u8>, (i64, u32, u32));
 
-/// What a client sees, with timestamps and expiries, row by row. It does not use the digest: what a digest leaves out must be missed here.
+/// What a client sees, with timestamps and expiries, row by row. It does not use the digest: what a digest leaves out
+/// must be missed here.
 fn shown(table: &Table, block: &PartitionBlock) -> Vec<Shown> {
     let mut all = Vec::new();
     let mut show = |clustering: Option<&[u8]>, row: RowView<'_>, deletion: Tombstone| {

@@ -11,7 +11,8 @@ use crate::handoff::on_all_shards;
 use crate::{ClusterView, Coordinator, Levels};
 
 impl Coordinator {
-    /// Takes over a newer version of the cluster, and says to each table's store what it means. In the same step the stores get their tablets.
+    /// Takes over a newer version of the cluster, and says to each table's store what it means. In the same step the
+    /// stores get their tablets.
     pub fn take_view(&self, view: Arc<ClusterView>) {
         for store in self.shard.stores() {
             self.set_levels(&store, &view);
@@ -19,7 +20,8 @@ impl Coordinator {
         self.set_view(view);
     }
 
-    /// Others refuse requests from before this version: this shard refuses them too, and answers nothing alone while its view is older.
+    /// Others refuse requests from before this version: this shard refuses them too, and answers nothing alone while
+    /// its view is older.
     pub fn set_fenced_off(&self, before: u64) {
         self.fenced_off.set(before);
         let view = self.view();
@@ -28,8 +30,9 @@ impl Coordinator {
         }
     }
 
-    /// Says at which levels this node answers for a table alone: at none while a truncation is not done here, or done of which the view does not know,
-    /// and while others refuse what is routed by the view; reads at none while an sstable of the table is missing here.
+    /// Says at which levels this node answers for a table alone: at none while a truncation is not done here, or done
+    /// of which the view does not know, and while others refuse what is routed by the view; reads at none while an
+    /// sstable of the table is missing here.
     fn set_levels(&self, store: &TableStore, view: &ClusterView) {
         let table = store.table().id;
         let truncated_at = view.truncated_at(table);
@@ -44,7 +47,7 @@ impl Coordinator {
             None if system_tables::kind(&store.table().keyspace) == Some(KeyspaceKind::Local) => {
                 (Levels::ALL, Levels::ALL)
             }
-            // Nobody can tell its replicas.
+            // Its replicas are unknown.
             None => (Levels::NONE, Levels::NONE),
         };
         store.reads_here.set(reads.bits());
@@ -82,7 +85,8 @@ impl Coordinator {
         looked.inspect_err(|e| log::error!("cannot list the quarantined sstables of a table: {e}"))
     }
 
-    /// Forgets what this shard's acceptors have in memory of tokens that are not its own any more. In the step in which the tablets of `changed` left.
+    /// Forgets what this shard's acceptors have in memory of tokens that are not its own any more. In the step in which
+    /// the tablets of `changed` left.
     pub fn forget_left(&self, changed: &[Rc<TableStore>]) {
         for store in changed {
             // Those of a table's states leave with the table's.

@@ -1,9 +1,8 @@
-//! The one place where a shard applies mutations, whoever asks: log, memtable, and when that may be acknowledged.
+//! The one place where a shard applies mutations of any origin: log, memtable, and when that may be acknowledged.
 //!
-//! A mutation that needs no waiting is applied in the call that brings it ([`apply_at_once`]); what has to wait for its table, a truncation or memory is a
-//! future ([`apply`]). Before a mutation is applied its stamp is compared with the table (`fence.rs`), in the same step.
-//!
-//! Who wants to know what writes of a table change is told from here too (`observe.rs`).
+//! A mutation that needs no waiting is applied in the call that brings it ([`apply_at_once`]); what has to wait for its
+//! table, a truncation or memory is a future ([`apply`]). Before a mutation is applied its stamp is compared with the
+//! table (`fence.rs`), in the same step.
 //!
 //! Acknowledgements wait for the log. Those of one turn of the shard share one write of it (`commit.rs`).
 
@@ -25,12 +24,13 @@ use crate::service::{ReplicaError, store_of};
 use crate::trace;
 use crate::{Coordinator, Timeouts};
 
-/// How long a request waits for a truncation that its coordinator knows and this shard is not done with. The truncation waits for requests in its turn, which may wait for
-/// this one at another node, so this one gives way before they time out.
+/// How long a request waits for a truncation that its coordinator knows and this shard is not done with. The truncation
+/// waits for requests in its turn, which may wait for this one at another node, so this one gives way before they time
+/// out.
 const TRUNCATION_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// How long a request waits for a tablet that moves or is split. As long as the most patient request of one partition: this shard is not told which timeout the request
-/// has, and its coordinator stops waiting by itself.
+/// How long a request waits for a tablet that moves or is split. As long as the most patient request of one partition:
+/// this shard is not told which timeout the request has, and its coordinator stops waiting by itself.
 fn move_wait_max() -> Duration {
     let timeouts = runtime::local::<Coordinator>().map_or_else(Timeouts::default, |coordinator| coordinator.timeouts());
     timeouts.read.max(timeouts.write).max(timeouts.counter)
@@ -59,8 +59,8 @@ pub enum Origin {
     Peer,
 }
 
-/// Writes mutations of this shard's tokens and waits until they may be acknowledged. With `all_or_nothing` they are one record of
-/// the log. Whether `stamp` is stale is checked in the moment of writing.
+/// Writes mutations of this shard's tokens and waits until they may be acknowledged. With `all_or_nothing` they are one
+/// record of the log. Whether `stamp` is stale is checked in the moment of writing.
 ///
 /// # Errors
 /// When a table is unknown, memory stays full, or the log fails; what was written before stays.
@@ -152,8 +152,9 @@ fn failed(error: ReplicaError, written: Option<ReplayPosition>) -> ReplicaError 
     }
 }
 
-/// Writes one mutation as [`apply`] does, as far as that needs no waiting. Where it stands in the log, which is not handed to the kernel yet; None when
-/// nothing was done, because the mutation has to wait for its table, a truncation or memory, or is long.
+/// Writes one mutation as [`apply`] does, as far as that needs no waiting. Returns its position in the log, which is
+/// not handed to the kernel yet. None: nothing was done, because the mutation has to wait for its table, a truncation
+/// or memory, or is long.
 ///
 /// # Errors
 /// As those of [`apply`].
@@ -236,7 +237,8 @@ fn check(store: &TableStore, mutation: &Mutation<'_>, origin: Origin) -> Result<
     Ok(())
 }
 
-/// Hands the log to the kernel, and waits until what was written up to a position, since its losses were counted, may be acknowledged.
+/// Hands the log to the kernel, and waits until what was written up to a position, since its losses were counted, may
+/// be acknowledged.
 pub(crate) async fn committed(shard: &Shard, losses: u64, position: ReplayPosition) -> Result<(), ReplicaError> {
     commit(shard, losses)?;
     match acknowledges_by_sync(shard) {

@@ -1,25 +1,28 @@
-//! Logged batches of several partitions: noted on three nodes before they are written, so that one of them finishes them.
+//! Logged batches of several partitions: noted on three nodes before they are written, so that one of them finishes
+//! them.
 //!
-//! Model. The coordinator notes the whole batch in its shard's log and on two other nodes of its datacenter, in other racks where there
-//! are any; then it writes the batch; then the notes are removed. A batch that is *open* on a shard is in that shard's log as one that
-//! began and did not end. Its coordinator writes it again until the level is met. A *holder* does so when the batch is older than
-//! twice the write timeout and the coordinator is down, or answers that it does not know the batch.
+//! Model. The coordinator notes the whole batch in its shard's log and on two other nodes of its datacenter, in other
+//! racks where there are any; then it writes the batch; then the notes are removed. A batch that is *open* on a shard
+//! is in that shard's log as one that began and did not end. Its coordinator writes it again until the level is met. A
+//! *holder* does so when the batch is older than twice the write timeout and the coordinator is down, or answers that
+//! it does not know the batch.
 //!
-//! An open batch must not hold what others need. Its note is written again at the end of the log before it stands [`NOTE_SEGMENTS_MAX`] segments
-//! behind, so the segments before it are released. And it ends: when its level was not met for [`LEVEL_TIME_MAX`], it is written to
-//! the replicas that take it, and durable hints are kept for the others. A batch whose hints cannot be kept stays open; beyond `OPEN_BYTES_MAX`
-//! a shard refuses new ones.
+//! An open batch must not hold what others need. Before its note is [`NOTE_SEGMENTS_MAX`] segments back from the end of
+//! the log, it is written again at the end, so the segments before it are released. And the batch ends: when its level
+//! was not met for [`LEVEL_TIME_MAX`], it is written to the replicas that take it, and durable hints are kept for the
+//! others. A batch whose hints cannot be kept stays open; beyond `OPEN_BYTES_MAX` a shard refuses new ones.
 //!
 //! Invariants
 //! - A batch ends when its level is met, or when every replica of every part has its part or a durable hint of it.
-//! - Nothing of a batch is written before it is noted here and, where the datacenter has more nodes, on at least one of them.
+//! - Nothing of a batch is written before it is noted here and, where the datacenter has more nodes, on at least one of
+//!   them.
 //! - A batch is written again as it was: same cells, same timestamps, same level. Doing so twice changes nothing.
-//! - What was truncated does not come back: the note has the version of the view that the batch was noted by, and whoever finishes the batch leaves out
-//!   tables that were truncated by a later one.
+//! - What was truncated does not come back: the note has the version of the view that the batch was noted by, and the
+//!   node that finishes the batch leaves out tables that were truncated by a later one.
 //!
-//! The first mutation of a noted batch is its *note*: a mutation of a table that no node has, whose key is
-//! `[u8; 16] batch id, [u8; 16] host id of the coordinator, u16 its shard, u64 microseconds, u8 consistency level, u64 version of the view`,
-//! little endian.
+//! The first mutation of a noted batch is its *note*: a mutation of a table that no node has, whose key is `[u8; 16]
+//! batch id, [u8; 16] host id of the coordinator, u16 its shard, u64 microseconds, u8 consistency level, u64 version of
+//! the view`, little endian.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -50,14 +53,15 @@ const UNKNOWN_FAILURE: u16 = 0;
 const HOLDERS: usize = 2;
 /// Most bytes of open batches of one shard; what is above is refused, unless it is the only one.
 const OPEN_BYTES_MAX: usize = 16 << 20;
-/// How long an open batch is written at its own level. Then hints stand for the replicas that do not take it.
+/// How long an open batch is written at its own level. After that, hints are kept for the replicas that do not take it.
 const LEVEL_TIME_MAX: Duration = Duration::from_mins(1);
-/// How many segments a note may stand behind the end of the log before it is written again: open batches hold about as many.
+/// How many segments a note may be back from the end of the log before it is written again: open batches hold about as
+/// many.
 pub const NOTE_SEGMENTS_MAX: u64 = 2;
 /// How often open batches are looked at.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Who wrote a batch, when and how.
+/// Which shard wrote a batch, when and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Note {
     id: u128,
@@ -89,7 +93,7 @@ impl Note {
 
     pub(crate) fn decode(mutation: &[u8]) -> Option<Self> {
         let mutation = Mutation::new(mutation).filter(|m| m.table == NOTES)?;
-        // A log of before notes had a version: every truncation is behind it.
+        // The log is older than versions in notes: every truncation counts as later.
         let (key, version) = match mutation.key.split_at_checked(NOTE_BYTES - 8)? {
             (key, []) => (key, 0),
             (key, version) => (key, u64::from_le_bytes(version.try_into().ok()?)),
@@ -112,7 +116,7 @@ struct Open {
     bytes: usize,
     /// Since when it is open in this run.
     since: Instant,
-    /// It is being written; nobody else begins to.
+    /// It is being written; no other task begins to.
     is_writing: bool,
     /// When it is looked at next.
     due: Instant,
@@ -143,8 +147,8 @@ impl Drop for Writing<'_> {
 type Stored = (Replica, Result<(), TargetError>);
 
 impl Coordinator {
-    /// Writes the mutations of a logged batch. They count all or not at all, even if nodes end half way: as one record of one log, where they all go to one
-    /// partition or to one replica alone, else as a batch that is noted first.
+    /// Writes the mutations of a logged batch. They count all or not at all, even if nodes end half way: as one record
+    /// of one log, where they all go to one partition or to one replica alone, else as a batch that is noted first.
     ///
     /// # Errors
     /// As [`Coordinator::write_logged`].
@@ -164,12 +168,12 @@ impl Coordinator {
         }
     }
 
-    /// Writes a logged batch and waits until the level is met for each partition. It happens wholly, if at all, also when this node ends
-    /// before that.
+    /// Writes a logged batch and waits until the level is met for each partition. It happens wholly, if at all, also
+    /// when this node ends before that.
     ///
     /// # Errors
-    /// When too few replicas live; when the batch could not be noted: nothing is written then, but by a node that has noted it and was not
-    /// heard; and as [`Coordinator::write`]: then it will be finished.
+    /// When too few replicas live; when the batch could not be noted: nothing is written then, but by a node that has
+    /// noted it and was not heard; and as [`Coordinator::write`]: then it will be finished.
     pub async fn write_logged(
         self: &Rc<Self>,
         mutations: Vec<Addressed>,
@@ -249,7 +253,8 @@ impl Coordinator {
             self.end_batch(id, &view, &holders);
         }
         drop(writing);
-        // Nothing of it was sent when replicas died meanwhile; but it is noted, and a holder that does not hear otherwise writes it.
+        // Nothing of it was sent when replicas died meanwhile; but it is noted, and a holder that does not hear
+        // otherwise writes it.
         written.map_err(|e| match e {
             CoordinatorError::Unavailable(unavailable) => CoordinatorError::WriteTimeout {
                 tally: Tally {
@@ -300,8 +305,8 @@ impl Coordinator {
         (holders, is_alone)
     }
 
-    /// Notes a batch on other nodes and waits until one of them has it: a holder that is slow delays nothing, and its note is as good when it
-    /// comes later.
+    /// Notes a batch on other nodes and waits until one of them has it: a holder that is slow delays nothing, and its
+    /// note is as good when it comes later.
     async fn store_at(
         self: &Rc<Self>,
         view: &Arc<ClusterView>,
@@ -433,7 +438,8 @@ impl Coordinator {
         Ok(self.batches.borrow().0.contains_key(&id))
     }
 
-    /// Takes over a batch that an earlier run left open in the log: it is finished by [`Coordinator::finish_batches`] or in the background.
+    /// Takes over a batch that an earlier run left open in the log: it is finished by [`Coordinator::finish_batches`]
+    /// or in the background.
     ///
     /// # Errors
     /// When it cannot be noted in this run's log; that of the earlier run must stay then.
@@ -472,7 +478,7 @@ impl Coordinator {
         self.shard.log.sync().await.map_err(|e| failed(&e))
     }
 
-    /// Tries once to finish the open batches of this node that nobody is writing.
+    /// Tries once to finish the open batches of this node that no task is writing.
     ///
     /// # Errors
     /// When one of them cannot be written now; it stays open.
@@ -493,7 +499,8 @@ impl Coordinator {
         result
     }
 
-    /// Finishes open batches whose coordinator does not, for ever. To be run on each shard once the node is in its cluster.
+    /// Finishes open batches whose coordinator does not; never returns. Run this on each shard once the node is in its
+    /// cluster.
     pub async fn run_batchlog(self: Rc<Self>) {
         loop {
             let now = runtime::now();
@@ -535,7 +542,7 @@ impl Coordinator {
         self.shard.release_older_notes(&again, losses).await
     }
 
-    /// Whether nobody else finishes a batch.
+    /// Whether this shard has to finish a batch, because no other does.
     async fn is_left_to_us(&self, id: u128) -> bool {
         let (view, patience) = (self.view(), self.timeouts().write * 2);
         let note = match self.batches.borrow_mut().0.get_mut(&id) {
@@ -602,7 +609,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Nobody knows which replicas have a part that is given up for its age.
+    /// Counts a part that is given up for its age as missed by all its replicas: it is unknown which of them have it.
     fn miss_part(&self, note: &Note, part: &Addressed) {
         let view = self.view();
         let is_truncated = view.truncated_at(part.table()) > note.version;
@@ -618,8 +625,9 @@ impl Coordinator {
         }
     }
 
-    /// A table that was dropped or truncated takes its part of a batch with it. So does the end of its grace period, and what the cluster does when this node is
-    /// down for long: the tombstones that would hide the part may be forgotten then.
+    /// A table that was dropped or truncated takes its part of a batch with it. So does the end of its grace period,
+    /// and what the cluster does when this node is down for long: the tombstones that would hide the part may be
+    /// forgotten then.
     fn is_wanted(&self, note: &Note, part: &Addressed, is_of_this_node: bool) -> bool {
         let mutation = part.mutation();
         let Some(store) = self.shard.store(mutation.table) else {
@@ -638,7 +646,8 @@ impl Coordinator {
         is_in_time && is_there && mutation.validate(&table.layout).is_ok()
     }
 
-    /// When the oldest logged batch that is noted here and has not ended was born; microseconds since the epoch. Reads all of them.
+    /// When the oldest logged batch that is noted here and has not ended was born; microseconds since the epoch. Reads
+    /// all of them.
     pub(crate) fn oldest_batch_us(&self) -> Option<i64> {
         let batches = self.batches.borrow();
         let births = batches
@@ -673,13 +682,15 @@ fn replicas_of(view: &ClusterView, mutation: &Addressed) -> Option<ReplicaList> 
     Some(replicas)
 }
 
-/// Whether a batch has to be noted before it is written to the replicas that a view has: whether some of it could be there without the rest.
+/// Whether a batch has to be noted before it is written to the replicas that a view has: whether some of it could be
+/// there without the rest.
 pub(crate) fn needs_note_in(view: &ClusterView, mutations: &[Addressed]) -> bool {
     needs_note(|m| replicas_of(view, m), mutations)
 }
 
-/// Whether some of the mutations could be there without the others. Not where one replica alone has all of them, and not where they are of one partition key and
-/// have the same replicas: each of these has them as one record. Tables of one keyspace have their tablets on different shards.
+/// Whether some of the mutations could be there without the others. Not where one replica alone has all of them, and
+/// not where they are of one partition key and have the same replicas: each of these has them as one record. Tables of
+/// one keyspace have their tablets on different shards.
 fn needs_note(replicas_of: impl Fn(&Addressed) -> Option<ReplicaList>, mutations: &[Addressed]) -> bool {
     let Some((first, others)) = mutations.split_first() else {
         return false;
@@ -716,7 +727,8 @@ mod tests {
         Addressed::new(out).expect("a mutation without rows is one")
     }
 
-    /// Whether a batch of these parts needs a note where the partitions of `T` are on shard 0 of `nodes` nodes, and those of `U` on `shard_of_u` of theirs.
+    /// Whether a batch of these parts needs a note where the partitions of `T` are on shard 0 of `nodes` nodes, and
+    /// those of `U` on `shard_of_u` of theirs.
     fn is_noted<const N: usize>(nodes: u16, shard_of_u: u16, parts: [(TableId, &[u8]); N]) -> bool {
         let replicas = |m: &Addressed| {
             let shard = if m.table() == U { shard_of_u } else { 0 };

@@ -1,12 +1,14 @@
 //! When a write was born: the earliest moment that counts for what a compaction may purge.
 //!
-//! Everything that waits for a write or remembers one that was missed is dated by this one moment: flights, hints, missed-write spans, notes of batches, and
-//! proposals that are learned. It is taken from the bytes of the write itself, so no path can make it later. It is the least of
+//! Everything that waits for a write or remembers one that was missed is dated by this one moment: flights, hints,
+//! missed-write spans, notes of batches, and proposals that are learned. It is taken from the bytes of the write
+//! itself, so no path can make it later. It is the least of
 //!
 //! - the moment at which the coordinator dated the write,
 //! - the seconds of the deletions that it carries,
-//! - its write timestamp, where that is at most [`CLIENT_TIMESTAMP_AGE_MAX`] older: drivers set it when they send the request, which may wait in sockets. An older timestamp
-//!   is the client's intention (a load of old data), and such a write is as old as its arrival.
+//! - its write timestamp, where that is at most [`CLIENT_TIMESTAMP_AGE_MAX`] older: drivers set it when they send the
+//!   request, which may wait in sockets. An older timestamp is the client's intention (a load of old data), and such a
+//!   write is as old as its arrival.
 
 use std::time::Duration;
 
@@ -20,7 +22,8 @@ const CLIENT_TIMESTAMP_AGE_MAX: Duration = Duration::from_mins(10);
 const MICROS_PER_SECOND: i64 = 1_000_000;
 
 impl Coordinator {
-    /// When the earliest of these mutations was born, microseconds since the epoch; `dated_us` is when the coordinator dated them.
+    /// When the earliest of these mutations was born, microseconds since the epoch; `dated_us` is when the coordinator
+    /// dated them.
     pub(crate) fn birth_us<'m>(&self, mutations: impl IntoIterator<Item = &'m Addressed>, dated_us: i64) -> i64 {
         let of_clients =
             dated_us.saturating_sub(i64::try_from(CLIENT_TIMESTAMP_AGE_MAX.as_micros()).unwrap_or(i64::MAX));

@@ -1,9 +1,10 @@
 //! Compare and set: the one way of conditional statements and serial reads.
 //!
-//! A statement waits for its turn among those of this shard on its partition, first come, first served. In its turn it is decided: by a quorum of the
-//! partition's replicas (`paxos.rs`), or, where this shard is the only replica, by this shard alone, which reads, decides and writes in one turn without a
-//! round of messages. Correctness does not depend on the turn where a quorum decides; it makes statements of one shard wait for each other instead of
-//! refusing each other's ballots.
+//! A statement waits for its turn among those of this shard on its partition, first come, first served. In its turn it
+//! is decided: by a quorum of the partition's replicas (`paxos.rs`), or, where this shard is the only replica, by this
+//! shard alone, which reads, decides and writes in one turn without a round of messages. Correctness does not depend on
+//! the turn where a quorum decides; it makes statements of one shard wait for each other instead of refusing each
+//! other's ballots.
 //!
 //! # Deciding alone
 //!
@@ -13,11 +14,13 @@
 //! - the table takes requests of that view (`fence.rs`), and no sstable of it is missing here;
 //! - its acceptor knows nothing of the table ([`crate::acceptor::Acceptor::is_quiet`]).
 //!
-//! The last condition orders it with statements that others lead in a newer view, which this shard may not have yet: their first phase is done by this shard's acceptor. When
-//! that comes first, the statement goes on by Paxos; when it comes later, it reads what was written here, and its sync makes that durable. The statement
-//! holds its view, so a change of the cluster that waits for older requests waits for it.
+//! The last condition orders it with statements that others lead in a newer view, which this shard may not have yet:
+//! their first phase is done by this shard's acceptor. If that phase comes first, the statement continues by Paxos. If
+//! it comes later, it reads what was written here, and its sync makes that durable. The statement holds its view, so a
+//! change of the cluster that waits for older requests waits for it.
 //!
-//! A statement is answered when everything that conditional statements wrote to the partition is durable, in whatever mode the log is.
+//! A statement is answered when everything that conditional statements wrote to the partition is durable, in whatever
+//! mode the log is.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -61,7 +64,7 @@ pub struct ReadResult {
     pub is_all: bool,
 }
 
-/// What a statement comes to, given what was read.
+/// The decision of a statement, given what was read.
 #[derive(Debug)]
 pub enum Decision {
     /// Nothing is written: the condition does not hold, or there is nothing to write.
@@ -89,7 +92,7 @@ pub struct CasRequest {
     pub serial: Consistency,
     /// How many replicas must have learned the decision before it is answered.
     pub commit: Consistency,
-    /// When it ends, whatever it has come to.
+    /// When it ends, decided or not.
     pub deadline: Instant,
     /// When it ends if others come before it again and nothing was proposed.
     pub contention_deadline: Instant,
@@ -124,7 +127,7 @@ impl CasRequest {
     }
 }
 
-/// What came of an attempt to decide alone.
+/// The outcome of an attempt to decide alone.
 enum Alone {
     /// True: something was written.
     Decided(bool),
@@ -135,8 +138,9 @@ enum Alone {
 }
 
 impl Coordinator {
-    /// Compare and set: reads, has `decide` decide, and writes what it decides, as if nobody else did anything to the partition
-    /// meanwhile that is conditional too. `decide` may be asked several times; the last answer counts. True: something was written.
+    /// Compare and set: reads, calls `decide`, and writes what it decides. Linearizable with other conditional
+    /// operations on the partition. `decide` may be called several times; the last answer counts. True: something was
+    /// written.
     ///
     /// # Errors
     /// When too few replicas live or answer in time; see `paxos.rs`.
@@ -161,11 +165,12 @@ impl Coordinator {
         }
     }
 
-    /// A read of one partition at SERIAL or LOCAL_SERIAL. It sees every conditional statement that was decided before, none that was overtaken, and all
-    /// of one moment, up to `rows` living rows and [`SERIAL_BYTES_MAX`]; what is behind that is another read.
+    /// A read of one partition at SERIAL or LOCAL_SERIAL. It sees every conditional statement that was decided before,
+    /// none that was overtaken, and all of one moment, up to `rows` living rows and [`SERIAL_BYTES_MAX`]; what comes
+    /// after that is another read.
     ///
-    /// It is a conditional statement that decides to write nothing: a quorum promises its ballot and sends what it has; what they answer at
-    /// several moments counts only if a quorum confirms the ballot afterwards.
+    /// It is a conditional statement that decides to write nothing: a quorum promises its ballot and sends what it has;
+    /// what they answer at several moments counts only if a quorum confirms the ballot afterwards.
     ///
     /// # Errors
     /// When too few replicas live or answer in time.
@@ -230,14 +235,16 @@ impl Coordinator {
         self.with_view(|view| view.topology.members().nth(1).is_none())
     }
 
-    /// On how many partitions statements of this shard have a turn, wait for one, or wait for the log behind one.
+    /// The number of partitions on which statements of this shard have a turn, wait for one, or wait for the log after
+    /// one.
     #[must_use]
     pub fn contended_partitions(&self) -> usize {
         self.cas_turns.partitions()
     }
 
-    /// Refuses conditional statements on a node that is apart from the other members of its cluster, even where one acceptor would do: the metadata that it goes
-    /// by may be older than a move of the partition, whose next replicas decide without it.
+    /// Refuses conditional statements on a node that is apart from the other members of its cluster, even where one
+    /// acceptor would do: the metadata that it goes by may be older than a move of the partition, whose next replicas
+    /// decide without it.
     fn refuse_apart(&self, request: &CasRequest) -> Result<(), CoordinatorError> {
         let has_peers = || self.with_view(|view| view.topology.members().count() > 1);
         if self.rpc.is_some() || !has_peers() {
@@ -280,7 +287,8 @@ impl Coordinator {
         is_only && !is_withdrawn && is_quiet
     }
 
-    /// Whether one replica is enough for the levels of a statement: there may be fewer nodes than a keyspace wants copies.
+    /// Whether one replica is enough for the levels of a statement: there may be fewer nodes than a keyspace wants
+    /// copies.
     fn suffices_alone(&self, view: &ClusterView, request: &CasRequest, token: Token) -> bool {
         let Some(route) = view.route(request.table.id) else {
             return false;
@@ -353,7 +361,7 @@ impl Coordinator {
         }
     }
 
-    /// Reads the next stretch of an extent; what is left behind it.
+    /// Reads the next stretch of an extent; returns what is left after it.
     async fn read_alone(
         &self,
         view: &Arc<ClusterView>,
@@ -446,7 +454,7 @@ impl Coordinator {
     /// A read of this shard's own data failed.
     fn stopped_alone(&self, request: &CasRequest, error: ReplicaError) -> Result<Alone, CoordinatorError> {
         match error {
-            // The view is over, or about to be: those who take part in the next one decide.
+            // The view is over, or about to be: the participants in the next one decide.
             ReplicaError::Stale(_) => Ok(Alone::Quorum),
             error => Err(self.failed_alone(request, error)),
         }

@@ -1,7 +1,8 @@
 //! Acknowledgements that wait for the log.
 //!
-//! What one turn of the shard applies, for its own clients' writes and for other nodes, shares one write of the log to the kernel, and in batch mode one
-//! sync: the first acknowledgement wakes the committer, which runs when the tasks that are ready before it have had their turn.
+//! What one turn of the shard applies, for its own clients' writes and for other nodes, shares one write of the log to
+//! the kernel, and in batch mode one sync: the first acknowledgement wakes the committer, which runs when the tasks
+//! that are ready before it have had their turn.
 //!
 //! Invariant: nothing is acknowledged before the log that has it was handed to the kernel.
 
@@ -20,13 +21,13 @@ use crate::service::ReplicaError;
 use crate::verbs::remote;
 use crate::{Coordinator, spawn};
 
-/// Whom to tell that what it had applied is in the log.
+/// What to notify when an applied mutation is in the log.
 pub(crate) enum Acknowledgement {
     /// A write of this shard's clients: its target of this number is this shard.
     Write(Rc<Flight>, u32),
     /// Another node.
     Peer(Responder),
-    /// Whoever had an acceptor learn a decision.
+    /// The leader that made an acceptor learn a decision.
     Learned(Whom),
 }
 
@@ -49,14 +50,15 @@ pub(crate) struct GroupCommit {
     waiting: RefCell<Vec<Acknowledgement>>,
     /// What the log had lost before the first of them was applied.
     losses: Cell<u64>,
-    /// Where the last of them stands.
+    /// The log position of the last of them.
     position: Cell<Option<ReplayPosition>>,
     wake: Signal,
     is_running: Cell<bool>,
 }
 
 impl Coordinator {
-    /// Tells `whom` when what was applied at `position` may be acknowledged. `losses` is what the log had lost before that.
+    /// Notifies `whom` when what was applied at `position` may be acknowledged. `losses` is what the log had lost
+    /// before that.
     pub(crate) fn acknowledge_committed(self: &Rc<Self>, losses: u64, position: ReplayPosition, whom: Acknowledgement) {
         let commits = &self.commits;
         let is_first = {

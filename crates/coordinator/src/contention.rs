@@ -1,11 +1,13 @@
 //! Turns of coordinators on a contended partition.
 //!
-//! Paxos needs no order among coordinators, but without one those that contend keep refusing each other's ballots, and a few never finish. So a statement
-//! whose ballot was refused waits for its turn in the partition's *queue*, which is on the shard of the partition's first live replica. So do the statements
-//! that follow it on this shard for [`CONTENDED_FOR`]. Statements of one shard queue there first, so a partition's queue is as long as the number of shards
-//! that contend, and each shard is served once before any is served again.
+//! Paxos needs no order among coordinators, but without one those that contend keep refusing each other's ballots, and
+//! a few never finish. So a statement whose ballot was refused waits for its turn in the partition's *queue*, which is
+//! on the shard of the partition's first live replica. So do the statements that follow it on this shard for
+//! [`CONTENDED_FOR`]. Statements of one shard queue there first, so a partition's queue is as long as the number of
+//! shards that contend, and each shard is served once before any is served again.
 //!
-//! Correctness does not depend on it. A coordinator that cannot reach the queue proceeds without a turn; a turn that is not given back ends after [`LEASE`].
+//! Correctness does not depend on it. A coordinator that cannot reach the queue proceeds without a turn; a turn that is
+//! not given back ends after [`LEASE`].
 //!
 //! ```text
 //! TAKETURN  [u8; 16] table, partition key; the answer, when it is the caller's turn, is u64 number of the turn
@@ -31,7 +33,7 @@ use crate::{ClusterView, Coordinator, Verb, spawn};
 const CONTENDED_FOR: Duration = Duration::from_secs(1);
 /// Partitions that are remembered as contended; of more some go without turns.
 const CONTENDED_MAX: usize = 4096;
-/// How long a turn lasts that nobody gives back: far longer than a statement takes that meets no other.
+/// How long a turn lasts that is not given back: far longer than a statement takes that meets no other.
 const LEASE: Duration = Duration::from_millis(500);
 
 type Contended = HashMap<(TableId, Box<[u8]>), Instant, foldhash::fast::FixedState>;
@@ -97,7 +99,7 @@ impl Drop for Ending {
     fn drop(&mut self) {
         let (queue, number) = (self.queue, self.number);
         if queue.node == self.view.me {
-            // Nobody waits for it.
+            // No task waits for the result.
             drop(runtime::submit_to(ShardId(u32::from(queue.shard)), move || {
                 Coordinator::local().end_turn(number)
             }));
@@ -110,7 +112,8 @@ impl Drop for Ending {
 }
 
 impl Coordinator {
-    /// Waits for a turn in the queue of a partition, which this replica has. None: the queue cannot be reached, or not in time.
+    /// Waits for a turn in the queue of a partition, which this replica has. None: the queue cannot be reached, or not
+    /// in time.
     pub(crate) async fn take_turn(
         self: &Rc<Self>,
         view: &Arc<ClusterView>,

@@ -1,20 +1,22 @@
 //! Counters: how one replica adds to them, and how the others learn of it.
 //!
-//! A counter's cell holds an element for each *source*: a shard of a node that has added to it, with the sum of what it added and the
-//! clock of its last addition as write timestamp. The counter's value is the sum over the elements. Only the source itself changes its
-//! element, and the later one wins like in any collection; so replicas merge in any order, again and again, to the same value.
+//! A counter's cell holds an element for each *source*: a shard of a node that has added to it, with the sum of what it
+//! added and the clock of its last addition as write timestamp. The counter's value is the sum over the elements. Only
+//! the source itself changes its element, and the later one wins like in any collection; so replicas merge in any
+//! order, again and again, to the same value.
 //!
-//! A statement's additions travel to one live replica of the partition, the *leader*: here if there is one. It takes its turn on the
-//! partition, reads its own element, writes the new one to its log and memtable, and then sends it to the other replicas as an ordinary
-//! write, at the statement's level. What a timed out write leaves behind is one source's newer element: it arrives as a hint, by repair,
-//! or with the next addition, once.
+//! A statement's additions travel to one live replica of the partition, the *leader*: here if there is one. It takes
+//! its turn on the partition, reads its own element, writes the new one to its log and memtable, and then sends it to
+//! the other replicas as an ordinary write, at the statement's level. A write that times out leaves one source's newer
+//! element: it arrives as a hint, by repair, or with the next addition, once.
 //!
 //! Invariants
 //! - An addition is sent to one leader. It is sent to another only when the first certainly did nothing.
-//! - A source never adds to an element that may be older than one that others have of it: a shard that did not end in order adds under a
-//!   new name ([`Coordinator::set_counter_source`]), and so does one whose data of the counter came from another node ([`TableStore::counter_source`]). Elements of former names stay as
-//!   they are.
-//! - An element's clock is above the one before, above the deletions that the leader knows of, and at least its wall clock.
+//! - A source never adds to an element that may be older than one that others have of it: a shard that did not end in
+//!   order adds under a new name ([`Coordinator::set_counter_source`]), and so does one whose data of the counter came
+//!   from another node ([`TableStore::counter_source`]). Elements of former names stay as they are.
+//! - An element's clock is above the one before, above the deletions that the leader knows of, and at least its wall
+//!   clock.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -51,8 +53,8 @@ struct Share {
 }
 
 impl Coordinator {
-    /// Under which name this shard adds to counters. It must be new to all replicas, or have been this shard's when it last ended in
-    /// order, with everything it had written.
+    /// Under which name this shard adds to counters. It must be new to all replicas, or have been this shard's when it
+    /// last ended in order, with everything it had written.
     pub fn set_counter_source(&self, source: [u8; 16]) {
         self.counter_source.set(source);
     }
@@ -74,7 +76,8 @@ impl Coordinator {
     }
 
     fn own_counter_source(&self) -> [u8; 16] {
-        // What was counted under the former names may be missing here: other replicas would take what is counted under them now for older.
+        // What was counted under the former names may be missing here: other replicas would take what is counted under
+        // them now for older.
         let lost = self.shard.sstables_lost();
         if self.sstables_lost.replace(lost) != lost {
             self.counter_source.set(new_counter_source());
@@ -86,8 +89,8 @@ impl Coordinator {
     /// Adds to counters. In each mutation the cell of a counter has one element without a path: the number to add.
     ///
     /// # Errors
-    /// When too few replicas live, answer, or can write. After a timeout or a failure the addition may have happened; it is not tried
-    /// again.
+    /// When too few replicas live, answer, or can write. After a timeout or a failure the addition may have happened;
+    /// it is not tried again.
     pub async fn add(
         self: &Rc<Self>,
         additions: Vec<Addressed>,
@@ -97,7 +100,7 @@ impl Coordinator {
         let deadline = runtime::now() + goal.timeout.unwrap_or(self.timeouts.get().counter);
         let mut results = Vec::new();
         let mut left = additions;
-        // Once for each view that its replicas have left behind: a node that catches up has hundreds.
+        // One round for each view that its replicas have moved past: a node that catches up has hundreds.
         while !left.is_empty() {
             let round = match self.add_once(std::mem::take(&mut left), goal.level, deadline).await {
                 Ok(round) => round,
@@ -176,7 +179,7 @@ impl Coordinator {
         Ok(leaders)
     }
 
-    /// Has additions made by one of their replicas. What is to be made again in a newer view comes back.
+    /// Makes one of the replicas lead a share of additions. Returns what has to be added again in a newer view.
     async fn have_added(
         self: &Rc<Self>,
         view: &Arc<ClusterView>,
@@ -277,7 +280,7 @@ impl Coordinator {
         origin: Origin,
         stamp: Stamp,
     ) -> Result<Result<(), CoordinatorError>, ReplicaError> {
-        // The others are told of what is read now.
+        // The other replicas are sent what is read from now on.
         let view = self.view();
         let mut added = Mutations::with_capacity(additions.len());
         let mut outcome = Ok(());
@@ -285,7 +288,8 @@ impl Coordinator {
             match self.add_here(addition.located(), deadline, origin, stamp).await {
                 Ok(mutation) => added.push(mutation),
                 Err(error) if added.is_empty() && error.did_nothing() => return Err(error),
-                // It, or what came before it, may be there: who asked may not be told that nothing happened, and the others learn of it.
+                // This addition, or those before it, may be there: the caller may not be answered that nothing
+                // happened, and the other replicas are sent them.
                 Err(error) => {
                     outcome = Err(self.failed_here(level, &error));
                     break;
@@ -379,7 +383,7 @@ impl Coordinator {
     }
 }
 
-/// What several shares come to. That nothing was done may be said only when that is so of all of them.
+/// The outcome of several shares. It says that nothing was done only if that is true of all of them.
 fn joined(results: Vec<Result<(), CoordinatorError>>, level: Consistency) -> Result<(), CoordinatorError> {
     let did_nothing = |r: &Result<(), CoordinatorError>| {
         matches!(
@@ -407,7 +411,7 @@ fn joined(results: Vec<Result<(), CoordinatorError>>, level: Consistency) -> Res
     Err(failure(level, Vec::new(), reason))
 }
 
-/// Why an addition that its leader has made did not come to enough others.
+/// Why an addition that its leader has made did not reach enough other replicas.
 fn told_of(reason: &str) -> String {
     format!("added by its leader; of those to be told of it: {reason}")
 }
@@ -429,7 +433,8 @@ fn failure(level: Consistency, failures: Vec<(IpAddr, u16)>, reason: String) -> 
 /// A row by its clustering key; None is the static row. And a column's id.
 type Name = (Option<Vec<u8>>, usize);
 
-/// What a source has added so far to the counters of an addition, and the latest moment that a new element must be after.
+/// What a source has added so far to the counters of an addition, and the latest moment that a new element must be
+/// after.
 #[derive(Default)]
 struct OwnElements {
     sums: BTreeMap<Name, i64>,
@@ -516,8 +521,8 @@ impl OwnElements {
         }
     }
 
-    /// What the source has added to a counter. A clustering key may be written in several ways (1.0 and 1.00), so the row is found by order if its bytes
-    /// are not.
+    /// What the source has added to a counter. A clustering key may be written in several ways (1.0 and 1.00), so the
+    /// row is found by order if its bytes are not.
     fn sum(&self, table: &Table, clustering: Option<&[u8]>, id: usize) -> i64 {
         let name = (clustering.map(<[u8]>::to_vec), id);
         let is_same = |known: &Name| match (&known.0, clustering) {
@@ -596,7 +601,8 @@ pub(crate) fn decode_additions(body: &[u8]) -> Result<(Consistency, Vec<Addresse
     Ok((level.ok_or(Malformed("a consistency level"))?, additions))
 }
 
-/// How leading ended, for who asked: u8 0 done, 1 timeout, 2 failure, 3 other; then for those u16 received, u16 needed, vint length and text.
+/// How leading ended, for the coordinator that asked: u8 0 done, 1 timeout, 2 failure, 3 other; then for those u16
+/// received, u16 needed, vint length and text.
 pub(crate) fn encode_answer(result: &Result<(), CoordinatorError>) -> Vec<u8> {
     let (kind, tally, text) = match result {
         Ok(()) => return vec![0],

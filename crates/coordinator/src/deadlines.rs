@@ -1,7 +1,9 @@
-//! The deadlines of reads and writes on their way: one queue and one timer for all of a shard, instead of a timer for each.
+//! The deadlines of reads and writes on their way: one queue and one timer for all of a shard, instead of a timer for
+//! each.
 //!
-//! Requests that begin later end later, mostly, so the queue is nearly in order by itself; one that is not goes to its place. What has ended is taken from
-//! the front whenever something is added, so the queue is about as long as there are requests on their way.
+//! Requests that begin later end later, mostly, so the queue is nearly in order by itself; one that is not goes to its
+//! place. What has ended is taken from the front whenever something is added, so the queue is about as long as there
+//! are requests on their way.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -37,7 +39,7 @@ struct Slot {
 struct Table {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// By deadline; those that have ended may stand here still.
+    /// By deadline; requests that have ended may still be in it.
     queue: VecDeque<(Instant, FlightId)>,
 }
 
@@ -47,16 +49,16 @@ pub(crate) struct Flights {
     table: RefCell<Table>,
     /// A task watches.
     is_watched: Cell<bool>,
-    /// When it looks again, unless it is told that somebody's time comes earlier.
+    /// When the task looks again, unless `earlier` notifies it that a request is due before that.
     looks_at: Cell<Option<Instant>>,
     earlier: Signal,
 }
 
-/// Whose time comes first.
+/// The request that is due first.
 enum Due {
-    /// It has come.
+    /// It is due.
     Now(FlightId, Rc<dyn Expiring>),
-    /// Nobody's before this.
+    /// No request is due before this.
     At(Instant),
 }
 
@@ -121,7 +123,7 @@ impl Table {
 }
 
 impl Flights {
-    /// Keeps a request until it is removed, and has it looked at when its time comes.
+    /// Keeps a request until it is removed, and looks at it when its time comes.
     pub(crate) fn add(&self, coordinator: &Rc<Coordinator>, flight: Rc<dyn Expiring>, at: Instant) -> FlightId {
         let id = self.table.borrow_mut().add(flight, at);
         if !self.is_watched.replace(true) {
@@ -142,7 +144,7 @@ impl Flights {
 
     /// A request has ended.
     pub(crate) fn remove(&self, id: FlightId) {
-        // It is dropped behind the borrow.
+        // It is dropped after the borrow.
         let ended = self.table.borrow_mut().remove(id);
         drop(ended);
     }

@@ -1,10 +1,11 @@
 //! What two replicas compare instead of their data.
 //!
-//! A digest is over what counts of a stretch ([`mutation::counting`]): what lives, the cells that a client would see, with their timestamps and expiries; and the
-//! deletions that hide nothing else of the stretch any more and are younger than the table's grace. Where two replicas agree about what lives, neither
-//! holds a deletion that hides a cell of the other's, as it would hide its own; so the merge of both shows the same. But where a client
-//! is told that something is gone, as many replicas must know it as the level wants, or the next read sees it again; so deletions
-//! count, as long as no replica may have forgotten them: whether it has makes no difference afterwards.
+//! A digest is over what counts of a stretch ([`mutation::counting`]): what lives, the cells that a client would see,
+//! with their timestamps and expiries; and the deletions that hide nothing else of the stretch any more and are younger
+//! than the table's grace. Where two replicas agree about what lives, neither holds a deletion that hides a cell of the
+//! other's, as it would hide its own; so the merge of both shows the same. But if a client learns that something is
+//! gone, as many replicas must know it as the level wants, or the next read sees it again. So deletions count as long
+//! as no replica may have forgotten them; after that it makes no difference whether a replica has.
 
 use mutation::compact::{LiveColumn, LiveRow};
 use mutation::counting::{Counting, Material};
@@ -28,11 +29,12 @@ pub(crate) struct Digest {
 
 /// A partition of which more blocks may follow.
 struct OpenPartition {
-    /// Where the material begins that is of it, where its key begins, and where its content does: behind the key.
+    /// Where its material begins, where its key begins, and where its content begins, which is after the key.
     start: usize,
     key_at: usize,
     head: usize,
-    /// Range tombstones that count. Where a block ends is no property of the data: those that it cuts are joined again at the end.
+    /// Range tombstones that count. Where a block ends is no property of the data: those that it cuts are joined again
+    /// at the end.
     ranges: Vec<RangeTombstone>,
 }
 
@@ -150,8 +152,8 @@ impl Digest {
         }
     }
 
-    /// Adds the range tombstones of the partition, or takes it back if nothing of it counts: the replica that has never heard of it must
-    /// agree.
+    /// Adds the range tombstones of the partition, or takes it back if nothing of it counts: the replica that has never
+    /// heard of it must agree.
     fn end_partition(&mut self, order: &ClusteringOrder) {
         let Some(mut partition) = self.partition.take() else {
             return;
@@ -199,7 +201,8 @@ impl Digest {
         self.material.extend_from_slice(bytes);
     }
 
-    /// Adds a simple cell that lives for ever: the same bytes as those of a column and its cell, in two steps instead of seven.
+    /// Adds a simple cell that never expires: the same bytes as those of a column and its cell, in two steps instead of
+    /// seven.
     fn live_cell(&mut self, id: usize, cell: &Cell<'_>) {
         let (id, len) = (id as u64, cell.value.len() as u64);
         if let (Ok(id @ ..0x80), Ok(len @ ..0x80)) = (u8::try_from(id), u8::try_from(len)) {

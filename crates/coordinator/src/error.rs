@@ -7,7 +7,7 @@ use topology::{Consistency, Unavailable};
 
 use crate::rate::{Admission, Operation};
 
-/// What a write was, as drivers are told when it times out.
+/// The kind of a write, as drivers receive it when the write times out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteKind {
     /// One partition.
@@ -55,7 +55,7 @@ pub enum CoordinatorError {
         tally: Tally,
         /// What was written.
         kind: WriteKind,
-        /// Who refused, and the code of why.
+        /// The nodes that refused, and the code of why.
         failures: Vec<(IpAddr, u16)>,
         /// Why, in words.
         reason: String,
@@ -75,19 +75,19 @@ pub enum CoordinatorError {
         tally: Tally,
         /// Whether one of them sent data.
         data_present: bool,
-        /// Who could not, and the code of why.
+        /// The nodes that could not, and the code of why.
         failures: Vec<(IpAddr, u16)>,
         /// Why, in words.
         reason: String,
     },
-    /// A conditional statement did not come to its decision in time, and never will: nothing was proposed.
+    /// A conditional statement was not decided in time, and never will be: nothing was proposed.
     CasTimeout {
         /// Of the phase under way.
         tally: Tally,
         /// How often it met other statements.
         contentions: u16,
     },
-    /// A conditional statement was proposed, and nobody knows whether it was chosen.
+    /// A conditional statement was proposed, and it is unknown whether it was chosen.
     CasUnknown {
         /// Of the phase under way.
         tally: Tally,
@@ -109,9 +109,9 @@ pub enum CoordinatorError {
         tally: Tally,
         /// What was to be written.
         kind: WriteKind,
-        /// Whose disks are full, and the code of why.
+        /// The nodes whose disks are full, and the code of why.
         failures: Vec<(IpAddr, u16)>,
-        /// The same, as names.
+        /// The replicas whose disks are full, as names.
         full: String,
     },
     /// Replicas have no room; nothing was written.

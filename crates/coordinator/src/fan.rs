@@ -1,8 +1,9 @@
 //! One request to several replicas, awaited by one task.
 //!
-//! The task that asks polls all branches itself: there is no task, no queue and no timer for each. Requests to other nodes are on their way
-//! when they are added; work for this node begins when answers are first awaited. Dropping a fan cancels what has not answered: who wants all of
-//! it done hands the fan to a task when it has waited enough.
+//! The task that asks polls all branches itself: there is no task, no queue and no timer for each. Requests to other
+//! nodes are on their way when they are added; work for this node begins when answers are first awaited. Dropping a fan
+//! cancels what has not answered. If all of it has to be done, the caller hands the fan to a task when it has waited
+//! enough.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -58,7 +59,8 @@ impl<T: 'static> Fan<T> {
         self.branches.push((replica, branch));
     }
 
-    /// Asks another node; a request with a fenced verb is stamped already. It is told how long an answer is waited for; the fan's own waiting is that of [`Fan::next`].
+    /// Asks another node; a request with a fenced verb is stamped already. The other node receives how long an answer
+    /// is waited for; the fan itself waits as long as [`Fan::next`] says.
     pub(crate) fn call(
         &mut self,
         (coordinator, view): (&Coordinator, &ClusterView),
@@ -93,7 +95,7 @@ impl<T: 'static> Fan<T> {
         self.here(replica, trace::submit(shard, move || work(Coordinator::local())));
     }
 
-    /// The next answer; None when none has come by `until`, or everybody has answered.
+    /// The next answer; None when none has come by `until`, or all replicas have answered.
     pub(crate) async fn next(&mut self, until: Instant) -> Option<Outcome<T>> {
         if self.outstanding == 0 {
             return None;

@@ -1,15 +1,16 @@
 //! Fencing: a replica does nothing for a coordinator that does not know where data is, or that it was truncated.
 //!
-//! Every request that reads or writes data ends with its *stamp*: the version of the view that it was routed by, and the last truncation of its tables
-//! that its sender knows. A replica compares the stamp with the table's own numbers ([`TableStore::admits`]) when the request arrives and again
-//! in the moment in which a mutation is applied or a state changes, because between the two the replica may have waited. The same
-//! holds for work on the sender's own node.
+//! Every request that reads or writes data ends with its *stamp*: the version of the view that it was routed by, and
+//! the last truncation of its tables that its sender knows. A replica compares the stamp with the table's own numbers
+//! ([`TableStore::admits`]) when the request arrives and again in the moment in which a mutation is applied or a state
+//! changes, because between the two the replica may have waited. The same holds for work on the sender's own node.
 //!
-//! - **Moved data.** Whoever moves data changes the metadata in steps such that neighbouring versions may be in use together, waits until every node has
-//!   ended what it began in older ones, and where a node does not say so raises the *fence*. Older requests are refused as stale, and have no
-//!   effect. A coordinator that is refused waits for a newer view, and does the request again in it, with the timestamps that it had.
-//! - **Truncated data.** A truncation is a version too (`truncate.rs`). Requests from before it are refused by every replica that has it; requests from
-//!   after it wait at a replica that is not yet done with it.
+//! - **Moved data.** A move of data changes the metadata in steps such that neighbouring versions may be in use
+//!   together, waits until every node has ended what it began in older ones, and raises the *fence* if a node does not
+//!   confirm that. Older requests are refused as stale, and have no effect. A coordinator that is refused waits for a
+//!   newer view, and does the request again in it, with the timestamps that it had.
+//! - **Truncated data.** A truncation is a version too (`truncate.rs`). Requests from before it are refused by every
+//!   replica that has it; requests from after it wait at a replica that is not yet done with it.
 //!
 //! ```text
 //! a fenced request    its bytes, u64 version, u64 version of the last truncation, little endian
@@ -36,7 +37,8 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Of a request that no version of the cluster can make stale, because it is not derived from anything older than the moment of its application.
+    /// Of a request that no version of the cluster can make stale, because it is not derived from anything older than
+    /// the moment of its application.
     pub const PRESENT: Self = Self {
         version: u64::MAX,
         truncated_at: 0,
@@ -94,8 +96,8 @@ impl Stamp {
         }
     }
 
-    /// Whether a table takes the request for a token now; false: it has to wait for a truncation, for a tablet that arrives from another shard, or for the version
-    /// of the cluster that says so.
+    /// Whether a table takes the request for a token now; false: it has to wait for a truncation, for a tablet that
+    /// arrives from another shard, or for the version of the cluster that says so.
     ///
     /// # Errors
     /// When it is stale, or another shard has the token.
@@ -110,7 +112,8 @@ impl Stamp {
         }
     }
 
-    /// The same for every token above `after` up to `to`.
+    /// Whether a table takes the request now for every token above `after` up to `to`; false: it has to wait, as for
+    /// [`Self::check_at`].
     ///
     /// # Errors
     /// When it is stale, or another shard has some of the tokens.
@@ -159,7 +162,8 @@ impl Stamp {
 }
 
 impl Coordinator {
-    /// What a request of another node says, and its stamp, when it may be done as far as that is known before it is read.
+    /// What a request of another node says, and its stamp, when it may be done as far as that is known before it is
+    /// read.
     pub(crate) fn pass<'b>(&self, body: &'b [u8]) -> Result<(&'b [u8], Stamp), RemoteError> {
         let Some((body, stamp)) = Stamp::take(body) else {
             let malformed = Malformed("the versions that a request was routed by");
@@ -184,8 +188,8 @@ impl Coordinator {
         view.fence.max(self.fenced_off.get())
     }
 
-    /// Waits until there is a newer view than this one; None when there is none in time, or when the cluster has given up what this node had begun by then:
-    /// replicas may have purged deletions that hide it.
+    /// Waits until there is a newer view than this one; None when there is none in time, or when the cluster has given
+    /// up what this node had begun by then: replicas may have purged deletions that hide it.
     pub(crate) async fn newer_view(&self, than: &ClusterView, until: Instant) -> Option<Arc<ClusterView>> {
         loop {
             let changed = self.view_changed.notified();

@@ -1,7 +1,7 @@
 //! Writes on their way.
 //!
-//! A [`Flight`] does what its [`Write`] decides: it sends the requests, takes the answers where they come in, without a task, tells whoever waits, and sees to
-//! the deadline (`deadlines.rs`).
+//! A [`Flight`] does what its [`Write`] decides: it sends the requests, takes the answers where they come in, without a
+//! task, answers the waiting request, and sees to the deadline (`deadlines.rs`).
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -38,7 +38,7 @@ pub(crate) struct Flight {
     is_own_again: Cell<bool>,
     /// Of a request whose client asked for it.
     trace: Option<Rc<Trace>>,
-    /// Who is told of the outcome, once.
+    /// The receiver of the outcome; used once.
     done: RefCell<Option<(Rc<dyn WriteDone>, u32)>>,
 }
 
@@ -199,7 +199,7 @@ impl Flight {
         sent.map_err(TargetError::from)
     }
 
-    /// A replica could not even be asked. That is told behind the others, as if it had answered.
+    /// A replica could not even be asked. That is settled after the others were asked, as if the replica had answered.
     fn write_unsent(self: &Rc<Self>, write: &mut Write, at: usize, error: TargetError) {
         write.targets[at].state = State::Here;
         write.outstanding += 1;
@@ -272,7 +272,7 @@ impl Flight {
         }));
     }
 
-    /// What came of this node's own share.
+    /// Takes the outcome of this node's own share.
     pub(crate) fn applied_here(self: &Rc<Self>, number: u32, result: Result<(), ReplicaError>) {
         self.settle(number, result.map_err(TargetError::from));
     }
@@ -289,7 +289,8 @@ impl Flight {
         self.advance(|write| write.settle(number as usize, result));
     }
 
-    /// Takes a step of the write, answers the request if it can be answered now, and ends the flight when nothing is outstanding.
+    /// Takes a step of the write, answers the request if it can be answered now, and ends the flight when nothing is
+    /// outstanding.
     fn advance(self: &Rc<Self>, step: impl FnOnce(&mut Write) -> Option<Result<(), CoordinatorError>>) {
         let mut write = self.write.borrow_mut();
         let answer = step(&mut write);
@@ -339,7 +340,7 @@ impl Flight {
         }
     }
 
-    /// Whether a replica did its part of what others refused; waits for those that have not answered. None when nobody knows.
+    /// Whether a replica did its part of what others refused; waits for those that have not answered. None: unknown.
     async fn is_done(&self) -> Option<bool> {
         let coordinator = Rc::clone(&self.write.borrow().coordinator);
         loop {
@@ -377,15 +378,17 @@ impl Flight {
         let is_truncated = |m: &Addressed| newer.truncated_at(m.table()) > view.truncated_at(m.table());
         if may_be_done && mutations.iter().any(is_truncated) {
             match self.is_done().await {
-                // It was done before the truncation, which was not answered before this replica had it, and takes it: on the others too. It may not be done again
-                // behind that, because somebody may have seen it.
+                // A replica did it before the truncation: the truncation was not answered before that replica had it,
+                // and it takes the write, on the others too. The write may not be done again after that, because a
+                // client may have seen it.
                 Some(true) => {
                     mutations.retain(|m| !is_truncated(m));
                     if mutations.is_empty() {
                         return self.tell(Ok(()));
                     }
                 }
-                // It may have begun when the truncation was answered: this node is not waited for where it has no replica.
+                // It may have begun when the truncation was answered: this node is not waited for where it has no
+                // replica.
                 Some(false) => may_be_done = false,
                 None => {
                     self.write.borrow_mut().miss_own_stale();
@@ -440,7 +443,8 @@ impl Flight {
         })
     }
 
-    /// Writes this node's own share in the next view: a tablet has moved between its shards, and the other replicas met the level.
+    /// Writes this node's own share in the next view: a tablet has moved between its shards, and the other replicas met
+    /// the level.
     async fn write_own_again(self: Rc<Self>, own_again: OwnAgain) {
         let (coordinator, view, manner) = {
             let write = self.write.borrow();

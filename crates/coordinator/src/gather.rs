@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use runtime::{Instant, Notify};
 
-/// Where tasks leave what they came to, and one task takes it.
+/// Where tasks leave their results, and one task takes them.
 pub(crate) struct Gather<T> {
     ready: RefCell<VecDeque<T>>,
     arrived: Notify,

@@ -1,11 +1,13 @@
 //! Nodes whose disks are full: they take no writes that add data to tables of users.
 //!
-//! A node says how full it is in its detector messages (`cluster/src/health.rs`). Then each coordinator counts it as down for such writes: it gets a hint, and
-//! where the level is not met without it the write is refused before anything is sent. What reaches the node all the same, because its coordinator has not
-//! heard of it, the node refuses itself; its coordinator keeps a hint.
+//! A node says how full it is in its detector messages (`cluster/src/health.rs`). Then each coordinator counts it as
+//! down for such writes: it gets a hint, and where the level is not met without it the write is refused before anything
+//! is sent. What reaches the node all the same, because its coordinator has not heard of it, the node refuses itself;
+//! its coordinator keeps a hint.
 //!
-//! Refused: INSERT, UPDATE, additions to counters, batches that have one of them, and hints. Taken: what only deletes; system tables; phases of Paxos, as
-//! a proposal that was accepted somewhere must be finished; and repairs by reads, without which a quorum that includes the node could not answer.
+//! Refused: INSERT, UPDATE, additions to counters, batches that have one of them, and hints. Taken: what only deletes;
+//! system tables; phases of Paxos, as a proposal that was accepted somewhere must be finished; and repairs by reads,
+//! without which a quorum that includes the node could not answer.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -62,7 +64,8 @@ impl Coordinator {
         self.warns_of_disks.get()
     }
 
-    /// Whether to warn the client that writes this partition, or several if None: some replica has nearly full disks. Local system tables never warn.
+    /// Whether to warn the client that writes this partition, or several if None: some replica has nearly full disks.
+    /// Local system tables never warn.
     #[cold]
     #[must_use]
     pub fn warns_writer_of(&self, partition: Option<(TableId, Token)>) -> bool {
@@ -82,7 +85,8 @@ impl Coordinator {
         self.takes_writes(node) && self.liveness.borrow().takes_growth(node)
     }
 
-    /// Whether a mutation is one that nodes with full disks refuse. While no disk is full nobody needs to know, and it counts as one that is not.
+    /// Whether nodes with full disks refuse a mutation. False while no disk is full, because the answer is not needed
+    /// then.
     pub(crate) fn grows(&self, table: TableId, mutation: &Mutation<'_>) -> bool {
         self.liveness.borrow().is_any_full() && self.shard.store(table).is_some_and(|store| is_growth(&store, mutation))
     }
@@ -105,7 +109,7 @@ impl Coordinator {
         self.admit_additions(&mutations)
     }
 
-    /// The same for additions to counters.
+    /// Judges additions to counters, as `admit_growth` judges mutations.
     ///
     /// # Errors
     /// As above.
@@ -167,7 +171,8 @@ impl Coordinator {
         })
     }
 
-    /// Whether a decision of a conditional statement may be proposed: enough replicas live for each of the levels, and have room for it.
+    /// Whether a decision of a conditional statement may be proposed: enough replicas live for each of the levels, and
+    /// have room for it.
     ///
     /// # Errors
     /// As [`Coordinator::require_live`].

@@ -1,8 +1,8 @@
 //! Hinted handoff: what a replica missed is noted for it, and handed over when it is back.
 //!
-//! Each shard hands over its own hints, at the places where their tokens live at that moment: to the target if it still has them,
-//! else to all present replicas, as for a target that was removed. What is handed over is not noted again when it is not taken; the
-//! hint stays, with its age.
+//! Each shard hands over its own hints, at the places where their tokens live at that moment: to the target if it still
+//! has them, else to all present replicas, as for a target that was removed. What is handed over is not noted again
+//! when it is not taken; the hint stays, with its age.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +30,8 @@ const HANDOFF_PERIOD: Duration = Duration::from_secs(5);
 /// Why the hints for a node wait, as the log has it.
 type Told = RefCell<BTreeMap<HostId, String>>;
 
-/// How many bytes of hints a shard takes in a second, of all other nodes together; what is above they try again after [`HANDOFF_PERIOD`].
+/// How many bytes of hints a shard takes in a second, of all other nodes together; what is above they try again after
+/// [`HANDOFF_PERIOD`].
 const TAKEN_BYTES_PER_SECOND: u64 = 16 << 20;
 /// For how long ahead it takes them.
 const TAKEN_AHEAD: Duration = Duration::from_secs(1);
@@ -69,7 +70,7 @@ impl Coordinator {
         self.hold_tombstones();
     }
 
-    /// Hands over nothing that the cluster has given up. To be called before requests see the view that says so.
+    /// Hands over nothing that the cluster has given up. Call this before requests see the view that says so.
     pub(crate) fn forget_own_hints(&self, view: &ClusterView) {
         if let (Some(hints), Some(forgotten)) = (self.hints(), view.own_forgotten()) {
             hints.forget_before(i64::from(forgotten.before) * 1_000_000);
@@ -82,9 +83,10 @@ impl Coordinator {
         self.hints.borrow().clone()
     }
 
-    /// Notes for a replica that it did not get these mutations, born at `birth_us` (`birth.rs`). Whether hints of all of them are kept; with
-    /// `is_acknowledgement` also, whether they survive that the process is killed. The node keeps none for itself: what it misses as the coordinator, other replicas keep the
-    /// tombstones of until a repair has brought it.
+    /// Notes for a replica that it did not get these mutations, born at `birth_us` (`birth.rs`). Whether hints of all
+    /// of them are kept; with `is_acknowledgement` also, whether they survive that the process is killed. The node
+    /// keeps none for itself: what it misses as the coordinator, other replicas keep the tombstones of until a repair
+    /// has brought it.
     pub(crate) fn missed<'m>(
         &self,
         view: &ClusterView,
@@ -132,7 +134,8 @@ impl Coordinator {
         })
     }
 
-    /// Hands hints over whenever a node that they are for is up, for ever. To be run on each shard once the node is in its cluster.
+    /// Hands hints over, again and again, whenever a node that they are for is up. Run this on each shard once the node
+    /// is in its cluster.
     pub async fn run_handoff(self: Rc<Self>) {
         let Some(hints) = self.hints() else { return };
         let told = Rc::new(Told::default());
@@ -253,7 +256,8 @@ impl Coordinator {
         answer.map(drop)
     }
 
-    /// Whether this shard takes mutations that come from another node: hints wait when more of them come than it has room for.
+    /// Whether this shard takes mutations that come from another node: hints wait when more of them come than it has
+    /// room for.
     #[inline]
     pub(crate) fn admit_hints(&self, body: &[u8]) -> Result<(), RemoteError> {
         if !are_hints(body) || self.handover.take(runtime::now(), body.len()) {
@@ -290,7 +294,7 @@ impl Coordinator {
         merged.into_values().collect()
     }
 
-    /// What other nodes have refused for good, of all shards of this node together.
+    /// What other nodes have refused permanently, of all shards of this node together.
     pub async fn rejected_hints() -> BTreeMap<HostId, Rejected> {
         let of_shards = on_all_shards(|_, hints| async move { hints.map_or_else(Vec::new, |hints| hints.rejected()) });
         let mut merged: BTreeMap<HostId, Rejected> = BTreeMap::new();
@@ -302,7 +306,7 @@ impl Coordinator {
         merged
     }
 
-    /// Removes on all shards of this node what a node, or any node, has refused for good.
+    /// Removes on all shards of this node what a node, or any node, has refused permanently.
     ///
     /// # Errors
     /// When files cannot be removed.
@@ -316,7 +320,7 @@ impl Coordinator {
         cleared.await.into_iter().collect()
     }
 
-    /// Has every shard of this node obey an order, before this returns.
+    /// Makes every shard of this node obey an order, before this returns.
     pub async fn order_hints(order: Order) {
         on_all_shards(move |coordinator, hints| {
             let order = order.clone();
@@ -330,7 +334,8 @@ impl Coordinator {
         .await;
     }
 
-    /// Forgets the hints for a node, or for all nodes, on all shards of this node; none of them is on its way afterwards.
+    /// Forgets the hints for a node, or for all nodes, on all shards of this node; none of them is on its way
+    /// afterwards.
     ///
     /// # Errors
     /// When files cannot be removed.
@@ -369,8 +374,8 @@ impl Coordinator {
         point
     }
 
-    /// Waits until all shards of this node have handed over, or dropped, what was noted before a sync point; false when that has not
-    /// come by then.
+    /// Waits until all shards of this node have handed over, or dropped, what was noted before a sync point; false when
+    /// that has not come by then.
     pub async fn wait_until_reached(point: SyncPoint, patience: Duration) -> bool {
         let point = Arc::new(point);
         let reached = on_all_shards(move |coordinator, hints| {
@@ -387,7 +392,8 @@ impl Coordinator {
     }
 }
 
-/// Runs `work` with the coordinator and the hints of every shard of this node, on all at once, and gives the results in order.
+/// Runs `work` with the coordinator and the hints of every shard of this node, on all at once, and gives the results in
+/// order.
 pub(crate) async fn on_all_shards<T, F>(
     work: impl Fn(Rc<Coordinator>, Option<Rc<Hints>>) -> F + Clone + Send + 'static,
 ) -> Vec<T>

@@ -1,9 +1,10 @@
-//! How large the partitions, rows and collections are already that a write is about, where its table refuses writes to what is too large
-//! (`large_data_guardrails_enabled`).
+//! How large the partitions, rows and collections are already that a write is about, where its table refuses writes to
+//! what is too large (`large_data_guardrails_enabled`).
 //!
-//! A coordinator asks one replica of each partition by MEASURE before it writes anything, so what is refused has been done nowhere. It asks its own shard
-//! where that has the partition, else its own node, else the first live replica; all replicas of a batch at once. Who has no answer within [`PATIENCE`] goes
-//! on: a guardrail does not stop a cluster.
+//! A coordinator asks one replica of each partition by MEASURE before it writes anything, so what is refused has been
+//! done nowhere. It asks its own shard if that has the partition, else its own node, else the first live replica; all
+//! replicas of a batch at once. If a replica does not answer within [`PATIENCE`], the write continues: a guardrail does
+//! not stop a cluster.
 //!
 //! ```text
 //! MEASURE  [u8; 16] table, then for each partition: i64 token, vint length and key, vint count of rows, vint length and clustering key of each
@@ -155,7 +156,8 @@ fn measure_here<'t>(shard: &Shard, table: TableId, touched: impl Iterator<Item =
 }
 
 impl Coordinator {
-    /// How large these partitions of a table are, and their rows, as far as one replica of each knows; nothing is large where none answers.
+    /// How large these partitions of a table are, and their rows, as far as one replica of each knows; nothing is large
+    /// where none answers.
     pub async fn measure(&self, table: TableId, touched: &[Touched]) -> Vec<Measured> {
         let view = self.view();
         let mut found = vec![Measured::default(); touched.len()];

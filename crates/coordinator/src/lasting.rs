@@ -1,7 +1,8 @@
-//! What may go on for longer than reports of tombstones take for granted (`tombstones.rs`).
+//! Writes and read repairs that may take longer than reports of tombstones take for granted (`tombstones.rs`).
 //!
-//! A write that comes to a replica late, or a read that repairs it late, may bring back what was deleted since it began, if the tombstones are gone by then. So a node's report is complete
-//! only until the oldest of these began. Requests with the timeouts of the node's options need no mention: reports are late by more than those.
+//! A write that reaches a replica late, or a read that repairs it late, may bring back what was deleted since it began,
+//! if the tombstones are gone by then. So a node's report is complete only until the oldest of these began. Requests
+//! with the timeouts of the node's options need no mention: reports are late by more than those.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,11 +13,12 @@ use runtime::Instant;
 
 use crate::Coordinator;
 
-/// When what goes on began, and how much of it began then; microseconds.
+/// When the operations with a [`Lasting`] began, and how many of them began then; microseconds.
 #[derive(Default)]
 pub(crate) struct Begun(RefCell<BTreeMap<i64, u32>>);
 
-/// Something goes on that may write what was read or made when it began: reports stay behind its beginning while this lives.
+/// Guard of a long write or read repair: it may write what was read or made when it began. While the guard lives,
+/// reports do not pass that time.
 pub struct Lasting {
     coordinator: Rc<Coordinator>,
     began_us: i64,
@@ -59,21 +61,22 @@ pub(crate) fn wall_clock_at(moment: Instant) -> i64 {
 }
 
 impl Coordinator {
-    /// Whether a request that may take so long can write what it read or made when it began, later than reports take for granted.
+    /// Whether a request that may take so long can write what it read or made when it began, later than reports take
+    /// for granted.
     #[must_use]
     pub(crate) fn is_lasting(&self, timeout: Duration) -> bool {
         // Here it waits for so long, and then at a replica.
         timeout.saturating_mul(2) > Duration::from_secs(u64::from(self.late_write_seconds()))
     }
 
-    /// Dates a write: its timestamp and its deletions are to be of [`Lasting::began_us`]. Keep the guard until the write is answered; what is on its way
-    /// afterwards is known by its flight.
+    /// Dates a write: its timestamp and its deletions are to be of [`Lasting::began_us`]. Keep the guard until the
+    /// write is answered; what is on its way afterwards is known by its flight.
     #[must_use]
     pub fn lasting_write(self: &Rc<Self>) -> Lasting {
         Lasting::since(self, runtime::now())
     }
 
-    /// When the oldest began of what goes on on this shard and may write; microseconds.
+    /// When the oldest operation began that is in progress on this shard and may write; microseconds.
     pub(crate) fn oldest_under_way_us(&self) -> Option<i64> {
         let lasting = self.begun.0.borrow().keys().next().copied();
         lasting.into_iter().chain(self.flights.oldest_write_us()).min()

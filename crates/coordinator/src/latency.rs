@@ -1,10 +1,10 @@
 //! How long reads of a table take, and from when on another replica is worth asking: the table's `speculative_retry`.
 //!
-//! Each shard counts the reads that it coordinated, by table, in buckets that grow with the latency: eight to each doubling, so a percentile is
-//! right to an eighth. A read costs one increment and an addition. After every [`RENEWAL`] reads the delay is computed again, and when [`SAMPLES_MAX`] are
-//! counted, all counts are halved: what was long ago matters less and less.
-//! Reads that nobody answered in time are not counted: a few of them would be the percentile, and then a slow replica is waited for just
-//! when it should not be.
+//! Each shard counts the reads that it coordinated, by table, in buckets that grow with the latency: eight to each
+//! doubling, so a percentile is right to an eighth. A read costs one increment and an addition. After every [`RENEWAL`]
+//! reads the delay is computed again, and when [`SAMPLES_MAX`] are counted, all counts are halved: what was long ago
+//! matters less and less. Reads that timed out are not counted: a few of them would be the percentile, and then a slow
+//! replica is waited for just when it should not be.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -35,8 +35,8 @@ enum Policy {
 }
 
 impl Policy {
-    /// From the option's text: `99p`, `99.9PERCENTILE`, `50ms`, `MIN(99p,50ms)`, `ALWAYS`, `NEVER`, `NONE`. What is none of these, which
-    /// no schema has, is taken for the default.
+    /// From the option's text: `99p`, `99.9PERCENTILE`, `50ms`, `MIN(99p,50ms)`, `ALWAYS`, `NEVER`, `NONE`. What is
+    /// none of these, which no schema has, is taken for the default.
     fn parse(option: &str) -> Self {
         let option = option.trim().to_ascii_lowercase();
         match option.as_str() {

@@ -1,13 +1,15 @@
-//! The coordinator: which replicas a request needs, and what their answers come to.
+//! The coordinator: which replicas a request needs, and what results from their answers.
 //!
-//! Each shard has a [`Coordinator`]. It holds the shard's [`ClusterView`], an immutable value that says where every table's tokens
-//! live, and its knowledge of who is alive. A request that this node cannot answer alone ([`Route::read_here`],
-//! [`Route::write_here`]) comes here: [`Coordinator::write`] sends mutations to all replicas and waits for as many as the
-//! consistency level wants; a [`ReplicatedRead`] asks one replica for data and the others for digests, and where they differ merges
-//! all, repairs and goes on. A replica's side of both is [`service`], which the same calls reach on another shard of this node.
+//! Each shard has a [`Coordinator`]. It holds the shard's [`ClusterView`], an immutable value that says where every
+//! table's tokens live, and its knowledge of which nodes are alive. A request that this node cannot answer alone
+//! ([`Route::read_here`], [`Route::write_here`]) comes here: [`Coordinator::write`] sends mutations to all replicas and
+//! waits for as many as the consistency level wants; a [`ReplicatedRead`] asks one replica for data and the others for
+//! digests, and where they differ merges all, repairs and continues. A replica's side of both is [`service`], which the
+//! same calls reach on another shard of this node.
 //!
 //! Invariants
-//! - Whether a write may be acknowledged is decided by `topology::Acks` alone; which of two cells wins, by `mutation` alone.
+//! - Whether a write may be acknowledged is decided by `topology::Acks` alone; which of two cells wins, by `mutation`
+//!   alone.
 //! - A request holds one view from beginning to end.
 //! - What a read returns at a level has been written to as many replicas as the level wants before it is returned.
 //! - A coordinator names no file.
@@ -120,7 +122,7 @@ pub struct Timeouts {
     pub write: Duration,
     /// An addition to counters.
     pub counter: Duration,
-    /// How long a conditional statement goes on after another one came before it.
+    /// How long a conditional statement keeps trying after another one came before it.
     pub cas_contention: Duration,
     /// A truncation.
     pub truncate: Duration,
@@ -149,7 +151,7 @@ pub enum TargetError {
     Stale(String),
     /// It has no room, and did nothing.
     Overloaded(String),
-    /// It will never do this, whoever asks again, and did nothing.
+    /// It will never do this, even if it is asked again, and did nothing.
     Rejected(String),
     /// It cannot do it now, and did nothing.
     Refused(String),
@@ -211,7 +213,7 @@ impl TargetError {
         }
     }
 
-    /// The same as a sentence about the replica of this name.
+    /// A sentence about the replica of this name, with the reason.
     #[must_use]
     pub fn about(&self, name: &str) -> String {
         match self.reason() {
@@ -235,7 +237,7 @@ pub struct Metrics {
     pub reads: u64,
     /// Stretches whose digests differed.
     pub digest_mismatches: u64,
-    /// Mutations sent to repair a replica that a read found behind.
+    /// Mutations sent to repair a replica that a read found outdated.
     pub repairs: u64,
     /// Requests to one more replica because another was slow.
     pub speculations: u64,
@@ -249,11 +251,12 @@ pub struct Metrics {
     pub cas_contentions: u64,
     /// Proposals of other leaders that were finished.
     pub cas_finished: u64,
-    /// Conditional statements of which nobody knows whether they were applied.
+    /// Conditional statements of which it is unknown whether they were applied.
     pub cas_unknown: u64,
     /// Logged batches that were written again after their first attempt failed or its coordinator ended.
     pub batches_finished: u64,
-    /// Requests of other nodes that were refused because they were routed by a version of the cluster that is fenced off.
+    /// Requests of other nodes that were refused because they were routed by a version of the cluster that is fenced
+    /// off.
     pub stale_requests: u64,
     /// Writes that were refused because the disks of too many replicas are full.
     pub refused_full: u64,
@@ -284,7 +287,7 @@ pub struct Coordinator {
     commits: commit::GroupCommit,
     flights: deadlines::Flights,
     begun: lasting::Begun,
-    /// Told when an answer has come to a write that a replica refused as stale.
+    /// Notified when a write that a replica refused as stale has received an answer.
     stale_settled: Notify,
     /// Bytes of this node's own shares that wait to be written again (`flight.rs`).
     own_again_bytes: Cell<usize>,
@@ -388,14 +391,15 @@ impl Coordinator {
         self.view_changed.notify_all();
     }
 
-    /// Takes over who is alive.
+    /// Takes over whether a node is alive.
     pub fn set_live(&self, node: NodeNumber, is_live: bool) {
         let is_live = is_live || node == self.view().me;
         self.liveness.borrow_mut().set(node, is_live);
         self.writes_changed(node);
     }
 
-    /// Takes over whether a node's log takes writes. For writes, one whose does not counts as down; it is read from where the others do not suffice.
+    /// Takes over whether a node's log takes writes. For writes, one whose does not counts as down; it is read from
+    /// where the others do not suffice.
     pub fn set_takes_writes(&self, node: NodeNumber, takes: bool) {
         self.liveness.borrow_mut().set_takes_writes(node, takes);
         self.writes_changed(node);
@@ -465,7 +469,7 @@ impl Coordinator {
         self.timeouts.get()
     }
 
-    /// Who computes aggregates on this shard.
+    /// Sets the function that computes aggregates on this shard.
     pub fn on_aggregate(&self, aggregates: Aggregates) {
         *self.aggregates.borrow_mut() = Some(aggregates);
     }
@@ -476,7 +480,7 @@ impl Coordinator {
         self.metrics.get()
     }
 
-    /// The answer of this shard to a request for an aggregate; None while nobody computes them.
+    /// The answer of this shard to a request for an aggregate; None while no function is set that computes them.
     fn aggregate_here(&self, body: &[u8]) -> Option<Pin<Box<dyn Future<Output = Vec<u8>>>>> {
         let aggregates = self.aggregates.borrow();
         aggregates.as_ref().map(|aggregates| aggregates(body.to_vec()))
@@ -503,7 +507,8 @@ impl Coordinator {
         self.metrics.set(metrics);
     }
 
-    /// A node in errors and traces: its address for other nodes, as in Cassandra. That for clients may be a loopback or a shared one.
+    /// A node in errors and traces: its address for other nodes, as in Cassandra. That for clients may be a loopback or
+    /// a shared one.
     fn address(view: &ClusterView, node: NodeNumber) -> IpAddr {
         view.topology
             .numbered(node)
@@ -535,7 +540,7 @@ impl Coordinator {
             .join(", ")
     }
 
-    /// Tells a simulation whose answers an acknowledgement has counted.
+    /// Reports to a simulation which replicas' answers an acknowledgement has counted.
     fn tell_answered(&self, view: &ClusterView, what: &'static str, level: Consistency, answered: &Answered<Replica>) {
         let me = self.this_replica(view);
         answered.acknowledge(what, level as u16, me, |replica| Self::address(view, replica.node));
@@ -563,7 +568,7 @@ impl Coordinator {
         answer.map_err(TargetError::from)
     }
 
-    /// Has mutations that repair a replica written by it, here or elsewhere.
+    /// Makes a replica, here or elsewhere, write mutations that repair it.
     async fn mutate(&self, view: &ClusterView, replica: Replica, mutations: &[Addressed]) -> Result<(), TargetError> {
         let stamp = Stamp::of_tables(view, mutations.iter().map(Addressed::table));
         if replica.node != view.me {

@@ -19,8 +19,8 @@
 //! bound    u8 side (0 before, 1 after), vint length and prefix
 //! ```
 //!
-//! Numbers are little endian. A block travels as the mutation that would make it, so rows keep the one encoding they have in
-//! log and memory. Whoever decodes checks every byte against the table's layout.
+//! Numbers are little endian. A block travels as the mutation that would make it, so rows keep the one encoding they
+//! have in log and memory. The receiver checks every byte against the table's layout.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -138,7 +138,7 @@ pub(crate) fn are_hints(body: &[u8]) -> bool {
     body.first().is_some_and(|flags| flags & HINTS != 0)
 }
 
-/// The flag of mutations that repair a replica which a read found behind.
+/// The flag of mutations that repair a replica which a read found outdated.
 const REPAIR: u8 = 4;
 
 /// Marks encoded mutations as a repair. Earlier releases do not look at the flag.
@@ -153,8 +153,8 @@ pub(crate) fn is_repair(body: &[u8]) -> bool {
     body.first().is_some_and(|flags| flags & REPAIR != 0)
 }
 
-/// The mutations of a message, with their tokens, and whether they count all or not at all. They are not checked yet against
-/// their tables.
+/// The mutations of a message, with their tokens, and whether they count all or not at all. They are not checked yet
+/// against their tables.
 ///
 /// # Errors
 /// When the bytes end early.
@@ -206,14 +206,14 @@ pub enum Extent {
     },
 }
 
-/// A place in a read: behind a partition, or behind a bound inside it.
+/// A position in a read: after a partition, or after a bound inside it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReadPosition {
     /// The partition's token.
     pub token: Token,
     /// Its serialised key.
     pub key: Vec<u8>,
-    /// None: behind all of it.
+    /// None: after all of it.
     pub inside: Option<Bound>,
 }
 
@@ -257,7 +257,7 @@ impl ReadPosition {
     }
 }
 
-/// One stretch of a read. Who sends it to another node need not own what is read.
+/// One stretch of a read. The node that sends it to another one need not own what is read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReadCommand<E = Extent> {
     /// The table.
@@ -266,9 +266,9 @@ pub struct ReadCommand<E = Extent> {
     pub extent: E,
     /// The second at which rows live or not, for the digest.
     pub now: u32,
-    /// The stretch ends behind the living row that is this number.
+    /// The stretch ends after this many living rows.
     pub rows: usize,
-    /// The stretch ends behind the living row that reaches so many bytes of what lives.
+    /// The stretch ends after the living row with which what lives reaches this many bytes.
     pub bytes: usize,
     /// The stretch goes no further than this place, where another replica's pauses.
     pub until: Option<ReadPosition>,
@@ -276,7 +276,8 @@ pub struct ReadCommand<E = Extent> {
     pub digest_only: bool,
     /// Read past the caches, and put nothing into them. Earlier releases do not know this flag and ignore it.
     pub bypasses_cache: bool,
-    /// If a row is long, answer with its length instead of the data: the coordinator has reserved no memory for it. Earlier releases ignore this flag too.
+    /// If a row is long, answer with its length instead of the data: the coordinator has reserved no memory for it.
+    /// Earlier releases ignore this flag too.
     pub withholds: bool,
 }
 
@@ -288,7 +289,7 @@ const BYPASSES_CACHE: u8 = 16;
 const WITHHOLDS: u8 = 32;
 
 impl ReadCommand<&Extent> {
-    /// The same with an extent of its own.
+    /// This command with a copy of the extent.
     pub(crate) fn owning(self) -> ReadCommand {
         ReadCommand {
             table: self.table,
@@ -360,7 +361,7 @@ impl<E: Borrow<Extent>> ReadCommand<E> {
 }
 
 impl ReadCommand {
-    /// The same with a borrowed extent.
+    /// This command with a borrowed extent.
     pub(crate) fn borrowed(&self) -> ReadCommand<&Extent> {
         ReadCommand {
             table: self.table,
@@ -458,7 +459,8 @@ impl<'a> PointCommand<'a> {
         out
     }
 
-    /// From a peer's bytes, if they are of a read of one row as far as can be told without its table: the bounds of its only slice have one prefix.
+    /// From a peer's bytes, if they are a read of one row: the bounds of its only slice have the same prefix. That is
+    /// all that can be checked without the table.
     #[inline]
     pub(crate) fn decode(body: &'a [u8]) -> Option<Self> {
         let mut reader = Reader::new(body);
@@ -496,20 +498,20 @@ pub(crate) fn answer_of_digest(digest: u128) -> Vec<u8> {
     out
 }
 
-/// The digest of such an answer; None when it is another.
+/// The digest of an answer that has only a digest; None for any other answer.
 pub(crate) fn digest_of_answer(body: &[u8]) -> Option<u128> {
     let (digest, rest) = body.split_first_chunk()?;
     (rest == [0]).then(|| u128::from_le_bytes(*digest))
 }
 
 impl Extent {
-    /// What is left of it behind a block. None: nothing.
+    /// What is left of it after a block. None: nothing.
     #[must_use]
     pub fn behind(self, last: &PartitionBlock, order: &ClusteringOrder) -> Option<Self> {
         self.behind_place(&ReadPosition::behind(last), order)
     }
 
-    /// What is left of it behind a place. None: nothing.
+    /// What is left of it after a position. None: nothing.
     pub(crate) fn behind_place(self, place: &ReadPosition, order: &ClusteringOrder) -> Option<Self> {
         match self {
             Self::Partition {
@@ -574,8 +576,8 @@ impl Extent {
 pub struct Answer {
     /// Over what lives and what is deleted; equal digests mean equal results.
     pub digest: u128,
-    /// In reading order; none when only the digest was asked for. All but the last of a partition say in `covered` how far they
-    /// go; the last of the answer does so when the stretch ended inside its partition.
+    /// In reading order; none when only the digest was asked for. All but the last of a partition say in `covered` how
+    /// far they go; the last of the answer does so when the stretch ended inside its partition.
     pub blocks: Vec<PartitionBlock>,
     /// Where the stretch ends; None when everything that was asked for was read.
     pub end: Option<ReadPosition>,
@@ -608,7 +610,7 @@ impl Answer {
         self.end.is_none()
     }
 
-    /// The same answer up to a place that is nearer.
+    /// Cuts the answer off at `place`, a position before its end.
     pub(crate) fn cut(&mut self, place: &ReadPosition, table: &Table, now: u32, is_reversed: bool) {
         let order = &table.clustering_order;
         let mut digest = Digest::new(is_reversed);
@@ -723,7 +725,8 @@ pub(crate) fn unpack_block(bytes: &[u8], table: &Table) -> Result<PartitionBlock
     Ok(block)
 }
 
-/// What `merged` has and `have`, a part of it, does not: the mutation that repairs a replica. None when nothing is missing.
+/// What `merged` has and `have`, a part of it, does not: the mutation that repairs a replica. None when nothing is
+/// missing.
 #[must_use]
 pub fn difference(merged: &PartitionBlock, have: Option<&PartitionBlock>, table: &Table) -> Option<Vec<u8>> {
     let mut out = Vec::new();

@@ -1,18 +1,20 @@
 //! The leader of conditional statements and serial reads.
 //!
-//! Uncontended, a statement is two round trips: *prepare*, whose answers carry what is to be read (data from the best replica, digests
-//! from the others), and *accept*. Both go to the best replicas that are a quorum; the others are asked when one fails or is slow. Learning is an ordinary write of the decision to all replicas, waited for at the statement's
-//! consistency level. What comes between, when others were there before, says `paxos::Leader`; here its steps become requests.
+//! Uncontended, a statement is two round trips: *prepare*, whose answers carry what is to be read (data from the best
+//! replica, digests from the others), and *accept*. Both go to the best replicas that are a quorum; the others are
+//! asked when one fails or is slow. Learning is an ordinary write of the decision to all replicas, waited for at the
+//! statement's consistency level. What comes between, when others were there before, says `paxos::Leader`; here its
+//! steps become requests.
 //!
 //! - Statements of one shard on one partition come one at a time (`cas.rs`).
-//! - Who was refused takes turns with other coordinators from then on (`contention.rs`).
-//! - A refused ballot waits a random while, some durations of a round, and tries again until the deadline; for `cas_contention_timeout`
-//!   at most while nothing was proposed.
-//! - A statement whose proposal may have been accepted by some finds out what became of it before it is decided again, so it takes
-//!   effect at most once. At the deadline it ends with [`CoordinatorError::CasUnknown`]; one that was not proposed with
-//!   [`CoordinatorError::CasTimeout`], and never takes effect.
-//! - SERIAL asks a quorum of all replicas, LOCAL_SERIAL one of the coordinator's datacenter. As in Cassandra, statements at different
-//!   levels do not see each other's promises.
+//! - After a refusal a statement takes turns with those of other coordinators (`contention.rs`).
+//! - A refused ballot waits a random while, some durations of a round, and tries again until the deadline; for
+//!   `cas_contention_timeout` at most while nothing was proposed.
+//! - A statement whose proposal may have been accepted by some finds out what became of it before it is decided again,
+//!   so it takes effect at most once. At the deadline it ends with [`CoordinatorError::CasUnknown`]; one that was not
+//!   proposed with [`CoordinatorError::CasTimeout`], and never takes effect.
+//! - SERIAL asks a quorum of all replicas, LOCAL_SERIAL one of the coordinator's datacenter. As in Cassandra,
+//!   statements at different levels do not see each other's promises.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -40,17 +42,18 @@ use crate::{ClusterView, Coordinator, CoordinatorError, ReplicatedRead, Stretch,
 
 /// The longest pause after a round that fell short of a quorum.
 const BACKOFF_MAX: Duration = Duration::from_millis(200);
-/// The longest pause in durations of the round: enough for the few coordinators that contend, and so short that those that go on
-/// meanwhile decide few statements.
+/// The longest pause in durations of the round: enough for the few coordinators that contend, and so short that the
+/// coordinators that continue during the pause decide few statements.
 const BACKOFF_ROUNDS_MAX: u32 = 8;
-/// How long a quorum's answers are waited for before the other replicas are asked too, in usual durations of an answer, and at least and at most.
+/// How long a quorum's answers are waited for before the other replicas are asked too, in usual durations of an answer,
+/// and at least and at most.
 const PATIENCE: u32 = 4;
 const PATIENCE_MIN: Duration = Duration::from_millis(2);
 const PATIENCE_MAX: Duration = Duration::from_millis(500);
 
 type Replicas = SmallVec<[Replica; 6]>;
 
-/// Who takes part: the replicas whose promises count.
+/// The participants: the replicas whose promises count.
 struct Group {
     view: Arc<ClusterView>,
     token: Token,
@@ -59,7 +62,8 @@ struct Group {
     /// How many of them are a quorum.
     quorum: usize,
     requirement: Requirement,
-    /// The replica whose queue contending coordinators wait in: identical on every coordinator with the same liveness view.
+    /// The replica whose queue contending coordinators wait in: identical on every coordinator with the same liveness
+    /// view.
     queue: Replica,
 }
 
@@ -67,7 +71,7 @@ struct Group {
 enum QuorumShortfall {
     /// A later ballot was promised.
     Refused(Ballot),
-    /// Nobody knows who did it.
+    /// Replicas did not answer in time; it is unknown which of them did it.
     Silent,
     /// Replicas could not do it.
     Failed(String),
@@ -77,7 +81,7 @@ enum QuorumShortfall {
 
 /// Why a round ends without a decision.
 enum Undecided {
-    /// Another round may come to one.
+    /// Another round may reach one.
     Shortfall(QuorumShortfall),
     Error(CoordinatorError),
 }
@@ -193,7 +197,7 @@ fn serial_read_level(serial: Consistency) -> Consistency {
     }
 }
 
-/// Why a phase fell short of a quorum, where nobody refused it.
+/// Why a phase fell short of a quorum, if no replica refused it.
 fn shortfall(reasons: &[String]) -> QuorumShortfall {
     match reasons {
         [] => QuorumShortfall::Silent,
@@ -362,7 +366,7 @@ impl<'r> Attempt<'r> {
         }
     }
 
-    /// Has a phase done by a quorum. `phase` gives it for the replica of this number; `take` is given each answer.
+    /// Makes a quorum do a phase. `phase` gives it for the replica of this number; `take` receives each answer.
     async fn quorum<'p>(
         &mut self,
         phase: impl Fn(usize) -> &'p Phase<'p>,
@@ -450,7 +454,8 @@ impl<'r> Attempt<'r> {
     async fn prepare(&mut self, ballot: Ballot) -> Result<Prepared, QuorumShortfall> {
         let (request, quorum) = (self.request, self.group.quorum);
         let replicas = self.group.replicas.clone();
-        // One of the quorum sends data. One that is asked because another fails or is slow sends data too: it may have been that one.
+        // One of the quorum sends data. One that is asked because another fails or is slow sends data too: it may have
+        // been that one.
         let is_digest = |number: usize| (1..quorum).contains(&number);
         let phase = |digest_only: bool| {
             let command = |read: &'r CasRead| ReadCommand {
@@ -498,7 +503,7 @@ impl<'r> Attempt<'r> {
         Ok(Prepared { round, found })
     }
 
-    /// Has replicas of the quorum learn what was chosen before.
+    /// Makes replicas of the quorum learn what was chosen before.
     async fn teach(&mut self, proposal: &Proposal, missing: &[Replica]) -> Result<(), QuorumShortfall> {
         trace::note(|| format!("Writing an earlier decision to {}", self.names(missing)));
         let (mut asking, phase) = (Asking::new(&self.request.table), Phase::Learn(proposal.clone()));
@@ -530,7 +535,8 @@ impl<'r> Attempt<'r> {
         Ok(())
     }
 
-    /// Whether a quorum still promises this ballot: nothing was chosen after it so far, so what was read at several moments is of one.
+    /// Whether a quorum still promises this ballot: nothing was chosen after it so far, so what was read at several
+    /// moments is of one.
     async fn confirm(&mut self, ballot: Ballot) -> Result<(), QuorumShortfall> {
         if planted::is_planted(Bug::NoConfirm) {
             return Ok(());
@@ -621,8 +627,9 @@ impl<'r> Attempt<'r> {
         Ok(())
     }
 
-    /// Writes what was chosen to all replicas, and waits until as many have it as the level wants. Replicas that refuse it as stale are told again in the newer
-    /// view, wherever they are then. A truncation of the table since then has taken it away, which is as good as learned.
+    /// Writes the decision to all replicas, and waits until as many have it as the level wants. If replicas refuse it
+    /// as stale, it is sent again in the newer view, to the replicas of that view. If the table was truncated since
+    /// then, the truncation has removed the decision, which is as good as learned.
     async fn learn(&self, proposal: Proposal, level: Consistency) -> Result<(), CoordinatorError> {
         let (coordinator, table) = (self.coordinator, self.request.table.id);
         let timed_out = |error| {
@@ -682,8 +689,8 @@ impl<'r> Attempt<'r> {
         learning.answered().await
     }
 
-    /// Counts replicas whose disks are full with the dead, where the others suffice: hints bring the decision when they have room. Else they learn it all
-    /// the same, because what was chosen must be finished.
+    /// Counts replicas whose disks are full with the dead, where the others suffice: hints bring the decision when they
+    /// have room. Else they learn it all the same, because what was chosen must be finished.
     fn without_full(
         &self,
         view: &ClusterView,
@@ -764,14 +771,14 @@ impl<'r> Attempt<'r> {
         Coordinator::names(&self.group.view, replicas.iter().copied())
     }
 
-    /// Goes on with those who take part in the newest view of the cluster.
+    /// Continues with the participants in the newest view of the cluster.
     fn regroup(&mut self) -> Result<(), CoordinatorError> {
         let is_truncated = self.coordinator.with_view(|view| {
             let table = self.request.table.id;
             view.truncated_at(table) > self.group.view.truncated_at(table)
         });
         if is_truncated && self.leader.may_happen() {
-            // Whoever accepted it has forgotten it, and somebody may have seen it before that.
+            // The replicas that accepted it have forgotten it, and a client may have seen it before that.
             return Err(self.unknown("the table was truncated meanwhile"));
         }
         match self.coordinator.group(self.request) {

@@ -32,8 +32,8 @@ pub(crate) struct Partition<'a> {
 }
 
 impl Partition<'_> {
-    /// Has an acceptor do its part of a phase until the deadline. `taker` is told the outcome with this number, once, perhaps while it is asked; Some: by the
-    /// answer to this request.
+    /// Makes an acceptor do its part of a phase until the deadline. `taker` receives the outcome with this number,
+    /// once, perhaps while the acceptor is asked. Some: the outcome comes with the answer to this request.
     pub(crate) fn ask<T>(
         self,
         replica: Replica,
@@ -124,7 +124,7 @@ struct Answers {
 struct Received {
     /// Those that were not taken yet, the last first.
     outcomes: SmallVec<[(u32, Outcome, Instant); 3]>,
-    /// Who waits is woken when there are so many of them, or a bad one.
+    /// The waiting task is woken when there are so many outcomes, or a bad one.
     wanted: usize,
     waker: Option<Waker>,
 }
@@ -190,7 +190,8 @@ impl Asking {
         self.asked.push(Asked { replica, sent });
     }
 
-    /// The next answer, and when it came; None when none has come by `until`, or everybody has answered. Good answers may wait until there are `wanted`.
+    /// The next answer, and when it came; None when none has come by `until`, or all acceptors have answered. Good
+    /// answers may wait until there are `wanted`.
     pub(crate) async fn next(&mut self, until: Instant, wanted: usize) -> Option<(Replica, Outcome, Instant)> {
         if self.outstanding == 0 {
             return None;

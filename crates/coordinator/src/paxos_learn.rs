@@ -1,7 +1,8 @@
 //! A decision on its way to the replicas.
 //!
-//! As a write (`flight.rs`) it is told to all replicas at once, whoever waits for it is answered when as many have it as the level wants, and it goes on
-//! without a task until every replica is known to have it or is given a hint.
+//! Like a write (`flight.rs`), the decision is sent to all replicas at once, and the waiting request is answered when
+//! as many have it as the level wants. After that the decision remains on its way, without a task, until every replica
+//! is known to have it or is given a hint.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -27,7 +28,8 @@ use crate::paxos_message::{PaxosAnswer, Phase};
 use crate::tombstones::UnderWay;
 use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, Verb, WriteKind, spawn};
 
-/// Acceptors keep smaller mutations than this though everybody has learned them: to keep one is cheaper than to be told.
+/// Mutations smaller than this stay with the acceptors after all replicas have learned them: to keep one is cheaper
+/// than to send the message that drops it.
 const PRUNE_BYTES_MIN: usize = 512;
 
 /// Why too few replicas are known to have learned a decision.
@@ -50,7 +52,7 @@ pub(crate) struct Learning {
     id: Cell<FlightId>,
     /// When it began; microseconds.
     began_us: i64,
-    /// Not all replicas have been told yet.
+    /// Not all replicas have been sent the decision yet.
     is_beginning: Cell<bool>,
     state: RefCell<State>,
 }
@@ -70,17 +72,17 @@ struct State {
     /// Those that did not get it; hints are stored for them.
     missed: SmallVec<[Replica; 2]>,
     is_stale: bool,
-    /// What is to be told to who waits, once.
+    /// The answer for the waiting request; taken once.
     answer: Option<Result<(), Unlearned>>,
     is_answered: bool,
     waker: Option<Waker>,
-    /// It goes on without its request.
+    /// Held while the decision is on its way after its request was answered.
     under_way: Option<UnderWay>,
 }
 
 impl Learning {
-    /// Tells replicas. Those that have accepted the proposal are told only at which ballot it was chosen; those that do not live get hints. `acks` says how many of those
-    /// that live must have it.
+    /// Sends the decision to the replicas. Those that have accepted the proposal get only the ballot at which it was
+    /// chosen; those that are down get hints. `acks` says how many of the live ones must have it.
     pub(crate) fn begin(
         coordinator: &Rc<Coordinator>,
         view: &Arc<ClusterView>,
@@ -182,7 +184,7 @@ impl Learning {
         }
     }
 
-    /// Answers the request if it can be answered now, and ends when nobody is outstanding.
+    /// Answers the request if it can be answered now, and ends when no replica is outstanding.
     fn advance(self: &Rc<Self>) {
         if self.is_beginning.get() {
             return;
@@ -207,7 +209,7 @@ impl Learning {
         drop(state);
         self.coordinator.flights.remove(self.id.take());
         let is_long = |value: &[u8]| value.len() >= PRUNE_BYTES_MIN;
-        // Nobody will have to be taught.
+        // No replica lacks the value any more, so acceptors need not keep it.
         if everybody_has_it && self.proposal.value().is_some_and(is_long) {
             self.prune();
         }
@@ -289,7 +291,7 @@ impl PhaseDone for Learning {
 }
 
 impl Learning {
-    /// What came of a target's part.
+    /// Takes the outcome of a target's part.
     fn settle(&self, number: u32, outcome: Outcome) {
         let mut state = self.state.borrow_mut();
         let state = &mut *state;

@@ -93,7 +93,7 @@ pub(crate) enum PaxosAnswer {
     Promised(Promise, Vec<Answer>),
     Done,
     Refused(Ballot),
-    /// To learn it, the acceptor must be told.
+    /// The acceptor can learn it only if it is sent the proposal.
     Lacking,
 }
 

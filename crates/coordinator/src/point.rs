@@ -1,11 +1,12 @@
 //! Reads of one row that this shard has in memory, confirmed by other replicas without a task.
 //!
-//! The reader of a point query has its answer at once; what is left is that as many replicas as the level wants have the same. They are asked for digests
-//! of the row, and when those agree the answer may be sent. Whatever else happens (a digest differs, a replica fails and nobody can stand in) the read is
-//! begun again in the general way (`read.rs`), which repairs and knows the errors.
+//! The reader of a point query has its answer at once; what is left is that as many replicas as the level wants have
+//! the same. They are asked for digests of the row, and when those agree the answer may be sent. Otherwise (a digest
+//! differs, a replica fails and no other can replace it) the read is begun again in the general way (`read.rs`), which
+//! repairs and knows the errors.
 //!
-//! Only *plain* rows are read so: no source has a static row or a range tombstone in the partition, two sources at most have the row, and no file has to be
-//! read. Their digest is the one that [`crate::service::read`] computes.
+//! Only *plain* rows are read so: no source has a static row or a range tombstone in the partition, two sources at most
+//! have the row, and no file has to be read. Their digest is the one that [`crate::service::read`] computes.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -30,18 +31,18 @@ use crate::message::{Answer, PointCommand, digest_of_answer};
 use crate::verbs::Verb;
 use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError};
 
-/// What came of a read that other replicas were to confirm.
+/// The outcome of a read that other replicas were to confirm.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Confirmation {
     /// They have the same.
     Agreed,
     /// They do not, or could not say: the read has to be done again in the general way.
     Open,
-    /// Nobody answered in time.
+    /// They did not answer in time.
     Failed(CoordinatorError),
 }
 
-/// Is told what came of a read.
+/// Receives the outcome of a read.
 pub trait ReadDone {
     /// The outcome of the read that was begun with this number, once. It may come while the read is begun.
     fn read_done(self: Rc<Self>, number: u32, confirmation: Confirmation);
@@ -129,7 +130,8 @@ impl Coordinator {
         Some(digest)
     }
 
-    /// The same with the row, unless only the digest is asked for: what [`crate::service::read`] answers.
+    /// A replica's part: the digest of a row that memory has, with the row unless only the digest is asked for. This is
+    /// what [`crate::service::read`] answers. None: in the general way.
     pub(crate) fn answer_at_once(&self, point: &PointCommand<'_>, stamp: Stamp) -> Option<Answer> {
         if point.digest_only {
             return self.digest_at_once(point, stamp).map(Answer::of_digest);
@@ -179,7 +181,7 @@ impl Coordinator {
         Some((digest, result))
     }
 
-    /// Has other replicas confirm what this shard has read of a row: its digest. `done` is told.
+    /// Asks other replicas to confirm what this shard has read of a row, by its digest. `done` receives the outcome.
     pub fn confirm_point(
         self: &Rc<Self>,
         read: PointRead,
@@ -379,7 +381,7 @@ impl PointFlight {
         }
     }
 
-    /// Tells who waits, once, and cancels what is not answered.
+    /// Delivers the outcome to the waiting request, once, and cancels what is not answered.
     fn end(&self, confirmation: Confirmation) {
         let outstanding = std::mem::take(&mut self.state.borrow_mut().outstanding);
         for (_, sent) in outstanding {

@@ -1,15 +1,17 @@
 //! How many reads and writes of one partition are taken in a second, where its table says `per_partition_rate_limit`.
 //!
-//! One shard counts for the whole cluster: that of the partition's first live replica, the *gate*. A coordinator on it looks at its own
-//! count; any other asks by ADMIT before it sends anything, so what is refused has been done nowhere. What is taken in any second is
-//! then at most the limit, whoever coordinates; while coordinators disagree about who lives there may be two gates, each with the
-//! limit. Who has no answer from the gate within [`PATIENCE`] goes on: a limit protects a cluster, it does not stop it.
+//! One shard counts for the whole cluster: that of the partition's first live replica, the *gate*. A coordinator on it
+//! looks at its own count; any other asks by ADMIT before it sends anything, so what is refused has been done nowhere.
+//! What is taken in any second is then at most the limit, whichever node coordinates; while coordinators disagree about
+//! which nodes live there may be two gates, each with the limit. If the gate does not answer within [`PATIENCE`], the
+//! request continues: a limit protects a cluster, it does not stop it.
 //!
 //! Counted are reads and writes of one partition. Batches, scans, counters and conditional statements are not.
 //!
-//! A count is a sliding window over two seconds: of the second before counts the share that is less than a second old. Partitions share
-//! [`SLOTS`] slots; one without a slot takes that of the least count among [`NEIGHBOURS`], so the busy ones keep theirs. Only what was
-//! taken counts, so who is refused a hundred thousand times a second is taken at the limit all the same.
+//! A count is a sliding window over two seconds: of the second before counts the share that is less than a second old.
+//! Partitions share [`SLOTS`] slots; one without a slot takes that of the least count among [`NEIGHBOURS`], so the busy
+//! ones keep theirs. Only what was taken counts, so a client that is refused a hundred thousand times a second is taken
+//! at the limit all the same.
 //!
 //! ```text
 //! ADMIT  [u8; 16] table, i64 token, u8 operation (0 read, 1 write), u32 operations in a second; the answer is u8 1 when it is taken, else 0
@@ -32,7 +34,7 @@ use crate::{Coordinator, CoordinatorError, Verb};
 const PATIENCE: Duration = Duration::from_millis(200);
 /// Partitions that are counted apart on a shard: 128 KiB when there are any.
 const SLOTS: usize = 4096;
-/// Slots in which a partition may stand.
+/// Slots in which a partition may be counted.
 const NEIGHBOURS: usize = 8;
 /// Parts of a second, for the share of the second before.
 const PARTS: u64 = 1 << 10;
@@ -70,7 +72,7 @@ struct Slot {
 }
 
 impl Slot {
-    /// The same at a moment: seconds since the start, and the part that has passed of the last.
+    /// This slot with its counts as of a second since the start.
     fn at(self, second: u64) -> Self {
         let (now, before) = match second - self.second.min(second) {
             0 => (self.now, self.before),
@@ -85,7 +87,7 @@ impl Slot {
         }
     }
 
-    /// Operations in the last second, times [`PARTS`].
+    /// Operations in the last second, times [`PARTS`]. Of the present second `part` of so many parts have passed.
     fn estimate(self, part: u64) -> u64 {
         u64::from(self.now) * PARTS + u64::from(self.before) * (PARTS - part)
     }
@@ -140,7 +142,8 @@ impl Admission {
     fn name(&self) -> u64 {
         let (high, low) = self.table.0.as_u64_pair();
         let mut name = self.token.0.cast_unsigned() ^ high ^ low.rotate_left(32) ^ self.operation as u64;
-        // Tokens are hashes already, but of both operations of a partition one slot should not be the other's neighbour.
+        // Tokens are hashes already, but of both operations of a partition one slot should not be the other's
+        // neighbour.
         name = (name ^ (name >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
         (name ^ (name >> 33)).max(1)
     }

@@ -1,11 +1,12 @@
 //! Reads at a consistency level: stretch by stretch, data from one replica and digests from the others.
 //!
-//! While digests agree, the data of the best replica is the result. Where they differ, all that were asked send their data, which
-//! is merged up to the nearest bound that each is complete to; what a replica lacked of that is written to it before the merged
-//! block is returned, and the rest of the read goes on in that way.
+//! While digests agree, the data of the best replica is the result. Where they differ, all that were asked send their
+//! data, which is merged up to the nearest bound that each is complete to. What a replica lacked of that is written to
+//! it before the merged block is returned. The rest of the read continues in that way.
 //!
-//! A read of tokens goes piece by piece: neighbouring tokens that have the same replicas. When a replica takes no requests of the view any more
-//! (`fence.rs`), what was not returned yet is read again in the next view, cut anew into pieces.
+//! A read of tokens goes piece by piece: neighbouring tokens that have the same replicas. When a replica takes no
+//! requests of the view any more (`fence.rs`), what was not returned yet is read again in the next view, cut anew into
+//! pieces.
 
 mod long_rows;
 mod repair;
@@ -35,7 +36,8 @@ use crate::latency::{Latencies, TableLatencies};
 use crate::message::{Answer, Extent, ReadCommand};
 use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, Verb, service, trace};
 
-/// What the table option `read_repair` says where a read leaves replicas as they are. What one read saw the next one at the same level may not see then.
+/// What the table option `read_repair` says where a read leaves replicas as they are. What one read saw the next one at
+/// the same level may not see then.
 const NO_REPAIR: &str = "NONE";
 
 /// How much of a read one round of requests asks for.
@@ -51,7 +53,7 @@ pub struct Stretch {
 struct Feed {
     replica: Replica,
     ready: VecDeque<PartitionBlock>,
-    /// What it was not asked for yet; None when it has nothing behind `ready`.
+    /// What it was not asked for yet; None when it has nothing after `ready`.
     left: Option<Extent>,
 }
 
@@ -85,7 +87,7 @@ pub struct ReplicatedRead {
     ready: VecDeque<PartitionBlock>,
     /// Not empty: replicas differed.
     feeds: Vec<Feed>,
-    /// Replicas that live and are no feeds: they stand in for feeds that fail.
+    /// Live replicas that are not feeds: each may replace a feed that fails.
     spare: VecDeque<Replica>,
     /// The partition of the block returned last.
     last_key: Option<(Token, Vec<u8>)>,
@@ -218,7 +220,7 @@ impl ReplicatedRead {
         Ok(())
     }
 
-    /// Goes on with what is left of this piece, and with those after it, in the newest view of the cluster.
+    /// Continues with what is left of this piece, and with the pieces after it, in the newest view of the cluster.
     fn revise(&mut self, left: Extent) {
         self.is_stale = false;
         self.view = self.coordinator.view();
@@ -236,13 +238,13 @@ impl ReplicatedRead {
         self.is_stale
     }
 
-    /// The same, in which no round of requests takes longer than this.
+    /// This read, with a limit for how long each round of requests may take.
     #[must_use]
     pub fn within(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// The same past the caches of the replicas, if `does` says so.
+    /// This read, which bypasses the caches of the replicas if `does` says so.
     #[must_use]
     pub fn bypassing_cache(self, does: bool) -> Self {
         Self {
@@ -251,8 +253,8 @@ impl ReplicatedRead {
         }
     }
 
-    /// The next block that the level vouches for; None at the end. Consecutive blocks of a partition have the same key, all but its
-    /// last say in `covered` how far they go.
+    /// The next block that the level vouches for; None at the end. Consecutive blocks of a partition have the same key,
+    /// all but its last say in `covered` how far they go.
     ///
     /// # Errors
     /// When too few replicas answer, or can read.
@@ -530,7 +532,7 @@ impl ReplicatedRead {
                     } else if data.is_none()
                         && let Some((again, _)) = digests.pop()
                     {
-                        // Nobody is left but who sent a digest.
+                        // Only replicas that sent a digest are left: one of them is asked for the data.
                         acks = Acks::new(self.requirement.clone(), Counts::default());
                         for (other, _) in &digests {
                             acks.ack(other.node, self.view.locality.datacenter(other.node));
@@ -586,8 +588,9 @@ impl ReplicatedRead {
         });
     }
 
-    /// Replicas with different dead data pause at different places: those that went beyond the nearest are asked again, up to there, so
-    /// that all digests are over one stretch. Where that fails they differ, and what follows asks for data.
+    /// Replicas with different dead data pause at different places: those that went beyond the nearest are asked again,
+    /// up to there, so that all digests are over one stretch. Where that fails they differ, and what follows asks for
+    /// data.
     async fn align(&self, extent: &Extent, answer: &mut Answer, digests: &mut [(Replica, Answer)], deadline: Instant) {
         let order = &self.table.clustering_order;
         let all = std::iter::once(&*answer).chain(digests.iter().map(|(_, other)| other));
@@ -617,7 +620,7 @@ impl ReplicatedRead {
         }
     }
 
-    /// What is left of an extent behind what a replica has answered.
+    /// What is left of an extent after what a replica has answered.
     fn behind(&self, answer: &Answer, extent: &Extent) -> Option<Extent> {
         let end = answer.end.as_ref()?;
         extent.clone().behind_place(end, &self.table.clustering_order)
@@ -638,8 +641,8 @@ impl ReplicatedRead {
         datacenter(spare) == datacenter(failed)
     }
 
-    /// Asks each feed that has nothing ready for its next stretch. Where its replica fails another goes on in its place: what was returned
-    /// so far the failed one had, so the level is kept.
+    /// Asks each feed that has nothing ready for its next stretch. If its replica fails, another one takes its place:
+    /// the failed replica had what was returned so far, so the level is kept.
     async fn fill(&mut self) -> Result<(), CoordinatorError> {
         let mut deadline = runtime::now() + self.timeout;
         let mut fan = Fan::new();
@@ -763,8 +766,8 @@ impl ReplicatedRead {
         }
     }
 
-    /// The error of a read that too few replicas could do: a timeout when some of them were only silent; unavailable when those that failed
-    /// could not be reached, as it is when that is known before.
+    /// The error of a read that too few replicas could do: a timeout when some of them were only silent; unavailable
+    /// when those that failed could not be reached, as it is when that is known before.
     fn read_failure(
         &self,
         acks: &Acks,
@@ -852,7 +855,8 @@ fn in_reading_order(order: Ordering, reversed: bool) -> Ordering {
 }
 
 impl Coordinator {
-    /// Cuts `(after, to]` into pieces of which each has the same replicas throughout: pairs of exclusive start and inclusive end.
+    /// Cuts `(after, to]` into pieces of which each has the same replicas throughout: pairs of exclusive start and
+    /// inclusive end.
     #[must_use]
     pub fn pieces(view: &ClusterView, table: schema::TableId, after: Token, to: Token) -> Vec<(Token, Token)> {
         let Some(route) = view.route(table) else {

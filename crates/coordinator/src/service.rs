@@ -1,4 +1,5 @@
-//! The replica's side of reads: what a shard reads for a coordinator, here or on another node. Its side of writes is `apply.rs`.
+//! The replica's side of reads: what a shard reads for a coordinator, here or on another node. Its side of writes is
+//! `apply.rs`.
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -1,9 +1,10 @@
-//! Spreading a scan: which shard of which node reads which tokens, so that all work at once and only what they come to travels.
+//! Spreading a scan: which shard of which node reads which tokens, so that all work at once and only their results
+//! travel.
 //!
-//! The tokens are cut where their replicas change, and once more where a piece would be large beside the others. Each piece is given
-//! to the replica that has the fewest tokens so far, of those in this datacenter if one lives there; the others stand behind it,
-//! should it fail. Whoever gets a piece coordinates the read of it at the request's level, so what it finds counts as much as what
-//! this node would have found.
+//! The tokens are cut where their replicas change, and once more where a piece would be large beside the others. Each
+//! piece is given to the replica that has the fewest tokens so far, of those in this datacenter if one lives there; the
+//! others follow it in order, should it fail. The replica that gets a piece coordinates the read of it at the request's
+//! level, so what it finds counts as much as what this node would have found.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,7 +28,7 @@ pub struct Share {
     pub after: Token,
     /// Inclusive end.
     pub to: Token,
-    /// The live replicas that may read it, whoever should do it first.
+    /// The live replicas that may read it, the one that should do it first in front.
     pub readers: ReplicaList,
 }
 
@@ -113,7 +114,7 @@ impl Coordinator {
         }))
     }
 
-    /// Has another node compute an aggregate.
+    /// Makes another node compute an aggregate.
     ///
     /// # Errors
     /// When it does not answer.
@@ -129,7 +130,7 @@ impl Coordinator {
         self.call(view, replica, Verb::Aggregate, body, timeout).await
     }
 
-    /// The error of a spread read to which nobody answered in time.
+    /// The error of a spread read that no replica answered in time.
     #[must_use]
     pub fn spread_timeout(
         &self,

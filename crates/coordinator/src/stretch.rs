@@ -1,12 +1,13 @@
 //! An answer in the making: one stretch of what a shard has.
 //!
-//! A stretch ends behind the living row with which the rows or bytes that were asked for are reached. Only what lives counts: replicas that
-//! agree about it end at the same row, however much of what is deleted, shadowed or expired each of them still has. So their digests
-//! are over the same stretch.
+//! A stretch ends after the living row with which the requested rows or bytes are reached. Only what lives counts:
+//! replicas that agree about it end at the same row, however much of what is deleted, shadowed or expired each of them
+//! still has. So their digests are over the same stretch.
 //!
-//! What is dead must have a limit too, as it takes time and memory. A stretch *pauses* behind so many dead rows or bytes
-//! ([`DEAD_ROWS_MAX`], [`DEAD_BYTES_MAX`]), and says so. Replicas with different dead data pause at different places; the coordinator
-//! then asks those that went further again, up to the nearest place ([`ReadCommand::until`]), and compares there.
+//! What is dead must have a limit too, as it takes time and memory. After so many dead rows or bytes
+//! ([`DEAD_ROWS_MAX`], [`DEAD_BYTES_MAX`]) a stretch *pauses*, and its answer says so. Replicas with different dead
+//! data pause at different places; the coordinator then asks those that went further again, up to the nearest place
+//! ([`ReadCommand::until`]), and compares there.
 //!
 //! A static row that lives counts as a row where its partition ends and no row of it lives.
 
@@ -28,9 +29,9 @@ use crate::digest::{self, Digest};
 use crate::message::{Answer, Extent, ReadCommand, ReadPosition};
 use crate::service::ReplicaError;
 
-/// Dead rows behind which a stretch pauses.
+/// Dead rows after which a stretch pauses.
 pub(crate) const DEAD_ROWS_MAX: usize = 10_000;
-/// Dead bytes behind which a stretch pauses, about.
+/// Dead bytes after which a stretch pauses, about.
 pub(crate) const DEAD_BYTES_MAX: usize = 4 << 20;
 
 /// See the module.
@@ -201,7 +202,7 @@ impl Stretch {
         self.partition = Some((block.token, block.key().to_vec(), living.is_none()));
     }
 
-    /// Counts the rows of a block; the bound behind the one with which the stretch is full.
+    /// Counts the rows of a block; returns the bound after the row with which the stretch is full.
     fn count(&mut self, block: &PartitionBlock, is_reversed: bool) -> Option<Bound> {
         preempt::allowed(|| self.count_rows(block, is_reversed))
     }
@@ -234,7 +235,7 @@ impl Stretch {
         None
     }
 
-    /// Looks whether the stretch ends behind a block that was counted.
+    /// Ends the stretch after a block that was counted, if it is full or has to pause there.
     fn end_block(&mut self, block: &PartitionBlock) {
         if let (None, Some((_, _, is_counted @ false))) = (&block.covered, &mut self.partition) {
             *is_counted = true;
@@ -310,7 +311,7 @@ impl Stretch {
             }
             runtime::give_way().await;
         }
-        // A slice without any block comes last, or the partition is not here at all: nothing is behind what was read.
+        // The last slices have no block, or the partition is not here at all: nothing comes after what was read.
         if let Some(last) = self.blocks.last_mut() {
             last.covered = None;
         }
@@ -382,7 +383,8 @@ impl Stretch {
 }
 
 impl ReadPosition {
-    /// The part of a block that does not go beyond the place, and whether that reaches it; None when the block is behind it.
+    /// The part of a block that does not go beyond this position, and whether that part reaches it; None when the block
+    /// is after it.
     pub(crate) fn clip(
         &self,
         mut block: PartitionBlock,

@@ -1,17 +1,21 @@
-//! What drivers are told of a tablet that have agreed on `TABLETS_ROUTING_V2_EXPERIMENTAL`, and by which they know whether it is still so: its *version*.
+//! The *version* of a tablet. Drivers that have agreed on `TABLETS_ROUTING_V2_EXPERIMENTAL` receive it with the tablet,
+//! and know by it whether what they know of the tablet is still right.
 //!
-//! The version is a hash of the tablet's replicas: their node numbers and shards, in any order. Metadata that are equal have equal node numbers and maps, so all nodes compute the
-//! same. It changes with each change of the replicas, and is again what it was when they are again what they were. A split or a merge does not change it: what a driver knows
-//! of the former ranges still leads to the replicas. It is computed for each request that asks, in some ten instructions for a replica; nothing is stored.
+//! The version is a hash of the tablet's replicas: their node numbers and shards, in any order. Metadata that are equal
+//! have equal node numbers and maps, so all nodes compute the same. It changes with each change of the replicas, and is
+//! again what it was when they are again what they were. A split or a merge does not change it: what a driver knows of
+//! the former ranges still leads to the replicas. It is computed for each request that asks, in some ten instructions
+//! for a replica; nothing is stored.
 //!
-//! Compatibility: all releases must compute the same version, or drivers are told anew with each request while a cluster has two releases.
+//! Compatibility: all releases must compute the same version. Otherwise drivers receive the tablet again with each
+//! request while a cluster has two releases.
 
 use crate::view::ClusterView;
 use schema::TableId;
 use topology::{HostId, Replica};
 use types::Token;
 
-/// Where a tablet stands.
+/// Where a tablet is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VersionedTablet {
     /// The token before its first.
@@ -51,14 +55,16 @@ impl ClusterView {
     }
 }
 
-/// Each replica is mixed to 64 bits; their sum does not depend on the order, and is mixed once more so that each block of four bits depends on all replicas.
+/// Each replica is mixed to 64 bits; their sum does not depend on the order, and is mixed once more so that each block
+/// of four bits depends on all replicas.
 #[inline]
 fn version_of(replicas: &[Replica]) -> u64 {
     let of_one = |replica: &Replica| mixed(u64::from(replica.node.0) << 16 | u64::from(replica.shard));
     mixed(replicas.iter().map(of_one).fold(0, u64::wrapping_add))
 }
 
-/// The output function of SplitMix64 (Steele, Lea, Flood 2014), by which all bits of a number change about half of the bits of another.
+/// The output function of SplitMix64 (Steele, Lea, Flood 2014), by which all bits of a number change about half of the
+/// bits of another.
 #[inline]
 fn mixed(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -8,9 +8,9 @@
 //! | 16..18 | the verb, big-endian |
 //! | 18.. | the body of that verb |
 //!
-//! A replica notes its own steps and keeps them itself, as Cassandra's do: the answer has no place for them, and a replica that answers too late is the one whose
-//! steps are wanted. They are kept when its work ends, though the coordinator has stopped waiting. What keeps them is registered by the query engine
-//! ([`Coordinator::on_trace`]).
+//! A replica notes its own steps and keeps them itself, as Cassandra's do: the answer has no place for them, and a
+//! replica that answers too late is the one whose steps are wanted. They are kept when its work ends, though the
+//! coordinator has stopped waiting. What keeps them is registered by the query engine ([`Coordinator::on_trace`]).
 
 use std::future::Future;
 use std::rc::Rc;
@@ -35,7 +35,7 @@ pub(crate) fn to_send(trace: Option<Rc<Trace>>, view: &ClusterView) -> Option<Tr
     is_understood.then_some(trace.id)
 }
 
-/// Writes what stands before the body of a wrapped request.
+/// Writes what precedes the body of a wrapped request.
 pub(crate) fn put_wrapping(id: &TraceId, verb: Verb, out: &mut Vec<u8>) {
     out.extend_from_slice(id);
     out.extend_from_slice(&(verb as u16).to_be_bytes());
@@ -68,7 +68,8 @@ pub async fn beside<T>(id: Option<TraceId>, work: impl Future<Output = T>) -> T 
     done
 }
 
-/// Does a part of the current request on another shard of this node, or on this one: preemptible, and with a trace if the request is traced.
+/// Does a part of the current request on another shard of this node, or on this one: preemptible, and with a trace if
+/// the request is traced.
 pub fn submit<T, F>(shard: ShardId, work: impl FnOnce() -> F + Send + 'static) -> Submitted<T>
 where
     T: Send + 'static,

@@ -1,21 +1,23 @@
-//! TRUNCATE: what it takes with it on one shard, and whom it needs.
+//! TRUNCATE: what it removes on one shard, and which nodes it needs.
 //!
-//! A truncation is a command of the cluster's metadata, so all nodes agree on it and on its place among their other changes. The version of the command is the
-//! table's *truncation*. From the moment a node has it:
+//! A truncation is a command of the cluster's metadata, so all nodes agree on it and on its place among their other
+//! changes. The version of the command is the table's *truncation*. From the moment a node has it:
 //!
-//! 1. The view that has the truncation is set on every shard. Requests about the table that were routed by an older one are refused, and no hint is
-//!    noted for what they did not do. Newer requests wait, and the node answers none alone.
-//! 2. Every shard forgets what waits to be written (hints; proposals of conditional statements), and then the data. Logged batches that were
-//!    noted by an older view leave out their part of the table when they are finished (`batchlog.rs`).
+//! 1. The view that has the truncation is set on every shard. Requests about the table that were routed by an older one
+//!    are refused, and no hint is noted for what they did not do. Newer requests wait, and the node answers none alone.
+//! 2. Every shard forgets what waits to be written (hints; proposals of conditional statements), and then the data.
+//!    Logged batches that were noted by an older view leave out their part of the table when they are finished
+//!    (`batchlog.rs`).
 //! 3. A file beside the table's data says which truncation is done, durably ([`replica::TruncationMark`]).
 //! 4. The table's stores take requests again. The node reports the version as taken over.
 //!
-//! A crash anywhere before 3 leaves the older mark, so the start does all of it again before the table takes a request; nothing newer was written
-//! meanwhile. A crash behind 3 leaves nothing to do.
+//! A crash anywhere before 3 leaves the older mark, so the start does all of it again before the table takes a request;
+//! nothing newer was written meanwhile. A crash after 3 leaves nothing to do.
 //!
-//! TRUNCATE is answered when every replica of the table has reported the version, those included that come to have a part of it. So what a read that begins later may ask, at any level, has
-//! forgotten the table or waits. A node that has no replica is not waited for: what it sends with an older view is refused. It knows then whether a replica did its part before the truncation
-//! (`flight.rs`): what none did is written again.
+//! TRUNCATE is answered when every replica of the table has reported the version, those included that come to have a
+//! part of it. So what a read that begins later may ask, at any level, has forgotten the table or waits. A node that
+//! has no replica is not waited for: what it sends with an older view is refused. It knows then whether a replica did
+//! its part before the truncation (`flight.rs`): what none did is written again.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -56,10 +58,11 @@ impl Coordinator {
         Ok(hosts.map(|node| node.host_id).collect())
     }
 
-    /// Forgets a table's data on this shard, and what waits to be written to it. The shard has the view with the truncation.
+    /// Forgets a table's data on this shard, and what waits to be written to it. The shard has the view with the
+    /// truncation.
     ///
     /// # Errors
-    /// When something cannot be forgotten for good; it can be tried again.
+    /// When something cannot be forgotten permanently; it can be tried again.
     pub async fn forget_table(self: &Rc<Self>, table: TableId) -> Result<(), String> {
         let Some(store) = self.shard.store(table) else {
             return Ok(());

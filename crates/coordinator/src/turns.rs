@@ -1,11 +1,14 @@
-//! Turns on partitions: statements that read a partition and then write it do so one after the other, first come, first served.
+//! Turns on partitions: statements that read a partition and then write it do so one after the other, first come, first
+//! served.
 //!
-//! A queue stands for a partition of a table, as long as somebody waits in it, has their turn, or has ended it and still waits for the log. It
-//! remembers the log position behind what its turns wrote, so that who only read what others wrote can wait until that is durable.
+//! A partition of a table has a queue as long as a statement waits in it, has its turn, or has ended its turn and still
+//! waits for the log. The queue remembers the log position after what its turns wrote, so that a statement that only
+//! read what others wrote can wait until that is durable.
 //!
 //! Invariants
-//! - One [`Turn`] for each partition at a time. A place in the queue is given up by dropping the future, a turn by dropping it.
-//! - A queue that nobody is in is not remembered: memory follows the statements under way.
+//! - One [`Turn`] for each partition at a time. A place in the queue is given up by dropping the future, a turn by
+//!   dropping it.
+//! - An empty queue is not remembered: memory follows the statements in progress.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -20,20 +23,20 @@ type PartitionName = (TableId, Rc<[u8]>);
 
 type Queues = RefCell<HashMap<PartitionName, Rc<Queue>, foldhash::fast::FixedState>>;
 
-/// Who waits for their turn on the partitions of one shard. Each kind of statement has queues of its own.
+/// The queues for turns on the partitions of one shard. Each kind of statement has queues of its own.
 #[derive(Clone, Default)]
 pub struct PartitionTurns(Rc<Queues>);
 
 struct Queue {
     turn: Semaphore,
-    /// Behind what was written last.
+    /// The position after what was written last.
     written: Cell<ReplayPosition>,
 }
 
-/// A turn on a partition: nobody else has one.
+/// A turn on a partition: no other statement has one.
 #[must_use = "dropping the turn ends it"]
 pub struct Turn {
-    // Dropped first: the place then knows whether somebody goes on.
+    // Dropped before `place`, which then knows whether another statement continues.
     permit: Permit,
     place: Queued,
 }
@@ -41,7 +44,7 @@ pub struct Turn {
 /// A turn that has ended, whose writes may not be durable yet.
 pub struct Ended(Queued);
 
-/// Keeps the queue while somebody is in it.
+/// Keeps the queue while a statement is in it.
 struct Queued {
     queues: Rc<Queues>,
     name: PartitionName,
@@ -50,7 +53,7 @@ struct Queued {
 
 impl Drop for Queued {
     fn drop(&mut self) {
-        // The map's and this one: nobody else knows of what was written here.
+        // The two are the map's and this one: no other statement knows of what was written here.
         if Rc::strong_count(&self.queue) == 2 {
             self.queues.borrow_mut().remove(&self.name);
         }
@@ -80,7 +83,7 @@ impl PartitionTurns {
         Turn { permit, place }
     }
 
-    /// On how many partitions somebody has a turn, waits for one, or waits for the log behind one.
+    /// The number of partitions on which a statement has a turn, waits for one, or waits for the log after one.
     #[must_use]
     pub fn partitions(&self) -> usize {
         self.0.borrow().len()
@@ -88,12 +91,12 @@ impl PartitionTurns {
 }
 
 impl Turn {
-    /// Something was written in this turn; the position is the one behind it.
+    /// Something was written in this turn; `position` is the one after it.
     pub fn wrote(&self, position: ReplayPosition) {
         self.place.queue.written.set(position);
     }
 
-    /// Lets the next one go on. The queue remembers what was written as long as the value is kept.
+    /// Lets the next statement begin. The queue remembers what was written as long as the returned value is kept.
     pub fn end(self) -> Ended {
         drop(self.permit);
         Ended(self.place)
@@ -101,7 +104,7 @@ impl Turn {
 }
 
 impl Ended {
-    /// Behind everything that was written in the turns so far.
+    /// The position after everything that was written in the turns so far.
     #[must_use]
     pub fn written(&self) -> ReplayPosition {
         self.0.queue.written.get()

@@ -1,7 +1,7 @@
 //! The verbs: what one node may ask of another's shard, each one entry of one table.
 //!
-//! An entry says by which number a verb is known on the wire, whether its requests are fenced (`fence.rs`), whether it does no harm to handle one again, and
-//! what handles it.
+//! An entry says by which number a verb is known on the wire, whether its requests are fenced (`fence.rs`), whether it
+//! does no harm to handle one again, and what handles it.
 
 use std::cell::OnceCell;
 use std::future::Future;
@@ -68,8 +68,9 @@ enum Fence {
 
 /// Whether a request that comes again on its connection is handled again.
 ///
-/// What changes data runs once. That writes have timestamps and promises ballots is not enough: behind a truncation a write that comes again would bring its
-/// row back. Additions would count twice, and a batch would be noted again when it has ended.
+/// What changes data runs once. That writes have timestamps and promises ballots is not enough: after a truncation a
+/// repeated write would bring its row back. Additions would count twice, and a batch would be noted again after it has
+/// ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Repeat {
     Once,
@@ -218,12 +219,13 @@ fn traced(coordinator: &Rc<Coordinator>, mut request: Request<'_>) -> Reply {
     }
 }
 
-/// The error of a replica as its coordinator elsewhere is told.
+/// The error of a replica as its coordinator on another node receives it.
 pub(crate) fn remote(error: ReplicaError) -> RemoteError {
     let kind = match error {
         ReplicaError::Overloaded(_) => RemoteErrorKind::Overloaded,
         ReplicaError::TooLarge(_) | ReplicaError::Malformed(_) => RemoteErrorKind::Rejected,
-        // Earlier releases know no kind of its own for a full disk; to a coordinator it is a replica that cannot do it now.
+        // Earlier releases know no kind of its own for a full disk; to a coordinator it is a replica that cannot do it
+        // now.
         ReplicaError::UnknownTable(_)
         | ReplicaError::NotHere(_)
         | ReplicaError::CannotLead(_)
@@ -256,7 +258,8 @@ fn mutate(coordinator: &Rc<Coordinator>, request: &Request<'_>, stamp: Stamp) ->
         return Reply::Err(remote(refused));
     }
     let shard = &coordinator.shard;
-    // Whoever hands hints over forgets them with the answer, and the others may forget a deletion among them then.
+    // The node that hands over hints forgets them with this answer. If a deletion is among them, the other nodes may
+    // forget it then.
     let is_durable = are_hints(request.body) && !planted::is_planted(Bug::UnsyncedHint);
     if let Some(only) = only_mutation(request.body).filter(|_| !is_durable) {
         let losses = shard.log.losses();
@@ -292,7 +295,8 @@ fn add(coordinator: &Rc<Coordinator>, request: &Request<'_>, stamp: Stamp) -> Re
         Ok((level, additions)) => later(async move {
             coordinator.admit_additions(&additions).map_err(remote)?;
             let deadline = runtime::now() + coordinator.timeouts().counter;
-            // A task of its own: what one replica has added the others are told, or it is hinted, though the caller gives up.
+            // Runs in its own task: even if the caller gives up, the other replicas are sent what this one has added,
+            // or it is kept as a hint.
             let led = async move { coordinator.lead(additions, level, deadline, Origin::Peer, stamp).await };
             let led = runtime::spawn(trace::carried(led));
             led.await.map(|result| counter::encode_answer(&result)).map_err(remote)

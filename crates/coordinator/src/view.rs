@@ -1,7 +1,8 @@
-//! One version of the cluster, as this node sees it: who is in it, and where each table's tokens live.
+//! One version of the cluster, as this node sees it: its members, and where each table's tokens live.
 //!
-//! A view is an immutable value, made when schema or topology change and handed to every shard. What a request needs of it is
-//! computed then: a table's [`Route`] says without looking at the map which consistency levels this node meets alone.
+//! A view is an immutable value, made when schema or topology change and handed to every shard. What a request needs of
+//! it is computed then: a table's [`Route`] says without looking at the map which consistency levels this node meets
+//! alone.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -61,7 +62,8 @@ pub struct Route {
     source: Arc<TabletMap>,
     /// How many copies it has, or is to have when its replication changes.
     factors: Arc<Factors>,
-    /// Some tablets have other numbers of copies than the factors say, because they do not have all their replicas yet, or still have more. Each counts its own then.
+    /// Some tablets have other numbers of copies than the factors say, because they do not have all their replicas yet,
+    /// or still have more. Each counts its own then.
     is_changing: bool,
     /// The levels at which this node may answer reads from its own data, whatever the key.
     pub read_here: Levels,
@@ -81,11 +83,12 @@ pub struct Route {
 /// How the token ring is on its way to other owners.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ring {
-    /// The stage of all ranges whose owners become others.
+    /// The stage of all ranges whose owners change.
     pub stage: RingChange,
     /// Of keyspaces whose replication changes: the one before.
     pub former: BTreeMap<String, Replication>,
-    /// Of keyspaces whose replication changes once more when the next owners are those that are read: the one that they have on the ring until then.
+    /// Of keyspaces whose replication changes once more when the next owners are those that are read: the one that they
+    /// have on the ring until then.
     pub towards: BTreeMap<String, Replication>,
 }
 
@@ -113,12 +116,14 @@ struct KeyspaceRing {
     map: Arc<TabletMap>,
 }
 
-/// What a member that was down for long holds for others, hints and notes of batches, is given up: it hands nothing of it over when it comes back.
+/// What a member that was down for long holds for others, hints and notes of batches, is given up: it hands nothing of
+/// it over when it comes back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Forgotten {
     /// What was made before this second.
     pub before: u32,
-    /// The version of the cluster that says so. A replica whose fence is there takes nothing of a coordinator that has not seen it.
+    /// The version of the cluster that says so. A replica whose fence is there takes nothing of a coordinator that has
+    /// not seen it.
     pub version: u64,
 }
 
@@ -127,7 +132,7 @@ pub struct Forgotten {
 pub struct ClusterView {
     /// The members.
     pub topology: Arc<Topology>,
-    /// Where they stand, seen from here.
+    /// The datacenters and racks of the members, seen from this node.
     pub locality: Locality,
     /// This node.
     pub me: NodeNumber,
@@ -148,8 +153,8 @@ pub struct ClusterView {
 }
 
 impl ClusterView {
-    /// The view of the node `host_id`. `keyspaces` gives each keyspace's replication and its tables, `tablets` the maps of tables
-    /// that have their own.
+    /// The view of the node `host_id`. `keyspaces` gives each keyspace's replication and its tables, `tablets` the maps
+    /// of tables that have their own.
     ///
     /// # Errors
     /// When the topology does not have the node.
@@ -163,8 +168,9 @@ impl ClusterView {
         Self::with_ring(topology, host_id, keyspaces, (tablets, &ring), None)
     }
 
-    /// The same while the token ring goes to other owners. Of the view `before` it keeps the maps of keyspaces on the ring and the routes of tables for which nothing
-    /// has changed: most versions are steps of single tablets, and to find the owners of all ranges, or to look at all tablets, takes long.
+    /// The view of the node `host_id` while the token ring goes to other owners. From the view `before` it keeps the
+    /// maps of keyspaces on the ring, and the routes of tables for which nothing has changed. Most versions are steps
+    /// of single tablets, and to find the owners of all ranges, or to look at all tablets, takes long.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -206,7 +212,8 @@ impl ClusterView {
                         map
                     }
                 };
-                // On the ring there are as many copies as nodes allow, at any time; so their number differs only while it is another.
+                // On the ring there are as many copies as nodes allow, at any time; so their number differs only while
+                // it is another.
                 let may_change = own.is_some() || former.is_some();
                 let kind = RouteKind {
                     has_own_tablets: own.is_some(),
@@ -248,25 +255,25 @@ impl ClusterView {
         })
     }
 
-    /// What is notified when nobody holds this view any more.
+    /// Notified when nothing holds this view any more.
     #[must_use]
     pub fn at_end(&self) -> Arc<SharedNotify> {
         self.end.at_end()
     }
 
-    /// The same view, as of a command of the cluster's metadata.
+    /// This view, as of a command of the cluster's metadata.
     #[must_use]
     pub fn at(self, version: u64, fence: u64) -> Self {
         Self { version, fence, ..self }
     }
 
-    /// The same view, in which tables were truncated last by the commands of these versions.
+    /// This view, in which tables were truncated last by the commands of these versions.
     #[must_use]
     pub fn truncated(self, truncations: BTreeMap<TableId, u64>) -> Self {
         Self { truncations, ..self }
     }
 
-    /// The same view, in which members have lost what they held for others.
+    /// This view, in which members have lost what they held for others.
     #[must_use]
     pub fn forgetting(self, forgotten: BTreeMap<HostId, Forgotten>) -> Self {
         Self { forgotten, ..self }
@@ -278,7 +285,7 @@ impl ClusterView {
         self.forgotten.get(&host).copied()
     }
 
-    /// The same of this node.
+    /// What this node holds for others that the cluster has given up.
     #[must_use]
     pub fn own_forgotten(&self) -> Option<Forgotten> {
         if self.forgotten.is_empty() {
@@ -302,7 +309,7 @@ impl ClusterView {
         self.truncations.iter().map(|(table, version)| (*table, *version))
     }
 
-    /// The same view, in which nodes are reached as `reach` says; at first it is plainly.
+    /// This view, in which nodes are reached as `reach` says. In a new view all nodes are reached plainly.
     #[must_use]
     pub fn reached_by(mut self, reach: impl Fn(&Node) -> Peer) -> Self {
         for (number, node) in self.topology.numbered_nodes() {
@@ -324,8 +331,8 @@ impl ClusterView {
         self.routes.get(&table)
     }
 
-    /// The shard of this node that has a token of a table: that of its tablet, where the table has its own and one of its replicas is
-    /// here.
+    /// The shard of this node that has a token of a table: that of its tablet, where the table has its own and one of
+    /// its replicas is here.
     #[inline]
     #[must_use]
     pub fn shard_here(&self, table: TableId, token: Token) -> Option<u32> {
@@ -335,8 +342,8 @@ impl ClusterView {
         Some(u32::from(here.shard))
     }
 
-    /// The tablets of a table that has its own: for each, what is before its first token, its last, and the shard of this node that has
-    /// it. None for tables on the token ring and those that each node has for itself.
+    /// The tablets of a table that has its own: for each, what is before its first token, its last, and the shard of
+    /// this node that has it. None for tables on the token ring and those that each node has for itself.
     #[must_use]
     pub fn own_tablets(&self, table: TableId) -> Option<Vec<(Token, Token, Option<u32>)>> {
         let map = &self.route(table).filter(|route| route.has_own_tablets)?.map;
@@ -350,7 +357,7 @@ impl ClusterView {
         Some(tablets.collect())
     }
 
-    /// Whether a table stands on the token ring, and some of its ranges go to other owners.
+    /// Whether a table is on the token ring, and some of its ranges go to other owners.
     #[must_use]
     pub fn changes_ring(&self, table: TableId) -> bool {
         let route = self.route(table).filter(|route| !route.has_own_tablets);
@@ -365,7 +372,7 @@ impl ClusterView {
     }
 }
 
-/// The replication without the datacenters in which no node stands.
+/// The replication without the datacenters that have no nodes.
 fn within(replication: &Replication, topology: &Topology) -> Replication {
     let mut replication = replication.clone();
     if let Replication::NetworkTopology(factors) = &mut replication {
@@ -383,7 +390,7 @@ impl KeyspaceRing {
         (former, next, stage): (Replication, Replication, RingChange),
         known: Option<&Self>,
     ) -> Self {
-        // The stage stands in the ranges that go to other owners, and nowhere else.
+        // The map has the stage only in ranges that go to other owners.
         let is_of_stage = |known: &Self| known.stage == stage || known.map.moving().next().is_none();
         let is_same = |known: &&Self| known.former == former && known.next == next && is_of_stage(known);
         if let Some(known) = known.filter(is_same) {
@@ -429,7 +436,8 @@ impl Route {
             .all(|t| t.read_replicas().iter().any(|r| r.node == me) && t.transition.is_none());
         let is_only = has_all && map.tablets().all(|t| t.replicas.len() == 1);
         let is_changing = kind.may_change && is_changing(&map, &factors, locality);
-        // Of a tablet that has more copies than are wanted, a quorum is more than one, although it is one of those that are wanted.
+        // Of a tablet that has more copies than are wanted, a quorum is more than one, although it is one of those that
+        // are wanted.
         let is_one = |level| matches!(level, Consistency::Any | Consistency::One | Consistency::LocalOne);
         let met = |level| Requirement::of(level, &factors, locality.local_datacenter()).block_for() <= 1;
         let levels = Levels::that(|level| met(level) && (!is_changing || is_one(level)));
@@ -464,7 +472,8 @@ impl Route {
         Requirement::of(level, &self.factors, locality.local_datacenter())
     }
 
-    /// What a level needs of a tablet that has other numbers of copies than its table is to have: those that are read now count.
+    /// What a level needs of a tablet that has other numbers of copies than its table is to have: those that are read
+    /// now count.
     #[cold]
     fn own_requirement(&self, level: Consistency, tablet: &Tablet<'_>, locality: &Locality) -> Requirement {
         Requirement::of(
@@ -518,7 +527,8 @@ impl Route {
     }
 }
 
-/// Whether some tablet has another number of copies than its table is to have, and can have with the nodes that are there.
+/// Whether some tablet has another number of copies than its table is to have, and can have with the nodes that are
+/// there.
 fn is_changing(map: &TabletMap, factors: &Factors, locality: &Locality) -> bool {
     let has_others = |replicas: &[Replica]| {
         let others = |has: u16, wanted: u16, nodes: u16| has > wanted || has < wanted.min(nodes);
@@ -584,7 +594,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// What node 1 sees behind a view, with a keyspace on the ring that has so many copies.
+    /// The view of node 1 that follows the view `before`, with a keyspace on the ring that has this many copies.
     fn view(topology: &Topology, copies: u16, ring: &Ring, before: Option<&ClusterView>) -> ClusterView {
         let factors = BTreeMap::from([("north".to_owned(), Copies::Count(copies))]);
         let keyspace = ("k", Replication::NetworkTopology(factors), vec![TABLE]);

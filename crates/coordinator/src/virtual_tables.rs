@@ -56,7 +56,7 @@ impl VirtualTable for Tablets {
 struct Times {
     /// By a repair; 0: this node knows of none.
     repaired: u32,
-    /// By repairs and reports; 0: nobody knows.
+    /// By repairs and reports; 0: unknown.
     watermark: u32,
 }
 

@@ -1,8 +1,8 @@
 //! Writes: to all replicas at once, acknowledged when as many have them as the consistency level wants.
 //!
-//! A write is a value, [`Write`], to which each replica's outcome is told, and which says when its request can be answered and how. A flight carries it
-//! (`flight.rs`): sends the requests, takes the answers, and sees to the deadline. When a request is answered the flight goes on until every replica is
-//! known to have its part or is given a hint.
+//! A write is a value, [`Write`]: it takes each replica's outcome, and decides when its request can be answered and
+//! how. A flight carries it (`flight.rs`): it sends the requests, takes the answers, and sees to the deadline. After a
+//! request is answered the flight continues until every replica is known to have its part or is given a hint.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -39,7 +39,7 @@ pub type Mutations = SmallVec<[Addressed; 1]>;
 /// Which of the request's mutations one replica gets.
 pub(crate) type Numbers = SmallVec<[u32; 2]>;
 
-/// Is told what came of a write.
+/// Receives the outcome of a write.
 pub trait WriteDone {
     /// The outcome of the write that was begun with this number, once. It may come while the write is begun.
     fn write_done(self: Rc<Self>, number: u32, result: Result<(), CoordinatorError>);
@@ -186,7 +186,8 @@ pub(crate) struct Write {
     pub(crate) is_answered: bool,
     /// A replica takes no requests of this view.
     pub(crate) is_stale: bool,
-    /// A shard of this node refused the write as stale. It is written again in the next view, because this node keeps no hints for itself.
+    /// A shard of this node refused the write as stale. It is written again in the next view, because this node keeps
+    /// no hints for itself.
     pub(crate) is_own_stale: bool,
     /// The next view brought nothing: a later refusal of an own shard is a miss.
     misses_own_stale: bool,
@@ -195,16 +196,17 @@ pub(crate) struct Write {
     /// A replica did its part, in this attempt or one before.
     pub(crate) has_acked: bool,
     failures: Vec<(Replica, TargetError)>,
-    /// Of whom nobody knows whether they have it, besides those that have not answered.
+    /// Replicas whose outcome is unknown, besides those that have not answered.
     unknown: SmallVec<[Replica; 2]>,
-    /// Replicas that were not asked, had no room, wanted a newer view, or were sent nothing for want of a connection. They get hints unless the request is
-    /// answered as not done anywhere.
+    /// Replicas that were not asked, had no room, wanted a newer view, or were sent nothing for want of a connection.
+    /// They get hints unless the request is answered as not done anywhere.
     put_off: SmallVec<[Replica; 2]>,
-    /// Replicas that will never take their share. They get hints if others may have taken theirs: a replica whose schema is behind takes it later.
+    /// Replicas that will never take their share. They get hints if others may have taken theirs: a replica with an
+    /// older schema takes it later.
     rejected: SmallVec<[Replica; 2]>,
     /// Replicas that have neither their share nor hints of it.
     without: SmallVec<[Replica; 2]>,
-    /// The write goes on without its request.
+    /// Held while the write continues after its request was answered.
     pub(crate) under_way: Option<UnderWay>,
 }
 
@@ -224,7 +226,8 @@ impl Coordinator {
             .await
     }
 
-    /// The same, for mutations that were made of what the table had in this view: a truncation since then makes them stale.
+    /// Writes packed mutations that were made of what the table had in this view, and waits until the level is met for
+    /// each. A truncation since then makes them stale.
     ///
     /// # Errors
     /// As [`Coordinator::write`].
@@ -252,8 +255,9 @@ impl Coordinator {
         waiting.result().await
     }
 
-    /// Writes one mutation in this call, where this shard suffices for the level. Where it stands in the log, which is not handed to the kernel yet: acknowledge
-    /// it after [`Shard::commit`]. None: nothing was done, because others are needed, or memory is full.
+    /// Writes one mutation in this call, if this shard suffices for the level. Returns its position in the log, which
+    /// is not handed to the kernel yet: acknowledge it after [`Shard::commit`]. None: nothing was done, because others
+    /// are needed, or memory is full.
     ///
     /// # Errors
     /// When the log does not take it.
@@ -302,7 +306,7 @@ impl Coordinator {
             && Stamp::of(&view, table).check(store) == Ok(true)
     }
 
-    /// Begins to write one mutation; `done` is told the outcome, with its number.
+    /// Begins to write one mutation; `done` receives the outcome, with its number.
     pub fn write_then(self: &Rc<Self>, mutation: Addressed, level: Consistency, done: (Rc<dyn WriteDone>, u32)) {
         let manner = Manner {
             level,
@@ -331,7 +335,8 @@ impl Coordinator {
         let began = write.manner.began;
         let timeout = write.manner.timeout.unwrap_or_else(|| {
             match write.targets.iter().all(|target| target.replica.node == view.me) {
-                // Nobody can be cut off. What it waits for has a limit of its own.
+                // All replicas are on this node, so none can be cut off. What the write waits for has a limit of its
+                // own.
                 true => self.timeouts.get().write.max(LOCAL_WAIT_MAX),
                 false => self.timeouts.get().write,
             }
@@ -340,8 +345,8 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Writes mutations that were made at `made_us` to every replica, and where one does not take them keeps hints for it, durably. Afterwards all
-    /// replicas have them or will, though no level may be met.
+    /// Writes mutations that were made at `made_us` to every replica, and where one does not take them keeps hints for
+    /// it, durably. Afterwards all replicas have them or will, though no level may be met.
     ///
     /// # Errors
     /// When a replica has neither. Others may have the mutations then.
@@ -405,7 +410,7 @@ impl Coordinator {
     }
 }
 
-/// Who is sent which mutations.
+/// Which mutations each replica is sent.
 fn shares(of_parts: &[WriteTargets]) -> SmallVec<[Target; 3]> {
     let target = |(replica, numbers)| Target {
         replica,
@@ -476,7 +481,8 @@ impl Write {
         })
     }
 
-    /// Whether a target is asked for its share. One that is down or takes no writes would only be waited for, and one whose disk is full would refuse.
+    /// Whether a target is asked for its share. One that is down or takes no writes would only be waited for, and one
+    /// whose disk is full would refuse.
     pub(crate) fn is_asked(&self, at: usize) -> bool {
         let Target { replica, numbers, .. } = &self.targets[at];
         match numbers.iter().any(|number| self.parts[*number as usize].grows) {
@@ -492,7 +498,8 @@ impl Write {
         self.coordinator.birth_us(&self.mutations, dated_us)
     }
 
-    /// A replica did not get its share: a hint is stored for it, where there can be one. At ANY that is as good. There is none for this node itself: reads and repairs bring it.
+    /// A replica did not get its share: a hint is stored for it, where there can be one. At ANY that is as good. There
+    /// is none for this node itself: reads and repairs bring it.
     pub(crate) fn missed(&mut self, replica: Replica) {
         // A batch that this node could not take is written again by its note.
         if replica.node == self.view.me && self.manner.until == Until::AllKnown {
@@ -525,8 +532,8 @@ impl Write {
         }
     }
 
-    /// Whether hints of what may still turn out to be written nowhere wait for the answer: of a request that is refused no hint may tell anybody later. At
-    /// ANY a hint is what is waited for.
+    /// Whether hints wait for the answer, because the write may still turn out to be written nowhere: no hint may
+    /// deliver a refused write later. At ANY a hint is what is waited for.
     fn puts_off_hints(&self) -> bool {
         self.manner.level != Consistency::Any && !self.is_answered
     }
@@ -541,7 +548,8 @@ impl Write {
         }
     }
 
-    /// A replica did not do its share. It gets a hint; for what it refuses for good, had no room for or could not be sent, later.
+    /// A replica did not do its share. It gets a hint; for what it refuses permanently, had no room for or could not be
+    /// sent, later.
     fn failed(&mut self, replica: Replica, error: &TargetError) {
         self.is_begun |= matches!(error, TargetError::Silent | TargetError::Failed(_));
         match error {
@@ -560,7 +568,7 @@ impl Write {
         }
     }
 
-    /// What came of a target's share. The answer to the request, if that can be given now.
+    /// Takes the outcome of a target's share. Returns the answer to the request, if that can be given now.
     pub(crate) fn settle(
         &mut self,
         at: usize,
@@ -686,7 +694,8 @@ impl Write {
         }
     }
 
-    /// The deadline has passed: nobody who has not answered is waited for any more. The answer to the request, if it was not given before.
+    /// The deadline has passed: stop waiting for the remaining replicas. Returns the answer to the request, if it was
+    /// not given before.
     pub(crate) fn expire(&mut self) -> Option<Result<(), CoordinatorError>> {
         let mut silent: SmallVec<[Replica; 3]> = SmallVec::new();
         for target in &mut self.targets {
@@ -706,7 +715,7 @@ impl Write {
         if waits_for_level && self.manner.level != Consistency::Any {
             self.unknown.extend(silent.iter().copied());
             let answer = self.timeout();
-            // They get hints behind the answer, as those do that fail later.
+            // They get hints once the answer is made, as do replicas that fail later.
             self.is_begun = true;
             silent.into_iter().for_each(|replica| self.missed(replica));
             return Some(Err(answer));
@@ -719,8 +728,8 @@ impl Write {
         self.answer()
     }
 
-    /// What every replica refuses is written nowhere, and needs no hint. What some have taken the others must get, or be seen to refuse it still
-    /// when hints are handed over.
+    /// What every replica refuses is written nowhere, and needs no hint. What some have taken the others must get, or
+    /// be seen to refuse it still when hints are handed over.
     pub(crate) fn hint_rejected(&mut self) {
         if self.is_begun {
             for replica in std::mem::take(&mut self.rejected) {
@@ -729,7 +738,8 @@ impl Write {
         }
     }
 
-    /// The same is written again, and nobody has anything of this attempt: who gets hints the next one says.
+    /// The mutations are written again, and no replica has anything of this attempt: the next attempt decides which
+    /// replicas get hints.
     pub(crate) fn forget_hints(&mut self) {
         self.put_off.clear();
         self.is_own_stale = false;
@@ -759,7 +769,7 @@ impl Write {
         }
     }
 
-    /// The request is answered: what it did not wait for goes on.
+    /// The request is answered; what it did not wait for continues.
     pub(crate) fn go_on(&mut self) {
         self.is_answered = true;
         for replica in std::mem::take(&mut self.put_off) {

@@ -1,4 +1,4 @@
-//! Whose answers a request needs, and what replicas have when it is answered, on simulated nodes.
+//! Which replicas' answers a request needs, and what replicas have when it is answered, on simulated nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ fn the_newest_value_is_found_whichever_replica_has_it() {
 fn a_read_is_unavailable_while_there_are_no_connections_to_replicas_that_are_taken_to_live() {
     let mut cluster = Cluster::new(3, Shape::default());
     write_at(&mut cluster, 0, 0, 0, 10);
-    // Nobody has said yet that they are down.
+    // They are not marked as down yet.
     (1..3).for_each(|node| cluster.kill(node));
     let mut is_refused = || match cluster.on(0, |node| async move { node.select(&[0], QUORUM).await }) {
         Err(CoordinatorError::Unavailable(unavailable)) => {
@@ -81,7 +81,7 @@ fn a_read_times_out_where_replicas_that_can_be_reached_are_enough_and_say_nothin
     let mut cluster = Cluster::new(4, Shape::default());
     write_at(&mut cluster, 0, 0, 0, 10);
     cluster.kill(1);
-    // Until the end of the connection is known, and nobody has said that it is down.
+    // Until the end of the connection is known; the node is not marked as down.
     for _ in 0..4 {
         cluster.on(0, |node| async move {
             node.select(&[0], QUORUM).await.map(drop).unwrap_or_default()
@@ -99,8 +99,8 @@ fn hinted(cluster: &mut Cluster) -> Vec<HostId> {
     })
 }
 
-/// A cluster of so many nodes that keeps hints, and how writes to a key end of which all other nodes have just died: nobody has said yet that they are down, but
-/// of one if `one_is_missed`.
+/// A cluster of so many nodes that keeps hints, and how writes to a key end right after all other nodes have died. None
+/// of these is marked as down yet, except one if `one_is_missed`.
 fn written_when_others_died(
     nodes: usize,
     (level, one_is_missed): (Consistency, bool),
@@ -479,7 +479,7 @@ fn a_write_that_a_silent_replica_may_have_is_not_answered_as_refused() {
     for node in &replicas[..2] {
         cluster.on(*node, |node| async move { node.shard.close() });
     }
-    // Nobody knows whether the third has it.
+    // It is unknown whether the third has it.
     cluster
         .simulation
         .set_link_up(cluster.id(replicas[2]), cluster.id(0), false);

@@ -1,4 +1,5 @@
-//! Logged batches on three simulated nodes: they happen wholly or not at all, also when their coordinator dies in the middle.
+//! Logged batches on three simulated nodes: they happen wholly or not at all, also when their coordinator dies in the
+//! middle.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -72,7 +73,8 @@ fn slow_down_holders(cluster: &mut Cluster) {
     }
 }
 
-/// Begins a batch on node 0, and cuts it off from node 2 when the others hold it: node 1 gets its part, node 2 does not.
+/// Begins a batch on node 0, and cuts it off from node 2 when the others hold it: node 1 gets its part, node 2 does
+/// not.
 fn begin_and_cut(cluster: &mut Cluster, keys: [u8; 3]) {
     slow_down_holders(cluster);
     let output = cluster.spawn(0, move |node| write(node, keys, b"one"));
@@ -207,7 +209,7 @@ fn a_batch_that_has_just_ended_does_not_come_back_behind_a_truncation_and_a_powe
         assert_eq!(cluster.truncate(0, Duration::ZERO), Ok(()), "seed {seed}");
         (0..3).for_each(|node| cluster.crash(node, CrashKind::PowerLoss));
         (0..3).for_each(|node| cluster.restart(node));
-        // As long as those who hold a batch wait until they finish it.
+        // As long as the holders of a batch wait until they finish it.
         cluster.simulation.run_for(60 * SECOND);
         let found = has(&mut cluster, 0, keys);
         assert_eq!(found, [Some(false); 3], "seed {seed}: what was truncated is back");
@@ -271,7 +273,8 @@ fn a_batch_that_stays_open_holds_few_log_segments_and_is_finished_wherever_its_n
             assert!(bytes.iter().all(|mib| *mib <= 4), "round {round}: {bytes:?} MiB of log");
             assert_eq!(cluster.local(0).coordinator.open_batches(), 1, "node 2 is away");
         }
-        // The third write begins a new segment; the note is written again within a second, and older segments are released.
+        // The third write begins a new segment; the note is written again within a second, and older segments are
+        // released.
         let write = cluster.spawn(0, |node| async move {
             for number in 0..40_u32 {
                 let (key, value) = (number.to_be_bytes(), vec![2; 100 << 10]);
@@ -598,7 +601,8 @@ fn view(cluster: &Cluster, node: usize, version: u64, copies: u16) -> Arc<Cluste
     Arc::new(view.expect("the node is a member").at(version, 0))
 }
 
-/// Node 1 has both rows of a batch as node 0 knows it, and refuses the batch because other nodes are to have copies of them, too. Whether the batch is noted before it is written again.
+/// Node 1 has both rows of a batch as node 0 knows it, and refuses the batch because other nodes are to have copies of
+/// them, too. Whether the batch is noted before it is written again.
 fn is_noted_when_its_replicas_part(planted: Option<Bug>) -> bool {
     let _planted = Planted::new(planted);
     let (mut cluster, [_, key, _]) = of_one_copy(11, 1);

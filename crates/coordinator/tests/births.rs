@@ -1,5 +1,6 @@
-//! Whatever waits for a deletion, and wherever, is dated by the second that the deletion carries: no other replica forgets the tombstone meanwhile. The deletion may have
-//! been made long before the coordinator begins to send it: the request waited, or its process did.
+//! Whatever waits for a deletion, and wherever, is dated by the second that the deletion carries: no other replica
+//! forgets the tombstone meanwhile. The deletion may have been made long before the coordinator begins to send it: the
+//! request waited, or its process did.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -132,7 +133,8 @@ fn dated_by_when_it_is_sent_it_would_be_forgotten() {
     }
 }
 
-/// One copy, for which the other node has a hint of an older row. Whether the owner may forget the deletion while that hint waits.
+/// One copy, for which the other node has a hint of an older row. Whether the owner may forget the deletion while that
+/// hint waits.
 fn is_forgotten_on_its_only_copy(seed: u64) -> bool {
     let mut cluster = Cluster::new(
         seed,
@@ -190,8 +192,8 @@ fn node_of(cluster: &Cluster, number: NodeNumber) -> usize {
     found.next().expect("it is one of them")
 }
 
-/// Three copies, and a coordinator that has none. A deletion waits there for a minute and more while a repair of all replicas runs, and one of them misses it afterwards.
-/// Whether the row is back when the others have compacted.
+/// Three copies, and a coordinator that has none. A deletion waits there for a minute and more while a repair of all
+/// replicas runs, and one of them misses it afterwards. Whether the row is back when the others have compacted.
 fn is_back_after_a_repair(seed: u64) -> bool {
     let mut cluster = Cluster::new(
         seed,

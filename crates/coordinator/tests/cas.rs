@@ -19,7 +19,7 @@ async fn increment(node: &Local) -> Result<u8, CoordinatorError> {
         .map(|(written, _)| written)
 }
 
-/// The same of the first `count` rows. What it has written, and how many rows it has found.
+/// Does as [`increment`] on the first `count` rows. What it has written, and how many rows it has found.
 async fn increment_rows(node: &Local, count: i32, commit: Consistency) -> Result<(u8, usize), CoordinatorError> {
     let now = runtime::now();
     let timeouts = node.coordinator.timeouts();
@@ -57,7 +57,7 @@ async fn increment_rows(node: &Local, count: i32, commit: Consistency) -> Result
     Ok((written, found_rows))
 }
 
-/// Has a node take over a version of the cluster in which the table has so many copies.
+/// Makes a node take over a version of the cluster in which the table has so many copies.
 fn hears_of_copies(cluster: &Cluster, node: usize, version: u64, factor: u16) {
     let host = HostId(Uuid::from_u128(node as u128 + 1));
     let keyspaces = [("sea", Replication::Simple { factor }, vec![table().id])];
@@ -138,8 +138,8 @@ fn a_decision_of_many_rows_is_written_whole_by_one_copy_and_by_three() {
     }
 }
 
-/// Two nodes count at once: the one with the former only copy, which has not heard of a second one yet, and the one with the second. How many statements
-/// succeeded, and what the last of them wrote.
+/// Two nodes count at once: the one with the former only copy, which has not heard of a second one yet, and the one
+/// with the second. How many statements succeeded, and what the last of them wrote.
 fn counts_while_a_second_copy_comes(seed: u64) -> (usize, u8) {
     let (mut cluster, owner) = of_one_copy(seed);
     let other = (owner + 1) % 3;

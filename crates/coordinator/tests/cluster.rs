@@ -51,7 +51,7 @@ fn a_read_leaves_replicas_as_they_are_where_the_table_says_so() {
     assert_eq!(read_at_quorum_and_then_alone("NONE"), BTreeMap::new());
 }
 
-/// What a node has by itself that was dead while the others took a row, behind a read at QUORUM.
+/// What a node has by itself after a read at QUORUM, if it was dead while the others took a row.
 fn read_at_quorum_and_then_alone(read_repair: &'static str) -> BTreeMap<i32, Vec<u8>> {
     let shape = Shape {
         read_repair,

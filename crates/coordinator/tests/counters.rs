@@ -32,7 +32,7 @@ fn counted(cluster: &mut Cluster, node: usize, level: Consistency) -> i64 {
 fn no_addition_is_lost_when_a_tablet_comes_back_by_way_of_a_replica_that_missed_one() {
     let mut cluster = Cluster::new(1, Shape::default());
     add(&mut cluster, All);
-    // Node 2 misses the second addition of node 0, for good.
+    // Node 2 misses the second addition of node 0 permanently.
     let (zero, two) = (cluster.id(0), cluster.id(2));
     cluster.simulation.set_link_up(zero, two, false);
     add(&mut cluster, Quorum);

@@ -21,7 +21,8 @@ fn hears(cluster: &Cluster, node: usize, version: u64, fence: u64) {
     hears_of_copies(cluster, node, (version, fence), 3);
 }
 
-/// The same, and how many copies of the data there are by then.
+/// A node hears of the cluster's metadata as of a command, from which version on requests are taken, and how many
+/// copies of the data there are by then.
 fn hears_of_copies(cluster: &Cluster, node: usize, (version, fence): (u64, u64), factor: u16) {
     let host = HostId(Uuid::from_u128(node as u128 + 1));
     let tables = vec![cluster.table.id, counters().id];
@@ -31,7 +32,8 @@ fn hears_of_copies(cluster: &Cluster, node: usize, (version, fence): (u64, u64),
     cluster.local(node).coordinator.set_view(Arc::new(view));
 }
 
-/// All have seen the fourth command, and all but the first node the fifth, which fences off who has not.
+/// All have seen the fourth command, and all but the first node the fifth, which fences off nodes that have not seen
+/// it.
 fn with_a_stale_node() -> Cluster {
     let cluster = Cluster::new(3, Shape::default());
     hears(&cluster, 0, 4, 0);
@@ -218,7 +220,7 @@ fn a_write_that_is_made_again_does_not_forget_that_a_replica_has_it_already() {
         written.borrow().is_none(),
         "two replicas refused, and it waits for a newer view"
     );
-    // The ends of the connections are known, and nobody has said that the nodes are down.
+    // The ends of the connections are known, and the nodes are not marked as down.
     replicas.iter().for_each(|node| cluster.kill(*node));
     cluster.simulation.run_for(SECOND);
     hears(&cluster, 0, 5, 5);
@@ -233,7 +235,8 @@ fn a_write_that_is_made_again_does_not_forget_that_a_replica_has_it_already() {
 /// Partitions of a scan.
 const KEYS: u8 = 40;
 
-/// A scan by node 0 that has read a few rows when the others refuse what it asks for: what it read until it had heard of the change, and then.
+/// A scan by node 0 that has read a few rows when the others refuse what it asks for: what it read until it had heard
+/// of the change, and then.
 fn scan_over_a_change(cluster: &mut Cluster, level: Consistency, copies_afterwards: u16) -> Vec<(Vec<u8>, i32)> {
     let (hold, held) = (Rc::new(Cell::new(true)), Rc::new(Cell::new(false)));
     let (holds, is_held) = (hold.clone(), held.clone());
@@ -335,7 +338,8 @@ fn an_addition_that_was_refused_is_made_once_when_its_coordinator_has_heard_of_t
     assert_eq!(total, Ok(20), "each of the twenty counters was added to once");
 }
 
-/// Each version that a node took over while it caught up was one level deeper in the addition, until the stack was full.
+/// Each version that a node took over while it caught up was one level deeper in the addition, until the stack was
+/// full.
 #[test]
 fn an_addition_outlives_thousands_of_versions_that_its_coordinator_takes_over_one_by_one() {
     const VERSIONS: u64 = 4_000;
@@ -371,7 +375,7 @@ fn an_addition_outlives_thousands_of_versions_that_its_coordinator_takes_over_on
     assert_eq!(added.take(), Some(Ok(())));
 }
 
-/// With a replication that nobody can read, a table was each node's own: a write at ALL was acknowledged by one node.
+/// With a replication that no node can read, a table was each node's own: a write at ALL was acknowledged by one node.
 #[test]
 fn a_table_whose_replicas_nobody_can_tell_is_nobodys_own() {
     let mut cluster = Cluster::new(3, Shape::default());

@@ -1,7 +1,8 @@
-//! A node that is down for long loses what it holds for others, so that it does not keep their tombstones; and nothing of that brings a deleted row back. On simulated nodes.
+//! A node that is down for long loses what it holds for others, so that it does not keep their tombstones; and nothing
+//! of that brings a deleted row back. On simulated nodes.
 //!
-//! Nodes 0 and 1 have the partition. Node 2 has no copy of it; it coordinates an insert that node 1 misses, keeps a hint, and is down while the row is deleted and
-//! the replicas are repaired.
+//! Nodes 0 and 1 have the partition. Node 2 has no copy of it; it coordinates an insert that node 1 misses, keeps a
+//! hint, and is down while the row is deleted and the replicas are repaired.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -178,7 +179,7 @@ fn a_node_that_is_down_holds_what_was_deleted_after_the_second_that_is_forgotten
 #[test]
 fn without_a_repair_what_is_forgotten_counts_as_missed() {
     let (mut cluster, _) = with_a_stale_hint(3);
-    // A restart forgets what was repaired: nobody wrote it down here.
+    // A restart forgets what was repaired: it was not written down here.
     for node in 0..2 {
         cluster.kill(node);
         cluster.restart(node);
@@ -192,7 +193,8 @@ fn without_a_repair_what_is_forgotten_counts_as_missed() {
     assert_eq!(has_tombstone(&mut cluster), [true; 2]);
 }
 
-/// Node 2 comes back after the tombstone is gone, first without knowing what is forgotten, then with it. What a read of all replicas says.
+/// Node 2 comes back after the tombstone is gone, first without knowing what is forgotten, then with it. What a read of
+/// all replicas says.
 fn come_back(seed: u64) -> BTreeMap<i32, Vec<u8>> {
     let (mut cluster, key) = with_a_stale_hint(seed);
     let before = now(&mut cluster);

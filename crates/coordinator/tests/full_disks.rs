@@ -1,4 +1,4 @@
-//! Nodes whose disks are full: nobody sends them data, they take deletes, and they are read from.
+//! Nodes whose disks are full: no node sends them data, they take deletes, and they are read from.
 
 use std::collections::BTreeMap;
 
@@ -221,7 +221,8 @@ fn a_batch_with_data_is_refused_before_it_is_noted_and_one_of_deletes_is_taken()
 #[test]
 fn an_addition_that_its_leader_has_made_is_not_called_undone_when_the_others_are_full() {
     let mut cluster = with_full_disks(8, &[]);
-    // The coordinator has not heard of one of the others; each of these has, so the one that leads finds nobody to tell.
+    // The coordinator has not heard that the others are full. Each of these has heard it of the other, so the leader
+    // finds no replica to send the addition to.
     cluster.announce_disk(0, true, &ALL);
     cluster.announce_disk(1, true, &[2]);
     cluster.announce_disk(2, true, &[1]);

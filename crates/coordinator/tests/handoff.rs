@@ -1,4 +1,5 @@
-//! Hinted handoff on three simulated nodes: a node that was away gets what it missed, and nothing that was deleted for good.
+//! Hinted handoff on three simulated nodes: a node that was away gets what it missed, and nothing that was permanently
+//! deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -166,7 +167,8 @@ fn at_any_a_stored_hint_is_an_acknowledgement_and_survives_the_coordinator() {
     assert_eq!(read, Ok(BTreeMap::from([(1, b"one".to_vec())])));
 }
 
-/// It was tried again every five seconds, and what was noted later waited behind it until it expired.
+/// Such a hint was tried again every five seconds, and hints that were noted later waited in the queue until it
+/// expired.
 #[test]
 fn a_hint_that_its_target_will_never_take_does_not_hold_up_later_ones() {
     let (mut cluster, key) = of_one_copy(20);
@@ -178,7 +180,7 @@ fn a_hint_that_its_target_will_never_take_does_not_hold_up_later_ones() {
             node.insert(&[key], c, &value, 10, Consistency::Any).await
         }
     };
-    // Half a segment of the log is 512 KiB, and nobody but the target looks.
+    // Half a segment of the log is 512 KiB, and only the target looks at the length.
     assert_eq!(cluster.on(0, write(0, 600 << 10)), Ok(()));
     assert_eq!(cluster.on(0, write(1, 1)), Ok(()));
     cluster.restart(2);
@@ -433,7 +435,7 @@ fn a_hint_of_a_statement_that_is_finished_late_is_as_old_as_the_statement() {
     cluster.kill(2);
     cluster.set_live(2, false);
     let any = (Consistency::Serial, Consistency::Any);
-    // It is accepted by nodes 0 and 1, and nobody is told.
+    // Nodes 0 and 1 accept it, and no node is notified of the decision.
     let decided = StopPoint::ProposalAccepted;
     let first = cluster.id(0);
     cluster

@@ -1,4 +1,5 @@
-//! What goes on for longer than writes usually take holds tombstones: a client may wait for an hour (`USING TIMEOUT`), and a read that found a difference may write what it read long ago.
+//! Requests that take longer than writes usually do hold tombstones: a client may wait for an hour (`USING TIMEOUT`),
+//! and a read that found a difference may write what it read long ago.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -38,7 +39,7 @@ fn has_data(cluster: &Cluster, node: usize) -> bool {
     cluster.local(node).shard.has_data()
 }
 
-/// What it writes may be older than the deletion, and come to a replica when that has purged the tombstone.
+/// What it writes may be older than the deletion, and reach a replica that has purged the tombstone.
 #[test]
 fn what_is_deleted_while_a_write_goes_on_for_long_is_kept_until_it_has_ended() {
     for (seed, mode) in (0..).zip(MODES) {
@@ -66,7 +67,8 @@ fn what_is_deleted_while_a_write_goes_on_for_long_is_kept_until_it_has_ended() {
     }
 }
 
-/// A row of the last of four partitions is on two replicas only. A read at ALL finds the difference, and has all four in hand when its client pauses behind the first.
+/// A row of the last of four partitions is on two replicas only. A read at ALL finds the difference, and has all four
+/// in hand when its client pauses after the first.
 #[test]
 fn a_read_that_pauses_does_not_bring_back_what_was_deleted_meanwhile() {
     for (seed, mode) in (10..).zip(MODES) {
@@ -119,7 +121,8 @@ fn a_read_that_pauses_does_not_bring_back_what_was_deleted_meanwhile() {
     }
 }
 
-/// The write was made when its statement came. What it waited for until it began, say a list that it reads, is not what a span of a replica that misses it begins with.
+/// The write was made when its statement came. What it waited for until it began, say a list that it reads, is not what
+/// a span of a replica that misses it begins with.
 #[test]
 fn a_write_that_began_late_is_dated_by_when_it_was_made() {
     for (seed, mode) in (20..).zip(MODES) {

@@ -142,7 +142,8 @@ fn replicas_that_differ_in_a_long_row_are_asked_for_all_of_it_and_repaired() {
     }
 }
 
-/// A conditional statement that reads the whole partition, in stretches of one row, and deletes nothing: what it came to, and its reservations.
+/// A conditional statement that reads the whole partition, in stretches of one row, and deletes nothing: its outcome,
+/// and its reservations.
 async fn decide(node: Local, refuses: bool) -> (Result<bool, CoordinatorError>, Vec<usize>) {
     let room = Arc::new(Room {
         refuses,

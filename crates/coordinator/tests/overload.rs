@@ -11,8 +11,8 @@ const KEYS: u8 = 20;
 /// Additions to each key.
 const ADDITIONS: usize = 10;
 
-/// Makes additions through node 0 while answers that it does not read fill the connections to it. What was acknowledged, what may have been
-/// made besides, and what the counters say in the end.
+/// Makes additions through node 0 while answers that it does not read fill the connections to it. What was
+/// acknowledged, what may have been made besides, and what the counters say in the end.
 fn additions_whose_answers_find_no_room(seed: u64) -> (i64, i64, i64) {
     let shape = Shape {
         replication: Replication::Simple { factor: 2 },

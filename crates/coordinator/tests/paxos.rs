@@ -1,4 +1,5 @@
-//! Conditional statements on three simulated nodes: what they cost, what they survive, and that they are executed in one order.
+//! Conditional statements on three simulated nodes: what they cost, what they survive, and that they are executed in
+//! one order.
 
 use crate::support::linearizable::{Did, Op, is_linearizable};
 use crate::support::{Cluster, Local, SECOND, Shape};
@@ -129,7 +130,7 @@ fn an_acceptor_whose_log_loses_a_record_promises_nothing_that_a_power_loss_takes
         for _ in 0..4 {
             match swap(&mut cluster, 0, last, last + 1) {
                 Ok(Ok(())) => last += 1,
-                // One of which nobody knew, and which the others have finished meanwhile.
+                // A swap whose outcome was unknown, and which the others have finished in the meantime.
                 Ok(Err(found)) => {
                     assert_eq!(found, last + 1, "{operations}");
                     last = found;
@@ -350,7 +351,7 @@ impl History {
     }
 }
 
-/// One client: swaps and reads a register, and notes what it is told.
+/// One client: swaps and reads a register, and notes the answers that it gets.
 async fn client(node: Local, history: Rc<History>, commit: Consistency) {
     let mut known = 0;
     for _ in 0..6 {
@@ -451,7 +452,7 @@ fn the_same_seed_gives_the_same_run() {
     assert_eq!(run(), run());
 }
 
-/// A cluster in which a decision was made that perhaps nobody has learned.
+/// A cluster in which a decision was made that perhaps no replica has learned.
 fn undecided(seed: u64) -> Cluster {
     let mut cluster = Cluster::new(seed, Shape::default());
     // ANY is answered when the decision is made; its node dies before it is learned everywhere.

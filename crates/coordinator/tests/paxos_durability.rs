@@ -13,8 +13,8 @@ use topology::Consistency;
 
 const LEVELS: (Consistency, Consistency) = (Consistency::Serial, Consistency::Quorum);
 
-/// A statement is applied on two of three replicas. One of them, `partner`, only accepted it; the other loses its power the moment after its timer
-/// wrote what it had learned. Whether the two then agree that nothing was ever applied.
+/// A statement is applied on two of three replicas. One of them, `partner`, only accepted it; the other loses its power
+/// the moment after its timer wrote what it had learned. Whether the two then agree that nothing was ever applied.
 fn is_forgotten(seed: u64, partner: usize) -> bool {
     let third = 3 - partner;
     let mut cluster = Cluster::new(seed, Shape::default());
@@ -69,8 +69,8 @@ fn that_a_note_outlived_its_mutation_would_be_seen() {
     assert!((0..300).any(|seed| is_forgotten(seed, 1) || is_forgotten(seed, 2)));
 }
 
-/// A proposal stays with one acceptor, which lost its power; the row is deleted everywhere, and the deletion is older than the table's grace. What a serial
-/// read sees after every replica was compacted.
+/// A proposal stays with one acceptor, which lost its power; the row is deleted everywhere, and the deletion is older
+/// than the table's grace. What a serial read sees after every replica was compacted.
 fn after_a_purge(seed: u64) -> u64 {
     let shape = Shape {
         gc_grace_seconds: 1,
@@ -153,8 +153,8 @@ async fn climb(node: &support::Local, key: &[u8]) -> bool {
     node.coordinator.cas(&request, &mut decide).await.unwrap_or(false)
 }
 
-/// Statements that raise two rows in turn, and serial reads of both meanwhile, on links whose latencies differ. How many reads saw rows that never stood
-/// side by side.
+/// Statements that raise two rows in turn, and serial reads of both meanwhile, on links whose latencies differ. How
+/// many reads saw rows that never stood side by side.
 fn torn_reads(seed: u64) -> usize {
     let mut cluster = Cluster::new(seed, Shape::default());
     let writers: Vec<_> = (0..3)

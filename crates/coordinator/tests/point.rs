@@ -159,7 +159,7 @@ fn another_replica_stands_in_for_one_that_fails() {
 
 #[test]
 fn a_replica_that_is_cut_off_is_asked_besides_and_at_last_reported() {
-    // Nobody finds out that the connections are dead.
+    // No node finds out that the connections are dead.
     let limits = Limits {
         ping_interval: 60 * SECOND,
         ..Limits::default()

@@ -1,4 +1,4 @@
-//! Nodes whose log takes no writes: nobody sends them any, and they are read from.
+//! Nodes whose log takes no writes: no node sends them any, and they are read from.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ fn it_counts_as_down_for_writes_and_is_read_from_last() {
     let refused = write(&mut cluster, 0, 12, Consistency::All);
     assert!(matches!(refused, Err(CoordinatorError::Unavailable(_))), "{refused:?}");
     for node in 0..3 {
-        // A read that found it behind could not repair it.
+        // A read that found it outdated could not repair it.
         assert_eq!(read(&mut cluster, node, Consistency::Quorum).len(), 3, "node {node}");
     }
     cluster.kill(1);
@@ -181,7 +181,8 @@ fn after_a_failed_sync_it_takes_writes_again_with_its_next_run() {
     all.expect("all take it");
 }
 
-/// The log's chunk is of all writes under way: when it could not be written, a write that had a part in it and waited was acknowledged.
+/// The log's chunk is of all writes under way: when it could not be written, a write that had a part in it and waited
+/// was acknowledged.
 #[test]
 fn a_write_of_which_the_log_lost_a_part_with_another_write_is_not_acknowledged() {
     let shape = Shape {

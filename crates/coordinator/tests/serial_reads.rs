@@ -66,8 +66,9 @@ fn set_by_2(cluster: &mut Cluster, key: u8, c: i32, v: u8) -> bool {
         .is_ok()
 }
 
-/// Node 0 reads both rows from itself and from node 1, which is behind. After `delay` its messages come late, and node 2 writes row 0, of which node 1
-/// hears late, and then row 1, of which it hears at once. What the read has; None where a message of another kind was late.
+/// Node 0 reads both rows from itself and from node 1, which lacks the last write. After `delay` its messages come
+/// late, and node 2 writes row 0, of which node 1 hears late, and then row 1, of which it hears at once. What the read
+/// has; None where a message of another kind was late.
 fn read_beside_writes(seed: u64, key: u8, delay: Duration) -> Option<[u8; 2]> {
     let mut cluster = Cluster::new(seed, Shape::default());
     let is_begun = set_by_2(&mut cluster, key, 0, 1) && set_by_2(&mut cluster, key, 1, 1);

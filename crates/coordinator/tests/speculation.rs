@@ -39,8 +39,8 @@ async fn longest_read(node: Local, table: Arc<Table>, count: u32) -> Duration {
     longest
 }
 
-/// Reads many times while all is well, then a few times while one of two other replicas is slow: the longest of the latter, and how
-/// many replicas were asked besides.
+/// Reads many times while all is well, then a few times while one of two other replicas is slow: the longest of the
+/// latter, and how many replicas were asked besides.
 fn with_a_slow_replica(speculative_retry: &str) -> (Duration, u64) {
     let mut cluster = Cluster::new(7, Shape::default());
     let table = table(speculative_retry);

@@ -17,7 +17,7 @@ use topology::Consistency;
 
 const ALL: (Consistency, Consistency) = (Consistency::Serial, Consistency::All);
 
-/// What goes on beside a truncation.
+/// What runs beside a truncation.
 #[derive(Clone, Copy, Debug)]
 enum Beside {
     Nothing,
@@ -27,8 +27,8 @@ enum Beside {
     Additions,
 }
 
-/// A row is there, the table is truncated, and nodes read meanwhile. What the row's register is on each node afterwards; what was swapped in from nothing
-/// meanwhile is above 100.
+/// A row is there, the table is truncated, and nodes read meanwhile. What the row's register is on each node
+/// afterwards; what was swapped in from nothing meanwhile is above 100.
 fn after_a_truncation(seed: u64, delay: Duration, beside: Beside) -> Vec<u64> {
     let shape = Shape {
         hints: true,
@@ -80,7 +80,7 @@ fn returns(seeds: std::ops::Range<u64>, besides: &[Beside]) -> Vec<(u64, u64, Be
     let mut wrong = Vec::new();
     for (seed, delay) in seeds.flat_map(|seed| [0, 5, 20].map(|delay| (seed, delay))) {
         for beside in besides {
-            // Behind the truncation there is nothing to add to but what was added behind it.
+            // After the truncation there is nothing to add to but what was added after it.
             let most = if matches!(beside, Beside::Additions) { 80 } else { 0 };
             let registers = after_a_truncation(seed, Duration::from_millis(delay), *beside);
             if registers.iter().any(|value| *value > most) {
@@ -116,7 +116,7 @@ fn that_a_replica_took_requests_from_before_a_truncation_would_be_seen() {
     assert!(!returns(0..8, &BESIDES).is_empty());
 }
 
-/// A proposal that nobody finished, and a truncation.
+/// A proposal that was not finished, and a truncation.
 fn after_a_proposal(seed: u64) -> u64 {
     let mut cluster = Cluster::new(seed, Shape::default());
     // The others accept it, and never learn of it.
@@ -199,7 +199,8 @@ fn a_node_that_ends_in_the_middle_of_a_truncation_is_done_with_it_when_it_takes_
     }
 }
 
-/// The errors of conditional statements over truncations that nothing else disturbs, from a node that hears of them at once and one that hears of them late.
+/// The errors of conditional statements over truncations that nothing else disturbs, from a node that hears of them at
+/// once and one that hears of them late.
 fn errors_over_truncations(seeds: std::ops::Range<u64>) -> BTreeSet<String> {
     let mut errors = BTreeSet::new();
     for (seed, delay) in seeds.flat_map(|seed| [0, 5, 20].map(|delay| (seed, delay))) {
@@ -242,7 +243,7 @@ fn a_decision_that_a_truncation_overtakes_is_answered_as_applied() {
     assert!(errors.iter().all(|error| error.contains(unknown)), "{errors:#?}");
 }
 
-/// The coordinator comes to tell the replicas when the truncation is done, but for its own node's part.
+/// The coordinator sends the decision to the replicas when the truncation is done, except for its own node's part.
 #[test]
 fn a_decision_that_comes_behind_a_truncation_leaves_nothing_there() {
     for seed in 0..5 {
@@ -273,7 +274,8 @@ fn a_decision_that_comes_behind_a_truncation_leaves_nothing_there() {
 /// Partitions of a table in eight tablets.
 const KEYS: u8 = 40;
 
-/// How many partitions a read of all finds that has no more of the processor's time when it has waited so often, until the table is truncated.
+/// How many partitions a read of all finds that has no more of the processor's time when it has waited so often, until
+/// the table is truncated.
 fn found_over_a_truncation(waits: usize) -> usize {
     let shape = Shape {
         datacenters: vec!["north"],
@@ -329,8 +331,8 @@ fn a_read_that_a_truncation_overtakes_returns_all_rows_or_none() {
     assert_eq!(found, BTreeSet::from([0, usize::from(KEYS)]));
 }
 
-/// A node without a replica is not waited for. Its client writes when the truncation has been answered, and the node does not know of it yet: replicas refuse the write, which is done again and
-/// is not older than the truncation.
+/// A node without a replica is not waited for. Its client writes when the truncation has been answered, and the node
+/// does not know of it yet: replicas refuse the write, which is done again and is not older than the truncation.
 #[test]
 fn a_write_behind_a_truncation_is_not_taken_with_it_by_a_node_that_has_not_heard_of_it() {
     let shape = Shape {

@@ -1,4 +1,4 @@
-//! Turns on partitions: first come, first served, one at a time, and forgotten when nobody is in the queue.
+//! Turns on partitions: first come, first served, one at a time, and forgotten when the queue is empty.
 
 use std::cell::RefCell;
 use std::future::Future;

@@ -5,7 +5,7 @@
 //!   quotes, verbatim when it was written `"Quoted"`. `Display` quotes it again when it must.
 //! - A [`Literal`] keeps its source text, so that a number of any size reaches the type that will read it.
 //! - Bind markers are numbered by their order in the text, starting at 0.
-//! - What is rare and large stands in a box: trees are moved while they are read, and most of them are columns and markers.
+//! - What is rare and large is boxed: trees are moved while they are read, and most of them are columns and markers.
 //! - `Display` prints canonical CQL: parsing the printed text gives an equal tree.
 //!
 //! What the grammar of Cassandra accepts but its planner refuses, such as two primary keys, is
@@ -120,8 +120,8 @@ pub enum Term {
 pub struct Literal {
     /// What the lexer recognised.
     pub kind: LiteralKind,
-    /// For a string, its content without quotes and escapes; for all others the text as written (`-12`, `0xCAFE`, `1h30m`,
-    /// `TRUE`).
+    /// For a string, its content without quotes and escapes; for all others the text as written (`-12`, `0xCAFE`,
+    /// `1h30m`, `TRUE`).
     pub text: String,
 }
 
@@ -241,7 +241,7 @@ pub struct Select {
     pub distinct: bool,
     /// What is selected.
     pub selection: Selection,
-    /// The table or view read; none in ScyllaDB's `SELECT now()`, which has no clause behind its selection.
+    /// The table or view read; none in ScyllaDB's `SELECT now()`, which has no clause after its selection.
     pub table: Option<QualifiedName>,
     /// ScyllaDB's `FROM MUTATION_FRAGMENTS(table)`: what each source of this node has of the table.
     pub fragments: bool,
@@ -643,7 +643,7 @@ pub enum BatchKind {
     Counter,
 }
 
-/// A statement that may stand in a batch.
+/// A statement that is allowed in a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each variant is the statement of that name")]
 pub enum Modification {

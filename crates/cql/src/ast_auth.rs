@@ -103,7 +103,7 @@ pub struct AddIdentity {
     pub if_not_exists: bool,
     /// The name a client's certificate carries.
     pub identity: String,
-    /// The role it stands for.
+    /// The role of clients with that certificate.
     pub role: String,
 }
 
@@ -182,7 +182,7 @@ pub struct Grant {
     pub permissions: Permissions,
     /// On what.
     pub resource: Resource,
-    /// To whom.
+    /// The role that receives them.
     pub role: String,
 }
 
@@ -193,7 +193,7 @@ pub struct Revoke {
     pub permissions: Permissions,
     /// On what.
     pub resource: Resource,
-    /// To whom.
+    /// The role that loses them.
     pub role: String,
 }
 
@@ -222,7 +222,7 @@ pub struct ListPermissions {
     pub permissions: Permissions,
     /// On what; anything when `None`.
     pub resource: Option<Resource>,
-    /// Held by whom; anyone when `None`.
+    /// The role that holds them; any role when `None`.
     pub role: Option<String>,
     /// Also those inherited; `NORECURSIVE` makes it false.
     pub recursive: bool,
@@ -231,7 +231,7 @@ pub struct ListPermissions {
 /// `LIST ROLES [OF role] [NORECURSIVE]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListRoles {
-    /// Granted to whom; all roles when `None`.
+    /// Only the roles granted to this role; all roles when `None`.
     pub role: Option<String>,
     /// Also those inherited; `NORECURSIVE` makes it false.
     pub recursive: bool,

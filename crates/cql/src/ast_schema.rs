@@ -77,7 +77,8 @@ pub struct CreateTable {
     pub table: QualifiedName,
     /// The columns in the order of the text.
     pub columns: Vec<ColumnDefinition>,
-    /// Every `PRIMARY KEY` in the order of the text, whether of a column or of the table; a valid table has exactly one.
+    /// Every `PRIMARY KEY` in the order of the text, whether of a column or of the table; a valid table has exactly
+    /// one.
     pub primary_keys: Vec<PrimaryKey>,
     /// `WITH`.
     pub options: TableOptions,
@@ -403,7 +404,7 @@ pub struct DropFunction {
     pub signature: Signature,
 }
 
-/// A function or aggregate, told from its namesakes by its argument types.
+/// A function or aggregate, identified by its name and its argument types.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signature {
     /// The function.

@@ -37,7 +37,7 @@ pub(crate) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// The token is not the one that must stand here.
+    /// The token is not the one that the grammar requires here.
     pub(crate) fn mismatched(&self, offender: usize, expected: &str) -> SyntaxError {
         if let Some(error) = self.lexical(offender) {
             return error;

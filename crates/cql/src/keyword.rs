@@ -1,8 +1,8 @@
 //! The words of the language, and which of them may not name anything without quotes.
 //!
-//! A word is found by one probe or two into a table built at compile time, keyed by the letters that the lexer gathers while it
-//! scans the word. Words that only ScyllaDB or later Cassandra versions give a meaning to (`BYPASS`, `BETWEEN`) are
-//! unreserved, so that a schema which uses them as names keeps working.
+//! A word is found by one probe or two into a table built at compile time, keyed by the letters that the lexer gathers
+//! while it scans the word. Words that only ScyllaDB or later Cassandra versions give a meaning to (`BYPASS`,
+//! `BETWEEN`) are unreserved, so that a schema which uses them as names keeps working.
 
 macro_rules! keywords {
     (reserved { $($reserved:ident = $reserved_text:literal,)* } unreserved { $($free:ident = $free_text:literal,)* }) => {
@@ -56,7 +56,7 @@ keywords! {
     }
 }
 
-/// The tables, behind DESCRIBE alone: a word of cqlsh that is no keyword of other statements.
+/// The tables, only after DESCRIBE: a word of cqlsh that is no keyword of other statements.
 pub(crate) const COLUMN_FAMILIES: &str = "columnfamilies";
 
 const SLOTS: usize = 1024;
@@ -102,7 +102,7 @@ const fn slot_of(letters: u64) -> usize {
     (letters.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize % SLOTS
 }
 
-/// Letters in lower case, digits and the underscore as they are; 0 for bytes that stand in no word.
+/// Letters in lower case, digits and the underscore as they are; 0 for bytes that no word has.
 static LOWER: [u8; 256] = {
     let mut lower = [0; 256];
     let mut byte = 0;
@@ -114,7 +114,7 @@ static LOWER: [u8; 256] = {
     lower
 };
 
-/// Whether the byte may stand in a word.
+/// Whether the byte may be part of a word.
 pub(crate) fn is_word_byte(byte: u8) -> bool {
     LOWER[usize::from(byte)] != 0
 }

@@ -1,8 +1,9 @@
 //! Text to tokens.
 //!
-//! The whole text is cut into one vector of 12-byte tokens before parsing, so the parser may look any distance ahead for
-//! free. Every token is a range of the text; nothing is copied. What is no token becomes one of the error kinds, reported
-//! only if the parser gets that far; the unterminated kinds end the text. The last token is always [`TokenKind::End`].
+//! The whole text is cut into one vector of 12-byte tokens before parsing, so the parser may look any distance ahead
+//! for free. Every token is a range of the text; nothing is copied. What is no token becomes one of the error kinds,
+//! reported only if the parser gets that far; the unterminated kinds end the text. The last token is always
+//! [`TokenKind::End`].
 //!
 //! A minus sign is always a token of its own: the parser folds it into the number that follows.
 
@@ -249,7 +250,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// Skips a comment; false where none stands.
+    /// Skips a comment; false if there is none here.
     fn skip_comment(&mut self) -> Result<bool, Unterminated> {
         match (self.at(0), self.at(1)) {
             (b'-', b'-') | (b'/', b'/') => self.skip_line(),
@@ -349,7 +350,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// A string or name in which the doubled quote stands for one.
+    /// A string or name in which a doubled quote means one.
     fn quoted(&mut self, quote: u8, kind: TokenKind) -> Token {
         let start = self.position;
         let mut at = start + 1;
@@ -437,8 +438,8 @@ fn duration_length(text: &[u8]) -> Option<usize> {
     (position > 0 && ends).then_some(position)
 }
 
-/// The length of an ISO 8601 duration (`P1Y2M3DT4H5M6S`, `P2W`, `P0001-02-03T04:05:06`), when the text begins with one. Its letters are capitals; other
-/// text is a word.
+/// The length of an ISO 8601 duration (`P1Y2M3DT4H5M6S`, `P2W`, `P0001-02-03T04:05:06`), when the text begins with one.
+/// Its letters are capitals; other text is a word.
 fn iso_duration_length(text: &[u8]) -> Option<usize> {
     const ALTERNATIVE: &[u8] = b"Pdddd-dd-ddTdd:dd:dd";
     if text.len() >= ALTERNATIVE.len()
@@ -453,7 +454,7 @@ fn iso_duration_length(text: &[u8]) -> Option<usize> {
     let mut parts = 0;
     let mut in_time = false;
     let mut units: &[u8] = b"YMD";
-    // Weeks stand alone.
+    // Weeks cannot be combined with other units.
     let weeks = 1 + digits_length(&text[1..]);
     if weeks > 1 && text.get(weeks) == Some(&b'W') {
         let ends = !text.get(weeks + 1).is_some_and(|&byte| is_word_byte(byte));

@@ -5,10 +5,10 @@
 //! assert_eq!(parsed.bind_markers, [None, Some("since".to_owned())]);
 //! ```
 //!
-//! The language is that of Apache Cassandra 4.1 to 5.0, with ScyllaDB's `BYPASS CACHE`, `USING TIMEOUT`, local secondary
-//! indexes and `REDUCEFUNC`. A tree says what was written; whether its names exist and its values fit is decided by those
-//! who know the schema. No text makes this crate panic, recurse deeper than [`NESTING_MAX`] levels, or use memory beyond a
-//! small multiple of its length.
+//! The language is that of Apache Cassandra 4.1 to 5.0, with ScyllaDB's `BYPASS CACHE`, `USING TIMEOUT`, local
+//! secondary indexes and `REDUCEFUNC`. A tree says what was written; the caller, with the schema, decides whether its
+//! names exist and its values fit. No text makes this crate panic, recurse deeper than [`NESTING_MAX`] levels, or use
+//! memory beyond a small multiple of its length.
 
 pub mod ast;
 mod ast_auth;
@@ -51,7 +51,8 @@ pub enum Variables {
     ByPlace,
 }
 
-/// The words and symbols of a statement, without blanks, comments and semicolons. A text of more than [`TEXT_BYTES_MAX`] bytes has none.
+/// The words and symbols of a statement, without blanks, comments and semicolons. A text of more than
+/// [`TEXT_BYTES_MAX`] bytes has none.
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
     let text = if text.len() > TEXT_BYTES_MAX { "" } else { text };
     let is_word = |token: &lexer::Token| token.kind != lexer::TokenKind::Semicolon && token.start < token.end;

@@ -5,8 +5,8 @@ use crate::keyword::Keyword;
 use crate::lexer::{TokenKind, tokenize};
 
 /// The statements of a script, each without its semicolon and the blanks and comments around it. Semicolons in strings,
-/// comments and batches separate nothing. The statements need not be valid; a text longer than [`TEXT_BYTES_MAX`] is returned
-/// whole, for the parser to refuse.
+/// comments and batches separate nothing. The statements need not be valid; a text longer than [`TEXT_BYTES_MAX`] is
+/// returned whole, for the parser to refuse.
 pub fn split_statements(text: &str) -> Vec<&str> {
     if text.len() > TEXT_BYTES_MAX {
         return vec![text];

@@ -1,4 +1,5 @@
-//! What holds for all texts and all trees: printing and parsing are inverse, and no text panics or recurses without bound.
+//! What holds for all texts and all trees: printing and parsing are inverse, and no text panics or recurses without
+//! bound.
 
 use cql::ast::{
     AliasedSelector, ArithmeticOperator, ComparisonOperator, FunctionCall, InValues, Literal, LiteralKind, NativeType,
@@ -222,7 +223,7 @@ fn selector() -> impl Strategy<Value = Selector> {
     })
 }
 
-/// In parentheses where it is an expression: they stand in the tree as they are written.
+/// Puts an expression in parentheses, which the tree keeps as they are written.
 fn grouped(selector: Selector) -> Selector {
     match selector {
         Selector::Arithmetic { .. } | Selector::Negation(_) | Selector::TypeHint { .. } => {
@@ -232,7 +233,7 @@ fn grouped(selector: Selector) -> Selector {
     }
 }
 
-/// As it stands behind a minus: in the parentheses that it is printed in.
+/// The selector as it is parsed after a minus: in the parentheses that it is printed in.
 fn negated(selector: Selector) -> Selector {
     let printed = Selector::Negation(Box::new(selector.clone())).to_string();
     match printed == format!("- ({selector})") {
@@ -241,7 +242,8 @@ fn negated(selector: Selector) -> Selector {
     }
 }
 
-/// As it stands behind a type hint, which may be a name: in parentheses where it must not go on with what is in front of it.
+/// The selector as it is parsed after a type hint, which may be a name: in parentheses if it would otherwise continue
+/// what is in front of it.
 fn hinted(selector: Selector) -> Selector {
     let name = QualifiedName {
         keyspace: None,

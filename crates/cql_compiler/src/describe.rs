@@ -1,7 +1,7 @@
 //! DESCRIBE, answered by the server as Cassandra 4.0 and later do.
 //!
-//! A list (KEYSPACES, TABLES, …) has the columns keyspace_name, type and name; a description also create_statement. Names
-//! in answers are as one would write them: quoted when they must be.
+//! A list (KEYSPACES, TABLES, …) has the columns keyspace_name, type and name; a description also create_statement.
+//! Names in answers are as one would write them: quoted when they must be.
 
 use cql::ast::{Describe, DescribeSubject, QualifiedName};
 use schema::{Keyspace, Schema, Table, describe_keyspace, describe_table, describe_type, quote_identifier};
@@ -280,7 +280,8 @@ impl<'a> Describer<'a> {
         elements
     }
 
-    /// A keyspace of that name, else a table or type of the keyspace that is named or in use. (Cassandra does not find types so; ScyllaDB does.)
+    /// A keyspace of that name, else a table or type of the keyspace that is named or in use. (Cassandra does not find
+    /// types so; ScyllaDB does.)
     fn any(&self, name: &QualifiedName) -> Result<Vec<Element>, CompileError> {
         if name.keyspace.is_none()
             && let Some(keyspace) = self.schema.keyspaces.get(&name.name)

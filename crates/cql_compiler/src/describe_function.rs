@@ -4,7 +4,8 @@ use schema::{Keyspace, UserAggregate, UserFunction, describe_aggregate, describe
 
 use crate::describe::Element;
 
-/// The order of lists: by names without their case, then by the types of arguments. Of two names that differ in case alone the one without quotes is first.
+/// The order of lists: by names without their case, then by the types of arguments. Of two names that differ in case
+/// alone the one without quotes is first.
 fn sorted(mut elements: Vec<(String, Element)>) -> Vec<Element> {
     elements.sort_by_cached_key(|(name, element)| {
         let arguments = element.name.rfind('(').map_or("", |at| &element.name[at..]).to_owned();

@@ -9,7 +9,8 @@ use types::CqlType;
 
 use crate::CompileError;
 
-/// What each node has of a table, one row for each fragment: the partition key as it is; where the fragment is, as the clustering key; what it says.
+/// What each node has of a table, one row for each fragment: the partition key as it is; where the fragment is, as the
+/// clustering key; what it says.
 ///
 /// # Errors
 /// When the table has a key column with a name that is needed.

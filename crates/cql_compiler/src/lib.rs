@@ -1,9 +1,9 @@
 //! CQL statements to plans, and to changes and descriptions of the schema.
 //!
-//! A statement is parsed, checked against one schema and compiled: reads and writes into a [`plan::Plan`], which names its
-//! table and columns by number. Statements that change or describe the schema stay syntax trees; [`ddl::apply`] makes the next
-//! schema of the present one, and [`describe::describe`] the rows of a description. Everything here is a function of text,
-//! schema and arguments: no clock, no task, no file.
+//! A statement is parsed, checked against one schema and compiled: reads and writes into a [`plan::Plan`], which names
+//! its table and columns by number. Statements that change or describe the schema stay syntax trees; [`ddl::apply`]
+//! makes the next schema of the present one, and [`describe::describe`] the rows of a description. Everything here is a
+//! function of text, schema and arguments: no clock, no task, no file.
 
 pub mod ddl;
 pub mod describe;

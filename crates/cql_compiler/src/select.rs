@@ -101,7 +101,8 @@ pub fn compile_select(
     })?)
 }
 
-/// What Cassandra warns of when it prepares: an aggregate over all partitions. That over several of them is known when the values are.
+/// What Cassandra warns of when it prepares: an aggregate over all partitions. That over several of them is known when
+/// the values are.
 pub(crate) fn warning(plan: &SelectPlan) -> Option<&'static str> {
     let of_partition = |column: usize| plan.table.columns[column].kind == ColumnKind::PartitionKey;
     let is_of_all = matches!(plan.restrictions.partition, PartitionRestriction::All)
@@ -238,8 +239,8 @@ fn compile_order(select: &Select, table: &Table, restrictions: &Restrictions) ->
     Ok((reversed.unwrap_or(false), next))
 }
 
-/// Columns of GROUP BY: a prefix of the primary key that contains the partition key. Columns that have one value may be left out of the statement, and are in the
-/// prefix. The last one may stand in a function.
+/// Columns of GROUP BY: a prefix of the primary key that contains the partition key. Columns that have one value may be
+/// left out of the statement, and are in the prefix. The last one may be the argument of a function.
 fn compile_group_by(
     select: &Select,
     table: &Table,

@@ -63,7 +63,7 @@ pub struct Dialect {
 pub struct Compiled {
     /// What is executed.
     pub statement: Arc<Statement>,
-    /// What its markers stand for.
+    /// The meaning of its markers.
     pub markers: Vec<MarkerSpec>,
     /// For each partition key column the marker that it is compared with, when all have one.
     pub key_markers: KeyMarkers,
@@ -75,7 +75,8 @@ pub struct Compiled {
     pub warnings: Vec<String>,
     /// Whether it reads or writes a table that it names without a keyspace.
     pub depends_on_use: bool,
-    /// Whether it names the keyspace of each of its tables, and so is the same whichever is used. False where nobody has looked.
+    /// Whether it names the keyspace of each of its tables, and so is the same whichever is in use. False if that was
+    /// not checked.
     pub is_qualified: bool,
     /// The relations of its WHERE; of a BATCH the most that one of its statements has.
     pub relations: usize,
@@ -116,7 +117,7 @@ fn own_row() -> ast::Relation {
     }
 }
 
-/// Whether a table is in a keyspace that each node has for itself, and nobody writes to.
+/// Whether a table is in a keyspace that each node has for itself, and that no client writes to.
 fn is_of_node(table: &Table) -> bool {
     system_tables::kind(&table.keyspace) == Some(KeyspaceKind::Local)
 }
@@ -342,8 +343,8 @@ pub fn compile_with(
     })
 }
 
-/// The markers of the partition key of a BATCH: those of its last statement that has some, as Cassandra tells drivers; none when the statements are of several
-/// tables or the BATCH has markers of its own.
+/// The markers of the partition key of a BATCH: those of its last statement that has some, as Cassandra tells drivers;
+/// none when the statements are of several tables or the BATCH has markers of its own.
 fn key_markers_of(batch: &BatchPlan) -> KeyMarkers {
     let (first, own) = (&batch.writes[0], batch.timestamp.iter().chain(&batch.timeout));
     let is_of_one = batch.writes.iter().all(|write| write.table.id == first.table.id);

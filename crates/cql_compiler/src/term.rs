@@ -21,22 +21,23 @@ use crate::literal;
 use crate::text::{function_name, term_text};
 use crate::type_name;
 
-/// What a marker stands for: told to drivers at PREPARE, checked at EXECUTE.
+/// The meaning of a marker: sent to drivers at PREPARE, checked at EXECUTE.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MarkerSpec {
     /// The name of the column or argument it is compared with or assigned to, or of the marker itself when it has one.
     pub name: String,
     /// The type of value that it takes.
     pub cql_type: CqlType,
-    /// Keyspace and table of the statement in a BATCH that has it; `[batch]` for those of the BATCH itself. None: the statement's.
+    /// Keyspace and table of the statement in a BATCH that has it; `[batch]` for those of the BATCH itself. None: the
+    /// statement's.
     pub of: Option<(Arc<str>, Arc<str>)>,
 }
 
-/// Collects what markers stand for while a statement is compiled.
+/// Collects the meaning of markers while a statement is compiled.
 #[derive(Clone, Debug)]
 pub struct Markers {
     specs: Vec<Option<MarkerSpec>>,
-    /// A variable that stands for values of two types, and these.
+    /// A variable that has values of two types, and these.
     conflict: Option<(String, CqlType, CqlType)>,
     sites: u64,
     /// What [`MarkerSpec::of`] of the next markers is.
@@ -54,8 +55,8 @@ impl Markers {
         }
     }
 
-    /// Says what a marker stands for. The name of a `:name` marker wins over the receiver's; where the statement has it again, it must stand for
-    /// values of the same type.
+    /// Sets the meaning of a marker. The name of a `:name` marker wins over the receiver's; if the statement has it
+    /// again, it must have values of the same type.
     pub fn set(&mut self, marker: &BindMarker, receiver: &str, cql_type: &CqlType) {
         if self.specs.len() <= marker.index {
             self.specs.resize(marker.index + 1, None);
@@ -93,7 +94,8 @@ impl Markers {
     /// One specification for each variable, in the order of the text.
     ///
     /// # Errors
-    /// When one stands for values of two types; when one was never given a meaning, which is a fault of whoever compiled the statement.
+    /// When one has values of two types; when one was never given a meaning, which is a fault of the code that compiled
+    /// the statement.
     pub fn finish(self) -> Result<Vec<MarkerSpec>, CompileError> {
         if let Some((name, one, other)) = self.conflict {
             return Err(CompileError::invalid(format!(
@@ -107,10 +109,10 @@ impl Markers {
     }
 }
 
-/// Who receives a term: for the words of errors and the marker's specification.
+/// What receives a term: for the text of errors and the marker's specification.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Receiver {
-    /// The column's name, or what stands for it, such as `value(l)` or `[limit]`.
+    /// The column's name, or another description of the receiver, such as `value(l)` or `[limit]`.
     pub name: String,
     /// The type of value that it takes.
     pub cql_type: CqlType,
@@ -194,7 +196,7 @@ pub fn compile_in(
     }
 }
 
-/// The operand of a marker that stands for a value of the receiver of that name and type.
+/// The operand of a marker whose value is for the receiver of that name and type.
 pub(crate) fn marker_operand(marker: &BindMarker, name: &str, cql_type: &CqlType, markers: &mut Markers) -> Operand {
     markers.set(marker, name, cql_type);
     Operand::Marker {
@@ -376,7 +378,7 @@ impl Argument for TermArgument<'_> {
     }
 }
 
-/// The type of a term that tells its own.
+/// The type of a term that has one of its own.
 pub(crate) fn known_type(scope: &Scope<'_>, term: &Term) -> Option<CqlType> {
     match term {
         Term::TypeCast { type_name, .. } => scope.resolve_type(type_name).ok(),

@@ -6,7 +6,7 @@ use cql::ast::{FunctionCall, Literal, LiteralKind, QualifiedName, Term, TypeName
 
 use crate::function_call::arithmetic;
 
-/// A term as it stands in a message.
+/// The text of a term in a message.
 pub(crate) fn term_text(term: &Term) -> String {
     let mut out = String::new();
     write_term(&mut out, term);
@@ -76,7 +76,7 @@ fn write_joined(out: &mut String, [open, close]: [&str; 2], terms: &[Term]) {
     out.push_str(close);
 }
 
-/// A constant as it stands in a message; strings keep the quotes around them, not those that were doubled inside.
+/// The text of a constant in a message; strings keep the quotes around them, not those that were doubled inside.
 pub(crate) fn literal_text(literal: &Literal) -> String {
     match literal.kind {
         LiteralKind::String => format!("'{}'", literal.text),
@@ -98,7 +98,8 @@ pub(crate) fn type_text(name: &TypeName) -> String {
     type_text_in(name, None)
 }
 
-/// A type hint of a selector, as Cassandra shows it: user-defined types with their keyspace, tuples not said to be frozen.
+/// A type hint of a selector, as Cassandra shows it: user-defined types with their keyspace, tuples not said to be
+/// frozen.
 pub(crate) fn hint_text(name: &TypeName, keyspace: &str) -> String {
     type_text_in(name, Some(keyspace))
 }

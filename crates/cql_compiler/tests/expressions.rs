@@ -234,7 +234,7 @@ impl World {
     }
 }
 
-/// A type as the protocol tells it: without what is frozen.
+/// A type as it is in the protocol: without what is frozen.
 fn on_the_wire(cql_type: &CqlType) -> String {
     let mut text = cql_type.to_string();
     while let Some(start) = text.find("frozen<") {
@@ -335,7 +335,8 @@ fn selections_give_what_cassandra_gives() {
     });
 }
 
-/// What Cassandra 5.0 does not have: literals without a type hint, SELECT without FROM, functions of its release 6 and of ScyllaDB.
+/// What Cassandra 5.0 does not have: literals without a type hint, SELECT without FROM, functions of its release 6 and
+/// of ScyllaDB.
 #[test]
 fn selections_of_our_own() {
     let world = world();

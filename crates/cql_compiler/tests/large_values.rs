@@ -1,5 +1,5 @@
-//! Every operator that takes values of a client's size, with so many on both sides that one which compares each with each takes many minutes, and the others
-//! less than a second.
+//! Every operator that takes values of a client's size, with so many on both sides that one which compares each with
+//! each takes many minutes, and the others less than a second.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -34,7 +34,7 @@ fn int(number: i32) -> Vec<u8> {
     number.to_be_bytes().to_vec()
 }
 
-/// A decimal without places behind the point.
+/// A decimal without digits after the point.
 fn decimal(number: i32) -> Vec<u8> {
     [int(0), int(number)].concat()
 }
@@ -347,7 +347,8 @@ fn conditions() {
         assert!(request.applies(&all));
         let made = request.mutation(&statements, &all, 2, &WriteClock::default());
         assert!(made.expect("it is made").is_some());
-        // As a read returns rows that were asked for by name: each in a block of its own, here with a range tombstone of another row.
+        // As a read returns rows that were asked for by name: each in a block of its own, here with a range tombstone
+        // of another row.
         let row = writes(&schema, "UPDATE ks.t SET v = 0 WHERE k = 1 AND c = ? AND d = 0");
         let deletion = writes(&schema, "DELETE FROM ks.t WHERE k = 1 AND c > ? AND c < ?");
         let beside = block_of(&packed(&deletion[0], &[decimal(-2), decimal(-1)], None));

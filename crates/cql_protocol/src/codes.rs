@@ -268,7 +268,8 @@ pub enum ErrorCode {
     Config = 0x2300,
     AlreadyExists = 0x2400,
     Unprepared = 0x2500,
-    /// Announced in SUPPORTED as `SCYLLA_RATE_LIMIT_ERROR`; a driver that did not ask for it sees [`ErrorCode::Config`].
+    /// Announced in SUPPORTED as `SCYLLA_RATE_LIMIT_ERROR`; a driver that did not ask for it sees
+    /// [`ErrorCode::Config`].
     RateLimit = 0xf000,
 }
 

@@ -1,4 +1,4 @@
-//! Maps as they stand in a request, validated when the request was decoded.
+//! Maps as encoded in a request, validated when the request was decoded.
 
 use crate::error::ProtocolError;
 use crate::reader::Reader;

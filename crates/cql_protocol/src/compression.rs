@@ -5,7 +5,8 @@
 //! snappy  one Snappy block, which begins with its uncompressed length
 //! ```
 //!
-//! Version 5 compresses segments instead ([`crate::encode_segments`]), with LZ4 only and the length in the segment header.
+//! Version 5 compresses segments instead ([`crate::encode_segments`]), with LZ4 only and the length in the segment
+//! header.
 
 use crate::error::ProtocolError;
 

@@ -1,5 +1,5 @@
-//! What can be wrong with the bytes a peer sent. The text of each error is what the client reads in its ERROR frame, so it
-//! names the field and what was expected.
+//! What can be wrong with the bytes a peer sent. The text of each error is what the client reads in its ERROR frame, so
+//! it names the field and what was expected.
 
 use std::fmt;
 

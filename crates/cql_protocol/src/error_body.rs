@@ -4,8 +4,9 @@
 //! code [int]  message [string]  what the code adds
 //! ```
 //!
-//! An error that a version does not know is told in that version's words, as Cassandra does: a failure becomes a timeout, a
-//! failed function an invalid request. A client must never meet a code its version has no layout for.
+//! An error that a protocol version does not know is replaced by one that it knows, as in Cassandra: a failure becomes
+//! a timeout, a failed function an invalid request. A client must never receive a code for which its version has no
+//! layout.
 
 use std::net::IpAddr;
 
@@ -96,7 +97,7 @@ pub enum ErrorBody<'a> {
     Unprepared {
         id: &'a [u8],
     },
-    /// For connections that asked for `SCYLLA_RATE_LIMIT_ERROR`; others are told [`ErrorBody::Config`].
+    /// For connections that asked for `SCYLLA_RATE_LIMIT_ERROR`; others receive [`ErrorBody::Config`].
     RateLimit {
         operation: RateLimitedOperation,
         rejected_by_coordinator: bool,
@@ -276,7 +277,8 @@ impl<'a> ErrorBody<'a> {
     }
 }
 
-/// Writes an ERROR. The code that the client sees: versions that do not know the error's own code are told another one.
+/// Writes an ERROR and returns the code that the client sees: a version that does not know the error's own code gets
+/// another one.
 pub fn write_error(
     out: &mut Vec<u8>,
     version: ProtocolVersion,

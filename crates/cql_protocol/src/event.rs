@@ -1,5 +1,5 @@
-//! Changes of schema and cluster: the EVENT frames pushed to connections that registered, and the RESULT of a statement that
-//! changes the schema, which says the same.
+//! Changes of schema and cluster: the EVENT frames pushed to connections that registered, and the RESULT of a statement
+//! that changes the schema, which says the same.
 
 use std::net::IpAddr;
 

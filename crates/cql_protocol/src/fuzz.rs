@@ -26,7 +26,8 @@ const LIMITS: Limits = Limits {
     short_body_bytes: usize::MAX,
 };
 
-/// The framing's number, and what came in it; of segments the frames, because the checksums are computed when they are read.
+/// The framing's number, and what came in it; of segments the frames, because the checksums are computed when they are
+/// read.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
@@ -105,7 +106,8 @@ fn batches() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Reads the bytes as the header of a proxy, as a connection with the chosen framing, as a compressed body, and the body of their first frame as every request.
+/// Reads the bytes as the header of a proxy, as a connection with the chosen framing, as a compressed body, and the
+/// body of their first frame as every request.
 pub fn read(bytes: &[u8]) {
     if let Ok(Progress::Wants(more)) = read_proxy_header(bytes) {
         assert!(more > 0, "a header that is not whole wants more");

@@ -14,8 +14,10 @@
 //! *segments* once STARTUP has been answered. We say frame in every version, and segment for the layer below it.
 //!
 //! Invariants:
-//! - Whatever a peer sends, decoding returns a value or a [`ProtocolError`]; it never panics and never reads past the frame.
-//! - A [`Request`] is validated when it is decoded, in one pass: iterating its values, entries or options cannot fail later.
+//! - Whatever a peer sends, decoding returns a value or a [`ProtocolError`]; it never panics and never reads past the
+//!   frame.
+//! - A [`Request`] is validated when it is decoded, in one pass: iterating its values, entries or options cannot fail
+//!   later.
 //! - Decoding EXECUTE does not allocate. Responses are written straight into the connection's output buffer.
 
 mod batch;

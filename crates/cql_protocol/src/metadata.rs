@@ -87,7 +87,7 @@ impl EncodedMetadata {
         self.column_count
     }
 
-    /// The bytes after the flags, the column count and what may stand between.
+    /// The column specifications: the bytes after the flags, the column count and any optional fields that follow it.
     pub fn specifications(&self) -> &[u8] {
         &self.specifications
     }

@@ -1,9 +1,10 @@
-//! The header of HAProxy's PROXY protocol, versions 1 and 2, by which a proxy says who its client is.
+//! The header of HAProxy's PROXY protocol, versions 1 and 2, in which a proxy passes on the address of its client.
 //!
-//! A header stands before everything else that a connection sends. Version 1 is a line, `PROXY TCP4 SOURCE DESTINATION PORT PORT\r\n`; version 2 is
-//! binary: a signature of 12 bytes, a byte of version (high half) and command (low half), one of the address family and transport, two of the length
-//! of the rest, and the rest: source and destination address, both ports, and values of the proxy that nobody needs here. What comes behind the header is
-//! the client's, so a reader must not take more bytes than [`Progress::Wants`] says.
+//! A connection sends the header before everything else. Version 1 is a line,
+//! `PROXY TCP4 SOURCE DESTINATION PORT PORT\r\n`; version 2 is binary: a signature of 12 bytes, a byte of version (high
+//! half) and command (low half), one of the address family and transport, two of the length of the rest, and the rest:
+//! source and destination address, both ports, and further values of the proxy, which are not used here. What follows
+//! the header is the client's, so a reader must not take more bytes than [`Progress::Wants`] says.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -17,7 +18,7 @@ const SHORTEST: usize = 15;
 const LINE_MAX: usize = 107;
 /// The fixed part of version 2.
 const FIXED: usize = 16;
-/// The most bytes that version 2 may have behind its fixed part here; it could have 65535.
+/// Most bytes that version 2 may have after its fixed part here; the format allows 65535.
 const REST_MAX: usize = 4096;
 
 /// How far a header has come.
@@ -41,7 +42,8 @@ impl std::fmt::Display for ProxyHeaderError {
 
 impl std::error::Error for ProxyHeaderError {}
 
-/// Reads the header at the beginning of a connection from the bytes that have come; never more than what it wanted before.
+/// Reads the header at the beginning of a connection from the bytes that have come; never more than what it wanted
+/// before.
 ///
 /// # Errors
 /// When the bytes do not begin a header, or end one that is malformed.
@@ -117,7 +119,7 @@ fn binary(bytes: &[u8]) -> Result<Progress, ProxyHeaderError> {
         return Ok(Progress::Wants(length - rest.len()));
     }
     match version & 0xf {
-        // The proxy itself, which looks whether somebody answers.
+        // The proxy's own connection, which checks that the node answers.
         0 => return Ok(Progress::Whole(None)),
         1 => {}
         _ => return Err(ProxyHeaderError("the command of version 2 is neither LOCAL nor PROXY")),
@@ -147,7 +149,8 @@ fn binary(bytes: &[u8]) -> Result<Progress, ProxyHeaderError> {
 mod tests {
     use super::*;
 
-    /// Gives the bytes as a reader does, never more than were wanted; the client of a whole header, and how many bytes it took.
+    /// Gives the bytes as a reader does, never more than were wanted; the client of a whole header, and how many bytes
+    /// it took.
     fn read(bytes: &[u8]) -> Result<(Option<SocketAddr>, usize), String> {
         let mut taken = 0;
         loop {

@@ -1,5 +1,5 @@
-//! Reads the notations of the specification ([int], [string], [bytes], …) from a body. Each read names its field, so that an
-//! error can.
+//! Reads the notations of the specification ([int], [string], [bytes], …) from a body. Each read names its field, so
+//! that an error can.
 
 use crate::codes::Consistency;
 use crate::error::ProtocolError;

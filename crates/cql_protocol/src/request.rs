@@ -211,7 +211,8 @@ pub(crate) fn read_flags(
     }
 }
 
-/// A default write timestamp. The smallest number means "no timestamp" inside the storage engine, so no client may send it.
+/// A default write timestamp. The smallest number means "no timestamp" inside the storage engine, so no client may send
+/// it.
 pub(crate) fn read_timestamp(reader: &mut Reader<'_>) -> Result<i64, ProtocolError> {
     match reader.long("default timestamp")? {
         i64::MIN => Err(ProtocolError::OutOfRange {

@@ -1,8 +1,8 @@
 //! Responses, written straight into the connection's output buffer.
 //!
-//! [`begin_response`] writes the header and what precedes the message (tracing id, warnings, custom payload), the caller
-//! writes the message, [`finish_response`] patches the length. Frames follow one another in the buffer; what the connection
-//! agreed on about compression is applied afterwards, to the whole buffer, by [`crate::encode_wire`].
+//! [`begin_response`] writes the header and what precedes the message (tracing id, warnings, custom payload), the
+//! caller writes the message, [`finish_response`] patches the length. Frames follow one another in the buffer; what the
+//! connection agreed on about compression is applied afterwards, to the whole buffer, by [`crate::encode_wire`].
 
 use std::fmt;
 
@@ -140,7 +140,8 @@ pub(crate) fn put_short_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// Writes a [bytes]: a length of four bytes, then the bytes. A cell of a row is one of these.
 ///
-/// A value of 2 GiB or more cannot be written and is a bug of the caller, who got it from requests that are smaller.
+/// A value of 2 GiB or more cannot be written. It is a bug of the caller, because values come from requests, which are
+/// smaller.
 #[inline]
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     let length = i32::try_from(bytes.len()).expect("values come from frames, which are shorter than 2 GiB");

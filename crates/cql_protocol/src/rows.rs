@@ -8,8 +8,8 @@
 //!           result flags [int]  result columns [int]  [column specifications]
 //! ```
 //!
-//! Whether there are more pages is known when the last row has been written, but stands before the first one. The paging
-//! state is therefore inserted afterwards: one move of one page, and only on pages that have a successor.
+//! Whether there are more pages is known only when the last row has been written, but is encoded before the first one.
+//! The paging state is therefore inserted afterwards: one move of one page, and only on pages that have a successor.
 
 use crate::codes::{ProtocolVersion, rows_flags};
 use crate::metadata::{EncodedMetadata, PreparedResult};
@@ -27,8 +27,8 @@ pub struct RowsMark {
 /// Begins the body of a RESULT rows, after [`crate::begin_response`]; the caller then writes the cells of each row with
 /// [`crate::put_bytes`] and [`crate::put_null`], and calls [`finish_rows`].
 ///
-/// `skip_metadata` is what the client asked for. With `new_metadata_id` the client learns that the metadata it holds is stale:
-/// then the metadata is sent even if it asked to skip it (version 5, or `SCYLLA_USE_METADATA_ID`).
+/// `skip_metadata` is what the client asked for. With `new_metadata_id` the client learns that the metadata it holds is
+/// stale: then the metadata is sent even if it asked to skip it (version 5, or `SCYLLA_USE_METADATA_ID`).
 #[inline]
 pub fn begin_rows(
     out: &mut Vec<u8>,

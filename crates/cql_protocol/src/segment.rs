@@ -1,4 +1,5 @@
-//! Segments: the checksummed layer that version 5 puts below frames, in both directions, after STARTUP has been answered.
+//! Segments: the checksummed layer that version 5 puts below frames, in both directions, after STARTUP has been
+//! answered.
 //!
 //! ```text
 //! plain       header, 3 bytes: payload length (17 bits), self-contained (1 bit), 6 bits zero
@@ -6,9 +7,9 @@
 //! both        CRC24 of the header, 3 bytes; payload; CRC32 of the payload as it is sent, 4 bytes
 //! ```
 //!
-//! Little-endian, unlike all the rest of the protocol. An uncompressed length of 0 says that the payload is sent as it is,
-//! because compression would not have made it shorter. A self-contained segment holds whole frames, one or many; a frame
-//! longer than a segment is cut into segments that are not self-contained and hold nothing else.
+//! Little-endian, unlike all the rest of the protocol. An uncompressed length of 0 says that the payload is sent as it
+//! is, because compression would not have made it shorter. A self-contained segment holds whole frames, one or many; a
+//! frame longer than a segment is cut into segments that are not self-contained and hold nothing else.
 
 use crate::compression::append_lz4;
 use crate::error::ProtocolError;

@@ -1,11 +1,11 @@
 //! Cuts the bytes that arrive on a connection into request frames.
 //!
-//! The caller owns the input buffer: it appends what the socket gives, calls [`Splitter::next`] until it returns `None`, and
-//! drops the consumed bytes. Bodies are slices of that buffer; only a compressed body, and a frame spread over several
-//! segments, are put together in a buffer of the splitter's own.
+//! The caller owns the input buffer: it appends what the socket gives, calls [`Splitter::next`] until it returns
+//! `None`, and drops the consumed bytes. Bodies are slices of that buffer; only a compressed body, and a frame spread
+//! over several segments, are put together in a buffer of the splitter's own.
 //!
-//! A frame above the limit is refused and skipped as it arrives, without being buffered. Any other error is the end of the connection: the place where the
-//! next frame begins is lost.
+//! A frame above the limit is refused and skipped as it arrives, without being buffered. Any other error is the end of
+//! the connection: the place where the next frame begins is lost.
 
 use std::ops::Range;
 
@@ -33,7 +33,8 @@ pub struct Limits {
     pub frame_bytes_max_before_startup: usize,
     /// Bytes that the splitter's own buffer may have without [`Splitter::allow_scratch`].
     pub scratch_bytes_free: usize,
-    /// Bytes of a body up to which [`Splitter::next`] decompresses it; the caller decompresses longer ones ([`Splitter::take_long_body`]).
+    /// Bytes of a body up to which [`Splitter::next`] decompresses it; the caller decompresses longer ones
+    /// ([`Splitter::take_long_body`]).
     pub short_body_bytes: usize,
 }
 
@@ -48,7 +49,7 @@ impl Default for Limits {
     }
 }
 
-/// What stands between frames and the wire on a connection, in both directions.
+/// How the frames of a connection are encoded on the wire, in both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Framing {
     /// Nothing: frames follow one another.
@@ -137,7 +138,7 @@ impl CompressedBody {
     }
 }
 
-/// Where a frame that is ready stands.
+/// Where the bytes of a complete frame are.
 enum FrameBytes {
     Input(Range<usize>),
     Scratch(Range<usize>),
@@ -178,8 +179,9 @@ impl Splitter {
         self.wanted_bytes
     }
 
-    /// After `None`: how large the splitter's own buffer has to be before another call can yield a frame; 0 if it is large enough. When
-    /// [`Splitter::allow_scratch`] has allowed that, another call may yield a frame of the same input.
+    /// After `None`: how large the splitter's own buffer has to be before another call can yield a frame; 0 if it is
+    /// large enough. When [`Splitter::allow_scratch`] has allowed that, another call may yield a frame of the same
+    /// input.
     pub fn wanted_scratch_bytes(&self) -> usize {
         self.scratch_wanted
     }
@@ -193,8 +195,9 @@ impl Splitter {
         self.scratch_wanted = 0;
     }
 
-    /// After `None`: the body of the next frame, if that is complete, and long to decompress. The next call yields the frame when the body was decompressed and given back
-    /// ([`Splitter::put_long_body`]); what was not consumed has to be the same then.
+    /// After `None`: the body of the next frame, if that is complete, and long to decompress. The next call yields the
+    /// frame when the body was decompressed and given back ([`Splitter::put_long_body`]); what was not consumed has to
+    /// be the same then.
     pub fn take_long_body(&mut self) -> Option<CompressedBody> {
         match std::mem::replace(&mut self.long_body, LongBody::None) {
             LongBody::Compressed(body) => Some(body),
@@ -211,7 +214,8 @@ impl Splitter {
         self.long_body = LongBody::Decompressed(body.result);
     }
 
-    /// Gives back the splitter's own buffer if nothing in it is needed. To be called when all frames that were handed out are executed.
+    /// Gives back the splitter's own buffer if nothing in it is needed. To be called when all frames that were handed
+    /// out are executed.
     pub fn release_scratch(&mut self) {
         if self.assembling || self.scratch_at < self.scratch.len() && self.is_of_segments() {
             return;
@@ -245,7 +249,8 @@ impl Splitter {
     /// The next frame of `input[*consumed..]`, or `None` until more bytes arrive. Advances `consumed`.
     ///
     /// # Errors
-    /// When the bytes do not follow the protocol. After an error with [`FrameError::resumes`] the next call continues after the refused frame.
+    /// When the bytes do not follow the protocol. After an error with [`FrameError::resumes`] the next call continues
+    /// after the refused frame.
     pub fn next<'a>(&'a mut self, input: &'a [u8], consumed: &mut usize) -> Result<Option<Frame<'a>>, FrameError> {
         let ready = match self.framing {
             Framing::Plain => self.next_plain(input, consumed, None)?,
@@ -261,7 +266,8 @@ impl Splitter {
         }))
     }
 
-    /// The header at the start of `input`, of the connection's version. Its frame may be above the limit, unless STARTUP is still to come.
+    /// The header at the start of `input`, of the connection's version. Its frame may be above the limit, unless
+    /// STARTUP is still to come.
     fn parse_header(&self, input: &[u8]) -> Result<Option<FrameHeader>, FrameError> {
         let frame_bytes_max = match self.version {
             Some(_) => usize::MAX,
@@ -534,7 +540,8 @@ impl Splitter {
         Ok(true)
     }
 
-    /// The size of the frame that is put together, if its header has come: in the splitter's own buffer, or at the start of a payload.
+    /// The size of the frame that is put together, if its header has come: in the splitter's own buffer, or at the
+    /// start of a payload.
     fn assembled_bytes(&self, payload: &[u8]) -> usize {
         let begun = if self.assembling { &self.scratch[..] } else { payload };
         let header = FrameHeader::parse(begun, self.limits.frame_bytes_max);

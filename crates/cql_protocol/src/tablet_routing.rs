@@ -1,32 +1,36 @@
-//! The hint that tells a driver where a tablet stands: the custom payload of the extensions `TABLETS_ROUTING_V1` and `TABLETS_ROUTING_V2_EXPERIMENTAL`.
+//! The hint that tells a driver where a tablet's replicas are: the custom payload of the extensions
+//! `TABLETS_ROUTING_V1` and `TABLETS_ROUTING_V2_EXPERIMENTAL`.
 //!
-//! A connection that named the first in STARTUP gets it with the answer to a statement of one partition that it sent
-//! to a shard which is no replica. The driver forgets what it knew of overlapping ranges, and sends the next ones right.
+//! A connection that named the first in STARTUP gets the hint when it sends a statement of one partition to a shard
+//! that is no replica: the hint comes with the answer. The driver forgets what it knew of overlapping ranges, and sends
+//! the next statements to a replica.
 //!
 //! ```text
 //! tablets-routing-v1: tuple<bigint, bigint, list<tuple<uuid, int>>>
 //!                     the token before the range, its last token, replicas as host id and shard
-//! tablets-routing-v2: the same with a bigint behind it, the version of the tablet
+//! tablets-routing-v2: the same tuple with a bigint at its end, the version of the tablet
 //! ```
 //!
-//! With the second, each EXECUTE says at its end what the driver knows of the version ([`TabletVersionBlock`]), and gets the hint when that is not so. The second
-//! supersedes the first on a connection that names both. ScyllaDB, documentation: `docs/dev/protocol-extensions.md`, `docs/dev/tablets-routing-v2.md`.
+//! With the second, each EXECUTE ends with what the driver knows of the version ([`TabletVersionBlock`]), and gets the
+//! hint if that is wrong. The second supersedes the first on a connection that names both. ScyllaDB, documentation:
+//! `docs/dev/protocol-extensions.md`, `docs/dev/tablets-routing-v2.md`.
 
 use types::{CollectionBuilder, TupleBuilder};
 
 /// The extension's key in SUPPORTED and STARTUP.
 pub const TABLETS_ROUTING: &str = "TABLETS_ROUTING_V1";
 
-/// The same of the second version.
+/// The key of the extension's second version in SUPPORTED and STARTUP.
 pub const TABLETS_ROUTING_V2: &str = "TABLETS_ROUTING_V2_EXPERIMENTAL";
 
 /// The hint's key in the custom payload of a response.
 pub const TABLETS_ROUTING_PAYLOAD: &str = "tablets-routing-v1";
 
-/// The same of the second version.
+/// The hint's key in the custom payload, in the second version of the extension.
 pub const TABLETS_ROUTING_V2_PAYLOAD: &str = "tablets-routing-v2";
 
-/// Four bits of the version that a driver has of a tablet: the high half of the byte says which, from the least significant on, the low half their value.
+/// Four bits of the version that a driver has of a tablet: the high half of the byte says which, from the least
+/// significant on, the low half their value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TabletVersionBlock(pub u8);
 
@@ -40,7 +44,7 @@ impl TabletVersionBlock {
     }
 }
 
-/// Where a tablet stands.
+/// Where a tablet's replicas are.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TabletRoute {
     /// The token before the tablet's first; the smallest `bigint` for the first tablet of a table.

@@ -1,4 +1,4 @@
-//! Bound values as they stand in a request: a lazy sequence over the bytes of the frame.
+//! Bound values as encoded in a request: a lazy sequence over the bytes of the frame.
 
 use crate::codes::ProtocolVersion;
 use crate::error::ProtocolError;

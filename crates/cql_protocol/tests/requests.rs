@@ -1,6 +1,7 @@
 //! What real drivers send, and what must never be accepted.
 //!
-//! `data/requests.txt` was made by Apache's Python driver (`data/driver.py`): the bytes of a connection, and what they mean.
+//! `data/requests.txt` was made by Apache's Python driver (`data/driver.py`): the bytes of a connection, and what they
+//! mean.
 
 mod common;
 

@@ -1,15 +1,16 @@
 //! Which connections are let in, and which of them may work while they are not ready yet.
 //!
-//! A connection is *uninitialized* from its acceptance until it has been told READY. Thousands may come at once, when an application
-//! starts or a network is back. So that they cost those who work nothing:
+//! A connection is *uninitialized* from its acceptance until READY is sent to it. Thousands may come at once, when an
+//! application starts or a network is back. So that they do not slow down clients that are ready:
 //!
 //! - they work in the group of drivers' connections, which gives way to requests;
-//! - at most [`Options::handshakes_max`](crate::Options) of a shard have a *place*, which work for a handshake needs; the others wait
-//!   in the order in which their bytes came. Who waits for its client has no place;
-//! - above [`Options::uninitialized_max`](crate::Options) of them further ones are *shed*: closed before anything of them is read.
+//! - at most [`Options::handshakes_max`](crate::Options) of a shard have a *place*, which work for a handshake needs;
+//!   the others wait in the order in which their bytes came. A connection that waits for its client has no place;
+//! - above [`Options::uninitialized_max`](crate::Options) of them further ones are *shed*: closed before anything of
+//!   them is read.
 //!
-//! The order matters as much as the number: were all of them served a little, all would be ready late, and clients that gave up
-//! meanwhile would come again.
+//! The order matters as much as the number: were all of them served a little, all would be ready late, and clients that
+//! gave up meanwhile would come again.
 //!
 //! Lives on each shard and sees that shard's connections.
 
@@ -21,9 +22,10 @@ use runtime::{Instant, Permit, Semaphore};
 
 use crate::counts::increment;
 
-/// Uninitialized connections of a shard, beyond which further ones are shed. A handshake costs some 100 µs of a processor, and drivers
-/// wait five seconds for one: where the shard has a sixth of its time for them, as when requests take the rest, the last of so
-/// many is served in half of that. Who came later would only wait for nothing. Each costs its socket and a kilobyte or two.
+/// Uninitialized connections of a shard, beyond which further ones are shed. A handshake costs some 100 µs of a
+/// processor, and drivers wait five seconds for one: where the shard has a sixth of its time for them, as when requests
+/// take the rest, the last of so many is served in half of that. A later one would wait in vain. Each costs its socket
+/// and a kilobyte or two.
 pub const UNINITIALIZED_MAX: usize = 4096;
 
 /// What is said of connections that are shed is said once in so long.
@@ -36,9 +38,9 @@ pub struct Arrivals {
     pub accepted: u64,
     /// Those that were closed at once.
     pub shed: u64,
-    /// Those that were told READY.
+    /// Those to which READY was sent.
     pub handshakes: u64,
-    /// Those that are open and were not told READY.
+    /// Those that are open and were not sent READY.
     pub uninitialized: usize,
     /// Those of them that wait for a place.
     pub waiting: usize,
@@ -114,7 +116,7 @@ impl Uninitialized {
         self.0.places.acquire(1).await
     }
 
-    /// The client was told READY.
+    /// READY was sent to the client.
     pub(crate) fn become_ready(self) {
         increment(&self.0.handshakes);
     }

@@ -3,7 +3,7 @@
 use plan::RowSink;
 use plan::write::ConditionalAnswer;
 
-/// Gives values to a buffer of cells that somebody else owns, such as the answers of a socket read.
+/// Gives values to a buffer of cells that other code owns, such as the answers of a socket read.
 #[derive(Debug)]
 pub struct CellWriter<'a>(pub &'a mut Vec<u8>);
 

@@ -1,4 +1,4 @@
-//! `system.clients` and `system_views.clients`: who is connected, in ScyllaDB's and in Cassandra's columns.
+//! `system.clients` and `system_views.clients`: the connected clients, in ScyllaDB's and in Cassandra's columns.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

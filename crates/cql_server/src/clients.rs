@@ -1,7 +1,8 @@
-//! Who is connected: what `system.clients` and `system_views.clients` are computed from ([`crate::client_tables`]).
+//! The connected clients: what `system.clients` and `system_views.clients` are computed from
+//! ([`crate::client_tables`]).
 //!
-//! Each shard has a list of its own connections, which it alone changes: when one comes, is ready, does something else, goes. Whoever reads
-//! the tables reads all lists, so they stand behind locks; no request of a client takes one.
+//! Each shard has a list of its own connections and alone changes it: when a connection opens, is ready, changes what
+//! it does, or closes. A reader of the tables reads all lists, so they have locks; no request of a client takes one.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -59,7 +60,7 @@ pub struct ClientInfo {
     pub shard: u32,
     /// Its host name, or its address when it has none.
     pub hostname: String,
-    /// Who logged in; `anonymous` where nobody must.
+    /// The user that logged in; `anonymous` where no login is required.
     pub username: String,
     /// How far it came: `established`, `authenticating` or `ready`.
     pub connection_stage: String,
@@ -88,7 +89,7 @@ pub struct Listed<'a> {
 }
 
 impl Clients {
-    /// Of a node with so many shards; nobody is connected.
+    /// For a node with so many shards; no client is connected.
     pub fn new(shards: u32) -> Self {
         Self {
             shards: (0..shards).map(|_| Mutex::default()).collect(),
@@ -123,7 +124,7 @@ impl Clients {
     fn lock(&self, shard: u32) -> MutexGuard<'_, Shard> {
         self.shards[shard as usize]
             .lock()
-            .expect("nobody panics while holding a list of connections")
+            .expect("no thread panics while holding a list of connections")
     }
 
     /// All connections of the node.
@@ -142,7 +143,7 @@ impl Client {
             &mut self
                 .state
                 .lock()
-                .expect("nobody panics while holding a connection's state"),
+                .expect("no thread panics while holding a connection's state"),
         );
     }
 
@@ -170,7 +171,7 @@ impl Client {
         let state = self
             .state
             .lock()
-            .expect("nobody panics while holding a connection's state");
+            .expect("no thread panics while holding a connection's state");
         let address = self.address.ip().to_canonical();
         let stage = match state.stage {
             Stage::Established => "established",

@@ -1,8 +1,8 @@
 //! One connection: a reader that executes, a writer that sends.
 //!
-//! The reader takes what the socket has, executes every whole frame in it, commits the log, and hands the answers to the
-//! outbox; requests that must wait are tasks that hand in their answers when they have them. The writer sends whatever
-//! the outbox holds with one write. Nothing that is not committed ever reaches the outbox.
+//! The reader takes what the socket has, executes every whole frame in it, commits the log, and hands the answers to
+//! the outbox; requests that must wait are tasks that hand in their answers when they have them. The writer sends
+//! whatever the outbox holds with one write. Nothing that is not committed ever reaches the outbox.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -48,7 +48,8 @@ pub(crate) struct Connection {
     pub(crate) in_flight: Semaphore,
     /// Bytes that the answers of waiting requests may come to.
     pub(crate) answers: Semaphore,
-    /// How large the next such answer is taken to be, as the ones before: of one row, of a page, of a SELECT without pages.
+    /// How large the next such answer is taken to be, as the ones before: of one row, of a page, of a SELECT without
+    /// pages.
     pub(crate) row_estimate: Cell<usize>,
     pub(crate) page_estimate: Cell<usize>,
     pub(crate) unpaged_estimate: Cell<usize>,
@@ -56,7 +57,7 @@ pub(crate) struct Connection {
     pub(crate) granted: Cell<Option<Permit>>,
     /// Prepared conditional statements carry the mark.
     pub(crate) lwt_mark: bool,
-    /// When answers carry where the tablet stands.
+    /// When answers have the location of the tablet.
     pub(crate) tablets_routing: TabletsRouting,
     /// The client knows the error of a partition's limit.
     pub(crate) rate_limit_error: bool,
@@ -93,7 +94,7 @@ pub(crate) async fn run(
     }
 }
 
-/// The same from READY on.
+/// Serves a connection from READY to its end.
 async fn serve(
     server: &Rc<Server>,
     (stream, peer): (TcpStream, SocketAddr),

@@ -1,5 +1,5 @@
-//! What a shard's CQL server counts. Written on the request path, so a count costs an addition to memory that is in the cache, and the
-//! clock is asked for one socket read in [`SAMPLE_EVERY`] only; what it says then stands for all of them.
+//! What a shard's CQL server counts. Written on the request path, so a count costs an addition to memory that is in the
+//! cache. The clock is read for one socket read in [`SAMPLE_EVERY`] only, which then counts for all of them.
 
 use std::cell::Cell;
 
@@ -8,8 +8,8 @@ use stdx::latencies::Latencies;
 
 /// One socket read in so many is timed.
 pub(crate) const SAMPLE_EVERY: u64 = 16;
-/// Of so many requests that were not answered at once it is found whether they came to an owner; a prime, so that no pattern of
-/// clients hides from it.
+/// Of so many requests that were not answered at once it is found whether they came to an owner; a prime, so that no
+/// pattern of clients hides from it.
 pub(crate) const OWNER_EVERY: u64 = 7;
 
 /// What a shard's CQL server counts.
@@ -31,9 +31,9 @@ pub struct Counts {
     pub owned_by_node: Cell<u64>,
     /// Statements on one partition that came to a node that does not have it.
     pub foreign: Cell<u64>,
-    /// Requests that did not wait for a disk, a shard or a node are sampled; see the module.
+    /// Reads. Those that did not wait for a disk, a shard or a node are sampled; see the module.
     pub reads: Latencies,
-    /// The same of writes and batches.
+    /// Writes and batches, sampled likewise.
     pub writes: Latencies,
     /// Conditional statements and serial reads.
     pub conditional: Latencies,

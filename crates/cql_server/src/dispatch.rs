@@ -43,7 +43,7 @@ const CHANGE_CHARS_MAX: usize = 400;
 #[derive(Default)]
 pub(crate) struct Batch {
     pub(crate) out: Vec<u8>,
-    /// Acknowledgements of writes in `out`: where each begins and ends, and whom it answers.
+    /// Acknowledgements of writes in `out`: where each begins and ends, and the request that it answers.
     writes: Vec<(usize, usize, Reply)>,
     now_us: i64,
     /// The log's losses before the first write.
@@ -62,9 +62,11 @@ pub(crate) struct Batch {
 pub(crate) enum Taken {
     /// It is answered, or will be.
     Done,
-    /// Nothing was done: it is the first of a user on a connection that was its driver's so far, and belongs into another group.
+    /// Nothing was done: it is the first of a user on a connection that was its driver's so far, and belongs into
+    /// another group.
     FirstOfUser,
-    /// Nothing was done: the request has to wait, and there is no room of so many bytes for it. When there is, the connection takes it once more.
+    /// Nothing was done: the request has to wait, and there is no room of so many bytes for it. When there is, the
+    /// connection takes it once more.
     NeedsRoom(usize),
 }
 
@@ -84,7 +86,8 @@ pub(crate) fn request_bytes(frame: &Frame<'_>) -> usize {
     frame.body.len() + TASK_BYTES
 }
 
-/// Refuses levels that the statement cannot have; whether its replicas can give the level is for the coordinator to say.
+/// Refuses levels that the statement cannot have; whether its replicas can give the level is for the coordinator to
+/// say.
 #[inline]
 pub(crate) fn check_consistency(prepared: &Prepared, consistency: Consistency) -> Result<(), QueryError> {
     match consistency {
@@ -111,7 +114,7 @@ pub(crate) fn check_consistency(prepared: &Prepared, consistency: Consistency) -
     }
 }
 
-/// The level in the words of those who count replicas.
+/// Converts the protocol's consistency level.
 #[inline]
 pub(crate) fn level(consistency: Consistency) -> Level {
     Level::from_number(consistency.number()).expect("both have the protocol's numbers")
@@ -423,7 +426,7 @@ impl Connection {
         drop(runtime::spawn(runtime::preemptible(async move {
             let _permits = (permit, room);
             match later.prepared.plan() {
-                // A scan may take minutes, which nobody should work for without a reader.
+                // A scan may take minutes: it stops when the client has left.
                 Some(Plan::Select(select)) if !select.is_point() => {
                     let outbox = &connection.outbox;
                     outbox.unless_gone(connection.work(later, came)).await;
@@ -467,7 +470,8 @@ impl Connection {
         self.outbox.push(&mut out);
     }
 
-    /// Whether the first result of a connection, whose size is unknown, begins with a trial: there is no room for a large one. What must not run twice is not tried.
+    /// Whether the first result of a connection, whose size is unknown, begins with a trial: there is no room for a
+    /// large one. What must not run twice is not tried.
     fn is_tried(&self, later: &Later, estimate: usize) -> bool {
         let is_limited = match later.prepared.plan() {
             Some(Plan::Select(select)) => select.table.options.rate_limits.reads.is_some(),
@@ -482,7 +486,8 @@ impl Connection {
                 && self.server.unsent_room.results().is_free(estimate + later.read_bytes()))
     }
 
-    /// Makes an answer of at most [`LITTLE_UNSENT_BYTES`], which waits for no client that has more unsent. None: the result is larger, or the client has too much unsent.
+    /// Makes an answer of at most [`LITTLE_UNSENT_BYTES`], which waits for no client that has more unsent. None: the
+    /// result is larger, or the client has too much unsent.
     async fn try_little(self: &Rc<Self>, later: &mut Later, came: Instant) -> Option<Vec<u8>> {
         let results = self.server.unsent_room.results();
         let _of_connection = self.answers.acquire(LITTLE_UNSENT_BYTES).await;
@@ -527,7 +532,7 @@ impl Connection {
                     *self.keyspace.borrow_mut() = Some(k.as_str().into());
                 }
                 let known = later.metadata_id.as_deref();
-                // Asked once it has run: by now the tablet may stand elsewhere.
+                // Looked up after the statement has run: by now the tablet may have moved.
                 let route = self.route(&later.reply, || later.partition());
                 let skip_metadata = later.skip_metadata;
                 later.reply.outcome(
@@ -544,8 +549,8 @@ impl Connection {
         out
     }
 
-    /// Waits until a result of about so many bytes may be made, and blocks read for it: until the client, and others, have taken enough of the answers before it, and there is
-    /// room for it.
+    /// Waits until a result of about so many bytes may be made, and blocks read for it: until the client, and others,
+    /// have taken enough of the answers before it, and there is room for it.
     pub(crate) async fn reserve_result(&self, estimate: usize, read_bytes: usize) -> (Permit, Arc<ResultShare>) {
         let results = self.server.unsent_room.results();
         loop {
@@ -575,7 +580,7 @@ impl Connection {
         })
     }
 
-    /// Tells the operator who changed the schema or emptied a table.
+    /// Logs for the operator which client changed the schema or emptied a table.
     fn log_change(&self, statement: &Statement) {
         let text = match statement {
             Statement::Ddl(statement) => statement.to_string(),
@@ -640,7 +645,7 @@ impl Server {
             let (took, weight) = (elapsed_us(batch.now_us), owned * SAMPLE_EVERY);
             let writes = !batch.writes.is_empty();
             if writes { &counts.writes } else { &counts.reads }.add(took, weight);
-            // The last statement's table stands for those of the others.
+            // The table of the last statement counts for all of them.
             self.record(batch.table, |recorded| {
                 if writes {
                     recorded.writes.add(took, weight);
@@ -659,7 +664,8 @@ impl Server {
         }
     }
 
-    /// Counts whether a request that was not answered at once came to a shard or a node that has its partition: found for one in a number.
+    /// Counts whether a request that was not answered at once came to a shard or a node that has its partition: found
+    /// for one in a number.
     fn note_later(&self, later: &Later) {
         let counts = &self.counts;
         let number = counts.later.get();
@@ -672,7 +678,7 @@ impl Server {
         }
     }
 
-    /// Counts for so many requests as one that is looked at stands for.
+    /// Counts one sampled request as [`OWNER_EVERY`] requests.
     pub(crate) fn note_owner(&self, table: TableId, token: Token) {
         let counts = &self.counts;
         let count = match self.engine.came_to(table, token) {

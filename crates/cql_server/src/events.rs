@@ -1,6 +1,6 @@
-//! Who has registered for which events, and telling them.
+//! The events for which connections have registered, and sending them.
 //!
-//! Lives on each shard and knows that shard's connections only: what all clients are to hear is told on every shard.
+//! Lives on each shard and knows that shard's connections only: an event for all clients must be sent on every shard.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -57,7 +57,8 @@ impl Events {
 /// Most client routes that one event names: at 255 bytes for the id of a connection it has 300 KB.
 const ROUTES_MAX: usize = 1024;
 
-/// Gives `tell` the events of client routes that have changed, named by connection and host id. There are several where there are very many routes.
+/// Calls `tell` with the events of client routes that have changed, named by connection and host id. There are several
+/// events if there are very many routes.
 pub(crate) fn client_routes(changed: &[(String, String)], mut tell: impl FnMut(&ClusterEvent<'_>)) {
     for part in changed.chunks(ROUTES_MAX) {
         let connection_ids: Vec<&str> = part.iter().map(|(connection_id, _)| &**connection_id).collect();

@@ -1,8 +1,8 @@
 //! A connection's start: from its first byte to READY.
 //!
-//! Until then a connection is one task, a socket and a small buffer: no writer, no outbox. What its client sends is answered in place; each
-//! answer is work that needs a place ([`crate::admission`]), and waiting for the client has none. A client has
-//! [`CLIENT_PATIENCE`] for its part of it, and [`REQUESTS_MAX`] requests.
+//! Until then a connection is one task, a socket and a small buffer: no writer, no outbox. What its client sends is
+//! answered in place; each answer is work that needs a place ([`crate::admission`]), and waiting for the client has
+//! none. A client has [`CLIENT_PATIENCE`] for its part of it, and [`REQUESTS_MAX`] requests.
 
 use std::time::Duration;
 
@@ -18,21 +18,23 @@ use crate::counts::increment;
 use crate::respond::{Reply, frame_error};
 use crate::startup::{self, Agreed};
 
-/// How long a client may take for its part of the handshake, all its pauses together. Twice what drivers allow us for ours.
+/// How long a client may take for its part of the handshake, all its pauses together. Twice what drivers allow us for
+/// ours.
 pub(crate) const CLIENT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Requests before READY: drivers send two. Their answers together fit into the smallest buffer that a socket has, so that no answer
-/// waits for a client that does not read.
+/// Requests before READY: drivers send two. Their answers together fit into the smallest buffer that a socket has, so
+/// that no answer waits for a client that does not read.
 const REQUESTS_MAX: usize = 8;
 
-/// STARTUP and its options fit, and what HTTP clients say; a longer request takes room of the shard first, and makes the buffer grow as it arrives.
+/// STARTUP and its options fit, and what HTTP clients say; a longer request takes room of the shard first, and makes
+/// the buffer grow as it arrives.
 const INPUT_BYTES: usize = 2 << 10;
 
-/// What a connection goes on with.
+/// What a connection continues with after its handshake.
 pub(crate) struct Started {
     pub(crate) version: ProtocolVersion,
     pub(crate) agreed: Agreed,
-    /// What the client sent behind STARTUP.
+    /// What the client sent after STARTUP.
     pub(crate) input: Vec<u8>,
 }
 

@@ -1,8 +1,9 @@
 //! What a connection has read and not executed.
 //!
-//! A connection has [`INPUT_BYTES_FIRST`] of its own, and [`INPUT_BYTES`] once it fills them, as long as the shard's part for that lasts. A frame that is longer takes room
-//! of the shard before it is buffered: for all of it at once, so that no two frames wait for each other. Until there is room the connection is not read; after
-//! [`ROOM_WAIT_MAX`] it ends. A frame that has room must be complete in time ([`frame_time`]): else it would keep the room from others.
+//! A connection has [`INPUT_BYTES_FIRST`] of its own, and [`INPUT_BYTES`] once it fills them, as long as the shard's
+//! part for that lasts. A frame that is longer takes room of the shard before it is buffered: for all of it at once, so
+//! that no two frames wait for each other. Until there is room the connection is not read; after [`ROOM_WAIT_MAX`] it
+//! ends. A frame that has room must be complete in time ([`frame_time`]): else it would keep the room from others.
 
 use std::future::poll_fn;
 use std::io;

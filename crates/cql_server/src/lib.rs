@@ -10,8 +10,8 @@
 //! answers is not read from either once [`OUTBOX_BYTES_MAX`] wait for it; connections above
 //! [`Options::connections_max`], or above [`Options::uninitialized_max`] that are not ready, are closed at once.
 //!
-//! Accepting, handshakes, and connections that only their drivers have used so far run in a group of few shares, [`DRIVERS_GROUP`]: however
-//! many come, those that work are served first.
+//! Accepting, handshakes, and connections that only their drivers have used so far run in a group of few shares,
+//! [`DRIVERS_GROUP`]: however many come, those that work are served first.
 
 mod admission;
 mod batch;
@@ -77,7 +77,8 @@ pub use events::MemberEvent;
 pub use room::ClientMemory;
 pub use running::RunningRequest;
 
-/// The only requests of connections have this part of the memory of requests besides, and such a request is at most so long.
+/// The only requests of connections have this part of the memory of requests besides, and such a request is at most so
+/// long.
 const FIRST_REQUESTS_SHARE: usize = 4;
 pub(crate) const FIRST_REQUEST_BYTES_MAX: usize = 64 << 10;
 
@@ -88,9 +89,10 @@ pub const OUTBOX_BYTES_MAX: usize = 4 << 20;
 /// Bytes that the answers of a connection's waiting requests may come to, by estimate.
 pub const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// The scheduling group of what drivers do for themselves, and its shares: a sixth of the processor while requests want all of it.
+/// The scheduling group of what drivers do for themselves, and its shares: a sixth of the processor while requests want
+/// all of it.
 pub const DRIVERS_GROUP: (&str, u32) = ("sl:driver", 200);
-/// Handshakes of a shard that work at once, unless it is told otherwise.
+/// Default of the handshakes of a shard that work at once.
 pub const HANDSHAKES_MAX: usize = 8;
 
 /// Connections that wait in the kernel until they are accepted, which is the cheapest place.
@@ -102,7 +104,8 @@ const ACCEPT_LOG_PERIOD: Duration = Duration::from_secs(60);
 /// Permissions of the maintenance socket: its owner and its group may connect.
 const MAINTENANCE_SOCKET_MODE: u32 = 0o660;
 
-/// The socket by which operators reach the node from its own machine. Who may open the file may do everything.
+/// The socket by which operators reach the node from its own machine. Any process that may open the file may do
+/// everything.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MaintenanceSocket {
     /// The file.
@@ -120,9 +123,10 @@ pub struct Options {
     pub maintenance_socket: Option<MaintenanceSocket>,
     /// Where the shard-aware port listens, if it does.
     pub shard_aware_address: Option<SocketAddr>,
-    /// The same two where connections begin with a header of the PROXY protocol.
+    /// Where CQL listens for connections that begin with a header of the PROXY protocol, if it does.
     pub proxied_address: Option<SocketAddr>,
-    /// Where the shard-aware one of them listens, if it does; the port of the client that the header names chooses the shard.
+    /// Where the shard-aware port for such connections listens, if it does; the port of the client that the header
+    /// names chooses the shard.
     pub proxied_shard_aware_address: Option<SocketAddr>,
     /// The longest frame, in bytes.
     pub frame_bytes_max: usize,
@@ -134,11 +138,11 @@ pub struct Options {
     pub uninitialized_max: usize,
     /// How many shards the node has.
     pub shards: u32,
-    /// The node's identity, told in SUPPORTED.
+    /// The node's identity, sent in SUPPORTED.
     pub host_id: uuid::Uuid,
     /// The partitioner's class name.
     pub partitioner: String,
-    /// The CQL version told in SUPPORTED.
+    /// The CQL version, sent in SUPPORTED.
     pub cql_version: String,
     /// Whether clients may agree on `TABLETS_ROUTING_V2_EXPERIMENTAL`.
     pub tablets_routing_v2: bool,
@@ -146,8 +150,8 @@ pub struct Options {
     pub clients: Arc<Clients>,
 }
 
-/// Where the tablet of a statement stands, if its table has tablets, it names one partition, and this shard is none of the
-/// tablet's replicas. Asked of statements that this shard did not answer at once, on connections that want to know.
+/// The location of a statement's tablet, if its table has tablets, it names one partition, and this shard is none of
+/// the tablet's replicas. Called for statements that this shard did not answer at once, on connections that request it.
 pub type Routes = Box<dyn Fn(TableId, Token) -> Option<TabletRoute>>;
 
 /// One shard's CQL server.
@@ -158,7 +162,7 @@ pub struct Server {
     admission: Rc<Admission>,
     pub(crate) drivers_group: Group,
     pub(crate) events: Events,
-    /// Where the tablet of a statement stands.
+    /// Finds the location of a statement's tablet.
     pub(crate) routes: RefCell<Option<Routes>>,
     /// A partition key and a clustering key in the making; kept for their memory.
     pub(crate) key_scratch: RefCell<(Vec<u8>, Vec<u8>)>,
@@ -166,7 +170,8 @@ pub struct Server {
     memory: ClientMemory,
     /// For requests that wait or run, over all connections of the shard.
     pub(crate) request_room: SplitRoom,
-    /// Room besides for the only request of a connection: clients that send many and read no answers do not keep it waiting.
+    /// Room besides for the only request of a connection: clients that send many and read no answers do not keep it
+    /// waiting.
     pub(crate) first_room: Semaphore,
     /// For long frames while they arrive.
     pub(crate) frame_room: SplitRoom,
@@ -211,7 +216,7 @@ pub struct Listeners {
 struct Port {
     /// The client's port chooses the shard.
     shard_aware: bool,
-    /// A header of the PROXY protocol stands before everything else.
+    /// A header of the PROXY protocol comes before everything else.
     proxied: bool,
 }
 
@@ -402,8 +407,8 @@ impl Server {
         }
     }
 
-    /// The same for the maintenance socket, which one shard of the node accepts for; each next connection goes to the next shard. A connection at a path has no
-    /// address: it is listed as 0.0.0.0 with its number as the port.
+    /// Accepts connections of the maintenance socket, for all shards of the node; each next connection goes to the next
+    /// shard. A connection at a path has no address: it is listed as 0.0.0.0 with its number as the port.
     async fn accept_operators(self: Rc<Self>, listener: UnixListener) {
         let mut number = 0_u16;
         while let Some(accepted) = self.until_drain(listener.accept()).await {
@@ -420,7 +425,7 @@ impl Server {
         }
     }
 
-    /// Has this shard, or the one that the client's port chooses, serve a connection.
+    /// Makes this shard, or the one that the client's port chooses, serve a connection.
     fn hand_over(self: &Rc<Self>, stream: TcpStream, peer: SocketAddr, shard_aware: bool) {
         let wanted = match shard_aware {
             true => u32::from(peer.port()) % self.options.shards,
@@ -429,7 +434,7 @@ impl Server {
         self.hand_to(ShardId(wanted), stream, peer);
     }
 
-    /// Has a shard serve a connection.
+    /// Makes a shard serve a connection.
     fn hand_to(self: &Rc<Self>, shard: ShardId, stream: TcpStream, peer: SocketAddr) {
         if shard == self.engine.shard.id() {
             return self.clone().serve(stream, peer);
@@ -442,7 +447,7 @@ impl Server {
         }));
     }
 
-    /// What a future comes to; None when the node drains before.
+    /// The result of a future; None when the node drains before.
     pub(crate) async fn until_drain<F: Future>(&self, future: F) -> Option<F::Output> {
         let mut drain_begins = pin!(self.drain_begins.notified());
         let mut future = pin!(future);
@@ -470,7 +475,7 @@ impl Server {
         }));
     }
 
-    /// Sets what knows where tablets stand; without it clients are not told.
+    /// Sets the function that finds where tablets are; without it clients are not notified.
     pub fn set_routes(&self, routes: Routes) {
         *self.routes.borrow_mut() = Some(routes);
     }
@@ -490,7 +495,7 @@ impl Server {
         self.events.tell(&ClusterEvent::Schema(respond::schema_change(change)));
     }
 
-    /// Stops accepting clients for good, as [`Server::close`] does for a while.
+    /// Permanently stops accepting clients; [`Server::close`] does so for a while.
     pub async fn drain(&self, patience: Duration) {
         self.is_ending.set(true);
         self.close(patience).await;
@@ -509,8 +514,8 @@ impl Server {
         self.open(listeners).inspect_err(|_| self.draining.set(true))
     }
 
-    /// Stops accepting and reading requests; what was read is answered, and then the connections end. Returns when all have, or after
-    /// `patience`: a client may take no answers.
+    /// Stops accepting and reading requests; what was read is answered, and then the connections end. Returns when all
+    /// have, or after `patience`: a client may take no answers.
     pub async fn close(&self, patience: Duration) {
         self.draining.set(true);
         self.drain_begins.notify_all();

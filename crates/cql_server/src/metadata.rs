@@ -86,7 +86,8 @@ pub(crate) fn result(prepared: &Prepared, version: ProtocolVersion) -> &EncodedM
     })
 }
 
-/// Whether the client does without the metadata of the result. One that names none cannot be told that those it holds are stale.
+/// Whether the client does without the metadata of the result. A client that sends no metadata id cannot be notified
+/// that its metadata is stale.
 #[inline]
 pub(crate) fn is_skipped(prepared: &Prepared, params: &QueryParams<'_>, known_id: Option<&[u8]>) -> bool {
     params.skip_metadata && (known_id.is_some() || !prepared.was_altered)
@@ -95,7 +96,7 @@ pub(crate) fn is_skipped(prepared: &Prepared, params: &QueryParams<'_>, known_id
 /// The name of the column that says whether a conditional statement was applied.
 const APPLIED: &str = "[applied]";
 
-/// That of a conditional statement's answer.
+/// The metadata of a conditional statement's answer.
 pub(crate) fn of_answer(version: ProtocolVersion, answer: &ConditionalAnswer) -> EncodedMetadata {
     let table = &*answer.table;
     let shown = answer.shown.iter().map(|&column| &table.columns[column]);
@@ -104,7 +105,7 @@ pub(crate) fn of_answer(version: ProtocolVersion, answer: &ConditionalAnswer) ->
     encode(version, &table.keyspace, &table.name, columns)
 }
 
-/// The same for one that shows no columns of the table: it is that of every other such answer of the statement.
+/// The metadata of an answer that shows no columns of the table: all such answers of the statement share it.
 pub(crate) fn applied<'p>(
     prepared: &'p Prepared,
     version: ProtocolVersion,

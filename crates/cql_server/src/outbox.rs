@@ -1,7 +1,8 @@
 //! Answers on their way to a client, and the task that sends them.
 //!
-//! Small answers are joined in one buffer; what is longer than [`PIECE_BYTES`] is sent as it is, and freed when it is sent. What waits is counted with the memory of its
-//! buffers ([`UnsentRoom`]), from when it is handed over until it is sent or the client is gone. A connection without answers has no buffer.
+//! Small answers are joined in one buffer; what is longer than [`PIECE_BYTES`] is sent as it is, and freed when it is
+//! sent. What waits is counted with the memory of its buffers ([`UnsentRoom`]), from when it is handed over until it is
+//! sent or the client is gone. A connection without answers has no buffer.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -25,7 +26,8 @@ const PIECE_BYTES: usize = 64 << 10;
 /// After so many bytes it is noted that the client takes them.
 const SEND_BYTES: usize = 256 << 10;
 
-/// Answers of more bytes are compressed, or cut into segments with their checksums, on a thread of the pool: a megabyte takes a millisecond and more.
+/// Answers of more bytes are compressed, or cut into segments with their checksums, on a thread of the pool: a megabyte
+/// takes a millisecond and more.
 const ENCODE_BYTES: usize = 256 << 10;
 
 /// A buffer above this size is not given to answers that need a small part of it.

@@ -127,7 +127,8 @@ impl Pending {
 }
 
 impl Connection {
-    /// Who is told of a write that goes to its replicas; None when it has to wait for room first.
+    /// Notes a write that is sent to its replicas. Returns what is notified of its outcome; None if it must wait for
+    /// room first.
     pub(crate) fn begin_pending(
         self: &Rc<Self>,
         reply: Reply,
@@ -153,8 +154,8 @@ impl Connection {
         Some((self.clone(), number))
     }
 
-    /// Keeps the answer to a read until other replicas have confirmed it, and the request should they not; `room` is for both. None: the connection has too many requests
-    /// in flight, and this one runs in the general way.
+    /// Keeps the answer to a read until other replicas have confirmed it, and the request should they not; `room` is
+    /// for both. None: the connection has too many requests in flight, and this one runs in the general way.
     pub(crate) fn begin_confirming(
         self: &Rc<Self>,
         answer: Vec<u8>,
@@ -228,7 +229,7 @@ impl WriteDone for Connection {
         let mut out = unsent.spare();
         match result {
             Ok(()) => {
-                // Asked once it has run: by now the tablet may stand elsewhere.
+                // Looked up after the write has run: by now the tablet may have moved.
                 let route = self.route(&write.reply, || Some((write.table, write.token)));
                 let payload = route.as_ref().map(|(key, route)| (*key, &**route));
                 let extras = Extras {

@@ -57,7 +57,7 @@ impl Connection {
         Taken::Done
     }
 
-    /// What a client is told once, when it prepares a statement whose meaning depends on the keyspace that it uses.
+    /// The warning for a client that prepares a statement whose meaning depends on the keyspace in use; given once.
     fn warning_of_use(&self, prepared: &Prepared, used: &str) -> Option<String> {
         let table = prepared.table.as_ref().filter(|_| prepared.depends_on_use)?;
         if self.warned_of_use.replace(true) {

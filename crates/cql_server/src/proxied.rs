@@ -1,8 +1,9 @@
-//! Ports behind a proxy: each connection begins with a header of the PROXY protocol, which says who the client is.
+//! Ports for a proxy: each connection begins with a header of the PROXY protocol, which has the client's address.
 //!
-//! The client's address of the header stands for the peer's from there on: in `system.clients`, in the log, and for the choice of the shard. Headers are
-//! read on the shard that accepted, [`HEADERS_MAX`] at once; a connection above that is closed unread. A proxy has [`CLIENT_PATIENCE`] for its header, and one
-//! that sends something else is closed, with a line in the log.
+//! From there on, the address in the header replaces the peer's: in `system.clients`, in the log, and for the choice of
+//! the shard. Headers are read on the shard that accepted, [`HEADERS_MAX`] at once; a connection above that is closed
+//! unread. A proxy has [`CLIENT_PATIENCE`] for its header, and one that sends something else is closed, with a line in
+//! the log.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -63,7 +64,7 @@ impl Server {
     }
 }
 
-/// Reads a header and nothing behind it: the client's address, if it says one.
+/// Reads a header and nothing after it: the client's address, if the header has one.
 async fn header(stream: &mut TcpStream) -> Result<Option<SocketAddr>, String> {
     let mut bytes = Vec::new();
     loop {

@@ -83,7 +83,8 @@ pub(crate) fn frame_error(out: &mut Vec<u8>, error: &FrameError) {
     count_error(cql_protocol::write_frame_error(out, error));
 }
 
-/// Counts an ERROR response on the shard that writes it. Replies know no server, so that they stay small; an error may look for it.
+/// Counts an ERROR response on the shard that writes it. Replies know no server, so that they stay small; an error may
+/// look for it.
 #[cold]
 fn count_error(code: ErrorCode) {
     if let Some(server) = runtime::local::<Server>() {
@@ -108,7 +109,7 @@ pub(crate) struct Reply {
     pub(crate) stream: i16,
     /// The trace of the request, if it is traced.
     pub(crate) tracing_id: Option<TraceId>,
-    /// Whether the operator asked for the trace, not the client, who is not told of it.
+    /// Whether the operator asked for the trace and not the client, which then receives no id of it.
     pub(crate) is_sampled: bool,
     pub(crate) consistency: Consistency,
     /// What a failed write says that it was.
@@ -324,8 +325,8 @@ impl Reply {
         }
     }
 
-    /// Writes the answer of a conditional statement, or of a batch of them when none is given. Its columns differ from one
-    /// execution to the next, so its metadata is always sent.
+    /// Writes the answer of a conditional statement, or of a batch of them when none is given. Its columns differ from
+    /// one execution to the next, so its metadata is always sent.
     pub(crate) fn conditional(
         &self,
         out: &mut Vec<u8>,
@@ -342,7 +343,7 @@ impl Reply {
         self.rows(out, extras, &page, &m, false, None);
     }
 
-    /// Writes what a statement ended with, what guardrails warn of, and where its tablet stands if the client should know.
+    /// Writes a statement's outcome, the warnings of guardrails, and where its tablet is if the client should know.
     pub(crate) fn outcome(
         &self,
         out: &mut Vec<u8>,
@@ -401,7 +402,7 @@ impl Reply {
     }
 }
 
-/// A page behind which there is nothing.
+/// A page after which there is none.
 fn whole((rows, cells): (u32, Vec<u8>)) -> Page<Cells> {
     Page {
         rows,

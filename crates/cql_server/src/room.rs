@@ -52,7 +52,8 @@ impl ClientMemory {
     }
 }
 
-/// A piece of at most so many bytes is small: a segment of protocol version 5 with its checksums, and what it is decompressed to.
+/// A piece of at most so many bytes is small: a segment of protocol version 5 with its checksums, and what it is
+/// decompressed to.
 pub(crate) const SMALL_BYTES_MAX: usize = 264 << 10;
 
 /// A room that waits in two lines: small pieces never wait for large ones.
@@ -75,8 +76,8 @@ impl SplitRoom {
         }
     }
 
-    /// The half that a piece belongs to, and how much of it the piece takes. A piece that is larger than the half takes all of it:
-    /// otherwise it would wait forever, and block all pieces after it.
+    /// The half that a piece belongs to, and how much of it the piece takes. A piece that is larger than the half takes
+    /// all of it: otherwise it would wait forever, and block all pieces after it.
     fn part(&self, bytes: usize) -> (&Semaphore, usize) {
         match bytes <= SMALL_BYTES_MAX {
             true => (&self.small, bytes.min(self.small_bytes)),
@@ -105,7 +106,8 @@ impl SplitRoom {
 /// So much is little.
 pub(crate) const LITTLE_UNSENT_BYTES: usize = 64 << 10;
 
-/// While answers fill the room, a client that has some of it must take [`TAKEN_BYTES_MIN`], or all that it has, in so long, or is closed.
+/// While answers fill the room, a client that has some of it must take [`TAKEN_BYTES_MIN`], or all that it has, in so
+/// long, or is closed.
 const TAKING_PERIOD: Duration = Duration::from_secs(10);
 const TAKEN_BYTES_MIN: u64 = 256 << 10;
 
@@ -113,13 +115,13 @@ const TAKEN_BYTES_MIN: u64 = 256 << 10;
 const SPARES_MAX: usize = 16;
 const SPARE_BYTES_MAX: usize = 256 << 10;
 
-/// Answers of a shard that clients have not taken. Those of clients that have little and of those that have much are counted apart, so that a client that takes its answers never waits
-/// for those that do not.
+/// Answers of a shard that clients have not taken. Those of clients that have little and of those that have much are
+/// counted apart, so that a client that takes its answers never waits for those that do not.
 pub(crate) struct UnsentRoom {
-    /// Bytes of clients that have more than [`LITTLE_UNSENT_BYTES`], and what they may come to.
+    /// Bytes of clients that have more than [`LITTLE_UNSENT_BYTES`], and their limit.
     much: Cell<usize>,
     much_max: usize,
-    /// The same of the others.
+    /// Bytes of the other clients, and their limit.
     little: Cell<usize>,
     little_max: usize,
     /// Whether the two are exceeded.

@@ -1,5 +1,5 @@
-//! What a shard is doing for its clients at a moment: what `system_views.queries` lists. Nothing is kept for it but the requests that wait or run anyway; one that
-//! memory answers at once is never among them.
+//! What a shard is doing for its clients at a moment: what `system_views.queries` lists. Nothing is kept for it but the
+//! requests that wait or run anyway; one that memory answers at once is never among them.
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -1,7 +1,8 @@
 //! Requests that were slow: answered later than `slow_query_log_timeout` after they were read.
 //!
-//! Such a request is logged with its text, and kept for a day in `system_traces.node_slow_log` ([`query::engine::traces`]). A shard does this for so many of them in
-//! [`PERIOD`] and counts the others: when everything is slow, that is not another load. Requests that memory answers at once are not looked at.
+//! Such a request is logged with its text, and kept for a day in `system_traces.node_slow_log`
+//! ([`query::engine::traces`]). A shard does this for so many of them in [`PERIOD`] and counts the others: when
+//! everything is slow, that is not another load. Requests that memory answers at once are not looked at.
 
 use std::fmt::Display;
 use std::rc::Rc;

@@ -31,7 +31,7 @@ pub(crate) struct Agreed {
     pub(crate) takes_empty_pages: bool,
 }
 
-/// What a connection wants to know of where tablets stand.
+/// Which locations of tablets a connection requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TabletsRouting {
     /// Nothing.
@@ -79,7 +79,8 @@ impl Server {
     }
 }
 
-/// Whether drivers of ScyllaDB alone send this option. They read on after an empty page, which Cassandra never sends: other drivers take it for the end of the result.
+/// Whether drivers of ScyllaDB alone send this option. They read on after an empty page, which Cassandra never sends:
+/// other drivers take it for the end of the result.
 fn is_of_scylla(option: &str) -> bool {
     let has_prefix = |prefix: &str| {
         option
@@ -89,7 +90,8 @@ fn is_of_scylla(option: &str) -> bool {
     has_prefix("SCYLLA_") || has_prefix(TABLETS_ROUTING_PREFIX)
 }
 
-/// Checks a STARTUP. `offers_v2`: this node offers `TABLETS_ROUTING_V2_EXPERIMENTAL`; where it does not, the key means nothing, as any that is not known.
+/// Checks a STARTUP. `offers_v2`: this node offers `TABLETS_ROUTING_V2_EXPERIMENTAL`; where it does not, the key means
+/// nothing, as any that is not known.
 pub(crate) fn agree(options: &StringMap<'_>, version: ProtocolVersion, offers_v2: bool) -> Result<Agreed, String> {
     // Names are compared without case; of several the last counts.
     let get = |name: &str| {

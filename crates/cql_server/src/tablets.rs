@@ -1,9 +1,10 @@
-//! What clients are told of where tablets stand: the extensions `TABLETS_ROUTING_V1` and `TABLETS_ROUTING_V2_EXPERIMENTAL`.
+//! Tells clients where tablets are: the extensions `TABLETS_ROUTING_V1` and `TABLETS_ROUTING_V2_EXPERIMENTAL`.
 //!
-//! With the first, a client that came to a shard without a replica hears of the tablet; such a request never is answered at once. With the second, each EXECUTE has four bits of the
-//! version that its client knows, and the answer says where the tablet stands when they are not those of the version here. The bits are compared before a statement is answered at
-//! once: a client that knows better bits loses nothing, and any other has its answer made in the general way, with the payload. Connections without the second pay for a look
-//! at one field.
+//! With the first, a client whose request came to a shard without a replica receives the location of the tablet; such a
+//! request is never answered at once. With the second, each EXECUTE has four bits of the version that its client knows,
+//! and the answer has the location of the tablet if they are not those of the version here. The bits are compared
+//! before a statement is answered at once: a client that knows the right bits loses nothing, and any other has its
+//! answer made in the general way, with the payload. Connections without the second pay for a look at one field.
 
 use cql_protocol::{TabletRoute, TabletVersionBlock};
 use plan::{BindContext, Plan};
@@ -21,7 +22,8 @@ use crate::startup::TabletsRouting;
 pub(crate) type Payload = (&'static str, Vec<u8>);
 
 impl Connection {
-    /// Whether the client of an EXECUTE has another version of the statement's tablet, where the statement could be answered at once.
+    /// Whether the client of an EXECUTE has another version of the statement's tablet, where the statement could be
+    /// answered at once.
     #[inline]
     pub(crate) fn has_other_version(&self, reply: &Reply, prepared: &Prepared, ctx: &BindContext<'_>) -> bool {
         let Some(block) = reply.tablet_version_block else {
@@ -35,7 +37,8 @@ impl Connection {
         version.is_some_and(|version| !block.is_of(version))
     }
 
-    /// Where the tablet of a statement stands, if the client wants to know: it asked elsewhere, or has another version of it.
+    /// The location of a statement's tablet, if the client needs it: the request came to the wrong shard, or the client
+    /// has another version of the tablet.
     pub(crate) fn route(&self, reply: &Reply, partition: impl FnOnce() -> Option<(TableId, Token)>) -> Option<Payload> {
         let route = match (self.tablets_routing, reply.tablet_version_block) {
             (TabletsRouting::V1, _) => {

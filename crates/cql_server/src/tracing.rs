@@ -1,7 +1,8 @@
-//! Requests that are traced because their client asked for it (`TRACING ON` in cqlsh) or by chance (`nodetool settraceprobability`).
+//! Requests that are traced because their client asked for it (`TRACING ON` in cqlsh) or by chance (`nodetool
+//! settraceprobability`).
 //!
-//! A traced request takes the general way, in a task. What is noted of it is written when it has been answered ([`query::engine::traces`]); clients ask again
-//! until the session has its duration.
+//! A traced request takes the general way, in a task. What is noted of it is written when it has been answered
+//! ([`query::engine::traces`]); clients ask again until the session has its duration.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -54,7 +55,8 @@ pub(crate) async fn traced<T>(
     result
 }
 
-/// Keeps the trace of a PREPARE that has been answered, which takes no task: drivers that trace a query look for that of its PREPARE too.
+/// Keeps the trace of a PREPARE that has been answered, which takes no task: drivers that trace a query look for that
+/// of its PREPARE too.
 pub(crate) fn note_prepare(engine: &Rc<Engine>, trace: Option<Rc<Trace>>, client: SocketAddr, text: &str) {
     let Some(trace) = trace else { return };
     trace.note("Request complete".to_owned());

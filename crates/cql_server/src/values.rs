@@ -64,7 +64,7 @@ fn named_bounds<'a>(prepared: &Prepared, values: &Values<'a>) -> Result<Binds<'a
     }
 }
 
-/// The same values, for a task.
+/// Owned copies of the values, for a task.
 pub(crate) fn owned(values: BoundValues<'_>) -> Vec<OwnedBound> {
     let own = |value| {
         preempt::point();

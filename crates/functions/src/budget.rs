@@ -1,9 +1,9 @@
 //! What one call may use: steps, time, and memory outside the interpreter.
 //!
-//! A step is about ten nanoseconds of work: an instruction of the virtual machine, or a few bytes that a library function looks at.
-//! Steps are counted, so a call ends at the same place on every node and in the simulator, whose clock stands still meanwhile. Some
-//! instructions take far longer than others, such as one that joins two long strings; so the clock is looked at too, and ends a
-//! call that takes ten times what it is allowed.
+//! A step is about ten nanoseconds of work: an instruction of the virtual machine, or a few bytes that a library
+//! function looks at. Steps are counted, so a call ends at the same place on every node and in the simulator, whose
+//! clock does not advance during a call. Some instructions take far longer than others, such as one that joins two long
+//! strings; so the clock is checked too, and ends a call that takes ten times what it is allowed.
 
 use std::cell::Cell;
 use std::time::Duration;

@@ -20,7 +20,8 @@ struct Entry {
 }
 
 thread_local! {
-    // A cache and nothing else: what a call gives does not depend on it, so simulated shards may share it. The one used last is the last.
+    // A cache and nothing else: what a call gives does not depend on it, so simulated shards may share it. The one used
+    // last is the last.
     static PROGRAMS: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -1,8 +1,8 @@
 //! User-defined functions: their sources are compiled, and run with serialised values.
 //!
-//! A [`Program`] is one function, compiled. It belongs to one thread; [`call`] keeps those of a shard. A call sees its arguments and
-//! nothing else: no file, no clock, no randomness, and nothing that an earlier call left behind. It ends when it has used up
-//! its time or its memory ([`Limits`]), whatever it does: code is made by clients and is taken to be hostile.
+//! A [`Program`] is one function, compiled. It belongs to one thread; [`call`] keeps those of a shard. A call sees its
+//! arguments and nothing else: no file, no clock, no randomness, and no state of an earlier call. It ends when it has
+//! used up its time or its memory ([`Limits`]), whatever it does: code is made by clients and is taken to be hostile.
 //!
 //! ```text
 //! bytes of the arguments --lua/to_lua.rs--> Lua values --> the function --> Lua value --lua/from_lua.rs--> bytes of the result

@@ -1,8 +1,8 @@
 //! Functions in WebAssembly, as ScyllaDB has them (its documentation: "Wasm support for user-defined functions").
 //!
-//! The source is the text of a module. It exports a function of the name of the CQL function, its memory as `memory`, and a global
-//! `_scylla_abi`: a place in that memory where the version of the interface stands, 1 or 2. A function whose arguments and result are all passed as
-//! numbers needs no exported memory: both versions pass numbers alike.
+//! The source is the text of a module. It exports a function of the name of the CQL function, its memory as `memory`,
+//! and a global `_scylla_abi`: the place in that memory of the interface's version, 1 or 2. A function whose arguments
+//! and result are all passed as numbers needs no exported memory: both versions pass numbers alike.
 //!
 //! ```text
 //! boolean, tinyint, smallint, int   i32     float   f32
@@ -11,12 +11,13 @@
 //!     i64     size << 32 | place in the memory of the serialised value; a size of -1 is null
 //! ```
 //!
-//! In version 1 an argument is put into memory that the module's memory grows by. In version 2 its place comes from the module's
-//! `_scylla_malloc`, and the module has a `_scylla_free` too. Every call has an instance of its own, so nothing of a module's memory is freed
-//! otherwise, and nothing lasts from one call to the next.
+//! In version 1 an argument is put into memory that the module's memory grows by. In version 2 its place comes from the
+//! module's `_scylla_malloc`, and the module has a `_scylla_free` too. Every call has an instance of its own, so
+//! nothing of a module's memory is freed otherwise, and nothing lasts from one call to the next.
 //!
-//! Instructions take fuel, of which a call has [`FUEL_PER_MS`] for each millisecond. The interpreter does not use the thread's stack for the
-//! module's calls. A module imports nothing; the functions of WASI, which compilers let it import, all fail.
+//! Instructions take fuel, of which a call has [`FUEL_PER_MS`] for each millisecond. The interpreter does not use the
+//! thread's stack for the module's calls. A module imports nothing; the functions of WASI, which compilers let it
+//! import, all fail.
 
 use schema::UserFunction;
 use types::CqlType;

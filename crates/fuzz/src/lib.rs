@@ -1,12 +1,15 @@
 //! Changed input for everything that reads bytes of a client, a peer or a disk.
 //!
-//! A [`Target`] reads bytes and keeps its crate's promises: it does not panic, what it accepts reads the same when it is written again, and its memory
-//! is bounded by the length of the input. Its inputs begin with real messages, which a [`Mutator`] changes at random; the changes follow from a
-//! seed, so a find is played again by its seed. No coverage guides the changes. They reach deep because targets compute
-//! checksums over the changed bytes, and because lengths and numbers are replaced by those at which code breaks.
+//! A [`Target`] reads bytes and keeps its crate's promises: it does not panic, what it accepts reads the same when it
+//! is written again, and its memory is bounded by the length of the input. Its inputs begin with real messages, which a
+//! [`Mutator`] changes at random; the changes follow from a seed, so a find is played again by its seed. No coverage
+//! guides the changes. They reach deep because targets compute checksums over the changed bytes, and because lengths
+//! and numbers are replaced by those at which code breaks.
 //!
-//! - [`TARGETS`]: the decoders. docs/dev/fuzzing.md says which target reads what, and a test compares that table with the tree.
-//! - [`raft`]: a running metadata group in the simulator, whose members receive their own messages, overheard and changed.
+//! - [`TARGETS`]: the decoders. docs/dev/fuzzing.md says which target reads what, and a test compares that table with
+//!   the tree.
+//! - [`raft`]: a running metadata group in the simulator, whose members receive their own messages, overheard and
+//!   changed.
 
 mod memory;
 pub mod mutator;
@@ -53,12 +56,13 @@ pub struct Target {
     pub memory_base: u64,
 }
 
-/// Bytes that reading one byte of input may allocate: a decoded value is larger than its bytes, and what refuses them quotes them.
+/// Bytes that reading one byte of input may allocate: a decoded value is larger than its bytes, and what refuses them
+/// quotes them.
 pub const MEMORY_PER_BYTE: u64 = 512;
 /// Longer than this no input takes to read. Machines that do something else meanwhile are far below it.
 pub const TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Inputs read by this process: whoever watches it sees that an input does not end.
+/// Inputs read by this process: if the number does not grow, an input does not end.
 pub static INPUTS_READ: AtomicU64 = AtomicU64::new(0);
 
 /// An input that breaks a promise.

@@ -1,4 +1,5 @@
-//! `fuzz [SECONDS] [--target NAME] [--seed SEED]`: each target for so many seconds (60), from a seed on (1), a round for each seed. See the crate.
+//! `fuzz [SECONDS] [--target NAME] [--seed SEED]`: each target for so many seconds (60), from a seed on (1), a round
+//! for each seed. See the crate.
 
 use fuzz::{INPUTS_READ, TARGETS, raft};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -90,7 +91,8 @@ fn play(name: &str, wish: &Wish, mut round: impl FnMut(u64) -> Result<Round, Str
 /// The seed of the round that is played.
 static SEED: AtomicU64 = AtomicU64::new(0);
 
-/// Ends the process when an input does not end. Rounds of the metadata group count none: their members have timeouts of their own.
+/// Ends the process when an input does not end. Rounds of the metadata group count none: their members have timeouts of
+/// their own.
 fn end_when_an_input_hangs() {
     let mut last = (u64::MAX, u64::MAX);
     loop {

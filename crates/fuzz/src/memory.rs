@@ -1,4 +1,5 @@
-//! How much memory reading one input takes: the allocator of this crate counts, for each thread, the bytes that are allocated and their peak.
+//! How much memory reading one input takes: the allocator of this crate counts, for each thread, the bytes that are
+//! allocated and their peak.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -42,8 +43,8 @@ impl Peak {
     }
 }
 
-// SAFETY: every call is handed to the system's allocator with the same arguments, which keeps the contract; counting touches no memory
-// that was allocated, and saturates instead of unwinding.
+// SAFETY: every call is handed to the system's allocator with the same arguments, which keeps the contract; counting
+// touches no memory that was allocated, and saturates instead of unwinding.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add(layout.size());

@@ -29,7 +29,7 @@ const INPUT_BYTES_MAX: usize = 64 << 10;
 pub struct Mutator(u64);
 
 impl Mutator {
-    /// The same seed makes the same changes.
+    /// Equal seeds make equal changes.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)

@@ -1,10 +1,12 @@
 //! A metadata group of three in the simulator, whose members are given their own messages, changed.
 //!
-//! The members run on one machine, each with its directory; a message takes a moment. What they send each other is overheard, so the changed messages are
-//! of the group's present term and log, and most pass the decoder and many the checks. A message is given to its addressee as from its sender:
-//! that the sender is who it says is the transport's promise, so what is played here is a member that lies. Such a member may take part in wrong
-//! elections and confuse a log, which is not a find. A panic is, and a group that takes no command afterwards. A member that believes a lie which it may not doubt
-//! (that it has lost entries, that the group went on without it) is started again, so that the others keep being lied to by a group that works.
+//! The members run on one machine, each with its directory; a message takes a moment. The messages that they send are
+//! recorded, so the changed messages are of the group's present term and log, and most pass the decoder and many the
+//! checks. A message is delivered to its addressee as from its sender: the transport guarantees that the sender is the
+//! one that it names, so the changed message plays a member that lies. Such a member may take part in wrong elections
+//! and confuse a log, which is not a find. A panic is, and a group that takes no command afterwards. A member that
+//! believes a lie which it may not doubt (that it has lost entries, that the group continued without it) is started
+//! again, so that the others keep being lied to by a group that works.
 
 use crate::mutator::Mutator;
 use consensus::{Consensus, Options, Start, StateMachine, Transport};
@@ -19,7 +21,7 @@ use std::time::Duration;
 
 /// Changed messages of one round; then a new group is formed.
 pub const INPUTS_PER_ROUND: u64 = 5_000;
-/// Messages that are given to the members before time goes on.
+/// Messages that are given to the members before time advances.
 const BURST: u64 = 10;
 /// Messages that are remembered of those that were overheard.
 const OVERHEARD_MAX: usize = 256;
@@ -37,7 +39,8 @@ pub struct Played {
     pub applied: u64,
     /// Members that could have a command applied afterwards.
     pub working: u64,
-    /// Members that were started again, because they believed that they had lost entries, or that the group went on without them.
+    /// Members that were started again, because they believed that they had lost entries, or that the group continued
+    /// without them.
     pub restarts: u64,
 }
 
@@ -128,7 +131,7 @@ fn ends(message: &[u8]) -> Option<(u64, u64)> {
     Some((number(17)?, number(25)?))
 }
 
-/// Starts members again that take no part any more, as an operator does who knows that nothing was lost. How many.
+/// Restarts members that no longer take part, as an operator does if nothing was lost. Returns how many.
 async fn restart_misled(air: &Rc<Air>) -> u64 {
     let mut restarts = 0;
     for id in 1..=MEMBERS {

@@ -1,4 +1,5 @@
-//! The table of docs/dev/fuzzing.md against the tree: every file with a decoder has a target, or a reason why it has none.
+//! The table of docs/dev/fuzzing.md against the tree: every file with a decoder has a target, or a reason why it has
+//! none.
 
 use fuzz::TARGETS;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +26,7 @@ const BYTES: [&str; 4] = ["[u8]", "Reader<", "Decoder<", "IndexBytes"];
 /// The target of the metadata group, which is no decoder of the registry.
 const RAFT: &str = "raft";
 
-/// The words of a cell that stand in backticks.
+/// The words of a cell that are in backticks.
 fn quoted(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 /// The nodes that hints are kept for, by their datacenters. What is kept already is handed over whatever this says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Allowed {
-    /// Whether hints are kept for anybody. Switching it off and on leaves the lists as they are.
+    /// Whether hints are kept at all. Switching it off and on leaves the lists as they are.
     pub is_enabled: bool,
     /// Nodes of other datacenters get none; None: there is no such list.
     pub only: Option<BTreeSet<String>>,
@@ -31,7 +31,7 @@ impl Allowed {
         self.is_enabled && self.lists_have(datacenter)
     }
 
-    /// The same while it is switched on.
+    /// Whether the lists allow hints for nodes of a datacenter, whether or not `is_enabled` is set.
     #[must_use]
     pub fn lists_have(&self, datacenter: &str) -> bool {
         !self.except.contains(datacenter) && self.only.as_ref().is_none_or(|only| only.contains(datacenter))

@@ -11,8 +11,8 @@
 //!         shard below that one were truncated; then u32 crc of all that
 //! ```
 //!
-//! Little endian. The letters at the beginning of a record let a reader find the next whole one behind damage. Format version 1 is
-//! the first.
+//! Little endian. The letters at the beginning of a record let a reader find the next whole record after damage. Format
+//! version 1 is the first.
 
 use schema::TableId;
 use topology::HostId;
@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 pub(crate) const HEADER_BYTES: usize = 64;
 const PROGRESS_BYTES: usize = 16;
-/// Where the progress stands.
+/// Offset of the progress.
 pub(crate) const PROGRESS_AT: u64 = HEADER_BYTES as u64;
 /// Where records begin.
 pub(crate) const RECORDS_AT: usize = HEADER_BYTES + PROGRESS_BYTES;
@@ -136,7 +136,7 @@ pub(crate) struct Record<'f> {
     pub(crate) noted_us: i64,
     pub(crate) gc_grace_seconds: u32,
     pub(crate) mutation: &'f [u8],
-    /// Offset behind it.
+    /// Offset after the record.
     pub(crate) end: usize,
 }
 
@@ -159,7 +159,8 @@ pub(crate) fn read_record(file: &[u8], at: usize) -> Option<Record<'_>> {
     })
 }
 
-/// Whether a whole record stands anywhere behind an offset: then what is there is damage, and not a torn end.
+/// Whether there is a whole record anywhere after an offset: then the bytes at the offset are damage, and not a torn
+/// end.
 pub(crate) fn has_record_behind(file: &[u8], at: usize) -> bool {
     (at + 1..file.len()).any(|at| read_record(file, at).is_some())
 }

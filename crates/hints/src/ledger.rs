@@ -8,7 +8,8 @@
 //!          all that
 //! ```
 //!
-//! Little endian. Format version 1 is the first; format 2 is written where the node has a fence to tell of (feature `forgotten_hints`). The file is replaced as a whole, durably.
+//! Little endian. Format version 1 is the first; format 2 is written where the node has a fence to tell of (feature
+//! `forgotten_hints`). The file is replaced as a whole, durably.
 
 use std::collections::BTreeMap;
 
@@ -33,13 +34,14 @@ const NODES_MAX: u32 = 4096;
 pub struct Report {
     /// It is complete for what was written before this second.
     pub until: u32,
-    /// The node has stopped in order: there is nothing behind `until`.
+    /// The node was shut down in order: it coordinated no write after `until`.
     pub is_final: bool,
     /// Which nodes may have missed writes, and when these were made.
     pub missed: Missed,
     /// Since which second hints wait for nodes: these miss, for a while, what was written since.
     pub waiting: BTreeMap<HostId, u32>,
-    /// The node takes nothing of a coordinator that has not seen the command of this index, on any of its shards; 0 where it does not say.
+    /// The node accepts nothing, on any of its shards, from a coordinator that has not seen the command of this index;
+    /// 0 if the report has no fence.
     pub fence: u64,
 }
 
@@ -85,7 +87,7 @@ impl Report {
         out
     }
 
-    /// All seconds in which nodes may have missed writes, for a while or for good.
+    /// All seconds in which nodes may have missed writes, for a while or permanently.
     #[must_use]
     pub fn all(&self) -> Missed {
         let mut all = self.missed.clone();

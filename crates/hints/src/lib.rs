@@ -1,23 +1,28 @@
 //! Hints: writes that a replica missed, kept for it in files of the coordinator's shard until it is back.
 //!
-//! Model. A hint is one packed mutation for one target node. [`Hints::note`] appends it to the target's buffer; at the end of the
-//! shard's turn the buffer goes to the kernel with one write, at the end of the target's newest segment file. [`Hints::replay`]
-//! hands a target's hints over in their order, file by file, notes in the file how far it came, and removes files that are done.
+//! Model. A hint is one packed mutation for one target node. [`Hints::note`] appends it to the target's buffer; at the
+//! end of the shard's turn the buffer goes to the kernel with one write, at the end of the target's newest segment
+//! file. [`Hints::replay`] hands a target's hints over in their order, file by file, notes in the file how far it came,
+//! and removes files that are done.
 //!
 //! Invariants
-//! - What [`Hints::write`] returned success for survives that the process is killed, and what [`Hints::sync`] did, a power loss. No hint is ever
-//!   the only copy of a write: a power loss, a full disk, or more than `bytes_max` lose hints.
-//! - A hint that is lost, expires, or is never made although its table has a grace period, leaves a span of what its target has missed.
-//! - A hint that its target refuses for good holds up none behind it.
-//! - A hint that is older than the grace period of its table, as it was when it was noted or as it is now, is dropped: the
-//!   tombstones that would hide it may be forgotten.
-//! - What was noted before a truncation is not handed over after it: once [`Hints::truncate`] returned, nothing of the table that
-//!   was noted before is on its way.
-//! - A segment takes hints of one process only, and is never appended to once its replay has begun. Segment numbers of a node only grow.
+//! - What [`Hints::write`] returned success for survives that the process is killed, and what [`Hints::sync`] did, a
+//!   power loss. No hint is ever the only copy of a write: a power loss, a full disk, or more than `bytes_max` lose
+//!   hints.
+//! - A hint that is lost, expires, or is never made although its table has a grace period, leaves a span of what its
+//!   target has missed.
+//! - A hint that its target permanently refuses does not hold up those after it.
+//! - A hint that is older than the grace period of its table, as it was when it was noted or as it is now, is dropped:
+//!   the tombstones that would hide it may be forgotten.
+//! - What was noted before a truncation is not handed over after it: once [`Hints::truncate`] returned, nothing of the
+//!   table that was noted before is on its way.
+//! - A segment takes hints of one process only, and is never appended to once its replay has begun. Segment numbers of
+//!   a node only grow.
 //!
-//! Lives on its shard, and sees the files of its shard; a shard takes over those of shards that the node has no more. The bytes are
-//! in `format.rs`, for whom hints are kept in `allowed.rs`, what is forgotten in `truncation.rs`, what is refused for good in `rejected.rs`, what is
-//! lost in `missed.rs` and `ledger.rs`, how one waits for a replay in `sync_point.rs`. See docs/dev/hints.md.
+//! Lives on its shard, and sees the files of its shard; a shard takes over those of shards that the node has no more.
+//! The bytes are in `format.rs`, the choice of nodes for which hints are kept in `allowed.rs`, what is forgotten in
+//! `truncation.rs`, what is permanently refused in `rejected.rs`, what is lost in `missed.rs` and `ledger.rs`, and
+//! waiting for a replay in `sync_point.rs`. See docs/dev/hints.md.
 
 mod allowed;
 mod format;
@@ -71,7 +76,7 @@ pub struct Options {
     pub bytes_max: u64,
     /// No hints are kept for a node that has been down for longer; at first, see [`Order`].
     pub window: Duration,
-    /// For whom they are kept; at first, see [`Order`].
+    /// The nodes for which hints are kept; at first, see [`Order`].
     pub allowed: Allowed,
     /// Size at which a segment is full.
     pub segment_bytes: u64,
@@ -86,12 +91,13 @@ pub struct Metrics {
     pub written: u64,
     /// Hints handed over.
     pub replayed: u64,
-    /// Hints not taken, or lost: no room, a target down for too long, a failed write, damage. Writes to a table without a grace period are none of them:
-    /// it has no hints.
+    /// Hints not taken, or lost: no room, a target down for too long, a failed write, damage. Writes to a table without
+    /// a grace period are none of them: it has no hints.
     pub dropped: u64,
-    /// Hints that became too old before their target could take them. Those of dropped and truncated tables are none of them: no replica lacks these writes.
+    /// Hints that became too old before their target could take them. Those of dropped and truncated tables are none of
+    /// them: no replica lacks these writes.
     pub expired: u64,
-    /// Hints that their target refused for good.
+    /// Hints that their target permanently refused.
     pub rejected: u64,
     /// Bytes that wait.
     pub waiting_bytes: u64,
@@ -130,7 +136,7 @@ pub enum Order {
     Allow(Change),
     /// Keep no hints for a node that has been down for longer.
     Window(Duration),
-    /// Stop handing over, behind what is on its way, or go on.
+    /// True: stop handing over after what is on its way. False: resume.
     Pause(bool),
 }
 
@@ -213,12 +219,12 @@ pub struct Hints {
     metrics: Cell<Metrics>,
     /// What was made before this microsecond is not handed over: the cluster counts it as missed.
     forgotten_before_us: Cell<i64>,
-    /// What nodes have missed for good since somebody asked.
+    /// What nodes have permanently missed since it was last taken.
     missed: RefCell<Missed>,
     rejected: RefCell<BTreeMap<HostId, Rejected>>,
     /// A task will write the buffers at the end of this turn.
     write_is_due: Cell<bool>,
-    /// A replay went on: sent something, or ended a segment.
+    /// Notified when a replay has sent something or ended a segment.
     progressed: Notify,
 }
 
@@ -290,7 +296,8 @@ impl Hints {
         }))
     }
 
-    /// Takes over whether a node lives. One that nobody has seen alive since the start counts as down from its first hint on.
+    /// Takes over whether a node lives. A node that was never seen alive since the start counts as down from its first
+    /// hint on.
     pub fn set_live(&self, target: HostId, is_live: bool) {
         let mut targets = self.targets.borrow_mut();
         let entry = targets.entry(target).or_default();
@@ -302,7 +309,8 @@ impl Hints {
         }
     }
 
-    /// Keeps a write for a node; false when it is dropped. It is the kernel's at the end of the shard's turn, or with the next [`Hints::write`].
+    /// Keeps a write for a node; false when it is dropped. It is the kernel's at the end of the shard's turn, or with
+    /// the next [`Hints::write`].
     pub fn note(self: &Rc<Self>, target: HostId, write: MissedWrite<'_>) -> bool {
         if planted::is_planted(Bug::DroppedHint) {
             return true;
@@ -377,7 +385,7 @@ impl Hints {
         let since_us = target.buffer_since_us;
         self.append(id, target, records).inspect_err(|_| {
             self.miss(id, since_us, runtime::wall_clock_us());
-            // Where a part of it may stand nothing is appended: to its reader it would be damage.
+            // Nothing is appended after what may be a part of the write: its reader would take that part for damage.
             target.open = None;
             self.count(|m| {
                 m.dropped += count;
@@ -485,7 +493,7 @@ impl Hints {
         told.collect()
     }
 
-    /// For whom hints are kept.
+    /// The nodes for which hints are kept.
     #[must_use]
     pub fn allowed(&self) -> Allowed {
         self.allowed.borrow().clone()
@@ -512,7 +520,8 @@ impl Hints {
         self.window.get()
     }
 
-    /// Hands over nothing that was made before this microsecond: the cluster has given it up, and each such hint counts as missed when a replay comes to it.
+    /// Hands over nothing that was made before this microsecond: the cluster has given it up, and each such hint counts
+    /// as missed when a replay comes to it.
     pub fn forget_before(&self, made_us: i64) {
         self.forgotten_before_us
             .set(made_us.max(self.forgotten_before_us.get()));
@@ -546,14 +555,16 @@ impl Target {
         !self.segments.is_empty() || !self.buffer.is_empty()
     }
 
-    /// The window is measured from the oldest hint that is left. It need not be in the first segment: a logged batch is given up long after it was made.
+    /// The window is measured from the oldest hint that is left. It need not be in the first segment: a logged batch is
+    /// given up long after it was made.
     fn note_oldest(&mut self) {
         let begun = self.segments.iter().filter_map(|segment| segment.begun_us);
         let noted = (!self.buffer.is_empty()).then_some(self.buffer_since_us);
         self.oldest_us = begun.chain(noted).min();
     }
 
-    /// A node that restarts the coordinator does not begin a new window: the oldest hint tells since when it was down at least.
+    /// A node that restarts the coordinator does not begin a new window: the oldest hint tells since when it was down
+    /// at least.
     fn is_down_too_long(&mut self, now_us: i64, window: Duration) -> bool {
         if self.is_live {
             return false;

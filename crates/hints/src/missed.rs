@@ -1,8 +1,9 @@
-//! What nodes have missed for good: writes that no hint will bring them.
+//! What nodes have permanently missed: writes that no hint will bring them.
 //!
-//! A hint that is dropped, lost, expired or never made leaves its target without a write. If the write was a deletion, the other replicas must keep
-//! its tombstone: once they purge it, an older row of the target is the newest that anybody has, and comes back. So every such loss leaves a *span*:
-//! the seconds in which the deletion may have been made. Crate `coordinator` collects them, makes them durable and tells the other nodes.
+//! A hint that is dropped, lost, expired or never made leaves its target without a write. If the write was a deletion,
+//! the other replicas must keep its tombstone: once they purge it, an older row of the target is the newest in the
+//! cluster, and is visible again. So every such loss leaves a *span*: the seconds in which the deletion may have been
+//! made. Crate `coordinator` collects them, makes them durable and reports them to the other nodes.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -83,7 +84,7 @@ impl Hints {
     pub fn waiting_since(&self) -> BTreeMap<HostId, i64> {
         let targets = self.targets.borrow();
         let waiting = targets.iter().filter(|(_, target)| target.has_hints());
-        // Without a whole header nobody knows when a file was begun.
+        // Without a whole header it is unknown when a file was begun.
         waiting
             .map(|(id, target)| (*id, target.oldest_us.unwrap_or(0)))
             .collect()

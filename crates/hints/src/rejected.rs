@@ -1,8 +1,9 @@
-//! Hints that their target has refused for good: set aside, so that those behind them are handed over.
+//! Hints that their target has permanently refused: set aside, so that those after them are handed over.
 //!
-//! They stand in `hints-SHARD-HOSTID.rejected`, as records of a segment without its header (`format.rs`), each synced before the replay goes on. The
-//! files of a shard take at most [`REJECTED_BYTES_MAX`]; a hint above that is dropped. Either way its target misses a write, which
-//! counts as such (`missed.rs`). The files stay until an operator clears them.
+//! They are stored in `hints-SHARD-HOSTID.rejected`, as records of a segment without its header (`format.rs`). Each is
+//! synced before the replay continues. The files of a shard take at most [`REJECTED_BYTES_MAX`]; a hint above that is
+//! dropped. Either way its target misses a write, which counts as such (`missed.rs`). The files stay until an operator
+//! clears them.
 
 use std::path::{Path, PathBuf};
 
@@ -122,7 +123,7 @@ impl Hints {
         rejected.iter().map(|(target, rejected)| (*target, *rejected)).collect()
     }
 
-    /// Removes what was set aside for a node, or for all, for good.
+    /// Permanently removes what was set aside for a node, or for all.
     ///
     /// # Errors
     /// When files cannot be removed.

@@ -19,7 +19,8 @@ use crate::{Hints, HintsError, Segment};
 const BATCH_BYTES: usize = 128 << 10;
 const BATCH_MUTATIONS: usize = 256;
 
-/// How long a target may refuse a hint before that counts as for good: its schema may be behind this node's for a while.
+/// How long a target may refuse a hint before that counts as permanent: its schema may be older than this node's for a
+/// while.
 const REJECTION_PATIENCE: Duration = Duration::from_mins(1);
 
 /// Why hints were not taken.
@@ -118,7 +119,7 @@ impl Hints {
     /// Hands over everything that waits for a node, also what is noted meanwhile.
     ///
     /// # Errors
-    /// When it was not taken or a file fails; the next replay goes on behind what was taken.
+    /// If a batch was not taken or a file fails; the next replay resumes after what was taken.
     pub async fn replay(
         self: &Rc<Self>,
         target: HostId,
@@ -162,8 +163,8 @@ impl Hints {
         }
     }
 
-    /// Hands a segment over and removes its file, durably: what a power loss brought back would be sent again, behind a truncation, or when tombstones are gone
-    /// that wait for no hint any more.
+    /// Hands a segment over and removes its file, durably. If a power loss brought the file back, its hints would be
+    /// sent again, maybe after a truncation, or after tombstones are gone that were kept only while hints waited.
     async fn replay_segment(
         &self,
         segment: &Segment,
@@ -187,7 +188,7 @@ impl Hints {
             Ok::<_, std::io::Error>((file, bytes))
         });
         let (file, bytes) = match opened.await {
-            // It was handed over, and its removal was not synced; or somebody else removed it.
+            // It was handed over and its removal was not synced, or it was removed by other means.
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
                 let begun_us = segment.begun_us.unwrap_or(0);
                 self.miss(id.target, begun_us, runtime::wall_clock_us());
@@ -314,7 +315,8 @@ impl Hints {
         }
     }
 
-    /// What comes of a hint that was not taken: one that is refused for good is set aside, so that those behind it are handed over.
+    /// Decides about a hint that was not taken: one that is permanently refused is set aside, so that those after it
+    /// are handed over.
     async fn judge(
         &self,
         id: &SegmentId,
@@ -404,7 +406,8 @@ impl Hints {
         is_in_time
     }
 
-    /// Notes that a node will not get a hint: the span reaches from its birth to the last of its deletions, whose second may be later.
+    /// Notes that a node will not get a hint: the span reaches from its birth to the last of its deletions, whose
+    /// second may be later.
     pub(crate) fn miss_hint(&self, target: HostId, record: &Record<'_>, terms: Option<Terms>) {
         let last = terms.and_then(|terms| terms.last_deletion).unwrap_or(0);
         let last_us = i64::from(last) * 1_000_000;

@@ -1,12 +1,15 @@
-//! Sync points: the place that the hints for some nodes had reached, and waiting until all before it are handed over or dropped.
+//! Sync points: the place that the hints for some nodes had reached, and waiting until all before it are handed over or
+//! dropped.
 //!
-//! Model. Hints of a shard go to segments whose numbers grow, over restarts too. A place on a shard is a segment number: what was
-//! noted before it stands in segments below it. So [`Hints::mark`] writes what is buffered and ends the segments under way; what is
-//! noted afterwards goes to segments from there on. A place is reached when no segment below it is left for the nodes in question,
-//! however that came: handed over, expired, truncated, or set aside as damaged.
+//! Model. Hints of a shard are stored in segments whose numbers grow, over restarts too. A place on a shard is a
+//! segment number: what was noted before it is in segments below it. So [`Hints::mark`] writes what is buffered and
+//! ends the segments under way; what is noted afterwards goes to segments from there on. A place is reached when no
+//! segment below it is left for the nodes in question, for any reason: handed over, expired, truncated, or set aside as
+//! damaged.
 //!
-//! A [`SyncPoint`] is the places of all shards of a node. It is a value without a memory on any node, so it outlives restarts. A
-//! segment that a shard wrote which the node has no more counts against the place of that number modulo the shards there were.
+//! A [`SyncPoint`] is the places of all shards of a node. It is a value without a memory on any node, so it outlives
+//! restarts. A segment that a shard wrote which the node has no more counts against the place of that number modulo the
+//! shards there were.
 //!
 //! ```text
 //! text: hexadecimal digits of: u8 format version 1, [16] host id of the node, u16 shards, u64 segment number for each,
@@ -30,7 +33,7 @@ const CRC_BYTES: usize = 4;
 pub struct SyncPoint {
     /// The node whose hints they are.
     pub node: HostId,
-    /// Of each shard, the first segment number behind the place.
+    /// For each shard, the first segment number after the place.
     pub below: Vec<u64>,
     /// The nodes that hints waited for when it was made, of those it was asked for.
     pub targets: BTreeSet<HostId>,
@@ -142,7 +145,7 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 /// A shard's part of a sync point.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mark {
-    /// What was noted before stands in segments below this one.
+    /// What was noted before is in segments below this one.
     pub below: u64,
     /// The nodes that hints wait for here.
     pub waiting: Vec<HostId>,
@@ -158,7 +161,7 @@ impl Hints {
         let mut waiting = Vec::new();
         for (id, target) in self.targets.borrow_mut().iter_mut() {
             if target.has_hints() && targets.is_none_or(|targets| targets.contains(id)) {
-                // What follows goes to a segment behind the place.
+                // What follows goes to a segment after the place.
                 target.open = None;
                 waiting.push(*id);
             }

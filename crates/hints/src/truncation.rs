@@ -1,4 +1,4 @@
-//! Forgetting hints: those of a table that is truncated, for good, and those for a node when an operator says so.
+//! Permanently forgetting hints: those of a table that is truncated, and those for a node when an operator says so.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::format::{self, SegmentId, Truncation};
 use crate::{Hints, HintsError, Options};
 
 impl Hints {
-    /// Forgets the hints of a table, for good, and waits until none of them is on its way.
+    /// Permanently forgets the hints of a table, and waits until none of them is on its way.
     ///
     /// # Errors
     /// When that cannot be made durable.
@@ -58,7 +58,7 @@ impl Hints {
         runtime::offload(move || save_truncations(&dir, shard, &truncations)).await
     }
 
-    /// Forgets the hints for a node, or for all nodes, for good, and waits until none of them is on its way.
+    /// Permanently forgets the hints for a node, or for all nodes, and waits until none of them is on its way.
     ///
     /// # Errors
     /// When files cannot be removed: what is left of them is handed over.
@@ -93,7 +93,8 @@ impl Hints {
         }
     }
 
-    /// Takes forgotten segments out of the lines. One that is being handed over stays: its replay skips the rest of it and removes it.
+    /// Takes forgotten segments out of the lines. One that is being handed over stays: its replay skips the rest of it
+    /// and removes it.
     fn take_forgotten(&self) -> (Vec<SegmentId>, bool) {
         let mut taken = Vec::new();
         let mut is_one_on_its_way = false;
@@ -145,8 +146,9 @@ pub(crate) fn save_truncations(dir: &Path, shard: u32, truncations: &Truncations
     fs::replace_durably(&path, &bytes).map_err(|e| HintsError::new(&path, &e))
 }
 
-/// The truncations of this shard's files and of those it takes over, the highest number among them, and whether the file of another
-/// shard holds any of them. A file that is damaged is an error: without it deleted rows would come back.
+/// The truncations of this shard's files and of those it takes over, the highest number among them, and whether the
+/// file of another shard holds any of them. A file that is damaged is an error: without it deleted rows would come
+/// back.
 pub(crate) fn load_truncations(options: &Options) -> Result<(Truncations, u64, bool), HintsError> {
     let dir = &options.dir;
     let entries = fs::read_dir(dir).map_err(|e| HintsError::new(dir, &e))?;

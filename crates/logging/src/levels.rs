@@ -5,7 +5,7 @@ use std::fmt;
 
 use log::LevelFilter;
 
-/// The name that stands for all modules without a level of their own.
+/// The name for all modules without a level of their own.
 pub const ROOT: &str = "root";
 
 /// Every module that logs, one in a line: `./dev rewrite testkit` writes it from the sources.

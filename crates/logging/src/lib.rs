@@ -1,14 +1,16 @@
 //! The log of a process: messages go to standard error, one line each, as text or as JSON.
 //!
-//! [`start`] installs the logger. A message is one write, so lines of different shards do not mix. Levels are per process, not per shard:
+//! [`start`] installs the logger. A message is one write, so lines of different shards do not mix. Levels are per
+//! process, not per shard:
 //!
 //! - The *configured level* comes from the options (`default_log_level`). It applies to every module.
-//! - [`set_level`] changes the level of the root or of one module while the process runs. A module's level also applies to the modules below it,
-//!   and the longest matching path wins: with `rpc` at `warn` and `rpc::link` at `debug`, `rpc::link` logs at `debug`.
-//! - [`configure`] (start and SIGHUP) and [`reset`] (`nodetool setlogginglevel` without arguments) drop all levels that were set, so the last
-//!   action always wins.
+//! - [`set_level`] changes the level of the root or of one module while the process runs. A module's level also applies
+//!   to the modules below it, and the longest matching path wins: with `rpc` at `warn` and `rpc::link` at `debug`,
+//!   `rpc::link` logs at `debug`.
+//! - [`configure`] (start and SIGHUP) and [`reset`] (`nodetool setlogginglevel` without arguments) drop all levels that
+//!   were set, so the last action always wins.
 //!
-//! The last messages are kept for those who ask ([`recent`]).
+//! The last messages are kept for clients that read them ([`recent`]).
 //!
 //! A disabled message costs one comparison with `log::max_level`, the most verbose level of all modules.
 
@@ -30,7 +32,8 @@ use runtime::Instant;
 /// The form of log lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
-    /// `INFO  2026-02-03 04:05:06.789    0.012 [node::start] message`: level, UTC time, seconds since the process began, module, message.
+    /// `INFO  2026-02-03 04:05:06.789    0.012 [node::start] message`: level, UTC time, seconds since the process
+    /// began, module, message.
     Text,
     /// One JSON object per line: `time`, `level`, `module`, `shard`, `message`.
     Json,
@@ -43,8 +46,8 @@ struct Logger {
     format: Format,
 }
 
-/// Installs the logger of this process. It logs messages at least as severe as `level`. A panic is logged as an error if `format` is JSON, so
-/// that every line on standard error stays JSON.
+/// Installs the logger of this process. It logs messages at least as severe as `level`. A panic is logged as an error
+/// if `format` is JSON, so that every line on standard error stays JSON.
 pub fn start(format: Format, level: LevelFilter) {
     let logger = Box::leak(Box::new(Logger {
         start: runtime::now(),
@@ -78,8 +81,8 @@ pub fn reset() {
     change(Levels::reset);
 }
 
-/// Sets the level of a module and those below it, or of all modules without a level of their own if the name is [`ROOT`]. `None` removes the
-/// level that was set.
+/// Sets the level of a module and those below it, or of all modules without a level of their own if the name is
+/// [`ROOT`]. `None` removes the level that was set.
 ///
 /// # Errors
 /// When no module of this name or below it logs anything.
@@ -120,7 +123,7 @@ impl Log for Logger {
             Format::Json => line::json(level, wall_us, runtime::try_shard(), module, &message),
         };
         recent::keep(record, wall_us, &message);
-        // Nobody can be told that standard error is gone.
+        // If standard error is gone, there is no place to report it.
         let _ = std::io::stderr().lock().write_all(line.as_bytes());
     }
 

@@ -1,4 +1,4 @@
-//! The last messages of the log, for those who ask over CQL (`system_views.system_logs`).
+//! The last messages of the log, for clients that read them over CQL (`system_views.system_logs`).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};

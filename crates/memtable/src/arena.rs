@@ -5,7 +5,8 @@
 //! rows over and over stays inside the space it has. A piece above [`LARGE_BYTES`] gets a segment of its own, which
 //! goes back to the allocator when freed. The whole arena is dropped with its memtable.
 //!
-//! The first segment begins small and doubles until it is like the others: a shard has a memtable for each tablet, and many hold little.
+//! The first segment begins small and doubles until it is like the others: a shard has a memtable for each tablet, and
+//! many hold little.
 
 const UNIT: usize = 16;
 const SEGMENT_BYTES: usize = 128 << 10;

@@ -3,16 +3,16 @@
 //! A fragment is a stretch of the row (`mutation::stretch`), a packed row by itself, in a piece of the arena:
 //!
 //! ```text
-//! fragment: u16 column id, u8 1 when behind that cell, vint length and element path; u32 length, packed row; padding
-//! stub:     u8 80, u32 number    stands where the packed row of an ordinary row would (whose first byte is below 80)
+//! fragment: u16 column id, u8 1 when after that cell, vint length and element path; u32 length, packed row; padding
+//! stub:     u8 80, u32 number    in place of the packed row of an ordinary row (whose first byte is below 80)
 //! ```
 //!
-//! Before the packed row stands where the fragment begins: it holds what is at or behind that place, up to where
-//! the next one begins. The first begins before everything, has the marker, and is never removed. Row tombstone and
-//! tombstones of complex columns stand in each fragment they concern, so a fragment is merged without looking at
-//! another one. One that grows above [`FRAGMENT_BYTES_MAX`] is cut; a value above that has a fragment of its own,
-//! so that its neighbours can change without copying it. One that has become small or has no cell left goes into
-//! the one before. Fragments are listed in chunks like the blocks of a partition, found by binary search.
+//! The bytes before the packed row say where the fragment begins: it holds what is at or after that place, up to where
+//! the next one begins. The first begins before everything, has the marker, and is never removed. Each fragment has the
+//! row tombstone and the tombstones of complex columns that concern it, so a fragment is merged without looking at
+//! another one. One that grows above [`FRAGMENT_BYTES_MAX`] is cut; a value above that has a fragment of its own, so
+//! that its neighbours can change without copying it. One that has become small or has no cell left is merged into the
+//! one before. Fragments are listed in chunks like the blocks of a partition, found by binary search.
 
 use std::cmp::Ordering;
 
@@ -38,7 +38,7 @@ const PIECE_BYTES: usize = 256;
 /// First byte of a stub; no flag of a packed row.
 const STUB: u8 = 0x80;
 
-/// What stands in place of a large row.
+/// What is stored in place of a large row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stub(u32);
 
@@ -265,7 +265,7 @@ impl Fragments {
         }
     }
 
-    /// The fragment that holds what is at or right behind `position`.
+    /// The fragment that holds what is at or right after `position`.
     fn locate(&self, arena: &Arena, layout: &RowLayout, position: &Position<'_>) -> Place {
         let begins = |h: Handle| Fragment::new(arena.get(h)).start.compare(position, layout) != Ordering::Greater;
         let chunk = self.chunks.partition_point(|c| begins(c[0])).saturating_sub(1);
@@ -479,13 +479,13 @@ impl<'a> RowRef<'a> {
         Self { memtable, row }
     }
 
-    /// The row, if it stands in one piece.
+    /// The row, if it is stored in one piece.
     #[inline]
     pub fn packed(&self) -> Option<RowView<'a>> {
         (self.row[0] & STUB == 0).then(|| view(self.row))
     }
 
-    /// The row, if it stands in fragments.
+    /// The row, if it is stored in fragments.
     pub fn large(&self) -> Option<LargeRow<'a>> {
         let stub = Stub::read(self.row)?;
         Some(LargeRow {

@@ -1,11 +1,11 @@
 //! Writes in memory, ordered by token and key, until they are flushed.
 //!
-//! One memtable belongs to one tablet and lives on that tablet's shard. Rows stand packed in blocks in an arena
+//! One memtable belongs to one tablet and lives on that tablet's shard. Rows are packed in blocks in an arena
 //! ([`rows`], [`arena`]), rows larger than a block in fragments ([`large`]); a B+tree finds partitions by token
-//! ([`tree`]). Applying a mutation merges each of its rows with the one of equal key by the rules of
-//! `mutation::merge`, so there is one version of everything. Reads are function calls on the same thread and borrow
-//! from the arena; whoever has to wait copies a [`PartitionBlock`] first. When full it is frozen: the same value
-//! behind an `Arc`, never written again, read by the shard and by the flush thread alike.
+//! ([`tree`]). Applying a mutation merges each of its rows with the one of equal key by the rules of `mutation::merge`,
+//! so there is one version of everything. Reads are function calls on the same thread and borrow from the arena; a read
+//! that has to wait copies a [`PartitionBlock`] first. A full memtable is frozen: the same value in an `Arc`, never
+//! written again, read by the shard and by the flush thread alike.
 //!
 //! Invariants: partitions are in (token, key) order, rows in clustering order, range tombstones sorted and disjoint;
 //! `bytes()` counts every byte held.
@@ -71,7 +71,7 @@ impl Memtable {
         memtable
     }
 
-    /// A memtable of no table, holding nothing: what stays behind where one was moved away.
+    /// A memtable of no table, holding nothing, in the place of one that was moved away.
     pub fn placeholder() -> Self {
         Self {
             layout: Arc::default(),
@@ -341,8 +341,8 @@ impl Memtable {
     }
 }
 
-/// A row as it is stored: without what its own tombstones hide. Fragments of a large row are merged one by one, so one that no write
-/// touches would keep what the merge of the whole row drops.
+/// A row as it is stored: without what its own tombstones hide. Fragments of a large row are merged one by one, so one
+/// that no write touches would keep what the merge of the whole row drops.
 fn settle<'r>(layout: &RowLayout, row: RowView<'r>, buffer: &'r mut Vec<u8>) -> RowView<'r> {
     if !merge::hides_itself(layout, row) {
         return row;

@@ -76,7 +76,7 @@ impl<'a> PartitionRef<'a> {
         self.named_row(clustering).map(|(_, row)| row)
     }
 
-    /// The same, and its key as it was written first: `1.0` and `1.00` are one row.
+    /// The row with that whole clustering key, and its key as it was written first: `1.0` and `1.00` are one row.
     #[inline]
     pub fn named_row(&self, clustering: &[u8]) -> Option<(&'a [u8], RowRef<'a>)> {
         let Self {
@@ -95,7 +95,7 @@ impl<'a> PartitionRef<'a> {
         &self.memtable.order
     }
 
-    /// The first row behind a bound.
+    /// The first row after a bound.
     fn behind(&self, bound: &Bound) -> RowPosition {
         let order = self.order();
         self.partition.rows.lower_bound(&self.memtable.arena, |key| {
@@ -127,8 +127,8 @@ impl<'a> PartitionRef<'a> {
     /// Copies the rows of a slice, at most `rows_max` of them and about `bytes_max` bytes, with the deletions over
     /// them; rows ascend in the block even when `reversed` takes them from the end.
     ///
-    /// A block that was cut short says so in `covered`: the bound behind its last row, or before its first one when
-    /// reversed. Static row and partition tombstone are always there.
+    /// If a block is cut short, `covered` is the bound after its last row, or before its first one when reversed.
+    /// Static row and partition tombstone are always there.
     pub fn block(&self, slice: &ClusteringSlice, reversed: bool, rows_max: usize, bytes_max: usize) -> PartitionBlock {
         let mut block = PartitionBlock::with_room(self.token, self.key(), 256, 1);
         block.tombstone = self.tombstone();
@@ -186,7 +186,7 @@ fn push_row(block: &mut PartitionBlock, key: &[u8], row: RowRef<'_>) {
 pub struct Rows<'a> {
     partition: PartitionRef<'a>,
     next: Option<RowPosition>,
-    /// Forward: the place behind the last row. Reversed: the last row to return.
+    /// Forward: the place after the last row. Reversed: the last row to return.
     stop: RowPosition,
     reversed: bool,
 }

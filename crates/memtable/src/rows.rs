@@ -5,11 +5,10 @@
 //! entry: vint length, clustering key, packed row to the entry's end
 //! ```
 //!
-//! A block grows to [`BLOCK_BYTES_MAX`], then splits in two. A row above that is a *large row* and stands
-//! elsewhere, with a stub here ([`crate::large`]); one that consists of a single large value has a block of its
-//! own. So an insert or an overwrite copies at most a block, never a partition. A partition with one block names it
-//! directly; one with several has a list of them in order, itself in chunks, so that a partition of millions of
-//! rows still moves little.
+//! A block grows to [`BLOCK_BYTES_MAX`], then splits in two. A row above that is a *large row*: it is stored elsewhere,
+//! with a stub here ([`crate::large`]); one that consists of a single large value has a block of its own. So an insert
+//! or an overwrite copies at most a block, never a partition. A partition with one block names it directly; one with
+//! several has a list of them in order, itself in chunks, so that a partition of millions of rows still moves little.
 
 use std::cmp::Ordering;
 
@@ -96,7 +95,7 @@ impl<'a> BlockView<'a> {
         entry[used..].split_at(len)
     }
 
-    /// The first entry at or behind `key`, and whether it is equal.
+    /// The first entry at or after `key`, and whether it is equal.
     #[inline]
     fn search(&self, order: &ClusteringOrder, key: &[u8]) -> (usize, bool) {
         let (mut from, mut to) = (0, self.count);
@@ -231,7 +230,7 @@ impl Blocks {
         p
     }
 
-    /// Key and row at a place; None behind the last.
+    /// Key and row at a place; None after the last.
     #[inline]
     pub(crate) fn get<'a>(&self, arena: &'a Arena, p: RowPosition) -> Option<(&'a [u8], &'a [u8])> {
         let view = BlockView::new(arena.get(self.handle(p.chunk, p.block)?));
@@ -355,7 +354,7 @@ impl Blocks {
             });
             half.map_or(1, |n| n + 1).clamp(1, count - 1)
         };
-        // A row that is a block by itself may stand among small ones: then the pieces may be three.
+        // A row that is a block by itself may be among small ones: then the pieces may be three.
         let mut cuts = vec![0, split, count];
         for n in 0..count {
             if entry_len(entry(n).0, entry(n).1) > BLOCK_BYTES_MAX {
@@ -408,7 +407,7 @@ impl Blocks {
     }
 }
 
-/// What stands in a block for a row that is cut into fragments; None when it stands there itself.
+/// What a block stores for a row that is cut into fragments; None when it stores the row itself.
 #[inline]
 fn large_stub(
     row: &[u8],
@@ -423,7 +422,7 @@ fn large_stub(
     large.insert(arena, layout, scratch, row).map(Stub::bytes)
 }
 
-/// Where rows stand and what they are read by.
+/// Where rows are stored, and what is needed to read them.
 pub(crate) struct Store<'m> {
     pub(crate) arena: &'m mut Arena,
     pub(crate) large: &'m mut LargeRows,

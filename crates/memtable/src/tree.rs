@@ -1,7 +1,7 @@
 //! A B+tree from token to partition number.
 //!
 //! Nodes are fixed arrays in two vectors, children are numbers. Tokens are hashes, so equal ones are rare; when they
-//! occur, their partitions stand side by side in key order, which the caller's comparison decides. Nothing is ever
+//! occur, their partitions are side by side in key order, which the caller's comparison decides. Nothing is ever
 //! removed: a memtable only grows until it is flushed.
 
 const FANOUT: usize = 32;
@@ -92,14 +92,14 @@ impl Tree {
         p
     }
 
-    /// Token and partition at a place; None behind the last.
+    /// Token and partition at a place; None after the last.
     #[inline]
     pub fn get(&self, p: Position) -> Option<(i64, u32)> {
         let leaf = self.leaves.get(p.leaf as usize)?;
         Some((leaf.tokens[p.at], leaf.partitions[p.at]))
     }
 
-    /// The place behind.
+    /// The next place.
     #[inline]
     pub fn next(&self, p: Position) -> Position {
         self.normalise(Position {

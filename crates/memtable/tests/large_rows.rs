@@ -1,4 +1,4 @@
-//! Rows above a block, which stand in fragments, against whole rows merged by `merge_rows`.
+//! Rows above a block, which are stored in fragments, against whole rows merged by `merge_rows`.
 
 use memtable::Memtable;
 use mutation::merge::{merge_rows, settle_row};
@@ -416,7 +416,7 @@ fn is_large(memtable: &Memtable) -> bool {
 
 #[test]
 fn an_old_write_stays_hidden_wherever_in_a_deleted_column_it_falls() {
-    // The deletion is older than some elements, so fragments of the column remain; between, before and behind them, and
+    // The deletion is older than some elements, so fragments of the column remain. Between, before and after them, and
     // before the column that follows, an older write must find it.
     let table = table();
     let mut ops = vec![set(5, INT_NUMBER, 0, 1, 0), set(5, MAP_NUMBER, 100, 200, 100)];
@@ -474,7 +474,8 @@ fn a_deletion_of_a_column_that_a_deletion_of_its_row_covers_is_in_no_fragment() 
     }
 }
 
-/// A repair brings rows whose cells were written at different times: a deletion that one of them needs must not be forgotten.
+/// A repair brings rows whose cells were written at different times: a deletion that one of them needs must not be
+/// forgotten.
 #[test]
 fn the_oldest_cell_of_a_row_counts_for_the_memtable() {
     let table = table();

@@ -615,7 +615,7 @@ fn a_scan_begins_with_the_partition_that_it_is_given() {
             .map(|p| (p.token(), p.key().to_vec()))
             .collect();
         assert_eq!(rest, all[at..]);
-        // Behind a key is the least key above it.
+        // The least key above this one.
         let mut behind = key.clone();
         behind.push(0);
         assert_eq!(memtable.partitions_from(*token, &behind).count(), all.len() - at - 1);

@@ -26,7 +26,7 @@ impl Addressed {
         Self::at(token, bytes)
     }
 
-    /// The same, for a key whose token is known.
+    /// Reads the table; `token` is that of the key. None when the bytes are cut short.
     #[must_use]
     #[inline]
     pub fn at(token: Token, bytes: Vec<u8>) -> Option<Self> {

@@ -1,7 +1,7 @@
 //! A stretch of one partition, as sources hand it to readers, flushes and compactions.
 //!
-//! All bytes (key, clustering keys, packed rows) stand in one buffer; the rest are spans into it. A large partition
-//! comes as several blocks: `covered` says up to which bound this one is complete, and the next goes on from there.
+//! All bytes (key, clustering keys, packed rows) are in one buffer; the rest are spans into it. A large partition comes
+//! as several blocks: `covered` is the bound up to which this one is complete, and the next continues from there.
 
 use schema::{ClusteringOrder, TableId};
 use types::Token;
@@ -27,7 +27,7 @@ pub struct PartitionBlock {
     pub tombstone: Tombstone,
     /// Sorted and disjoint; those of this stretch, cut at its bounds.
     pub range_tombstones: Vec<RangeTombstone>,
-    /// None: the partition ends here. Some: rows behind this bound come in the next block.
+    /// None: the partition ends here. Some: rows after this bound come in the next block.
     pub covered: Option<Bound>,
     bytes: Vec<u8>,
     key: Span,
@@ -58,7 +58,7 @@ impl PartitionBlock {
         Self::with_room(token, key, 256, 0)
     }
 
-    /// The same, with room for so many bytes besides the key and so many rows.
+    /// Makes an empty block with capacity for so many bytes besides the key and for so many rows.
     pub fn with_room(token: Token, key: &[u8], bytes: usize, rows: usize) -> Self {
         let mut block = Self {
             token,
@@ -122,7 +122,7 @@ impl PartitionBlock {
         self.static_row = None;
     }
 
-    /// Appends a row; it sorts behind all before it.
+    /// Appends a row, which must sort after all rows before it.
     pub fn push_row(&mut self, clustering: &[u8], row: &[u8]) {
         let c = self.put(clustering);
         let r = self.put(row);

@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 
 use schema::{ClusteringOrder, components};
 
-/// Which side of its prefix a bound stands on.
+/// Which side of its prefix a bound is on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub enum BoundKind {
     /// Before every row that starts with the prefix.
@@ -68,7 +68,7 @@ impl Bound {
         }
     }
 
-    /// Where this bound stands relative to a whole clustering key. Never equal.
+    /// The order of this bound relative to a whole clustering key. Never equal.
     #[inline]
     pub fn compare_key(&self, order: &ClusteringOrder, key: &[u8]) -> Ordering {
         if self.prefix.is_empty() {
@@ -131,7 +131,7 @@ impl ClusteringSlice {
         last.is_some_and(|last| last.end.compare_key(order, key).is_gt())
     }
 
-    /// The same rows by disjoint slices in their order: those that overlap or touch become one.
+    /// Joins slices that overlap or touch, so that the same rows are covered by disjoint slices in order.
     #[must_use]
     pub fn joined(mut slices: Vec<Self>, order: &ClusteringOrder) -> Vec<Self> {
         stdx::preempt::sort_by(&mut slices, |a, b| a.start.compare(order, &b.start));

@@ -2,9 +2,10 @@
 //!
 //! A reader sees the cells that no tombstone covers and that have not expired. A compaction writes the same, but keeps
 //! the tombstones themselves until they can have nothing left to cover: their deletion time is before `gc_before`, and
-//! no data outside the compaction is as old as they are (`max_purgeable_timestamp`), and no replica may have missed them (`held`). An expired cell becomes a
-//! tombstone, counted as deleted when it was written (expiry minus ttl), as Cassandra does, or with `keeps_expired` stays until that tombstone could be forgotten; an expired
-//! row marker is kept as long.
+//! no data outside the compaction is as old as they are (`max_purgeable_timestamp`), and no replica may have missed
+//! them (`held`). An expired cell becomes a tombstone, counted as deleted when it was written (expiry minus ttl), as
+//! Cassandra does, or with `keeps_expired` stays until that tombstone could be forgotten; an expired row marker is kept
+//! as long.
 
 use std::ops::RangeInclusive;
 
@@ -137,7 +138,8 @@ impl Purge<'_> {
         }
     }
 
-    /// Whether an expired marker may go. Until then it stays as it is: it covers older ones elsewhere, as an expired cell does.
+    /// Whether an expired marker may go. Until then it stays as it is: it covers older ones elsewhere, as an expired
+    /// cell does.
     fn forgets_marker(&self, m: Liveness) -> bool {
         !m.is_live(self.now) && self.forgets(m.timestamp, m.written_second())
     }
@@ -201,16 +203,19 @@ fn kept_complex<'a, 'p>(
     (!own.is_none() || kept.clone().next().is_some()).then_some((own, kept))
 }
 
-/// Whether a deletion may cover something in a row: a row for which this is false is what [`shadow_row`] would leave of it.
+/// Whether a deletion may cover something in a row: a row for which this is false is what [`shadow_row`] would leave of
+/// it.
 #[inline]
 #[must_use]
 pub fn may_shadow(layout: &RowLayout, row: RowView<'_>, deletion: Tombstone) -> bool {
     !deletion.is_none() && row.min_timestamp(layout) <= deletion.timestamp
 }
 
-/// Appends to `out` what a deletion leaves of a row: cells, markers and tombstones that it covers go. False, and nothing appended, when nothing is left.
+/// Appends to `out` what a deletion leaves of a row: cells, markers and tombstones that it covers go. False, and
+/// nothing appended, when nothing is left.
 ///
-/// An sstable must not hold both: a reader that does not merge within a file, as Cassandra's `UnfilteredRowIterator` requires, would return what is deleted.
+/// An sstable must not hold both: a reader that does not merge within a file, as Cassandra's `UnfilteredRowIterator`
+/// requires, would return what is deleted.
 pub fn shadow_row(layout: &RowLayout, row: RowView<'_>, deletion: Tombstone, out: &mut Vec<u8>) -> bool {
     compact_row(layout, row, deletion, &Purge::NOTHING, out)
 }

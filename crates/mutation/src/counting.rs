@@ -1,13 +1,15 @@
 //! What counts of a partition where replicas compare what they have: in digests of reads and in hashes of repairs.
 //!
 //! - The cells, elements and row markers that live at a second, with their timestamps, expiries and values.
-//! - The deletions that hide nothing else of the partition any more and that no replica may have purged yet. A cell or a marker that has expired is such a
-//!   deletion, made when it was written.
+//! - The deletions that hide nothing else of the partition any more and that no replica may have purged yet. A cell or
+//!   a marker that has expired is such a deletion, made when it was written.
 //!
-//! Cells of dropped columns do not count. So a replica that has purged what another one has not is equal to it, and so is one that was compacted.
+//! Cells of dropped columns do not count. So a replica that has purged what another one has not is equal to it, and so
+//! is one that was compacted.
 //!
-//! Exact counting is for comparisons of parts of replicas, which must stay equal whatever they are merged with later (docs/dev/incremental-repair.md): what expired
-//! counts as it was written, until it may be purged, and the second of a deletion counts.
+//! Exact counting is for comparisons of parts of replicas, which must stay equal whatever they are merged with later
+//! (docs/dev/incremental-repair.md): what expired counts as it was written, until it may be purged, and the second of a
+//! deletion counts.
 //!
 //! This module says what counts, in which order; a [`Material`] says with which bytes.
 

@@ -1,8 +1,8 @@
 //! Cutting a mutation that is too long for the log into several that together do the same.
 //!
-//! A row grows by many mutations and may become longer than the log takes at once. Who sends such a row as a whole, as a repair does,
-//! sends it in cuts: between rows, and in [`stretches`](crate::stretch) of a long row. Applied in any order they do what the whole does. In
-//! between a reader may see some of them.
+//! A row grows by many mutations and may become longer than the log takes at once. A sender of such a whole row, such
+//! as a repair, sends it in cuts: between rows, and in [`stretches`](crate::stretch) of a long row. Applied in any
+//! order, they do what the whole does. In between, a reader may see some of them.
 
 use schema::{RowLayout, TableId};
 
@@ -13,8 +13,8 @@ use crate::{Mutation, MutationBuilder, MutationItem};
 /// Bytes that an item may take beside its row, its clustering key or its bounds.
 const ITEM_BYTES_MAX: usize = 48;
 
-/// Mutations of about `bytes_max` bytes each at the most, the partition key not counted, that together do what this one does. What cannot be cut, a
-/// cell with its place, may be longer.
+/// Mutations of about `bytes_max` bytes each at the most, the partition key not counted, that together do what this one
+/// does. What cannot be cut, a cell with its place, may be longer.
 #[must_use]
 pub fn cut(mutation: &Mutation<'_>, layout: &RowLayout, bytes_max: usize) -> Vec<Vec<u8>> {
     let mut cuts = Cuts {

@@ -1,8 +1,9 @@
 //! When deletions were made: the seconds by which a compaction decides what it may purge.
 //!
-//! A tombstone holds the second of its deletion. A cell or row marker that expires counts, once it has expired, as a deletion made in the second in which it was
-//! written, `expiry - ttl`. Both seconds are those of the server that took the write. A client may name its own moment (`now_in_seconds` of protocol 5); that moves the
-//! expiry and never the second of the write: a client's clock would otherwise make a tombstone purgeable while replicas still lack it.
+//! A tombstone holds the second of its deletion. A cell or row marker that expires counts, once it has expired, as a
+//! deletion made in the second in which it was written, `expiry - ttl`. Both seconds are those of the server that took
+//! the write. A client may name its own moment (`now_in_seconds` of protocol 5); that moves the expiry and never the
+//! second of the write: a client's clock would otherwise make a tombstone purgeable while replicas still lack it.
 
 use std::ops::RangeInclusive;
 
@@ -16,8 +17,9 @@ const TTL_MAX: u32 = i32::MAX as u32;
 
 /// The time to live of what is written at the second `written` and expires at `expiry`, seconds; never 0.
 ///
-/// Purging goes by the second of the write, `expiry - ttl`, and that second must be the server's. A client that names its own moment (`now_in_seconds` of
-/// protocol 5) may set an expiry that has passed for the server: the difference is then kept modulo 2^32, above what any statement can ask for.
+/// Purging goes by the second of the write, `expiry - ttl`, and that second must be the server's. A client that names
+/// its own moment (`now_in_seconds` of protocol 5) may set an expiry that has passed for the server: the difference is
+/// then kept modulo 2^32, above what any statement can ask for.
 #[must_use]
 pub fn ttl_between(written: u32, expiry: u32) -> u32 {
     match expiry.wrapping_sub(written) {
@@ -34,7 +36,8 @@ pub(crate) fn written_second(ttl: u32, expiry: u32) -> u32 {
     }
 }
 
-/// Time to live and expiry as an sstable holds them: what had expired when it was written (see [`ttl_between`]) expires there one second later.
+/// Time to live and expiry as an sstable holds them: what had expired when it was written (see [`ttl_between`]) expires
+/// there one second later.
 #[must_use]
 pub fn durable_expiry(ttl: u32, expiry: u32) -> (u32, u32) {
     match ttl > TTL_MAX {
@@ -77,7 +80,8 @@ fn each_deletion(row: RowView<'_>, layout: &RowLayout, see: &mut impl FnMut(u32)
 }
 
 impl Mutation<'_> {
-    /// The seconds of the first and the last deletion that it carries; None when it deletes nothing and nothing of it expires.
+    /// The seconds of the first and the last deletion that it carries; None when it deletes nothing and nothing of it
+    /// expires.
     #[must_use]
     pub fn deletion_seconds(&self, layout: &RowLayout) -> Option<RangeInclusive<u32>> {
         let mut seconds: Option<(u32, u32)> = None;

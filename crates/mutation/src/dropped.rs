@@ -1,9 +1,10 @@
 //! Cells of dropped columns, on their way into a file.
 //!
-//! A dropped column may be added again. The new column has another id, and it inherits the cells that are newer than the DROP
-//! (`ALTER TABLE … DROP c USING TIMESTAMP t`); older cells are gone. Files name their columns, so a file hands its cells over when it is opened. Rows in
-//! memory have ids, so a writer of files moves the cells of a dropped id to the id of its successor ([`RowLayout::successor`]). While there is no new column,
-//! the successor is the dropped column itself, and its newer cells stay as they are, unseen by readers.
+//! A dropped column may be added again. The new column has another id, and it inherits the cells that are newer than
+//! the DROP (`ALTER TABLE … DROP c USING TIMESTAMP t`); older cells are gone. Files name their columns, so a file hands
+//! its cells over when it is opened. Rows in memory have ids, so a writer of files moves the cells of a dropped id to
+//! the id of its successor ([`RowLayout::successor`]). While there is no new column, the successor is the dropped
+//! column itself, and its newer cells stay as they are, unseen by readers.
 
 use std::collections::BTreeSet;
 
@@ -56,7 +57,8 @@ fn has_dropped(layout: &RowLayout, row: RowView<'_>) -> bool {
     row.columns(layout).any(|(id, _)| layout.is_dropped(id))
 }
 
-/// Appends a row with the cells of dropped columns where their successors have them. Cells that nobody inherits are left out.
+/// Appends a row with the cells of dropped columns moved to the columns' successors. Cells that no successor
+/// inherits are left out.
 pub fn inherit_row(layout: &RowLayout, row: RowView<'_>, out: &mut Vec<u8>) {
     let ids = row.presence().len() * 8;
     let mut whole = Vec::new();

@@ -1,10 +1,10 @@
 //! The packed row, tombstones, mutations, and the only rules of which write wins.
 //!
-//! One encoding serves everywhere but inside an sstable: bound values are packed once ([`row::RowBuilder`]), the same
-//! bytes stand in the log, travel to replicas and live in memtable and cache. [`merge`] is the only place that knows
+//! One encoding serves everywhere but inside an sstable: bound values are packed once ([`row::RowBuilder`]), and the
+//! same bytes are in the log, travel to replicas and live in memtable and cache. [`merge`] is the only place that knows
 //! which of two writes wins; [`compact`] the only one that knows what tombstones and time hide or may be forgotten;
-//! [`counting`] the only one that knows what counts where replicas compare;
-//! [`stretch`] takes a row apart where it is too large to be copied whole, and [`cut`] a mutation that is too long for the log.
+//! [`counting`] the only one that knows what counts where replicas compare; [`stretch`] takes a row apart where it is
+//! too large to be copied whole, and [`cut`] a mutation that is too long for the log.
 
 pub mod addressed;
 pub mod block;

@@ -228,8 +228,9 @@ pub fn merge_rows(layout: &RowLayout, a: RowView<'_>, b: RowView<'_>, out: &mut 
 
 /// Whether a row holds what its own tombstones hide: merging it with any row would drop that.
 ///
-/// A row that is packed once and never merged may do so: a peer's, or a batch that deletes a row and replaces a collection of it at one
-/// timestamp. Whoever keeps the parts of a row apart must keep what [`merge_rows`] keeps of the whole, so it stores [`settle_row`] instead.
+/// A row that is packed once and never merged may do so: a peer's row, or that of a batch that deletes a row and
+/// replaces a collection of it at one timestamp. Code that stores the parts of a row apart must keep what
+/// [`merge_rows`] keeps of the whole, so it stores [`settle_row`] instead.
 #[inline]
 pub fn hides_itself(layout: &RowLayout, row: RowView<'_>) -> bool {
     (!row.tombstone.is_none() || layout.has_complex()) && hides_some_of_itself(layout, row)
@@ -255,8 +256,8 @@ pub fn settle_row(layout: &RowLayout, row: RowView<'_>, out: &mut Vec<u8>) {
     merge_rows(layout, row, row, out);
 }
 
-/// Appends the part of a merged row that another row, one of those that were merged, lacks: merging the two gives the merged row. False, and
-/// nothing appended, when it lacks nothing.
+/// Appends the part of a merged row that another row, one of those that were merged, lacks: merging the two gives the
+/// merged row. False, and nothing appended, when it lacks nothing.
 pub fn missing_part(layout: &RowLayout, merged: RowView<'_>, have: RowView<'_>, out: &mut Vec<u8>) -> bool {
     let (before, mut any) = (out.len(), false);
     let marker = merged.marker.filter(|marker| have.marker != Some(*marker));
@@ -333,7 +334,8 @@ fn supersedes(layout: &RowLayout, new: RowView<'_>, old: RowView<'_>) -> bool {
         && (!has_complex(layout, new.presence()) || replaces_complex(layout, new, old))
 }
 
-/// Whether the multi-cell columns of `new` replace those of `old` whole, as when a collection is written anew: their tombstones cover all of `old`, and nothing of `new`.
+/// Whether the multi-cell columns of `new` replace those of `old` whole, as when a collection is written anew: their
+/// tombstones cover all of `old`, and nothing of `new`.
 fn replaces_complex(layout: &RowLayout, new: RowView<'_>, old: RowView<'_>) -> bool {
     let mut former = old.columns(layout).peekable();
     for (id, column) in new.columns(layout) {

@@ -114,7 +114,7 @@ impl<'a> Mutation<'a> {
         }
     }
 
-    /// Where the changes begin in its bytes: right behind the key.
+    /// Where the changes begin in its bytes: right after the key.
     #[inline]
     pub(crate) fn items_at(&self) -> usize {
         self.items
@@ -224,7 +224,7 @@ impl<'b> MutationBuilder<'b> {
         Self { out }
     }
 
-    /// Goes on with the mutation that ends `out`.
+    /// Continues the mutation that ends `out`.
     pub(crate) fn go_on(out: &'b mut Vec<u8>) -> Self {
         Self { out }
     }

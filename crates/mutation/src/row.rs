@@ -16,10 +16,10 @@
 //!             EMPTY 08 (a fixed width value that is empty), ROW_TTL 10 (expires with the row)
 //! ```
 //!
-//! A plain INSERT of n blobs costs 10 bytes, n/8 bits and a length byte per cell. Without MIXED every cell is alive
-//! at the shared timestamp and expires with the shared ttl. Widths come from the table's [`RowLayout`], whose column
-//! ids are never reused, so ALTER rewrites nothing. Readers of bytes that come from a disk or a peer call
-//! [`RowView::validate`] once; behind it a malformed row is a bug.
+//! A plain INSERT of n blobs costs 10 bytes, n/8 bits and a length byte per cell. Without MIXED every cell is alive at
+//! the shared timestamp and expires with the shared ttl. Widths come from the table's [`RowLayout`], whose column ids
+//! are never reused, so ALTER rewrites nothing. Readers of bytes that come from a disk or a peer call
+//! [`RowView::validate`] once; after that a malformed row is a bug.
 
 use schema::{CellLayout, RowLayout};
 use stdx::vint;
@@ -105,7 +105,8 @@ impl Cell<'_> {
         !self.dead && (self.ttl == 0 || self.deletion_time > now)
     }
 
-    /// Of a tombstone, the second of the deletion; of a cell that expires, the second in which it was written: once expired it counts as a deletion made then.
+    /// Of a tombstone, the second of the deletion; of a cell that expires, the second in which it was written: once
+    /// expired it counts as a deletion made then.
     #[must_use]
     pub fn deleted_second(&self) -> u32 {
         match self.dead {

@@ -1,8 +1,8 @@
 //! Stretches: a packed row taken apart into packed rows, and put together again.
 //!
-//! The cells of a row stand in an order: by column id, then by element path. A *stretch* is a packed row that holds the
-//! cells between two places ([`Position`]) of another one, and with them what decides about any cell that could stand
-//! there: the row tombstone, and the tombstone of each complex column that the two places leave room for. So merging
+//! The cells of a row are in order: by column id, then by element path. A *stretch* is a packed row that holds the
+//! cells between two positions ([`Position`]) of another one. It also holds whatever decides about any cell that could
+//! be between them: the row tombstone, and the tombstone of each complex column that can have cells there. So merging
 //! stretch by stretch is merging whole rows. The row marker goes with the first stretch.
 //!
 //! ```text
@@ -21,14 +21,14 @@ use stdx::vint;
 use crate::Tombstone;
 use crate::row::{Cell, Column, Columns, Complex, Elements, RowBuilder, RowView, Shared, needs_mixed};
 
-/// A place before or behind a cell of a row.
+/// A position before or after a cell of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Position<'a> {
     /// Column id.
     pub id: usize,
     /// An element's path; empty is before every element, and the place of a simple cell.
     pub path: &'a [u8],
-    /// Behind that cell, not before it.
+    /// After that cell, not before it.
     pub after: bool,
 }
 
@@ -63,14 +63,14 @@ impl<'a> Position<'a> {
     }
 }
 
-/// Where the part of a row that is not taken yet goes on.
+/// Where the part of a row that is not taken yet begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rest<'a> {
     /// Everything is taken.
     Nothing,
-    /// In the stretch right behind the last one, whatever its place: a deletion reaches into it.
+    /// In the stretch right after the last one, whatever its position: a deletion reaches into it.
     Adjacent,
-    /// At this place; no stretch before it is concerned.
+    /// At this position; stretches before it are not affected.
     At(Position<'a>),
 }
 
@@ -94,7 +94,7 @@ impl<'a> Stretches<'a> {
         }
     }
 
-    /// Where the rest goes on.
+    /// Where the rest begins.
     pub fn rest(&self) -> Rest<'a> {
         if !self.row.tombstone.is_none() {
             return Rest::Adjacent;
@@ -196,7 +196,7 @@ fn each_cell<'a>(row: RowView<'a>, layout: &'a RowLayout, mut f: impl FnMut(Posi
 /// Flags and the usual lengths of path and value.
 const CELL_BYTES: usize = 4;
 
-/// How many simple cells and elements stand in the row.
+/// How many simple cells and elements the row has.
 pub fn cell_count(row: RowView<'_>, layout: &RowLayout) -> usize {
     row.columns(layout)
         .map(|(_, column)| match column {
@@ -223,7 +223,7 @@ pub fn last_position<'a>(row: RowView<'a>, layout: &'a RowLayout) -> Option<Posi
     })
 }
 
-/// What stands in every stretch besides presence bits and cells: timestamp, ttl, tombstones.
+/// What every stretch holds besides presence bits and cells: timestamp, ttl, tombstones.
 const HEAD_BYTES: usize = 48;
 
 /// How [`cuts`] fills stretches.
@@ -237,7 +237,7 @@ pub enum Fill {
 
 /// Where to cut a row so that no stretch has more than about `bytes_max` bytes, but for a larger cell alone.
 ///
-/// `head` says that the row begins with what is not a cell, which then stands apart from a large first cell. Empty
+/// `head`: the row begins with something that is not a cell, which is then kept apart from a large first cell. Empty
 /// when the row is small.
 pub fn cuts<'a>(
     row: RowView<'a>,
@@ -266,7 +266,7 @@ pub fn cuts<'a>(
         };
         if cut {
             cuts.push(match last {
-                // Behind a large cell: what comes between the two does not copy it.
+                // After a large cell, so that a cell added between the two does not copy it.
                 Some(l) if l.id == at.id && last_is_large => Position { after: true, ..l },
                 Some(l) if l.id == at.id => at,
                 _ => Position::column(at.id),

@@ -1,8 +1,8 @@
 //! Which write wins, what may be forgotten, how rows are packed and cut: the suites of `tests/suites`.
 //!
-//! Each begins with `table`, whose columns the cases behind it use; the notation of rows and partitions is told in
-//! `notation/mod.rs`. Merging is asked in every order of the rows, and cuts and stretches are put together again, so a
-//! case fails as well when the order of arrival or the place of a cut shows.
+//! Each begins with `table`, whose columns the cases after it use; `notation/mod.rs` describes the notation of rows and
+//! partitions. Rows are merged in every order, and cuts and stretches are put together again, so a case also fails if
+//! the order of arrival or the position of a cut changes the result.
 
 mod notation;
 
@@ -49,7 +49,7 @@ fn insert(order: &[usize], at: usize, next: usize) -> Vec<usize> {
     order
 }
 
-/// The same answer in each order, or both of those that differ.
+/// The answer, if it is the same in each order; else two answers that differ.
 fn in_every_order(n: usize, answer: impl Fn(&[usize]) -> String) -> String {
     assert!(n <= 6, "{n} inputs have too many orders");
     let mut answers: Vec<(String, Vec<usize>)> = orders(n).into_iter().map(|order| (answer(&order), order)).collect();
@@ -233,7 +233,7 @@ fn compact_partition(table: &Table, case: &Case) -> String {
     })
 }
 
-/// Merges the partitions that stand between lines `and`.
+/// Merges the partitions that are separated by lines `and`.
 fn merge_partitions(table: &Table, case: &Case) -> String {
     let blocks: Vec<PartitionBlock> = case.input().split("\nand\n").map(|lines| block(table, lines)).collect();
     in_every_order(blocks.len(), |order| {
@@ -292,7 +292,7 @@ enum Place {
     Row(Vec<u8>),
 }
 
-/// Sorts bounds and rows; those that compare as equal stand in one line.
+/// Sorts bounds and rows; those that compare as equal are on one line.
 fn order(table: &Table, case: &Case) -> String {
     let order = &table.clustering_order;
     let read = |line: &str| match line.strip_prefix("row ") {
@@ -486,7 +486,7 @@ fn pack_mutation(table: &Table, case: &Case) -> String {
     } else {
         format!("\nread as {text}")
     };
-    // Behind table id and key, which are the same in all cases.
+    // After table id and key, which are the same in all cases.
     format!("{} bytes: … {}{same}", bytes.len(), testkit::hex(&bytes[20..]))
 }
 

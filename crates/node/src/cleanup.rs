@@ -1,9 +1,11 @@
 //! Cleanup: what this node has on its disks of tokens that are not its own is removed.
 //!
-//! A tablet that moves away takes its files along, so of tables with tablets nothing is left. On the token ring a former owner keeps its part of each sstable: it is not read, and
-//! [`replica::Shard::discard_ranges`] takes it out. Files that a start has set aside (`unowned`) are deleted.
+//! A tablet that moves away takes its files along, so of tables with tablets nothing is left. On the token ring a
+//! former owner keeps its part of each sstable: it is not read, and [`replica::Shard::discard_ranges`] takes it out.
+//! Files that a start has set aside (`unowned`) are deleted.
 //!
-//! While the token ring goes to other owners, nothing of it is removed: a node may be about to own what it does not own yet.
+//! While the token ring goes to other owners, nothing of it is removed: a node may be about to own what it does not own
+//! yet.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -52,11 +54,13 @@ pub(crate) struct Lost {
     pub(crate) bytes: u64,
     /// Nothing is left.
     pub(crate) is_all: bool,
-    /// An operator has aborted it, and the rest stays. Else the ring has begun to go to other owners, when not all is gone.
+    /// An operator has aborted it, and the rest stays. Else the ring has begun to go to other owners, when not all is
+    /// gone.
     pub(crate) is_aborted: bool,
 }
 
-/// Removes what this node has of ranges of the token ring that it lost, of all tables of users. Files that a start has set aside stay.
+/// Removes what this node has of ranges of the token ring that it lost, of all tables of users. Files that a start has
+/// set aside stay.
 ///
 /// # Errors
 /// As those of [`run`].
@@ -129,7 +133,8 @@ async fn of_table(engine: &Rc<Engine>, table: &Arc<Table>, task: &Task) -> Resul
     })
 }
 
-/// Removes what this node has of ranges of the token ring that are not its own. How many bytes that were, and whether that is all: not when the ring goes to other owners.
+/// Removes what this node has of ranges of the token ring that are not its own. How many bytes that were, and whether
+/// that is all: not when the ring goes to other owners.
 async fn ranges_of_table(engine: &Rc<Engine>, table: &Arc<Table>, task: &Task) -> Result<(u64, bool), String> {
     let kept = engine.node.system_tables.kept_tables(table);
     let kept: Vec<TableId> = kept.iter().map(|table| table.id).collect();
@@ -155,8 +160,9 @@ async fn on_shard(base: TableId, kept: Vec<TableId>, origin: &Origin) -> Result<
         };
         if !ranges.is_empty() && has_any(&store, &ranges) {
             let task = streaming::kinds::make_room(&engine.shard, &store, origin);
-            // The ranges may come to belong here while the removal waits for its compaction turn, and then what was copied into them must stay; once it has the turn, the removal
-            // by which the next change begins waits for it.
+            // The ranges may come to belong here while the removal waits for its compaction turn, and then what was
+            // copied into them must stay; once it has the turn, the removal by which the next change begins waits for
+            // it.
             let are_foreign = || foreign(&engine, base).as_ref() == Some(&ranges);
             let discarded = engine.shard.discard_ranges_while(&store, &ranges, &task, &are_foreign);
             let done = discarded.await;
@@ -169,7 +175,8 @@ async fn on_shard(base: TableId, kept: Vec<TableId>, origin: &Origin) -> Result<
     Ok(true)
 }
 
-/// The ranges of the token ring that are not this node's, as the shard knows it now; none where the table has its own tablets. None while ranges go to other owners.
+/// The ranges of the token ring that are not this node's, as the shard knows it now; none where the table has its own
+/// tablets. None while ranges go to other owners.
 fn foreign(engine: &Engine, base: TableId) -> Option<Vec<TokenRange>> {
     engine.coordinator.with_view(|view| {
         let route = view.route(base).filter(|route| !route.has_own_tablets);

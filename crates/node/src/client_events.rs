@@ -1,10 +1,12 @@
 //! Which members clients know, and the events by which they learn of changes.
 //!
-//! Drivers know a node by the address where it serves clients, so both the state and its difference are kept by address: an address has at most one entry, and the last event about an
-//! address says what is true of it. This holds where a node takes the address of a lost one, and where nodes exchange addresses.
+//! Drivers know a node by the address where it serves clients, so both the state and its difference are kept by
+//! address: an address has at most one entry, and the last event about an address says what is true of it. This holds
+//! where a node takes the address of a lost one, and where nodes exchange addresses.
 //!
-//! A member appears with `NEW_NODE` and `UP` when it serves clients for the first time, or at an address that clients do not know it by. From then on `DOWN` and `UP` say whether it
-//! serves them, until `REMOVED_NODE`. Of one version of the metadata, departures are announced before arrivals.
+//! A member appears with `NEW_NODE` and `UP` when it serves clients for the first time, or at an address that clients
+//! do not know it by. From then on `DOWN` and `UP` say whether it serves them, until `REMOVED_NODE`. Of one version of
+//! the metadata, departures are announced before arrivals.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,7 +25,8 @@ pub(crate) struct Announced {
 /// The members that clients know, by the address where these serve them.
 pub(crate) type Announcements = BTreeMap<SocketAddr, Announced>;
 
-/// Whether a node that takes the place of a lost one has taken its address, or owns its tokens: the lost one no longer exists for clients.
+/// Whether a node that takes the place of a lost one has taken its address, or owns its tokens: the lost one no longer
+/// exists for clients.
 pub(crate) fn is_superseded(topology: &Topology, node: &Node) -> bool {
     let heir = node.loss.and_then(|loss| loss.replaced_by);
     let heir = heir.and_then(|heir| topology.node(heir));

@@ -1,4 +1,5 @@
-//! A node's part in its cluster: the connections from other nodes, and what follows on each shard when the cluster changes.
+//! A node's part in its cluster: the connections from other nodes, and what follows on each shard when the cluster
+//! changes.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -35,7 +36,7 @@ use crate::virtual_tables::PeerInfo;
 
 /// How long a change of the cluster waits for requests that began before it.
 const OLD_REQUESTS_WAIT_MAX: Duration = Duration::from_secs(10);
-/// How long somebody who waits until the shards know a new member waits for the version of the cluster that has it.
+/// How long to wait until the shards have the version of the cluster that contains a new member.
 const NEW_MEMBER_WAIT: Duration = Duration::from_secs(2);
 /// How long a node that comes back looks for newer metadata before it serves with what it has.
 const CATCH_UP_MAX: Duration = Duration::from_secs(3);
@@ -45,7 +46,8 @@ const FENCED_WAIT_MAX: Duration = Duration::from_mins(5);
 const RELEASE_VERSION: &str = "4.1.7";
 /// How long a commitlog that takes no writes rests before it tries again.
 const LOG_RETRY_DELAY: Duration = Duration::from_millis(500);
-/// A member is down for so long at least before what it holds for others is forgotten, however short the window of hints is.
+/// A member is down for so long at least before what it holds for others is forgotten, however short the window of
+/// hints is.
 const FORGET_HINTS_AFTER_MIN: Duration = Duration::from_mins(1);
 /// Between two attempts to listen for clients again.
 const REOPEN_PAUSE: Duration = Duration::from_secs(1);
@@ -71,7 +73,8 @@ impl Handler for InternodeHandler {
             }
             streaming::FIRST_VERB..=streaming::LAST_VERB => self.streaming.handle(request),
             repair::FIRST_VERB..=repair::LAST_VERB => self.repair.handle(request),
-            // Who did not notice that the node ended takes it for up. What another shard has not finished nobody may read.
+            // A peer that did not notice that this node stopped still sends requests. Refuse them: they may not read
+            // what another shard has not finished.
             verb if verb < ::cluster::FIRST_VERB && !self.shared.have_met(Stage::Finished) => {
                 Reply::Err(RemoteError::failed("the node is starting"))
             }
@@ -111,7 +114,7 @@ pub(crate) async fn accept_nodes(shared: &Arc<Shared>) -> Result<Option<Rc<Rpc>>
     }
     let compresses = config.internode_compression != Between::Nobody;
     let rpc_config = rpc::Config {
-        // Where every connection must be encrypted, nobody is listened to who does not.
+        // If every connection must be encrypted, the node does not listen for unencrypted ones.
         listen: is_plain.then_some(address),
         listen_tls: address_tls,
         tls: tls_files(config),
@@ -146,7 +149,7 @@ pub(crate) async fn accept_nodes(shared: &Arc<Shared>) -> Result<Option<Rc<Rpc>>
         }
         let bound = rpc.address().unwrap_or(address);
         shared.set_internode_address(bound);
-        // It may have been told to take any port that is free.
+        // The configured port may be 0, which takes any free one.
         shared.about.change(|info| info.storage_port = bound.port());
         if !shared.meet(Stage::DoorOpened).await {
             return Ok(None);
@@ -187,7 +190,8 @@ fn all_features() -> Vec<String> {
         .collect()
 }
 
-/// Holds back what the cluster has not enabled, so that it is not enabled and the way back to an older release stays open. What is held back, in words.
+/// Holds back what the cluster has not enabled, so that it is not enabled and the way back to an older release stays
+/// open. What is held back, in words.
 pub(crate) fn hold_back_all_but(enabled: &BTreeSet<String>, config: &mut Config) -> String {
     let held_back = all_features().into_iter().filter(|feature| !enabled.contains(feature));
     config.held_back_features.extend(held_back);
@@ -246,8 +250,8 @@ fn cluster_config(shared: &Shared) -> ::cluster::Config {
     }
 }
 
-/// Brings the node into its cluster. On shard 0, when every shard has its engine and accepts connections from other nodes. Returns when the node and those of its peers that
-/// are there take each other for up: clients may be let in.
+/// Brings the node into its cluster. On shard 0, when every shard has its engine and accepts connections from other
+/// nodes. Returns when the node and those of its peers that are there take each other for up: clients may be let in.
 pub(crate) async fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>, rpc: &Rc<Rpc>) -> Result<Rc<Cluster>, String> {
     let listener = Rc::new(NodeListener {
         shared: shared.clone(),
@@ -285,7 +289,8 @@ pub(crate) async fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>, rpc: &Rc<Rp
         let cluster = cluster.clone();
         runtime::spawn(async move { cluster.meet_peers().await })
     };
-    // What was under way when the node ended happens before clients see it; where most voters are away it goes on without.
+    // Changes that were in progress when the node stopped are applied before it serves clients. If most voters are
+    // away, it continues without them.
     let barrier = runtime::timeout(CATCH_UP_MAX, cluster.barrier());
     if let Some(Err(_)) = shared.unless_failed(barrier).await {
         log::warn!(
@@ -293,7 +298,7 @@ pub(crate) async fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>, rpc: &Rc<Rp
         );
     }
     let _ = shared.unless_failed(meeting).await;
-    // It knows that it would fail what it is asked for.
+    // Until it has caught up, the other nodes would refuse what it routes, and its clients' requests would fail.
     let caught_up = cluster.catch_up(FENCED_WAIT_MAX);
     if let Some(false) = shared.unless_failed(caught_up).await {
         log::warn!("it serves clients without what the others have: requests that they refuse will fail");
@@ -368,7 +373,8 @@ impl NodeListener {
         true
     }
 
-    /// Shows client routes in the system table, and tells clients which of them are others: afterwards, since clients read the table when they hear the event.
+    /// Shows client routes in the system table, and tells clients which of them are others: afterwards, since clients
+    /// read the table when they hear the event.
     fn take_client_routes(&self, next: &Metadata) {
         let former = self.shared.note_client_routes(&next.client_routes);
         if Arc::ptr_eq(&former, &next.client_routes) {
@@ -439,12 +445,14 @@ pub(crate) async fn set_serving(is_open: bool) {
     }
 }
 
-/// Watches whether the commitlogs of all shards take writes, and lets the other nodes know. Spawn this on shard 0; it never returns.
+/// Watches whether the commitlogs of all shards take writes, and lets the other nodes know. Spawn this on shard 0; it
+/// never returns.
 async fn watch_logs(shared: Arc<Shared>, cluster: Rc<Cluster>) {
     watch_logs_here(shared, |trouble| cluster.set_write_trouble(trouble)).await;
 }
 
-/// The same; `tell` hears after each change why a commitlog takes no writes, or that all do.
+/// Watches whether the commitlogs of all shards take writes. Calls `tell` at the start and after each change: with the
+/// reason why a commitlog takes no writes, or `None` if all do.
 pub(crate) async fn watch_logs_here<F: Future<Output = ()>>(shared: Arc<Shared>, tell: impl Fn(Option<String>) -> F) {
     for shard in 0..runtime::shard_count() {
         let shared = shared.clone();
@@ -459,7 +467,8 @@ pub(crate) async fn watch_logs_here<F: Future<Output = ()>>(shared: Arc<Shared>,
     }
 }
 
-/// Watches the commitlog of this shard. While it takes no writes it is tried again and again: a node that is sent none would not find out that it does.
+/// Watches the commitlog of this shard. While it takes no writes it is tried again and again: a node that is sent none
+/// would not find out that it does.
 async fn watch_log_here(shared: Arc<Shared>) {
     let log = Engine::local().shard.log.clone();
     let mut told = None;
@@ -510,8 +519,8 @@ pub(crate) fn describe_peers(
     peers.collect()
 }
 
-/// Keeps the members in the system tables up to date and sends clients the events of changes, after the tables have changed: drivers read the tables when they get an event. Spawn this;
-/// it never returns.
+/// Keeps the members in the system tables up to date and sends clients the events of changes, after the tables have
+/// changed: drivers read the tables when they get an event. Spawn this; it never returns.
 async fn describe_members(shared: Arc<Shared>, cluster: Rc<Cluster>) {
     let serves_clients = |host| cluster.serves_clients(host);
     let mut announced = first_announcements(&cluster.metadata().topology, serves_clients);
@@ -558,7 +567,7 @@ impl Listener for NodeListener {
             let view = match view_of(&self.shared, &next, &former) {
                 Ok(view) => Arc::new(view),
                 Err(e) => {
-                    // Removed by the others: it goes on with what it knew until it is told to stop.
+                    // The other nodes removed this one: it keeps its former view until it is stopped.
                     log::error!("{e}");
                     return Drain(Box::pin(std::future::ready(true)));
                 }

@@ -1,7 +1,8 @@
 //! `system.compaction_history`: the compactions of the last seven days that ended well.
 //!
-//! A local table: each node stores its own, through the usual storage, so a restart keeps it. Each shard writes a row when a compaction ends well, to
-//! the shard that has the row's token. A row that cannot be written is left out with a line in the log: no compaction waits for its history.
+//! A local table: each node stores its own, through the usual storage, so a restart keeps it. Each shard writes a row
+//! when a compaction ends well, to the shard that has the row's token. A row that cannot be written is left out with a
+//! line in the log: no compaction waits for its history.
 
 use std::rc::Rc;
 
@@ -39,7 +40,7 @@ pub(crate) fn register(tables: &mut Builder) {
 pub(crate) fn keep(engine: &Rc<Engine>) {
     let weak = Rc::downgrade(engine);
     engine.shard.on_compaction(Box::new(move |compacted| {
-        // Its own compactions would be told of for ever.
+        // Compactions of this table are not recorded: each record would lead to further ones.
         if compacted.table.id == table_id("system", NAME) {
             return;
         }
@@ -59,7 +60,7 @@ async fn remember(engine: Rc<Engine>, compacted: Compacted) {
     let id = timeuuid::from_parts(now_us * 10, u16::from_be_bytes(sequence), [a | 1, b, c, d, e, f]);
     let of = &compacted.table;
     let number = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX).to_be_bytes().to_vec();
-    // How many rows were merged from how many sstables nobody counts.
+    // How many rows were merged from how many sstables is not counted.
     let row = LocalRow {
         table,
         key: id.as_bytes().to_vec(),

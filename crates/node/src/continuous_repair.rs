@@ -1,15 +1,18 @@
-//! Repairs at low priority, all the time: nobody has to schedule them.
+//! Repairs at low priority, all the time, so that operators need not schedule them.
 //!
-//! Each shard looks after the ranges of which its node is the first replica. The one whose replicas were last known to be equal longest ago is repaired first, when that is longer
-//! ago than the threshold. A repair rests for [`REST`] times as long as it works, so a shard spends a hundred and twentieth of its time on its own ranges, and twice that on those of the two other replicas. A range with a replica that is
-//! down waits; the others go on.
+//! Each shard looks after the ranges of which its node is the first replica. The one whose replicas were last known to
+//! be equal longest ago is repaired first, when that is longer ago than the threshold. A repair rests for [`REST`]
+//! times as long as it works, so a shard spends a hundred and twentieth of its time on its own ranges, and twice that
+//! on those of the two other replicas. A range with a replica that is down waits; the others are repaired.
 //!
-//! An operator may request that tables are repaired now, on all nodes (`ceto nodetool cluster repair`): each node is asked, again and again, until none has a range left that was not repaired
-//! since. Requested ranges come before all others, and a request ends the pause of ranges whose last repair failed.
+//! An operator may request that tables are repaired now, on all nodes (`ceto nodetool cluster repair`): each node is
+//! asked, again and again, until none has a range left that was not repaired since. Requested ranges come before all
+//! others, and a request ends the pause of ranges whose last repair failed.
 //!
 //! Repairs are incremental (docs/dev/incremental-repair.md): once in thirty days everything of a range is read.
 //!
-//! When the replicas of a range are equal, all of them note up to which second ([`replica::RepairedRange`]); docs/dev/tombstones.md has what follows from it.
+//! When the replicas of a range are equal, all of them note up to which second ([`replica::RepairedRange`]);
+//! docs/dev/tombstones.md has what follows from it.
 
 use std::cell::RefCell;
 use std::collections::btree_map::Entry;
@@ -41,7 +44,7 @@ const REST_MAX: Duration = Duration::from_mins(1);
 const LOOK_PERIOD: Duration = Duration::from_secs(15);
 /// How long a range waits after a repair of it failed.
 const RETRY_PAUSE: Duration = Duration::from_mins(5);
-/// The same where an operator waits for it.
+/// How long a range that an operator waits for is left alone after a repair of it failed.
 const WANTED_RETRY_PAUSE: Duration = Duration::from_secs(5);
 /// How long ago everything of a range was read last, at most; between, repairs read what was written since.
 const FULL_PERIOD: Duration = Duration::from_hours(30 * 24);
@@ -81,8 +84,9 @@ struct Due {
     is_wanted: bool,
 }
 
-/// Repairs what is due and what operators want, for ever; to be run on each shard of a node that is in its cluster. `threshold`: how long ago the replicas of a range may have
-/// been known to be equal, at this moment; None: only operators have ranges repaired. A repair that has begun goes on.
+/// Repairs what is due and what operators request. Spawn this on each shard of a node that is in its cluster; it never
+/// returns. `threshold`: how long ago the replicas of a range may have been known to be equal, at this moment; None:
+/// only what operators request is repaired. A repair that has begun continues.
 pub(crate) async fn run(engine: Rc<Engine>, threshold: impl Fn() -> Option<Duration>) {
     let wants = Wants::local();
     let mut waits: BTreeMap<(TableId, Token), Instant> = BTreeMap::new();
@@ -137,7 +141,8 @@ pub(crate) async fn run(engine: Rc<Engine>, threshold: impl Fn() -> Option<Durat
     }
 }
 
-/// Forgets the pauses after failures that are over, and those of ranges that an operator now requests: their reason may have gone.
+/// Forgets the pauses after failures that are over, and those of ranges that an operator now requests: their reason may
+/// have gone.
 fn forget_waits(waits: &mut BTreeMap<(TableId, Token), Instant>, requested: &BTreeSet<TableId>, now: Instant) {
     waits.retain(|(table, _), until| *until > now && !requested.contains(table));
 }
@@ -284,7 +289,8 @@ fn due(engine: &Engine, threshold: Option<Duration>, waits: &BTreeMap<(TableId, 
             continue;
         }
         let of_table = own.with(engine, &view, table.id, |own| -> Vec<Due> {
-            // The first that can be repaired are enough. Others are looked at only while a replica is down, or a range waits.
+            // The first that can be repaired are enough. Others are looked at only while a replica is down, or a range
+            // waits.
             let parts = own.before(oldest).flat_map(|(until, range)| {
                 let parts = own_parts(engine, &view, table.id, range);
                 parts.into_iter().map(move |part| (until, part))

@@ -1,7 +1,9 @@
-//! What this node copies of a tablet, or of ranges of the token ring, that move to it: of its table, and of what acceptors know of its partitions.
+//! What this node copies of a tablet, or of ranges of the token ring, that move to it: of its table, and of what
+//! acceptors know of its partitions.
 //!
-//! A node that is a replica already and must have all that others have, because fewer replicas are to follow, is repaired with them instead: rows that it has are
-//! neither sent nor stored again. What acceptors know is copied there too: it is little.
+//! A node that is a replica already and must have all that others have, because fewer replicas are to follow, is
+//! repaired with them instead: rows that it has are neither sent nor stored again. What acceptors know is copied there
+//! too: it is little.
 
 use std::rc::Rc;
 
@@ -20,7 +22,8 @@ use uuid::Uuid;
 
 use crate::repairs::second;
 
-/// Brings what other nodes have of the first ranges of a copy: how many, one at least. When this returns Ok, all of these is durable and part of the table here. On shard 0.
+/// Brings what other nodes have of the first ranges of a copy: how many, one at least. When this returns Ok, all of
+/// these is durable and part of the table here. On shard 0.
 ///
 /// # Errors
 /// A sentence: from which node what could not be copied, and why.
@@ -33,8 +36,8 @@ pub(crate) async fn copy(engine: &Rc<Engine>, copy: Copy) -> Result<usize, Strin
     copy_for(engine, copy, purpose).await.map(|(ranges, _)| ranges)
 }
 
-/// Copies again what other nodes have of the first ranges of a copy, which this node is a replica of, as a part of a task. What is here stays, and is merged with it. How many ranges, and
-/// the bytes that were copied.
+/// Copies again what other nodes have of the first ranges of a copy, which this node is a replica of, as a part of a
+/// task. What is here stays, and is merged with it. How many ranges, and the bytes that were copied.
 ///
 /// # Errors
 /// As [`copy`].
@@ -178,7 +181,8 @@ fn knows(engine: &Engine, feature: &str) -> bool {
     engine.coordinator.with_view(is_enabled)
 }
 
-/// Makes the replica here equal to those that a copy is from in all these ranges, on the shard that has them. How many, and the bytes that came.
+/// Makes the replica here equal to those that a copy is from in all these ranges, on the shard that has them. How many,
+/// and the bytes that came.
 async fn repair_with(copy: &Copy, ranges: &[TokenRange]) -> Result<(usize, u64), String> {
     let engine = Engine::local();
     let (rpc, store) = (runtime::local::<Rpc>(), engine.shard.store(copy.table));

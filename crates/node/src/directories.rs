@@ -1,9 +1,11 @@
-//! The directories of a node that hold data of their own, and how the node notices that one of them is not the one that it ran with.
+//! The directories of a node that hold data of their own, and how the node notices that one of them is not the one that
+//! it ran with.
 //!
-//! Model. Sstables, the commitlog and hints may each be on a volume of its own. A volume that is not mounted, and a directory that was emptied, look like those of
-//! a new node: it would start, and lack rows that it has acknowledged. So each directory has an id. A *marker* in the directory has the id, and a *note* in the
-//! workdir has the ids of all three. A start needs each marker to have the noted id. A marker moves with the content of its directory, so a directory may be
-//! configured to another place.
+//! Model. Sstables, the commitlog and hints may each be on a volume of its own. A volume that is not mounted, and a
+//! directory that was emptied, look like those of a new node: it would start, and lack rows that it has acknowledged.
+//! So each directory has an id. A *marker* in the directory has the id, and a *note* in the workdir has the ids of all
+//! three. A start needs each marker to have the noted id. A marker moves with the content of its directory, so a
+//! directory may be configured to another place.
 //!
 //! ```text
 //! marker   data-directory-id, commitlog-directory-id or hints-directory-id, in the directory
@@ -17,13 +19,15 @@
 //!              hints UUID [loss-accepted]
 //! ```
 //!
-//! The name of a marker has hyphens, because keyspaces have directories beside it and no keyspace has such a name. Format 1 is the first.
+//! The name of a marker has hyphens, because keyspaces have directories beside it and no keyspace has such a name.
+//! Format 1 is the first.
 //!
 //! Invariants
-//! - The note is written when all markers are durable. While there is no note, the node has put nothing into these directories that a later start needs; or a
-//!   release without notes has. The next start writes the markers again.
+//! - The note is written when all markers are durable. While there is no note, the node has put nothing into these
+//!   directories that a later start needs; or a release without notes has. The next start writes the markers again.
 //! - Nothing in a directory is created, opened or removed before its marker was checked.
-//! - `loss-accepted` stays until what follows from the loss is durable in the ledger of missed writes (`coordinator/src/tombstones.rs`).
+//! - `loss-accepted` stays until what follows from the loss is durable in the ledger of missed writes
+//!   (`coordinator/src/tombstones.rs`).
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -281,8 +285,8 @@ fn look(directory: Directory, path: &Path, host_id: Uuid, noted: Option<Uuid>) -
     }
 }
 
-/// Makes sure that each directory is the one that the node ran with last, before anything is done there. At the first start it gives them their ids. Tells what
-/// the operator has accepted to be lost since the last start. Blocks.
+/// Makes sure that each directory is the one that the node ran with last, before anything is done there. At the first
+/// start it gives them their ids. Tells what the operator has accepted to be lost since the last start. Blocks.
 ///
 /// # Errors
 /// In words for the operator. Nothing was changed in a directory that is not the node's.
@@ -381,8 +385,9 @@ pub(crate) fn forget_accepted(workdir: &Path) -> Result<(), String> {
     note.save(workdir)
 }
 
-/// `ceto recover-directory`: accepts that what a directory had is lost, on a node that does not run. Gives what is to be printed. Without a confirmation it changes
-/// nothing. A crash at any step leaves a node that does not start; the command is then repeated. Blocks.
+/// `ceto recover-directory`: accepts that what a directory had is lost, on a node that does not run. Gives what is to
+/// be printed. Without a confirmation it changes nothing. A crash at any step leaves a node that does not start; the
+/// command is then repeated. Blocks.
 ///
 /// # Errors
 /// In words for the operator. Nothing was changed, unless it says that a file could not be written.
@@ -436,7 +441,8 @@ pub fn recover_directory(config: &Config, directory: Directory, confirmation: Op
         Some(_) => {}
     }
     if directory != Directory::Hints {
-        // What was counted under the old names may be lost: other replicas would take what is counted under them now for older.
+        // What was counted under the old names may be lost: other replicas would take what is counted under them now
+        // for older.
         identity::forget_counter_sources(workdir)?;
     }
     create(&path)?;

@@ -1,9 +1,10 @@
 //! Whether the node's disks have room: the monitor that looks, and what it tells.
 //!
-//! Lives on shard 0, sees the node. It reads the utilisation of the file systems of the data and the commitlog directory, four times a second while one of
-//! them is near a threshold ([`DiskLimits::look_after`]), and rarely otherwise. The fuller one counts. The cluster hears of the level
-//! (`Cluster::set_disk_level`) and tells every node, this one too; what follows from it is decided there (`coordinator/src/growth.rs`). The first look comes
-//! before clients are let in.
+//! Lives on shard 0, sees the node. It reads the utilisation of the file systems of the data and the commitlog
+//! directory, four times a second while one of them is near a threshold ([`DiskLimits::look_after`]), and rarely
+//! otherwise. The fuller one counts. The cluster hears of the level (`Cluster::set_disk_level`) and tells every node,
+//! this one too; what follows from it is decided there (`coordinator/src/growth.rs`). The first look comes before
+//! clients are let in.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -37,12 +38,12 @@ impl DiskMonitor {
 
     /// Takes other thresholds over.
     pub(crate) fn set_limits(&self, limits: DiskLimits) {
-        *self.limits.lock().expect("nobody panics while holding the limits") = limits;
+        *self.limits.lock().expect("no thread panics while holding the limits") = limits;
         self.changed.notify_all();
     }
 
     fn limits(&self) -> DiskLimits {
-        *self.limits.lock().expect("nobody panics while holding the limits")
+        *self.limits.lock().expect("no thread panics while holding the limits")
     }
 }
 
@@ -87,7 +88,7 @@ struct Watch {
     tell: Box<dyn Fn(DiskLevel)>,
     limits: DiskLimits,
     level: DiskLevel,
-    /// The level that was told last.
+    /// The level that was logged last.
     told: DiskLevel,
 }
 

@@ -1,7 +1,7 @@
 //! What a node does when a disk fails: `disk_failure_policy`.
 //!
-//! A shard tells of each failure ([`replica::DiskFailure`]); whatever the policy, a damaged sstable has been moved aside by then and reads of its tokens are
-//! refused. [`decide`] says what else is done. Shard 0 does it.
+//! A shard tells of each failure ([`replica::DiskFailure`]); whatever the policy, a damaged sstable has been moved
+//! aside by then and reads of its tokens are refused. [`decide`] says what else is done. Shard 0 does it.
 
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -46,17 +46,17 @@ impl Disks {
     }
 
     pub(crate) fn set_policy(&self, policy: DiskFailurePolicy) {
-        *self.policy.lock().expect("nobody panics while holding the policy") = policy;
+        *self.policy.lock().expect("no thread panics while holding the policy") = policy;
     }
 
     fn policy(&self) -> DiskFailurePolicy {
-        *self.policy.lock().expect("nobody panics while holding the policy")
+        *self.policy.lock().expect("no thread panics while holding the policy")
     }
 
     fn retired(&self) -> Option<String> {
         self.retired
             .lock()
-            .expect("nobody panics while holding the reason")
+            .expect("no thread panics while holding the reason")
             .clone()
     }
 }
@@ -69,7 +69,7 @@ pub(crate) fn watch(shared: &Arc<Shared>, shard: &Rc<Shard>) {
         match decide(disks.policy(), failure) {
             Reaction::GoOn => {}
             Reaction::LeaveService => {
-                let mut retired = disks.retired.lock().expect("nobody panics while holding the reason");
+                let mut retired = disks.retired.lock().expect("no thread panics while holding the reason");
                 retired.get_or_insert_with(|| reason.to_owned());
                 drop(retired);
                 shared.changed.notify_all();

@@ -1,7 +1,8 @@
-//! What is heard of new members before this node's shards have taken their addition over.
+//! Reports about new members that arrive before this node's shards have taken over the version that adds them.
 //!
-//! The failure detector knows a member as soon as the metadata has it. Requests know it by the version of the cluster that shards take over afterwards, which may have
-//! to wait, say for a flush. A word that comes in between is kept here, and is told when the shards have the version. Lives on shard 0.
+//! The failure detector knows a member as soon as the metadata has it. Requests know it by the version of the cluster
+//! that shards take over afterwards, which may have to wait, say for a flush. A report that arrives in between is kept
+//! here, and passed to the shards when they have the version. Lives on shard 0.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -30,7 +31,8 @@ impl EarlyWords {
         change(self.words.borrow_mut().entry(host).or_default());
     }
 
-    /// All words, which are forgotten. To be called when a version has been taken over: it has every node that was heard of, except those that have left.
+    /// All words, which are forgotten. To be called when a version has been taken over: it has every node that was
+    /// heard of, except those that have left.
     pub(crate) fn take(&self) -> BTreeMap<HostId, Word> {
         self.words.take()
     }

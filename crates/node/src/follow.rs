@@ -1,16 +1,21 @@
-//! The one place where this node becomes what the cluster's metadata say: schema, tablets, truncations, and the view that requests use.
+//! The one place where this node becomes what the cluster's metadata say: schema, tablets, truncations, and the view
+//! that requests use.
 //!
 //! Versions of the metadata come one after the other, on shard 0 ([`Follower::follow`]):
 //!
 //! 1. Tablets that will leave their shard, or be cut otherwise, are made ready while requests run.
-//! 2. Each shard takes the version over in one step: tables, tablets, schema, view (docs/dev/tablets.md). From there on its requests are those of the version.
-//! 3. What tablets had that left one shard goes to the shard that has them next. Those that are cut otherwise on their shard have it from the step of 2.
-//! 4. Tablets that are about to come from other nodes are opened, empty. Until here the node has nothing of them: a node that was away may jump over the end of one move and the beginning of
-//!    another, which brings the same tablet back, and what it had of it has left with 3.
-//! 5. Tables that are dropped go with their files, clients are told, truncations are done.
+//! 2. Each shard takes the version over in one step: tables, tablets, schema, view (docs/dev/tablets.md). From there on
+//!    its requests are those of the version.
+//! 3. What tablets had that left one shard goes to the shard that has them next. Those that are cut otherwise on their
+//!    shard have it from the step of 2.
+//! 4. Tablets that are about to come from other nodes are opened, empty. Until here the node has nothing of them: a
+//!    node that was away may jump over the end of one move and the beginning of another, which brings the same tablet
+//!    back, and what it had of it has left with 3.
+//! 5. Dropped tables are removed with their files, clients are notified, truncations are done.
 //!
-//! What 3 to 5 cannot do now, say because the disk is full, is tried again until it succeeds; requests for what it is about wait meanwhile, and so do later versions.
-//! After a crash the start does all of it from the files and the log ([`crate::open`]).
+//! What 3 to 5 cannot do now, say because the disk is full, is tried again until it succeeds; requests for what it is
+//! about wait meanwhile, and so do later versions. After a crash the start does all of it from the files and the log
+//! ([`crate::open`]).
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -105,7 +110,8 @@ impl Tablets {
         });
     }
 
-    /// Tablets of a table, by their last tokens, are opened empty beside those that it has: it is to have all of these ranges.
+    /// Tablets of a table, by their last tokens, are opened empty beside those that it has: it is to have all of these
+    /// ranges.
     fn add_targets(
         &mut self,
         kept: &Arc<Table>,
@@ -308,7 +314,8 @@ impl Follower {
         }
     }
 
-    /// Keeps the node as it is, tables and tablets, while the permit is held: what looks at one shard after the other needs it.
+    /// Keeps the node as it is, tables and tablets, while the permit is held: what looks at one shard after the other
+    /// needs it.
     pub(crate) async fn hold(&self) -> Permit {
         self.turn.acquire(1).await
     }
@@ -332,8 +339,8 @@ impl Follower {
         self.finish_truncations().await;
     }
 
-    /// Flushes tables that lose a column: a file has its cells by the column's name, so those that are newer than the time of the DROP are its successor's if
-    /// it is added again.
+    /// Flushes tables that lose a column: a file has its cells by the column's name, so those that are newer than the
+    /// time of the DROP are its successor's if it is added again.
     async fn flush_losing(&self, version: &Arc<Version>) {
         if version.losing.is_empty() {
             return;
@@ -377,13 +384,15 @@ impl Follower {
             }
         })
         .await;
-        // Behind the preparation of all shards, which may take long, and behind flushes that run: what is kept in memory gives no room to writes.
+        // After the preparation of all shards, which may take long, and after running flushes: while tablets are kept
+        // in memory, they free no memory for writes.
         of_leaving(&kept, Shard::flushes_end).await;
         // Nothing is flushed between this and the step that takes the version over.
         of_leaving(&kept, Shard::keep_in_memory).await;
     }
 
-    /// Opens tablets of which this node has nothing. The logs of earlier runs may have writes to them, which the next start must not bring into them.
+    /// Opens tablets of which this node has nothing. The logs of earlier runs may have writes to them, which the next
+    /// start must not bring into them.
     async fn open_targets(&self, targets: &Arc<Tablets>) {
         if targets.moving.is_empty() {
             return;
@@ -460,7 +469,8 @@ impl Follower {
         self.auto_snapshot.set(auto_snapshot);
     }
 
-    /// Keeps what tables have before it is deleted, unless they say otherwise (`allow_auto_snapshot`). A disk that is too full for that must not keep its operator from making room.
+    /// Keeps what tables have before it is deleted, unless they say otherwise (`allow_auto_snapshot`). A disk that is
+    /// too full for that must not keep its operator from making room.
     async fn keep(&self, schema: &Schema, tables: &[TableId], loss: Loss) {
         let AutoSnapshot { is_on, ttl } = self.auto_snapshot.get();
         let allows = |id: &TableId| {
@@ -476,8 +486,8 @@ impl Follower {
         }
     }
 
-    /// Does on all shards what is left to do of the truncations in the view: after a change of the cluster, and at a start. The steps are those of
-    /// `coordinator/src/truncate.rs`.
+    /// Does on all shards what is left to do of the truncations in the view: after a change of the cluster, and at a
+    /// start. The steps are those of `coordinator/src/truncate.rs`.
     pub(crate) async fn finish_truncations(&self) {
         for (table, version) in self.engine.coordinator.view().truncations() {
             let Some(store) = self.engine.shard.store(table) else {
@@ -560,7 +570,8 @@ fn take_tablets(engine: &Engine, tablets: &Tablets) -> Vec<TableId> {
     waiting.map(|store| store.table().id).collect()
 }
 
-/// Takes a version over on this shard, in one step. The tables of which something leaves the shard or comes to it from another.
+/// Takes a version over on this shard, in one step. The tables of which something leaves the shard or comes to it from
+/// another.
 fn take(engine: &Engine, version: &Version) -> Vec<TableId> {
     let here = engine.shard.id().0 as usize;
     let waiting = take_tablets(engine, &version.tablets);

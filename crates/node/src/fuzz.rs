@@ -2,7 +2,7 @@
 
 use crate::{config, directories};
 
-/// A file of options: the rest is YAML, and behind [`BESIDE`] the text of cassandra-rackdc.properties.
+/// A file of options: the rest of the input is YAML, and after [`BESIDE`] the text of cassandra-rackdc.properties.
 const OPTIONS: u8 = 0;
 /// A file that the workdir or the machine has.
 const SMALL_FILE: u8 = 1;

@@ -1,4 +1,4 @@
-//! The workdir: one node at a time, and who it is.
+//! The workdir: it is used by one node at a time, and keeps the node's identity.
 
 use std::path::Path;
 
@@ -57,7 +57,8 @@ pub(crate) fn host_id(workdir: &Path) -> Result<Uuid, String> {
     Ok(id)
 }
 
-/// Notes whether the node reaches others by TLS, for commands that are run while it is down: without TLS they would find nobody.
+/// Notes whether the node reaches others by TLS, for commands that are run while it is down: without TLS they would
+/// reach no node.
 pub(crate) fn note_encryption(workdir: &Path, is_encrypted: bool) -> Result<(), String> {
     let path = encryption_note(workdir);
     let noted = match (is_encrypted, fs::exists(&path)) {
@@ -113,8 +114,8 @@ fn encryption_note(workdir: &Path) -> std::path::PathBuf {
     workdir.join("internode_tls")
 }
 
-/// Under which name a shard adds to counters: that of its last run, when it ended in order, else a new one. What was kept is used up by
-/// this, for good.
+/// Under which name a shard adds to counters: that of its last run, when it ended in order, else a new one. What was
+/// kept is used up by this, for good.
 pub(crate) fn take_counter_source(workdir: &Path, shard: u32) -> Result<[u8; 16], String> {
     let path = counter_source_path(workdir, shard);
     let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());

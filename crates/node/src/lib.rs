@@ -1,8 +1,9 @@
 //! One node: shards, services, start and drain.
 //!
-//! [`start`] runs a whole node until it is told to stop; [`embed`] runs the same node without sockets, for the benches;
-//! [`prepare`] gives its parts to the simulator. All go through the same steps: lock the workdir, learn who we are, check that the directories are ours, load the schema, start the shards; each shard
-//! opens its sstables and replays its log; when all are ready the node accepts clients.
+//! [`start`] runs a whole node until it is stopped; [`embed`] runs the same node without sockets, for the benches;
+//! [`prepare`] gives its parts to the simulator. All go through the same steps: lock the workdir, determine the node's
+//! identity, check that the directories belong to it, load the schema, start the shards; each shard opens its sstables
+//! and replays its log; when all are ready the node accepts clients.
 
 mod cleanup;
 mod client_events;

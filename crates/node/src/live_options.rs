@@ -1,4 +1,5 @@
-//! The options of a running node: those it was started with, those that SIGHUP brought, and those that clients have set since.
+//! The options of a running node: those it was started with, those that SIGHUP brought, and those that clients have set
+//! since.
 //!
 //! All shards read them; shard 0 changes them, one change after another ([`crate::reread`]).
 
@@ -30,7 +31,7 @@ impl LiveOptions {
     }
 
     fn lock(&self) -> MutexGuard<'_, Current> {
-        self.0.lock().expect("nobody panics while holding the options")
+        self.0.lock().expect("no thread panics while holding the options")
     }
 
     /// As they are now.

@@ -1,5 +1,5 @@
-//! Rows that the node keeps of its own work in local tables, such as `system.compaction_history`: each is written through the usual storage, on the shard that has its
-//! token, and expires.
+//! Rows that the node keeps of its own work in local tables, such as `system.compaction_history`: each is written
+//! through the usual storage, on the shard that has its token, and expires.
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -1,9 +1,11 @@
 //! Maintenance mode: a member runs apart from its cluster, so that an operator can read and repair its own data.
 //!
-//! The node takes the cluster as its own copy of the metadata says, with all other members down. It opens no connection to them and listens to none, takes no part
-//! in the metadata group, and changes nothing of what the group agrees on. Clients reach it at the maintenance socket alone. Requests go through the coordinator as
-//! they always do: what this node is a replica of it reads and writes at the levels that one replica meets, everything else is unavailable, never empty. What the
-//! other replicas miss is kept for them as hints and counted as missed, as on any coordinator whose peers are down.
+//! The node takes the cluster as its own copy of the metadata says, with all other members down. It opens no connection
+//! to them and listens to none, takes no part in the metadata group, and changes nothing of what the group agrees on.
+//! Clients reach it at the maintenance socket alone. Requests go through the coordinator as they always do: what this
+//! node is a replica of it reads and writes at the levels that one replica meets, everything else is unavailable, never
+//! empty. What the other replicas miss is kept for them as hints and counted as missed, as on any coordinator whose
+//! peers are down.
 //!
 //! Lives on shard 0, sees the node.
 

@@ -1,10 +1,12 @@
 //! A node's data at its start: the files of its tables, each opened once, and the logs of earlier runs, each read once.
 //!
-//! Shard 0 opens the files, cuts those that the tablets of now cut, and leaves them for the shards that have their tokens. When every shard has its tables, each
-//! reads its part of the logs, and gives what it finds of other shards' tokens to them: tablets move, and so do shards when their number is another.
+//! Shard 0 opens the files, cuts those that the tablets of now cut, and leaves them for the shards that have their
+//! tokens. When every shard has its tables, each reads its part of the logs, and gives what it finds of other shards'
+//! tokens to them: tablets move, and so do shards when their number is another.
 //!
-//! Tablets that are about to come from other nodes are left out ([`first_targets`]): what is here of them is from an earlier time. They are opened empty when the logs are replayed, and durably
-//! forget it, before the node says that it knows of them.
+//! Tablets that are about to come from other nodes are left out ([`first_targets`]): what is here of them is from an
+//! earlier time. They are opened empty when the logs are replayed, and durably forget it, before the node says that it
+//! knows of them.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -97,7 +99,8 @@ async fn open_targets(shared: &Arc<Shared>, shard: &Rc<Shard>, view: &ClusterVie
     Ok(())
 }
 
-/// Opens the files of all tables, and gives each tablet its own, where they were written for others, or for another number of shards.
+/// Opens the files of all tables, and gives each tablet its own, where they were written for others, or for another
+/// number of shards.
 async fn open_files(shared: &Arc<Shared>, shard: &Rc<Shard>, task: &Task) -> Result<(), String> {
     let view = shared.first_view();
     for (tablets_of, table) in stored_tables(&shared.schema, &shared.node.system_tables) {
@@ -168,12 +171,12 @@ async fn replay(shared: &Arc<Shared>, shard: &Rc<Shard>, view: &ClusterView) -> 
 
 impl Shared {
     fn set_files(&self, table: TableId, files: TableFiles) {
-        let mut all = self.files.lock().expect("nobody panics while holding the files");
+        let mut all = self.files.lock().expect("no thread panics while holding the files");
         all.insert(table, Arc::new(files));
     }
 
     fn files_of(&self, table: TableId) -> Arc<TableFiles> {
-        let all = self.files.lock().expect("nobody panics while holding the files");
+        let all = self.files.lock().expect("no thread panics while holding the files");
         all.get(&table).cloned().unwrap_or_default()
     }
 
@@ -181,7 +184,7 @@ impl Shared {
     fn forget_files(&self) {
         self.files
             .lock()
-            .expect("nobody panics while holding the files")
+            .expect("no thread panics while holding the files")
             .clear();
     }
 }

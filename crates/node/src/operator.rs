@@ -116,7 +116,7 @@ struct NodeOperator {
     started_us: i64,
 }
 
-/// What virtual tables show of that which operators are told. On the shard that answers operators.
+/// What virtual tables show of the reports for operators. Lives on the shard that answers operators.
 pub(crate) struct AdminFacts(Rc<NodeOperator>);
 
 impl AdminFacts {
@@ -159,7 +159,7 @@ impl AdminFacts {
         Some(self.0.member.as_ref()?.metadata())
     }
 
-    /// Who votes in the metadata group; None in maintenance mode.
+    /// The voters of the metadata group; None in maintenance mode.
     pub(crate) fn voters(&self) -> Option<Vec<Uuid>> {
         let status = self.0.member.as_ref()?.status();
         let votes = |member: &&::cluster::MemberStatus| matches!(member.role, Role::Leader | Role::Voter);
@@ -560,7 +560,7 @@ impl Operator for NodeOperator {
     }
 
     fn repair(&self, wanted: Repairs) -> Local<'_, Result<Vec<RepairedTable>, String>> {
-        // A task of its own: it goes on whether somebody waits for it or not.
+        // A task of its own: it continues even if the caller stops waiting.
         let (engine, cluster, tasks) = (self.engine.clone(), self.cluster().cloned(), self.shared.tasks.clone());
         let done = runtime::spawn(async move {
             cluster?;

@@ -1,7 +1,8 @@
 //! The ranges that a shard repairs, by up to when their replicas are known to be equal.
 //!
-//! They are kept between looks. A look costs a comparison of pointers for each table, each 1,024 tablets of a table whose map is a new one, and the work for what has
-//! changed: 1,024 tablets for each that has other replicas, and a step in a tree for each range that was repaired.
+//! They are kept between looks. A look costs a comparison of pointers for each table, each 1,024 tablets of a table
+//! whose map is a new one, and the work for what has changed: 1,024 tablets for each that has other replicas, and a
+//! step in a tree for each range that was repaired.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Included, Unbounded};
@@ -139,7 +140,7 @@ impl OwnRanges {
         }
     }
 
-    /// The last tokens of ranges behind the first token and up to the second.
+    /// The last tokens of ranges that are greater than the first token and at most the second.
     fn ends(&self, (after, to): (Token, Token)) -> impl Iterator<Item = Token> {
         self.ranges.range((Excluded(after), Included(to))).map(|(end, _)| *end)
     }
@@ -175,7 +176,8 @@ impl OwnRanges {
             .map(|(second, _)| *second)
     }
 
-    /// Those whose replicas are known to be equal up to an earlier second than this, with that second: the earliest first.
+    /// Those whose replicas are known to be equal up to an earlier second than this, with that second: the earliest
+    /// first.
     pub(crate) fn before(&self, second: u32) -> impl Iterator<Item = (u32, TokenRange)> {
         let due = self.by_second.range(..(second, Token::MIN));
         due.filter_map(|(until, to)| {

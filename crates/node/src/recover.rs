@@ -1,9 +1,11 @@
-//! `ceto recover-metadata`: gives up a lost majority of the metadata group, or takes lost metadata from the members, on a node that does not run.
+//! `ceto recover-metadata`: gives up a lost majority of the metadata group, or takes lost metadata from the members, on
+//! a node that does not run.
 //!
-//! Without a confirmation it only tells what would be lost and what must be said. It holds the workdir as a node does, so it cannot meet a running
-//! one, and asks the voters that would be given up whether they live: while a majority of them can be had, there is nothing to give up. It asks them as
-//! the node does, by TLS where the node's options say so; without those options it does not run on the workdir of a node that had them, for it
-//! would find nobody.
+//! Without a confirmation it only reports what would be lost and which confirmation is needed. It locks the workdir as
+//! a node does, so it cannot run beside a running node. It asks the voters that would be given up whether they are
+//! alive: while a majority of them can be had, there is nothing to give up. It asks them as the node does, by TLS if
+//! the node's options say so. Without those options it does not run on the workdir of a node that had them, because it
+//! would reach no node.
 
 use std::fmt::Write;
 use std::future::Future;
@@ -68,7 +70,8 @@ fn hold(config: &Config, what: Recover) -> Result<Stopped, String> {
     })
 }
 
-/// Gives what is to be printed. Blocks. `config` is that which the node is started with, as far as it says where its files are and how it reaches others.
+/// Gives what is to be printed. Blocks. `config` is that which the node is started with, as far as it says where its
+/// files are and how it reaches others.
 ///
 /// # Errors
 /// In words for the user. Nothing was changed then.
@@ -113,7 +116,8 @@ pub fn recover_metadata(config: &Config, what: Recover, confirmation: Option<&st
     }
 }
 
-/// What [`recover_metadata`] does for [`Recover::Rejoin`], on the shard that runs this: the simulator has operators whose machines are simulated.
+/// What [`recover_metadata`] does for [`Recover::Rejoin`], on the shard that runs this: the simulator has operators
+/// whose machines are simulated.
 ///
 /// # Errors
 /// As [`recover_metadata`].
@@ -173,7 +177,7 @@ async fn take_anew(
     ))
 }
 
-/// Who of the nodes that would be given up answers.
+/// The nodes that answer, of those that would be given up.
 fn answering(config: &Config, prospect: &Prospect) -> Result<Vec<SocketAddr>, String> {
     let asked = prospect.clone();
     with_rpc(config, &prospect.cluster_name, prospect.host_id, move |rpc, reach| {
@@ -202,11 +206,11 @@ fn with_rpc<T: Clone + Send + 'static>(
         let (rpc_config, reach) = (rpc_config.clone(), reach.clone());
         Box::pin(async move {
             let answer = by_rpc(rpc_config, reach, &*ask).await;
-            *result.lock().expect("nobody panics while holding the answer") = answer;
+            *result.lock().expect("no thread panics while holding the answer") = answer;
         })
     })
     .map_err(|e| e.to_string())?;
-    found.lock().expect("nobody panics while holding the answer").clone()
+    found.lock().expect("no thread panics while holding the answer").clone()
 }
 
 fn rpc_config(config: &Config, cluster_name: &str, host_id: HostId) -> rpc::Config {

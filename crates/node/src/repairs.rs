@@ -1,4 +1,5 @@
-//! Which ranges of tables this node repairs, and how one is repaired: by an operator's word (`operator/repairs.rs`) or continuously.
+//! Which ranges of tables this node repairs, and how one is repaired: by an operator's word (`operator/repairs.rs`) or
+//! continuously.
 
 use std::fmt;
 use std::time::Duration;
@@ -36,11 +37,13 @@ pub(crate) struct Part {
     pub(crate) is_here_first: bool,
     /// A replica that cannot be asked: its node's address is not known.
     pub(crate) unknown: Option<NodeNumber>,
-    /// All replicas of the range, where none comes or goes and all are meant. When they are the same after the repair, all are equal.
+    /// All replicas of the range, where none comes or goes and all are meant. When they are the same after the repair,
+    /// all are equal.
     whole: Option<ReplicaList>,
 }
 
-/// The ranges of a table of which this node has a replica, in token order; `is_meant` tells with which other replicas they are repaired.
+/// The ranges of a table of which this node has a replica, in token order; `is_meant` tells with which other replicas
+/// they are repaired.
 pub(crate) fn parts(
     view: &ClusterView,
     map: &TabletMap,
@@ -89,7 +92,8 @@ pub(crate) fn parts(
             whole: is_whole.then(|| replicas.iter().copied().collect()),
         };
         match parts.last_mut() {
-            // Ranges of the token ring with the same owners are one. Tablets are repaired one by one, so that each can be marked.
+            // Ranges of the token ring with the same owners are one. Tablets are repaired one by one, so that each can
+            // be marked.
             Some(last) if is_ring && last.continues_in(&part) => last.range.to = part.range.to,
             _ => parts.push(part),
         }
@@ -191,7 +195,8 @@ pub(crate) struct How {
 }
 
 impl How {
-    /// What a repair of a part does with marks: only the whole of a tablet on all its replicas is marked, in a cluster whose nodes all know marks.
+    /// What a repair of a part does with marks: only the whole of a tablet on all its replicas is marked, in a cluster
+    /// whose nodes all know marks.
     fn marks(&self, part: &Part, engine: &Engine) -> Option<Marks> {
         let is_here = || {
             engine
@@ -271,8 +276,8 @@ pub(crate) async fn repair_part(part: &Part, how: How, origin: &Origin) -> Resul
 /// What a range comes to in a plan: parts that can be repaired, and why others cannot.
 pub(crate) type Planned = (Vec<Part>, Vec<String>);
 
-/// Repairs a range with the replicas that it has when its turn comes. `plan` tells its parts at that moment; it is asked again where a part goes to other replicas while it is
-/// repaired. One result for each part.
+/// Repairs a range with the replicas that it has when its turn comes. `plan` tells its parts at that moment; it is
+/// asked again where a part goes to other replicas while it is repaired. One result for each part.
 pub(crate) async fn repair_range(
     range: TokenRange,
     how: How,
@@ -339,7 +344,8 @@ async fn attempt_part(part: &Part, how: How, origin: &Origin) -> Result<Repaired
         rest: how.rest,
         marks: how.marks(part, &engine),
     };
-    // What is on its way now, or waits for a replica, may have reached none of them when the repair reads: it does not count as repaired.
+    // What is on its way now, or waits for a replica, may have reached none of them when the repair reads: it does not
+    // count as repaired.
     let complete = engine.coordinator.complete_until(part.table, part.range);
     let task = repair::kinds::repair_range(&engine.shard, &store, part.range, origin);
     let repaired = repair::repair(&rpc, &engine.shard, &request, &task).await;

@@ -1,7 +1,8 @@
-//! Changes of options while the node runs: at SIGHUP it reads them again, and clients set some by statements on `system.config`. It takes over what
-//! can change, and never ends for that.
+//! Changes of options while the node runs: at SIGHUP it reads them again, and clients set some by statements on
+//! `system.config`. It takes over what can change, and never ends for that.
 //!
-//! What clients set lasts until the node ends, or until a SIGHUP finds the option in the options file and not on the command line.
+//! What clients set lasts until the node ends, or until a SIGHUP finds the option in the options file and not on the
+//! command line.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -48,7 +49,8 @@ pub(crate) async fn at_hangups(shared: Arc<Shared>) {
 /// Gives options of this node other values, all or none; called on any shard.
 ///
 /// # Errors
-/// In words for the client: when an option does not exist or does not change while the node runs, or a value does not fit.
+/// In words for the client: when an option does not exist or does not change while the node runs, or a value does not
+/// fit.
 pub(crate) async fn set(changes: Vec<(String, Option<String>)>) -> Result<(), String> {
     let change = || async move {
         let changer = runtime::local::<Changer>();
@@ -118,7 +120,8 @@ fn with_set(read: Config, before: &SetOptions) -> Result<(Config, SetOptions), S
     Ok((config, set))
 }
 
-/// Has the node obey the options of which `is_given` says so. The others may have other values than the configuration says, by nodetool.
+/// Has the node obey the options of which `is_given` says so. The others may have other values than the configuration
+/// says, by nodetool.
 async fn take_over(shared: &Shared, config: &Config, is_given: &dyn Fn(&'static str) -> bool) {
     if is_given("default_log_level") {
         logging::configure(config.log_level);
@@ -152,8 +155,8 @@ async fn take_over(shared: &Shared, config: &Config, is_given: &dyn Fn(&'static 
     .await;
 }
 
-/// Reads the certificates and keys of TLS with other nodes again, from the files that the options name now. If one of them is bad, all stay as
-/// they are. Whether there is TLS at all changes at a start only.
+/// Reads the certificates and keys of TLS with other nodes again, from the files that the options name now. If one of
+/// them is bad, all stay as they are. Whether there is TLS at all changes at a start only.
 async fn reread_certificates(shared: &Shared, config: &Config) {
     match take_certificates(shared, config).await {
         Ok(None) => {}
@@ -165,7 +168,8 @@ async fn reread_certificates(shared: &Shared, config: &Config) {
     }
 }
 
-/// The same, and the file of the certificate; None where nodes have no TLS.
+/// Loads certificates and keys and gives them to all shards, for new connections with other nodes. The file of the
+/// certificate; None where nodes have no TLS.
 async fn take_certificates(shared: &Shared, config: &Config) -> Result<Option<PathBuf>, String> {
     let Some(files) = tls_files(config).filter(|_| shared.config.encryption.is_some()) else {
         return Ok(None);

@@ -1,11 +1,15 @@
-//! Cleanup that nobody has to begin: when the token ring has come to rest with other owners, the node removes what it has of ranges that it lost.
+//! Automatic cleanup: when a change of the token ring's owners has ended, the node removes what it has of ranges that
+//! it lost.
 //!
-//! A cleanup is *due* from the moment in which the ring begins to go to other owners: this node may lose ranges, or get some that a change which is given up takes from it again.
-//! It begins when the ring has been at rest for a while (`auto_cleanup_delay_in_seconds`), because nodes often join one after the other, and each cleanup rewrites the sstables that
-//! have something to remove. When all tables are done with, the node notes with which owners ([`mark`]); the note is deleted when a cleanup is due again. So a node that ends in between
-//! looks again after its start, and one that has nothing to remove does not look.
+//! A cleanup is *due* from the moment in which the ring begins to go to other owners: this node may lose ranges, or get
+//! ranges and lose them again if the change is given up. It begins when the ring has been at rest for a while
+//! (`auto_cleanup_delay_in_seconds`), because nodes often join one after the other, and each cleanup rewrites the
+//! sstables that have something to remove. When all tables are cleaned up, the node notes for which owners ([`mark`]);
+//! the note is deleted when a cleanup is due again. So a node that stops in between looks again after its start, and a
+//! node that has nothing to remove does not look.
 //!
-//! What a cleanup removes, and why nothing is lost, says crate-internal module `cleanup`; docs/dev/ring-moves.md has the rest.
+//! The crate-internal module `cleanup` says what a cleanup removes, and why nothing is lost; docs/dev/ring-moves.md has
+//! the rest.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -43,7 +47,7 @@ impl Changes {
         })
     }
 
-    /// Waits for a time, or until the ring goes on.
+    /// Waits for a time, or until the next step of a ring change.
     async fn pause(&self, time: Duration) {
         let _ = runtime::timeout(time, self.changed.notified()).await;
     }
@@ -81,7 +85,7 @@ pub(crate) async fn run(shared: Arc<Shared>, engine: Rc<Engine>, cluster: Rc<Clu
         let delay = || shared.options.current().config.ring_cleanup_delay;
         let is_at_rest = rests(&changes, &delay).await && cluster.metadata().ring.is_none();
         if !is_at_rest && !planted::is_planted(Bug::CleansWhileRingMoves) {
-            // Before the first change is seen it may go on already.
+            // A ring change may be in progress before this task has seen a step of it.
             changes.pause(LOOK_PERIOD).await;
             continue;
         }
@@ -111,7 +115,7 @@ pub(crate) async fn run(shared: Arc<Shared>, engine: Rc<Engine>, cluster: Rc<Clu
     }
 }
 
-/// Waits until the ring has rested for the delay; false if it went on meanwhile.
+/// Waits until the ring has been at rest for the delay; false if a step of a ring change came before.
 async fn rests(changes: &Changes, delay: &dyn Fn() -> Duration) -> bool {
     let since = runtime::now();
     loop {
@@ -128,7 +132,8 @@ async fn rests(changes: &Changes, delay: &dyn Fn() -> Duration) -> bool {
     }
 }
 
-/// What says who owns which ranges, of all keyspaces that may have tables on the ring: the version of the topology and the replications.
+/// Identifies the owners of all ranges, for all keyspaces that may have tables on the ring: the version of the topology
+/// and the replications.
 fn mark(metadata: &Metadata) -> String {
     let mut mark = format!("topology {}\n", metadata.topology.version());
     for keyspace in metadata.schema.keyspaces.values() {

@@ -1,7 +1,7 @@
 //! Looks for rows whose TTL column says that they have expired, and has them deleted; docs/dev/row-expiry.md.
 //!
-//! Each shard makes a *pass* once in a period: it looks through the ranges of which it is the first replica that lives, table by table. A range that could not be looked through
-//! is tried again sooner.
+//! Each shard makes a *pass* once in a period: it looks through the ranges of which it is the first replica that lives,
+//! table by table. A range that could not be looked through is tried again sooner.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -67,7 +67,8 @@ pub(crate) fn counts() -> RowExpiryCounts {
     runtime::local::<Passes>().map_or_else(RowExpiryCounts::default, |passes| passes.counts.get())
 }
 
-/// Sets how long it is from the beginning of a pass of this shard to that of the next, also for the one that is waited for.
+/// Sets how long it is from the beginning of a pass of this shard to that of the next, also for the one that is waited
+/// for.
 pub(crate) fn set_period(period: Duration) {
     let passes = Passes::local();
     if passes.period.replace(period) != period {
@@ -99,7 +100,8 @@ pub(crate) async fn run(engine: Rc<Engine>, period: Duration) {
     }
 }
 
-/// Looks through all that is this shard's, or through these ranges. The answer are the ranges that could not be looked through.
+/// Looks through all that is this shard's, or through these ranges. The answer are the ranges that could not be looked
+/// through.
 async fn pass(engine: &Rc<Engine>, passes: &Passes, only: Option<&[TableRange]>) -> Vec<TableRange> {
     let mut failed = Vec::new();
     // Which moments have passed is not known; rows that have not expired would be lost.

@@ -1,7 +1,8 @@
 //! Repairs of some tablets, or with some replicas, that an operator asks a node of the cluster for.
 //!
-//! The node that is asked tells all nodes (`operator/tablet_repairs.rs`), again and again, and each shard says how many ranges it has left. A shard repairs a range when its node is the first
-//! of the replicas that are meant. What a shard has begun it knows by the id of the request, in memory: a node that restarts begins again.
+//! The node that is asked tells all nodes (`operator/tablet_repairs.rs`), again and again, and each shard says how many
+//! ranges it has left. A shard repairs a range when its node is the first of the replicas that are meant. What a shard
+//! has begun it knows by the id of the request, in memory: a node that restarts begins again.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use topology::Replica;
 
 use crate::repairs::{How, Part, Planned, parts, repair_range};
 
-/// How long a request is remembered that nobody asks for any more. It ends by itself then.
+/// How long a request is remembered after a node last asked for it. Then it ends by itself.
 const FORGET_AFTER: Duration = Duration::from_mins(10);
 
 /// One request on one shard.
@@ -113,7 +114,8 @@ async fn run(engine: &Engine, job: &Job, selected: &Selected, parts: Vec<Part>, 
     }
 }
 
-/// The parts that a selected range has now. This node repairs them wherever it has a replica that is meant: no other node does.
+/// The parts that a selected range has now. This node repairs them wherever it has a replica that is meant: no other
+/// node does.
 fn parts_now(engine: &Engine, table: TableId, range: TokenRange, selected: &Selected) -> Planned {
     // The view is not held while repairs run: the next version of the cluster waits for it.
     let view = engine.coordinator.view();

@@ -46,7 +46,7 @@ const BATCHES_WAIT_MAX: Duration = Duration::from_secs(10);
 const BATCH_RETRY_DELAY: Duration = Duration::from_millis(5);
 /// How long it waits until the requests of clients are answered.
 pub(crate) const CLIENTS_WAIT_MAX: Duration = Duration::from_secs(5);
-/// How long it goes on answering other nodes, whose last requests may be on their way.
+/// How long it still answers other nodes, whose last requests may be on their way.
 const LAST_REQUESTS_WAIT: Duration = Duration::from_millis(50);
 
 pub(crate) async fn run(shared: Arc<Shared>) {
@@ -89,7 +89,8 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     coordinator.keep_promises(shared.promises.clone());
     if shared.embedded.is_none() {
         let kept = identity::take_counter_source(&config.workdir, id.0)?;
-        // What was counted under the name may be missing: other replicas would take what is counted under it now for older.
+        // What was counted under the name may be missing: other replicas would take what is counted under it now for
+        // older.
         let is_whole = shard.work().quarantined == 0;
         coordinator.set_counter_source(if is_whole { kept } else { replica::new_counter_source() });
     }
@@ -130,7 +131,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
             shared.fail(e);
         }
     }
-    // Nobody may read what another shard has not finished.
+    // No request may read what another shard has not finished.
     if !shared.meet(Stage::Finished).await {
         return Ok(());
     }
@@ -448,7 +449,8 @@ async fn serve(
     Ok(member)
 }
 
-/// Brings the node into its cluster, or has it stay apart in maintenance mode. On shard 0. None where it is not in it: apart, failed, or told to end.
+/// Brings the node into its cluster, or has it stay apart in maintenance mode. On shard 0. None where it is not in it:
+/// apart, failed, or told to end.
 async fn enter(
     shared: &Arc<Shared>,
     engine: &Rc<Engine>,
@@ -472,7 +474,8 @@ async fn enter(
     None
 }
 
-/// Where proxies of clients are listened to: on the CQL port of them, or the shard-aware one. In maintenance mode nowhere.
+/// Where proxies of clients are listened to: on the CQL port of them, or the shard-aware one. In maintenance mode
+/// nowhere.
 fn proxied(config: &Config, which: usize) -> Option<SocketAddr> {
     let port = config.proxied_ports[which].filter(|_| !config.maintenance_mode);
     port.map(|port| SocketAddr::new(config.rpc_address, port))
@@ -519,7 +522,8 @@ fn set_routes(server: &Server, engine: Rc<Engine>) {
     }));
 }
 
-/// Computes for ever in the background, giving way whenever somebody waits: what a request pays for that is measured.
+/// Computes permanently in the background, and yields whenever a request waits: for measurements of what that costs a
+/// request.
 async fn hog() {
     let mut x = 1u64;
     loop {
@@ -546,7 +550,8 @@ async fn bind_patiently<T>(mut bind: impl FnMut() -> std::io::Result<T>) -> std:
     }
 }
 
-/// All shards share a port, which would let a second node share it too, and each would get a part of the connections: look first whether it is free.
+/// All shards share a port, which would let a second node share it too, and each would get a part of the connections:
+/// look first whether it is free.
 pub(crate) async fn probe(what: &str, addresses: impl Iterator<Item = SocketAddr>) -> Result<(), String> {
     for address in addresses.filter(|address| address.port() != 0) {
         let listen = || runtime::net::TcpListener::bind(address, runtime::net::ListenOptions::default());
@@ -559,7 +564,8 @@ pub(crate) async fn probe(what: &str, addresses: impl Iterator<Item = SocketAddr
 /// Where CQL and the shard-aware port listen, if they do.
 type Addresses = (Option<SocketAddr>, Option<SocketAddr>);
 
-/// Where to listen: as configured; a port of 0 is chosen by shard 0 and then taken by all. In maintenance mode nowhere. None when the node fails before it is known.
+/// Where to listen: as configured; a port of 0 is chosen by shard 0 and then taken by all. In maintenance mode nowhere.
+/// None when the node fails before it is known.
 async fn addresses(shared: &Shared) -> Option<Addresses> {
     let config = &shared.config;
     if config.maintenance_mode {
@@ -660,7 +666,7 @@ async fn drain(shared: &Shared, engine: &Rc<Engine>, shard: &Rc<Shard>) -> Resul
     if let Err(e) = engine.coordinator.note_learned().await {
         log::warn!("{e}");
     }
-    // Whatever still waits is refused: a write behind the flush would go with the log.
+    // Requests that still wait are refused: a write after the flush would be lost with the log.
     shard.close();
     let flushed = shard.flush_all().await;
     shared.meet(Stage::Drained).await;

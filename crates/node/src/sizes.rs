@@ -33,7 +33,8 @@ pub(crate) async fn all_bytes() -> u64 {
     on_all_shards(of_shard).await.into_iter().sum()
 }
 
-/// What the leader of the metadata group plans by. The sstables of tables that are about to be split are cut from now on, and no others.
+/// What the leader of the metadata group plans by. The sstables of tables that are about to be split are cut from now
+/// on, and no others.
 pub(crate) async fn tablet_report(engine: &Engine, config: &Config, splits: Splits) -> TabletReport {
     let cuts = Arc::new(cuts_of(engine, &splits));
     let of_shard = async move |engine: Rc<Engine>| -> (Vec<TabletBytes>, Vec<(TableId, u64)>) {
@@ -63,7 +64,8 @@ pub(crate) async fn tablet_report(engine: &Engine, config: &Config, splits: Spli
     report
 }
 
-/// By table that is kept here: the table of the schema that is to be split, and the tablets that it has then. A table whose map this node has not is left out.
+/// By table that is kept here: the table of the schema that is to be split, and the tablets that it has then. A table
+/// whose map this node has not is left out.
 fn cuts_of(engine: &Engine, splits: &Splits) -> BTreeMap<TableId, (TableId, Arc<[TokenRange]>)> {
     let (view, schema) = (engine.coordinator.view(), engine.schema());
     let mut cuts = BTreeMap::new();
@@ -83,8 +85,8 @@ fn cuts_of(engine: &Engine, splits: &Splits) -> BTreeMap<TableId, (TableId, Arc<
     cuts
 }
 
-/// Where the tablets of a table end when it is split into so many, when it leaves the token ring, or, with 0 tablets, when it is cut to come back to the ring. None where
-/// this node does not have the map yet that this is said of.
+/// Where the tablets of a table end when it is split into so many, when it leaves the token ring, or, with 0 tablets,
+/// when it is cut to come back to the ring. None where this node does not have the map yet that this is said of.
 fn ends_after(
     view: &ClusterView,
     keyspace: Option<&Arc<Keyspace>>,

@@ -52,7 +52,8 @@ pub(crate) struct Shared {
     /// What the operator has accepted to be lost since the last start.
     pub(crate) lost: AcceptedLoss,
     pub(crate) schema: Arc<Schema>,
-    /// What the shards begin with; gone when all have it, as who waits for requests with an old view would wait for this too.
+    /// The view that the shards begin with. Dropped when all have it: a wait for requests with an old view would wait
+    /// for this reference too.
     pub(crate) view: Mutex<Option<Arc<ClusterView>>>,
     /// What the node knew of its cluster when it ended; None for one that has never been in any.
     pub(crate) metadata: Option<Metadata>,
@@ -61,7 +62,7 @@ pub(crate) struct Shared {
     pub(crate) options: Arc<LiveOptions>,
     /// What this node says of itself and of the others.
     pub(crate) about: Arc<About>,
-    /// Who is connected.
+    /// The connected clients.
     pub(crate) clients: Arc<Clients>,
     pub(crate) generations: Arc<Generations>,
     /// What the tables' directories hold, until every shard has its part.
@@ -88,8 +89,8 @@ pub(crate) struct Shared {
     drained_shards: AtomicU32,
     /// An operator wants no CQL clients.
     pub(crate) refuses_clients: AtomicBool,
-    /// Told when a shard reaches a stage or fails, when the addresses are bound, when the old log is gone, and when a commitlog begins or ceases to take
-    /// writes.
+    /// Told when a shard reaches a stage or fails, when the addresses are bound, when the old log is gone, and when a
+    /// commitlog begins or ceases to take writes.
     pub(crate) changed: SharedNotify,
     /// Why the commitlog of each shard takes no writes; None where it does.
     pub(crate) log_troubles: Mutex<Vec<Option<String>>>,
@@ -108,7 +109,8 @@ pub(crate) struct Shared {
     _lock: WorkdirLock,
 }
 
-/// A node that knows who it is and holds its workdir: what its shards run. The simulator makes one on a simulated machine.
+/// A node that has its identity and holds its workdir: what its shards run. The simulator makes one on a simulated
+/// machine.
 #[derive(Clone)]
 pub struct Prepared(Arc<Shared>);
 
@@ -130,7 +132,7 @@ pub(crate) enum Stage {
     Drained,
 }
 
-/// Who waits on this shard while the node serves is told when it fails.
+/// Wakes this shard's waiting tasks when the node fails while it serves.
 struct Failing(runtime::Notify);
 
 impl Failing {
@@ -173,7 +175,8 @@ impl Shared {
         .await
     }
 
-    /// Believes the wall clock as it is now, until the cluster judges it. A node with peers purges nothing by it before it has heard one.
+    /// Believes the wall clock as it is now, until the cluster judges it. A node with peers purges nothing by it before
+    /// it has heard one.
     pub(crate) fn begin_with_clock(&self) {
         let members = |metadata: &Metadata| metadata.topology.members().count();
         runtime::believe_clock(runtime::ClockBelief {
@@ -185,21 +188,27 @@ impl Shared {
 
     /// The cluster as it was known at the start, for the shards to begin with.
     pub(crate) fn first_view(&self) -> Arc<ClusterView> {
-        let view = self.view.lock().expect("nobody panics while holding the view");
+        let view = self.view.lock().expect("no thread panics while holding the view");
         view.clone().expect("shards begin before the node enters its cluster")
     }
 
     /// All shards have the first view.
     pub(crate) fn forget_first_view(&self) {
-        *self.view.lock().expect("nobody panics while holding the view") = None;
+        *self.view.lock().expect("no thread panics while holding the view") = None;
     }
 
     pub(crate) fn internode_address(&self) -> Option<SocketAddr> {
-        *self.internode.lock().expect("nobody panics while holding the address")
+        *self
+            .internode
+            .lock()
+            .expect("no thread panics while holding the address")
     }
 
     pub(crate) fn set_internode_address(&self, address: SocketAddr) {
-        *self.internode.lock().expect("nobody panics while holding the address") = Some(address);
+        *self
+            .internode
+            .lock()
+            .expect("no thread panics while holding the address") = Some(address);
     }
 
     /// What the system tables say of the node and the other members from here on.
@@ -233,11 +242,11 @@ impl Shared {
         *self
             .addresses
             .lock()
-            .expect("nobody panics while holding the addresses")
+            .expect("no thread panics while holding the addresses")
     }
 
     pub(crate) fn fail(&self, message: String) {
-        let mut failure = self.failure.lock().expect("nobody panics while holding the failure");
+        let mut failure = self.failure.lock().expect("no thread panics while holding the failure");
         failure.get_or_insert(message);
         drop(failure);
         self.changed.notify_all();
@@ -247,7 +256,7 @@ impl Shared {
         *self
             .addresses
             .lock()
-            .expect("nobody panics while holding the addresses") = Some(bound);
+            .expect("no thread panics while holding the addresses") = Some(bound);
         self.changed.notify_all();
     }
 
@@ -256,7 +265,7 @@ impl Shared {
         let shard = runtime::shard().0 as usize;
         self.log_troubles
             .lock()
-            .expect("nobody panics while holding the troubles")[shard] = trouble;
+            .expect("no thread panics while holding the troubles")[shard] = trouble;
         self.changed.notify_all();
     }
 
@@ -265,7 +274,7 @@ impl Shared {
         let troubles = self
             .log_troubles
             .lock()
-            .expect("nobody panics while holding the troubles");
+            .expect("no thread panics while holding the troubles");
         troubles.iter().flatten().next().cloned()
     }
 
@@ -302,7 +311,7 @@ impl Shared {
         self.drained_shards.load(Ordering::Acquire) >= self.config.smp
     }
 
-    /// The node cannot go on while it serves: it drains.
+    /// Fails the node while it serves, on all shards: it drains.
     pub(crate) fn fail_everywhere(&self, message: String) {
         self.fail(message);
         for shard in 0..runtime::shard_count() {
@@ -310,9 +319,9 @@ impl Shared {
         }
     }
 
-    /// Whether the node does not go on: it failed, or a signal came before it served.
+    /// Whether the node stops: it failed, or a signal came before it served.
     pub(crate) fn failed(&self) -> bool {
-        let failure = self.failure.lock().expect("nobody panics while holding the failure");
+        let failure = self.failure.lock().expect("no thread panics while holding the failure");
         failure.is_some() || self.ends_early.load(Ordering::Acquire)
     }
 
@@ -363,7 +372,8 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Runs a node until SIGTERM or SIGINT has drained it, or it has left its cluster. At SIGHUP it takes over what `reread` gives, as far as that can change while it runs.
+/// Runs a node until SIGTERM or SIGINT has drained it, or it has left its cluster. At SIGHUP it takes over what
+/// `reread` gives, as far as that can change while it runs.
 pub fn start(config: Config, reread: Reread) -> Result<(), StartError> {
     run(config, None, Some(reread))
 }
@@ -415,7 +425,7 @@ fn run(config: Config, embedded: Option<Embedded>, reread: Option<Reread>) -> Re
     }
 }
 
-/// Locks the workdir, learns who the node is, and loads the schema: what comes before the shards. Blocks.
+/// Locks the workdir, determines the node's identity, and loads the schema: the steps before the shards start. Blocks.
 pub fn prepare(config: Config) -> Result<Prepared, String> {
     prepare_as(config, None, false).map_err(|e| e.to_string())
 }
@@ -431,7 +441,7 @@ impl Prepared {
         self.0
             .failure
             .lock()
-            .expect("nobody panics while holding the failure")
+            .expect("no thread panics while holding the failure")
             .clone()
     }
 
@@ -440,12 +450,13 @@ impl Prepared {
         self.0
             .addresses
             .lock()
-            .expect("nobody panics while holding the addresses")
+            .expect("no thread panics while holding the addresses")
             .map(|(cql, _)| cql)
     }
 }
 
-/// The cluster's metadata as they stand on the disk; None before a node's first start in a cluster. An embedded node is a cluster of its own.
+/// The cluster's metadata as stored on disk; None before a node's first start in a cluster. An embedded node is a
+/// cluster of its own.
 fn load_metadata(
     config: &mut Config,
     host_id: Uuid,
@@ -469,7 +480,8 @@ fn load_metadata(
     Ok(metadata)
 }
 
-/// Refuses the start of a node that has left its cluster. In maintenance mode it may start: it takes part in no cluster then.
+/// Refuses the start of a node that has left its cluster. In maintenance mode it may start: it takes part in no cluster
+/// then.
 fn check_not_left(config: &Config, host_id: Uuid, metadata: Option<&Metadata>) -> Result<(), StartError> {
     let node = metadata.and_then(|metadata| metadata.topology.node(HostId(host_id)));
     let has_left = node.is_some_and(|node| node.state == topology::NodeState::Left);
@@ -602,8 +614,8 @@ fn tasks_of(config: &Config, host_id: Uuid) -> Arc<Tasks> {
     tasks
 }
 
-/// Refuses a node whose metadata is lost before it touches its data: without the schema, writes in the log would be taken for those of dropped tables. Refuses
-/// maintenance mode for one that never had any.
+/// Refuses a node whose metadata is lost before it touches its data: without the schema, writes in the log would be
+/// taken for those of dropped tables. Refuses maintenance mode for one that never had any.
 fn check_member(config: &Config, metadata: Option<&Metadata>) -> Result<(), String> {
     if let Some(metadata) = metadata {
         return identity::note_member(&config.workdir, metadata.topology.cluster_name());

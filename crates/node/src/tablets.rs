@@ -1,7 +1,9 @@
 //! The tablets of new tables, and what may become of the replication of a keyspace that has tablets.
 //!
-//! A table of a keyspace with tablets gets its map with the change of the schema that makes it, so nobody ever sees it without. The map
-//! then only changes by moving tablets. Another kind of the keyspace, tablets or the token ring, is a goal as well, to which the leader brings the tables that are there. Another replication of the keyspace is a goal: the leader of the metadata group moves tablets until they have it.
+//! A table of a keyspace with tablets gets its map with the schema change that creates it, so it is never seen without
+//! one. The map then only changes by moving tablets. Another replication of the keyspace is a goal: the leader of the
+//! metadata group moves tablets until they have it. Another kind of the keyspace, tablets or the token ring, is a goal
+//! as well, to which the leader brings the tables that are there.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -20,7 +22,8 @@ pub(crate) fn has_tablets(keyspace: &Keyspace) -> bool {
     system_tables::kind(&keyspace.name).is_none() && keyspace.has_tablets()
 }
 
-/// The maps of the tables that a schema has and the present one has not, and what to tell the user of it. `bytes_goal` is the usual size of a tablet.
+/// The maps of the tables that a schema has and the present one has not, and what to tell the user of it. `bytes_goal`
+/// is the usual size of a tablet.
 ///
 /// # Errors
 /// A sentence, when the schema changes the replication of tables whose tablets cannot move.
@@ -78,7 +81,8 @@ pub(crate) fn for_schema(metadata: &Metadata, next: &Schema, bytes_goal: u64) ->
     Ok((maps, warnings))
 }
 
-/// Refuses that a keyspace with tables goes from the token ring to tablets, or back, while some member does not know how.
+/// Refuses that a keyspace with tables goes from the token ring to tablets, or back, while some member does not know
+/// how.
 fn check_kind(metadata: &Metadata, former: &Keyspace, next: &Keyspace) -> Result<(), String> {
     let enabled = metadata.topology.enabled_features();
     if former.has_tablets() == next.has_tablets() || former.tables.is_empty() || enabled.contains(REPLICATION_KINDS) {

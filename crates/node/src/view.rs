@@ -1,4 +1,5 @@
-//! What this node makes of the cluster's metadata: the view that requests use, and which of its shards has which tokens of a table.
+//! What this node makes of the cluster's metadata: the view that requests use, and which of its shards has which tokens
+//! of a table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -91,8 +92,8 @@ pub(crate) fn ring_of(metadata: &Metadata, topology: &Topology) -> Ring {
     }
 }
 
-/// The replication of a keyspace. Datacenters in which no node stands (any more) count as far as its levels do. None, and a line in the
-/// log, when it has none that can be understood.
+/// The replication of a keyspace. Datacenters that have no nodes (any more) still count for its consistency levels.
+/// None, and a line in the log, when the replication cannot be understood.
 pub(crate) fn replication(keyspace: &Keyspace, topology: &Topology) -> Option<Replication> {
     parsed(&keyspace.name, &keyspace.replication, topology)
 }
@@ -110,8 +111,8 @@ fn parsed(keyspace: &str, options: &BTreeMap<String, String>, topology: &Topolog
     }
 }
 
-/// The tables that have files: those of the schema that are not computed, and what acceptors keep for them. Each with the table of the
-/// schema that it has its tablets with.
+/// The tables that have files: those of the schema that are not computed, and what acceptors keep for them. Each with
+/// the table of the schema that it has its tablets with.
 pub(crate) fn stored_tables(schema: &Schema, system_tables: &Registry) -> Vec<(TableId, Arc<Table>)> {
     let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
     let kept = tables.flat_map(|table| {
@@ -121,7 +122,8 @@ pub(crate) fn stored_tables(schema: &Schema, system_tables: &Registry) -> Vec<(T
     kept.collect()
 }
 
-/// The tokens of a table by the shards of this node, each shard's in order: those of its tablets, or its part of the token ring.
+/// The tokens of a table by the shards of this node, each shard's in order: those of its tablets, or its part of the
+/// token ring.
 pub(crate) fn ranges_by_shard(view: &ClusterView, table: TableId, shards: u32) -> Vec<Vec<TokenRange>> {
     let Some(tablets) = view.own_tablets(table) else {
         return (0..shards).map(|shard| vec![shard_range(shard, shards)]).collect();
@@ -135,8 +137,8 @@ pub(crate) fn ranges_by_shard(view: &ClusterView, table: TableId, shards: u32) -
     ranges
 }
 
-/// The tokens of a table, by the shards of this node, whose older data other nodes are still to send: those of tablets and of ranges of the ring that move here and
-/// are not read yet.
+/// The tokens of a table, by the shards of this node, whose older data other nodes are still to send: those of tablets
+/// and of ranges of the ring that move here and are not read yet.
 pub(crate) fn awaited_by_shard(view: &ClusterView, table: TableId, shards: u32) -> Vec<Vec<TokenRange>> {
     let mut ranges = vec![Vec::new(); shards as usize];
     let Some(route) = view.route(table) else {
@@ -157,8 +159,9 @@ pub(crate) fn awaited_by_shard(view: &ClusterView, table: TableId, shards: u32) 
     ranges
 }
 
-/// The tablets of a table that are about to come to this node, in the first stage of their move: nobody writes to them here yet, so nothing that the node has of them counts. Of those that
-/// `before` has in the same stage of the same move the node has made room already. By their last tokens.
+/// The tablets of a table that are about to come to this node, in the first stage of their move, by their last tokens:
+/// no request writes to them here yet, so nothing that the node has of them counts. Without those that `before` has in
+/// the same stage of the same move: the node has made room for them already.
 pub(crate) fn first_targets(view: &ClusterView, before: Option<&ClusterView>, table: TableId) -> BTreeSet<Token> {
     let targets = |view: &ClusterView| -> BTreeSet<(Token, u64)> {
         let Some(route) = view.route(table).filter(|route| route.has_own_tablets) else {

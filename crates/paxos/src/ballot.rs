@@ -22,8 +22,9 @@ impl Ballot {
         unique: 0,
     };
 
-    /// Whether who has promised `self` may still promise or accept `other`: the same, or one of a later timestamp. One of the same
-    /// timestamp is refused though it may be greater: two that were both chosen would write at one timestamp.
+    /// Whether an acceptor that has promised `self` may still promise or accept `other`: the same ballot, or one of a
+    /// later timestamp. Another one of the same timestamp is refused though it may be greater: if both were chosen,
+    /// they would write at one timestamp.
     #[inline]
     #[must_use]
     pub fn admits(self, other: Self) -> bool {

@@ -5,11 +5,11 @@ use crate::{Ballot, Fate, Proposal, Round, Standing};
 /// What a leader does with a round in which a quorum has promised.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step<R> {
-    /// Somebody else's proposal: have it accepted and learned by a quorum, then begin a new round.
+    /// A proposal of another leader: have it accepted and learned by a quorum, then begin a new round.
     Finish(Proposal),
     /// Have these replicas learn it, tell the round, and ask again.
     Teach(Proposal, Vec<R>),
-    /// Read, and decide. With a proposal go on by [`Leader::propose`].
+    /// Read and decide. If there is something to propose, continue with [`Leader::propose`].
     Decide,
     /// The leader's own: have it accepted. When a quorum has, it is chosen.
     Propose(Proposal),
@@ -31,8 +31,8 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// The leader of a new statement. Proposals decided before `oldest_us` are too old to take effect: the deletions that would hide what they
-    /// write may be purged already.
+    /// The leader of a new statement. Proposals decided before `oldest_us` are too old to take effect: the deletions
+    /// that would hide what they write may be purged already.
     #[must_use]
     pub fn new(oldest_us: i64) -> Self {
         Self {

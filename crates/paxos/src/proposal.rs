@@ -1,5 +1,5 @@
-//! Proposals. All but the ballot is one run of bytes, the same in memory, on the wire and on disk, so that a proposal is handed on without being
-//! taken apart: leaders and acceptors look at its past only when something went wrong.
+//! Proposals. All but the ballot is one run of bytes, the same in memory, on the wire and on disk, so that a proposal
+//! is handed on without being taken apart: leaders and acceptors look at its past only when something went wrong.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use stdx::vint;
 use crate::codec::{BALLOT_BYTES, Malformed};
 use crate::{Ballot, PAST_MAX, PAST_US};
 
-/// Where the past begins: behind the origin, `past_since_us` and the count.
+/// Where the past begins: after the origin, `past_since_us` and the count.
 const PAST_AT: usize = BALLOT_BYTES + 8 + 1;
 const PRUNED: u8 = 0;
 const WITH_VALUE: u8 = 1;
@@ -22,7 +22,7 @@ pub struct Proposal {
     pub ballot: Ballot,
     /// At which it was decided first.
     pub origin: Ballot,
-    /// As encoded, behind the ballot.
+    /// The encoded bytes after the ballot.
     body: Arc<[u8]>,
     /// How many ballots its past has.
     past: u8,
@@ -67,7 +67,7 @@ impl Proposal {
         }
     }
 
-    /// The same, to be accepted at another ballot.
+    /// A copy of the proposal, to be accepted at another ballot.
     #[must_use]
     pub fn at(&self, ballot: Ballot) -> Self {
         Self { ballot, ..self.clone() }
@@ -106,8 +106,9 @@ impl Proposal {
         std::iter::once(self.origin).chain(past.iter().copied().map(Ballot::from_bytes))
     }
 
-    /// Appends the bytes of the same proposal without a past, for an acceptor's row: a leader that was overtaken and finds only acceptors that have
-    /// restarted since does not learn what became of its own, which is rare, and each row is smaller by up to a kilobyte.
+    /// Appends the bytes of the same proposal without a past, for an acceptor's row: a leader that was overtaken and
+    /// finds only acceptors that have restarted since does not learn what became of its own, which is rare, and each
+    /// row is smaller by up to a kilobyte.
     pub fn encode_without_past(&self, out: &mut Vec<u8>) {
         self.ballot.encode(out);
         self.origin.encode(out);

@@ -18,7 +18,7 @@ pub struct Round<R> {
 pub(crate) enum Standing<R> {
     /// Have this accepted, at this round's ballot; when it is chosen and learned, begin anew.
     Unfinished(Proposal),
-    /// Bring this to these replicas, and go on.
+    /// Have these replicas learn this proposal, then continue.
     Unlearned(Proposal, Vec<R>),
     /// Read, decide and propose. The proposal was chosen last.
     Clear(Option<Proposal>),
@@ -65,7 +65,8 @@ impl<R: Copy + PartialEq> Round<R> {
         self.promises.iter().map(|(replica, _)| *replica)
     }
 
-    /// What is next, when those that have promised are a quorum. Proposals decided before `oldest_us` count as forgotten.
+    /// What is next, when those that have promised are a quorum. Proposals decided before `oldest_us` count as
+    /// forgotten.
     pub(crate) fn standing(&self, oldest_us: i64) -> Standing<R> {
         let committed = self
             .promises
@@ -110,10 +111,12 @@ impl<R: Copy + PartialEq> Round<R> {
 }
 
 impl Fate {
-    /// What became of `mine`, which was decided when `before` was the origin of the last one chosen, now that `last` is.
+    /// What became of `mine`, which was decided when `before` was the origin of the last one chosen, now that `last`
+    /// is.
     pub(crate) fn of(mine: Ballot, before: Option<Ballot>, last: Option<&Proposal>) -> Self {
         let Some(last) = last else {
-            // With nothing chosen nothing can have been overtaken; had something been chosen before, it has expired since.
+            // With nothing chosen nothing can have been overtaken; had something been chosen before, it has expired
+            // since.
             return if before.is_none() { Self::Open } else { Self::Unknown };
         };
         if Some(last.origin) == before {

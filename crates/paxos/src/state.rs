@@ -6,7 +6,8 @@ use crate::{Ballot, Proposal};
 
 /// How many origins of earlier proposals a proposal names at most.
 pub const PAST_MAX: usize = 64;
-/// How far back it names them: more than twice as long as a statement usually waits to learn what became of its own. One that waits longer may not.
+/// How far back it names them: more than twice as long as a statement usually waits to learn what became of its own.
+/// One that waits longer may not.
 pub const PAST_US: i64 = 5_000_000;
 
 /// What an acceptor says when it promises.
@@ -97,15 +98,16 @@ impl State {
         true
     }
 
-    /// The data is forgotten, and everything proposed goes with it. What was promised is kept, and nothing before `at` is promised or
-    /// accepted any more, so that no statement under way brings it back either.
+    /// The data is forgotten, and everything proposed goes with it. What was promised is kept, and nothing before `at`
+    /// is promised or accepted any more, so that no statement under way brings it back either.
     pub fn forget(&mut self, at: Ballot) {
         self.proposal = None;
         self.committed = Ballot::NONE;
         self.promised = self.promised.max(at);
     }
 
-    /// Every replica has learned what was chosen at this ballot: the mutation is not needed any more. Whether there was one.
+    /// Every replica has learned what was chosen at this ballot: the mutation is not needed any more. Whether there was
+    /// one.
     pub fn prune(&mut self, ballot: Ballot) -> bool {
         match &mut self.proposal {
             Some(proposal) if proposal.ballot == ballot && ballot <= self.committed => {

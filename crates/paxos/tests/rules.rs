@@ -57,7 +57,7 @@ fn behind_a_truncation_nothing_from_before_it_is_promised_or_accepted_and_no_pro
     assert!(state.prepare(ballot(12)).is_err());
     assert!(state.accept(proposal(14)).is_err());
     state.prepare(ballot(30)).expect("it is behind the truncation");
-    // A clock that is behind says when this one was.
+    // A truncation whose ballot comes from a slow clock.
     state.forget(ballot(20));
     assert!(state.accept(proposal(25)).is_err());
 }

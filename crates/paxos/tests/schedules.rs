@@ -1,15 +1,16 @@
 //! Random schedules: leaders and acceptors whose messages are lost, doubled and overtaken, and acceptors that crash.
 //!
-//! Each partition has rows that are lists. A statement reads one row and appends its number to it; a read reads one row. Whatever
-//! happened, at the end there is one list for each row such that what each statement and read saw is a beginning of it, what a statement
-//! that was acknowledged appended stands behind what it saw, and whoever began after somebody's end saw what they did. The same check must
-//! find bugs that are planted in acceptor and leader.
+//! Each partition has rows that are lists. A statement reads one row and appends its number to it; a read reads one
+//! row. Whatever happened, at the end there is one list for each row such that each statement and read saw a beginning
+//! of it, what an acknowledged statement appended comes after what it saw, and a statement or read that began after the
+//! end of another saw what that one did. The same check must find bugs that are planted in acceptor and leader.
 //!
-//! In half of the schedules the table is truncated: at any step a second generation begins, and each acceptor forgets its rows and what was proposed
-//! at some step behind that. It refuses requests of the first generation from then on, and those of the second wait for it until then. What was appended in the
-//! first generation is in no list in the end.
+//! In half of the schedules the table is truncated: at any step a second generation begins, and at some later step each
+//! acceptor forgets its rows and what was proposed. From then on it refuses requests of the first generation; those of
+//! the second wait for it until then. What was appended in the first generation is in no list in the end.
 //!
-//! Some requests come very late: after everybody has ended, and after the rows were read. Reads that follow find the same lists.
+//! Some requests come very late: after every client has ended, and after the rows were read. Reads that follow find the
+//! same lists.
 
 use paxos::{Ballot, Leader, Promise, Proposal, Refused, Round, State, Step};
 use std::collections::BTreeMap;
@@ -142,7 +143,7 @@ struct Client {
     saw: Vec<u32>,
     began: u64,
     ended: Option<u64>,
-    /// Acknowledged; known not to have happened; or nobody knows.
+    /// Acknowledged; known not to have happened; or unknown.
     outcome: Option<bool>,
     id: u32,
     /// The generation of the table in which it asks.
@@ -155,7 +156,7 @@ struct World {
     acceptors: Vec<Acceptor>,
     clients: Vec<Client>,
     network: Vec<Message>,
-    /// Requests that come when everybody has ended.
+    /// Requests that come when every client has ended.
     late: Vec<Message>,
     now: u64,
     /// The step at which the table is truncated.
@@ -438,7 +439,7 @@ impl World {
                 Phase::Preparing(..) | Phase::Teaching(..) | Phase::Accepting { .. } | Phase::Learning { .. },
                 Answer::Stale,
             ) if self.clients[at].generation < self.generation => {
-                // What may have been accepted somebody may have seen.
+                // What may have been accepted, another client may have seen.
                 if self.clients[at].leader.may_happen() {
                     return self.end(at, None);
                 }
@@ -552,7 +553,7 @@ impl World {
                 self.truncate_at(at);
             }
         }
-        // Somebody who is not disturbed reads every row, before and after what comes late.
+        // A leader that is not disturbed reads every row, before and after the late requests.
         let first_clock = self.clients.iter().map(|c| c.clock).max().unwrap_or(0) + 1000;
         let lists = self.read_rows(first_clock);
         self.check(&lists)?;

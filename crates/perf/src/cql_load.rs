@@ -1,11 +1,12 @@
 //! `ceto perf cql`: load on any server that speaks CQL: ceto, ScyllaDB, Apache Cassandra; on one node or several.
 //!
-//! The table and the statements are those of the published figures: `ks.cf ("KEY" blob PRIMARY KEY, "C0".."C4" blob)`, keys of
-//! 8 bytes, values of 34; a read selects all columns of one key, a write updates all of them, a conditional write does if the row
-//! exists. They are prepared on every host, and their EXECUTE frames (protocol version 4) are encoded once: a request is a copy with
-//! another stream id and key.
+//! The table and the statements are those of the published figures: `ks.cf ("KEY" blob PRIMARY KEY, "C0".."C4" blob)`,
+//! keys of 8 bytes, values of 34; a read selects all columns of one key, a write updates all of them, a conditional
+//! write does if the row exists. They are prepared on every host, and their EXECUTE frames (protocol version 4) are
+//! encoded once: a request is a copy with another stream id and key.
 //!
-//! Connections go round over the hosts. A *client* is one request in flight: a slot of a connection, `connections x depth` of them.
+//! Connections go round over the hosts. A *client* is one request in flight: a slot of a connection, `connections x
+//! depth` of them.
 
 mod client;
 mod connections;
@@ -44,7 +45,8 @@ pub struct Options {
     /// What to do.
     #[arg(long, value_enum, default_value = "read")]
     pub workload: Workload,
-    /// Conditional writes: update all columns of a key IF EXISTS. Each client (connections x depth) has keys of its own.
+    /// Conditional writes: update all columns of a key IF EXISTS. Each client (connections x depth) has keys of its
+    /// own.
     #[arg(long, conflicts_with = "workload")]
     pub lwt: bool,
     /// All clients want the same key.

@@ -1,4 +1,4 @@
-//! Load generators and the benches behind the figures.
+//! Load generators, and the benches that the figures come from.
 
 mod allocations;
 pub mod cql_load;

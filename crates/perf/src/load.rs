@@ -3,10 +3,10 @@
 //! One shard's thread does everything. A connection's answers that arrive in one read are handled in one loop, and the
 //! requests that follow leave in one write, so that a client costs less than the server it measures.
 //!
-//! - *Closed loop*: each answer is followed by the next request. Measures what the server can do; its latencies say little
-//!   about users, because a slow server is asked less.
-//! - *Open loop*: request `k` is due at `start + k / rate`, whatever the server does. Latency counts from that moment, not from
-//!   when the request could leave, so a stall is seen by all requests it delays (no coordinated omission).
+//! - *Closed loop*: each answer is followed by the next request. Measures what the server can do; its latencies say
+//!   little about users, because a slow server is asked less.
+//! - *Open loop*: request `k` is due at `start + k / rate`, whatever the server does. Latency counts from that moment,
+//!   not from when the request could leave, so a stall is seen by all requests it delays (no coordinated omission).
 //!
 //! A run has a warm-up, whose answers are not counted, and a measured time. Answers count when they are read in it.
 
@@ -41,7 +41,7 @@ const INTERVALS_MAX: usize = 3_600;
 /// Requests in flight on a connection at most: stream ids are not negative.
 pub(crate) const DEPTH_MAX: u32 = 32_768;
 
-/// What every load generator can be told.
+/// Options that every load generator has.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LoadOptions {
     /// Connections to open.
@@ -150,7 +150,8 @@ pub(crate) enum Keys {
     Uniform { random: SplitMix64, below: u64 },
     /// Any of a list, equally often: the keys of one shard.
     OneOf { random: SplitMix64, keys: Rc<Vec<u64>> },
-    /// Each slot of each connection is a client with keys that no other client asks for: every `clients`th, from its own number on.
+    /// Each slot of each connection is a client with keys that no other client asks for: every `clients`th, from its
+    /// own number on.
     Own {
         random: SplitMix64,
         client_of_slot_0: u64,
@@ -523,11 +524,11 @@ where
         let future = main();
         Box::pin(async move {
             let result = future.await;
-            *filled.lock().expect("nobody panics while holding it") = Some(result);
+            *filled.lock().expect("no thread panics while holding it") = Some(result);
         })
     })
     .map_err(|error| LoadError::Io("starting the load generator".to_string(), error))?;
-    let result = slot.lock().expect("nobody panics while holding it").take();
+    let result = slot.lock().expect("no thread panics while holding it").take();
     let report = result.expect("the shard ends after its main future, which fills the slot")?;
     if let Some(path) = &options.json_result {
         let text = serde_json::to_vec_pretty(&report).expect("a report has only text keys and numbers");

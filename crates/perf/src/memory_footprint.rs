@@ -1,7 +1,8 @@
 //! `ceto perf memory-footprint`: the bytes that the same rows take in a memtable and in an sstable.
 //!
 //! Schema `pk blob, ck blob` and N blob columns. Each partition has a random key of 10 bytes and rows with a random
-//! clustering key of 10 bytes; all columns are set to random values at timestamp 1; no row marker, no TTL. The sstable is uncompressed.
+//! clustering key of 10 bytes; all columns are set to random values at timestamp 1; no row marker, no TTL. The sstable
+//! is uncompressed.
 
 use std::fmt;
 

@@ -13,7 +13,7 @@ pub(crate) fn cpu_time_us(pid: &str) -> io::Result<u64> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{path}: no CPU time in it")))
 }
 
-/// The name of the program stands in parentheses and may contain anything, so fields are counted from the last one.
+/// The program's name is in parentheses and may contain anything, so fields are counted from the last parenthesis.
 fn parse_stat(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(11);

@@ -114,7 +114,7 @@ fn clients(streams: Vec<TcpStream>, keys: Vec<Keys>, request: &RequestBytes) -> 
 /// A key is `key:` and 12 digits, as `redis-benchmark` has it.
 const KEY_DIGITS: usize = 12;
 
-/// The bytes of a request, and where its key's digits stand.
+/// The bytes of a request, and the place of its key's digits.
 #[derive(Clone, Debug)]
 struct RequestBytes {
     bytes: Vec<u8>,

@@ -55,7 +55,7 @@ pub struct Report {
     pub rate: f64,
     /// From the moment a request was to be sent, to the moment its answer was read.
     pub latency: LatencySummary,
-    /// The same for the requests that were due in each interval, if `--interval` was given.
+    /// The latency of the requests that were due in each interval, if `--interval` was given.
     pub intervals: Vec<LatencySummary>,
     /// Answers that were errors, by what the server called them; those of the warm-up too.
     pub errors: BTreeMap<String, u64>,
@@ -73,7 +73,8 @@ pub struct Report {
     pub unsent: u64,
     /// The servers' CPU time per answer, in microseconds, together, if their process ids were given.
     pub server_cpu_us_per_operation: Option<f64>,
-    /// Our own CPU time per answer, in microseconds: at the reciprocal of the rate, it is we who are the limit.
+    /// Our own CPU time per answer, in microseconds: if it is the reciprocal of the rate, the load generator is the
+    /// limit.
     pub client_cpu_us_per_operation: f64,
 }
 

@@ -1,12 +1,13 @@
 //! `ceto perf simple-query`: what a statement costs inside the server, without the network.
 //!
-//! A whole node starts in a temporary workdir, without sockets. Each shard prepares the statement and then does batches of
-//! `concurrency` operations, as the CQL server does with the requests of its socket reads: look the prepared statement up by
-//! its id, check the consistency level, bind a random key that this shard owns, execute, and write the answer frame; after a
-//! batch the writes go to the commitlog and the shard turns to other work.
+//! A whole node starts in a temporary workdir, without sockets. Each shard prepares the statement and then does batches
+//! of `concurrency` operations, as the CQL server does with the requests of its socket reads: look the prepared
+//! statement up by its id, check the consistency level, bind a random key that this shard owns, execute, and write the
+//! answer frame; after a batch the writes go to the commitlog and the shard turns to other work.
 //!
-//! Table `ks.cf ("KEY" blob PRIMARY KEY, "C0".."C4" blob)`; keys are sequence numbers of 8 bytes, values five fixed blobs of 34, five counters, a map or a
-//! user-defined type. All workloads but writes find a table that was filled. Scans read the whole of `ks.rows`, which has a hundred rows in each partition: one operation is one scan.
+//! Table `ks.cf ("KEY" blob PRIMARY KEY, "C0".."C4" blob)`; keys are sequence numbers of 8 bytes, values five fixed
+//! blobs of 34, five counters, a map or a user-defined type. All workloads but writes find a table that was filled.
+//! Scans read the whole of `ks.rows`, which has a hundred rows in each partition: one operation is one scan.
 
 mod report;
 mod run_on_shard;

@@ -51,7 +51,7 @@ impl BatchPlan {
     /// Checks what a batch may hold.
     ///
     /// # Errors
-    /// When additions to counters stand among other writes, or where they may not.
+    /// When additions to counters are among other writes, or where they may not be.
     pub fn check<'p>(
         kind: BatchKind,
         writes: impl Iterator<Item = &'p WritePlan>,
@@ -81,7 +81,7 @@ impl BatchPlan {
     }
 }
 
-/// The write timestamp that a term of `USING TIMESTAMP` stands for; `None` when it is unset.
+/// The write timestamp that a term of `USING TIMESTAMP` evaluates to; `None` when it is unset.
 pub(crate) fn write_timestamp(operand: &Operand, ctx: &BindContext<'_>) -> Result<Option<i64>, PlanError> {
     match operand.eval(ctx)? {
         Evaluated::Value(v) => {

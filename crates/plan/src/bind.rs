@@ -20,7 +20,7 @@ pub enum Bound<'a> {
 /// The bound values of an execution: one for each marker.
 #[derive(Clone, Copy, Debug)]
 pub enum BoundValues<'a> {
-    /// As they stand in a request.
+    /// As they are in a request.
     Lent(&'a [Bound<'a>]),
     /// Those that an execution owns: lending them costs nothing, however many there are.
     Owned(&'a [OwnedBound]),
@@ -63,7 +63,8 @@ pub struct BindContext<'a> {
     pub values: BoundValues<'a>,
     /// Wall clock at the start of the statement, microseconds since the epoch.
     pub now_us: i64,
-    /// The client's own moment for TTLs and expiry, seconds since the epoch. Write timestamps, functions and the seconds of deletions keep to the wall clock.
+    /// The client's own moment for TTLs and expiry, seconds since the epoch. Write timestamps, functions and the
+    /// seconds of deletions keep to the wall clock.
     pub now_in_seconds: Option<i32>,
     /// A random number of this execution: seeds `uuid()` and the clock sequence of `now()`.
     pub random: u64,
@@ -139,13 +140,14 @@ pub struct Execution {
 }
 
 impl Execution {
-    /// Runs `f` with the values. It can be suspended at preemption points (`stdx::preempt`): no `RefCell` that other tasks use may be borrowed.
+    /// Runs `f` with the values. It can be suspended at preemption points (`stdx::preempt`): no `RefCell` that other
+    /// tasks use may be borrowed.
     pub fn with<R>(&self, f: impl FnOnce(&BindContext<'_>) -> R) -> R {
         self.with_at(self.now_us, f)
     }
 
-    /// Runs `f` with the values lent out and another moment as the start of the statement, microseconds since the epoch: a write that waited before it began
-    /// is dated by when it began.
+    /// Runs `f` with the values lent out and another moment as the start of the statement, microseconds since the
+    /// epoch: a write that waited before it began is dated by when it began.
     pub fn with_at<R>(&self, now_us: i64, f: impl FnOnce(&BindContext<'_>) -> R) -> R {
         let context = BindContext {
             values: BoundValues::Owned(&self.values),

@@ -1,7 +1,7 @@
 //! An aggregate, of all rows or of groups of them, as bytes, for nodes that compute parts of it: format [`FORMAT`].
 //!
-//! What is encoded is what a part needs: the table's id, the aggregates and what they are over, and which rows count. What the
-//! coordinator makes of the joined parts stays with it. Bound values travel beside the plan.
+//! What is encoded is what a part needs: the table's id, the aggregates and what they are over, and which rows count.
+//! What the coordinator makes of the joined parts stays with it. Bound values travel beside the plan.
 //!
 //! ```text
 //! plan        u8 format, then fields, each u8 number, vint length and so many bytes; numbers do not fall
@@ -36,9 +36,9 @@
 //! bytes, text vint length, and so many bytes; text is UTF-8
 //! ```
 //!
-//! A plan that is decoded is made as any other is: it is checked against its table. A function is looked up by its name and types, a
-//! user-defined one in the schema. Both nodes have the same version of it, or the request is refused.
-//! A field, tag or function that this release does not know is an error, and so is nesting beyond [`DEPTH_MAX`].
+//! A plan that is decoded is made as any other is: it is checked against its table. A function is looked up by its name
+//! and types, a user-defined one in the schema. Both nodes have the same version of it, or the request is refused. A
+//! field, tag or function that this release does not know is an error, and so is nesting beyond [`DEPTH_MAX`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ use crate::{InOperand, Operand, PlanError, Select, SelectPlan};
 
 /// The format of an encoded plan.
 pub const FORMAT: u8 = 1;
-/// How deep expressions, operands, comparators and types may stand in each other. CQL allows fewer.
+/// How deep expressions, operands, comparators and types may be nested. CQL allows fewer levels.
 pub const DEPTH_MAX: usize = 128;
 
 const TABLE: u8 = 1;
@@ -109,7 +109,8 @@ impl From<PlanError> for DecodeError {
 type Decoded<T> = Result<T, DecodeError>;
 
 impl SelectPlan {
-    /// The plan as bytes, for those who compute parts of it; None when it has no parts, or an earlier release does not know its functions.
+    /// The plan as bytes, for shards that compute parts of it; None when it has no parts, or an earlier release does
+    /// not know its functions.
     pub fn encode_part(&self) -> Option<Vec<u8>> {
         let mut arguments = self
             .selection
@@ -157,10 +158,12 @@ impl SelectPlan {
         Some(out)
     }
 
-    /// The plan of [`SelectPlan::encode_part`]: it aggregates the same of the same rows of every partition, and returns no columns.
+    /// The plan of [`SelectPlan::encode_part`]: it aggregates the same of the same rows of every partition, and returns
+    /// no columns.
     ///
     /// # Errors
-    /// When the bytes are no such plan, or it does not fit the table that `table` finds, or calls a function that is not in the schema.
+    /// When the bytes are no such plan, or it does not fit the table that `table` finds, or calls a function that is
+    /// not in the schema.
     pub fn decode_part(
         bytes: &[u8],
         schema: &Schema,

@@ -1,11 +1,12 @@
 //! Reads and writes as values: what a front end builds, and what the engine executes.
 //!
-//! A plan names its table's columns by position and id, and holds values in the serialised form that the table stores. It is
-//! built once, which checks it against its table, and executed many times, each time with the values of an [`Execution`].
-//! A plan knows no language and no protocol: the CQL compiler builds plans from syntax trees, and Rust code builds the
-//! same plans by hand.
+//! A plan names its table's columns by position and id, and holds values in the serialised form that the table stores.
+//! It is built once, which checks it against its table, and executed many times, each time with the values of an
+//! [`Execution`]. A plan knows no language and no protocol: the CQL compiler builds plans from syntax trees, and Rust
+//! code builds the same plans by hand.
 //!
-//! - [`SelectPlan`]: which rows ([`restrict`]), what of each row or group of rows ([`selection`]), in what order, how many.
+//! - [`SelectPlan`]: which rows ([`restrict`]), what of each row or group of rows ([`selection`]), in what order, how
+//!   many.
 //! - [`WritePlan`]: which rows, which changes, under which conditions ([`write`]). It packs mutations.
 //! - [`BatchPlan`]: several writes at one moment.
 //! - [`RowSink`]: where result rows go.

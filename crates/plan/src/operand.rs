@@ -213,7 +213,8 @@ fn check_bound<'v>(cql_type: &CqlType, bytes: &'v [u8]) -> Result<Cow<'v, [u8]>,
     found.map_err(|error| PlanError::Invalid(error.to_string()))
 }
 
-/// Refuses a collection of a negative number of elements. Where one is stored it is read as empty: earlier releases took it in frozen collections.
+/// Refuses a collection of a negative number of elements. Where one is stored it is read as empty: earlier releases
+/// took it in frozen collections.
 pub(crate) fn check_count(cql_type: &CqlType, bytes: &[u8]) -> Result<(), PlanError> {
     let name = match cql_type.unfrozen() {
         CqlType::List(_) => "list",
@@ -281,7 +282,7 @@ pub(crate) fn elements_with_nulls(list: &[u8]) -> Result<Vec<Option<&[u8]>>, Pla
     let truncated = || PlanError::invalid("Not enough bytes to read a list");
     let (count, elements) = list.split_first_chunk::<4>().ok_or_else(truncated)?;
     let count = usize::try_from(i32::from_be_bytes(*count)).map_err(|_| no_list())?;
-    // Behind its count a list is laid out as a tuple is.
+    // After its count a list is laid out as a tuple is.
     let mut rest = TupleIter::new(elements);
     let elements = rest.by_ref().take(count).collect::<Result<Vec<_>, _>>();
     let elements = elements.map_err(|_| truncated())?;

@@ -4,7 +4,7 @@ use mutation::compact::LiveElements;
 use schema::Table;
 use types::{CollectionBuilder, CqlType, TupleBuilder};
 
-/// Where a value stands in the row's buffer.
+/// Where a value is in the row's buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Slot {
     start: u32,
@@ -15,7 +15,7 @@ pub struct Slot {
 /// The values of one row, by position in `table.columns`. Reused from row to row.
 ///
 /// Multi-cell collections are serialised here as one value. Timestamps and ttls are kept only when a selector asks
-/// (`writetime`, `ttl`); those of collections are per element, and stand in a map of the elements' paths.
+/// (`writetime`, `ttl`); those of collections are per element, and are kept in a map of the elements' paths.
 #[derive(Clone, Debug, Default)]
 pub struct Row {
     bytes: Vec<u8>,
@@ -31,7 +31,7 @@ pub struct Row {
 /// Bytes that say when an element was written, and how long it has to live: an i64 and an i32, big endian.
 pub const CELL_TIMES_BYTES: usize = 12;
 
-/// A timestamp that stands for none.
+/// The timestamp that means none.
 pub const NO_TIMESTAMP: i64 = i64::MIN;
 
 impl Row {
@@ -102,7 +102,8 @@ impl Row {
         self.ttls[column] = ttl_left;
     }
 
-    /// Notes for the elements of a column, by path, when each was written, and the seconds that it still has to live, 0 for ever.
+    /// Notes for the elements of a column, by path, when each was written, and the seconds that it still has to live, 0
+    /// for ever.
     pub fn set_cells<'p>(&mut self, column: usize, elements: impl Iterator<Item = (&'p [u8], i64, i32)>) {
         let mut map = Vec::new();
         let mut builder = CollectionBuilder::new(&mut map);
@@ -116,7 +117,8 @@ impl Row {
         self.cells.push((column, map));
     }
 
-    /// The same for the fields of a user-defined type, of which it has so many; those that are null have no times.
+    /// Notes for each of the `fields` fields of a user-defined type when it was written, and the seconds that it still
+    /// has to live, as [`Self::set_cells`] does; fields that are null have no times.
     pub fn set_field_cells<'p>(
         &mut self,
         column: usize,
@@ -181,8 +183,8 @@ fn field_of(path: &[u8]) -> Option<usize> {
     path.try_into().map(u16::from_be_bytes).map(usize::from).ok()
 }
 
-/// Serialises the living fields of a multi-cell user-defined type with so many fields as one value. Fields that the type
-/// does not have are left out: another node may know a later definition.
+/// Serialises the living fields of a multi-cell user-defined type with so many fields as one value. Fields that the
+/// type does not have are left out: another node may know a later definition.
 fn put_fields(out: &mut Vec<u8>, fields: usize, elements: LiveElements<'_>) {
     let mut builder = TupleBuilder::new(out);
     let mut next = 0;

@@ -34,8 +34,8 @@ pub struct Select {
     pub bypasses_cache: bool,
     /// The table whose mutations it reads, source by source, on this node; `table` is what they look like.
     pub fragments_of: Option<Arc<Table>>,
-    /// By how many of their first clustering columns the rows of several named partitions are sorted into one order; those that are equal in them stay in the
-    /// order of their partitions.
+    /// By how many of their first clustering columns the rows of several named partitions are sorted into one order;
+    /// those that are equal in them stay in the order of their partitions.
     pub sorted: Option<usize>,
     /// The columns that make a group: positions in `table.columns`. Rows of one group follow each other.
     pub group_by: Vec<usize>,
@@ -204,14 +204,15 @@ impl SelectPlan {
         at.map(usize::from)
     }
 
-    /// Where the result's columns come from, when one row is named and no static column is returned: then memory answers in one call.
+    /// Where the result's columns come from, when one row is named and no static column is returned: then memory
+    /// answers in one call.
     #[inline]
     pub fn point(&self) -> Option<&[PointSource]> {
         self.point.as_deref()
     }
 
-    /// The serialised partition key and clustering key of the row that a point read names, into emptied buffers. False: it
-    /// does not name one partition.
+    /// The serialised partition key and clustering key of the row that a point read names, into emptied buffers. False:
+    /// it does not name one partition.
     ///
     /// # Errors
     /// When a value of the key is null or unset, or cannot be stored.
@@ -254,7 +255,8 @@ impl SelectPlan {
         Ok(is_point.then(|| (KeyHash::of(&key), key, clustering)))
     }
 
-    /// The same read without the nulls in its restrictions, where a comparison with null is neither true nor false; None when it can go on as it is.
+    /// This read without the nulls in its restrictions, where a comparison with null is neither true nor false; None
+    /// when the plan can run as it is.
     ///
     /// # Errors
     /// When a value is none of its type.
@@ -290,7 +292,8 @@ impl SelectPlan {
         self.point.is_some()
     }
 
-    /// The same, of the mutations of a table on this node, source by source; the plan's own table is what they look like.
+    /// Makes this a read of the mutations of a table on this node, source by source; the plan's own table describes how
+    /// they look.
     #[must_use]
     pub fn of_fragments(mut self, of: Arc<Table>) -> Self {
         self.select.fragments_of = Some(of);
@@ -307,7 +310,8 @@ impl SelectPlan {
             && filters.iter().all(crate::restrict::Filter::is_known_to_all)
     }
 
-    /// Whether it makes groups of the rows of many partitions, of which parts can be computed apart, wherever the rows are.
+    /// Whether it makes groups of the rows of many partitions, of which parts can be computed apart, wherever the rows
+    /// are.
     pub fn has_groups_apart(&self) -> bool {
         !self.group_by.is_empty()
             && self.selection.has_mergeable_groups()

@@ -1,7 +1,7 @@
 //! The engine: executes plans over the shards of a node and over the cluster.
 //!
-//! A [`plan::Plan`] comes from a front end, by way of the CQL compiler or built by hand; its rows go into the front end's
-//! [`plan::RowSink`]. This crate does not know which protocol asked.
+//! A [`plan::Plan`] comes from a front end, by way of the CQL compiler or built by hand; its rows go into the front
+//! end's [`plan::RowSink`]. This crate does not know which protocol asked.
 
 pub mod engine;
 mod error;

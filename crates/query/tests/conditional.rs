@@ -196,7 +196,7 @@ fn what_was_applied_survives_a_power_loss_though_the_log_is_synced_every_ten_sec
     for seed in 0..20 {
         let mut sim = Simulation::new(seed);
         let node = sim.add_node(1);
-        // What was told to clients, and what the next life finds.
+        // The value that was reported to clients, and the value that the next life finds.
         let state = Arc::new(Mutex::new((0, None)));
         let s = state.clone();
         let boot = Arc::new(Mutex::new(0));

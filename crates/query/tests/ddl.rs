@@ -1,7 +1,7 @@
 //! Scripts of statements and what they answer.
 //!
-//! Each file of `tests/ddl` is a suite of `testkit`: statements and their answers. All but `own.txt` were recorded from a
-//! running Apache Cassandra 4.1.7, so a difference is a difference from it. `begin anew` is an empty schema.
+//! Each file of `tests/ddl` is a suite of `testkit`: statements and their answers. All but `own.txt` were recorded from
+//! a running Apache Cassandra 4.1.7, so a difference is a difference from it. `begin anew` is an empty schema.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

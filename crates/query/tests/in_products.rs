@@ -79,7 +79,8 @@ fn on_shard(test: impl AsyncFn(Rc<Engine>) + Copy + 'static) {
 #[test]
 fn partitions_that_are_not_there_are_passed_over_with_all_their_rows() {
     on_shard(async |engine: Rc<Engine>| {
-        // Every third partition, every second row: some in files, some in memory, one with a static row alone, one deleted.
+        // Every third partition, every second row: some in files, some in memory, one with a static row alone, one
+        // deleted.
         for k in (0..30).step_by(3) {
             for c in (0..20).step_by(2) {
                 let text = format!("INSERT INTO t (k, c, v) VALUES ({k}, {c}, {})", 100 * k + c);

@@ -1,4 +1,5 @@
-//! A client that names the moment (`now_in_seconds`): TTLs and expiry go by it; write timestamps, functions and the seconds of deletions by the wall clock.
+//! A client that names the moment (`now_in_seconds`): TTLs and expiry go by it; write timestamps, functions and the
+//! seconds of deletions by the wall clock.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,4 +1,5 @@
-//! Limits of the tombstones that a page of a read may meet: where pages are cut, nothing is lost and nothing comes twice, and reads of too many fail.
+//! Limits of the tombstones that a page of a read may meet: where pages are cut, nothing is lost and nothing comes
+//! twice, and reads of too many fail.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -71,8 +72,8 @@ async fn pages_of(engine: &Rc<Engine>, text: &str, rows: u32, takes_empty_pages:
     panic!("{text}: no end after {PAGES_MAX} pages of {rows} rows");
 }
 
-/// Partition 1: 40 dead rows before, among and behind ten living ones. Partition 2: dead rows and a static row alone. Partitions 10 to 29: deleted, but for the last. Partition
-/// 40: ranges that are deleted.
+/// Partition 1: 40 dead rows before, among and after ten living ones. Partition 2: dead rows and a static row alone.
+/// Partitions 10 to 29: deleted, but for the last. Partition 40: ranges that are deleted.
 async fn fill(engine: &Rc<Engine>) {
     for c in 0..50 {
         write(engine, &format!("INSERT INTO t (k, c, v) VALUES (1, {c}, {c})")).await;

@@ -157,7 +157,7 @@ impl Outer<'_> {
     }
 }
 
-/// The text of a field, in a record that may be damaged behind it.
+/// The text of a field, in a record that may be damaged after it.
 fn text_of(mut bytes: &[u8], wanted: u32) -> Option<String> {
     const TITLE_BYTES_MAX: usize = 256;
     while !bytes.is_empty() {

@@ -35,7 +35,7 @@ impl RecordError {
         }
     }
 
-    /// The same error, of a record that stands in another one.
+    /// Adds the outer record to the place of an error in a nested record.
     #[must_use]
     pub fn within(self, outer: &str) -> Self {
         Self {

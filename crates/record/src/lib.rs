@@ -1,19 +1,23 @@
 //! Durable records with numbered fields, in the encoding of Protocol Buffers.
 //!
-//! `prost` encodes and decodes a record. It drops a field that it does not know, so two releases could read one record differently. Therefore each
-//! record also has a [`Message`]: a table of its fields by number. [`decode`] checks the bytes against that table first, and refuses
+//! `prost` encodes and decodes a record. It drops a field that it does not know, so two releases could read one record
+//! differently. Therefore each record also has a [`Message`]: a table of its fields by number. [`decode`] checks the
+//! bytes against that table first, and refuses
 //!
-//! - a field that the table does not have, and a field whose *feature* this node does not know ([`Known`]): both are *unknown*;
+//! - a field that the table does not have, and a field whose *feature* this node does not know ([`Known`]): both are
+//!   *unknown*;
 //! - bytes that are damaged: a wrong wire type, a number out of range, text that is not UTF-8, a length beyond the end;
 //! - an encoding that this release would not have written: fields out of order or repeated, a default written out.
 //!
 //! Invariants:
-//! - One value has one encoding. So a field of the table that the struct lacks is found too: the value does not encode to the same bytes.
+//! - One value has one encoding. So a field of the table that the struct lacks is found too: the value does not encode
+//!   to the same bytes.
 //! - A field number is never used for anything else. A field that goes away becomes a reserved number.
 //! - An error names the record, by the object's name where it has one, and the field.
-//! - No bytes make a reader panic, recurse deeper than [`DEPTH_MAX`], or allocate more than a small multiple of their length.
+//! - No bytes make a reader panic, recurse deeper than [`DEPTH_MAX`], or allocate more than a small multiple of their
+//!   length.
 //!
-//! How to add a field is told in docs/dev/schema.md.
+//! How to add a field: docs/dev/schema.md.
 
 mod check;
 mod error;
@@ -24,7 +28,7 @@ pub use error::{Problem, RecordError};
 use check::Walk;
 use std::collections::BTreeSet;
 
-/// How deep records may stand in each other. `prost` gives up at 100.
+/// How deep records may be nested. `prost` gives up at 100.
 pub const DEPTH_MAX: usize = 90;
 
 /// What a record of one kind may hold.
@@ -36,7 +40,8 @@ pub struct Message {
     pub title: &'static [u32],
     /// Its fields, by ascending number.
     pub fields: &'static [Field],
-    /// Numbers that must not be given to a field: of fields that are gone, or that are kept for something that is planned. With what they stand for.
+    /// Numbers that must not be given to a field, with what they mean: of fields that are gone, or that are kept for
+    /// something that is planned.
     pub reserved: &'static [(u32, &'static str)],
 }
 
@@ -49,7 +54,7 @@ pub struct Field {
     pub name: &'static str,
     /// What it holds.
     pub of: Of,
-    /// Whether it may stand more than once.
+    /// Whether it may occur more than once.
     pub is_repeated: bool,
     /// The cluster feature that it came with; None for a field of the base format, which every release knows.
     pub feature: Option<&'static str>,
@@ -79,7 +84,7 @@ pub enum Of {
 }
 
 impl Field {
-    /// A field of the base format that stands once at most.
+    /// A field of the base format that occurs once at most.
     #[must_use]
     pub const fn new(number: u32, name: &'static str, of: Of) -> Self {
         Self {
@@ -91,7 +96,7 @@ impl Field {
         }
     }
 
-    /// A field that stands once for each element of a list or map.
+    /// A field that occurs once for each element of a list or map.
     #[must_use]
     pub const fn list(number: u32, name: &'static str, of: Of) -> Self {
         Self {
@@ -100,7 +105,7 @@ impl Field {
         }
     }
 
-    /// The same field, with the feature that it came with.
+    /// Adds the feature that the field came with.
     #[must_use]
     pub const fn since(self, feature: &'static str) -> Self {
         Self {
@@ -122,13 +127,13 @@ impl Message {
         }
     }
 
-    /// The same record, with the text fields that name it in errors.
+    /// Adds the text fields that name the record in errors.
     #[must_use]
     pub const fn titled(self, title: &'static [u32]) -> Self {
         Self { title, ..self }
     }
 
-    /// The same record, with numbers that must not be given to a field.
+    /// Adds numbers that must not be given to a field.
     #[must_use]
     pub const fn reserving(self, reserved: &'static [(u32, &'static str)]) -> Self {
         Self { reserved, ..self }
@@ -142,7 +147,7 @@ impl Message {
     }
 }
 
-/// An entry of a map from text to text, which stands in a list.
+/// An entry of a map from text to text: a record stores the map as a list of entries.
 pub static OPTION: Message = Message::new(
     "option",
     &[Field::new(1, "key", Of::Text), Field::new(2, "value", Of::Text)],
@@ -157,7 +162,8 @@ pub trait Record: prost::Message + Default {
 
 /// The features that this node's release knows. A field that came with another one is unknown to it.
 ///
-/// A node that holds a feature back (`--hold-back-feature`) thereby reads records as a release from before the feature does.
+/// A node that holds a feature back (`--hold-back-feature`) thereby reads records as a release from before the feature
+/// does.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Known(Option<BTreeSet<String>>);
 

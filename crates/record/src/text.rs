@@ -1,4 +1,4 @@
-//! Records as text, for tests and for people who look at one.
+//! Records as text, for tests and for people to read.
 //!
 //! ```text
 //! 2 {                          a field's number, and the record in it
@@ -10,7 +10,8 @@
 //! }
 //! ```
 //!
-//! [`print`] writes the names of the fields behind `#`. [`parse`] knows no table: it writes what it is told, so a test can write any damage.
+//! [`print`] writes the names of the fields after `#`. [`parse`] knows no table: it encodes what the text says, so a
+//! test can write any damage.
 
 use crate::{Message, Of};
 use prost::encoding::{WireType, decode_key, decode_varint, encode_key, encode_varint};

@@ -4,8 +4,8 @@
 //! cargo run --release -p repair --example bench -- [MEGABYTES] [ROUNDS] [DIRECTORY] [ROW_BYTES]
 //! ```
 //!
-//! It repairs equal replicas first, ROUNDS times, then replicas of which one row in a hundred is newer on one of both. It prints how long each took, and the bytes
-//! that went over the connection.
+//! It repairs equal replicas first, ROUNDS times, then replicas of which one row in a hundred is newer on one of both.
+//! It prints how long each took, and the bytes that went over the connection.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};

@@ -15,7 +15,8 @@ use crate::error::{Refusal, RepairError};
 use crate::message::{Malformed, decode_answer};
 use crate::repairs::Repairs;
 
-/// How long a request may take: a participant with little bandwidth makes it wait. That the participant is gone shows by its connection.
+/// How long a request may take: a participant with little bandwidth makes it wait. That the participant is gone shows
+/// by its connection.
 const TIMEOUT: Duration = Duration::from_mins(2);
 /// How often a request is made again before its participant counts as gone.
 const RETRIES: u32 = 5;

@@ -1,4 +1,5 @@
-//! Checking a stretch: the buckets that differ are found, their units exchanged and merged, and each replica gets what it lacks.
+//! Checking a stretch: the buckets that differ are found, their units exchanged and merged, and each replica gets what
+//! it lacks.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -143,7 +144,8 @@ impl Run {
         Ok(all)
     }
 
-    /// Merges what all replicas have of a stretch, and notes what each lacks. Where it ends, when a participant did not get to its end.
+    /// Merges what all replicas have of a stretch, and notes what each lacks. Where it ends, when a participant did not
+    /// get to its end.
     async fn merge_stretch(
         &self,
         own: Own,
@@ -336,7 +338,7 @@ fn is_inside(place: &Place, block: &PartitionBlock) -> bool {
     }
 }
 
-/// Forgets what of a partition is behind a place. Whether anything is before it.
+/// Drops what a partition has after a place. Returns whether it has anything before it.
 fn clip(had: &mut Had, partition: (Token, &[u8]), end: &Place, order: &schema::ClusteringOrder) -> bool {
     let (token, key, bound) = match end {
         Place::Token(token) => return partition.0 <= *token,

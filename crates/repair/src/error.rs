@@ -51,7 +51,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Why [`crate::repair`] has not made the replicas equal. What was written before the error stays: it is what the replicas had.
+/// Why [`crate::repair`] has not made the replicas equal. What was written before the error stays: it is what the
+/// replicas had.
 #[derive(Debug)]
 pub enum RepairError {
     /// The table is not here.
@@ -64,7 +65,8 @@ pub enum RepairError {
     Lost(Lost),
     /// The table was altered here meanwhile.
     SchemaDiffers,
-    /// An sstable of the range is quarantined or damaged here, so this replica lacks rows that it should have. Says which.
+    /// An sstable of the range is quarantined or damaged here, so this replica lacks rows that it should have. Says
+    /// which.
     Missing(String),
     /// This shard cannot read.
     Read(String),
@@ -104,7 +106,8 @@ pub enum RepairError {
 }
 
 impl RepairError {
-    /// Whether another attempt may succeed though nobody does anything: not so where an operator has aborted, or an sstable is missing.
+    /// Whether another attempt may succeed without intervention: not if an operator has aborted, or an sstable is
+    /// missing.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         match self {

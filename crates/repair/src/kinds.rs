@@ -18,7 +18,8 @@ pub const REPAIR_RANGE: Kind = Kind {
     is_abortable: true,
 };
 
-/// A token range compared for another node. It takes no worker: two nodes that repair with each other must not wait for each other.
+/// A token range compared for another node. It takes no worker: two nodes that repair with each other must not wait for
+/// each other.
 pub const SERVE_REPAIR: Kind = Kind {
     name: "serve repair",
     units: "bytes",

@@ -1,7 +1,9 @@
 //! Repairs that mark sstables, so that the next one need not read them. See docs/dev/incremental-repair.md.
 //!
-//! Such a repair is of the whole of one tablet on all its replicas. On each of them it fixes a set of sstables when it opens. It marks them when every replica has, durably, what any of them had: each replica settles first, then each marks.
-//! It compares elements as they were written, not what lives: equal parts of replicas must stay equal whatever is merged with them later.
+//! Such a repair is of the whole of one tablet on all its replicas. On each of them it fixes a set of sstables when it
+//! opens. It marks them when every replica has, durably, what any of them had: each replica settles first, then each
+//! marks. It compares elements as they were written, not what lives: equal parts of replicas must stay equal whatever
+//! is merged with them later.
 
 use std::cell::{Cell, RefCell};
 
@@ -22,7 +24,8 @@ use crate::part::{Missing, append, missing_beside, missing_of, without_forgotten
 use crate::run::Run;
 use crate::side::Side;
 
-/// How much is read of what a replica has before something is written to it. Beyond that it is written, whatever the replica has.
+/// How much is read of what a replica has before something is written to it. Beyond that it is written, whatever the
+/// replica has.
 const HAVE_BYTES_MAX: usize = 1 << 20;
 
 /// What an operator asks for, by ScyllaDB's names.
@@ -114,7 +117,8 @@ impl From<MarkError> for Trouble {
 }
 
 impl Marking {
-    /// Flushes a side's tablet and fixes what is to be marked of it. An incremental repair has the replicas of the record, which are those of the last full one.
+    /// Flushes a side's tablet and fixes what is to be marked of it. An incremental repair has the replicas of the
+    /// record, which are those of the last full one.
     pub(crate) async fn begin(side: &Side, is_full: bool, replicas: u128) -> Result<Self, Trouble> {
         let set = side.shard.begin_repair_set(&side.store, side.range, is_full).await?;
         let before = side.shard.repair_record(&side.store, side.range).await;
@@ -155,7 +159,8 @@ impl Marking {
 }
 
 impl Run {
-    /// Opens a session on each participant, with the sets to mark. False: replicas have records of different sessions, so a repair must read everything.
+    /// Opens a session on each participant, with the sets to mark. False: replicas have records of different sessions,
+    /// so a repair must read everything.
     pub(crate) async fn open_marking(&self, open: message::Open, marking: &Marking) -> Result<bool, RepairError> {
         self.last_mark.set(marking.before.map_or(0, |record| record.at));
         let open = MarkOpen {
@@ -182,7 +187,7 @@ impl Run {
         Ok(do_agree)
     }
 
-    /// Has every replica settle, then mark.
+    /// Makes every replica settle, then mark.
     pub(crate) async fn settle_and_mark(&self, marking: &Marking) -> Result<(), RepairError> {
         self.ask_all(message::MARK, &MarkStep::Settle(self.id).encode()).await?;
         self.side.check_whole()?;
@@ -190,7 +195,8 @@ impl Run {
         let mark = self.mark_of(marking);
         let body = MarkStep::Mark(mark).encode();
         let range = (self.request.range.after, self.request.range.to);
-        // Participants first: whoever repairs next is likely this node, and finds out from its own record that one of them has not marked.
+        // Participants first: the next repair is likely this node's, and its own record then shows that one of them has
+        // not marked.
         self.ask_all(message::MARK, &body).await?;
         let marked = marking.mark(self.id.0, range, mark.since, mark.at).await?;
         self.repaired.borrow_mut().marked_sstables = marked;
@@ -233,8 +239,9 @@ enum Have {
 }
 
 impl Side {
-    /// What this replica lacks of a mutation, in marked sstables or elsewhere; None when it has all of it, or would forget it at once. What it has already would be unrepaired again, and be sent
-    /// back and forth for ever.
+    /// What this replica lacks of a mutation, in marked sstables or elsewhere. None when it has all of it, or would
+    /// forget it at once: what it has already would be unrepaired again, and replicas would send it back and forth
+    /// without end.
     pub(crate) async fn lacking(&self, token: Token, mutation: &Mutation<'_>) -> Result<Option<Missing>, Trouble> {
         let order = &self.table.clustering_order;
         let (layout, table) = (&self.table.layout, &self.table);
@@ -251,7 +258,7 @@ impl Side {
         if !is_all || self.forgets_before == 0 {
             return Ok(Some(missing));
         }
-        // A replica that has it would send it back once this one has forgotten it, and so on for ever.
+        // A replica that has it would send it back once this one has forgotten it, and so on without end.
         let packed = Mutation::new(&missing.mutation).expect("it was packed just now");
         let lacking = PartitionBlock::of_mutation(layout, order, token, &packed);
         let purge = Purge {
@@ -311,7 +318,8 @@ impl Side {
     }
 }
 
-/// Whether the record here lets an incremental repair go by marks. That the replicas are those of the session before is not asked: each that has its record holds what all of them had.
+/// Whether the record here lets an incremental repair go by marks. That the replicas are those of the session before is
+/// not asked: each that has its record holds what all of them had.
 pub(crate) fn is_usable(before: Option<&RepairRecord>, session: u128, replicas: u128) -> bool {
     before.is_some_and(|record| record.session == session && record.replicas == replicas)
 }

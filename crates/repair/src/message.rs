@@ -1,6 +1,7 @@
-//! What the shard that repairs and a participant say to each other. Integers are big-endian; `sized` bytes follow their length as a vint.
+//! What the shard that repairs and a participant say to each other. Integers are big-endian; `sized` bytes follow their
+//! length as a vint.
 //!
-//! | verb | request | answer behind its first byte |
+//! | verb | request | answer after its first byte |
 //! |---|---|---|
 //! | 70 open | repair, `u8[16]` table, `i64` after, `i64` to, `u64` truncation, `u32` now, `u32` grace begin, `u128` fingerprint of the columns | empty |
 //! | 71 compare | repair, place, buckets: each its end as a place, `u128` hash | `u8` for each bucket: 0 equal, 1 different; it may end early |
@@ -13,11 +14,13 @@
 //! | 77 mark, mark | `u8` 3, repair, `i64` the mark of the last full session, `i64` the mark | vint sstables that were marked |
 //! | 75 equal | `u8[16]` table, `i64` after, `i64` to, `u32` second up to which all replicas are equal, none or `u8` mode, as above (feature `repair_modes`) | empty |
 //!
-//! A repair is `u8[16]`. A place is `u8` kind (0 behind a token, 1 before or 2 behind a clustering prefix), `i64` token, and for kinds 1 and 2 sized key, sized
-//! prefix. A stretch of an answer is `u8` 0, or 1 and the place where it ends before its time; then a vint of bytes with a bit for each hash that the participant
-//! has, those bytes, a vint of mutations, and those, sized.
+//! A repair is `u8[16]`. A place is `u8` kind (0 after a token, 1 before or 2 after a clustering prefix), `i64` token,
+//! and for kinds 1 and 2 sized key, sized prefix. A stretch of an answer is `u8` 0, or 1 and the place where it ends
+//! early; then a vint of bytes with a bit for each hash that the participant has, those bytes, a vint of mutations, and
+//! those, sized.
 //!
-//! The first byte of an answer is `1`. Where a request is refused, the answer is `2`, `u8` reason, sized text. A comparison of no buckets keeps the repair open.
+//! The first byte of an answer is `1`. Where a request is refused, the answer is `2`, `u8` reason, sized text. A
+//! comparison of no buckets keeps the repair open.
 
 use replica::{RepairedRange, TokenRange};
 use schema::{Table, TableId};
@@ -98,7 +101,8 @@ pub(crate) fn get_sized<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malform
     Ok(reader.get_slice(len)?)
 }
 
-/// The bytes of a mutation, which are checked later. One without any is none, and would take more memory than bytes of a message.
+/// The bytes of a mutation, which are checked later. One without any is none, and would take more memory than bytes of
+/// a message.
 fn get_mutation<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
     match get_sized(reader)? {
         [] => Err(Malformed("a mutation of no bytes")),
@@ -243,7 +247,7 @@ pub(crate) struct MarkOpen {
     pub(crate) session: u128,
 }
 
-/// Has a replica mark what it has of a repair.
+/// Makes a replica mark what it has of a repair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MarkSet {
     pub(crate) id: RepairId,
@@ -453,14 +457,14 @@ impl Exchange {
     }
 }
 
-/// What a participant has of a stretch, compared with the hashes that it was told.
+/// What a participant has of a stretch, compared with the hashes of the request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Given {
     /// Where it ends, when that is before the end of the stretch.
     pub(crate) end: Option<Place>,
     /// A bit for each hash, the lowest first: whether the participant has the unit.
     pub(crate) has: Vec<u8>,
-    /// The units whose hashes it was not told, as mutations.
+    /// The units whose hashes the request lacks, as mutations.
     pub(crate) mutations: Vec<Vec<u8>>,
 }
 

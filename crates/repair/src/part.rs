@@ -1,7 +1,8 @@
 //! What one replica has of one partition, taken apart into units and merged with what others have.
 //!
-//! A replica keeps deletions that no other compares any more, because the others may have purged them: *hidden* ones, alone or in a row of which other things count.
-//! They matter where another replica shows what they hide, and only there ([`merge`]).
+//! A replica keeps deletions that no other compares any more, because the others may have purged them: *hidden* ones,
+//! alone or in a row of which other things count. They matter where another replica shows what they hide, and only
+//! there ([`merge`]).
 
 use std::sync::Arc;
 
@@ -28,7 +29,8 @@ const KEEP_ALL: Purge<'static> = Purge {
 pub(crate) struct Part {
     /// Without what its own deletions hide.
     pub(crate) block: PartitionBlock,
-    /// Whether the deletion and the static row of the partition belong to it. Without, the deletion is known but is no unit.
+    /// Whether the deletion and the static row of the partition belong to it. Without, the deletion is known but is no
+    /// unit.
     begins: bool,
     deletion: Option<Hash>,
     static_row: Option<Hash>,
@@ -74,7 +76,7 @@ impl Part {
             .map(|hash| hash.hash)
     }
 
-    /// Whether it has deletions that nobody compares.
+    /// Whether it has deletions that are not compared.
     pub(crate) fn has_hidden(&self) -> bool {
         self.deletion.is_none() && !self.block.tombstone.is_none()
             || self.block.static_row().is_some() && is_hidden(self.static_row.as_ref())
@@ -127,7 +129,7 @@ impl Part {
         shown
     }
 
-    /// Forgets what is behind a bound. What is cut keeps the hash of the whole.
+    /// Drops what is after a bound. What is cut keeps the hash of the whole.
     pub(crate) fn cut(&mut self, order: &ClusteringOrder, bound: &Bound) {
         split_block(&mut self.block, bound, order, false);
         self.rows.truncate(self.block.len());
@@ -145,7 +147,7 @@ pub(crate) fn append(order: &ClusteringOrder, whole: &mut PartitionBlock, next: 
     whole.tombstone = whole.tombstone.merge(next.tombstone);
     whole.covered.clone_from(&next.covered);
     if let Some(row) = next.static_row() {
-        // Each block has what the blocks before have told, merged.
+        // Each block has what the blocks before it have given, merged.
         whole.set_static_row(row.bytes());
     }
     for (clustering, row) in next.rows() {
@@ -164,11 +166,13 @@ pub(crate) fn append(order: &ClusteringOrder, whole: &mut PartitionBlock, next: 
 /// What replicas have of a partition, merged.
 pub(crate) struct Merged {
     target: PartitionBlock,
-    /// Whether the deletion of the partition is a unit of it: it is sent with each part of the partition, and counted once.
+    /// Whether the deletion of the partition is a unit of it: it is sent with each part of the partition, and counted
+    /// once.
     begins: bool,
 }
 
-/// Merges what replicas have of one partition. Hidden deletions are left out unless they hide what a replica shows: then each replica gets them.
+/// Merges what replicas have of one partition. Hidden deletions are left out unless they hide what a replica shows:
+/// then each replica gets them.
 pub(crate) fn merge(table: &Arc<Table>, counting: Counting, parts: &[&Part]) -> Option<Merged> {
     let begins = parts.iter().any(|part| part.begins);
     let merged = |blocks: &[&PartitionBlock]| {
@@ -292,8 +296,9 @@ pub(crate) fn packed(table: TableId, block: &PartitionBlock) -> Vec<u8> {
     out
 }
 
-/// What of a mutation a replica must be written that has a block of what is there: all but the deletions that `purge` forgets and that hide nothing that is there. A compaction would
-/// forget those at once. The deletion of the partition stays, as the block does not tell what it hides. None when nothing is left.
+/// What of a mutation a replica must be written that has a block of what is there: all but the deletions that `purge`
+/// forgets and that hide nothing that is there. A compaction would forget those at once. The deletion of the partition
+/// stays, as the block does not tell what it hides. None when nothing is left.
 pub(crate) fn without_forgotten(
     table: &Table,
     purge: &Purge<'_>,

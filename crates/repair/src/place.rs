@@ -12,7 +12,7 @@ use crate::message::{Malformed, get_sized, put_sized};
 /// A place between two units of a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
-    /// Behind all partitions of a token.
+    /// After all partitions of a token.
     Token(Token),
     /// Inside a partition, or at its end.
     Inside {
@@ -20,7 +20,7 @@ pub(crate) enum Place {
         token: Token,
         /// Its key.
         key: Vec<u8>,
-        /// Where in the partition. At the top: behind the whole partition.
+        /// Where in the partition. At the top: after the whole partition.
         bound: Bound,
     },
 }

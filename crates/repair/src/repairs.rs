@@ -50,13 +50,14 @@ pub(crate) struct Repairs {
     closed: RefCell<VecDeque<RepairId>>,
     /// Requests that are worked on.
     pub(crate) serving: Semaphore,
-    /// Who is told of ranges that are equal.
+    /// Called with ranges that are equal.
     on_equal: RefCell<Option<OnEqual>>,
-    /// Who repairs what an operator of another node wants.
+    /// Repairs what an operator of another node requests.
     on_wanted: RefCell<Option<OnWanted>>,
 }
 
-/// Who is told of ranges whose replicas are all equal, and how they were repaired, where the node that repaired them says so.
+/// Called with ranges whose replicas are all equal, and how they were repaired if the node that repaired them reports
+/// it.
 pub type OnEqual = Box<dyn Fn(RepairedRange, Option<IncrementalMode>)>;
 
 impl Repairs {
@@ -92,7 +93,7 @@ impl Repairs {
         }
     }
 
-    /// What is left of what is wanted; None before somebody repairs it.
+    /// What is left of a repair request; None before [`on_wanted`].
     pub(crate) fn wanted(&self, wanted: Wanted) -> Option<Pin<Box<dyn Future<Output = Left>>>> {
         self.on_wanted.borrow().as_ref().map(|ask| ask(wanted))
     }
@@ -110,12 +111,12 @@ impl Repairs {
     }
 }
 
-/// Has somebody told of each range of this shard whose replicas are all equal, by this shard's repairs or by others'.
+/// Calls `tell` with each range of this shard whose replicas are all equal, by this shard's repairs or by others'.
 pub fn on_equal(tell: OnEqual) {
     *Repairs::local().on_equal.borrow_mut() = Some(tell);
 }
 
-/// Has somebody repair what operators want of this node. To be called on shard 0.
+/// Makes `ask` repair what operators request of this node. Call this on shard 0.
 pub fn on_wanted(ask: OnWanted) {
     *Repairs::local().on_wanted.borrow_mut() = Some(ask);
 }

@@ -1,4 +1,5 @@
-//! The side of the shard that repairs: [`repair`] reads the range once, stretch by stretch, and has each stretch checked while it reads the next.
+//! The side of the shard that repairs: [`repair`] reads the range once, stretch by stretch, and has each stretch
+//! checked while it reads the next.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -41,11 +42,11 @@ const BUCKETS_MAX: usize = 2_048;
 pub(crate) const PLACES_BYTES_MAX: usize = 1 << 20;
 /// Stretches that are being checked while the next is read.
 const STRETCHES_MAX: usize = 4;
-/// How long it may take to tell a participant that all are equal.
+/// Timeout of notifying a participant that all replicas are equal.
 const TELL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest rest of a repair that rests.
 const REST_MAX: Duration = Duration::from_secs(10);
-/// How often participants hear that the repair goes on.
+/// How often participants are notified that the repair is in progress.
 const KEEP_OPEN_PERIOD: Duration = SESSION_IDLE.checked_div(4).expect("four is not zero");
 
 /// Whether differences are repaired.
@@ -66,13 +67,15 @@ pub struct Request {
     pub range: TokenRange,
     /// The other replicas.
     pub others: Vec<Participant>,
-    /// The second since the epoch at which cells expire or not, and from which the grace period of deletions is counted.
+    /// The second since the epoch at which cells expire or not, and from which the grace period of deletions is
+    /// counted.
     pub now: u32,
     /// Whether anything is written.
     pub mode: Mode,
-    /// It rests for so many times as long as it works: 0 for one that somebody waits for.
+    /// It rests this many times as long as it works; 0 if an operator waits for it.
     pub rest: u32,
-    /// Whether it marks what it has made equal. Only where the range is the whole of one tablet on each replica, the other replicas are all that there are, and none of them comes or goes. A preview marks nothing.
+    /// Whether it marks what it has made equal. Only where the range is the whole of one tablet on each replica, the
+    /// other replicas are all that there are, and none of them joins or leaves. A preview marks nothing.
     pub marks: Option<Marks>,
 }
 
@@ -114,10 +117,12 @@ pub struct Differed {
     pub rows: u64,
 }
 
-/// Makes the replicas of a range equal: when this returns Ok, each has every write that any of them had applied before the call, as durably as a write that is
-/// acknowledged. `task` is of [`crate::kinds::REPAIR_RANGE`] ([`crate::kinds::repair_range`]) and has not begun; the caller ends it.
+/// Makes the replicas of a range equal: when this returns Ok, each has every write that any of them had applied before
+/// the call, as durably as a write that is acknowledged. `task` is of [`crate::kinds::REPAIR_RANGE`]
+/// ([`crate::kinds::repair_range`]) and has not begun; the caller ends it.
 ///
-/// Call it again after any failure: writing twice what a replica lacked changes nothing. Dropping the future ends the repair.
+/// Call it again after any failure: writing twice what a replica lacked changes nothing. Dropping the future ends the
+/// repair.
 ///
 /// # Errors
 /// See [`RepairError`]. Nothing is known of what is equal then; what was written before stays.
@@ -141,8 +146,9 @@ pub async fn repair(rpc: &Rc<Rpc>, shard: &Rc<Shard>, request: &Request, task: &
     runtime::spawn_in(Group::BACKGROUND, repairing).await
 }
 
-/// Tells this shard and the other replicas that a range is equal on all of them. `others` are the participants of a repair of all replicas; the caller has seen to it that there
-/// was none besides. A node that does not hear of it keeps tombstones for longer. `mode`: how they were repaired; the others hear of that where they `know_modes`.
+/// Tells this shard and the other replicas that a range is equal on all of them. `others` are the participants of a
+/// repair of all replicas; the caller has seen to it that there was none besides. A node that does not hear of it keeps
+/// tombstones for longer. `mode`: how they were repaired; the others hear of that where they `know_modes`.
 pub async fn tell_equal(
     rpc: &Rc<Rpc>,
     others: &[Participant],
@@ -160,7 +166,7 @@ pub async fn tell_equal(
     }
 }
 
-/// Tells the repair that nobody waits for it any more.
+/// Ends the repair when it is dropped: the caller no longer waits for it.
 struct GivesUp(Rc<Stop>);
 
 impl Drop for GivesUp {
@@ -178,9 +184,9 @@ pub(crate) struct Run {
     pub(crate) repaired: RefCell<Repaired>,
     /// The greatest mark that a replica has a record of.
     pub(crate) last_mark: Cell<i64>,
-    /// Participants need not be told any more that it goes on.
+    /// Participants need no more notice that the repair is in progress.
     is_over: Cell<bool>,
-    /// Units of progress that the task was told of.
+    /// Units of progress that were reported to the task.
     done: Cell<u64>,
 }
 
@@ -222,7 +228,8 @@ async fn run_with_marks(
     Ok(done.expect("no records are compared"))
 }
 
-/// One attempt. `marks`: none are set; or they are, and whether marked sstables are read too. None where they would have to be.
+/// One attempt. `marks`: none are set; or they are, and whether marked sstables are read too. None where they would
+/// have to be.
 async fn run(
     rpc: &Rc<Rpc>,
     repairs: &Rc<Repairs>,
@@ -376,7 +383,7 @@ impl Run {
         }
     }
 
-    /// Lets participants know that the repair goes on, while it does.
+    /// Notifies participants that the repair is in progress, until it is over.
     async fn keep_open(self: Rc<Self>) {
         let nothing = Compare::encode(self.id, &Place::Token(self.request.range.after), &[]);
         while self.asking.stop.or(runtime::sleep(KEEP_OPEN_PERIOD)).await.is_ok() && !self.is_over.get() {
@@ -395,7 +402,7 @@ impl Run {
         if let Err(error) = read {
             self.asking.stop.fail(error);
         }
-        // Nothing is written behind the end of a repair, however it ends.
+        // Nothing is written after the end of a repair, however it ends.
         for check in checking {
             check.await;
         }
@@ -460,7 +467,8 @@ impl Run {
         }
     }
 
-    /// Reads a stretch and hashes it, bucket by bucket. `kept` is the walk of the stretch before, which is where this one begins.
+    /// Reads a stretch and hashes it, bucket by bucket. `kept` is the walk of the stretch before, which is where this
+    /// one begins.
     async fn read(&self, from: &Place, end: &Place, kept: &mut Option<Walk>) -> Result<Hashed, RepairError> {
         let side = &self.side;
         let mut walk = match kept.take().filter(|walk| walk.is_current(&side.store)) {

@@ -1,8 +1,9 @@
 //! The participant's side: the handler of this crate's verbs, and a session for each repair.
 //!
-//! A session begins with `open` and ends when the repair is closed, when nobody has asked for anything for [`SESSION_IDLE`], when an operator aborts its task, and
-//! when the table is dropped, truncated or altered or a tablet leaves. Requests of a repair that has no session are refused: what a node had compared before it
-//! lost power need not be there any more, so the repair begins again.
+//! A session begins with `open`. It ends when the repair is closed, when no request has come for [`SESSION_IDLE`], when
+//! an operator aborts its task, and when the table is dropped, truncated or altered or a tablet leaves. Requests of a
+//! repair that has no session are refused: what a node had compared before it lost power may be lost, so the repair
+//! begins again.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -30,7 +31,7 @@ use crate::side::Side;
 use crate::walk::Walk;
 use crate::wanted::{self, Wanted};
 
-/// How long a repair stays open of which nobody asks anything.
+/// How long a repair stays open without a request.
 pub const SESSION_IDLE: Duration = Duration::from_mins(1);
 /// Most repairs in which a shard takes part at once.
 pub const SESSIONS_MAX: usize = 32;
@@ -40,7 +41,8 @@ pub(crate) const SERVING_MAX: usize = 8;
 const REQUESTS_MAX: usize = 64;
 /// Bytes of rows that a shard reads for one answer to [`Exchange`], about.
 pub(crate) const EXCHANGE_BYTES_MAX: usize = 2 << 20;
-/// How long a repair that does not go on keeps memtables and sstables that others have replaced; a session looks every [`LOOK_PERIOD`].
+/// How long a repair without progress keeps memtables and sstables that others have replaced; a session looks every
+/// [`LOOK_PERIOD`].
 pub(crate) const WALK_IDLE: Duration = Duration::from_secs(1);
 /// How often a session looks whether it should end.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
@@ -55,7 +57,7 @@ pub(crate) struct Session {
     log_losses: u64,
     asked_at: Cell<Instant>,
     requests: Cell<usize>,
-    /// One comparison at a time, in the order of the requests: each goes on with the walk of the one before.
+    /// One comparison at a time, in the order of the requests: each continues the walk of the one before.
     comparing: Semaphore,
     walk: RefCell<Option<Walk>>,
     compared_at: Cell<Instant>,
@@ -295,7 +297,7 @@ fn open_marking(open: MarkOpen, caller: &Caller) -> Reply {
     Reply::Later(Box::pin(runtime::spawn_in(Group::BACKGROUND, beginning)))
 }
 
-/// The repair goes on, whatever else waits here.
+/// Keeps the session of a repair open; does not wait for other requests.
 fn keep_open(id: RepairId, caller: &Caller) -> Reply {
     match Repairs::local().session_of(id, (caller.host_id, caller.shard)) {
         Some(session) => {
@@ -499,8 +501,9 @@ impl Session {
     }
 }
 
-/// Which of the units that this replica was told of are among these, and the units among these that it was not told of. Hidden deletions are given too where they may hide
-/// what another replica shows: a unit that is not here, or one of another participant.
+/// Finds which of the units in the request are among these, and the units among these that the request lacks. Hidden
+/// deletions are given too if they may hide what another replica shows: a unit that is not here, or one of another
+/// participant.
 fn select(table: TableId, (stretch, has_others): (&Stretch, bool), parts: &[Part]) -> Given {
     let known: BTreeMap<u128, usize> = stretch
         .hashes

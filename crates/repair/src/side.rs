@@ -32,8 +32,8 @@ const ANSWER_TIME: Duration = Duration::from_secs(20);
 /// Bytes that are accounted for at once.
 const SPEND_BYTES: usize = 256 << 10;
 
-/// No write comes to a replica later than so many seconds after it was made, except as a hint or as a part of a batch: clocks differ, and requests take time. Generous,
-/// since timeouts are the operator's.
+/// No write comes to a replica later than so many seconds after it was made, except as a hint or as a part of a batch:
+/// clocks differ, and requests take time. Generous, since timeouts are the operator's.
 const LATE_SECONDS: u32 = 120;
 
 /// One replica, as it is for the length of a repair.
@@ -126,7 +126,8 @@ impl Unpaid<'_> {
         Ok(())
     }
 
-    /// Whether it goes on for so long that the caller should have an answer: with little bandwidth a request ends early.
+    /// Whether it has run for so long that the caller should have an answer: with little bandwidth a request ends
+    /// early.
     fn is_long(&self) -> bool {
         runtime::now().saturating_duration_since(self.since) >= ANSWER_TIME
     }
@@ -179,9 +180,10 @@ impl Side {
         }
     }
 
-    /// Compares elements as they were written, for a repair that marks sstables. With `reads_all` those of marked sstables are compared too, and what may be purged here is not: it matters
-    /// where it hides what another replica shows, and is sent then. Without, what is here is a part of the replica, and what may be purged can hide something of the other part, here or
-    /// on another replica: all is compared.
+    /// Compares elements as they were written, for a repair that marks sstables. With `reads_all` those of marked
+    /// sstables are compared too, and what may be purged here is not: it matters where it hides what another replica
+    /// shows, and is sent then. Without, what is here is a part of the replica, and what may be purged can hide
+    /// something of the other part, here or on another replica: all is compared.
     pub(crate) fn prepare_to_mark(&mut self, reads_all: bool) {
         self.reads_unrepaired = !reads_all;
         self.leaves_out_known = true;
@@ -215,7 +217,7 @@ impl Side {
         Ok(())
     }
 
-    /// The same, and whether every sstable of the range is there and trusted.
+    /// Like [`Self::check`]; also checks that every sstable of the range is there and trusted.
     pub(crate) fn check_whole(&self) -> Result<(), Trouble> {
         self.check()?;
         let tokens = (Token(self.range.after.0.saturating_add(1)), self.range.to);
@@ -249,7 +251,8 @@ impl Side {
         self.walk_on((from, to), to.token(), None)
     }
 
-    /// Goes on with a walk that stopped where this one begins, if it can; one that is begun can go on up to `end`.
+    /// Continues `kept` if that walk stopped where this one begins and still can; else begins one that can continue up
+    /// to `end`.
     fn walk_on(&self, (from, to): (&Place, &Place), end: Token, kept: Option<Walk>) -> Result<Walk, Trouble> {
         self.check()?;
         if let Some(mut walk) = kept.filter(|walk| walk.can_go_on(from, &self.store)) {
@@ -265,7 +268,8 @@ impl Side {
         )
     }
 
-    /// What is here of stretches that lie one behind the other: of as many as have about so many bytes together, of the first at least.
+    /// What is here of consecutive stretches: of as many as have about `bytes_max` bytes together, of the first at
+    /// least.
     pub(crate) async fn gather(
         &self,
         stretches: &[(&Place, &Place)],
@@ -308,7 +312,8 @@ impl Side {
         Ok(gathering.end(self, to, end))
     }
 
-    /// Reads what lies between the stretches too: to find the beginning of each in every sstable costs more where they are near each other.
+    /// Reads what lies between the stretches too: to find the beginning of each in every sstable costs more where they
+    /// are near each other.
     async fn gather_dense(&self, stretches: &[(&Place, &Place)], bytes_max: usize) -> Result<Vec<Gathered>, Trouble> {
         let [(first, _), .., (_, last)] = stretches else {
             return Ok(Vec::new());
@@ -353,8 +358,8 @@ impl Side {
         Ok(all)
     }
 
-    /// Which of these buckets, one behind the other, are others here. Ends early when there is much to read. `kept` is the walk of the comparison before; it is replaced by one
-    /// that can go on behind these buckets.
+    /// Which of these consecutive buckets differ here. Ends early when there is much to read. `kept` is the walk of the
+    /// previous comparison; it is replaced by one that can continue after these buckets.
     pub(crate) async fn compare(
         &self,
         from: &Place,
@@ -415,7 +420,8 @@ impl Side {
         }
     }
 
-    /// Writes mutations of the range, as durably as what is acknowledged. In a repair that marks: how many units were not here.
+    /// Writes mutations of the range, as durably as what is acknowledged. In a repair that marks: how many units were
+    /// not here.
     pub(crate) async fn write(&self, mutations: &[&[u8]]) -> Result<u64, Trouble> {
         let mut units = 0;
         let losses = self.shard.log.losses();
@@ -456,8 +462,8 @@ impl Side {
         Ok(units)
     }
 
-    /// Makes what was applied here so far durable, whatever acknowledgements ask for: once all replicas are known to have a deletion, they forget it.
-    /// What an earlier failure has left in memory alone is flushed.
+    /// Makes what was applied here so far durable, whatever acknowledgements ask for: once all replicas are known to
+    /// have a deletion, they forget it. What an earlier failure has left in memory alone is flushed.
     pub(crate) async fn sync(&self) -> Result<(), Trouble> {
         if self.shard.log.losses() > 0 {
             for tablet in self.store.tablets().iter() {
@@ -512,7 +518,7 @@ enum End {
     Before,
     /// In it.
     Inside(Bound),
-    /// At its end, or behind.
+    /// At its end, or after it.
     Behind,
 }
 

@@ -35,13 +35,14 @@ pub(crate) struct Walk {
     /// The partition of the last block.
     current: Option<Token>,
     current_key: Vec<u8>,
-    /// What was read and comes next: it is behind the place where the walk stopped, or was put back.
+    /// What was read and comes next: it is after the place where the walk stopped, or was put back.
     ahead: Option<Piece>,
     is_over: bool,
 }
 
 impl Walk {
-    /// Reads by this form of the table, whose tablets are here; with `reads_unrepaired` without the sstables that a repair has marked. It can go on up to `end`.
+    /// Reads with this schema of the table, whose tablets are here. With `reads_unrepaired` it leaves out sstables that
+    /// a repair has marked. It can continue up to `end`.
     pub(crate) fn new(
         shard: &Shard,
         store: &TableStore,
@@ -99,7 +100,7 @@ impl Walk {
         })
     }
 
-    /// Reads on from where it stopped.
+    /// Continues from where it stopped.
     pub(crate) fn go_on(&mut self, to: &Place) {
         self.is_over = self.to.compare(to, &self.table.clustering_order).is_ge();
         self.to = to.clone();
@@ -157,7 +158,7 @@ impl Walk {
         Ok(Some(Piece { block, begins }))
     }
 
-    /// The part of a piece that is not behind the end.
+    /// The part of a piece that is not after the end.
     fn clip(&mut self, mut piece: Piece) -> Option<Piece> {
         let block = &mut piece.block;
         let is_behind = match &self.to {

@@ -1,4 +1,5 @@
-//! Tables that an operator wants repaired by all nodes: each node repairs the ranges of which it is the first replica, and says how many are left.
+//! Tables that an operator wants repaired by all nodes: each node repairs the ranges of which it is the first replica,
+//! and says how many are left.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -39,7 +40,7 @@ pub struct Selected {
     pub tokens: Vec<i64>,
     /// Replicas on these nodes; none: on all.
     pub hosts: Vec<Uuid>,
-    /// The node is to stop behind the range that it is at.
+    /// The node must stop after the range that it is repairing.
     pub is_over: bool,
 }
 
@@ -55,7 +56,7 @@ pub struct Left {
     pub failure: String,
 }
 
-/// Has a node's ranges repaired, and tells what is left.
+/// Repairs a node's ranges as requested, and returns what is left.
 pub type OnWanted = Box<dyn Fn(Wanted) -> Pin<Box<dyn Future<Output = Left>>>>;
 
 impl Wanted {
@@ -157,7 +158,7 @@ impl Left {
     }
 }
 
-/// Has a node repair what it is the first replica of; what is left there.
+/// Makes a node repair the ranges of which it is the first replica; returns what is left there.
 ///
 /// # Errors
 /// A sentence, when it does not answer.

@@ -1,4 +1,5 @@
-//! What fails while replicas are repaired: nothing is lost, what was forgotten does not come back, and a later repair makes them equal.
+//! What fails while replicas are repaired: nothing is lost, what was forgotten does not come back, and a later repair
+//! makes them equal.
 
 use std::time::Duration;
 
@@ -454,8 +455,8 @@ fn set_rate(sea: &mut Sea, node: usize, rate: u64) {
     });
 }
 
-/// The second has the deletion of some rows, and may not forget it when the repair begins: the first gets it as a hint when the repair has read the rows there. Meanwhile the second hears that
-/// all have it, and compacts.
+/// The second has the deletion of some rows, and may not forget it when the repair begins: the first gets it as a hint
+/// when the repair has read the rows there. Meanwhile the second hears that all have it, and compacts.
 #[test]
 fn a_deletion_that_comes_to_a_replica_behind_the_repair_is_not_forgotten_before_it_ends() {
     let (mut sea, expected) = differing_much(11);
@@ -520,7 +521,8 @@ fn bandwidth_is_limited_on_either_and_a_limit_that_is_raised_counts_at_once() {
     }
 }
 
-/// With so little bandwidth a request takes longer than its caller waits: it ends early, and the rest is asked for again.
+/// With so little bandwidth a request takes longer than its caller waits: it ends early, and the rest is asked for
+/// again.
 #[test]
 fn a_repair_ends_however_little_bandwidth_there_is() {
     let (mut sea, expected) = differing_much(1);

@@ -1,4 +1,5 @@
-//! Repairs that mark sstables: what they leave out is equal, whatever fails, and they read what was written since alone.
+//! Repairs that mark sstables: what they leave out is equal, whatever fails, and they read what was written since
+//! alone.
 
 use std::time::Duration;
 
@@ -119,7 +120,7 @@ fn repair_at_last(sea: &mut Sea, node: usize, reads_all: bool) -> Repaired {
     sea.repair_marking(node, reads_all).expect("nothing fails")
 }
 
-/// Plays a history of three replicas. What differs at its end, behind an incremental repair that succeeded.
+/// Plays a history of three replicas. Returns what differs at its end, after an incremental repair that succeeded.
 fn play(seed: u64, table: &Table, seen: &mut Seen) -> Option<String> {
     let mut sea = Sea::new(seed, 3, table);
     sea.slow_disks();
@@ -252,7 +253,7 @@ fn what_expired_long_ago_is_sent_where_it_hides_something() {
         let repaired = repair_at_last(&mut sea, 0, reads_all);
         assert_eq!(repaired.is_incremental, !reads_all);
         assert_eq!(sea.living_difference(), None);
-        // Behind compactions, too.
+        // After compactions, too.
         for node in 0..3 {
             sea.flush(node);
             sea.compact(node);
@@ -266,7 +267,7 @@ fn what_expired_long_ago_is_sent_where_it_hides_something() {
     }
 }
 
-/// A replica that forgets at once what it is sent would get it again from the next one, for ever.
+/// A replica that forgets at once what it receives would get it again from the next one, without end.
 #[test]
 fn what_expired_long_ago_does_not_go_from_replica_to_replica() {
     let mut sea = Sea::new(5, 3, &plain());
@@ -304,7 +305,8 @@ fn marks_of_a_repair_that_failed_are_found() {
     assert_eq!(found > 0, cfg!(debug_assertions), "{found} of 60 seeds find the bug");
 }
 
-/// The tie of a cell that has expired and a deletion: neither shows anything, and a later write of the same timestamp beats one of them alone.
+/// The tie of a cell that has expired and a deletion: neither shows anything, and a later write of the same timestamp
+/// beats one of them alone.
 #[test]
 fn comparing_what_lives_alone_is_found() {
     let found = found_by(Bug::InexactElements, 0..100);
@@ -341,7 +343,7 @@ fn an_incremental_repair_reads_what_was_written_since_the_last_one() {
     let second = repair_at_last(&mut sea, 1, false);
     assert!(second.is_incremental && second.skipped_bytes > 100 * 100, "{second:?}");
     assert_eq!((second.rows, second.read_bytes, second.marked_sstables), (0, 0, 0));
-    // Also behind a restart.
+    // Also after a restart.
     for node in 0..3 {
         sea.restart(node, CrashKind::PowerLoss);
     }

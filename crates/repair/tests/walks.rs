@@ -1,4 +1,5 @@
-//! Repairs of many stretches: each goes on where the one before ended, whatever is written, flushed and compacted meanwhile.
+//! Repairs of many stretches: each continues where the one before ended, whatever is written, flushed and compacted
+//! meanwhile.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -136,7 +137,8 @@ fn every_stretch_is_repaired_whatever_is_flushed_and_compacted_meanwhile() {
         assert!(differs <= 2 * 40, "only what was written meanwhile differs: {again:?}");
         assert_eq!(sea.difference(), None, "seed {seed}");
 
-        // What was read ahead of one stretch is the beginning of the next one, on both sides: nothing is left out, and nothing differs.
+        // What was read ahead of one stretch is the beginning of the next one, on both sides: nothing is left out, and
+        // nothing differs.
         let units = sea.content(0).values().map(|block| block.len() as u64).sum::<u64>();
         let before = sea.on(0, async |_| repair::metrics().read_bytes);
         let equal = sea.repair(0, Mode::Repair).expect("nothing fails");

@@ -1,7 +1,8 @@
 //! What the node's flushes and compactions have done, for the log.
 //!
-//! Each flush and each compaction is a line at DEBUG. At INFO there is a summary of a period: it begins with the first of them, ends [`PERIOD`] later
-//! or when the node drains, and a period without any has no line. One value serves the node; all of its shards add to it.
+//! Each flush and each compaction is a line at DEBUG. At INFO there is a summary of a period: it begins with the first
+//! of them, ends [`PERIOD`] later or when the node drains, and a period without any has no line. One value serves the
+//! node; all of its shards add to it.
 
 use std::collections::BTreeSet;
 use std::fmt;

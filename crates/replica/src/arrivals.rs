@@ -1,8 +1,11 @@
-//! Ranges of counters that came from other nodes since the start, and the names under which the shard adds to them there.
+//! Ranges of counters that came from other nodes since the start, and the names under which the shard adds to them
+//! there.
 //!
-//! An element of a counter has the name of the shard that adds to it, and the shard takes what it has of the element for the newest (see crate `coordinator`, counters). That is not so in
-//! a range that left the shard and comes back by way of a replica which missed an addition: what the shard added on top of the older element would replace the newer one everywhere. So
-//! each range that comes from another node has a name of its own, and what was added under others stays as it is.
+//! An element of a counter has the name of the shard that adds to it, and the shard takes what it has of the element
+//! for the newest (see crate `coordinator`, counters). That is not so in a range that left the shard and comes back by
+//! way of a replica which missed an addition: what the shard added on top of the older element would replace the newer
+//! one everywhere. So each range that comes from another node has a name of its own, and what was added under others
+//! stays as it is.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -21,7 +24,8 @@ pub fn new_counter_source() -> [u8; 16] {
         .as_bytes()
 }
 
-/// The arrivals of one table: disjoint ranges by their last tokens, each with its first one, which is not inside, and its name.
+/// The arrivals of one table: disjoint ranges by their last tokens, each with its first one, which is not inside, and
+/// its name.
 #[derive(Default)]
 pub(crate) struct Arrivals(BTreeMap<Token, (Token, [u8; 16])>);
 
@@ -50,7 +54,7 @@ impl Arrivals {
 }
 
 impl TableStore {
-    /// Notes ranges whose data comes from other nodes. Only counters are told apart.
+    /// Notes ranges whose data comes from other nodes. Does nothing for tables without counters.
     pub(crate) fn note_arrivals(&self, ranges: impl IntoIterator<Item = TokenRange>) {
         if self.table.borrow().is_counter() {
             let mut arrivals = self.arrivals.borrow_mut();
@@ -58,12 +62,14 @@ impl TableStore {
         }
     }
 
-    /// Under which name this shard adds to counters of a token, where that is not its own one because the token's data came from another node since the start.
+    /// Under which name this shard adds to counters of a token, where that is not its own one because the token's data
+    /// came from another node since the start.
     pub fn counter_source(&self, token: Token) -> Option<[u8; 16]> {
         self.arrivals.borrow().source(token)
     }
 
-    /// Whether counters of this table came from other nodes since the start: the shard's name may not be used in another run.
+    /// Whether counters of this table came from other nodes since the start: the shard's name may not be used in
+    /// another run.
     pub fn has_arrivals(&self) -> bool {
         !self.arrivals.borrow().0.is_empty()
     }

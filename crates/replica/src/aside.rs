@@ -1,11 +1,13 @@
 //! Long writes: merging them into a memtable in one step would take longer than a slice.
 //!
-//! A thread of the background pool merges such a write into a memtable of its own. Then, in one step on the shard, the write is appended to the log and its memtable
-//! joins the frozen ones, after the active one, which is frozen too. A reader therefore sees the whole write or nothing of it, and no later write without it. The shard's cost is the copy of the
-//! bytes into the log.
+//! A thread of the background pool merges such a write into a memtable of its own. Then, in one step on the shard, the
+//! write is appended to the log and its memtable joins the frozen ones, after the active one, which is frozen too. A
+//! reader therefore sees the whole write or nothing of it, and no later write without it. The shard's cost is the copy
+//! of the bytes into the log.
 //!
-//! A memtable aside ([`Frozen::is_aside`]) differs from other frozen ones only in that its flush has not been asked for: the next flush of its tablet takes it, in the order of the frozen ones, and
-//! discards the log up to its position. The newest ones of similar size are folded into one by a job, so a tablet has few of them.
+//! A memtable aside ([`Frozen::is_aside`]) differs from other frozen ones only in that its flush has not been asked
+//! for: the next flush of its tablet takes it, in the order of the frozen ones, and discards the log up to its
+//! position. The newest ones of similar size are folded into one by a job, so a tablet has few of them.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -36,7 +38,8 @@ pub(crate) const MERGES_MAX: usize = 2;
 const SMALL_BYTES_MAX: usize = 256;
 /// A tablet with more memtables aside is flushed. Each is one more source of a read.
 const ASIDE_MAX: usize = 8;
-/// The newest memtables aside are folded together, as long as the next older one is at most so many times as large as they are: then each byte is folded a logarithmic number of times.
+/// The newest memtables aside are folded together, as long as the next older one is at most so many times as large as
+/// they are: then each byte is folded a logarithmic number of times.
 const SIMILAR: usize = 2;
 /// The part of a shard's memory for memtables that the inputs of a fold may have: as much is held once more meanwhile.
 const FOLDED_PART: usize = 8;
@@ -54,7 +57,8 @@ fn parts_max() -> usize {
     PARTS_MAX
 }
 
-/// Changes on this thread how many parts a write may have that is merged in one step, so that the short writes of a test are merged aside. As it was when this is dropped.
+/// Changes on this thread how many parts a write may have that is merged in one step, so that the short writes of a
+/// test are merged aside. As it was when this is dropped.
 pub struct PartsMax(());
 
 impl PartsMax {
@@ -87,7 +91,8 @@ impl Drop for PartsMax {
 /// A mutation, and the table that it is of.
 pub type Addressee<'m> = (Rc<TableStore>, Token, Mutation<'m>);
 
-/// A long write that is merged and not written yet: a memtable for each tablet that has many parts of it. Those of other tablets are merged where it is written.
+/// A long write that is merged and not written yet: a memtable for each tablet that has many parts of it. Those of
+/// other tablets are merged where it is written.
 pub struct Aside {
     memtables: Vec<(Rc<TableStore>, Rc<Tablet>, Memtable)>,
     /// Which of the write's mutations they have.
@@ -206,7 +211,8 @@ fn merged(table: &Table, mutations: &[(Token, Vec<u8>)]) -> Memtable {
 }
 
 impl Shard {
-    /// Merges a write on the background pool, when memory has room. None: a token is not on this shard. Until this returns, no compaction purges deletions that are newer than the write.
+    /// Merges a write on the background pool, when memory has room. None: a token is not on this shard. Until this
+    /// returns, no compaction purges deletions that are newer than the write.
     ///
     /// # Errors
     /// As those of [`Shard::room`].
@@ -245,8 +251,9 @@ impl Shard {
         }))
     }
 
-    /// Writes mutations that were merged aside: log first, then memory, in one step. Acknowledge only after [`Shard::commit`]. None if a tablet has left in the meantime: nothing was done, and
-    /// the caller merges them again.
+    /// Writes mutations that were merged aside: log first, then memory, in one step. Acknowledge only after
+    /// [`Shard::commit`]. None if a tablet has left in the meantime: nothing was done, and the caller merges them
+    /// again.
     ///
     /// # Errors
     /// As those of [`Shard::write`].
@@ -337,7 +344,8 @@ impl Shard {
         self.dirty.stats().dirty_max / FOLDED_PART
     }
 
-    /// Folds frozen memtables, which follow each other, into one. Whether the result replaced them: they may have been truncated, or their flush asked for if they were aside.
+    /// Folds frozen memtables, which follow each other, into one. Whether the result replaced them: they may have been
+    /// truncated, or their flush asked for if they were aside.
     pub(crate) async fn fold(self: &Rc<Self>, store: &TableStore, tablet: &Tablet, inputs: &[Frozen]) -> bool {
         // One at a time: the pool has a thread for it (`Tasks::size_pool`).
         let _turn = self.fold_turn.acquire(1).await;
@@ -361,7 +369,8 @@ impl Shard {
     }
 }
 
-/// The tablets whose parts of a write are to be merged aside: those with most, until the others have [`PARTS_MAX`] together. None: a token is not on this shard.
+/// The tablets whose parts of a write are to be merged aside: those with most, until the others have [`PARTS_MAX`]
+/// together. None: a token is not on this shard.
 async fn many_parts<'m>(mutations: &'m [Addressee<'_>]) -> Option<Vec<Group<'m>>> {
     let mut groups: Vec<Group<'m>> = Vec::new();
     let mut numbers: HashMap<*const Tablet, usize> = HashMap::new();
@@ -394,8 +403,9 @@ async fn many_parts<'m>(mutations: &'m [Addressee<'_>]) -> Option<Vec<Group<'m>>
 }
 
 impl Tablet {
-    /// Adds a memtable aside, after what the active one has. The active one is replaced even if it is empty: readers of the previous version would see later writes
-    /// in it, and not this one. `numbers` are those of the two, `positions` where the log was before and after the write.
+    /// Adds a memtable aside, after what the active one has. The active one is replaced even if it is empty: readers of
+    /// the previous version would see later writes in it, and not this one. `numbers` are those of the two, `positions`
+    /// where the log was before and after the write.
     fn put_aside(
         &self,
         table: &Table,
@@ -441,7 +451,8 @@ impl Tablet {
         version.frozen[version.frozen.len() - count..].to_vec()
     }
 
-    /// The frozen memtables up to this number that are flushed next, as one: the oldest of those whose flush has been asked for.
+    /// The frozen memtables up to this number that are flushed next, as one: the oldest of those whose flush has been
+    /// asked for.
     pub(crate) fn next_to_flush(&self, last: u64, bytes_max: usize) -> Vec<Frozen> {
         let version = self.version();
         let is_own = |frozen: &Frozen| frozen.sharers.get() == 1 && frozen.range == self.range;
@@ -457,7 +468,8 @@ impl Tablet {
         }
     }
 
-    /// Puts one memtable in the place of those that it was folded from. False: they are gone, or the flush of those aside has been asked for.
+    /// Puts one memtable in the place of those that it was folded from. False: they are gone, or the flush of those
+    /// aside has been asked for.
     fn replace_frozen(&self, inputs: &[Frozen], folded: Memtable) -> bool {
         let ([first, ..], [.., last]) = (inputs, inputs) else {
             return false;
@@ -486,7 +498,8 @@ impl Tablet {
         self.with_version(|version| version.frozen.iter().filter(|frozen| frozen.is_aside).count() > ASIDE_MAX)
     }
 
-    /// The bytes of what no flush is under way for: the active memtable, those aside, and what a flush that failed has left.
+    /// The bytes of what no flush is under way for: the active memtable, those aside, and what a flush that failed has
+    /// left.
     pub(crate) fn unflushed_bytes(&self) -> usize {
         let frozen: usize = self.with_version(|version| version.frozen.iter().map(Frozen::charged).sum());
         self.with_version(|version| version.active.borrow().bytes()) + frozen - self.flushed_bytes()

@@ -1,6 +1,7 @@
 //! Whether a table has lost data since a moment: what a copy of its sstables, in or out, must know before it counts.
 //!
-//! A truncation has one mark for a table and for what acceptors know of its partitions (`t$paxos`), and it stands with the table. So both look at it.
+//! A truncation has one mark for a table and for the state that acceptors keep of its partitions (`t$paxos`). The mark
+//! is stored with the table. So the baselines of both tables check it.
 
 use std::fmt;
 use std::rc::Rc;
@@ -12,7 +13,8 @@ use crate::tablet::{TableStore, Tablet, TokenRange};
 /// A table's part on this shard at one moment, to be compared with what it is later.
 pub struct Baseline {
     store: Rc<TableStore>,
-    /// The table and, if it is here, the one that is truncated with it; the last truncation that was known and that was done.
+    /// The table and, if it is here, the one that is truncated with it; the last truncation that was known and that was
+    /// done.
     marks: Vec<(Rc<TableStore>, u64, u64)>,
     tablets: Vec<(Rc<Tablet>, u64)>,
 }
@@ -70,7 +72,7 @@ impl Baseline {
         self.check_ranges(&[range])
     }
 
-    /// The same of several ranges.
+    /// Whether the tablets that have tokens of any of several ranges have lost nothing since.
     ///
     /// # Errors
     /// As [`Self::check_range`].

@@ -1,8 +1,8 @@
 //! Compaction of a tablet's sstables: when, and what follows.
 //!
 //! The strategy decides, purely; a job on a background thread merges; then in one step the tablet's version has the
-//! outputs instead of the inputs. One job runs for a tablet at a time. Each compaction is a task, by which an operator sees it, aborts it, and limits
-//! the bytes per second of its class while it runs.
+//! outputs instead of the inputs. One job runs for a tablet at a time. Each compaction is a task, by which an operator
+//! sees it, aborts it, and limits the bytes per second of its class while it runs.
 
 use std::fmt;
 use std::path::Path;
@@ -25,8 +25,8 @@ use crate::room::Reserved;
 use crate::shard::Shard;
 use crate::tablet::{TableStore, Tablet, TokenRange};
 
-/// The second by which data expires for good and tombstones are old enough to be forgotten. While the wall clock is not trusted it is 0, so nothing
-/// does: what a compaction drops by a wrong clock does not come back with the right one.
+/// The second by which expired data and old tombstones are purged. While the wall clock is not trusted it is 0, so that
+/// nothing is purged: what a compaction drops by a wrong clock does not come back with the right one.
 pub(crate) fn purge_now_seconds() -> u32 {
     if !runtime::is_clock_trusted() {
         return 0;
@@ -79,14 +79,14 @@ pub struct Compacted {
     pub table: Arc<Table>,
     /// Bytes of all files of the sstables that were merged.
     pub bytes_in: u64,
-    /// Bytes of all files of those that stand for them.
+    /// Bytes of all files of the sstables that replace them.
     pub bytes_out: u64,
 }
 
-/// Who is told of compactions that have ended well.
+/// Called after each compaction that has ended well.
 pub type OnCompaction = Box<dyn Fn(Compacted)>;
 
-/// A compaction that was chosen, and who wants it.
+/// A compaction that was chosen, and the kind and origin of its task.
 struct Wanted<'a> {
     choice: &'a Choice,
     kind: &'static Kind,
@@ -94,14 +94,14 @@ struct Wanted<'a> {
 }
 
 impl Shard {
-    /// Looks whether the tablet's sstables want a compaction, and starts it.
+    /// Starts a compaction if the tablet's sstables need one.
     pub(crate) fn compact_soon(self: &Rc<Self>, store: &Rc<TableStore>, tablet: &Rc<Tablet>) {
         if tablet.is_compacting() || tablet.is_leaving() || store.dropped.get() {
             return;
         }
         let (shard, store, tablet) = (self.clone(), store.clone(), tablet.clone());
         let work = async move {
-            // Whoever has the turn looks again when it is over.
+            // The task that has the turn looks again after its compaction.
             let Some(turn) = tablet.compaction_turn.try_acquire(1) else {
                 return;
             };
@@ -127,7 +127,7 @@ impl Shard {
             Ok(true) => return Ok(true),
             Ok(false) => {}
             Err(Failure::Aborted) => return Err(Failure::Aborted),
-            // Compactions go on: they may make the room.
+            // Compactions continue: they may free disk space.
             Err(failure) => self.tell_failure(store, &failure),
         }
         let Some(choice) = self.choose(store, tablet) else {
@@ -219,7 +219,7 @@ impl Shard {
                     .enumerate()
                     .filter(|(j, other)| *j != i && overlaps(reader, other))
                     .map(|(_, other)| other.meta().statistics.min_timestamp)
-                    // Nobody knows how old what is missing is.
+                    // It is not known how old the missing data is.
                     .chain(version.missing.iter().map(|_| i64::MIN))
                     .min();
                 let is_repaired = reader.repaired_at() != 0;
@@ -263,7 +263,8 @@ impl Shard {
         result
     }
 
-    /// Reserves room for the outputs of a compaction, which are at most as large as its inputs. None when nobody knows how much room there is.
+    /// Reserves disk space for the outputs of a compaction, which are at most as large as its inputs. None if the free
+    /// space of the disk is not known.
     fn reserve(&self, store: &TableStore, tablet: &Tablet, choice: &Choice) -> Result<Option<Reserved>, Failure> {
         let needed = tablet.with_version(|v| {
             let inputs = choice.inputs.iter();
@@ -273,7 +274,7 @@ impl Shard {
         self.reserve_bytes(store, needed)
     }
 
-    /// Reserves room for what is about to be written. None when nobody knows how much room there is.
+    /// Reserves disk space for what is about to be written. None if the free space of the disk is not known.
     pub(crate) fn reserve_bytes(&self, store: &TableStore, needed: u64) -> Result<Option<Reserved>, Failure> {
         let Ok(space) = runtime::fs::disk_space(&store.dir) else {
             return Ok(None);
@@ -304,8 +305,9 @@ impl Shard {
         let (inputs, others) = (pick(true), pick(false));
         let table = store.table();
         let now = purge_now_seconds();
-        // What is missing may come back when an operator mends it: then it needs the tombstones that hide some of it. So may what stands in a log that takes no
-        // writes: it does not say what was flushed since, and may lack the deletions that were. So does what another node is still to send.
+        // Missing data may come back when an operator mends it, and then needs the tombstones that hide some of it. So
+        // may data in a log that takes no writes: such a log does not record what was flushed since, and may lack
+        // deletions that were flushed. The tombstones are also needed for data that another node is still to send.
         let may_return = self.old_log.get()
             || !version.missing.is_empty()
             || self.log.trouble().is_some()
@@ -371,12 +373,12 @@ impl Shard {
         }
     }
 
-    /// Who is told of compactions that have ended well.
+    /// Sets what is called after each compaction that has ended well.
     pub fn on_compaction(&self, told: OnCompaction) {
         *self.on_compaction.borrow_mut() = Some(told);
     }
 
-    /// Lets compactions of a table begin by themselves, or not. Those that run go on.
+    /// Lets compactions of a table begin by themselves, or not. Running compactions continue.
     pub fn set_compacts_by_itself(self: &Rc<Self>, store: &Rc<TableStore>, does: bool) {
         if store.compacts_by_itself.replace(does) != does && does {
             for tablet in store.tablets().iter() {
@@ -398,7 +400,7 @@ impl Shard {
         self.compact_table_for(store, &Origin::Node).await
     }
 
-    /// The same; `origin` is who wants the tasks.
+    /// Merges as [`Self::compact_table`] does, with tasks of this origin.
     pub async fn compact_table_for(self: &Rc<Self>, store: &Rc<TableStore>, origin: &Origin) -> Result<(), String> {
         for tablet in store.tablets().iter() {
             let turn = tablet.compaction_turn.acquire(1).await;
@@ -419,7 +421,7 @@ impl Shard {
         turn: &Permit,
     ) -> Result<(), Failure> {
         loop {
-            // Whoever has it next compacts it.
+            // The tablet's next owner compacts it.
             if tablet.is_leaving() {
                 return Ok(());
             }
@@ -441,7 +443,7 @@ impl Shard {
                         origin,
                     };
                     match self.compact(store, tablet, wanted, turn).await {
-                        // It gave way: that is no failure of whoever wanted it.
+                        // The compaction was aborted because the tablet leaves: the request has not failed.
                         Err(Failure::Aborted) if tablet.is_leaving() => return Ok(()),
                         done => done?,
                     };
@@ -520,7 +522,8 @@ fn open_output(meta: &sstable::Meta, table: &Table) -> Result<Arc<Reader>, sstab
     Ok(reader)
 }
 
-/// Writes the parts of an sstable that ranges of tokens have, a file for each, and purges nothing. They are open; the sstable stays. Blocks.
+/// Writes the parts of an sstable that ranges of tokens have, a file for each, and purges nothing. They are open; the
+/// sstable stays. Blocks.
 ///
 /// # Errors
 /// When it cannot be read, or the parts not be written; there are none then.
@@ -553,7 +556,8 @@ pub(crate) fn rewrite(
     Ok(parts)
 }
 
-/// As [`rewrite`], but what all the ranges have goes to one file; none where they have nothing. They are in token order, none over another.
+/// As [`rewrite`], but what all the ranges have goes to one file; none where they have nothing. They are in token
+/// order, none over another.
 ///
 /// # Errors
 /// As [`rewrite`].

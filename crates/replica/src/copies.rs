@@ -1,8 +1,9 @@
 //! Copies of the same tokens from several other nodes.
 //!
-//! A range whose owner is lost is copied from as many of the other replicas as a write at QUORUM may have missed, and each copy has nearly the same rows. Sstables of two copies are too
-//! few for the strategy, so they would take twice the room for as long as the table has few writes. Instead they are merged on their own as soon as no older data of the
-//! tablet is on its way any more. What the node forgets of this when it restarts, later compactions merge as usual.
+//! A range whose owner is lost is copied from as many of the other replicas as a write at QUORUM may have missed, and
+//! each copy has nearly the same rows. Sstables of two copies are too few for the strategy, so they would take twice
+//! the room for as long as the table has few writes. Instead they are merged on their own as soon as no older data of
+//! the tablet is on its way any more. What the node forgets of this when it restarts, later compactions merge as usual.
 
 use std::cell::RefCell;
 use std::rc::Rc;

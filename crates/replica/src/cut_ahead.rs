@@ -1,13 +1,15 @@
 //! Sstables that are cut before their tablet is split.
 //!
-//! A split rewrites each sstable that has tokens of both halves. A node that did all of that when it takes the new map over would take no other change of the
-//! metadata for as long: hours, for a large table. So the leader says what it is about to split, each node cuts its sstables one after the other, as compactions
-//! with their bandwidth, and the table is split when little is left.
+//! A split rewrites each sstable that has tokens of both halves. A node that did all of that when it takes the new map
+//! over would take no other change of the metadata for as long: hours, for a large table. So the leader says what it is
+//! about to split, each node cuts its sstables one after the other, as compactions with their bandwidth, and the table
+//! is split when little is left.
 //!
 //! Invariants
 //! - While a table is cut ahead, a compaction merges only sstables of one half: it would undo the cut otherwise.
 //! - An sstable and its parts have the same content. A crash between the two leaves both, which reads the same.
-//! - Nothing of it is durable: a node that restarts does not know of it until it is told again, and what was cut stays cut.
+//! - Nothing of it is durable: a node that restarts does not know of the split until the leader announces it again, and
+//!   what was cut stays cut.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -35,7 +37,8 @@ impl TableStore {
 }
 
 impl Shard {
-    /// Has a table's sstables cut by these ranges, beside compactions; None has compactions merge them as they like. Each of the ranges is a part of one tablet.
+    /// Cuts a table's sstables by these ranges, beside compactions; None lets compactions merge them as they like. Each
+    /// of the ranges is a part of one tablet.
     pub fn cut_ahead(self: &Rc<Self>, store: &Rc<TableStore>, cuts: Option<Arc<[TokenRange]>>) {
         if store.cuts_ahead() != cuts {
             store.set_cuts_ahead(cuts.clone());

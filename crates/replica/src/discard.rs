@@ -1,8 +1,9 @@
 //! Removing what a shard has of token ranges that it is about to get from other nodes.
 //!
-//! A shard keeps its part of the token ring as one tablet. What it has of ranges that other nodes own is not read, and nobody removes it. If the node then becomes an owner
-//! of such a range, that data could bring deleted rows back: the tombstones may be gone everywhere. So the shard removes what it has of the range before it copies
-//! it from the owners.
+//! A shard keeps its part of the token ring as one tablet. What it has of ranges that other nodes own is not read, and
+//! nothing removes it. If the node then becomes an owner of such a range, that data could bring deleted rows back: the
+//! tombstones may be gone everywhere. So the shard removes what it has of the range before it copies it from the
+//! owners.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,11 +20,13 @@ use crate::kinds;
 use crate::tablet::{TableStore, Tablet, TokenRange};
 
 impl Shard {
-    /// Removes everything that this shard has of token ranges of a table and that was written before the call, in memory, in sstables and in the log. Durable when it
-    /// returns. What is written meanwhile may stay or go. `task` is what the work is a part of.
+    /// Removes everything that this shard has of token ranges of a table and that was written before the call, in
+    /// memory, in sstables and in the log. Durable when it returns. What is written meanwhile may stay or go. `task` is
+    /// what the work is a part of.
     ///
     /// # Errors
-    /// A sentence, when the disk or the log refuses or the task is aborted. A part may be gone then; it does no harm to call it again.
+    /// A sentence, when the disk or the log refuses or the task is aborted. A part may be gone then; it does no harm to
+    /// call it again.
     pub async fn discard_ranges(
         self: &Rc<Self>,
         store: &Rc<TableStore>,
@@ -33,8 +36,9 @@ impl Shard {
         self.discard_ranges_while(store, ranges, task, &|| true).await.map(drop)
     }
 
-    /// The same as long as `holds`, which is asked for each tablet when the tablet's compaction turn is taken; false, and the rest stays, when it does not. Who else
-    /// discards or compacts waits for that turn, so what holds then holds until the tablet is done with.
+    /// Discards ranges as [`Self::discard_ranges`] does, as long as `holds` returns true. `holds` is called for each
+    /// tablet, once the tablet's compaction turn is taken. If it returns false, this returns false and the rest stays.
+    /// Other tasks that discard or compact wait for that turn, so what holds then holds until the tablet is done.
     ///
     /// # Errors
     /// As those of [`Self::discard_ranges`].
@@ -77,7 +81,8 @@ impl Shard {
         Ok(true)
     }
 
-    /// Replaces an sstable, which the tablet had at an epoch, by its part outside the ranges, if it has partitions in them.
+    /// Replaces an sstable, which the tablet had at an epoch, by its part outside the ranges, if it has partitions in
+    /// them.
     async fn take_out(
         &self,
         store: &TableStore,
@@ -112,7 +117,8 @@ impl Shard {
         replaced.await.map(drop)
     }
 
-    /// Makes it durable that nothing is replayed of what the logs of earlier runs have in ranges of which nothing is here. For tablets that are about to be opened empty.
+    /// Makes it durable that nothing is replayed of what the logs of earlier runs have in ranges of which nothing is
+    /// here. For tablets that are about to be opened empty.
     ///
     /// # Errors
     /// When the log refuses.

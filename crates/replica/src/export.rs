@@ -1,7 +1,9 @@
-//! A copy of what a shard has of token ranges, as sealed sstables in a directory of their own: what another node is to get.
+//! A copy of what a shard has of token ranges, as sealed sstables in a directory of their own: what another node is to
+//! get.
 //!
-//! Memtables that overlap a range are flushed, so that the copy has every write that was applied before the call. An sstable inside one range is linked, at no
-//! cost; one that has other tokens too is cut, on a background thread, as a task of class `reshard`: what all the ranges have of it goes to one file. Nothing is purged.
+//! Memtables that overlap a range are flushed, so that the copy has every write that was applied before the call. An
+//! sstable inside one range is linked, at no cost; one that has other tokens too is cut, on a background thread, as a
+//! task of class `reshard`: what all the ranges have of it goes to one file. Nothing is purged.
 //!
 //! Invariants
 //! - The copy has what each tablet has at one moment (`links.rs`). It does not wait for a compaction that runs.
@@ -53,11 +55,13 @@ impl Exported {
 pub struct Wanted<'a> {
     /// The token ranges, in order, none over another. There is one at least.
     pub ranges: &'a [TokenRange],
-    /// How many bytes of data the copy should have at most: the first of the ranges, one at least, that together have no more by estimate,
+    /// How many bytes of data the copy should have at most: the first of the ranges, one at least, that together have
+    /// no more by estimate,
     pub bytes: u64,
     /// and are in no more sstables than so many.
     pub sstables: usize,
-    /// Whether the record of the last repair that has marked the range goes with the marks of the copy. There is one range then.
+    /// Whether the record of the last repair that has marked the range goes with the marks of the copy. There is one
+    /// range then.
     pub with_record: bool,
 }
 
@@ -170,8 +174,9 @@ impl Sources {
 }
 
 impl Shard {
-    /// Puts a copy of what this shard has of token ranges of a table into an empty directory on the table's file system: sealed sstables, which the caller
-    /// removes. `task` is what the work is a part of; `baseline` was taken before.
+    /// Puts a copy of what this shard has of token ranges of a table into an empty directory on the table's file
+    /// system: sealed sstables, which the caller removes. `task` is what the work is a part of; `baseline` was taken
+    /// before.
     ///
     /// # Errors
     /// See [`ExportError`]. What the directory has then is of no use.
@@ -207,7 +212,7 @@ impl Shard {
         let ranges = &ranges[..first_part(ranges, (wanted.sstables, wanted.bytes), of_range)];
         let mut sources = Sources::default();
         for tablet in &tablets {
-            // Nobody marks sstables, or moves one aside.
+            // In this turn nothing else marks sstables or moves one aside.
             let _as_they_are = tablet.quarantine_turn.acquire(1).await;
             sources.link(tablet, ranges, dir).await?;
             if let ([_], [range], true) = (&*tablets, ranges, wanted.with_record) {
@@ -266,8 +271,8 @@ impl Shard {
     }
 }
 
-/// How many of the ranges, from the first and one at least, are in no more than so many sstables and have no more than so many bytes together. `of_range` tells of which sstables a
-/// range has something, and how many bytes at the most.
+/// How many of the ranges, from the first and one at least, are in no more than so many sstables and have no more than
+/// so many bytes together. `of_range` tells of which sstables a range has something, and how many bytes at the most.
 fn first_part(
     ranges: &[TokenRange],
     (sstables, bytes): (usize, u64),

@@ -11,7 +11,8 @@ use crate::compact::rewrite;
 use crate::tablet::TokenRange;
 use crate::truncation::TruncationMark;
 
-/// The directory of sstables that other nodes are copying from this one, inside the table's; a directory for each stream.
+/// The directory of sstables that other nodes are copying from this one, inside the table's; a directory for each
+/// stream.
 pub const STREAMS: &str = "streams";
 /// The directory of sstables that are being copied from other nodes, inside the table's; a directory for each stream.
 pub const INCOMING: &str = "incoming";
@@ -77,9 +78,10 @@ impl TableFiles {
     }
 }
 
-/// Opens a table's sstables as a node does at its start, and how many of them it rewrote. Leftovers of streams are removed. Damaged ones are moved aside. Those that have tokens of several tablets,
-/// which are not those that the node wrote the files with, are rewritten, one file a tablet, and removed. Those of tablets that this node does not have are set
-/// aside: they do not come back with the tablet. `control` is of the task that this is part of. Blocks.
+/// Opens a table's sstables as a node does at its start, and how many of them it rewrote. Leftovers of streams are
+/// removed. Damaged ones are moved aside. Those that have tokens of several tablets, which are not those that the node
+/// wrote the files with, are rewritten, one file a tablet, and removed. Those of tablets that this node does not have
+/// are set aside: they do not come back with the tablet. `control` is of the task that this is part of. Blocks.
 ///
 /// # Errors
 /// When the disk refuses, or a file is not damaged and cannot be opened all the same.
@@ -138,7 +140,7 @@ pub fn prepare_sstables(
     Ok((files, rewritten))
 }
 
-/// Removes what an earlier run was copying to or from other nodes: nobody asks for it any more.
+/// Removes what an earlier run was copying to or from other nodes: no node asks for it any more.
 fn remove_streams(dir: &Path) -> Result<(), String> {
     for leftover in [STREAMS, INCOMING].map(|name| dir.join(name)) {
         if runtime::fs::exists(&leftover) {

@@ -113,8 +113,8 @@ struct Flush {
 }
 
 impl Flush {
-    /// Runs on a background thread; blocks. When it fails, what was written is removed: it would bring back after the next start what was deleted from the
-    /// sstables that are written in its place.
+    /// Runs on a background thread; blocks. When it fails, what was written is removed: it would bring back after the
+    /// next start what was deleted from the sstables that are written in its place.
     fn run(&self, control: JobControl) -> Result<Vec<Arc<Reader>>, FlushError> {
         let mut written = Vec::new();
         let opened = self.write(control, &mut written).and_then(|()| {
@@ -134,8 +134,9 @@ impl Flush {
         let mut options = WriterOptions::of_table(&self.table, 0, base)?;
         options.host_id = Some(self.host_id);
         options.dropped = kept_columns(part, &self.table);
-        // The entries of the table's and the keyspace's directory must survive a power loss as the files do. That a directory is
-        // there says nothing, as whoever made it may have been killed; a sealed sstable in it does.
+        // The entries of the table's and the keyspace's directory must survive a power loss as the files do. An
+        // existing directory does not prove that they do, as the process that made it may have been killed; a sealed
+        // sstable in it does.
         let is_durable = runtime::fs::exists(&self.dir) && !sstable::list(&self.dir)?.is_empty();
         if !is_durable {
             make_table_dir(&self.dir)?;
@@ -184,7 +185,8 @@ pub(crate) fn discard_of(table: &Table, range: TokenRange, position: commitlog::
     }
 }
 
-/// What a flush of a tablet is cut by: its successors, where it is about to leave, or what the table is cut by ahead of a split.
+/// What a flush of a tablet is cut by: its successors, where it is about to leave, or what the table is cut by ahead of
+/// a split.
 fn cuts_of(store: &TableStore, tablet: &Tablet) -> Arc<[TokenRange]> {
     let to_leave = tablet.cuts_to_leave.borrow().clone();
     to_leave.or_else(|| store.cuts_ahead()).unwrap_or_default()
@@ -205,7 +207,8 @@ pub(crate) fn remove_unused(descriptors: &[sstable::Descriptor]) {
 impl Shard {
     /// Where the log is, for what is frozen now.
     pub(crate) fn frozen_position(&self) -> commitlog::ReplayPosition {
-        // A note of a flush may already stand in this run's log: a position behind it would cover what is not replayed yet.
+        // This run's log may already have a note of a flush: a position after that note would cover writes that are not
+        // replayed yet.
         match self.replaying.get() {
             true => commitlog::ReplayPosition::default(),
             false => self.log.appended(),
@@ -249,7 +252,7 @@ impl Shard {
         self.flush_for(store, tablet, &Origin::Node).await
     }
 
-    /// The same; `origin` is who wants the tasks.
+    /// Flushes what a tablet holds in memory now, with tasks of this origin. Err says why it is still there.
     pub async fn flush_for(
         self: &Rc<Self>,
         store: &Rc<TableStore>,
@@ -260,7 +263,7 @@ impl Shard {
         self.flush_cut(store, tablet, &cuts, origin).await
     }
 
-    /// The same, an sstable for each of these ranges.
+    /// Flushes as [`Self::flush_for`] does, to one sstable for each of these ranges.
     pub(crate) async fn flush_cut(
         self: &Rc<Self>,
         store: &Rc<TableStore>,
@@ -304,7 +307,8 @@ impl Shard {
         let asked = |frozen: &&Frozen| !frozen.is_aside;
         let last = tablet.with_version(|version| version.frozen.iter().filter(asked).map(|frozen| frozen.number).max());
         let Some(last) = last else { return Ok(()) };
-        // One flush of a tablet runs at a time. The second finds nothing left, or flushes the rest. A later call flushes what is frozen later.
+        // One flush of a tablet runs at a time. The second finds nothing left, or flushes the rest. A later call
+        // flushes what is frozen later.
         let _turn = tablet.flush_turn.acquire(1).await;
         // It may have left meanwhile, and what it had is flushed by the tablets that have it.
         while !tablet.is_succeeded.get() {
@@ -335,7 +339,8 @@ impl Shard {
         let table = store.table();
         // Read together with what is flushed: a truncation or a drop may come as soon as this waits.
         let epoch = tablet.epoch.get();
-        // A batch that is one record of the log counts all or not at all: no table's part of it may be durable before the record is.
+        // A batch that is one record of the log counts all or not at all: no table's part of it may be durable before
+        // the record is.
         if !self.replaying.get() && (self.log.write().is_err() || self.log.sync().await.is_err()) {
             log::warn!("{}.{} is flushed before its log is synced", table.keyspace, table.name);
         }
@@ -396,8 +401,8 @@ impl Shard {
         self.release_log().await;
     }
 
-    /// Releases the log segments that no memtable needs. None while the log of an earlier run is there: they say what of it must
-    /// not come back.
+    /// Releases the log segments that no memtable needs. None while the log of an earlier run is there: they say what
+    /// of it must not come back.
     pub(crate) async fn release_log(&self) {
         if self.old_log.get() {
             return;
@@ -490,9 +495,9 @@ impl Shard {
 
     /// Forgets everything that was written to a table so far: memory, log and files. New writes are not touched.
     ///
-    /// What is in memory goes into files first, so that the removal of the files, which no crash halves, is the one step in
-    /// which the data goes. When it does not fit there (a full disk, which TRUNCATE is to free), an interrupted truncation
-    /// may leave a part.
+    /// What is in memory goes into files first, so that the removal of the files, which no crash halves, is the one
+    /// step in which the data goes. When it does not fit there (a full disk, which TRUNCATE is to free), an interrupted
+    /// truncation may leave a part.
     ///
     /// # Errors
     /// When the log or the files cannot be changed.
@@ -569,7 +574,8 @@ impl Shard {
         self.log.sync().await.map_err(|e| e.to_string())
     }
 
-    /// The same of several tablets of a table that take no writes any more, with all that the log has of them.
+    /// Makes it durable that the log's writes to several tablets of a table are not replayed. The tablets take no
+    /// writes any more, so this covers all that the log has of them.
     pub(crate) async fn discard_all_durably(&self, table: &Table, tablets: &[Rc<Tablet>]) -> Result<(), String> {
         let position = self.log.end();
         let mut discards = tablets.iter().map(|tablet| discard_of(table, tablet.range, position));
@@ -580,8 +586,8 @@ impl Shard {
         self.log.sync().await.map_err(|e| e.to_string())
     }
 
-    /// Makes a truncation of a tablet durable. The log must know before the files go, or a crash would bring half of the
-    /// data back.
+    /// Makes a truncation of a tablet durable. The log must know before the files go, or a crash would bring half of
+    /// the data back.
     async fn forget_for_good(
         &self,
         store: &TableStore,
@@ -635,8 +641,9 @@ impl Shard {
         Ok(())
     }
 
-    /// Puts sstables in the place of others of a tablet, all or, after a crash, none, and deletes the others. False, and those that were to come are gone: since `epoch` was the
-    /// tablet's, it was truncated, or the table dropped, which does not wait for whoever rewrites sstables.
+    /// Puts sstables in the place of others of a tablet, all or, after a crash, none, and deletes the others. False if
+    /// the tablet was truncated since it had `epoch`, or the table was dropped: the new sstables are deleted then.
+    /// Neither truncation nor drop waits for a task that rewrites sstables.
     pub(crate) async fn replace_sstables(
         &self,
         store: &TableStore,
@@ -645,13 +652,15 @@ impl Shard {
         (inputs, outputs): (&[Arc<Reader>], &[Arc<Reader>]),
     ) -> Result<bool, String> {
         let is_gone = || tablet.epoch.get() != epoch || store.dropped.get();
-        // Outputs that are not needed go without a list, which a full disk has no room for: together with the inputs they say nothing new, and left
-        // behind they would bring rows back at the start after a truncation.
+        // Outputs that are not needed are deleted without a list, for which a full disk has no space. Together with the
+        // inputs they say nothing new; but if they stayed on disk, the next start would bring rows back after a
+        // truncation.
         if is_gone() {
             self.delete_one_by_one(outputs).await?;
             return Ok(false);
         }
-        // The inputs must not come back once the outputs, which may lack tombstones that are old enough, stand for them.
+        // The inputs must not come back once they are replaced by the outputs, which may lack tombstones that are old
+        // enough.
         let obsolete = match self.mark_obsolete(inputs).await {
             Ok(obsolete) => obsolete,
             Err(e) => {
@@ -675,8 +684,8 @@ impl Shard {
         Ok(!is_gone)
     }
 
-    /// Removes files that no version names any more, all or, after a crash, none. Readers that still hold them keep their
-    /// open files.
+    /// Removes files that no version names any more, all or, after a crash, none. Readers that still hold them keep
+    /// their open files.
     pub(crate) async fn delete_sstables(&self, readers: &[Arc<Reader>]) -> Result<(), String> {
         let obsolete = self.mark_obsolete(readers).await?;
         self.delete_obsolete(readers, obsolete).await;
@@ -711,7 +720,8 @@ impl Shard {
         result
     }
 
-    /// Keeps the log inside its limit by flushing the memtables that hold its oldest segments. To be spawned; ends never.
+    /// Keeps the log inside its limit by flushing the memtables that hold its oldest segments. To be spawned; ends
+    /// never.
     pub async fn watch_log(self: Rc<Self>) {
         loop {
             let changed = self.log.changed.notified();

@@ -1,8 +1,8 @@
-//! Flushes of tables that want one from time to time: `memtable_flush_period_in_ms`.
+//! Periodic flushes of the tables that ask for them: `memtable_flush_period_in_ms`.
 //!
-//! Whatever is in a memtable of such a table when its period ends is flushed, so nothing stays in memory alone for longer than the
-//! period and the time that the flush takes. One task of the shard waits for the next period that ends. While no table has the option
-//! it waits for a schema that has, without a timer.
+//! Whatever is in a memtable of such a table when its period ends is flushed, so nothing stays in memory alone for
+//! longer than the period and the time that the flush takes. One task of the shard waits for the next period that ends.
+//! While no table has the option it waits for a schema that has, without a timer.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -1,7 +1,8 @@
 //! Compactions of tables without flushes.
 //!
-//! A flush asks the strategy whether a compaction is due. A table without writes has no flushes, but its data expires and its tombstones become old enough to be dropped:
-//! so a shard asks for all of its tablets from time to time. What is due is a task like any other compaction.
+//! A flush asks the strategy whether a compaction is due. A table without writes has no flushes, but its data expires
+//! and its tombstones become old enough to be dropped: so a shard asks for all of its tablets from time to time. What
+//! is due is a task like any other compaction.
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -23,7 +23,7 @@ pub const COMPACTION: Kind = Kind {
     is_abortable: true,
 };
 
-/// All sstables merged, because somebody asked.
+/// All sstables merged, on request.
 pub const MAJOR_COMPACTION: Kind = Kind {
     name: "major compaction",
     ..COMPACTION
@@ -65,7 +65,7 @@ pub const TRUNCATE: Kind = Kind {
     is_abortable: false,
 };
 
-/// A tablet put on another shard of its node, because somebody asked.
+/// A tablet put on another shard of its node, on request.
 pub const MOVE_TABLET: Kind = Kind {
     name: "move tablet",
     module: Module::Tablets,
@@ -75,7 +75,7 @@ pub const MOVE_TABLET: Kind = Kind {
     is_abortable: false,
 };
 
-/// A table's tablets split, or merged, because somebody asked.
+/// A table's tablets split, or merged, on request.
 pub const RESIZE_TABLE: Kind = Kind {
     name: "resize table",
     units: "tables",

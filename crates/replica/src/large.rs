@@ -1,7 +1,9 @@
-//! How large a partition and rows of it are already, for writes to tables that refuse them where that is too much (`large_data_guardrails_enabled`).
+//! How large a partition and rows of it are already, for writes to tables that refuse them where that is too much
+//! (`large_data_guardrails_enabled`).
 //!
-//! The lists of the sstables are asked (`sstable/src/large.rs`), which are in memory, and the memtables for the rows; no file is read. Of several sources the largest figure
-//! counts: what several sstables have of one partition may be versions of the same rows.
+//! The lists of the sstables are asked (`sstable/src/large.rs`), which are in memory, and the memtables for the rows;
+//! no file is read. Of several sources the largest figure counts: what several sstables have of one partition may be
+//! versions of the same rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 

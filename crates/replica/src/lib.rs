@@ -1,8 +1,8 @@
 //! One shard's tablets: write, read, flush, replay.
 //!
-//! A [`Shard`] owns its log and, for every table, the tablets whose token ranges are its own. A [`Tablet`] is a memtable
-//! being written, memtables being flushed, and sstables: together a [`Version`], which readers hold while they wait.
-//! Nothing here knows another shard or node; nothing long runs here: flush and compaction are jobs on background
+//! A [`Shard`] owns its log and, for every table, the tablets whose token ranges are its own. A [`Tablet`] is a
+//! memtable being written, memtables being flushed, and sstables: together a [`Version`], which readers hold while they
+//! wait. Nothing here knows another shard or node; nothing long runs here: flush and compaction are jobs on background
 //! threads that read frozen memtables and sstables, and each of them is a task (`docs/dev/tasks.md`).
 //!
 //! Invariants

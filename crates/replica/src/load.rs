@@ -1,7 +1,8 @@
 //! How many requests a tablet gets per second, averaged over minutes.
 //!
-//! A request adds one to a counter. Whoever asks for the load turns what was counted since the last look into an average in which older times weigh less and less: by
-//! half after two minutes. A young average counts what there is of it, and not the zero that it began with; a tablet of a few seconds has none.
+//! A request adds one to a counter. Each query of the load turns what was counted since the last one into an average in
+//! which older times weigh less and less: by half after two minutes. A young average counts what there is of it, and
+//! not the zero that it began with; a tablet of a few seconds has none.
 
 use runtime::Instant;
 

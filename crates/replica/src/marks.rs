@@ -1,8 +1,11 @@
-//! The repaired and the unrepaired sstables of a tablet: which marks count, what a repair holds and marks, and when marks are forgotten. See docs/dev/incremental-repair.md.
+//! The repaired and the unrepaired sstables of a tablet: which marks count, what a repair holds and marks, and when
+//! marks are forgotten. See docs/dev/incremental-repair.md.
 //!
 //! Invariants
-//! - An open sstable counts as repaired when its mark was found valid at the start, when a session marked it since and has written its record, or when all that it was made of counted.
-//! - A session marks only sstables that were there when it began and are still there, of a tablet of which no marks were forgotten meanwhile.
+//! - An open sstable counts as repaired when its mark was found valid at the start, when a session marked it since and
+//!   has written its record, or when all that it was made of counted.
+//! - A session marks only sstables that were there when it began and are still there, of a tablet of which no marks
+//!   were forgotten meanwhile.
 //! - Before a tablet loses data that other replicas may rely on, its record is gone, durably.
 
 use std::fmt;
@@ -41,7 +44,8 @@ impl fmt::Display for MarkError {
 
 impl std::error::Error for MarkError {}
 
-/// The sstables of a tablet that a repair marks if it succeeds. While it lives, compactions that begin by themselves leave them; those after it begin with the next flush, or when it is marked.
+/// The sstables of a tablet that a repair marks if it succeeds. While it lives, compactions that begin by themselves
+/// leave them; those after it begin with the next flush, or when it is marked.
 pub struct RepairSet {
     shard: Rc<Shard>,
     store: Rc<TableStore>,
@@ -96,7 +100,8 @@ impl TableStore {
         self.tablet_of_range(range).is_some()
     }
 
-    /// Takes the marks from open sstables of the tablets that have any of these tokens: something of them is lost, and the record is gone.
+    /// Takes the marks from open sstables of the tablets that have any of these tokens: something of them is lost, and
+    /// the record is gone.
     pub(crate) fn forget_marks(&self, (first, last): (Token, Token)) {
         self.mark_losses.set(self.mark_losses.get() + 1);
         for tablet in self.with_leaving() {
@@ -167,10 +172,12 @@ impl RepairSet {
         }
     }
 
-    /// Marks those of the sstables that are still there, then makes the record durable. To be called when all replicas have the same, durably. How many were marked.
+    /// Marks those of the sstables that are still there, then makes the record durable. To be called when all replicas
+    /// have the same, durably. How many were marked.
     ///
     /// # Errors
-    /// When something was lost meanwhile or the disk refuses. Some files have marks then that do not count, and the record is that of before or none.
+    /// When something was lost meanwhile or the disk refuses. Some files have marks then that do not count, and the
+    /// record is the previous one or none.
     pub async fn mark(self, record: RepairRecord) -> Result<usize, MarkError> {
         let (shard, store, tablet) = (self.shard.clone(), self.store.clone(), self.tablet.clone());
         let marked = self.mark_in_turn(record).await;
@@ -181,7 +188,7 @@ impl RepairSet {
     }
 
     async fn mark_in_turn(&self, mut record: RepairRecord) -> Result<usize, MarkError> {
-        // Nobody links, checks or replaces the files meanwhile.
+        // In these turns nothing else links, checks or replaces the files.
         let _turn = self.tablet.compaction_turn.acquire(1).await;
         let _moving = self.tablet.quarantine_turn.acquire(1).await;
         self.check()?;
@@ -229,8 +236,8 @@ impl RepairSet {
 }
 
 impl RepairSet {
-    /// Whether the mark of a file counts by a record, which names the other hosts whose files are marked. A file of a host beyond those is read by each repair until a compaction has
-    /// written it again.
+    /// Whether the mark of a file counts by a record, which names the other hosts whose files are marked. A file of a
+    /// host beyond those is read by each repair until a compaction has written it again.
     fn admits(&self, record: &mut RepairRecord, reader: &Reader) -> bool {
         match reader.meta().statistics.host_id {
             Some(host) if host != self.shard.host_id() => record.hosts.add(host),
@@ -239,7 +246,8 @@ impl RepairSet {
     }
 }
 
-/// What a source says of its copy of a whole tablet: the record that it has of the tablet, and which sstables of the copy count as repaired there.
+/// What a source says of its copy of a whole tablet: the record that it has of the tablet, and which sstables of the
+/// copy count as repaired there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Inheritance {
     /// Its range is that of the copy.
@@ -256,7 +264,8 @@ pub(crate) struct Losses {
 }
 
 impl Shard {
-    /// The tablet that has the range of an inheritance, and what of it was lost until now. None: it is not one tablet here.
+    /// The tablet that has the range of an inheritance, and what of it was lost until now. None: it is not one tablet
+    /// here.
     pub(crate) fn heir_of(&self, store: &TableStore, inheritance: &Inheritance) -> Option<(Rc<Tablet>, Losses)> {
         let RepairRecord { after, to, .. } = inheritance.record;
         let tablet = store.tablet_of_range(TokenRange { after, to })?;
@@ -267,7 +276,8 @@ impl Shard {
         Some((tablet, losses))
     }
 
-    /// Holds those of the sstables that count as repaired, in the step in which they become the tablet's: they are marked then ([`RepairSet::mark`]).
+    /// Holds those of the sstables that count as repaired, in the step in which they become the tablet's: they are
+    /// marked then ([`RepairSet::mark`]).
     pub(crate) fn hold_inherited(
         self: &Rc<Self>,
         store: &Rc<TableStore>,
@@ -301,7 +311,8 @@ fn hold(tablet: &Tablet, sstables: &[Arc<Reader>]) -> u64 {
 }
 
 impl Shard {
-    /// Makes it durable that nothing here is known to be equal to other replicas' data of a range. To be called before data of it is lost.
+    /// Makes it durable that nothing here is known to be equal to other replicas' data of a range. To be called before
+    /// data of it is lost.
     ///
     /// # Errors
     /// When the disk refuses.
@@ -313,7 +324,7 @@ impl Shard {
         store.forget_marks(tokens);
         let dir = store.dir.clone();
         let removed = runtime::offload(move || sstable::remove_records(&dir, tokens.0, tokens.1)).await;
-        // Whoever had begun in between.
+        // Once more, for repairs that had begun in between.
         store.forget_marks(tokens);
         removed.map_err(|e| e.to_string())
     }
@@ -363,7 +374,8 @@ pub(crate) fn recall(dir: &Path, cuts: &TableCuts, sstables: &[Arc<Reader>], hos
     Ok(())
 }
 
-/// Removes all records of all tables below the data directory: what other nodes rely on may be lost with the commitlog. Blocks.
+/// Removes all records of all tables below the data directory: what other nodes rely on may be lost with the commitlog.
+/// Blocks.
 ///
 /// # Errors
 /// When the disk refuses.

@@ -47,7 +47,7 @@ impl DirtyMemory {
         self.bytes.get() >= self.bytes_max.get() / 2
     }
 
-    /// Has no room any more, whatever is released; who waits for it learns so.
+    /// From now on there is no room, whatever is released. Wakes the tasks that wait for it.
     pub(crate) fn close(&self) {
         self.bytes_max.set(0);
         self.room.notify_all();

@@ -1,12 +1,13 @@
 //! The logged batches that a log may write again: one for the node, shared by its shards.
 //!
-//! A batch for several shards stands in the log of the shard that began it until the note of its end is durable there. Until then
-//! it may be written a second time, by a later attempt or by the next start, on any shard. So a tombstone that is newer than
-//! the batch must not be dropped by a compaction of any shard meanwhile, however short the table's grace period: what it deletes
-//! would come back.
+//! A batch for several shards is noted in the log of the shard that began it until the record of its end is durable
+//! there. Until then a later attempt, or the next start, may write it a second time on any shard. In that time no
+//! compaction of any shard may drop a tombstone that is newer than the batch, however short the table's grace period:
+//! what the tombstone deletes would come back.
 //!
-//! The same holds for a write that waits for memory, while one that came behind it, and is newer, has found room: where a table has no grace period, the deletions of
-//! the newer one may be flushed, compacted and purged before the older one is written.
+//! A write that waits for memory needs the same protection while a newer write, which came after it, has found memory:
+//! where a table has no grace period, the deletions of the newer one may be flushed, compacted and purged before the
+//! older one is written.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -18,7 +19,7 @@ use mutation::{Mutation, MutationItem, RowView};
 pub struct NotedBatches {
     /// Least write timestamp of each batch.
     batches: Mutex<BTreeMap<u128, i64>>,
-    /// The same of each write that waits, by a number that it has for as long.
+    /// Least write timestamp of each write that waits, by a number that the write has while it waits.
     waiting: Mutex<(u64, BTreeMap<u64, i64>)>,
 }
 
@@ -40,7 +41,8 @@ impl NotedBatches {
         Self::default()
     }
 
-    /// Least write timestamp of what may be written again, or is still to be written; `i64::MAX` when there is nothing. Tombstones from there on are kept.
+    /// Least write timestamp of what may be written again, or is still to be written; `i64::MAX` when there is nothing.
+    /// Tombstones from there on are kept.
     pub fn min_timestamp(&self) -> i64 {
         let of_batches = self.lock().values().copied().min();
         let of_waiting = self.lock_waiting().1.values().copied().min();
@@ -71,11 +73,11 @@ impl NotedBatches {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u128, i64>> {
-        self.batches.lock().expect("nobody panics while holding the batches")
+        self.batches.lock().expect("no thread panics while holding the batches")
     }
 
     fn lock_waiting(&self) -> std::sync::MutexGuard<'_, (u64, BTreeMap<u64, i64>)> {
-        self.waiting.lock().expect("nobody panics while holding what waits")
+        self.waiting.lock().expect("no thread panics while holding what waits")
     }
 }
 

@@ -49,7 +49,8 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// The clustering key of the row that a slice is, when it is one whole row; empty for a table whose partitions are rows.
+/// The clustering key of the row that a slice is, when it is one whole row; empty for a table whose partitions are
+/// rows.
 pub fn row_of<'s>(table: &Table, slice: &'s ClusteringSlice) -> Option<&'s [u8]> {
     let columns = table.clustering_order.len();
     let ClusteringSlice { start, end } = slice;
@@ -90,7 +91,8 @@ impl Version {
         Some(self.with_memtables(hash.token(), key, |sources| f(sources, cached)))
     }
 
-    /// What the cache has of a row of the files; the inner None when no file has its partition, the outer one when a file would have to be read.
+    /// What the cache has of a row of the files; the inner None when no file has its partition, the outer one when a
+    /// file would have to be read.
     #[inline(never)]
     fn cached<'c>(
         &self,
@@ -147,8 +149,8 @@ impl Version {
         .flatten()
     }
 
-    /// Reads what the sstables say about one row and keeps it for [`Version::read_memory`], if there is room. None when the
-    /// row has another name there (two numbers that are equal, with different bytes), or is too long for the cache.
+    /// Reads what the sstables say about one row and keeps it for [`Version::read_memory`], if there is room. None when
+    /// the row has another name there (two numbers that are equal, with different bytes), or is too long for the cache.
     ///
     /// # Errors
     /// When a file cannot be read.
@@ -281,8 +283,8 @@ impl Version {
     }
 }
 
-/// A row that was asked for by its name, of a partition in which no source has anything but a deletion of all of it and that row. Two sources at most have
-/// the row, whole and by that very name.
+/// A row that was asked for by its name, of a partition in which no source has anything but a deletion of all of it and
+/// that row. Two sources at most have the row, whole and by that very name.
 #[derive(Clone, Copy, Debug)]
 pub struct PlainRow<'a> {
     /// The deletion of its partition.
@@ -394,7 +396,7 @@ impl Wanted<'_> {
         merge_blocks(&self.table.layout, &self.table.clustering_order, &blocks)
     }
 
-    /// The same of a plain row, which it nearly always is.
+    /// Merges as `merge` does if the row is a plain one, which it nearly always is; else None.
     fn merge_plain(&self, sources: &Sources<'_>, cached: Option<&CachedRow>) -> Option<PartitionBlock> {
         let mut merged = Vec::new();
         let plain = PlainRow::of(self.table, self.clustering, sources, cached, &mut merged)?;

@@ -1,11 +1,13 @@
 //! Sstables in which damage is found while the node runs, and what is quarantined.
 //!
-//! A read or a compaction that meets damage marks the sstable as *suspect* and raises the alarm. A task of the shard ([`Shard::watch_damage`]) then reads the
-//! whole sstable again. If nothing is wrong any more, the damage was on the way and not in the file, and the sstable is trusted again. Else its files are
-//! moved aside as at a start (`sstable/src/quarantine.rs`), and it is *missing* until an operator accepts the loss or the table is truncated.
+//! A read or a compaction that meets damage marks the sstable as *suspect* and raises the alarm. A task of the shard
+//! ([`Shard::watch_damage`]) then reads the whole sstable again. If nothing is wrong any more, the damage was on the
+//! way and not in the file, and the sstable is trusted again. Else its files are moved aside as at a start
+//! (`sstable/src/quarantine.rs`), and it is *missing* until an operator accepts the loss or the table is truncated.
 //!
 //! Invariants
-//! - The sstable leaves the version and becomes missing in one step, when its mark is durable: no read goes without it and is answered.
+//! - The sstable leaves the version and becomes missing in one step, when its mark is durable: no read goes without it
+//!   and is answered.
 //! - While its files move no compaction or snapshot uses them, and no truncation or drop of the table removes them.
 //! - A loss is accepted by the mark on disk first, then in memory.
 
@@ -64,8 +66,8 @@ impl DamageAlarm {
         self.changed.notify_all();
     }
 
-    /// Logs that a file cannot be read though nothing says that it is damaged (no permission, too many open files): at most once in
-    /// [`UNREADABLE_PERIOD`], as each read of it fails.
+    /// Logs that a file cannot be read though nothing says that it is damaged (no permission, too many open files): at
+    /// most once in [`UNREADABLE_PERIOD`], as each read of it fails.
     pub(crate) fn log_unreadable(&self, error: &sstable::Error) {
         let now = runtime::now();
         let is_due = |at: Instant| now.saturating_duration_since(at) >= UNREADABLE_PERIOD;
@@ -108,12 +110,12 @@ impl TableStore {
 }
 
 impl Shard {
-    /// Who is told when what is quarantined changes: other shards of the node answer for the table too.
+    /// Sets what is called when the quarantined sstables change: other shards of the node answer for the table too.
     pub fn on_quarantine(&self, told: OnQuarantine) {
         *self.on_quarantine.borrow_mut() = Some(told);
     }
 
-    /// Who is told when a disk fails.
+    /// Sets what is called when a disk fails.
     pub fn on_disk_failure(&self, told: OnDiskFailure) {
         *self.on_disk_failure.borrow_mut() = Some(told);
     }
@@ -179,7 +181,7 @@ impl Shard {
         let no_compaction = tablet.compaction_turn.acquire(1).await;
         let turn = self.quarantine_turn.acquire(1).await;
         let mut done = Ok(());
-        // In a tablet that has left it is found again by whoever has it next.
+        // If the tablet has left, its next owner finds the damage again.
         if tablet.has(reader) && !tablet.has_left() && !store.dropped.get() {
             let _moving = tablet.quarantine_turn.acquire(1).await;
             let spec = kinds::of_tablet(&kinds::CHECK_SSTABLE, store, tablet, 1);
@@ -260,8 +262,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Accepts the loss of what the table's damaged sstables had: reads go on without it, and stay so after the next start. The files
-    /// stay where they are. Their names.
+    /// Accepts the loss of what the table's damaged sstables had: reads work without it, also after the next start. The
+    /// files stay where they are. Returns their names.
     ///
     /// # Errors
     /// When that cannot be made durable: reads are refused as before.

@@ -3,8 +3,8 @@
 //! A partition is read in blocks. Every source that has the partition gives a block that is complete up to some bound;
 //! what lies before the nearest of those bounds is merged and handed out, the rest waits for the next turn. Blocks of
 //! sstables are fetched first, each fetch may suspend; memtables are read last, in the same step as the merge, so that
-//! the answer is of one moment. A block carries everything the sources say, tombstones included: who consumes it
-//! decides what lives (`mutation::compact`).
+//! the answer is of one moment. A block carries everything the sources say, tombstones included: its consumer decides
+//! what lives (`mutation::compact`).
 
 mod paused;
 
@@ -56,8 +56,9 @@ impl std::fmt::Display for ReadError {
 impl std::error::Error for ReadError {}
 
 impl Version {
-    /// Fails when a missing sstable may have any token from the first of these up to the second. What it had may be acknowledged data,
-    /// or a tombstone that hides what another file has, so neither a row nor its absence can be vouched for.
+    /// Fails when a missing sstable may have any token from the first of these up to the second. What it had may be
+    /// acknowledged data, or a tombstone that hides what another file has, so neither a row nor its absence can be
+    /// vouched for.
     pub fn check_whole(&self, (first, last): (Token, Token)) -> Result<(), ReadError> {
         let Some(missing) = self.missing.iter().find(|m| m.overlaps(first, last)) else {
             return Ok(());
@@ -203,7 +204,7 @@ fn memtables(version: &Version) -> impl Iterator<Item = MemtableSource> + '_ {
     )
 }
 
-/// Those that have the tablet's rows of a token, if anybody has.
+/// The memtables that may have the tablet's rows of a token.
 fn memtables_of(version: &Version, token: Token) -> impl Iterator<Item = MemtableSource> + '_ {
     memtables(version).filter(move |memtable| memtable.range().contains(token))
 }
@@ -252,7 +253,7 @@ impl Head {
 struct Feed {
     source: Source,
     pending: Option<PartitionBlock>,
-    /// It has nothing behind `pending`.
+    /// The source has nothing after `pending`.
     exhausted: bool,
 }
 
@@ -344,7 +345,8 @@ impl PartitionReader {
         self.row_memory = row_memory;
     }
 
-    /// The same, by the reader that the page before has left where this read begins, if it is kept.
+    /// Reads one version of a tablet. Uses the reader that the previous page left where this read begins, if it is
+    /// kept.
     pub fn resumed(
         paused: &PausedReaders,
         table: Arc<Table>,
@@ -416,7 +418,8 @@ impl PartitionReader {
         self.slices.len()
     }
 
-    /// Whether nothing of the partition is here, which a reader of several slices finds out once instead of with each of them.
+    /// Whether nothing of the partition is here, which a reader of several slices finds out once instead of with each
+    /// of them.
     fn is_absent(&self) -> Result<bool, ReadError> {
         let is_begun = self.given.is_some() || !self.feeds.is_empty();
         Ok(!is_begun && self.slices.len() > 1 && !self.version.may_have(self.token, &self.key)?)
@@ -453,7 +456,7 @@ impl PartitionReader {
                         m.partition(token, key)
                             .map(|p| p.block(&slice, reversed, limits.rows, limits.bytes))
                     });
-                    // What is written behind this block later is read later: a memtable is asked again each time.
+                    // What is written after this block later is read later: a memtable is read again each time.
                     feed.exhausted = false;
                 }
             }
@@ -738,7 +741,8 @@ impl ScanReader {
         self.head = Head::default();
     }
 
-    /// Takes a partition that is one block of one sstable; None when something of it was written meanwhile, which is to be merged with it.
+    /// Takes a partition that is one block of one sstable; None when something of it was written meanwhile, which is to
+    /// be merged with it.
     async fn take_alone(&mut self, scan: usize) -> Result<Option<PartitionBlock>, ReadError> {
         let (cursor, head) = &mut self.scans[scan];
         let block = head.take().expect("the chosen scan has a block");
@@ -760,7 +764,7 @@ impl ScanReader {
 
 /// How the next partition of a scan is read.
 enum Choice {
-    /// It is one block of the sstable with this number, and nobody else has any of it.
+    /// It is one block of the sstable with this number, and no other source has any of it.
     Alone(usize),
     /// The current partition was set, and is merged.
     Merged,

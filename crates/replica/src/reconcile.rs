@@ -1,23 +1,30 @@
-//! A shard's tables and tablets become those that it is told to have, while requests run.
+//! Changes a shard's tables and tablets to those that it is to have, while requests run.
 //!
-//! What a shard is to have follows from the cluster's metadata (`node/src/follow.rs`, docs/dev/tablets.md). A tablet whose range is not wanted any more *leaves*, a
-//! range that is wanted and not there *arrives*. Where both are of one node, everything that the one had goes to the other:
+//! What a shard is to have follows from the cluster's metadata (`node/src/follow.rs`, docs/dev/tablets.md). A tablet
+//! whose range is not wanted any more *leaves*, a range that is wanted and not there *arrives*. Where both are of one
+//! node, everything that the one had goes to the other:
 //!
-//! 1. [`Shard::prepare_to_leave`], while requests run: no compaction of the tablets begins any more, a running one is aborted, memtables are flushed, and
-//!    sstables that the new ranges cut are rewritten. What the next steps find to do is short.
-//! 2. [`Shard::reconcile`], in one step with the view that says so: what leaves takes no request any more, requests to what arrives wait.
+//! 1. [`Shard::prepare_to_leave`], while requests run: no compaction of the tablets begins any more, a running one is
+//!    aborted, memtables are flushed, and sstables that the new ranges cut are rewritten. What the next steps find to
+//!    do is short.
+//! 2. [`Shard::reconcile`], in one step with the view that says so: what leaves takes no request any more, requests to
+//!    what arrives wait.
 //! 3. [`Shard::seal_leaving`]: everything is in sealed sstables, and the log knows, durably.
-//! 4. [`Shard::open_arrived`], on the shard that has it next, or [`Shard::delete_left`], where none of the node does; then [`Shard::forget_left`].
+//! 4. [`Shard::open_arrived`], on the shard that has it next, or [`Shard::delete_left`], where none of the node does;
+//!    then [`Shard::forget_left`].
 //!
-//! Tablets that are cut otherwise on the same shard need neither 3 nor 4, and no request waits for them: `succession.rs`.
+//! Tablets that are cut otherwise on the same shard need neither 3 nor 4, and no request waits for them:
+//! `succession.rs`.
 //!
-//! All shards keep a table's sstables in one directory, so that a file goes from one to another as an open reader. A crash between any two steps leaves files
-//! that the next start gives to whoever has their tokens by then, and log entries, which it gives to them as well.
+//! All shards keep a table's sstables in one directory, so that a file passes from one shard to another as an open
+//! reader. A crash between any two steps leaves files and log entries, and the next start gives both to the shards that
+//! have their tokens by then.
 //!
 //! Invariants
 //! - A token is of one tablet of a node at most; between 2 and 4 of none.
 //! - A tablet that has left takes no write, ever: another of the same range is another tablet.
-//! - What a tablet had is opened elsewhere, or deleted, only when the log entries of its writes are discarded durably: they do not come back on top of it.
+//! - What a tablet had is opened elsewhere, or deleted, only when the log entries of its writes are discarded durably:
+//!   they do not come back on top of it.
 
 use std::fmt;
 use std::path::Path;
@@ -47,7 +54,8 @@ pub struct WantedTable {
     pub table: Arc<Table>,
     /// Its tablets here, in token order.
     pub ranges: Vec<TokenRange>,
-    /// No token of it goes from one shard of the node to another: what leaves a shard and arrives at none is another node's, or nobody's.
+    /// No token of it moves from one shard of the node to another: what leaves a shard and arrives at none belongs to
+    /// another node, or to none.
     pub keeps_shards: bool,
 }
 
@@ -69,7 +77,8 @@ pub enum AdoptError {
     NotHere(String),
     /// The table was dropped or truncated, or the tablet left.
     Lost(Lost),
-    /// The same, and the disk refused to remove what had been linked: the next start would find it.
+    /// The table was dropped or truncated, or the tablet left, and the disk refused to remove what had been linked: the
+    /// next start would find it.
     Undone(String),
 }
 
@@ -107,7 +116,8 @@ pub(crate) fn is_wanted(wanted: &[TokenRange], range: TokenRange) -> bool {
 }
 
 impl Shard {
-    /// Adds tables with their tablets, empty, and makes the tablets of others those that are wanted. Those whose tablets change.
+    /// Adds tables with their tablets, empty, and makes the tablets of others those that are wanted. Those whose
+    /// tablets change.
     pub fn reconcile(self: &Rc<Self>, wanted: &[WantedTable]) -> Vec<Rc<TableStore>> {
         let mut changed = Vec::new();
         for WantedTable {
@@ -136,7 +146,8 @@ impl Shard {
         changed
     }
 
-    /// A table with its tablets and what they have. Each of the sstables is of one of the tablets, or of none that is here.
+    /// A table with its tablets and what they have. Each of the sstables is of one of the tablets, or of none that is
+    /// here.
     pub(crate) fn add_table(
         &self,
         table: &Arc<Table>,
@@ -180,7 +191,7 @@ impl Shard {
         if left.is_empty() && arriving == *store.arriving.borrow() {
             return false;
         }
-        // They were of the tablets of before.
+        // They were of the previous tablets.
         store.set_cuts_ahead(None);
         let is_settled = store.leaving.borrow().is_empty() && store.arriving.borrow().is_empty();
         let heirs = match keeps_shards && is_settled && !left.is_empty() {
@@ -211,7 +222,8 @@ impl Shard {
         true
     }
 
-    /// Makes the tablets of a table that will not be wanted any more ready to leave; `cuts` are the ranges of the tablets to come, wherever they are.
+    /// Makes the tablets of a table that will not be wanted any more ready to leave; `cuts` are the ranges of the
+    /// tablets to come, wherever they are.
     ///
     /// # Errors
     /// When something could not be flushed or rewritten. They may leave all the same; it is done then.
@@ -224,7 +236,8 @@ impl Shard {
         let mut result = Ok(());
         let all_cuts: Arc<[TokenRange]> = cuts.into();
         for tablet in store.tablets().iter().filter(|tablet| !is_wanted(wanted, tablet.range)) {
-            // Whoever flushes it from here on, say to make room, makes no file that another shape of the table would have to cut.
+            // A flush of the tablet from here on, say to free memory, makes no file that the tablets to come would have
+            // to cut.
             *tablet.cuts_to_leave.borrow_mut() = Some(all_cuts.clone());
             self.hold_compactions(tablet).await;
             // Without this flush tablets have more of each other in memory, and that bug more to lose.
@@ -268,7 +281,8 @@ impl Shard {
         *tablet.leave.borrow_mut() = Some(turn);
     }
 
-    /// Rewrites those of a tablet's sstables that have tokens of several of these ranges, a file for each. Nobody else replaces its sstables.
+    /// Rewrites those of a tablet's sstables that have tokens of several of these ranges, a file for each. Nothing else
+    /// replaces the tablet's sstables meanwhile.
     async fn cut_sstables(
         self: &Rc<Self>,
         store: &Rc<TableStore>,
@@ -298,7 +312,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Moves an sstable aside that cannot be cut because it is damaged: nobody else looks into a tablet that leaves, and it could not leave with it.
+    /// Moves an sstable aside that cannot be cut because it is damaged: nothing else examines a tablet that leaves, and
+    /// the tablet could not leave with it.
     async fn quarantine_leaving(
         self: &Rc<Self>,
         store: &Rc<TableStore>,
@@ -351,8 +366,9 @@ impl Shard {
         }
     }
 
-    /// Puts everything into sealed sstables that the leaving tablets of a table have, and has the log forget it for good; `cuts` are the ranges of the tablets to
-    /// come. What they had. To be called again where it fails.
+    /// Puts everything that the leaving tablets of a table have into sealed sstables, and makes the log forget it
+    /// permanently; `cuts` are the ranges of the tablets to come. Returns what they had. To be called again where it
+    /// fails.
     ///
     /// # Errors
     /// When the disk or the log does not take it.
@@ -407,8 +423,8 @@ impl Shard {
         }
     }
 
-    /// Deletes what leaving tablets had whose tokens are not of this node any more: sstables that [`Shard::seal_leaving`] gave. What a crash leaves of them the next
-    /// start sets aside.
+    /// Deletes what leaving tablets had whose tokens are not of this node any more: sstables that
+    /// [`Shard::seal_leaving`] gave. What a crash leaves of them the next start sets aside.
     ///
     /// # Errors
     /// When the disk refuses; they are still there then.
@@ -433,12 +449,12 @@ impl Shard {
         self.release_log().await;
     }
 
-    /// Takes sealed sstables of another directory of the same file system into a table: in one durable step, after which each is part of the tablet that has
-    /// its tokens. The originals stay. How many were taken.
+    /// Takes sealed sstables of another directory of the same file system into a table: in one durable step, after
+    /// which each is part of the tablet that has its tokens. The originals stay. How many were taken.
     ///
     /// # Errors
-    /// When one cannot be opened or has tokens that are not of one tablet here, when the disk refuses, or when the table is dropped or truncated, or the tablet
-    /// leaves, at any time from the call on. None was taken then.
+    /// When one cannot be opened or has tokens that are not of one tablet here, when the disk refuses, or when the
+    /// table is dropped or truncated, or the tablet leaves, at any time from the call on. None was taken then.
     pub async fn adopt_sstables(
         self: &Rc<Self>,
         store: &Rc<TableStore>,
@@ -447,8 +463,9 @@ impl Shard {
         self.adopt_and_inherit(store, originals, None).await
     }
 
-    /// The same, and of the copy of a whole tablet, which are all the originals, the marks that it has at its source (docs/dev/incremental-repair.md). Where marks cannot be set, the
-    /// next repair reads everything.
+    /// Takes sealed sstables into a table as [`Shard::adopt_sstables`] does. With an `inheritance`, the originals are
+    /// the copy of a whole tablet, and the marks that the tablet has at its source (docs/dev/incremental-repair.md) are
+    /// taken over too. Where marks cannot be set, the next repair reads everything.
     ///
     /// # Errors
     /// As [`Shard::adopt_sstables`].
@@ -472,7 +489,8 @@ impl Shard {
         distinct.sort_by_key(|tablet| tablet.range.to);
         distinct.dedup_by(|one, other| Rc::ptr_eq(one, other));
         let mut turns = Vec::with_capacity(distinct.len());
-        // A compaction that runs does not know what they have that its tombstones still hide. Whoever takes several turns takes them in token order.
+        // A running compaction does not know of data in these sstables that its tombstones still hide. A task that
+        // takes several turns takes them in token order.
         for tablet in distinct {
             turns.push(tablet.compaction_turn.acquire(1).await);
         }
@@ -520,14 +538,14 @@ impl Shard {
 }
 
 impl Shard {
-    /// Opens the sstables of a table anew, by its present columns. A file names its columns, and an open one has found their ids by the columns that the table had
-    /// then: a column that was dropped and is there again has another id.
+    /// Opens the sstables of a table anew, by its present columns. A file names its columns, and an open one has found
+    /// their ids by the columns that the table had then: a column that was dropped and is there again has another id.
     ///
     /// # Errors
     /// When a file cannot be opened; those of its tablet are read as before then.
     pub async fn reopen_sstables(&self, store: &TableStore) -> Result<(), String> {
         for tablet in store.tablets().iter() {
-            // What they are making now is opened by the columns of before.
+            // Waits for running compactions and flushes: they open their outputs by the previous columns.
             let _compactions = tablet.compaction_turn.acquire(1).await;
             let _flushes = tablet.flush_turn.acquire(1).await;
             let (before, table) = (tablet.version().sstables.clone(), store.table());

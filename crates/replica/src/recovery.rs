@@ -71,9 +71,9 @@ impl Shard {
         store.set_quarantined(&files.quarantined);
     }
 
-    /// Replays the log of earlier runs into memtables, flushing where memory asks for it. What is of a table here and of no tablet here is given to `hand_over`,
-    /// some at a time: its tablet may have moved to another shard. Every shard has its tables before the first replays; when all have,
-    /// [`Shard::end_replay`] is called on each.
+    /// Replays the log of earlier runs into memtables, flushing where memory asks for it. What is of a table here and
+    /// of no tablet here is given to `hand_over`, some at a time: its tablet may have moved to another shard. Every
+    /// shard has its tables before the first replays; when all have, [`Shard::end_replay`] is called on each.
     ///
     /// # Errors
     /// When the log is damaged, memory stays full, or something could not be handed over.
@@ -128,7 +128,8 @@ impl Shard {
         })
     }
 
-    /// Applies what another shard of the node found in its log. What is not here is nobody's: it is left out, and counted.
+    /// Applies what another shard of the node found in its log. Mutations of tokens that this shard does not have
+    /// belong to no shard: they are left out. Returns how many.
     ///
     /// # Errors
     /// When a mutation is not what its table takes, or memory stays full.

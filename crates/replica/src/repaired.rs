@@ -91,8 +91,8 @@ impl Drop for PurgeHold {
 }
 
 impl TableStore {
-    /// Keeps the tombstones of deletions that are made from a second on, while the guard lives: whoever carries rows that were read before could bring back what
-    /// they delete.
+    /// Keeps the tombstones of deletions that are made from a second on, while the guard lives: a task that carries
+    /// rows which were read before could bring back what they delete.
     #[must_use]
     pub fn hold_purges(self: &Rc<Self>, range: TokenRange, from: u32) -> PurgeHold {
         let mut holds = self.purge_holds.borrow_mut();
@@ -117,12 +117,14 @@ impl TableStore {
         self.repaired.borrow().until(range)
     }
 
-    /// Up to which second repairs have compared all replicas of these tokens: by this the next repair is due. 0: none has.
+    /// Up to which second repairs have compared all replicas of these tokens: by this the next repair is due. 0: none
+    /// has.
     pub fn compared_until(&self, range: TokenRange) -> u32 {
         self.compared.borrow().until(range)
     }
 
-    /// The tokens for which [`TableStore::compared_until`] may tell another second than when this was called last: for one caller that keeps the seconds of its ranges.
+    /// The tokens for which [`TableStore::compared_until`] may tell another second than when this was called last: for
+    /// one caller that keeps the seconds of its ranges.
     pub fn take_repaired_changes(&self) -> Vec<TokenRange> {
         self.repaired_changes.take()
     }
@@ -146,7 +148,8 @@ pub struct RepairedRange {
     pub table: TableId,
     /// Its tokens.
     pub range: TokenRange,
-    /// All replicas have what was written before this second: nothing older was on its way to any of them when the repair began.
+    /// All replicas have what was written before this second: nothing older was on its way to any of them when the
+    /// repair began.
     pub until: u32,
     /// The repair began so late that it compared what was written before this second, if it had arrived.
     pub compared: u32,

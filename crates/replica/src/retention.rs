@@ -1,20 +1,23 @@
-//! How long tombstones are kept: as the table's `tombstone_gc` says, and longer while something from before a deletion may still be written.
+//! How long tombstones are kept: as the table's `tombstone_gc` says, and longer while something from before a deletion
+//! may still be written.
 //!
 //! - `timeout`: for `gc_grace_seconds`, and longer while a replica may lack them.
 //! - `repair`: until all replicas are known to have them (the *watermark*), and for the propagation delay.
-//! - `immediate`: not at all. `disabled`: for ever.
+//! - `immediate`: not at all. `disabled`: permanently.
 //!
-//! A conditional statement that its leader did not finish stays with the acceptors as a proposal, with the timestamp of its ballot. Another leader may
-//! finish it as long as it is not older than [`PROPOSAL_LIFE_MIN`] or the table's `paxos_grace_seconds`, whichever is longer. A tombstone that is purged
-//! before that no longer hides what the proposal writes. So tables for which this shard has acceptors' state keep their tombstones as
-//! long as proposals live.
+//! A conditional statement that its leader did not finish stays with the acceptors as a proposal, with the timestamp of
+//! its ballot. Another leader may finish it as long as it is not older than [`PROPOSAL_LIFE_MIN`] or the table's
+//! `paxos_grace_seconds`, whichever is longer. A tombstone that is purged before that no longer hides what the proposal
+//! writes. So tables for which this shard has acceptors' state keep their tombstones as long as proposals live.
 //!
-//! And a replica of a tablet may have missed a deletion that no hint will bring it. What the others know of that comes from above ([`HoldTombstones`]).
+//! And a replica of a tablet may have missed a deletion that no hint will bring it. What the others know of that comes
+//! from above ([`HoldTombstones`]).
 //!
-//! A repair may carry a row that was read before its deletion came. While one runs, what is deleted since it began is kept ([`TableStore::hold_purges`]).
+//! A repair may carry a row that was read before its deletion came. While one runs, what is deleted since it began is
+//! kept ([`TableStore::hold_purges`]).
 //!
-//! A tablet that is new on this node takes writes before it has its older data. Until that has come, its compactions purge nothing
-//! ([`TableStore::set_awaited`]).
+//! A tablet that is new on this node takes writes before it has its older data. Until that has come, its compactions
+//! purge nothing ([`TableStore::set_awaited`]).
 
 use std::ops::RangeInclusive;
 
@@ -62,14 +65,14 @@ pub struct TombstoneHold {
 }
 
 impl TombstoneHold {
-    /// A tablet without other replicas waits for nobody.
+    /// A tablet without other replicas: nothing is held for a replica.
     pub const ALONE: Self = Self {
         from: u32::MAX,
         spans: Vec::new(),
         watermark: u32::MAX,
         repaired: u32::MAX,
     };
-    /// Nobody knows anything.
+    /// Nothing is known: everything is held.
     pub const UNKNOWN: Self = Self {
         from: 0,
         spans: Vec::new(),
@@ -97,7 +100,8 @@ impl PurgeLimit {
         starts.fold(self.before, u32::min)
     }
 
-    /// What the option of a table says, when its replicas have what `hold` says. `proposals_before`: no proposal is unfinished that is older.
+    /// What the option of a table says, when its replicas have what `hold` says. `proposals_before`: no proposal is
+    /// unfinished that is older.
     fn of(options: &TableOptions, hold: TombstoneHold, now: u32, proposals_before: u32) -> Self {
         let with = |before: u32, held| Self { before, held };
         match options.tombstone_gc.map(|gc| (gc.mode, gc.propagation_delay_seconds)) {
@@ -155,7 +159,8 @@ impl Shard {
         }
     }
 
-    /// Deletions of some tokens that were made before this second are forgotten by the next compaction of all that is here, when they hide nothing that is here.
+    /// Deletions of some tokens that were made before this second are forgotten by the next compaction of all that is
+    /// here, when they hide nothing that is here.
     pub fn forgets_before(&self, store: &TableStore, range: TokenRange) -> u32 {
         // What such a log has lost may come back when it is read again.
         if self.old_log.get() || self.log.trouble().is_some() {
@@ -164,7 +169,8 @@ impl Shard {
         self.purge_limit(store, range, purge_now_seconds()).certain()
     }
 
-    /// Of those, the ones with a write timestamp below this: logged batches that are not written yet may have older data.
+    /// Of those, the ones with a write timestamp below this: logged batches that are not written yet may have older
+    /// data.
     pub fn forgets_below(&self) -> i64 {
         self.options.noted_batches.min_timestamp()
     }

@@ -1,13 +1,14 @@
 //! Room on the disk for compactions.
 //!
-//! A compaction writes its outputs before its inputs are removed, so for a while both are there. It begins only when the file system has room for outputs as
-//! large as the inputs, besides what the compactions that run have been promised. What they have written already counts twice: the limit errs on the side of
-//! waiting.
+//! A compaction writes its outputs before its inputs are removed, so for a while both are there. It begins only when
+//! the file system has room for outputs as large as the inputs, besides what the compactions that run have been
+//! promised. What they have written already counts twice: the limit errs on the side of waiting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What the running compactions of a node have been promised. One value serves the node; all of its shards reserve from it.
+/// What the running compactions of a node have been promised. One value serves the node; all of its shards reserve from
+/// it.
 #[derive(Default, Debug)]
 pub struct CompactionRoom {
     promised: AtomicU64,

@@ -1,11 +1,12 @@
 //! Rows of sstables that point reads asked for, so that the next one needs no file.
 //!
-//! An entry is what the sstables of one version say about one row: the deletions over it, the merged packed row, or that
-//! there is none, and the static row of its partition. It knows nothing of memtables, whose part is merged at each read, so a write needs no
-//! invalidation. A version whose set of sstables differs from the one before begins with an empty cache.
+//! An entry is what the sstables of one version say about one row: the deletions over it, the merged packed row, or
+//! that there is none, and the static row of its partition. It knows nothing of memtables, whose part is merged at each
+//! read, so a write needs no invalidation. A version whose set of sstables differs from the one before begins with an
+//! empty cache.
 //!
-//! Memory is bounded, by one budget for all tablets of the shard: two generations of entries, each at most half of it. When
-//! the young one is full it becomes the old one, and what was old is freed at once.
+//! Memory is bounded, by one budget for all tablets of the shard: two generations of entries, each at most half of it.
+//! When the young one is full it becomes the old one, and what was old is freed at once.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -58,7 +59,8 @@ impl CachedRow {
     }
 }
 
-/// A row that takes more of the budget than one part in this many is not kept: a few of them would drive out all others.
+/// A row that takes more of the budget than one part in this many is not kept: a few of them would drive out all
+/// others.
 const ROWS_MIN: usize = 16;
 
 type Generation = HashMap<Box<[u8]>, CachedRow, foldhash::fast::FixedState>;

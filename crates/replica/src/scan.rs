@@ -11,8 +11,8 @@ use types::Token;
 use crate::read::{BlockLimits, ReadError, ScanReader};
 use crate::tablet::{TableStore, Tablet, TokenRange, Version};
 
-/// Reads the partitions of a table that a shard has in a range of tokens, tablet after tablet. A tablet that leaves the shard meanwhile is read as it was when the
-/// scan was made.
+/// Reads the partitions of a table that a shard has in a range of tokens, tablet after tablet. A tablet that leaves the
+/// shard meanwhile is read as it was when the scan was made.
 pub struct TabletScan {
     table: Arc<Table>,
     tablets: Rc<[Rc<Tablet>]>,
@@ -70,7 +70,7 @@ impl TabletScan {
         self.limits = limits;
     }
 
-    /// The same without the sstables that a repair has marked.
+    /// Leaves out the sstables that a repair has marked.
     #[must_use]
     pub fn of_unrepaired(mut self) -> Self {
         self.is_of_unrepaired = true;
@@ -123,8 +123,9 @@ impl TabletScan {
         tablet.range.after >= self.range.to && tablet.range.after != TokenRange::ALL.after
     }
 
-    /// Whether the tablets are those of the table still, and the one that is read has the memtables and sstables that it had when its reading began. One that is
-    /// kept when it is not current keeps memory and files that nobody else needs.
+    /// Whether the table still has the same tablets, and the tablet that is being read still has the memtables and
+    /// sstables that it had when its reading began. A scan that is kept when it is not current keeps memory and files
+    /// that nothing else needs.
     #[must_use]
     pub fn is_current(&self, store: &TableStore) -> bool {
         let is_same = |version: &Rc<Version>| {

@@ -85,7 +85,7 @@ impl std::fmt::Display for WriteError {
 /// What a read past the cache may hold of decoded blocks: it reads a chunk again when it needs it for another slice.
 const BYPASS_BYTES_MAX: usize = 256 << 10;
 
-/// One shard's data. Lives on its shard behind an `Rc`.
+/// One shard's data. Lives on its shard in an `Rc`.
 pub struct Shard {
     pub(crate) options: ShardOptions,
     /// The log.
@@ -98,8 +98,8 @@ pub struct Shard {
     pub row_cache_budget: Rc<RowCacheBudget>,
     /// Readers of partitions, between two pages.
     pub paused_readers: Rc<PausedReaders>,
-    /// While files of an earlier run's log exist, a crash replays them: tombstones must outlive them, and so must what this
-    /// run's log says about them.
+    /// While files of an earlier run's log exist, a crash replays them: tombstones must outlive them, and so must what
+    /// this run's log says about them.
     pub(crate) old_log: Cell<bool>,
     /// While the log of earlier runs is read: memtables hold a part of it that no position tells.
     pub(crate) replaying: Cell<bool>,
@@ -111,17 +111,18 @@ pub struct Shard {
     pub(crate) failed_flushes: Cell<u64>,
     /// Batches on their way to several shards: the log segment that holds each.
     pub(crate) open_batches: RefCell<BTreeMap<u128, u64>>,
-    /// Batches that have ended, but not yet durably so: how often the log had lost records when their end was noted there, if it was.
+    /// Batches that have ended, but not yet durably so: how often the log had lost records when their end was noted
+    /// there, if it was.
     ended_batches: RefCell<Vec<(u128, Option<u64>)>>,
     /// The node's disks have room for data of users.
     takes_growth: Cell<bool>,
     /// The log says that a compaction waits for room.
     pub(crate) compactions_wait: Cell<bool>,
-    /// Told when a batch for several shards ends.
+    /// Notified when a batch for several shards ends.
     pub batch_ended: Notify,
-    /// Told when there is another table.
+    /// Notified when a table is added.
     pub table_added: Notify,
-    /// Told when a table has another `memtable_flush_period_in_ms`.
+    /// Notified when a table gets another `memtable_flush_period_in_ms`.
     pub(crate) flush_period_changed: Notify,
     /// What other replicas may have missed.
     pub(crate) tombstone_holds: RefCell<Option<HoldTombstones>>,
@@ -191,13 +192,15 @@ impl Shard {
         self.options.host_id
     }
 
-    /// Whether the node's disks have room for data of users. What asks it decides what follows: this crate writes what it is given.
+    /// Whether the node's disks have room for data of users. What asks it decides what follows: this crate writes what
+    /// it is given.
     #[inline]
     pub fn takes_growth(&self) -> bool {
         self.takes_growth.get()
     }
 
-    /// Takes over whether the disks have room. When they have room again, tablets whose compactions waited for it are looked at.
+    /// Takes over whether the disks have room. When they have room again, tablets whose compactions waited for it are
+    /// looked at.
     pub fn set_takes_growth(self: &Rc<Self>, takes: bool) {
         if !self.takes_growth.replace(takes) && takes {
             self.compact_all_soon();
@@ -271,10 +274,11 @@ impl Shard {
         self.write_to(&tablet, token, mutation)
     }
 
-    /// The same, to this tablet or none.
+    /// Writes a mutation as [`Shard::write`] does, but only to this tablet.
     ///
     /// # Errors
-    /// As those of [`Shard::write`]; a tablet that has left does not take it, also where another of its tokens has come since.
+    /// As those of [`Shard::write`]; a tablet that has left does not take it, also where another of its tokens has come
+    /// since.
     #[inline]
     pub fn write_to(
         self: &Rc<Self>,
@@ -341,7 +345,7 @@ impl Shard {
         Ok(position)
     }
 
-    /// Open batches whose note stands more than so many segments behind the end of the log.
+    /// Open batches whose note is more than so many segments before the end of the log.
     pub fn batches_noted_before(&self, segments: u64) -> Vec<u128> {
         let newest = self.log.appended().segment;
         let open = self.open_batches.borrow();
@@ -349,7 +353,8 @@ impl Shard {
         old.map(|(id, _)| *id).collect()
     }
 
-    /// Notes a batch that is open again, at the end of the log. Its older note holds log segments until [`Shard::release_older_notes`].
+    /// Notes a batch that is open again, at the end of the log. Its older note holds log segments until
+    /// [`Shard::release_older_notes`].
     pub fn note_batch_again<'m>(
         &self,
         id: u128,
@@ -358,8 +363,8 @@ impl Shard {
         self.log.append_batch_begun(id, mutations)
     }
 
-    /// Lets the segments go that only older notes of these batches hold, once the newer ones are durable. `losses` is what the log had lost before they
-    /// were appended.
+    /// Lets the segments go that only older notes of these batches hold, once the newer ones are durable. `losses` is
+    /// what the log had lost before they were appended.
     pub async fn release_older_notes(&self, again: &[(u128, ReplayPosition)], losses: u64) -> Result<(), LogError> {
         self.log.durable(losses).await?;
         for (id, position) in again {
@@ -395,16 +400,17 @@ impl Shard {
         }
     }
 
-    /// Notes that a batch has ended: how often the log had lost records before. Without the note a replay applies the batch once
-    /// more, which changes nothing while tombstones wait for it, and truncations ([`Shard::settle_batches`]).
+    /// Notes that a batch has ended: how often the log had lost records before. Without the note a replay applies the
+    /// batch once more, which changes nothing while tombstones wait for it, and truncations
+    /// ([`Shard::settle_batches`]).
     fn note_batch_end(&self, id: u128) -> Result<u64, LogError> {
         let losses = self.log.losses();
         self.log.append_batch_ended(id)?;
         Ok(losses)
     }
 
-    /// Waits until the log has the ends of all batches for good that have ended: what comes before a truncation, behind which no replay
-    /// may write a batch again.
+    /// Waits until the log durably has the ends of all batches that have ended. Called before a truncation, after which
+    /// no replay may write a batch again.
     ///
     /// # Errors
     /// When the log takes no more.
@@ -424,7 +430,7 @@ impl Shard {
         }
     }
 
-    /// Waits until the log has the ends of batches for good, and lets tombstones go that waited for them.
+    /// Waits until the log durably has the ends of batches, and releases the tombstones that waited for them.
     async fn make_batch_ends_durable(self: Rc<Self>) {
         loop {
             runtime::sleep(BATCH_END_DELAY).await;
@@ -495,8 +501,8 @@ impl Shard {
         self.log.write()
     }
 
-    /// Waits until memtables have room. Err when that takes too long, and at once when there will be none: what a node that stops cannot take
-    /// its coordinators give to others.
+    /// Waits until memtables have room. Err when that takes too long, and at once when there will be none: what a node
+    /// that stops cannot take its coordinators give to others.
     pub async fn room(&self) -> Result<(), WriteError> {
         let deadline = runtime::now() + ROOM_WAIT_MAX;
         while self.dirty.is_full() {
@@ -509,7 +515,8 @@ impl Shard {
         Ok(())
     }
 
-    /// The same for writes that wait for it. Meanwhile no compaction purges a deletion that is newer than they are.
+    /// Waits as [`Shard::room`] does, for these writes. While they wait, no compaction purges a deletion that is newer
+    /// than they are.
     ///
     /// # Errors
     /// As those of [`Shard::room`].
@@ -518,7 +525,8 @@ impl Shard {
         self.room().await
     }
 
-    /// Counts writes among those that wait, until what this returns is dropped: no compaction purges a deletion that is newer than they are.
+    /// Counts writes among those that wait, until what this returns is dropped: no compaction purges a deletion that is
+    /// newer than they are.
     pub(crate) fn wait_with<'m>(&self, writes: impl Iterator<Item = Mutation<'m>>) -> noted_batches::Waiting<'_> {
         let oldest = writes.map(|m| noted_batches::min_timestamp(m.bytes())).min();
         self.options.noted_batches.wait(oldest.unwrap_or(i64::MAX))

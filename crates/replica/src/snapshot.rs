@@ -1,6 +1,6 @@
 //! Snapshots: a table's sstables, kept under a name by hard links ([`crate::links`]), and what a shard is busy with.
 //!
-//! The links stand in `snapshots/TAG` of the table's directory.
+//! The links are in `snapshots/TAG` of the table's directory.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -31,7 +31,7 @@ pub struct Work {
     pub sstable_bytes: u64,
     /// Flushes that failed since the start.
     pub failed_flushes: u64,
-    /// Sstables that were moved aside and whose loss nobody has accepted.
+    /// Sstables that were moved aside and whose loss was not accepted.
     pub quarantined: u64,
     /// Sstables in which damage was found, and that are being examined.
     pub suspects: u64,

@@ -1,15 +1,20 @@
-//! Tablets that are cut otherwise on one shard: a split, a merge, a step of a table from the token ring to tablets or back.
+//! Tablets that are cut otherwise on one shard: a split, a merge, a step of a table from the token ring to tablets or
+//! back.
 //!
-//! Where no token goes to another shard, nothing has to become a file first: in the step in which the shard takes the new map over, the tablets that arrive have the
-//! memtables and the sstables of those that leave, and no request waits. What they have in memory they flush afterwards. A tablet on the token ring is the shard's
-//! whole part of it, and its pieces are those that the node has a copy of: there may be gaps between them, in which nothing is.
+//! Where no token goes to another shard, nothing has to become a file first: in the step in which the shard takes the
+//! new map over, the tablets that arrive have the memtables and the sstables of those that leave, and no request waits.
+//! What they have in memory they flush afterwards. A tablet on the token ring is the shard's whole part of it, and its
+//! pieces are those that the node has a copy of: there may be gaps between them, in which nothing is.
 //!
 //! Invariants
-//! - An sstable is of one tablet. Where one has tokens of several that arrive, the tablets leave as those do that go to another shard (`reconcile.rs`).
-//! - A memtable may be of several tablets after that. Each flushes the tokens of its own range ([`Frozen::range`]), and its memory is free when all have.
-//! - A tablet tells the log of those tokens only whose writes it has in sstables: memtables of two tablets that it succeeds were frozen at one position of the log,
-//!   and the note of one must not cover the writes of the other.
-//! - A tablet that is succeeded flushes nothing, compacts nothing, and takes no write. Readers that hold it read it as it was.
+//! - An sstable is of one tablet. Where one has tokens of several that arrive, the tablets leave as those do that go to
+//!   another shard (`reconcile.rs`).
+//! - A memtable may be of several tablets after that. Each flushes the tokens of its own range ([`Frozen::range`]), and
+//!   its memory is free when all have.
+//! - A tablet tells the log of those tokens only whose writes it has in sstables: memtables of two tablets that it
+//!   succeeds were frozen at one position of the log, and the note of one must not cover the writes of the other.
+//! - A tablet that is succeeded flushes nothing, compacts nothing, and takes no write. Readers that hold it read it as
+//!   it was.
 //!
 //! The log of the shard has all of it, by token: after a crash the start gives it to whatever tablets there are.
 
@@ -24,7 +29,8 @@ use crate::reconcile::is_wanted;
 use crate::shard::Shard;
 use crate::tablet::{Frozen, TableStore, Tablet, TokenRange, Version};
 
-/// Whether any token is of another shard afterwards than before; the ranges of each shard, before and afterwards, are in token order and disjoint.
+/// Whether any token is of another shard afterwards than before; the ranges of each shard, before and afterwards, are
+/// in token order and disjoint.
 #[must_use]
 pub fn changes_shards(before: &[Vec<TokenRange>], after: &[Vec<TokenRange>]) -> bool {
     let by_token = |ranges: &[Vec<TokenRange>]| {
@@ -71,8 +77,8 @@ impl TokenRange {
 }
 
 impl Tablet {
-    /// Whether tablets of these ranges can have what this one has, file by file, and it has nothing in the gaps between them. Its turns are kept, so that nothing of it
-    /// is written or replaced meanwhile.
+    /// Whether tablets of these ranges can have what this one has, file by file, and it has nothing in the gaps between
+    /// them. Its turns are kept, so that nothing of it is written or replaced meanwhile.
     fn can_be_succeeded(&self, by: &[TokenRange], gaps: &[TokenRange]) -> bool {
         let is_still = self.leave.borrow().is_some() && self.kept_in_memory.borrow().is_some();
         let has_no_quarantine = self.quarantine_turn.available() > 0;
@@ -117,8 +123,8 @@ impl Shard {
         }
     }
 
-    /// Keeps the tablets of a table in memory as they are that are about to leave, beside what is written to them: the last step before
-    /// [`Shard::reconcile`], which must follow.
+    /// Keeps the tablets of a table in memory as they are that are about to leave, beside what is written to them: the
+    /// last step before [`Shard::reconcile`], which must follow.
     pub async fn keep_in_memory(&self, store: &TableStore, wanted: &[TokenRange]) {
         let tablets = store.tablets();
         for tablet in tablets.iter().filter(|tablet| !is_wanted(wanted, tablet.range)) {
@@ -129,7 +135,8 @@ impl Shard {
         }
     }
 
-    /// The tablets of the ranges that arrive, with all that those had that leave; None where it must go another way. Both in token order.
+    /// The tablets of the ranges that arrive, with all that those had that leave; None where it must go another way.
+    /// Both in token order.
     pub(crate) fn succeed(
         self: &Rc<Self>,
         store: &Rc<TableStore>,
@@ -144,7 +151,7 @@ impl Shard {
         {
             return None;
         }
-        // What the log has of tokens that nobody here has any more is in no memtable.
+        // What the log has of tokens that no tablet here has any more is in no memtable.
         if self.discard_gaps(store, gaps.iter().flatten().copied()).is_err() {
             return None;
         }

@@ -1,4 +1,5 @@
-//! What is recorded of requests for a table on one shard: latencies, what reads meet, and while an operator asks, which partitions they name.
+//! What is recorded of requests for a table on one shard: latencies, what reads meet, and while an operator asks, which
+//! partitions they name.
 //!
 //! Memory for the histograms (6 KiB) is taken with the first request that is recorded.
 
@@ -44,7 +45,8 @@ impl Requests {
     }
 }
 
-/// Reads and writes of partitions that this shard has taken up since its start: who works beside them sees whether there are any.
+/// Reads and writes of partitions that this shard has taken up since its start. Work that runs beside them uses it to
+/// see whether there are any.
 #[must_use]
 pub fn requests() -> u64 {
     Requests::local().0.get()
@@ -55,9 +57,9 @@ pub fn requests() -> u64 {
 pub struct Recorded {
     /// Latencies of reads of one partition that this shard coordinated, in microseconds.
     pub reads: TableHistogram,
-    /// The same of reads of more than one partition.
+    /// Latencies of reads of more than one partition that this shard coordinated, in microseconds.
     pub scans: TableHistogram,
-    /// The same of writes.
+    /// Latencies of writes that this shard coordinated, in microseconds.
     pub writes: TableHistogram,
     /// Sstables that were read from, of each read of a partition.
     pub sstables_per_read: TableHistogram,
@@ -108,7 +110,7 @@ impl TableMetrics {
         self.recorded().sstables_per_read.add(sstables, 1);
     }
 
-    /// Begins to count partitions, so many of each kind of request. False: somebody else has them counted.
+    /// Begins to count partitions, so many of each kind of request. False if they are already being counted.
     pub fn begin_sampling(&self, capacity: usize) -> bool {
         let mut samplers = self.samplers.borrow_mut();
         if samplers.is_some() {

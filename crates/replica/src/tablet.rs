@@ -112,7 +112,7 @@ impl MemtableCell {
     pub(crate) fn freeze(&self) -> Arc<Memtable> {
         let mut state = self.0.borrow_mut();
         if let MemtableState::Active(m) = &mut *state {
-            // An empty stand-in for the moment of the move.
+            // An empty placeholder for the moment of the move.
             let table = std::mem::replace(&mut **m, Memtable::placeholder());
             *state = MemtableState::Frozen(Arc::new(table));
         }
@@ -134,7 +134,8 @@ pub struct Frozen {
     pub position: ReplayPosition,
     /// The number of its freezing on its shard: higher than that of all memtables frozen before.
     pub(crate) number: u64,
-    /// Which of its tokens are of this tablet. Together with what was frozen before it for any of them, it has all that the log has of them up to `position`.
+    /// Which of its tokens are of this tablet. Together with what was frozen before it for any of them, it has all that
+    /// the log has of them up to `position`.
     pub range: TokenRange,
     /// How many tablets have a part of it: several after a split, until they have flushed theirs.
     pub(crate) sharers: Rc<Cell<usize>>,
@@ -198,7 +199,8 @@ pub struct Version {
 }
 
 impl Version {
-    /// Its sources, each alone: names as ScyllaDB has them (`memtable:0`, `sstable:` and the path), the newest memtable first.
+    /// Its sources, each alone: names as ScyllaDB has them (`memtable:0`, `sstable:` and the path), the newest memtable
+    /// first.
     pub fn by_source(&self) -> Vec<(String, Rc<Self>)> {
         let memtables = 1 + self.frozen.len();
         let alone = |n: usize| {
@@ -269,7 +271,8 @@ pub struct Tablet {
     pub(crate) flush_turn: Semaphore,
     /// One at a time replaces its sstables: a compaction, an export, a check of a damaged one.
     pub(crate) compaction_turn: Semaphore,
-    /// Held while an sstable of it is moved aside, which nobody else removes then; while files of sstables are patched; and while a snapshot links them.
+    /// Held while an sstable of it is moved aside, so that nothing else removes the sstable; while files of sstables
+    /// are patched; and while a snapshot links them.
     pub(crate) quarantine_turn: Semaphore,
     /// Set when the table was dropped or truncated under a running job: its output is thrown away.
     pub(crate) epoch: Cell<u64>,
@@ -279,9 +282,10 @@ pub struct Tablet {
     pub(crate) is_told_to_leave: Cell<bool>,
     /// What its sstables are cut by when it is about to leave.
     pub(crate) cuts_to_leave: RefCell<Option<Arc<[TokenRange]>>>,
-    /// Its turn of compactions, kept from when it is told to leave until everything it had is elsewhere.
+    /// The permit of `compaction_turn`, kept from the order to leave until everything that the tablet had is elsewhere.
     pub(crate) leave: RefCell<Option<Permit>>,
-    /// Its turn of flushes, kept while it is about to leave: what is in memory then does not become a file under whoever has it next.
+    /// The permit of `flush_turn`, kept while the tablet is about to leave, so that what is in memory then does not
+    /// become a file while its next owner already has it.
     pub(crate) kept_in_memory: RefCell<Option<Permit>>,
     /// Other tablets of this shard have everything that it had.
     pub(crate) is_succeeded: Cell<bool>,
@@ -297,7 +301,8 @@ pub struct Tablet {
 }
 
 impl Tablet {
-    /// Truncates a tablet that is empty: sstables that are being adopted are not taken any more, and their files are gone when this ends.
+    /// Truncates a tablet that is empty: sstables that are being adopted are not taken any more, and their files are
+    /// gone when this ends.
     pub(crate) async fn end_adoptions(&self) {
         self.epoch.set(self.epoch.get() + 1);
         let is_held_to_leave = self.leave.borrow().is_some();
@@ -465,18 +470,18 @@ pub struct TableStore {
     pub(crate) repaired_changes: RefCell<Vec<TokenRange>>,
     /// How often marks of repairs were forgotten here.
     pub(crate) mark_losses: Cell<u64>,
-    /// Tokens of which what was deleted from a second on is kept, by whoever asks for it.
+    /// Holds of purges: a number, tokens, and the second from which deletions of these tokens are kept.
     pub(crate) purge_holds: RefCell<Vec<(u64, TokenRange, u32)>>,
     /// What sstables are cut by ahead of a split; see `cut_ahead.rs`.
     cuts_ahead: RefCell<Option<Arc<[TokenRange]>>>,
     /// Tokens whose data an operator has copied again.
     rebuilt: RefCell<Vec<TokenRange>>,
-    /// Tablets that are this shard's no more, until somebody has everything that was written to them.
+    /// Tablets that this shard no longer has, until everything that was written to them is elsewhere.
     pub(crate) leaving: RefCell<Vec<Rc<Tablet>>>,
     /// Where its sstables are.
     pub dir: PathBuf,
-    /// The consistency levels at which this node answers reads, whatever the key, without another: a set that the layer above
-    /// gives its meaning, kept where the request path looks anyway.
+    /// The consistency levels at which this node answers reads, whatever the key, without another: a set that the layer
+    /// above gives its meaning, kept where the request path looks anyway.
     pub reads_here: Cell<u16>,
     /// The levels at which a write needs no other node.
     pub writes_here: Cell<u16>,
@@ -488,9 +493,10 @@ pub struct TableStore {
     pub(crate) truncation: Cell<u64>,
     /// The version of the last truncation that this shard is done with.
     pub truncated_at: Cell<u64>,
-    /// Whether no sstable of the table on this node, of whatever shard, is quarantined with a loss that nobody has accepted.
+    /// Whether no sstable of the table on this node, of whatever shard, is quarantined with a loss that was not
+    /// accepted.
     pub is_whole: Cell<bool>,
-    /// Told when a truncation is done, and when the version of the cluster changes.
+    /// Notified when a truncation is done, and when the version of the cluster changes.
     pub admission_changed: Notify,
     /// What is recorded of its requests.
     pub metrics: TableMetrics,
@@ -526,7 +532,8 @@ impl Drop for RebuildGuard {
 }
 
 impl TableStore {
-    /// A table with these tablets, in token order. Until somebody says where its replicas are, nothing can be done with it alone.
+    /// A table with these tablets, in token order. Until it is known where its replicas are, this node does nothing
+    /// with it alone.
     pub(crate) fn new(table: &Arc<Table>, dir: PathBuf, tablets: Vec<Rc<Tablet>>) -> Self {
         Self {
             table: RefCell::new(table.clone()),
@@ -564,7 +571,7 @@ impl TableStore {
         self.tablets.borrow().clone()
     }
 
-    /// The same, with those that have left and of which not everything is elsewhere yet.
+    /// The tablets of this shard, and those that have left and of which not everything is elsewhere yet.
     pub(crate) fn with_leaving(&self) -> Vec<Rc<Tablet>> {
         let leaving = self.leaving.borrow();
         self.tablets.borrow().iter().chain(leaving.iter()).cloned().collect()
@@ -605,17 +612,19 @@ impl TableStore {
         !self.leaving.borrow().is_empty() || !self.arriving.borrow().is_empty()
     }
 
-    /// Says of which tokens older data is still on its way from other nodes; replaces what was said before. Until a tablet has all of its data, compactions
-    /// of it purge nothing: a tombstone that hides nothing here may hide a row that is still to come.
+    /// Says of which tokens older data is still on its way from other nodes; replaces what was said before. Until a
+    /// tablet has all of its data, compactions of it purge nothing: a tombstone that hides nothing here may hide a row
+    /// that is still to come.
     ///
-    /// Call this in the step in which the tokens become this shard's, at a start too, before any of their writes can be compacted. The shard does not
-    /// remember it over a restart.
+    /// Call this in the step in which the tokens become this shard's, at a start too, before any of their writes can be
+    /// compacted. The shard does not remember it over a restart.
     pub fn set_awaited(&self, ranges: Vec<TokenRange>) {
         let before = self.awaited.replace(ranges.clone());
         self.note_arrivals(ranges.into_iter().filter(|range| !before.contains(range)));
     }
 
-    /// As [`Self::set_awaited`], for tokens that the shard has and whose data is copied again, until the guard is dropped.
+    /// As [`Self::set_awaited`], for tokens that the shard has and whose data is copied again, until the guard is
+    /// dropped.
     pub fn rebuild(self: &Rc<Self>, range: TokenRange) -> RebuildGuard {
         self.rebuilt.borrow_mut().push(range);
         RebuildGuard {
@@ -642,8 +651,8 @@ impl TableStore {
         self.dropped.get()
     }
 
-    /// Whether the table takes a request that was routed by this version of the cluster, and whose sender knows `truncation` as the last one of the tables
-    /// that the request is about.
+    /// Whether the table takes a request that was routed by this version of the cluster, and whose sender knows
+    /// `truncation` as the last one of the tables that the request is about.
     #[inline]
     pub fn admits(&self, version: u64, truncation: u64) -> Admission {
         if version < self.oldest_admitted() {

@@ -1,8 +1,9 @@
 //! Which partitions of a table are read and written most, while an operator asks.
 //!
-//! A shard samples its part of the table ([`Sampler`]): the space-saving algorithm (Metwally, Agrawal, El Abbadi, 2005) keeps a bounded number of keys
-//! with their counts. A key that is not among them takes the place and the count of the least one; that count is the most by which its own may be
-//! too high. While nobody asks, a table costs its requests the look at one flag.
+//! A shard samples its part of the table ([`Sampler`]): the space-saving algorithm (Metwally, Agrawal, El Abbadi, 2005)
+//! keeps a bounded number of keys with their counts. A key that is not among them takes the place and the count of the
+//! least one; that count is the most by which its own may be too high. While no operator asks, a request of the table
+//! only checks one flag.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,8 @@
 //! The trace of one request: what a node did for it, step by step, if its client asked for that.
 //!
-//! A [`Trace`] is what one shard notes. While the task that works on the request is polled, its trace is the task's companion (`runtime::set_companion`), and
-//! [`note`] adds to it. Requests that are not traced pay for [`note`] with one look at a cell of the thread.
+//! A [`Trace`] is what one shard notes. While the task that works on the request is polled, its trace is the task's
+//! companion (`runtime::set_companion`), and [`note`] adds to it. Requests that are not traced pay for [`note`] with
+//! one look at a cell of the thread.
 
 use std::any::Any;
 use std::cell::RefCell;

@@ -4,8 +4,8 @@
 //! truncation.mark    u64 version of the truncation, u64 its complement, little endian
 //! ```
 //!
-//! Invariant: the mark is durable before any shard takes a write from behind the truncation. So a start that finds an older mark than the cluster's metadata
-//! say may truncate the table: nothing newer is there.
+//! Invariant: the mark is durable before any shard takes a write that comes after the truncation. So a start that finds
+//! an older mark than the cluster's metadata say may truncate the table: nothing newer is there.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,8 @@ impl TruncationMark {
     /// The version of the last truncation that the node is done with; 0 when there was none. Blocks.
     ///
     /// # Errors
-    /// When it cannot be read, or is damaged: an older version would let the next start truncate what was written since.
+    /// When it cannot be read, or is damaged: an older version would let the next start truncate what was written
+    /// since.
     pub fn read(&self) -> Result<u64, String> {
         if !fs::exists(&self.path) {
             return Ok(0);

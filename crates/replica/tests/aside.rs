@@ -1,4 +1,5 @@
-//! Long writes, which are merged aside: each is seen whole or not at all, in its turn, and survives whatever ends the process.
+//! Long writes, which are merged aside: each is seen whole or not at all, in its turn, and survives whatever ends the
+//! process.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -287,7 +288,8 @@ fn a_long_write_is_merged_again_when_its_tablet_has_left() {
     });
 }
 
-/// A long write is all that a tablet has in memory. Its flush lets the log go, so that no start brings it back after a compaction has purged what deleted it.
+/// A long write is all that a tablet has in memory. Its flush lets the log go, so that no start brings it back after a
+/// compaction has purged what deleted it.
 #[test]
 fn the_log_of_a_long_write_goes_with_its_flush() {
     let mut simulation = Simulation::new(1);
@@ -344,7 +346,8 @@ fn a_table_that_is_dropped_or_truncated_while_a_write_is_merged_holds_no_memory(
     }
 }
 
-/// One record of the log for tablets that have many parts of it and others that have few: the latter are written in their active memtables.
+/// One record of the log for tablets that have many parts of it and others that have few: the latter are written in
+/// their active memtables.
 #[test]
 fn a_batch_of_many_tablets_moves_few_of_them_aside() {
     let mut simulation = Simulation::new(1);

@@ -1,4 +1,5 @@
-//! Sstables that are cut before their tablet is split: the split finds nothing to rewrite, and no row is lost or doubled, whatever crashes.
+//! Sstables that are cut before their tablet is split: the split finds nothing to rewrite, and no row is lost or
+//! doubled, whatever crashes.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;

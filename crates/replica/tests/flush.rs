@@ -46,7 +46,8 @@ fn insert(table: &Table, c: u32) -> Vec<u8> {
     bytes
 }
 
-/// A node's start with tables `t` and `other`, and what it has of `t`. The run before it, if there was one, made at most so many sstables.
+/// A node's start with tables `t` and `other`, and what it has of `t`. The run before it, if there was one, made at
+/// most so many sstables.
 async fn start(sstables_max: u64) -> (Rc<Shard>, Rc<TableStore>) {
     let (shard, table) = (shard(1 << 20, sstables_max), table("t"));
     for table in [&table, &self::table("other")] {
@@ -194,8 +195,8 @@ fn a_flush_leaves_no_file_of_a_table_that_is_dropped_meanwhile() {
     }
 }
 
-/// Rows that are there at the start after a truncation, and whether a compaction before it failed and left files that are not its inputs: the disk
-/// became full so many microseconds after the compaction began.
+/// Rows that are there at the start after a truncation, and whether a compaction before it failed and left files that
+/// are not its inputs: the disk became full so many microseconds after the compaction began.
 fn compacted_on_a_full_disk(micros: u64) -> (usize, bool) {
     let mut simulation = Simulation::new(1);
     let node = simulation.add_node(1);

@@ -1,4 +1,5 @@
-//! Repaired and unrepaired sstables of a tablet: they are compacted apart, cut with their marks, and found again by a start.
+//! Repaired and unrepaired sstables of a tablet: they are compacted apart, cut with their marks, and found again by a
+//! start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -132,7 +133,8 @@ fn a_truncation_forgets_marks_and_who_had_begun_marks_nothing() {
     });
 }
 
-/// A session that fails while it marks leaves files with marks and the record of before. Such a mark would stand for data that other replicas with that record may not have.
+/// A session that fails while it marks leaves files with marks and the previous record. Such a mark would count for
+/// data that other replicas with that record may not have.
 #[test]
 fn a_mark_that_is_later_than_the_record_does_not_count() {
     on_node(|| async {

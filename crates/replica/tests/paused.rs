@@ -1,5 +1,5 @@
-//! A page that goes on with the reader of the page before says what a reader that begins anew says, whatever was written, flushed and
-//! compacted in between; and it goes on wherever it can.
+//! A page that resumes the reader of the previous page returns what a new reader returns, whatever was written, flushed
+//! and compacted in between; and it resumes wherever it can.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -134,7 +134,7 @@ fn slices() -> Vec<ClusteringSlice> {
     }
 }
 
-/// Cuts slices behind a row, as whoever asks for the next page does.
+/// Cuts slices after a row, as the request for the next page does.
 fn behind(table: &Table, slices: &mut Vec<ClusteringSlice>, row: &[u8], reversed: bool) {
     let order = &table.clustering_order;
     if reversed {
@@ -197,7 +197,7 @@ async fn read_in_pages(shard: &Rc<Shard>, store: &Rc<TableStore>, disturb: impl 
                 blocks = blocks.saturating_sub(1);
                 continue;
             }
-            // The page ends behind one of the rows.
+            // The page ends after one of the rows.
             let used = usize::try_from(below(block.len() as u64)).expect("a small number");
             let row = block
                 .clustering(if below(2) == 0 {
@@ -286,7 +286,7 @@ fn every_page_goes_on_while_the_version_stays() {
         }
         let counts = shard.paused_readers.counts();
         assert_eq!(counts.paused, pages, "each page leaves its reader: {counts:?}");
-        // Behind the last row of a slice there is nothing to go on with.
+        // After the last row of a slice there is nothing to resume.
         assert!(
             counts.resumed * 10 > pages * 8,
             "most of {pages} pages go on: {counts:?}"

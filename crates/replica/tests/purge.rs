@@ -255,7 +255,7 @@ fn a_tombstone_stays_while_the_log_of_an_earlier_run_is_there() {
     });
 }
 
-/// The older row stands in the log, the deletion in an sstable alone, because the sync of the log failed.
+/// The older row is in the log, the deletion only in an sstable, because the sync of the log failed.
 #[test]
 fn a_tombstone_stays_while_the_log_takes_no_writes() {
     let mut simulation = Simulation::new(1);

@@ -1,5 +1,5 @@
-//! Damaged sstables: a start goes on without them, reads of what they may have had are refused until an operator accepts the loss, and
-//! no file is lost whenever power is.
+//! Damaged sstables: a start continues without them, reads of what they may have had are refused until an operator
+//! accepts the loss, and no file is lost whenever power is.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -235,7 +235,7 @@ fn a_start_goes_on_without_a_damaged_file_and_refuses_what_it_may_have_had() {
                 continue;
             }
             tried += 1;
-            // Without a summary that a checksum vouches for nobody knows which tokens are missing.
+            // Without a summary that a checksum vouches for it is not known which tokens are missing.
             let expected = match part {
                 Component::Summary | Component::Checksums => ["missing"; 5],
                 _ => ["missing", "missing", "missing", "row", "row"],
@@ -279,7 +279,7 @@ fn a_mended_file_that_is_put_back_hides_what_it_hid() {
     let (mut simulation, node) = damaged(|| flip(&component(2, Component::Filter), 1));
     run(&mut simulation, node, || async {
         let (shard, store) = open();
-        // The tombstone is old enough to be forgotten, but nobody knows what the missing file has.
+        // The tombstone is old enough to be purged, but it is not known what the missing file has.
         write(&shard, &store, &keys()[2], 30, true);
         flush(&shard, &store).await;
         shard.compact_table(&store).await.expect("compactions go on");
@@ -345,7 +345,7 @@ fn a_generation_that_is_used_again_overwrites_nothing() {
     let (mut simulation, node) = damaged(|| flip(&component(2, Component::Filter), 1));
     check(&mut simulation, node, ["missing", "missing", "missing", "row", "row"]);
     run(&mut simulation, node, || async {
-        // As if nobody had looked among the damaged for the largest generation.
+        // As if the start had not looked among the damaged sstables for the largest generation.
         let (shard, store) = open();
         write(&shard, &store, &keys()[4], 30, false);
         flush(&shard, &store).await;
@@ -560,7 +560,8 @@ fn a_truncation_lifts_the_quarantine() {
     check(&mut simulation, node, ["row", "none", "none", "none", "none"]);
 }
 
-/// Writes and flushes row after row while a truncation waits for a file that is moved aside, and then comes in the middle. How many flushes it overtook.
+/// Writes and flushes row after row while a truncation waits for a file that is moved aside, and then comes in the
+/// middle. How many flushes it overtook.
 async fn flush_beside_a_truncation() -> usize {
     let (shard, store) = open();
     assert!(meets_damage(&shard, &store).await);

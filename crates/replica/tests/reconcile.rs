@@ -1,4 +1,5 @@
-//! Tablets that split, merge and move between the shards of a node: every row is there once, whatever crashes, and nothing comes back.
+//! Tablets that split, merge and move between the shards of a node: every row is there once, whatever crashes, and
+//! nothing comes back.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -72,7 +73,7 @@ fn a_tablet_that_has_left_takes_no_write_and_its_shard_waits_for_one_that_arrive
             .collect();
         assert_eq!(refused.take(), expected);
         local.reconcile(&APART(), async |_, _| ()).await;
-        // Who held the tablet of before does not write to the one that came back.
+        // A task that holds the previous tablet does not write to the one that came back.
         let bytes = mutation(k, 30, true);
         let mutation = Mutation::new(&bytes).expect("a whole one");
         let written = local.shards[1].write_to(&before, token, &mutation);
@@ -81,14 +82,15 @@ fn a_tablet_that_has_left_takes_no_write_and_its_shard_waits_for_one_that_arrive
     });
 }
 
-/// Rows go to and fro while they are deleted and the deletions are purged; after a power loss at any point each row is there exactly if it was not deleted.
+/// Rows go to and fro while they are deleted and the deletions are purged; after a power loss at any point each row is
+/// there exactly if it was not deleted.
 #[test]
 fn no_crash_loses_a_row_of_a_tablet_that_moves_or_brings_one_back() {
     let mut ended = 0;
     for operations in (0..1500).step_by(6) {
         let mut simulation = Simulation::new(1);
         let node = simulation.add_node(1);
-        // By key: what a client was told last, and what it may have done.
+        // The keys whose deletion was acknowledged, and those whose deletion may have happened.
         let told: Rc<RefCell<[BTreeSet<u32>; 2]>> = Rc::default();
         let begun = Rc::new(RefCell::new(false));
         run(&mut simulation, node, || async {
@@ -156,7 +158,8 @@ fn no_crash_loses_a_row_of_a_tablet_that_moves_or_brings_one_back() {
     assert!(ended > 0, "the last crashes come when all is done");
 }
 
-/// A flush goes on when the log does not take its note. A tablet does not leave without: the writes would be replayed on top of what deleted them elsewhere.
+/// A flush succeeds when the log does not take its note. A tablet does not leave without the note: the writes would be
+/// replayed on top of what deleted them elsewhere.
 #[test]
 fn writes_that_the_log_does_not_know_to_be_in_files_do_not_come_back_on_top_of_a_tablet_that_left() {
     let mut outcomes = BTreeSet::new();
@@ -205,7 +208,8 @@ fn writes_that_the_log_does_not_know_to_be_in_files_do_not_come_back_on_top_of_a
     );
 }
 
-/// A flush of another tablet releases the log that no memtable needs; that of a tablet that is leaving needs its part until it is sealed.
+/// A flush of another tablet releases the log that no memtable needs; that of a tablet that is leaving needs its part
+/// until it is sealed.
 #[test]
 fn the_log_of_a_tablet_that_leaves_stays_until_it_is_in_files() {
     let mut simulation = Simulation::new(1);
@@ -588,7 +592,8 @@ fn ranges_that_come_to_belong_here_while_a_removal_waits_for_its_turn_stay() {
             }
             let shard = local.shards[0].clone();
             let begin = || shard.tasks().start(Spec::of(&replica::kinds::RESHARD), &Origin::Node);
-            // Another removal, of nothing that there is, has the turn; when it ends, the ranges have been given to this node.
+            // Another removal, of nothing that there is, has the turn; when it ends, the ranges have been given to this
+            // node.
             let (has_turn, is_foreign) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(true)));
             let (other, before) = (shard.clone(), begin());
             let (taken, given) = (has_turn.clone(), is_foreign.clone());

@@ -1,4 +1,5 @@
-//! One row read by its name says what a reader of its partition says, whatever is in memtables, in files and in the row cache.
+//! One row read by its name says what a reader of its partition says, whatever is in memtables, in files and in the row
+//! cache.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ use uuid::Uuid;
 const ROUNDS: u64 = 400;
 const SEEDS: u64 = 12;
 
-/// `sea.t (k blob, c decimal, s text static, a int, m map<int, text>, PRIMARY KEY (k, c))`; without `c` and `s` when it is `flat`.
+/// `sea.t (k blob, c decimal, s text static, a int, m map<int, text>, PRIMARY KEY (k, c))`; without `c` and `s` when it
+/// is `flat`.
 fn table(flat: bool) -> Arc<Table> {
     let map = CqlType::parse_native("map<int, text>").expect("a map type");
     let mut columns = vec![

@@ -1,4 +1,5 @@
-//! A scan shows each partition once, in order, as it is in the moment in which it is shown: whatever sstables have it, and whatever is written while the scan reads.
+//! A scan shows each partition once, in order, as it is in the moment in which it is shown: whatever sstables have it,
+//! and whatever is written while the scan reads.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

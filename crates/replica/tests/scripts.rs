@@ -1,8 +1,9 @@
-//! What one shard does with writes, flushes, reads, compactions, truncations and restarts: the scripts of `tests/suites`.
+//! What one shard does with writes, flushes, reads, compactions, truncations and restarts: the scripts of
+//! `tests/suites`.
 //!
-//! Each case is a script on a new simulated machine with one shard and the table
-//! `sea.t (k int, c int, p text static, a int, b text, m map<int, text>, PRIMARY KEY (k, c))`. Arguments set its limits:
-//! `gc_grace=SECONDS`, `memory=BYTES`, `segment=BYTES`, `log=BYTES`. Rows are in the notation of the suites of `mutation`.
+//! Each case is a script on a new simulated machine with one shard and the table `sea.t (k int, c int, p text static, a
+//! int, b text, m map<int, text>, PRIMARY KEY (k, c))`. Arguments set its limits: `gc_grace=SECONDS`, `memory=BYTES`,
+//! `segment=BYTES`, `log=BYTES`. Rows are in the notation of the suites of `mutation`.
 //!
 //! ```text
 //! write K: LINE [| LINE…]     one mutation of partition K, committed

@@ -1,4 +1,5 @@
-//! Snapshots, and copies for other nodes, beside compactions: they do not wait, and have what the table had at one moment.
+//! Snapshots, and copies for other nodes, beside compactions: they do not wait, and have what the table had at one
+//! moment.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -20,7 +21,8 @@ type LocalBoxFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
 const DIRECTORY: &str = "snapshots/s";
 
-/// Links beside a compaction, at many moments of it, and counts what is linked. How often that were the inputs and the compaction went on, and how often it was the output.
+/// Links beside a compaction, at many moments of it. Returns how often the inputs were linked and the compaction
+/// continued, and how often the output was linked.
 fn link_beside_a_compaction(linking: Linking) -> (usize, usize) {
     let (mut with_inputs, mut with_output) = (0, 0);
     for after_us in (0..9_000).step_by(150) {

@@ -40,7 +40,7 @@ async fn take_over(local: &Local, ranges: &Ranges) {
     step(shard, wanted).await;
 }
 
-/// The same without the preparation, which leaves in memory what is there. No token goes to another shard.
+/// Takes over without the preparation, so that memory keeps what it has. No token moves to another shard.
 async fn step(shard: &Rc<Shard>, wanted: &[TokenRange]) {
     shard.keep_in_memory(&store(shard), wanted).await;
     shard.reconcile(&[WantedTable {
@@ -206,7 +206,7 @@ fn a_file_of_two_tablets_to_come_makes_them_wait_and_is_cut() {
         let rows = fill(&local).await;
         local.flush().await;
         let waits = RefCell::new(false);
-        // Without the preparation nobody has cut the files.
+        // Without the preparation no task has cut the files.
         let (shard, ranges) = (&local.shards[0], SPLIT());
         step(shard, &ranges[0]).await;
         *waits.borrow_mut() |= store(shard).waits_for_hand_over();
@@ -221,7 +221,8 @@ fn a_file_of_two_tablets_to_come_makes_them_wait_and_is_cut() {
     });
 }
 
-/// The rows that are acknowledged and gone after power loss behind so many operations on files, while tablets change; None where all ended before.
+/// The rows that were acknowledged and are gone after a power loss, while tablets change. Power is lost after so many
+/// operations on files; None if all ended before that.
 fn lost_after(operations: u64, bug: Option<Bug>) -> Option<BTreeSet<u32>> {
     let _planted = Planted::new(bug);
     let mut simulation = Simulation::new(operations);
@@ -236,7 +237,7 @@ fn lost_after(operations: u64, bug: Option<Bug>) -> Option<BTreeSet<u32>> {
             *began.borrow_mut() = true;
             runtime::sleep(Duration::from_millis(1)).await;
             for (round, ranges) in (0..).zip(WAYS.into_iter().rev()) {
-                // Each round writes rows of its own, behind the flush that prepares it.
+                // Each round writes rows of its own, after the flush that prepares it.
                 let beside = async |local: &Local, at: &str| {
                     for k in (0..KEYS).filter(|k| at == "prepared" && k % 6 == round) {
                         if local.write(k, 30, false).await {

@@ -1,12 +1,12 @@
-//! The calls of one connection: a table of who waits for what, and the line of requests that are not sent yet.
+//! The calls of one connection: a table of what waits for each answer, and the line of requests that are not sent yet.
 //!
-//! This is the part without sockets and tasks. A call's id is its slot and the slot's generation, so an answer that comes after its
-//! call was given up finds nobody. A request is sent at once while few are in flight and the outbox has room; otherwise it stands in a
-//! line of bounded length and bytes, beyond which it is refused.
+//! This is the part without sockets and tasks. A call's id is its slot and the slot's generation, so an answer that
+//! comes after its call was given up matches no call. A request is sent at once while few are in flight and the outbox
+//! has room; otherwise it waits in a line of bounded length and bytes, beyond which it is refused.
 //!
-//! Invariants: `in_flight` and `in_flight_bytes` count the entries that are [`State::InFlight`], `waiting` and `waiting_bytes` those that
-//! are [`State::Waiting`]; each of the latter stands in `line` once. Tickets in `line` whose entry is gone are at most as many as the rest
-//! plus [`STALE_MAX`].
+//! Invariants: `in_flight` and `in_flight_bytes` count the entries that are [`State::InFlight`], `waiting` and
+//! `waiting_bytes` those that are [`State::Waiting`]; each of the latter is in `line` once. Tickets in `line` whose
+//! entry is gone are at most as many as the rest plus [`STALE_MAX`].
 
 use crate::config::Limits;
 use crate::error::RpcError;
@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::task::Waker;
 
-/// Given-up tickets that may stand in the line before it is swept.
+/// Given-up tickets that may be in the line before it is swept.
 const STALE_MAX: usize = 64;
 
 /// A call's place in the table.
@@ -62,12 +62,12 @@ fn in_flight(bytes: usize) -> State {
 
 /// Takes the answers of calls as they come, without a task that waits for them.
 pub trait AnswerTaker {
-    /// The answer to the call that was made with this number, once. It is called from the reader of the connection, so it should be short; never while
-    /// the call is being made.
+    /// The answer to the call that was made with this number, once. It is called from the reader of the connection, so
+    /// it should be short; never while the call is being made.
     fn take_answer(self: Rc<Self>, number: u32, answer: Result<&[u8], RpcError>);
 }
 
-/// Whom the answer to a call is for.
+/// The receiver of the answer to a call.
 #[derive(Clone)]
 pub(crate) struct Taker {
     pub(crate) taker: Rc<dyn AnswerTaker>,
@@ -80,10 +80,10 @@ impl Taker {
     }
 }
 
-/// Who is waiting for a call.
+/// What waits for a call.
 #[derive(Default)]
 enum Waiter {
-    /// Nobody has asked yet.
+    /// Nothing has asked for the result yet.
     #[default]
     Nobody,
     Task(Waker),
@@ -125,7 +125,7 @@ pub(crate) enum GivenUp {
     Done,
 }
 
-/// A request whose turn has come.
+/// A request that is to be sent now.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     /// `None` of one-way messages.
@@ -135,7 +135,7 @@ pub(crate) struct Outgoing {
     pub(crate) deadline: Instant,
 }
 
-/// The result of a call that was in this state: what came of it in parts stands before the rest.
+/// The result of a call that was in this state: the parts that came are put before the rest.
 fn joined(state: State, result: Result<Vec<u8>, RpcError>) -> Result<Vec<u8>, RpcError> {
     match (state, result) {
         (State::InFlight { mut parts, .. }, Ok(last)) if !parts.is_empty() => {
@@ -182,20 +182,21 @@ impl Calls {
         }
     }
 
-    /// Whether a request of so many bytes may be handed to an outbox that holds so many. One that alone is above a limit may go alone.
+    /// Whether a request of so many bytes may be handed to an outbox that holds so many. One that alone is above a
+    /// limit may go alone.
     fn may_send(&self, bytes: usize, outbox_bytes: usize) -> bool {
         self.in_flight < self.in_flight_max
             && (self.in_flight == 0 || self.in_flight_bytes + bytes <= self.in_flight_bytes_max)
             && (outbox_bytes == 0 || outbox_bytes + bytes <= self.outbox_bytes_max)
     }
 
-    /// The same, and nobody stands in line before it.
+    /// As `may_send`, and no request is in line before it.
     pub(crate) fn may_send_at_once(&self, bytes: usize, outbox_bytes: usize) -> bool {
         self.waiting == 0 && self.may_send(bytes, outbox_bytes)
     }
 
-    /// Whether a one-way message of so many bytes may be handed to the outbox. It passes the calls in line: it waits for no answer, and who
-    /// asks whether a busy node lives must not wait for its work.
+    /// Whether a one-way message of so many bytes may be handed to the outbox. It passes the calls in line: it waits
+    /// for no answer, and a check whether a busy node lives must not wait for the node's work.
     pub(crate) fn may_pass(&self, bytes: usize, outbox_bytes: usize) -> bool {
         self.one_way_waiting == 0 && (outbox_bytes == 0 || outbox_bytes + bytes <= self.outbox_bytes_max)
     }
@@ -300,7 +301,8 @@ impl Calls {
         self.line = line;
     }
 
-    /// The next in line, if it may be sent now. It is in flight afterwards. Those whose deadline passed are not sent; `notices` says who is to be told.
+    /// Takes the next request in line, if it may be sent now. It is in flight afterwards. Requests whose deadline
+    /// passed are not sent; `notices` receives what is to be delivered for them.
     pub(crate) fn next(&mut self, now: Instant, outbox_bytes: usize, notices: &mut Vec<Notice>) -> Option<Outgoing> {
         loop {
             let &ticket = self.line.front()?;
@@ -348,7 +350,7 @@ impl Calls {
         }
     }
 
-    /// More of a long answer has come. A late one finds nobody, and is left out.
+    /// Adds a part of a long answer. A late part matches no call, and is left out.
     ///
     /// # Errors
     /// When the answer is longer than answers may be: so many bytes.
@@ -382,7 +384,8 @@ impl Calls {
         Some(taker)
     }
 
-    /// The result of a call has come; who is to be told of it, if anybody waits. A late one finds nobody.
+    /// Completes a call with its result. Returns the notice to deliver, if something waits. A late result matches no
+    /// call.
     pub(crate) fn complete(&mut self, id: u64, result: Result<Vec<u8>, RpcError>) -> Option<Notice> {
         let ticket = Ticket::from_id(id);
         let entry = self.entry(ticket)?;
@@ -432,7 +435,7 @@ impl Calls {
         }
     }
 
-    /// Nobody waits for the call any more.
+    /// Removes a call whose result is not awaited any more.
     pub(crate) fn give_up(&mut self, ticket: Ticket) -> GivenUp {
         let given_up = match self.remove(ticket) {
             Some(State::Waiting { .. }) => GivenUp::Waiting,
@@ -447,7 +450,7 @@ impl Calls {
         given_up
     }
 
-    /// The connection is gone: all calls are done, each with what is known of it. Who is to be told.
+    /// Fails all calls of a lost connection, each with what is known of it. Returns the notices to deliver.
     pub(crate) fn fail_all(&mut self, refused: Option<&str>) -> Vec<Notice> {
         let mut notices = Vec::new();
         for slot in 0..self.entries.len() {

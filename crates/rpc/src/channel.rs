@@ -25,7 +25,8 @@ const RECORD_BYTES: usize = 16 << 10;
 const PROMISED_BYTES: usize = 256 << 10;
 /// An empty buffer above this size is given back.
 const KEPT_BYTES: usize = 512 << 10;
-/// How long, and for how many bytes, an end that was refused is read from, so that it sees the reason before the connection is reset.
+/// How long, and for how many bytes, an end that was refused is read from, so that it sees the reason before the
+/// connection is reset.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 256 << 10;
 
@@ -89,7 +90,7 @@ impl Channel {
         };
         let decrypted = session.decrypt(&received, &mut self.plain);
         if decrypted.is_err() {
-            // The other end is told what is wrong, if it still listens.
+            // The other end is notified of what is wrong, if it still listens.
             let _ = self.flush_tls().await;
         }
         decrypted
@@ -119,7 +120,8 @@ impl Channel {
         Ok(self.stream.write_all(bytes).await.0?)
     }
 
-    /// Receives a message of the hello, and gives what `decode` makes of it. Nothing may follow it yet, as far as `is_last` says.
+    /// Receives a message of the hello, and gives what `decode` makes of it. Nothing may follow it yet, as far as
+    /// `is_last` says.
     pub(crate) async fn receive_message<T>(
         &mut self,
         decode: impl Fn(&[u8]) -> Result<T, hello::HelloError>,
@@ -204,9 +206,10 @@ impl Channel {
 
 /// The frames that a connection receives.
 ///
-/// Bytes go from the socket through TLS to `blocks`, and through decompression to `frames`; without compression to `frames` at once,
-/// without TLS directly from the socket. A block is decompressed only when no whole frame is there, so `frames` holds at most a frame
-/// and what one read or one block brought. A long body goes on to memory of its own; without TLS and compression the socket is read right into it.
+/// Bytes go from the socket through TLS to `blocks`, and through decompression to `frames`; without compression
+/// directly to `frames`, without TLS directly from the socket. A block is decompressed only when no whole frame is
+/// there, so `frames` holds at most a frame and what one read or one block brought. A long body goes to memory of its
+/// own; without TLS and compression the socket is read right into it.
 pub(crate) struct Input {
     half: ReadHalf,
     outbox: Rc<Outbox>,
@@ -305,7 +308,8 @@ impl Input {
         self.read_at
     }
 
-    /// Begins with the frame that is not whole, if its body is a long one. Memory that is not kept already grows with what comes, whatever the header says.
+    /// Begins with the frame that is not whole, if its body is a long one. Memory that is not kept already grows with
+    /// what comes, whatever the header says.
     fn begin_long(&mut self) -> Option<LongFrame> {
         let begun = self.frames.get(self.frames_read..)?;
         let header = *begun.first_chunk::<HEADER_BYTES>()?;
@@ -365,7 +369,8 @@ impl Input {
                 body.reserve_exact(body.len().min(long.len - body.len()));
             }
             let (result, mut body) = self.half.read(body).await;
-            // All that came before went to the body. Its memory can be longer than it is, so the next frame may have begun.
+            // All that came before went to the body. Its memory can be longer than it is, so the next frame may have
+            // begun.
             if body.len() > long.len {
                 self.frames.extend_from_slice(&body[long.len..]);
                 body.truncate(long.len);

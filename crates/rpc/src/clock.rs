@@ -1,15 +1,19 @@
 //! Deadlines by the clock of the answering side.
 //!
-//! A request must not run long after its caller has given up, wherever it was held up: in the memory of a process that was stopped, in a kernel, or on the wire. The time
-//! that was left for it when it was sent cannot say that, because the receiver does not know when that was. So a request carries its deadline as a moment of the answering
-//! side's own clock, which the caller estimates: every frame of an answer carries the moment at which it was sent, and when it has come that moment has passed.
+//! A request must not run long after its caller has given up, wherever it was held up: in the memory of a process that
+//! was stopped, in a kernel, or on the wire. The time that was left for it when it was sent cannot say that, because
+//! the receiver does not know when that was. So a request carries its deadline as a moment of the answering side's own
+//! clock, which the caller estimates: every frame of an answer carries the moment at which it was sent, and when it has
+//! come that moment has passed.
 //!
-//! The estimate is never ahead of the clock: each moment that was heard was true when it was sent, so at most the way of the fastest answer is missing, and that much earlier a
-//! request expires. Over slow links, and behind a hello that took long, that may be all the time of a short message, so what comes a little late still runs if it can at once
-//! ([`LATE_MAX`]). No two wall clocks are compared. The clocks of two machines may drift, so an estimate is forgotten after two windows; a link that is silent is pinged
-//! before (`link.rs`).
+//! The estimate is never ahead of the clock: each moment that was heard was true when it was sent, so at most the way
+//! of the fastest answer is missing, and that much earlier a request expires. Over slow links, and after a hello that
+//! took long, that may be all the time of a short message, so what comes a little late still runs if it can at once
+//! ([`LATE_MAX`]). No two wall clocks are compared. The clocks of two machines may drift, so an estimate is forgotten
+//! after two windows; a link that is silent is pinged before (`link.rs`).
 //!
-//! A moment is a number of milliseconds, of which the low 32 bits go over the wire: 49 days, within which moments that are compared are near each other.
+//! A moment is a number of milliseconds, of which the low 32 bits go over the wire: 49 days, within which moments that
+//! are compared are near each other.
 
 use crate::frame;
 use runtime::Instant;
@@ -19,13 +23,15 @@ use stdx::planted::{self, Bug};
 
 /// Both ends know it: deadlines and answers carry moments. An earlier release gets the remaining time.
 pub(crate) const FEATURE: &str = "deadlines_by_answerers_clock";
-/// How long the best of what was heard counts, and the best of the window before it. In two windows, clocks drift 20 ms when the kernel slews one of them (500 millionths), and
-/// 3.4 s when chrony corrects seconds as fast as it may (83,333 millionths).
+/// How long the best of what was heard counts, and the best of the window before it. In two windows, clocks drift 20 ms
+/// when the kernel slews one of them (500 millionths), and 3.4 s when chrony corrects seconds as fast as it may (83,333
+/// millionths).
 const WINDOW: Duration = Duration::from_secs(20);
 /// The longest time that a request may have; what is above is cut, as the older format does.
 const LEFT_MAX: Duration = Duration::from_mins(71);
 
-/// What comes so late at most still runs, if it takes no longer than [`LATE_LEFT`]. Far below the ten seconds that purges of tombstones allow for.
+/// What comes so late at most still runs, if it takes no longer than [`LATE_LEFT`]. Far below the ten seconds that
+/// purges of tombstones allow for.
 const LATE_MAX: Duration = Duration::from_secs(2);
 const LATE_LEFT: Duration = Duration::from_millis(100);
 
@@ -40,7 +46,8 @@ pub(crate) enum Clock {
 }
 
 impl Clock {
-    /// Of a caller that has heard of the connection by now. Takes its feature from those that were agreed on: the rest are the node's.
+    /// Of a caller that has heard of the connection by now. Takes its feature from those that were agreed on: the rest
+    /// are the node's.
     pub(crate) fn agreed_by_caller(features: &mut Vec<String>, heard: Instant) -> Self {
         match take_feature(features) {
             true => Self::Caller(Estimate::new(heard)),
@@ -48,7 +55,8 @@ impl Clock {
         }
     }
 
-    /// Of the answering side, which began to count before the caller heard of the connection. Takes its feature as the caller does.
+    /// Of the answering side, which began to count before the caller heard of the connection. Takes its feature as the
+    /// caller does.
     pub(crate) fn agreed_by_answerer(features: &mut Vec<String>, began: Instant) -> Self {
         match take_feature(features) {
             true => Self::Answerer(began),
@@ -102,7 +110,8 @@ fn take_feature(features: &mut Vec<String>) -> bool {
     features.extract_if(.., |feature| feature == FEATURE).count() > 0
 }
 
-/// What a caller knows of the answering side's clock: how far it is ahead of its own at least, in milliseconds. The numbers wrap.
+/// What a caller knows of the answering side's clock: how far it is ahead of its own at least, in milliseconds. The
+/// numbers wrap.
 pub(crate) struct Estimate {
     best: Cell<u32>,
     /// The best of the window that runs.
@@ -163,7 +172,8 @@ mod tests {
         Instant::from_nanos(us * 1_000)
     }
 
-    /// Two ends that know the moments of each other's clocks: the answering side's counts from `began`, runs `drift` millionths faster, and shows other numbers.
+    /// Two ends that know the moments of each other's clocks: the answering side's counts from `began`, runs `drift`
+    /// millionths faster, and shows other numbers.
     struct Ends {
         caller: Clock,
         answerer: Clock,
@@ -199,7 +209,8 @@ mod tests {
             self.caller.hear(time, at_us(sent_us + way_us));
         }
 
-        /// What is left at the answering side, microseconds, of a request with `timeout_us` that was sent at a moment and took so long.
+        /// What is left at the answering side, microseconds, of a request with `timeout_us` that was sent at a moment
+        /// and took so long.
         fn left_us(&self, sent_us: u64, timeout_us: u64, way_us: u64) -> u64 {
             let time = self.caller.deadline_time(at_us(sent_us + timeout_us), at_us(sent_us));
             let came = self.answerers(sent_us + way_us);

@@ -1,6 +1,7 @@
 //! Compression of what a connection carries.
 //!
-//! When the hello agreed on compression, the frames of one write are cut into blocks without regard to where frames end:
+//! When the hello agreed on compression, the frames of one write are cut into blocks without regard to where frames
+//! end:
 //!
 //! ```text
 //! plain length    4 bytes, big-endian, 1 to BLOCK_BYTES_MAX
@@ -89,7 +90,7 @@ impl Codec {
         }
     }
 
-    /// Writes the compressed block behind `begin`, and says how long it is.
+    /// Writes the compressed block after `begin`, and returns its length.
     fn compress(&mut self, compression: Compression, block: &[u8], out: &mut Vec<u8>, begin: usize) -> Option<usize> {
         match compression {
             Compression::Lz4 => {

@@ -1,4 +1,4 @@
-//! What a node says of itself, whom it calls, and the limits of a connection.
+//! What a node says of itself, the nodes that it calls, and the limits of a connection.
 
 use crate::codec::Compression;
 use crate::hello::Lane;
@@ -38,7 +38,8 @@ pub const CONNECTIONS_MAX: usize = 4096;
 /// Connections of a shard that have not identified themselves yet.
 pub const HELLOS_MAX: usize = 64;
 
-/// The limits of connections. What lies beyond each is told where it is applied; `docs/dev/rpc.md` has them in a table.
+/// The limits of connections. What happens beyond each is described where it is applied; `docs/dev/rpc.md` has them in
+/// a table.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// See [`IN_FLIGHT_MAX`].
@@ -69,7 +70,8 @@ pub struct Limits {
     pub connections_max: usize,
     /// How long connecting, the TLS handshake and the hello may take together.
     pub hello_timeout: Duration,
-    /// A connection that has received nothing for so long is pinged; after as long again without an answer it is closed.
+    /// A connection that has received nothing for so long is pinged; after as long again without an answer it is
+    /// closed.
     pub ping_interval: Duration,
     /// After a first failure a peer is not connected to for so long; doubled by each further one.
     pub retry_after: Duration,
@@ -135,7 +137,8 @@ pub struct Config {
     pub hidden_features: Vec<String>,
     /// Compression to offer and to accept, the preferred first.
     pub compression: Vec<Compression>,
-    /// Verbs that have a connection of their own, with limits of its own, so that they never wait behind the others. None by default.
+    /// Verbs that have a connection of their own, with limits of its own, so that they never wait for the others. None
+    /// by default.
     pub control_verbs: RangeInclusive<u16>,
     /// The limits.
     pub limits: Limits,
@@ -187,7 +190,7 @@ pub struct NodeAddress {
 /// A node to call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Peer {
-    /// Its identity: who answers at the address with another one is not called.
+    /// Its identity: a node that answers at the address with another identity is not called.
     pub host_id: Uuid,
     /// Its plain or its TLS port.
     pub address: SocketAddr,

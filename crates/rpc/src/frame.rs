@@ -11,9 +11,11 @@
 //! 24  body
 //! ```
 //!
-//! An answer longer than [`crate::PART_BYTES`] comes as parts, and its last bytes as a response: a reader joins what has one id (`parts.rs`).
+//! An answer longer than [`crate::PART_BYTES`] comes as parts, and its last bytes as a response: a reader joins what
+//! has one id (`parts.rs`).
 //!
-//! Integers are big-endian. A frame waits in the outbox without its time and its checksum, which are written when it goes to the socket ([`seal`]).
+//! Integers are big-endian. A frame waits in the outbox without its time and its checksum, which are written when it
+//! goes to the socket ([`seal`]).
 
 use std::fmt;
 use std::ops::Range;
@@ -62,7 +64,7 @@ impl Kind {
     }
 }
 
-/// What stands before the body.
+/// The part of a frame before the body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Header {
     pub(crate) kind: Kind,
@@ -121,7 +123,8 @@ impl fmt::Display for FrameError {
 /// Where the time is in a frame.
 const TIME: Range<usize> = 12..16;
 
-/// Appends a frame that [`seal`] has to complete. The body is below 4 GiB, because callers refuse bodies above [`crate::Limits::body_bytes_max`].
+/// Appends a frame that [`seal`] has to complete. The body is below 4 GiB, because callers refuse bodies above
+/// [`crate::Limits::body_bytes_max`].
 pub(crate) fn append(out: &mut Vec<u8>, header: Header, body: &[u8]) {
     out.reserve(HEADER_BYTES + body.len());
     append_with(out, header, |out| out.extend_from_slice(body));

@@ -6,22 +6,23 @@
 //! CRC-32      4 bytes, of what follows
 //! ```
 //!
-//! Who connects then says:
+//! The end that connects then says:
 //!
 //! ```text
 //! version       2 bytes, the highest protocol version it knows
 //! cluster       text (2 bytes of length, UTF-8)
 //! source        host id, 16 bytes; shard, 4 bytes, whose highest bit marks the control lane
-//! target        host id, 16 bytes, zeros for whoever is there; shard, 4 bytes
+//! target        host id, 16 bytes, zeros for whichever node is there; shard, 4 bytes
 //! features      2 bytes of count, a text each
 //! compression   1 byte of count, 1 byte each, the preferred first
 //! has secret    1 byte: 1 when it can show that it knows the cluster's secret; a message that ends before it says 0
 //! ```
 //!
-//! and is answered with 0, the version (2 bytes), the features that both have, the compression (1 byte, 0 for none) and the host id of who
-//! answers (16 bytes), and, where there is a secret, the code of who answers (32 bytes); or with 1 and a text that says why not; or, where there is a
-//! secret, first with 2 and a challenge (32 bytes), to which the caller sends bytes of chance of its own (32) and its code (32). See `secret`. Whatever follows in a message is of a later version and is skipped.
-//! Nothing is sent behind the first message before it is answered.
+//! and is answered with 0, the version (2 bytes), the features that both have, the compression (1 byte, 0 for none),
+//! the host id of the answering node (16 bytes), and, where there is a secret, the code of the answering node (32
+//! bytes); or with 1 and a text that says why not; or, where there is a secret, first with 2 and a challenge (32
+//! bytes), to which the caller sends random bytes of its own (32) and its code (32). See `secret`. Whatever follows in
+//! a message is of a later version and is skipped. Nothing is sent after the first message before it is answered.
 
 use crate::codec::Compression;
 use crate::secret::{CODE_BYTES, NONCE_BYTES};
@@ -29,7 +30,8 @@ use std::fmt;
 use stdx::bytes::{Reader, Truncated};
 use uuid::Uuid;
 
-/// The version of the protocol this code speaks, and the oldest: frames have had another checksum before, and requests for data other bytes.
+/// The version of the protocol this code speaks, and the oldest: frames have had another checksum before, and requests
+/// for data other bytes.
 pub(crate) const PROTOCOL_VERSION: u16 = 3;
 /// The longest message.
 pub(crate) const HELLO_BYTES_MAX: usize = 64 << 10;
@@ -37,12 +39,13 @@ pub(crate) const HELLO_BYTES_MAX: usize = 64 << 10;
 const MAGIC: [u8; 8] = *b"CETO-RPC";
 const ENVELOPE_BYTES: usize = 16;
 
-/// Which of the two connections of a pair of shards this is. Nodes of a release that knows of one take the other for one of another shard.
+/// Which of the two connections of a pair of shards this is. Nodes of a release that knows of one take the other for
+/// one of another shard.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Lane {
     /// For requests about data.
     Data,
-    /// For the verbs that must not wait behind data: [`crate::Config::control_verbs`].
+    /// For the verbs that must not wait for data: [`crate::Config::control_verbs`].
     Control,
 }
 
@@ -94,7 +97,7 @@ pub(crate) enum Answer {
         version: u16,
         features: Vec<String>,
         compression: Option<Compression>,
-        /// Who answers.
+        /// The node that answers.
         host: Uuid,
         /// Its code, where the caller has shown its own.
         code: Option<[u8; CODE_BYTES]>,
@@ -381,7 +384,7 @@ pub(crate) fn older(who: &str, version: u16) -> String {
     )
 }
 
-/// Decides about who connects.
+/// Decides whether the connecting node is accepted.
 pub(crate) fn answer(hello: &Hello, host: &Host<'_>) -> Answer {
     if hello.version < PROTOCOL_VERSION {
         return Answer::Refused(older("the node that connects", hello.version));

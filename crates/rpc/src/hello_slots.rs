@@ -1,7 +1,8 @@
-//! Slots of connections that have not identified themselves yet. Connections from addresses of members have slots of their own.
+//! Slots of connections that have not identified themselves yet. Connections from addresses of members have slots of
+//! their own.
 //!
-//! When all slots are taken, the connection that has waited longest gives its slot to the new one and is closed. So a silent connection keeps a slot only until
-//! another needs it, and a flood of strangers takes no slot of a member.
+//! When all slots are taken, the connection that has waited longest gives its slot to the new one and is closed. So a
+//! silent connection keeps a slot only until another needs it, and a flood of strangers takes no slot of a member.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -1,23 +1,27 @@
 //! Requests between nodes.
 //!
-//! Each shard has an [`Rpc`]. When it calls a shard of another node for the first time it connects to it, and all requests of this pair
-//! of shards take that connection, but for the control verbs, which have one of their own; the other shard's own requests take others. A connection begins with a hello that names cluster,
-//! nodes and shards and agrees on features and compression (`hello`); then it carries frames (`frame`), which may be compressed a
-//! write at a time (`codec`) and encrypted (`tls`). Whoever accepts a connection hands it to the shard that the hello names.
+//! Each shard has an [`Rpc`]. When it calls a shard of another node for the first time, it connects to it, and all
+//! requests of this pair of shards use that connection, but for the control verbs, which have one of their own; the
+//! other shard's own requests use others. A connection begins with a hello that names cluster, nodes and shards and
+//! agrees on features and compression (`hello`); then it carries frames (`frame`), which may be compressed a write at a
+//! time (`codec`) and encrypted (`tls`). The shard that accepts a connection hands it to the shard that the hello
+//! names.
 //!
-//! - [`Rpc::call`] sends a request and resolves to its answer; [`Rpc::send`] sends a message without an answer; [`Rpc::ask`] asks whoever is at
-//!   an address.
+//! - [`Rpc::call`] sends a request and resolves to its answer; [`Rpc::send`] sends a message without an answer;
+//!   [`Rpc::ask`] asks whichever node is at an address.
 //! - [`Handler`] answers at once or with a future, which then runs as a task.
 //! - A request carries its deadline by the clock of the node that answers it (`clock`). What is late is not run.
 //! - All that is queued in one turn of the shard leaves in one write.
 //!
 //! Invariants:
-//! - Every queue has a limit in [`Limits`]. Beyond it requests are refused by value or the connection is not read; so a node that does
-//!   not read or does not answer costs its callers a bounded memory and fails only the calls made to it.
-//! - A request is sent at most once, and runs once also where it comes twice, unless its verb may be repeated. Errors say whether it may have run.
+//! - Every queue has a limit in [`Limits`]. Beyond it requests are refused by value or the connection is not read; so a
+//!   node that does not read or does not answer costs its callers a bounded memory and fails only the calls made to it.
+//! - A request is sent at most once, and runs once also where it comes twice, unless its verb may be repeated. Errors
+//!   say whether it may have run.
 //! - What a peer sends never panics: it ends its connection with a sentence in the log.
 //!
-//! An [`Rpc`] lives on one shard and is found there by the others as a shard local; it sees its node's identity and nothing of the cluster.
+//! An [`Rpc`] lives on one shard and is found there by the others as a shard local; it sees its node's identity and
+//! nothing of the cluster.
 
 mod calls;
 mod channel;
@@ -100,7 +104,7 @@ pub struct Rpc {
     pub(crate) codec: Rc<RefCell<Codec>>,
     pub(crate) spares: Rc<Spares>,
     links: RefCell<BTreeMap<(Uuid, u32, Lane), Rc<Link>>>,
-    /// By node and shard; those who asked for whoever is here by no node and a number.
+    /// By node and shard; those that asked for any node at this address by no node and a number.
     pub(crate) served: RefCell<BTreeMap<(Uuid, u32, Lane), Rc<Served>>>,
     pub(crate) asked: Cell<u32>,
     pub(crate) hellos: HelloSlots,
@@ -179,8 +183,9 @@ pub struct ServedMetrics {
 }
 
 impl Rpc {
-    /// Accepts connections on this shard and answers with `handler`. Called once on every shard, each with the same configuration: a connection
-    /// is handed to the shard it is for by whichever shard accepts it. Reads the files of TLS, blocking.
+    /// Accepts connections on this shard and answers with `handler`. Called once on every shard, each with the same
+    /// configuration: a connection is handed to the shard it is for by whichever shard accepts it. Reads the files of
+    /// TLS, blocking.
     ///
     /// # Errors
     /// When an address cannot be listened at, or the certificates cannot be used.
@@ -245,8 +250,8 @@ impl Rpc {
         })
     }
 
-    /// Memory for a body of so many bytes, which earlier ones of [`LONG_BODY_BYTES`] and more have left. Their bytes are still in it, with zeros behind: the
-    /// caller writes all of it.
+    /// Memory for a body of so many bytes, reused from earlier ones of [`LONG_BODY_BYTES`] and more. Their bytes are
+    /// still in it, with zeros after them: the caller writes all of it.
     #[must_use]
     pub fn buffer(&self, len: usize) -> Vec<u8> {
         self.spares.take(len)
@@ -325,8 +330,8 @@ impl Rpc {
         Ok(ticket.map(|ticket| (link, ticket)))
     }
 
-    /// Sends a request to a shard of a peer. It is on its way when this returns; the result is the answer, or why there is none.
-    /// Dropping the [`Call`] cancels it.
+    /// Sends a request to a shard of a peer. It is on its way when this returns; the result is the answer, or why there
+    /// is none. Dropping the [`Call`] cancels it.
     pub fn call(self: &Rc<Self>, peer: &Peer, shard: u32, verb: u16, body: Vec<u8>, timeout: Duration) -> Call {
         let deadline = runtime::now() + timeout;
         let body = (body.len(), |out: &mut Vec<u8>| out.extend_from_slice(&body));
@@ -339,8 +344,8 @@ impl Rpc {
         }
     }
 
-    /// Sends a request whose answer `taker` is given, with the call's number. `write` appends the body, of so many bytes, to what goes to the socket. No
-    /// timer belongs to the call: who made it gives it up when its time is over.
+    /// Sends a request; `taker` receives the answer, with the call's number. `write` appends the body, of so many
+    /// bytes, to what goes to the socket. The call has no timer: the caller gives it up when its time is over.
     ///
     /// # Errors
     /// When it is not even tried; the taker is given nothing then.
@@ -359,7 +364,8 @@ impl Rpc {
         Ok(Sent::new(link, ticket, self.config.limits.outbox_bytes_max))
     }
 
-    /// Sends a message that has no answer, at most once and without a promise; it is dropped if it cannot leave within the timeout.
+    /// Sends a message that has no answer, at most once and without a promise; it is dropped if it cannot leave within
+    /// the timeout.
     ///
     /// # Errors
     /// When it is not even tried.
@@ -377,10 +383,11 @@ impl Rpc {
             .map(drop)
     }
 
-    /// Asks whoever is at an address, on its first shard, by a connection of its own: who answers, and with what.
+    /// Asks whichever node is at an address, on its first shard, by a connection of its own. Returns the node that
+    /// answered, and its answer.
     ///
     /// # Errors
-    /// When nobody answers, or who does talks to nobody of this cluster.
+    /// When no node answers, or the one that does talks to no node of this cluster.
     pub async fn ask(
         self: &Rc<Self>,
         place: NodeAddress,
@@ -439,7 +446,7 @@ impl Rpc {
         }
     }
 
-    /// The next call to a peer tries to connect, however short ago that failed: somebody has seen it alive.
+    /// Makes the next call to a peer try to connect, however short ago that failed: the peer was seen alive.
     pub fn retry_now(&self, host_id: Uuid) {
         let of_host = (host_id, 0, Lane::Data)..=(host_id, u32::MAX, Lane::Control);
         for (_, link) in self.links.borrow().range(of_host) {
@@ -447,7 +454,7 @@ impl Rpc {
         }
     }
 
-    /// Has new connections made with other certificates. Those that stand keep theirs.
+    /// Makes new connections use other certificates. Existing connections keep theirs.
     pub fn set_tls(&self, tls: Tls) {
         *self.tls.borrow_mut() = Some(tls);
         // A peer that refused the former certificate may take this one.

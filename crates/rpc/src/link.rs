@@ -1,8 +1,8 @@
 //! The calling side: one link for each lane to each shard of each peer that this shard calls.
 //!
-//! A link connects when it is first called and has no connection; what is called meanwhile waits in its line. When connecting fails or the
-//! connection ends, all its calls fail at once, and for a while that doubles with each failure the link fails calls without trying.
-//! There is no task while there is no connection.
+//! A link connects when it is first called and has no connection; what is called meanwhile waits in its line. When
+//! connecting fails or the connection ends, all its calls fail at once, and for a while that doubles with each failure
+//! the link fails calls without trying. There is no task while there is no connection.
 
 use crate::Rpc;
 use crate::calls::{Calls, GivenUp, Notice, Taker, Ticket};
@@ -41,7 +41,7 @@ enum Phase {
     },
 }
 
-/// Whom the answer to a request is for.
+/// The receiver of the answer to a request.
 pub(crate) enum AnswerTo {
     /// A one-way message has none.
     Nobody,
@@ -85,9 +85,10 @@ pub(crate) struct Link {
     phase: RefCell<Phase>,
     /// Failures since the last time a connection stood.
     failures: Cell<u32>,
-    /// What was logged of the outage that goes on: the same is not said twice.
+    /// What was logged of the present outage: the same reason is not logged as a warning twice.
     told: RefCell<String>,
-    /// Grows with each connection that is begun or ended, so that who connects sees that it is not wanted any more.
+    /// Grows with each connection that is begun or ended, so that a task that connects sees that its connection is not
+    /// needed any more.
     epoch: Cell<u64>,
     pub(crate) counters: Counters,
 }
@@ -124,7 +125,7 @@ impl Link {
         }
     }
 
-    /// Who is at the other end.
+    /// The node at the other end.
     pub(crate) fn host(&self) -> Option<Uuid> {
         match &*self.phase.borrow() {
             Phase::Connected { host, .. } => Some(*host),
@@ -132,7 +133,7 @@ impl Link {
         }
     }
 
-    /// Connects if there is no connection and it may be tried; who may not is told why.
+    /// Connects if there is no connection and it may be tried. If it may not, the error is the reason.
     fn prepare(self: &Rc<Self>, rpc: &Rc<Rpc>, now: Instant) -> Result<(), RpcError> {
         if let Phase::Idle { retry_at, refused } = &*self.phase.borrow() {
             if *retry_at > now {
@@ -150,7 +151,8 @@ impl Link {
         Ok(())
     }
 
-    /// Takes up a request: sends it or puts it in line. `None` of one-way messages. `write` appends the body, of so many bytes.
+    /// Takes up a request: sends it or puts it in line. `None` of one-way messages. `write` appends the body, of so
+    /// many bytes.
     #[inline]
     pub(crate) fn begin(
         self: &Rc<Self>,
@@ -312,7 +314,7 @@ pub(crate) struct Load {
 }
 
 impl Link {
-    /// Logs that there is no connection, where nobody was told that already.
+    /// Logs that there is no connection; only for debugging, if that was already logged for this reason.
     fn tell_outage(&self, ended: &Ended) {
         let (reason, mut told) = (ended.to_string(), self.told.borrow_mut());
         let Peer { host_id, address, .. } = self.peer;
@@ -375,7 +377,7 @@ async fn run(rpc: Rc<Rpc>, link: Rc<Link>, epoch: u64) {
         }
     };
     if link.epoch.get() != epoch {
-        // It was ended from this side, and what waited was told.
+        // It was ended from this side, and the waiting calls were notified.
         return;
     }
     let failures = link.failures.get();
@@ -384,7 +386,7 @@ async fn run(rpc: Rc<Rpc>, link: Rc<Link>, epoch: u64) {
     let pause = pause.min(limits.retry_after_max);
     let Peer { host_id, address, .. } = link.peer;
     if host_id.is_nil() {
-        // Who asks for whoever is there expects nobody in particular, and says itself what it makes of that.
+        // A caller that asks for whichever node is there expects no particular node, and reports the failure itself.
         log::debug!("no connection to {address}: {ended}");
     } else {
         link.tell_outage(&ended);
@@ -538,8 +540,8 @@ impl Sent {
         }
     }
 
-    /// Cancels the call: its taker is not given anything any more. A request that is not sent never is, and the peer is told that nobody waits. Whether
-    /// it may have run.
+    /// Cancels the call: its taker is not given anything any more. A request that is not sent never is; if it is sent,
+    /// the peer is notified that the answer is not awaited. Returns whether it may have run.
     pub fn give_up(self) -> bool {
         let given_up = self.link.give_up(self.ticket, self.outbox_bytes_max);
         if given_up != GivenUp::Done {
@@ -549,8 +551,9 @@ impl Sent {
     }
 }
 
-/// A call that waits for its answer. Dropping it cancels it: a request that is not sent never is, and the peer is told that nobody waits,
-/// which stops one that runs there as a task. Whoever wants it to run to its end keeps the call until it resolves.
+/// A call that waits for its answer. Dropping it cancels it: a request that is not sent never is; if it is sent, the
+/// peer is notified, which stops a request that runs there as a task. A caller that needs it to run to its end keeps
+/// the call until it resolves.
 #[must_use = "a call that is dropped is cancelled"]
 pub struct Call(State);
 
@@ -558,7 +561,7 @@ enum State {
     Waiting {
         link: Rc<Link>,
         ticket: Ticket,
-        /// None: who polls it looks at the time.
+        /// None: the caller that polls it looks at the time.
         timer: Option<Sleep>,
         outbox_bytes_max: usize,
     },
@@ -580,7 +583,8 @@ impl Call {
         })
     }
 
-    /// The same call for one who awaits several of them until one deadline, and drops those that have no answer then.
+    /// Removes the timer, for a caller that awaits several calls until one deadline, and then drops those without an
+    /// answer.
     pub fn without_timer(mut self) -> Self {
         if let State::Waiting { timer, .. } = &mut self.0 {
             *timer = None;

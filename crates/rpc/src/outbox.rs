@@ -1,11 +1,12 @@
 //! Frames on their way to the other end, and the task that sends them.
 //!
-//! What is pushed before the writer has its turn leaves in one write, up to [`WRITE_BYTES`]. The outbox does not refuse anything: who pushes looks at
-//! [`Outbox::bytes`] first, and [`Drain`] tells the owner when the kernel has taken some.
+//! What is pushed before the writer runs next leaves in one write, up to [`WRITE_BYTES`]. The outbox does not refuse
+//! anything: a sender checks [`Outbox::bytes`] first, and [`Drain`] notifies the owner when the kernel has taken some.
 //!
 //! A long body is sent from where it is: its header ends a write, and the body is the next one.
 //!
-//! Frames carry times (`clock.rs`), which are written when they go to the socket: what a request waits in the outbox counts.
+//! Frames carry times (`clock.rs`), which are written when they go to the socket: what a request waits in the outbox
+//! counts.
 
 use crate::clock::Clock;
 use crate::codec::{Codec, Compression};
@@ -23,12 +24,12 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-/// Frames of one write, about: what is behind them gets its times when they are gone.
+/// About how many bytes of frames are in one write: the frames after them get their times when those are gone.
 const WRITE_BYTES: usize = 256 << 10;
 /// A buffer that is not in use keeps at most so many bytes.
 const KEPT_BYTES: usize = 16 << 10;
 
-/// Is told when the kernel has taken what an outbox held, and when the outbox is closed.
+/// Is notified when the kernel has taken what an outbox held, and when the outbox is closed.
 pub(crate) trait Drain {
     /// There is room again, or the connection is gone.
     fn drained(&self);
@@ -164,7 +165,8 @@ impl Outbox {
         self.writer.ring();
     }
 
-    /// Adds a request or a one-way message whose body `write` appends. Its deadline is written when it goes to the socket.
+    /// Adds a request or a one-way message whose body `write` appends. Its deadline is written when it goes to the
+    /// socket.
     #[inline]
     pub(crate) fn push_until(&self, deadline: Instant, header: Header, write: impl FnOnce(&mut Vec<u8>)) {
         if self.closed.get() {

@@ -1,7 +1,8 @@
 //! Long answers: what is longer than a part goes to the outbox part by part, as the other end takes them.
 //!
-//! Short answers of the same connection go in between, so that one client's large row delays nobody for longer than a part takes. One answer is
-//! sent at a time. The parts of an answer are never mixed with another answer to the same call: one that comes twice is answered once.
+//! Short answers of the same connection go in between, so that one client's large row delays no other answer for longer
+//! than a part takes. One answer is sent at a time. The parts of an answer are never mixed with another answer to the
+//! same call: a call that comes twice is answered once.
 
 use crate::config::Limits;
 use crate::frame::{Header, Kind};
@@ -71,7 +72,7 @@ impl LongAnswers {
         Ok(())
     }
 
-    /// Nobody waits for this answer any more.
+    /// Drops an answer that is not awaited any more.
     pub(crate) fn cancel(&self, id: u64) {
         let mut line = self.line.borrow_mut();
         line.retain(|answer| answer.id != id);

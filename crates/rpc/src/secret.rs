@@ -1,8 +1,9 @@
 //! The secret that the nodes of a cluster share, and how each shows the other that it knows it.
 //!
-//! The secret does not travel. The node that answers sends 32 bytes of chance, the node that calls sends 32 of its own and a code (HMAC-SHA-256) over
-//! both and its hello; then the one that answers sends a code of its own. The caller goes first, so a node tells nothing to one that does not know the
-//! secret. The hello is covered, so the identities in it cannot be changed on the way. What follows is not: TLS is what protects it.
+//! The secret does not travel. The node that answers sends 32 bytes of chance, the node that calls sends 32 of its own
+//! and a code (HMAC-SHA-256) over both and its hello; then the one that answers sends a code of its own. The caller
+//! goes first, so a node tells nothing to one that does not know the secret. The hello is covered, so the identities in
+//! it cannot be changed on the way. What follows is not: TLS is what protects it.
 
 use crate::error::StartError;
 use ring::hmac;
@@ -15,7 +16,7 @@ pub(crate) const NONCE_BYTES: usize = 32;
 /// Bytes of a code.
 pub(crate) const CODE_BYTES: usize = 32;
 
-/// What all nodes of a cluster know, and nobody else.
+/// What all nodes of a cluster know, and no others.
 #[derive(Clone)]
 pub struct JoinSecret(hmac::Key);
 
@@ -25,7 +26,7 @@ impl fmt::Debug for JoinSecret {
     }
 }
 
-/// Who shows that it knows the secret.
+/// The side that shows that it knows the secret.
 #[derive(Clone, Copy)]
 pub(crate) enum Side {
     Caller,

@@ -1,12 +1,12 @@
 //! The answering side: listeners, hellos, and one task for each connection that another node made.
 //!
-//! Whichever shard accepts a connection reads its hello and hands it to the shard that the hello names. There the reader gives each
-//! request to the handler, in the order they came. What the handler knows at once goes to the outbox without a task; what takes longer
-//! runs as a task, of which a connection has a bounded number. Beyond that, or when the other end does not read its answers, the
-//! connection is not read, and nothing else suffers.
+//! Whichever shard accepts a connection reads its hello and hands it to the shard that the hello names. There the
+//! reader gives each request to the handler, in the order they came. What the handler knows at once goes to the outbox
+//! without a task; what takes longer runs as a task, of which a connection has a bounded number. Beyond that, or when
+//! the other end does not read its answers, the connection is not read, and nothing else suffers.
 //!
-//! A request runs once, unless its verb may be repeated: a call's id is a slot and the slot's generation, which only grows, so a connection
-//! knows a request that it has had by one number for each slot.
+//! A request runs once, unless its verb may be repeated: a call's id is a slot and the slot's generation, which only
+//! grows, so a connection knows a request that it has had by one number for each slot.
 
 use crate::Rpc;
 use crate::calls::Ticket;
@@ -36,10 +36,10 @@ const SLOTS_MAX: usize = 1 << 16;
 /// Silent ping intervals after which a connection is given up: the other end pings after each.
 const SILENT_INTERVALS: u32 = 4;
 
-/// Who calls.
+/// The shard of a node that calls.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Caller {
-    /// The node's identity, as it says; with TLS one of the trusted certificates stands behind it.
+    /// The node's identity, as it claims; with TLS it has shown one of the trusted certificates.
     pub host_id: Uuid,
     /// The shard of that node.
     pub shard: u32,
@@ -51,13 +51,13 @@ pub struct Caller {
 
 /// A request, as the handler sees it.
 pub struct Request<'a> {
-    /// Who calls.
+    /// The caller.
     pub peer: &'a Rc<Caller>,
     /// What for.
     pub verb: u16,
     /// The rest.
     pub body: &'a [u8],
-    /// When nobody waits for the answer any more.
+    /// From when on the answer is not awaited any more.
     pub deadline: Instant,
     /// The answer will not be sent.
     pub is_one_way: bool,
@@ -65,7 +65,7 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Takes the answer's way back: who has it answers, where the handler has returned [`Reply::Taken`].
+    /// Takes over the answer: the holder of the result answers, if the handler has returned [`Reply::Taken`].
     #[must_use]
     pub fn responder(&self) -> Responder {
         let (rpc, served, id) = self.way_back;
@@ -81,8 +81,8 @@ impl Request<'_> {
     }
 }
 
-/// The way back of one answer that needs no task. The request counts as one that runs until this is dropped. Cancels and the deadline do not reach it: it is
-/// for what ends soon by itself.
+/// The way back of one answer that needs no task. The request counts as one that runs until this is dropped. Cancels
+/// and the deadline do not reach it: it is for what ends soon by itself.
 pub struct Responder {
     rpc: Rc<Rpc>,
     served: Rc<Served>,
@@ -112,8 +112,8 @@ impl Drop for Responder {
     }
 }
 
-/// An answer that takes a while. It is dropped when its caller gives up, when its deadline passes and when the connection ends, so
-/// what must not stop half-way is a task of its own.
+/// An answer that takes a while. It is dropped when its caller gives up, when its deadline passes and when the
+/// connection ends, so what must not stop half-way is a task of its own.
 pub type Later = Pin<Box<dyn Future<Output = Result<Vec<u8>, RemoteError>>>>;
 
 /// What a handler does with a request.
@@ -135,8 +135,8 @@ pub trait Handler {
     /// Looks at a request and answers it, or says what will. Runs on the connection's reader, so it should be short.
     fn handle(&self, request: Request<'_>) -> Reply;
 
-    /// Whether it does no harm to answer a request of this verb again, however much later. One of another verb that comes again on its
-    /// connection is not handled. Messages have no such guard.
+    /// Whether it does no harm to answer a request of this verb again, however much later. One of another verb that
+    /// comes again on its connection is not handled. Messages have no such guard.
     fn is_repeatable(&self, verb: u16) -> bool {
         let _ = verb;
         false
@@ -290,7 +290,7 @@ async fn greet(rpc: Rc<Rpc>, stream: TcpStream, is_tls: bool) {
     }
 }
 
-/// Learns who connects, and hands the connection to the shard it is for.
+/// Reads the hello of a new connection, and hands the connection to the shard it is for.
 async fn welcome(rpc: Rc<Rpc>, stream: TcpStream, is_tls: bool) {
     let address = stream
         .peer_addr()
@@ -337,7 +337,7 @@ async fn welcome(rpc: Rc<Rpc>, stream: TcpStream, is_tls: bool) {
     }
     let target = ShardId(hello.target_shard);
     let channel = channel.detach();
-    // The sending end is gone when the connection is, so nobody waits for the message.
+    // This task ends when it has given the connection away, so it does not wait for the message.
     drop(runtime::submit_to(target, move || {
         if let Some(rpc) = runtime::local::<Rpc>() {
             rpc.take_over(channel, hello, answer);
@@ -361,7 +361,8 @@ async fn refuse(rpc: &Rpc, mut channel: Channel, reason: &str) {
 }
 
 impl Rpc {
-    /// Has the caller show that it knows the secret, where there is one: this end's code then, or why the caller is refused.
+    /// Has the caller show that it knows the secret, where there is one: this end's code then, or why the caller is
+    /// refused.
     async fn challenge(
         &self,
         channel: &mut Channel,
@@ -410,7 +411,8 @@ impl Rpc {
                 refuse(&self, channel, "this node answers no requests").await;
                 return;
             };
-            // Closed, as if the node were gone already: a refusal would say that the other may not come at all, and not that it may try again.
+            // Closed, as if the node were gone already: a refusal would say that the other may not come at all, and not
+            // that it may try again.
             if self.stopped.get() {
                 return;
             }
@@ -467,7 +469,7 @@ async fn serve(
         expired: Cell::new(0),
         repeated: Cell::new(0),
     });
-    // Who asks for whoever is here may have a connection to this shard besides, which goes on.
+    // A node that asked for any node at this address may also have a connection to this shard, which continues.
     let key = if hello.target_host.is_nil() {
         rpc.asked.set(rpc.asked.get().wrapping_add(1));
         (Uuid::nil(), rpc.asked.get(), Lane::Data)
@@ -480,7 +482,7 @@ async fn serve(
         former.close();
     }
     rpc.note_member(hello.source_host, address.ip());
-    // Who called this node can be called.
+    // A node that called this node can be called.
     rpc.retry_now(hello.source_host);
     let owner: Rc<dyn Drain> = served.clone();
     drop(runtime::spawn(write(outbox.clone(), half, wire, owner)));
@@ -599,7 +601,8 @@ fn handle(
     });
     match reply {
         Reply::Later(mut future) => {
-            // What memory can serve is ready now and needs no task. What is not is polled again by its task, which leaves its own waker.
+            // What memory can serve is ready now and needs no task. What is not is polled again by its task, which
+            // leaves its own waker.
             let mut nobody = Context::from_waker(Waker::noop());
             if let Poll::Ready(answer) = future.as_mut().poll(&mut nobody) {
                 if !is_one_way {
@@ -710,7 +713,8 @@ impl Drop for Task {
     }
 }
 
-/// Tells the other end that this one is alive while it does not read, and closes when neither direction has moved for long.
+/// Tells the other end that this one is alive while it does not read, and closes when neither direction has moved for
+/// long.
 async fn watch(served: Rc<Served>, interval: Duration) {
     let outbox = &served.outbox;
     let moved = || outbox.received_bytes.get() + outbox.sent_bytes.get();

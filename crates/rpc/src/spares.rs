@@ -1,8 +1,9 @@
 //! Memory of long bodies, kept for the next ones.
 //!
-//! A chunk of a stream is a quarter of a megabyte. The allocator gives such memory back to the kernel soon, and the kernel clears each page that it gives out
-//! again: for streams that was a quarter of all processor time, on the thread that serves reads. So long bodies are written into memory that an earlier one had.
-//! A shard keeps at most [`BYTES_MAX`], and nothing once no long body has come or gone for [`KEPT_FOR`].
+//! A chunk of a stream is a quarter of a megabyte. The allocator gives such memory back to the kernel soon, and the
+//! kernel clears each page that it gives out again: for streams that was a quarter of all processor time, on the thread
+//! that serves reads. So long bodies are written into memory that an earlier one had. A shard keeps at most
+//! [`BYTES_MAX`], and nothing once no long body has come or gone for [`KEPT_FOR`].
 
 use runtime::Instant;
 use std::cell::{Cell, RefCell};
@@ -13,7 +14,7 @@ use std::time::Duration;
 const BYTES_MAX: usize = 16 << 20;
 /// Buffers above this are not kept: a few of them would be all that is.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
-/// How long memory is kept that nobody takes.
+/// How long unused memory is kept.
 const KEPT_FOR: Duration = Duration::from_secs(5);
 
 /// The spare buffers of a shard.
@@ -28,7 +29,7 @@ pub(crate) struct Spares {
 }
 
 impl Spares {
-    /// A buffer of so many bytes: what earlier bodies left in it, and zeros behind that. A new one where none is kept.
+    /// A buffer of so many bytes: what earlier bodies left in it, and zeros after that. A new one where none is kept.
     pub(crate) fn take(&self, len: usize) -> Vec<u8> {
         let mut buffer = self.take_for(len).unwrap_or_default();
         buffer.resize(len, 0);
@@ -51,7 +52,7 @@ impl Spares {
         Some(buffer)
     }
 
-    /// Keeps a buffer that nobody needs, or frees it.
+    /// Keeps a buffer that is not needed any more, or frees it.
     pub(crate) fn give(self: &Rc<Self>, buffer: Vec<u8>) {
         let bytes = self.bytes.get() + buffer.capacity();
         if !(crate::LONG_BODY_BYTES..=BUFFER_BYTES_MAX).contains(&buffer.capacity()) || bytes > BYTES_MAX {

@@ -1,7 +1,8 @@
 //! TLS 1.3 over buffers: rustls does the protocol, the runtime's streams carry the bytes.
 //!
-//! Both ends show a certificate that the other's trusted ones vouch for. Sessions are not resumed: connections between nodes are few and
-//! live long. The clock is the runtime's; randomness is that of the TLS library, so the simulator runs without TLS.
+//! Both ends show a certificate that the other's trusted ones vouch for. Sessions are not resumed: connections between
+//! nodes are few and live long. The clock is the runtime's; randomness is that of the TLS library, so the simulator
+//! runs without TLS.
 
 use crate::config::TlsFiles;
 use crate::error::{Ended, StartError};
@@ -25,7 +26,7 @@ use std::time::Duration;
 /// Plain bytes that are taken out of the TLS library at once.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// Certificates and keys, read and checked: what new connections are made with. Connections that stand keep those that they began with.
+/// Certificates and keys, read and checked, for new connections. Existing connections keep those that they began with.
 #[derive(Clone, Debug)]
 pub struct Tls {
     client: Arc<ClientConfig>,
@@ -42,7 +43,7 @@ impl TimeProvider for RuntimeClock {
     }
 }
 
-/// Verifies who is connected to, but not that the certificate names its address.
+/// Verifies the node that is connected to, but not that the certificate names its address.
 #[derive(Debug)]
 struct AnyEndpoint(Arc<WebPkiServerVerifier>);
 
@@ -55,7 +56,7 @@ impl ServerCertVerifier for AnyEndpoint {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        // The name is looked at last: who fails by it has a certificate that is vouched for.
+        // The name is checked last: a certificate that fails the name check has passed all others.
         match self
             .0
             .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
@@ -112,7 +113,8 @@ impl Tls {
     /// Reads the files. Blocks.
     ///
     /// # Errors
-    /// When a file cannot be read or holds nothing that is expected of it, and when the key is not that of the certificate.
+    /// When a file cannot be read or holds nothing that is expected of it, and when the key is not that of the
+    /// certificate.
     pub fn load(files: &TlsFiles) -> Result<Self, StartError> {
         let certificates = read_certificates(&files.certificate)?;
         let key_error = |reason: String| StartError::TlsFile(files.key.clone(), reason);
@@ -156,7 +158,7 @@ impl Tls {
         Ok(Session(Connection::Client(connection)))
     }
 
-    /// A session with whom has connected.
+    /// A session with a node that has connected.
     pub(crate) fn accept(&self) -> Result<Session, Ended> {
         let mut connection = ServerConnection::new(self.server.clone()).map_err(tls_error)?;
         connection.set_buffer_limit(None);

@@ -1,4 +1,4 @@
-//! The same connections on io_uring and epoll, and TLS, which the simulator runs without.
+//! Connections on io_uring and epoll, and with TLS: the simulator runs without these.
 
 mod support;
 
@@ -275,7 +275,8 @@ fn tls_refuses_who_is_not_vouched_for() {
     });
 }
 
-/// Speaks TLS without a certificate of its own, until the server ends the connection or sends plain bytes. Whether it did the latter.
+/// Speaks TLS without a certificate of its own, until the server ends the connection or sends plain bytes. Whether it
+/// did the latter.
 async fn is_served_without_certificate(address: SocketAddr, trust: &Path) -> bool {
     let mut roots = rustls::RootCertStore::empty();
     let root = runtime::fs::read(trust).expect("the file is there");
@@ -354,7 +355,7 @@ fn new_connections_get_the_new_certificate_and_others_stay() {
         assert_eq!(connected.link_metrics()[0].disconnects, 0);
         let late = client_with(ours, false);
         assert!(call(&late).await.is_err(), "a new one meets the new certificate");
-        // Who takes over the new ones too is not held off for having been refused.
+        // Once it has the new ones too, it connects at once, although it was refused before.
         late.set_tls(Tls::load(&theirs).expect("the files are good"));
         assert_eq!(call(&late).await, Ok(vec![1]));
         for rpc in [connected, late, server] {

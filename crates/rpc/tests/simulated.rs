@@ -1,4 +1,4 @@
-//! Nodes under the simulator: what a caller is told when the other end dies, hangs, lies or is far away.
+//! Nodes under the simulator: what a caller learns when the other end dies, hangs, lies or is far away.
 
 mod support;
 
@@ -367,7 +367,7 @@ fn who_stops_waiting_stops_the_work() {
     cluster.on(0, move |rpc| async move {
         let dropped = rpc.call(&peer, 0, HANG, vec![], 100 * SECOND);
         let _ = runtime::timeout(SECOND, dropped).await;
-        // Behind the cancellation, on the same connection.
+        // After the cancellation, on the same connection.
         rpc.call(&peer, 0, ECHO, vec![], SECOND).await.expect("the node runs");
     });
     let served = &cluster.rpc(1).served_metrics()[0];
@@ -653,7 +653,7 @@ fn control_verbs_pass_a_data_lane_that_is_full_and_not_read() {
         let peer = cluster.peer(1);
         let (answers, lost) = cluster.on(0, move |rpc| async move {
             let hanging: Vec<_> = (0..4).map(|_| rpc.call(&peer, 0, HANG, vec![], 5 * SECOND)).collect();
-            // 16 MiB of data, of which nobody takes any.
+            // 16 MiB of data, of which the other end takes nothing.
             let data: Vec<_> = (0..16)
                 .map(|_| rpc.call(&peer, 0, ECHO, vec![1; 1 << 20], 100 * SECOND))
                 .collect();

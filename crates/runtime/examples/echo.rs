@@ -1,9 +1,10 @@
-//! Throughput of a wire echo: requests of 69 bytes, replies of 209, many connections with some requests in flight on each.
+//! Throughput of a wire echo: requests of 69 bytes, replies of 209, many connections with some requests in flight on
+//! each.
 //!
 //!     cargo run --release -p runtime --example echo -- [SECONDS]
 //!
-//! The server's shard is pinned to the first processor, the client, which is a node of the same runtime, to the second. Printed are
-//! requests per second and the processor time of the server's thread for each request.
+//! The server's shard is pinned to the first processor, the client, which is a node of the same runtime, to the second.
+//! Printed are requests per second and the processor time of the server's thread for each request.
 
 use runtime::net::{ListenOptions, TcpListener, TcpStream};
 use runtime::{Backend, Options, ShardId, sleep, spawn};

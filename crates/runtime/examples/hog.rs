@@ -1,11 +1,11 @@
-//! What background work in a shard costs the requests of the same shard: latency of a small request at an open loop, with and without
-//! a task that never stops computing, on io_uring and on epoll.
+//! What background work in a shard costs the requests of the same shard: latency of a small request at an open loop,
+//! with and without a task that never stops computing, on io_uring and on epoll.
 //!
 //!     cargo run --release -p runtime --example hog -- [REQUESTS_PER_SECOND [WINDOW_MS [WINDOWS]]]
 //!
-//! The shard is pinned to the first processor, the client to the second. A latency is counted from the moment the request was due, so
-//! a server that falls behind cannot hide it. Of several windows the one with the least p99 is printed: other work on the machine
-//! only ever adds.
+//! The shard is pinned to the first processor, the client to the second. A latency is counted from the moment the
+//! request was due, so a server that cannot keep up cannot hide it. Of several windows the one with the lowest p99 is
+//! printed: other work on the machine only ever adds latency.
 
 #![expect(
     clippy::disallowed_methods,
@@ -143,7 +143,7 @@ async fn serve(mut stream: TcpStream) {
     }
 }
 
-/// A stand-in for compaction: computes, and asks every microsecond or two whether it should let others go first.
+/// Imitates compaction: computes, and checks every microsecond or two whether to yield to other tasks.
 async fn compute_for_ever() {
     let state = Rc::new(Cell::new(1_u64));
     loop {

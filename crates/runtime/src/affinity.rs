@@ -1,5 +1,5 @@
-//! Which processors a thread may run on. A new thread inherits the processors of the one that started it, so threads that a pinned
-//! shard starts must be given back what the process had.
+//! Which processors a thread may run on. A new thread inherits the processors of the one that started it, so threads
+//! that a pinned shard starts must be given back what the process had.
 
 use std::io;
 

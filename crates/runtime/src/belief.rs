@@ -1,12 +1,14 @@
 //! How far the system's wall clock is believed.
 //!
-//! A wall clock may jump: a time server is wrong, an operator mistypes a date, a virtual machine resumes. [`crate::wall_clock_us`], by which data
-//! expires and writes get their timestamps, does not follow a jump. It compares the system's wall clock with the *steady* clock, which counts the time
-//! since the machine booted and is never set. Their difference, the *offset*, stays the same while the wall clock is right.
+//! A wall clock may jump: a time server is wrong, an operator mistypes a date, a virtual machine resumes.
+//! [`crate::wall_clock_us`], by which data expires and writes get their timestamps, does not follow a jump. It compares
+//! the system's wall clock with the *steady* clock, which counts the time since the machine booted and is never set.
+//! Their difference, the *offset*, stays the same while the wall clock is right.
 //!
-//! A [`ClockBelief`] is the offset that is believed. While the system's clock is within the limit of it, the system's clock is the time; as soon as it
-//! is not, or while the clock is not trusted, the time is the steady clock plus the believed offset. The comparison is made where the system's
-//! clock is read, so no jump is ever seen by a request. Who decides what is believed is above this crate; without a belief the system's clock is the time.
+//! A [`ClockBelief`] is the offset that is believed. While the system's clock is within the limit of it, the system's
+//! clock is the time; as soon as it is not, or while the clock is not trusted, the time is the steady clock plus the
+//! believed offset. The comparison is made where the system's clock is read, so no jump is ever seen by a request.
+//! Callers above this crate set the belief; without one the system's clock is the time.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
@@ -39,7 +41,8 @@ impl ClockBelief {
     }
 }
 
-/// The belief of this process: each part is read alone, so a reader may see parts of two beliefs for one moment, each of which is near the truth.
+/// The belief of this process: each part is read alone, so a reader may see parts of two beliefs for one moment, each
+/// of which is near the truth.
 pub(crate) struct SharedBelief {
     is_set: AtomicBool,
     is_trusted: AtomicBool,

@@ -1,9 +1,9 @@
-//! Threads for what would block a shard: a small pool for short blocking work that requests wait for ([`offload`]), one at lower priority for short
-//! blocking work of data that moves ([`offload_background`]), one for long background jobs at lower priority ([`spawn_job`]), and one for file operations
-//! where io_uring is not there.
+//! Threads for what would block a shard: a small pool for short blocking work that requests wait for ([`offload`]), one
+//! at lower priority for short blocking work of data that moves ([`offload_background`]), one for long background jobs
+//! at lower priority ([`spawn_job`]), and one for file operations where io_uring is not there.
 //!
-//! Threads are started when there is work, up to the pool's limit, and end after a while without. The queue of a pool is as long as
-//! the callers make it: each entry of `offload` is a task that waits, and jobs are few by nature.
+//! Threads are started when there is work, up to the pool's limit, and end after a while without. The queue of a pool
+//! is as long as the callers make it: each entry of `offload` is a task that waits, and jobs are few by nature.
 
 use crate::affinity::Processors;
 use crate::driver::Driver;
@@ -63,8 +63,9 @@ pub async fn offload<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stati
     offload_to(|pools| &pools.offload, work).await
 }
 
-/// Runs short blocking work on a thread of a small pool of lower priority, that of jobs: file operations of data that moves between nodes. Where the
-/// processors are busy it waits for the shards, but never for long: the kernel gives each of its threads about a tenth of a shard's time.
+/// Runs short blocking work on a thread of a small pool of lower priority, that of jobs: file operations of data that
+/// moves between nodes. Where the processors are busy it waits for the shards, but never for long: the kernel gives
+/// each of its threads about a tenth of a shard's time.
 pub async fn offload_background<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     offload_to(|pools| &pools.background, work).await
 }
@@ -83,8 +84,8 @@ async fn offload_to<T: Send + 'static>(pool: fn(&Pools) -> &Pool, work: impl FnO
     handle.await
 }
 
-/// Closes a file: on a shard's thread, by a thread of lower priority. With the last file descriptor of a deleted file the kernel gives back its blocks and
-/// its pages in the page cache, which takes milliseconds for a hundred megabytes.
+/// Closes a file: on a shard's thread, by a thread of lower priority. With the last file descriptor of a deleted file
+/// the kernel gives back its blocks and its pages in the page cache, which takes milliseconds for a hundred megabytes.
 pub(crate) fn close_file(file: std::fs::File) {
     let closed_here = executor::try_with(|executor| match &executor.driver {
         Driver::Simulated(_) => Some(file),
@@ -105,9 +106,10 @@ pub(crate) async fn run_file_operation<T: Send + 'static>(work: impl FnOnce() ->
     handle.await
 }
 
-/// Runs long background work (flush, compaction) on a thread of its own with lower priority. At most [`jobs_max`] run at once; the
-/// others wait in order. Jobs may use `fs` and `now`; they are no shard. In the simulator a job runs as a whole at a later virtual time, and
-/// its result comes when the time that it took has passed. When the node ends, running jobs are not waited for.
+/// Runs long background work (flush, compaction) on a thread of its own with lower priority. At most [`jobs_max`] run
+/// at once; the others wait in order. Jobs may use `fs` and `now`; they are no shard. In the simulator a job runs as a
+/// whole at a later virtual time, and its result comes when the time that it took has passed. When the node ends,
+/// running jobs are not waited for.
 pub fn spawn_job<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     let (work, handle) = JoinHandle::for_job(work);
     executor::with(|executor| match &executor.driver {
@@ -301,7 +303,7 @@ mod tests {
         }
         pools.close();
         for pool in all {
-            // A thread of a pool that goes on waits for work, and longer than this.
+            // A thread of a pool that is not closed waits for work, and longer than this.
             let until = std::time::Instant::now() + IDLE / 2;
             while pool.shared.lock().threads > 0 {
                 assert!(std::time::Instant::now() < until, "pool {} goes on", pool.shared.name);

@@ -1,11 +1,12 @@
 //! Time. Four clocks, never mixed:
 //!
-//! - [`now`]: monotonic, for deadlines and durations; in the simulator the virtual clock. It is reckoned from the processor's counter, and
-//!   compared with the kernel's clock every [`RECKONED_MAX`]: requests ask for it dozens of times.
-//! - [`wall_clock_us`]: microseconds since 1970 as far as the system's clock is believed ([`crate::belief`]), for write timestamps and expiry,
-//!   reckoned likewise.
-//! - [`system_clock_us`]: what the system's clock says, for log lines and for the comparison with other nodes; in the simulator virtual, with the
-//!   node's skew.
+//! - [`now`]: monotonic, for deadlines and durations; in the simulator the virtual clock. It is reckoned from the
+//!   processor's counter, and compared with the kernel's clock every [`RECKONED_MAX`]: requests ask for it dozens of
+//!   times.
+//! - [`wall_clock_us`]: microseconds since 1970 as far as the system's clock is believed ([`crate::belief`]), for write
+//!   timestamps and expiry, reckoned likewise.
+//! - [`system_clock_us`]: what the system's clock says, for log lines and for the comparison with other nodes; in the
+//!   simulator virtual, with the node's skew.
 //! - [`ticks`]: a raw counter of the processor, for slices and run times inside the executor; never leaves this crate.
 
 use crate::belief::{ClockBelief, SharedBelief};
@@ -84,19 +85,20 @@ pub fn now() -> Instant {
     Reckoning::now()
 }
 
-/// How long the time is reckoned from the processor's counter alone. What the counter's rate is off by, 0.1 %, is two microseconds then.
+/// How long the time is reckoned from the processor's counter alone. What the counter's rate is off by, 0.1 %, is two
+/// microseconds then.
 const RECKONED_MAX: Duration = Duration::from_millis(2);
 
 /// What a thread knows of the time.
 #[derive(Clone, Copy)]
 struct Reckoning {
-    /// When the kernel was asked.
+    /// The counter when the kernel was asked for the time.
     ticks: u64,
-    /// What it said.
+    /// The kernel's answer.
     nanos: u64,
     /// The wall clock then.
     wall_us: i64,
-    /// The latest instant that was told: the next is no earlier.
+    /// The latest instant that was returned: the next is no earlier.
     told: u64,
 }
 
@@ -135,7 +137,8 @@ impl Reckoning {
     }
 }
 
-/// Microseconds since 1970: by the system's clock as long as it is believed, else by the steady clock from the last time that was.
+/// Microseconds since 1970: by the system's clock as long as it is believed, else by the steady clock from the last
+/// time that was.
 #[must_use]
 #[inline]
 pub fn wall_clock_us() -> i64 {
@@ -179,7 +182,7 @@ fn os_system_clock_us() -> i64 {
     true_us.saturating_add(WRONG_BY_US.load(Ordering::Relaxed))
 }
 
-/// Microseconds since the machine booted, those included in which it was suspended. Nobody sets this clock.
+/// Microseconds since the machine booted, including time in which it was suspended. This clock is never set.
 #[must_use]
 pub fn steady_clock_us() -> i64 {
     if world::is_simulated() {
@@ -196,12 +199,14 @@ fn os_steady_us() -> i64 {
     time.tv_sec * 1_000_000 + time.tv_nsec / 1000
 }
 
-/// Two looks at the steady clock with one at the system's between them are of one moment when they are no farther apart.
+/// Two looks at the steady clock with one at the system's between them are of one moment when they are no farther
+/// apart.
 const ONE_MOMENT_US: i64 = 10_000;
 /// So often the clocks are read again for a pair of one moment.
 const PAIR_ATTEMPTS: u32 = 10;
 
-/// The system's wall clock less the steady clock, in microseconds: it changes only when the wall clock is set, or slewed.
+/// The system's wall clock less the steady clock, in microseconds: it changes only when the wall clock is set, or
+/// slewed.
 #[must_use]
 pub fn clock_offset_us() -> i64 {
     if world::is_simulated() {
@@ -230,7 +235,8 @@ pub fn believe_clock(belief: ClockBelief) {
     }
 }
 
-/// Whether the system's wall clock is trusted at this moment: what it says has no doubt and no jump in it. True where nobody has said otherwise.
+/// Whether the system's wall clock is trusted at this moment: it is not in doubt and has not jumped. True while no
+/// belief is set.
 #[must_use]
 pub fn is_clock_trusted() -> bool {
     if world::is_simulated() {
@@ -242,7 +248,8 @@ pub fn is_clock_trusted() -> bool {
 
 static WRONG_BY_US: AtomicI64 = AtomicI64::new(0);
 
-/// Has the wall clock of this process be wrong by so much from now on: for tests of what a cluster makes of such a node.
+/// Has the wall clock of this process be wrong by so much from now on: for tests of what a cluster makes of such a
+/// node.
 pub fn set_wall_clock_wrong_by(microseconds: i64) {
     WRONG_BY_US.store(microseconds, Ordering::Relaxed);
 }
@@ -253,7 +260,8 @@ fn os_now() -> Instant {
     Instant(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Processor time of this thread, in user mode and in the kernel; zero in the simulator, where all shards have one thread.
+/// Processor time of this thread, in user mode and in the kernel; zero in the simulator, where all shards have one
+/// thread.
 pub(crate) fn thread_cpu_time() -> Duration {
     if world::is_simulated() {
         return Duration::ZERO;
@@ -261,7 +269,7 @@ pub(crate) fn thread_cpu_time() -> Duration {
     real_thread_cpu_time()
 }
 
-/// The same, of the simulator's own thread.
+/// Processor time of this thread, in user mode and in the kernel. In the simulator, that of the simulator's own thread.
 pub(crate) fn real_thread_cpu_time() -> Duration {
     cpu_time(libc::CLOCK_THREAD_CPUTIME_ID)
 }
@@ -291,7 +299,8 @@ pub(crate) fn ticks() -> u64 {
     #[cfg(target_arch = "aarch64")]
     {
         let counter: u64;
-        // SAFETY: CNTVCT_EL0 is the virtual counter, readable by user programs under Linux; the read has no side effect.
+        // SAFETY: CNTVCT_EL0 is the virtual counter, readable by user programs under Linux; the read has no side
+        // effect.
         unsafe { core::arch::asm!("mrs {}, cntvct_el0", out(reg) counter, options(nomem, nostack)) };
         counter
     }
@@ -301,7 +310,8 @@ pub(crate) fn ticks() -> u64 {
     }
 }
 
-/// How many ticks a duration has. Measured once against the monotonic clock, to about 0.1 %: good for slices, not for timers.
+/// How many ticks a duration has. Measured once against the monotonic clock, to about 0.1 %: good for slices, not for
+/// timers.
 pub(crate) fn ticks_in(duration: Duration) -> u64 {
     let nanos = u128::from(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
     if world::is_simulated() {
@@ -353,8 +363,8 @@ fn rate() -> &'static Rate {
     })
 }
 
-/// Nanoseconds of the kernel and ticks of one moment: of several attempts the one that took the least, for a thread may be interrupted
-/// between the two.
+/// Nanoseconds of the kernel and ticks of one moment: of several attempts the one that took the least, for a thread may
+/// be interrupted between the two.
 fn both_clocks() -> (u64, u64) {
     let attempt = || {
         let before = ticks();

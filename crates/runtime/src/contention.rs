@@ -21,7 +21,8 @@ thread_local! {
     static SCHEDSTAT: RefCell<Option<File>> = const { RefCell::new(None) };
 }
 
-/// The times of the calling thread; `None` in the simulator and where the kernel does not count them. Costs about two microseconds.
+/// The times of the calling thread; `None` in the simulator and where the kernel does not count them. Costs about two
+/// microseconds.
 #[must_use]
 pub fn processor_time() -> Option<ProcessorTime> {
     if is_simulated() {

@@ -1,9 +1,10 @@
 //! The executor of one shard: its loop, and the functions a task calls to reach it.
 //!
-//! One turn of the loop: run groups, for a slice each, until nothing is runnable or the kernel is due; answer the gate (mailboxes,
-//! wake-ups from other threads); fire timers; visit the kernel, or sleep in it when nothing is runnable. Two rules come from
-//! measurements: submissions reach the kernel *between* groups (else each reply waits one background slice), and the loop itself
-//! looks for waiting completions after every background poll (else it polls the task again that has just given way).
+//! One turn of the loop: run groups, for a slice each, until nothing is runnable or the kernel is due; answer the gate
+//! (mailboxes, wake-ups from other threads); fire timers; visit the kernel, or sleep in it when nothing is runnable.
+//! Two rules come from measurements: submissions reach the kernel *between* groups (else each reply waits one
+//! background slice), and the loop itself looks for waiting completions after every background poll (else it polls the
+//! task again that has just given way).
 
 use crate::clock::{self, Instant};
 use crate::driver::{Driver, Wait};
@@ -28,8 +29,8 @@ use std::time::Duration;
 /// How long a group runs before the next has its turn.
 const SLICE: Duration = Duration::from_micros(500);
 
-/// The same for groups that should give way to completions but cannot see them (epoll): the longest that a request waits for such a
-/// group. The visit of the kernel in between costs under one percent of it.
+/// How long a group runs that should give way to completions but cannot see them (epoll): the longest that a request
+/// waits for such a group. The visit of the kernel in between costs under one percent of it.
 const SLICE_WITHOUT_SIGNAL: Duration = Duration::from_micros(50);
 
 /// Polls of tasks that do not give way, after which the shards that were sent messages are rung.
@@ -73,7 +74,7 @@ pub(crate) struct Executor {
     spin: Duration,
     locals: RefCell<Vec<(TypeId, Rc<dyn Any>)>>,
     counters: Counters,
-    /// Of this thread; started when somebody first asks, because a counter makes each switch of threads dearer.
+    /// Of this thread; started at the first read, because a counter makes each switch of threads more expensive.
     instructions: OnceCell<Option<InstructionCounter>>,
 }
 
@@ -128,12 +129,12 @@ pub(crate) fn with<R>(f: impl FnOnce(&Executor) -> R) -> R {
     try_with(f).expect("this function works only on a shard: inside `run`, a task or a message")
 }
 
-/// The same, or `None` when this thread runs no shard.
+/// Calls `f` with the executor of this thread's shard. `None` when this thread runs no shard.
 #[inline]
 pub(crate) fn try_with<R>(f: impl FnOnce(&Executor) -> R) -> Option<R> {
     let current = CURRENT.get();
-    // SAFETY: `Entered` sets the pointer from a reference that it keeps borrowed, and restores the former value when it ends, so a
-    // non-null pointer is to a live executor of this thread; only shared references are ever made from it.
+    // SAFETY: `Entered` sets the pointer from a reference that it keeps borrowed, and restores the former value when it
+    // ends, so a non-null pointer is to a live executor of this thread; only shared references are ever made from it.
     unsafe { current.as_ref() }.map(f)
 }
 
@@ -246,7 +247,8 @@ impl Executor {
         !self.queues.borrow().is_idle() || self.gate.is_rung() || self.mailboxes.is_overflowing()
     }
 
-    /// Runs groups by their virtual time until nothing is runnable or somebody waits outside.
+    /// Runs groups by their virtual time until nothing is runnable, the turn's time is over, or the kernel or another
+    /// thread must be attended to.
     fn run_groups(&self) {
         let mut now = self.driver.ticks();
         let turn_end = now + self.slice_ticks;
@@ -418,7 +420,7 @@ impl Executor {
         task
     }
 
-    /// Puts a task into another group. One that is queued is queued there too: who pops it second polls it for nothing.
+    /// Puts a task into another group. A queued task is queued there too: the second pop polls it for nothing.
     pub(crate) fn set_group(&self, task: TaskId, group: Group) {
         let queued = self.tasks.borrow_mut().set_group(task, group);
         if let Some(group) = queued {
@@ -452,7 +454,8 @@ impl Executor {
         }
     }
 
-    /// Whether the thread was without a processor for most of a time that ends now: the machine is busy then, and no task is to blame.
+    /// Whether the thread was without a processor for most of a time that ends now: the machine is busy then, and no
+    /// task is to blame.
     fn had_no_processor(&self, ticks: u64) -> bool {
         let Some((at, used)) = self.counters.processor.get() else {
             return false;
@@ -482,7 +485,7 @@ impl Executor {
                 None => log::warn!(
                     "stall: {shard} was kept by one poll of a task in group {group} for {time:?} ({stalls} stalls so far)"
                 ),
-                // Nobody is served, so nobody waits.
+                // The node does not serve yet, so no client waits.
                 Some(phase) => log::debug!(
                     "stall while the node starts ({phase}): {shard} was kept by one poll of a task in group {group} for {time:?}"
                 ),
@@ -491,8 +494,8 @@ impl Executor {
     }
 }
 
-/// Says what this shard does before the node serves, or that it serves (`None`, as without a call). Stalls are logged at DEBUG with the phase
-/// before, and at WARN from then on.
+/// Says what this shard does before the node serves, or that it serves (`None`, as without a call). Stalls are logged
+/// at DEBUG with the phase before, and at WARN from then on.
 pub fn set_start_phase(phase: Option<&'static str>) {
     with(|executor| {
         executor.counters.start_phase.set(phase);
@@ -553,7 +556,7 @@ pub fn group() -> Group {
     with(|executor| executor.current_group.get())
 }
 
-/// Goes on with the running task in another scheduling group, where what it starts from then on runs too.
+/// Moves the running task to another scheduling group. What it spawns from then on runs there too.
 pub async fn continue_in(group: Group) {
     let moves = with(|executor| {
         let task = executor.current_task.get();
@@ -582,8 +585,8 @@ pub async fn yield_now() {
     .await;
 }
 
-/// Whether a long task should call [`yield_now`]: its slice is over, a completion waits, or another shard rang. Cheap enough to
-/// ask every microsecond. False on threads that run no shard (jobs).
+/// Whether a long task should call [`yield_now`]: its slice is over, a completion waits, or another shard rang. Cheap
+/// enough to ask every microsecond. False on threads that run no shard (jobs).
 #[must_use]
 #[inline]
 pub fn should_yield() -> bool {
@@ -598,7 +601,8 @@ pub async fn give_way() {
     }
 }
 
-/// Whether a computation is to be suspended: its slice is over. In the simulator, where a poll takes no time, by chance.
+/// Whether a computation is to be suspended: its slice is over. In the simulator, where a poll takes no time, by
+/// chance.
 pub(crate) fn is_preemption_due() -> bool {
     try_with(|executor| match executor.driver {
         Driver::Simulated(_) => executor.somebody_waits(),
@@ -612,8 +616,8 @@ pub(crate) fn is_slice_over() -> bool {
     with(|executor| executor.driver.ticks() >= executor.slice_end.get())
 }
 
-/// Keeps a value for this shard, to be found by tasks and messages with [`local`]; replaces the value of the same type. It is
-/// dropped, on its shard, when the shard ends.
+/// Keeps a value for this shard, to be found by tasks and messages with [`local`]; replaces the value of the same type.
+/// It is dropped, on its shard, when the shard ends.
 pub fn set_local<T: 'static>(value: Rc<T>) {
     let former = with(|executor| {
         let mut locals = executor.locals.borrow_mut();

@@ -1,9 +1,9 @@
-//! Files and directories. Functions named `…_blocking` and the free functions block their thread; call them on job and offload threads,
-//! at start, or where the data is in memory. They work on every thread of a production node; in the simulator they act on the disk
-//! of the node that runs the caller.
+//! Files and directories. Functions named `…_blocking` and the free functions block their thread; call them on job and
+//! offload threads, at start, or where the data is in memory. They work on every thread of a production node; in the
+//! simulator they act on the disk of the node that runs the caller.
 //!
-//! What is durable: a file's bytes after a successful `sync_data` or `sync_all`; a name (create, rename, remove, link) after
-//! [`sync_dir`] of its directory. The simulator loses everything else at a power loss.
+//! What is durable: a file's bytes after a successful `sync_data` or `sync_all`; a name (create, rename, remove, link)
+//! after [`sync_dir`] of its directory. The simulator loses everything else at a power loss.
 
 use crate::blocking::run_file_operation;
 use crate::driver::Driver;
@@ -34,8 +34,8 @@ pub struct OpenOptions {
     pub create_new: bool,
     /// Cut the file to nothing.
     pub truncate: bool,
-    /// Past the page cache, where the file system allows it. Reads may have any offset and length (they are widened); writes must be
-    /// multiples of [`DIRECT_ALIGNMENT`] in both.
+    /// Past the page cache, where the file system allows it. Reads may have any offset and length (they are widened);
+    /// writes must be multiples of [`DIRECT_ALIGNMENT`] in both.
     pub direct: bool,
 }
 
@@ -169,8 +169,8 @@ impl File {
         }
     }
 
-    /// Reserves space for the first `length` bytes and makes the file at least that long, so that writing there cannot run out of
-    /// disk. Blocks.
+    /// Reserves space for the first `length` bytes and makes the file at least that long, so that writing there cannot
+    /// run out of disk. Blocks.
     ///
     /// # Errors
     /// As the system says; a full disk is the usual one.
@@ -262,7 +262,8 @@ pub struct DirEntry {
     pub len: u64,
 }
 
-/// Reads a small file that nothing checks: two reads in a row have to agree, because a disk, a controller or a bus may change a bit on the way once.
+/// Reads a small file that nothing checks: two reads in a row have to agree, because a disk, a controller or a bus may
+/// change a bit on the way once.
 ///
 /// # Errors
 /// As [`read`]; and when no two of a few reads in a row agree.
@@ -394,8 +395,8 @@ pub fn sync_dir(path: impl AsRef<Path>) -> io::Result<()> {
     os::File::open(path)?.sync_all()
 }
 
-/// Replaces a small file, or makes it: after any stop it has the old content as a whole or the new one, and once this returns the new one. What is under way has
-/// the same name with the extension `next`. Blocks.
+/// Replaces a small file, or makes it: after any stop it has the old content as a whole or the new one, and once this
+/// returns the new one. What is under way has the same name with the extension `next`. Blocks.
 ///
 /// # Errors
 /// As the system says; the file has the old content or the new one then.
@@ -442,7 +443,8 @@ pub struct DiskSpace {
     pub total: u64,
     /// Held by files and by the file system itself.
     pub used: u64,
-    /// Left to processes without special rights: `total - used` without what the file system reserves for the superuser.
+    /// Left to processes without special rights: `total - used` without what the file system reserves for the
+    /// superuser.
     pub available: u64,
 }
 

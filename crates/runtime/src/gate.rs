@@ -1,12 +1,12 @@
 //! What other threads may touch of a shard: its gate. Everything else of a shard belongs to the shard's thread alone.
 //!
-//! Gates live in one table for the life of the process and are reused, so that a task id names its gate by index and a wake-up after
-//! the end of a runtime reaches a gate that exists (at worst it wakes a task of a later runtime once for nothing, which every future
-//! tolerates).
+//! Gates live in one table for the life of the process and are reused, so that a task id names its gate by index and a
+//! wake-up after the end of a runtime reaches a gate that exists (at worst it wakes a task of a later runtime once for
+//! nothing, which every future tolerates).
 //!
-//! Protocol: who leaves something (a woken task, a message, a signal) first leaves it, then sets `rung`, then looks at `asleep`. The
-//! shard first sets `asleep`, then looks at `rung`, then sleeps. Both sides have a full barrier in between, so one of them sees the
-//! other. A busy shard is never paid a system call.
+//! Protocol: a thread that leaves something (a woken task, a message, a signal) first leaves it, then sets `rung`, then
+//! reads `asleep`. The shard first sets `asleep`, then reads `rung`, then sleeps. Both sides have a full barrier in
+//! between, so at least one of them sees the other. Ringing a busy shard never costs a system call.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -75,7 +75,8 @@ pub(crate) struct Gate {
 }
 
 static GATES: [OnceLock<Gate>; GATES_MAX] = [const { OnceLock::new() }; GATES_MAX];
-/// Simulated shards have gates of their own, so that no late wake-up of a production shard can reach them and change their run.
+/// Simulated shards have gates of their own, so that no late wake-up of a production shard can reach them and change
+/// their run.
 static FREE: [Mutex<FreeGates>; 2] = [const {
     Mutex::new(FreeGates {
         returned: Vec::new(),
@@ -152,7 +153,7 @@ impl Gate {
                 // SAFETY: eventfd takes two numbers and returns a new descriptor or -1.
                 let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
                 assert!(fd >= 0, "eventfd: {}", std::io::Error::last_os_error());
-                // SAFETY: the descriptor is new and nobody else knows it.
+                // SAFETY: the descriptor is new and has no other owner.
                 unsafe { OwnedFd::from_raw_fd(fd) }
             })
             .as_raw_fd()
@@ -210,7 +211,8 @@ impl Gate {
     #[inline]
     pub(crate) fn take_woken(&self, into: &mut Vec<TaskId>) {
         debug_assert!(into.is_empty());
-        // Who wakes sets the flag after the list and before the ring, so a flag cleared here and a list seen empty ring again.
+        // A waker sets the flag after it adds to the list and before it rings. So if the flag is cleared here and the
+        // list is still seen empty, another ring follows.
         if self.any_woken.load(Ordering::Relaxed) && self.any_woken.swap(false, Ordering::AcqRel) {
             std::mem::swap(&mut *self.lock_woken(), into);
         }

@@ -1,12 +1,14 @@
 //! Scheduling groups: how the shards of a node divide their processor between kinds of work.
 //!
-//! Every task belongs to a group. Each shard keeps a queue and a *virtual run time* per group: real run time divided by the group's
-//! shares. The active group with the least virtual run time runs next, for one slice. A group that slept does not bank its idle time:
-//! when it becomes active again its virtual time is raised to at most one slice behind the least active one, or, when none is active, behind
-//! where the one that ran last began.
+//! Every task belongs to a group. Each shard keeps a queue and a *virtual run time* per group: real run time divided by
+//! the group's shares. The active group with the least virtual run time runs next, for one slice. A group that slept
+//! does not bank its idle time: when it becomes active again, its virtual time is raised to one slice less than the
+//! least virtual time of the active groups, unless it is higher already. When no group is active, the virtual time at
+//! which the group that ran last began counts instead.
 //!
-//! A group is *active* from the moment a task of it becomes runnable until a slice ends with its queue empty. That is a flag of its
-//! own: "queue empty" is also true while the last task of the group is being polled, and a wake-up then must not count it twice.
+//! A group is *active* from the moment a task of it becomes runnable until a slice ends with its queue empty. That is a
+//! flag of its own: "queue empty" is also true while the last task of the group is being polled, and a wake-up then
+//! must not count it twice.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -24,11 +26,11 @@ pub struct Group(u8);
 impl Group {
     /// The work that clients wait for: 1000 shares, and the group of a task whose spawner says nothing else.
     pub const STATEMENT: Self = Self(0);
-    /// Work that nobody waits for: 100 shares.
+    /// Work that no client waits for: 100 shares.
     pub const BACKGROUND: Self = Self(1);
 
-    /// The group of that name, created with these shares, or given these shares if it exists. Shards see new shares at the
-    /// group's next slice.
+    /// The group of that name, created with these shares, or given these shares if it exists. Shards see new shares at
+    /// the group's next slice.
     ///
     /// # Panics
     /// When the process already has 16 groups, or the shares are zero.
@@ -101,9 +103,9 @@ static SHARES: [std::sync::atomic::AtomicU32; GROUPS_MAX] = {
 pub(crate) struct RunQueues {
     groups: [RunQueue; GROUPS_MAX],
     active: u32,
-    /// The virtual time at which the group began that ran last; it never goes back.
+    /// The virtual time at which the group that ran last began; it never decreases.
     present: u64,
-    /// One slice, in ticks: what an awakening group may be behind the others.
+    /// One slice, in ticks: how much less virtual time an awakening group may have than the others.
     slice: u64,
 }
 

@@ -36,7 +36,8 @@ impl InstructionCounter {
         attribute[8..16].copy_from_slice(&event.config.to_ne_bytes());
         attribute[40..48].copy_from_slice(&USER_ONLY.to_ne_bytes());
         let (this_thread, any_cpu, no_group, close_on_exec) = (0, -1, -1, 8);
-        // SAFETY: the kernel reads ATTRIBUTE_BYTES from the array, as its length field says; the other arguments are numbers.
+        // SAFETY: the kernel reads ATTRIBUTE_BYTES from the array, as its length field says; the other arguments are
+        // numbers.
         let fd = unsafe {
             libc::syscall(
                 libc::SYS_perf_event_open,
@@ -48,7 +49,7 @@ impl InstructionCounter {
             )
         };
         let fd = i32::try_from(fd).ok().filter(|&fd| fd >= 0)?;
-        // SAFETY: the kernel has just given this descriptor, and nobody else has it.
+        // SAFETY: the kernel has just returned this descriptor, so it has no other owner.
         Some(Self(unsafe { File::from_raw_fd(fd) }))
     }
 
@@ -65,7 +66,7 @@ impl InstructionCounter {
 mod tests {
     use super::*;
 
-    /// `PERF_TYPE_SOFTWARE`, `PERF_COUNT_SW_TASK_CLOCK`: what every kernel counts that lets anybody count.
+    /// `PERF_TYPE_SOFTWARE`, `PERF_COUNT_SW_TASK_CLOCK`: counted by every kernel that permits counters at all.
     const TASK_CLOCK: Event = Event { kind: 1, config: 1 };
 
     #[test]

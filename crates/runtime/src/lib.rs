@@ -1,20 +1,26 @@
 //! The seam to the world: shards, tasks, clock, randomness, files and sockets, in production and simulated.
 //!
-//! A *shard* is one thread that owns everything its tasks touch: tasks are `!Send`, are polled only by their shard, and cross to
-//! another shard only as a message ([`submit_to`]). Each shard runs a loop: groups of tasks by their shares, then what other threads
-//! left at its gate, then timers, then the kernel. Three backends stand behind the same functions and are chosen at start:
+//! A *shard* is one thread that owns everything its tasks touch: tasks are `!Send`, are polled only by their shard, and
+//! cross to another shard only as a message ([`submit_to`]). Each shard runs a loop: groups of tasks by their shares,
+//! then what other threads left at its gate, then timers, then the kernel. Three backends implement the same functions;
+//! one is chosen at start:
 //!
-//! - **io_uring**: one ring per shard; a waiting completion is seen by one memory load, so background work gives way at once;
+//! - **io_uring**: one ring per shard; a waiting completion is seen by one memory load, so background work gives way at
+//!   once;
 //! - **epoll** with a small pool for blocking file work, where io_uring is forbidden (most container hosts);
-//! - **simulated** ([`sim`]): many nodes, all their shards, disks, clocks and sockets in one thread, driven by one seed.
+//! - **simulated** ([`sim`]): many nodes, all their shards, disks, clocks and sockets in one thread, driven by one
+//!   seed.
 //!
 //! Invariants:
 //! - No code outside this crate asks the operating system for anything.
-//! - A buffer handed to the kernel is owned by the operation's slot until the kernel is done with it; dropping a future is always safe.
-//! - A task is woken by a number (gate, generation, slot): cloning a waker costs nothing, and a stale waker wakes nobody.
-//! - State that a message finds on its target shard lives in a shard local ([`set_local`]), never in a `thread_local!`, because
-//!   simulated shards share one thread.
-//! - A panic in a task, message or job of a production node is logged and ends the process; in the simulator it reaches the test.
+//! - A buffer handed to the kernel is owned by the operation's slot until the kernel is done with it; dropping a future
+//!   is always safe.
+//! - A task is woken by a number (gate, generation, slot): cloning a waker costs nothing, and a stale waker wakes no
+//!   task.
+//! - State that a message finds on its target shard lives in a shard local ([`set_local`]), never in a `thread_local!`,
+//!   because simulated shards share one thread.
+//! - A panic in a task, message or job of a production node is logged and ends the process; in the simulator it reaches
+//!   the test.
 
 #![expect(
     clippy::disallowed_methods,

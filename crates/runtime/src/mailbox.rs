@@ -1,13 +1,14 @@
-//! Messages between shards of a node. Every ordered pair of shards has a bounded ring; a message is a closure that the target runs in
-//! its mailbox poller, not in a task, and the same allocation travels back with the answer.
+//! Messages between shards of a node. Every ordered pair of shards has a bounded ring; a message is a closure that the
+//! target runs in its mailbox poller, not in a task, and the same allocation travels back with the answer.
 //!
-//! When a ring is full, messages wait in an overflow queue of the sender, up to [`OVERFLOW_MAX`] for each target; beyond that a message
-//! waits inside its own future, and messages are then only roughly in order. Until then they run in the order they were sent. An answer is
-//! never made to wait beyond the overflow: answers are bounded by the questions in flight.
+//! When a ring is full, messages wait in an overflow queue of the sender, up to [`OVERFLOW_MAX`] for each target;
+//! beyond that a message waits inside its own future, and messages are then only roughly in order. Until then they run
+//! in the order they were sent. An answer is never made to wait beyond the overflow: answers are bounded by the
+//! questions in flight.
 //!
-//! A target that has answered its door is rung at once. One that is still rung gets the next ring later, for all that a few polls
-//! have sent: after every poll of a background task, after 16 of others, and when a slice ends. A burst then moves the shared cache
-//! lines once, not once per message.
+//! A target that has answered its door is rung at once. One that is still rung gets the next ring later, for all that a
+//! few polls have sent: after every poll of a background task, after 16 of others, and when a slice ends. A burst then
+//! moves the shared cache lines once, not once per message.
 
 use crate::executor::{self, Executor, ShardId};
 use crate::gate::Gate;
@@ -110,7 +111,7 @@ impl Mailboxes {
         Ok(())
     }
 
-    /// Rings whom we sent something.
+    /// Rings the shards that were sent messages since the last call.
     #[inline]
     pub(crate) fn ring_targets(&self, own: u32, gates: &[&'static Gate]) {
         let mut unrung = self.unrung.borrow_mut();
@@ -153,8 +154,8 @@ impl Mailboxes {
     }
 }
 
-/// Receives what was sent to this shard and sends on what waits. `rung` says that the gate was answered. True when there is more
-/// to do at once.
+/// Receives what was sent to this shard and sends on what waits. `rung` says that the gate was answered. True when
+/// there is more to do at once.
 pub(crate) fn poll(executor: &Executor, rung: bool) -> bool {
     let boxes = &executor.mailboxes;
     if rung {
@@ -191,8 +192,9 @@ trait Asked<T> {
     fn take_answer(&self, waker: &Waker) -> Option<T>;
 }
 
-/// One question and its answer. Ownership of the parts follows the message: `work` belongs to whoever holds the `Ask`, `answer` to
-/// the target until it sends the `Answer`, then to the asking shard; `delivered` and `waiter` always belong to the asking shard.
+/// One call and its answer. Ownership of the parts follows the message: `work` belongs to the shard that holds the
+/// `Ask`, `answer` to the target until it sends the `Answer`, then to the asking shard; `delivered` and `waiter` always
+/// belong to the asking shard.
 struct Call<F, T> {
     origin: u32,
     work: UnsafeCell<Option<F>>,
@@ -202,9 +204,10 @@ struct Call<F, T> {
     run: fn(Arc<Self>),
 }
 
-// SAFETY: `run` is called once, by the target that popped the only `Ask`; it alone touches `work`, and touches `answer` before it
-// pushes the `Answer`. The asking shard touches `answer` only after it popped the `Answer` (`delivered`). The rings hand over with
-// release and acquire. F and T are Send, so it does not matter which thread drops the last reference.
+// SAFETY: `run` is called once, by the target that popped the only `Ask`; it alone touches `work`, and touches `answer`
+// before it pushes the `Answer`. The asking shard touches `answer` only after it popped the `Answer` (`delivered`). The
+// rings hand over with release and acquire. F and T are Send, so it does not matter which thread drops the last
+// reference.
 unsafe impl<F: Send, T: Send> Sync for Call<F, T> {}
 // SAFETY: all parts are Send.
 unsafe impl<F: Send, T: Send> Send for Call<F, T> {}
@@ -262,12 +265,14 @@ impl<F: Send + 'static, T: Send + 'static> Asked<T> for Call<F, T> {
             self.waiter.set(Some(waker.clone()));
             return None;
         }
-        // SAFETY: the answer was delivered, so it belongs to the asking shard, where this future lives (it is not Send).
+        // SAFETY: the answer was delivered, so it belongs to the asking shard, where this future lives (it is not
+        // Send).
         unsafe { (*self.answer.get()).take() }
     }
 }
 
-/// The answer of another shard, to be awaited. The message is sent when this is made; dropping it does not take the message back.
+/// The answer of another shard, to be awaited. The message is sent when this is made; dropping it does not take the
+/// message back.
 #[must_use = "dropping this ignores the answer; say so with `drop`"]
 pub struct Submitted<T> {
     state: State<T>,
@@ -353,8 +358,9 @@ fn send_call<F: Send + 'static, T: Send + 'static>(target: ShardId, call: Arc<Ca
     }
 }
 
-/// Runs the closure on another shard, in its mailbox poller: no task is made, so the closure should be short and must not block.
-/// For the own shard it runs at once, inside this call. The closure finds the target's state by [`crate::local`].
+/// Runs the closure on another shard, in its mailbox poller: no task is made, so the closure should be short and must
+/// not block. For the own shard it runs at once, inside this call. The closure finds the target's state by
+/// [`crate::local`].
 ///
 /// # Panics
 /// When the node has no such shard.
@@ -374,7 +380,8 @@ pub fn submit_to<T: Send + 'static>(shard: ShardId, work: impl FnOnce() -> T + S
     )
 }
 
-/// Runs the future that the closure makes as a task of another shard, in the statement group, and answers with its output.
+/// Runs the future that the closure makes as a task of another shard, in the statement group, and answers with its
+/// output.
 ///
 /// # Panics
 /// When the node has no such shard.

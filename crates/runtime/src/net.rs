@@ -1,6 +1,7 @@
-//! TCP. Buffers are owned by the operation while it is in flight and come back with the result, so dropping a future is always safe:
-//! a dropped `read` or `accept` loses nothing (the next one gets what it received), a dropped `write_all` leaves an unknown part
-//! written and every later write fails. Connections at a path of the file system ([`UnixListener`]) are streams of the same kind.
+//! TCP. Buffers are owned by the operation while it is in flight and come back with the result, so dropping a future is
+//! always safe: a dropped `read` or `accept` loses nothing (the next one gets what it received), a dropped `write_all`
+//! leaves an unknown part written and every later write fails. Connections at a path of the file system
+//! ([`UnixListener`]) are streams of the same kind.
 
 mod unix;
 
@@ -19,11 +20,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The addresses of a host, as the system's resolver orders them, each once. Blocks, for seconds when a name server does not answer: not to be
-/// called on a shard, where [`resolve`] is the function. In the simulator names are those of [`crate::sim::Simulation::set_name`].
+/// The addresses of a host, as the system's resolver orders them, each once. Blocks, for seconds when a name server
+/// does not answer: not to be called on a shard, where [`resolve`] is the function. In the simulator names are those of
+/// [`crate::sim::Simulation::set_name`].
 ///
 /// # Errors
-/// As the resolver says: there is no such name, or nobody to ask.
+/// The resolver's: there is no such name, or no name server answers.
 pub fn lookup(host: &str) -> io::Result<Vec<IpAddr>> {
     if world::is_simulated() {
         return world::world().lookup(host);
@@ -37,10 +39,10 @@ pub fn lookup(host: &str) -> io::Result<Vec<IpAddr>> {
     Ok(addresses)
 }
 
-/// The same on a shard: the resolver is asked on another thread.
+/// The addresses of a host, as [`lookup`] returns them, without blocking the shard: another thread calls the resolver.
 ///
 /// # Errors
-/// As those of [`lookup`].
+/// Those of [`lookup`].
 pub async fn resolve(host: &str) -> io::Result<Vec<IpAddr>> {
     let host = host.to_owned();
     crate::offload(move || lookup(&host)).await
@@ -90,7 +92,8 @@ impl ListenerInner {
     }
 }
 
-/// An address that is chosen and not listened at yet: who connects is refused. Who listens there first has it: then [`Self::listen`] fails.
+/// A bound address that does not listen yet: connections are refused. If another socket listens there first,
+/// [`Self::listen`] fails.
 pub struct ReservedAddress {
     socket: ReservedSocket,
     backlog: u32,
@@ -196,13 +199,13 @@ pub struct TcpStream {
 /// The reading end of a connection.
 pub struct ReadHalf(Receiver);
 
-/// What becomes of a message between its arrival and its effect. Connections deliver once and in order, so nothing does, but in simulations
-/// that want it otherwise.
+/// What happens to a message between its arrival and its effect. Connections deliver once and in order, so nothing
+/// happens, except in simulations that ask for it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Fate {
-    /// It comes so much later, behind what was sent after it.
+    /// It takes effect this much later, after messages that were sent after it.
     pub late: Option<Duration>,
-    /// It comes once more so much later.
+    /// It takes effect once more, this much later.
     pub again: Option<Duration>,
 }
 
@@ -428,8 +431,8 @@ impl DetachedStream {
 }
 
 impl ReadHalf {
-    /// Appends what has arrived, at most the buffer's spare capacity; waits until there is something. `Ok(0)` is the end of the
-    /// stream. Dropping the future loses no bytes, only the buffer.
+    /// Appends what has arrived, at most the buffer's spare capacity; waits until there is something. `Ok(0)` is the
+    /// end of the stream. Dropping the future loses no bytes, only the buffer.
     pub async fn read(&mut self, buffer: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
         if buffer.len() == buffer.capacity() {
             return (
@@ -447,8 +450,8 @@ impl ReadHalf {
         }
     }
 
-    /// What becomes of a message that was read from here: to be asked once for each, by protocols that say what repeated and overtaken
-    /// requests do.
+    /// What becomes of a message that was read from here: to be asked once for each, by protocols that say what
+    /// repeated and overtaken requests do.
     #[must_use]
     pub fn fate(&self) -> Fate {
         match &self.0 {
@@ -465,7 +468,8 @@ impl WriteHalf {
         self.write_range(buffer, all).await
     }
 
-    /// Sends a part of the buffer, so that a caller sees how far a long one has come. Dropping the future has the effect that it has for [`Self::write_all`].
+    /// Sends a part of the buffer, so that a caller sees how far a long one has come. Dropping the future has the
+    /// effect that it has for [`Self::write_all`].
     ///
     /// # Panics
     /// If the buffer has no such bytes.

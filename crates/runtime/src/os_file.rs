@@ -1,7 +1,8 @@
 //! A file of the operating system: blocking calls, and operations on a shard's ring.
 //!
-//! A direct file goes past the page cache, which wants offsets, lengths and memory aligned. Reads are widened to the grid and copied
-//! out of an aligned buffer; writes that are off the grid are refused, since widening them would mean to read first.
+//! A direct file goes past the page cache, which wants offsets, lengths and memory aligned. Reads are widened to the
+//! grid and copied out of an aligned buffer; writes that are off the grid are refused, since widening them would mean
+//! to read first.
 
 use crate::blocking::close_file;
 use crate::driver::uring_file;
@@ -26,7 +27,7 @@ pub(crate) struct OsFile {
 impl Drop for OsFile {
     fn drop(&mut self) {
         match self.file.take() {
-            // Who drops it counts on the lock being free.
+            // The caller relies on the lock being free after the drop.
             Some(file) if *self.is_locked.get_mut() => drop(file),
             Some(file) => close_file(file),
             None => {}
@@ -230,7 +231,7 @@ fn read_fully(file: &os::File, buffer: &mut [u8], offset: u64) -> io::Result<usi
             Ok(0) => break,
             Ok(count) => total += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // A direct read that stopped off the grid at the end of the file cannot go on from there.
+            // A direct read that stopped at an unaligned end of the file cannot continue from there.
             Err(_) if total > 0 && !total.is_multiple_of(512) => break,
             Err(error) => return Err(error),
         }

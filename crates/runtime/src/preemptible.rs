@@ -1,12 +1,15 @@
 //! Futures whose polls can be suspended in the middle.
 //!
-//! [`preemptible`] polls a future on a stack of its own. At a preemption point (`stdx::preempt::point`) in such a poll, if the slice is over, the stack is kept as it is and the poll
-//! returns pending; the next poll resumes it. So the code that parses, checks and packs what a client sends consists of plain functions, and a request holds the shard for a slice at most,
-//! however large it is. Seastar's threads serve the same purpose.
+//! [`preemptible`] polls a future on a stack of its own. At a preemption point (`stdx::preempt::point`) in such a poll,
+//! if the slice is over, the stack is kept as it is and the poll returns pending; the next poll resumes it. So the code
+//! that parses, checks and packs what a client sends consists of plain functions, and a request holds the shard for a
+//! slice at most, however large it is. Seastar's threads serve the same purpose.
 //!
-//! A poll that is not suspended returns its stack at its end, so the stacks in use are those of suspended computations. A shard keeps some for the next polls.
+//! A poll that is not suspended returns its stack at its end, so the stacks in use are those of suspended computations.
+//! A shard keeps some for the next polls.
 //!
-//! A value of the task that is in a `thread_local!` must not be visible to other tasks while it is suspended. There is one such value, the *companion* ([`set_companion`]).
+//! A value of the task that is in a `thread_local!` must not be visible to other tasks while it is suspended. There is
+//! one such value, the *companion* ([`set_companion`]).
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -44,7 +47,8 @@ pub fn has_companion() -> bool {
     HAS_COMPANION.get()
 }
 
-/// The companion of the task that is polled: a value for code that does not receive it as an argument, such as the trace.
+/// The companion of the task that is polled: a value for code that does not receive it as an argument, such as the
+/// trace.
 #[must_use]
 pub fn companion() -> Option<Rc<dyn Any>> {
     COMPANION.with_borrow(Clone::clone)
@@ -62,8 +66,8 @@ fn suspend_if_due() {
         return;
     }
     let yielder = YIELDER.get();
-    // SAFETY: the pointer comes from a reference that the coroutine's function holds until it returns, and `Outer` sets it only while that coroutine runs. So a pointer that is not null
-    // is of the stack that this runs on.
+    // SAFETY: the pointer comes from a reference that the coroutine's function holds until it returns, and `Outer` sets
+    // it only while that coroutine runs. So a pointer that is not null is of the stack that this runs on.
     let Some(yielder) = (unsafe { yielder.as_ref() }) else {
         return;
     };
@@ -95,7 +99,8 @@ impl<F: Future + 'static> Unpin for Preemptible<F> {}
 
 /// Polls a future on a stack of its own, on which a poll can be suspended at preemption points.
 ///
-/// If it is dropped while suspended, the poll runs to its end first: values on a stack can be dropped only by resuming it.
+/// If it is dropped while suspended, the poll runs to its end first: values on a stack can be dropped only by resuming
+/// it.
 pub fn preemptible<F: Future + 'static>(future: F) -> impl Future<Output = F::Output> {
     Preemptible(State::Whole(Box::pin(future)))
 }

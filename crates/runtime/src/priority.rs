@@ -1,11 +1,13 @@
-//! The priority of threads whose work nobody waits for: jobs, and the files of streams.
+//! The priority of threads that do background work: jobs, and the files of streams.
 
 use std::io::Error;
 
-/// Nice 10 and the batch policy, for the calling thread only: the shards come first. A kernel that refuses does no harm.
+/// Nice 10 and the batch policy, for the calling thread only: the shards come first. A kernel that refuses does no
+/// harm.
 ///
-/// Under load a thread gets about a tenth of what a shard gets, so work goes on. `SCHED_IDLE` would give it a three-hundredth, and a stream would wait for
-/// minutes beside a load that takes all processors; reads beside a movement were no faster with it.
+/// Under load a thread gets about a tenth of what a shard gets, so its work proceeds. `SCHED_IDLE` would give it a
+/// three-hundredth, and a stream would wait for minutes during a load that takes all processors; reads during a
+/// movement were no faster with it.
 pub(crate) fn lower() {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: pid 0 is the calling thread; the parameters are a valid local.

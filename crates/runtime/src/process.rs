@@ -55,8 +55,9 @@ pub fn process() -> io::Result<Process> {
     })
 }
 
-/// Has this process use memory in pages of the usual size only, from now on. A page of two megabytes is cleared as a whole when its first byte is written, by
-/// the thread that writes: 0.1 ms, and some milliseconds in a virtual machine whose host has to find the memory. Requests of a shard wait for that.
+/// Has this process use memory in pages of the usual size only, from now on. A page of two megabytes is cleared as a
+/// whole when its first byte is written, by the thread that writes: 0.1 ms, and some milliseconds in a virtual machine
+/// whose host has to find the memory. Requests of a shard wait for that.
 pub fn refuse_huge_pages() {
     let (on, unused): (libc::c_ulong, libc::c_ulong) = (1, 0);
     // SAFETY: plain numbers.
@@ -77,8 +78,8 @@ pub struct MemoryCollector {
 
 static MEMORY_COLLECTOR: OnceLock<MemoryCollector> = OnceLock::new();
 
-/// Sets how the allocator of this process is made to give memory back that its threads have freed. Allocators do so themselves while much is allocated; a thread
-/// that allocates little keeps what it freed. Only the first call counts.
+/// Sets how the allocator of this process is made to give memory back that its threads have freed. Allocators do so
+/// themselves while much is allocated; a thread that allocates little keeps what it freed. Only the first call counts.
 pub fn set_memory_collector(collector: MemoryCollector) {
     // The first one stays.
     let _ = MEMORY_COLLECTOR.set(collector);

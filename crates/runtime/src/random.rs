@@ -1,5 +1,6 @@
-//! Randomness. Each thread of a production node has a generator seeded by the kernel; in the simulator everything draws from the
-//! seed of the run. The generator (xoshiro256++ by Blackman and Vigna, public domain) is fast and well spread; it is not for secrets.
+//! Randomness. Each thread of a production node has a generator seeded by the kernel; in the simulator everything draws
+//! from the seed of the run. The generator (xoshiro256++ by Blackman and Vigna, public domain) is fast and well spread;
+//! it is not for secrets.
 
 use std::cell::RefCell;
 use stdx::random::SplitMix64;
@@ -16,7 +17,7 @@ pub fn random_u64() -> u64 {
     GENERATOR.with_borrow_mut(Generator::next)
 }
 
-/// Fills a buffer with bytes that nobody can guess: for identities and secrets.
+/// Fills a buffer with unpredictable bytes: for identities and secrets.
 ///
 /// # Panics
 /// When the kernel has no randomness, which does not happen once a machine has booted.
@@ -33,7 +34,8 @@ pub fn random_bytes(buffer: &mut [u8]) {
     }
 }
 
-/// The machine's boot: a number that changes when the power was lost, not when a process was killed. 0 where the system does not tell.
+/// The machine's boot: a number that changes when the power was lost, not when a process was killed. 0 where the system
+/// does not tell.
 #[must_use]
 pub fn boot_id() -> u128 {
     if crate::sim::world::is_simulated() {

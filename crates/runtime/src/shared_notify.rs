@@ -1,8 +1,9 @@
-//! Waiting for something that any thread may change: [`SharedNotify`], the counterpart of [`crate::Notify`] for what shards and background jobs
-//! share.
+//! Waiting for something that any thread may change: [`SharedNotify`], the counterpart of [`crate::Notify`] for what
+//! shards and background jobs share.
 //!
-//! It counts changes. A waiter reads the count, then the condition, then waits for another count, so it cannot miss a change in between.
-//! Waiters are woken in the order in which they began to wait, which keeps simulated runs deterministic.
+//! It counts changes. A waiter reads the count, then the condition, then waits for another count, so it cannot miss a
+//! change in between. Waiters are woken in the order in which they began to wait, which keeps simulated runs
+//! deterministic.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -29,7 +30,7 @@ struct State {
 }
 
 impl SharedNotify {
-    /// Nobody waits yet.
+    /// Without waiters.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -78,8 +79,8 @@ impl SharedNotify {
         }
     }
 
-    /// Blocks a background job until there were more changes than `seen`, or for `limit`. In the simulator a job runs as a whole, so nothing changes
-    /// meanwhile: the job's virtual time passes.
+    /// Blocks a background job until there were more changes than `seen`, or for `limit`. In the simulator a job runs
+    /// as a whole, so nothing changes meanwhile: the job's virtual time passes.
     pub fn block(&self, seen: u64, limit: Duration) {
         if world::is_simulated() {
             if self.changes() == seen {

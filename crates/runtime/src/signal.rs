@@ -1,5 +1,6 @@
-//! SIGTERM and SIGINT as a future, and SIGHUP as another. A handler sets a flag or counts, and rings every gate. The second SIGTERM or SIGINT ends the process
-//! as if there were no handler, so that a node that hangs on its way out can be stopped; SIGHUP never does.
+//! SIGTERM and SIGINT as a future, and SIGHUP as another. A handler sets a flag or counts, and rings every gate. The
+//! second SIGTERM or SIGINT ends the process as if there were no handler, so that a node that hangs on its way out can
+//! be stopped; SIGHUP never does.
 
 use crate::driver::Driver;
 use crate::executor::{self, Executor};
@@ -19,7 +20,7 @@ pub(crate) fn hangups() -> u64 {
     HANGUPS.load(Ordering::Acquire)
 }
 
-/// Whether the process was told to end; in the simulator, the process of the node.
+/// Whether the process has received SIGTERM or SIGINT; in the simulator, whether the node's process was asked to end.
 pub(crate) fn is_terminating(executor: &Executor) -> bool {
     match &executor.driver {
         Driver::Simulated(driver) => driver.world.node(driver.node).terminating.get(),
@@ -27,8 +28,8 @@ pub(crate) fn is_terminating(executor: &Executor) -> bool {
     }
 }
 
-/// Resolves when the process is told to end (SIGTERM or SIGINT), on every shard that awaits it. Handlers are installed at the first
-/// call; before it the signals end the process.
+/// Resolves when the process receives SIGTERM or SIGINT, on every shard that awaits it. Handlers are installed at the
+/// first call; before it the signals end the process.
 pub fn on_signal_terminate() -> TerminateSignal {
     if !crate::sim::world::is_simulated() {
         install_handlers();
@@ -103,7 +104,8 @@ fn install(signal: libc::c_int, handler: extern "C" fn(libc::c_int), flags: libc
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as *const () as usize;
     action.sa_flags = flags;
-    // SAFETY: the action is complete, and the handlers do only what a signal handler may do: atomic operations and write(2).
+    // SAFETY: the action is complete, and the handlers do only what a signal handler may do: atomic operations and
+    // write(2).
     let result = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
     if result != 0 {
         log::error!(

@@ -1,9 +1,9 @@
 //! A bounded ring for one producer and one consumer, the carrier of messages between an ordered pair of shards.
 //!
-//! `tail` counts what was ever pushed, `head` what was ever popped; a slot belongs to the producer while `tail - head < capacity`
-//! does not cover it, to the consumer otherwise. Each side keeps the last value it saw of the other's counter, so that the shared
-//! cache lines move once per batch, not once per message. The two ends are values that cannot be cloned: that there is one
-//! producer and one consumer is checked by the compiler.
+//! `tail` counts what was ever pushed, `head` what was ever popped; a slot belongs to the producer while `tail - head <
+//! capacity` does not cover it, to the consumer otherwise. Each side keeps the last value it saw of the other's
+//! counter, so that the shared cache lines move once per batch, not once per message. The two ends are values that
+//! cannot be cloned: that there is one producer and one consumer is checked by the compiler.
 
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
@@ -20,8 +20,8 @@ struct Ring<T> {
     slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
 }
 
-// SAFETY: a slot is accessed by one side at a time, handed over by the release store and acquire load of the counters; values cross
-// threads, hence `T: Send`.
+// SAFETY: a slot is accessed by one side at a time, handed over by the release store and acquire load of the counters;
+// values cross threads, hence `T: Send`.
 unsafe impl<T: Send> Sync for Ring<T> {}
 // SAFETY: the ring owns its values and has no tie to a thread.
 unsafe impl<T: Send> Send for Ring<T> {}
@@ -31,7 +31,8 @@ impl<T> Drop for Ring<T> {
         let (head, tail) = (*self.head.0.get_mut(), *self.tail.0.get_mut());
         for position in head..tail {
             let index = position & (self.slots.len() - 1);
-            // SAFETY: slots between head and tail hold pushed values nobody popped, and nobody else has the ring any more.
+            // SAFETY: slots between head and tail hold values that were pushed and not popped, and this is the last
+            // owner of the ring.
             unsafe { self.slots[index].get_mut().assume_init_drop() };
         }
     }
@@ -83,7 +84,8 @@ impl<T> Producer<T> {
                 return Err(value);
             }
         }
-        // SAFETY: tail - head < capacity, so the consumer has popped this slot (seen by the acquire load) and no other producer exists.
+        // SAFETY: tail - head < capacity, so the consumer has popped this slot (seen by the acquire load) and no other
+        // producer exists.
         unsafe { (*ring.slots[tail & (ring.slots.len() - 1)].get()).write(value) };
         ring.tail.0.store(tail + 1, Ordering::Release);
         Ok(())
@@ -102,7 +104,8 @@ impl<T> Consumer<T> {
                 return None;
             }
         }
-        // SAFETY: head < tail_seen <= tail, so the producer wrote this slot (seen by the acquire load) and will not touch it before head moves.
+        // SAFETY: head < tail_seen <= tail, so the producer wrote this slot (seen by the acquire load) and will not
+        // touch it before head moves.
         let value = unsafe { (*ring.slots[head & (ring.slots.len() - 1)].get()).assume_init_read() };
         ring.head.0.store(head + 1, Ordering::Release);
         Some(value)

@@ -30,7 +30,8 @@ pub struct Options {
 /// The kernel interface under a production node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Backend {
-    /// What the environment variable `CETO_RUNTIME` names (`io_uring` or `epoll`), else io_uring if the kernel allows it, else epoll.
+    /// What the environment variable `CETO_RUNTIME` names (`io_uring` or `epoll`), else io_uring if the kernel allows
+    /// it, else epoll.
     #[default]
     Auto,
     /// io_uring, or an error.
@@ -104,11 +105,12 @@ impl Drop for Node {
     }
 }
 
-/// Starts one thread per shard, runs `main` on each, and returns when every shard's main future is done. A shard whose main is done
-/// keeps serving the others until then; what tasks are left are dropped.
+/// Starts one thread per shard, runs `main` on each, and returns when every shard's main future is done. A shard whose
+/// main is done keeps serving the others until then; what tasks are left are dropped.
 ///
 /// # Errors
-/// When the options cannot be met: a shard count of zero or above 256, a processor that does not exist, a forbidden backend.
+/// When the options cannot be met: a shard count of zero or above 256, a processor that does not exist, a forbidden
+/// backend.
 pub fn run<F>(options: Options, main: F) -> io::Result<()>
 where
     F: Fn(ShardId) -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync + 'static,

@@ -1,7 +1,9 @@
-//! Points in the program at which a simulated machine can be made to crash or to pause: windows that are too narrow for chance.
+//! Points in the program at which a simulated machine can be made to crash or to pause: windows that are too narrow for
+//! chance.
 //!
-//! A place that leaves something half done calls [`stop_point`] there. In builds without debug assertions that is nothing; in others it asks the
-//! simulation, if there is one, whether a test wants the process to stop here ([`crate::sim::Simulation::stop_at`]).
+//! A place that leaves something half done calls [`stop_point`] there. In builds without debug assertions that is
+//! nothing; in others it asks the simulation, if there is one, whether a test wants the process to stop here
+//! ([`crate::sim::Simulation::stop_at`]).
 
 /// A place where something is half done.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -18,7 +20,7 @@ pub enum StopPoint {
     AcceptorNoted,
     /// A replica has applied what was decided, and has not noted that.
     DecisionApplied,
-    /// A majority has accepted a proposal, and nobody is told.
+    /// A majority has accepted a proposal, and the decision is sent to no replica yet, nor to the client.
     ProposalAccepted,
     /// A replica has truncated a table, and has not answered.
     Truncated,
@@ -26,7 +28,7 @@ pub enum StopPoint {
     SstableCut,
     /// A tablet that leaves its shard is flushed, and the log does not say so for certain.
     TabletFlushed,
-    /// Everything of a tablet that leaves is sealed, and nobody has opened it.
+    /// All data of a tablet that leaves its shard is sealed, and no shard has opened it.
     TabletSealed,
     /// Tablets that are cut otherwise are open, and what they have of others in memory is not in files.
     TabletsCut,

@@ -1,4 +1,5 @@
-//! Waiting for each other on one shard: [`Notify`] and [`Semaphore`] are cheap to clone and fair (first come, first served); a [`Signal`] is for one waiter.
+//! Waiting for each other on one shard: [`Notify`] and [`Semaphore`] are cheap to clone and fair (first come, first
+//! served); a [`Signal`] is for one waiter.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -7,8 +8,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// Tells waiting tasks of this shard that something happened. Nothing is remembered: only those wait are told, so check the
-/// condition after making the future and before awaiting it.
+/// Notifies waiting tasks of this shard that something happened. Nothing is remembered: only tasks that already wait
+/// are notified, so check the condition after making the future and before awaiting it.
 #[derive(Clone, Default)]
 pub struct Notify(Rc<RefCell<NotifyState>>);
 
@@ -16,16 +17,16 @@ pub struct Notify(Rc<RefCell<NotifyState>>);
 struct NotifyState {
     /// By their tickets, which grow.
     waiters: VecDeque<(u64, Waker)>,
-    /// Tickets given out; a waiter is told by its ticket being taken from the queue.
+    /// The next ticket to give out. Taking a waiter's ticket from the queue notifies it.
     next_ticket: u64,
-    /// Tickets below this were told by `notify_all`.
+    /// Tickets below this were notified by `notify_all`.
     told_before: u64,
-    /// Tickets told one by one whose futures were not polled since.
+    /// Tickets notified one by one whose futures were not polled since.
     told: Vec<u64>,
 }
 
 impl Notify {
-    /// Nobody waits yet.
+    /// Without waiters.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -44,7 +45,7 @@ impl Notify {
         }
     }
 
-    /// Tells all who wait.
+    /// Notifies all waiters.
     pub fn notify_all(&self) {
         let waiters = {
             let mut state = self.0.borrow_mut();
@@ -57,7 +58,8 @@ impl Notify {
         }
     }
 
-    /// Tells the one who waits longest. A future that was told and is dropped before it was polled passes it on.
+    /// Notifies the waiter that waits longest. A notified future that is dropped before it was polled notifies the next
+    /// waiter.
     pub fn notify_one(&self) {
         notify_one(&self.0);
     }
@@ -161,7 +163,7 @@ impl Signal {
         .await;
     }
 
-    /// The one who waits, for who polls by itself.
+    /// Sets the waker to wake at the next ring, for futures that poll the condition themselves.
     pub fn wait(&self, waker: &Waker) {
         self.0.set(Some(waker.clone()));
     }
@@ -194,7 +196,8 @@ impl Semaphore {
         })))
     }
 
-    /// Waits in line for `units` units. A request for more than there are in all waits for ever (until units are added).
+    /// Waits in line for `units` units. A request for more than there are in all waits for ever (until units are
+    /// added).
     pub async fn acquire(&self, units: usize) -> Permit {
         Acquire {
             semaphore: self,
@@ -204,7 +207,7 @@ impl Semaphore {
         .await
     }
 
-    /// Takes the units if they are free and nobody waits in line.
+    /// Takes the units if they are free and no task waits in line.
     #[must_use]
     pub fn try_acquire(&self, units: usize) -> Option<Permit> {
         let mut state = self.0.borrow_mut();
@@ -218,7 +221,7 @@ impl Semaphore {
         })
     }
 
-    /// Units that nobody holds.
+    /// Free units.
     #[must_use]
     pub fn available(&self) -> usize {
         self.0.borrow().available

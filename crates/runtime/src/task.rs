@@ -1,8 +1,8 @@
 //! Tasks of one shard: a table of futures, their wakers, and the handles that await their results.
 //!
-//! A waker is the task's id in the pointer's place: clone and drop do nothing. A slot's generation moves on when its task ends, so an
-//! old waker finds a number that does not match and is ignored. While a task is polled its future is out of the table; a wake-up in
-//! that time queues the slot again as it should.
+//! A waker is the task's id in the pointer's place: clone and drop do nothing. A slot's generation moves on when its
+//! task ends, so an old waker finds a number that does not match and is ignored. While a task is polled its future is
+//! out of the table; a wake-up in that time queues the slot again as it should.
 
 use crate::executor;
 use crate::gate::{Gate, TaskId};
@@ -64,7 +64,8 @@ impl Tasks {
         Some(entry.group)
     }
 
-    /// Puts the task into another group. The group if it is queued in its former one; `None` when it is not, or is gone.
+    /// Puts the task into another group. The group if it is queued in its former one; `None` when it is not, or is
+    /// gone.
     pub(crate) fn set_group(&mut self, task: TaskId, group: Group) -> Option<Group> {
         let entry = self.slots.get_mut(task.slot() as usize)?;
         if !task.is_of_generation(entry.generation) || entry.group == group {
@@ -94,7 +95,8 @@ impl Tasks {
     pub(crate) fn end(&mut self, slot: u32) {
         let entry = &mut self.slots[slot as usize];
         entry.generation = entry.generation.wrapping_add(1);
-        // A wake-up while its last poll ran may have queued it; the queue entry then finds no future, or the next task, once for nothing.
+        // A wake-up while its last poll ran may have queued it; the queue entry then finds no future, or the next task,
+        // once for nothing.
         entry.queued = false;
         self.free.push(slot);
     }
@@ -111,8 +113,8 @@ impl Tasks {
 /// The waker of a task. `Send + Sync` without any count: it is a number.
 #[inline]
 pub(crate) fn waker(task: TaskId) -> Waker {
-    // SAFETY: the functions of the table treat the data as a number and never as a pointer, so cloning, waking and dropping it are
-    // valid from any thread at any time, also after the task or its runtime has ended.
+    // SAFETY: the functions of the table treat the data as a number and never as a pointer, so cloning, waking and
+    // dropping it are valid from any thread at any time, also after the task or its runtime has ended.
     unsafe { Waker::from_raw(raw_waker(task)) }
 }
 
@@ -142,7 +144,7 @@ fn wake(task: TaskId) {
     }
 }
 
-/// The result of a task or job, to be awaited. Dropping it detaches: the work goes on.
+/// The result of a task or job, to be awaited. Dropping it detaches: the work continues.
 #[must_use = "a dropped handle detaches the task; say so with `drop`"]
 pub struct JoinHandle<T>(Inner<T>);
 
@@ -163,8 +165,8 @@ pub(crate) struct JobResult<T> {
     waiter: Option<Waker>,
 }
 
-/// A future, and what becomes of its output. Not an async block: that would keep the future twice, as what it captured and as what it
-/// awaits, and move it once more.
+/// A future, and what becomes of its output. Not an async block: that would keep the future twice, as what it captured
+/// and as what it awaits, and move it once more.
 pub(crate) struct Then<F, C> {
     future: F,
     then: Option<C>,
@@ -250,8 +252,8 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// Puts the task into another scheduling group: from its next poll on it runs there, and what it starts runs there too. Jobs have no
-    /// group.
+    /// Puts the task into another scheduling group: from its next poll on it runs there, and what it starts runs there
+    /// too. Jobs have no group.
     pub fn set_group(&self, group: Group) {
         if let Inner::Task(result) = &self.0
             && let Some(task) = result.task.get()

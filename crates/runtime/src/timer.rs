@@ -1,5 +1,5 @@
-//! Timers of one shard: a binary heap by deadline that can drop a timer from its middle, because most timeouts are cancelled long
-//! before they are due and must not pile up. Equal deadlines fire in the order they were set.
+//! Timers of one shard: a binary heap by deadline that can drop a timer from its middle, because most timeouts are
+//! cancelled long before they are due and must not pile up. Equal deadlines fire in the order they were set.
 
 use crate::clock::{Instant, now};
 use crate::executor;
@@ -216,12 +216,13 @@ impl fmt::Display for Elapsed {
 
 impl std::error::Error for Elapsed {}
 
-/// Awaits the future for at most `duration`, counted from the call, then drops it. A future that is ready wins over a timeout that is due.
+/// Awaits the future for at most `duration`, counted from the call, then drops it. A future that is ready wins over a
+/// timeout that is due.
 pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
     timeout_at(now() + duration, future)
 }
 
-/// The same, until an instant.
+/// Awaits the future until an instant at most, then drops it. A future that is ready wins over a timeout that is due.
 pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> Timeout<F> {
     Timeout {
         limit: sleep_until(deadline),
@@ -240,7 +241,8 @@ impl<F: Future> Future for Timeout<F> {
     type Output = Result<F::Output, Elapsed>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // SAFETY: `future` is pinned with the whole and is never moved out of it; `limit` is `Unpin`, and dropping is the compiler's.
+        // SAFETY: `future` is pinned with the whole and is never moved out of it; `limit` is `Unpin`, and dropping is
+        // the compiler's.
         let (future, limit) = unsafe {
             let this = self.get_unchecked_mut();
             (Pin::new_unchecked(&mut this.future), &mut this.limit)

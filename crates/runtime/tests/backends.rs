@@ -20,8 +20,8 @@ use std::time::Duration;
 /// Simulated runs of each test.
 const SEEDS: u64 = 5;
 
-/// Runs the test on a fresh node with that many shards, for each backend that this machine allows, with and without polling
-/// before sleep, then in the simulator.
+/// Runs the test on a fresh node with that many shards, for each backend that this machine allows, with and without
+/// polling before sleep, then in the simulator.
 pub fn on_every_backend<F, Fut>(shards: u32, test: F)
 where
     F: Fn(ShardId) -> Fut + Clone + Send + Sync + 'static,
@@ -38,7 +38,7 @@ where
     }
 }
 
-/// The same without the simulator.
+/// Runs the test on a fresh node for each backend that this machine allows, without the simulator.
 pub fn on_every_kernel_backend<F, Fut>(shards: u32, test: F)
 where
     F: Fn(ShardId) -> Fut + Clone + Send + Sync + 'static,
@@ -68,7 +68,7 @@ where
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
-    /// Makes it; the name helps who finds it after a crash.
+    /// Makes it; the name shows which test left it after a crash.
     pub fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!(
             "ceto-runtime-{}-{name}-{:x}",

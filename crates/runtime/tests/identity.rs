@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use runtime::sim::{CrashKind, Simulation};
 
-/// The boot id and the random bytes that each of three starts of a machine saw, with a kill and then a power loss between.
+/// The boot id and the random bytes that each of three starts of a machine saw, with a kill and then a power loss
+/// between.
 fn three_starts(seed: u64) -> Vec<(u128, [u8; 21])> {
     let mut sim = Simulation::new(seed);
     let node = sim.add_node(1);

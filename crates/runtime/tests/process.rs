@@ -1,5 +1,5 @@
-//! What concerns a whole process: signals, and a kernel that forbids io_uring. Each test is the only one of its kind in this binary,
-//! and the filter below holds for the thread of its test and the threads that one starts.
+//! What concerns a whole process: signals, and a kernel that forbids io_uring. Each test is the only one of its kind in
+//! this binary, and the filter below holds for the thread of its test and the threads that one starts.
 
 use runtime::{Backend, Options, ShardId, now, on_signal_terminate, sleep, spawn, submit_to};
 use std::io::ErrorKind;
@@ -34,14 +34,15 @@ fn a_termination_signal_reaches_every_shard_that_waits() {
         })
     });
     result.expect("one of the backends works");
-    // The signal stays known: who asks later is answered at once.
+    // The signal is remembered: a later wait resolves at once.
     let late = runtime::run(options(1, Backend::Epoll), |_| Box::pin(on_signal_terminate()));
     late.expect("epoll works everywhere");
 }
 
 /// Forbids io_uring to this thread and those it starts, as the default profile of container hosts does.
 fn forbid_io_uring() {
-    // From <linux/filter.h> and <linux/seccomp.h>: load the number of the system call; 425 to 427 are io_uring's; allow, or say EPERM.
+    // From <linux/filter.h> and <linux/seccomp.h>: load the number of the system call; 425 to 427 are io_uring's;
+    // allow, or say EPERM.
     let filter = [
         libc::sock_filter {
             code: 0x20,

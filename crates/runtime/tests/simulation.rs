@@ -131,7 +131,8 @@ fn virtual_hours_pass_in_no_time_and_clocks_are_skewed_per_node() {
     );
 }
 
-/// Writes numbered records, each synced before it counts as acknowledged, and rotates files with the names synced, for ever.
+/// Writes numbered records, each synced before it counts as acknowledged, and rotates files with the names synced, for
+/// ever.
 async fn write_log(acknowledged: Rc<Cell<u64>>, start: u64) {
     fs::create_dir_all("/log").expect("the disk works");
     fs::sync_dir("/").expect("the disk works");
@@ -333,7 +334,7 @@ fn a_failing_disk_and_a_full_disk_answer_with_errors() {
 /// What became of each of a few operations.
 type Outcomes = Rc<RefCell<Vec<Option<i32>>>>;
 
-/// Runs operations on a file of a machine, one behind the other, and notes the error number of each.
+/// Runs operations on a file of a machine, one after the other, and notes the error number of each.
 fn outcomes(
     simulation: &mut Simulation,
     node: NodeId,

@@ -15,14 +15,15 @@ impl Log for Logger {
     }
 
     fn log(&self, record: &Record<'_>) {
-        let mut lines = LINES.lock().expect("nobody panics while holding the lines");
+        let mut lines = LINES.lock().expect("no thread panics while holding the lines");
         lines.push((record.level(), record.args().to_string()));
     }
 
     fn flush(&self) {}
 }
 
-/// Keeps the shard until that counts as a stall: time in which the thread had no processor does not. What was logged of it.
+/// Keeps the shard until that counts as a stall: time in which the thread had no processor does not. What was logged of
+/// it.
 async fn stall() -> (Level, String) {
     let before = runtime::metrics().stalls;
     while runtime::metrics().stalls == before {
@@ -34,7 +35,7 @@ async fn stall() -> (Level, String) {
         });
         kept.await;
     }
-    let mut lines = LINES.lock().expect("nobody panics while holding the lines");
+    let mut lines = LINES.lock().expect("no thread panics while holding the lines");
     let told = lines.iter().position(|(_, line)| line.starts_with("stall"));
     lines.remove(told.expect("a first stall is logged"))
 }

@@ -1,7 +1,8 @@
 //! User-defined functions and aggregates.
 //!
-//! Both are told from their namesakes by the types of their arguments. A collection or user-defined type that is an argument or a
-//! result is written without `frozen`, as in Cassandra, and is one value all the same.
+//! Functions of one name are distinguished by the types of their arguments, and so are aggregates. A collection or
+//! user-defined type that is an argument or a result is written without `frozen`, as in Cassandra, and is one value all
+//! the same.
 
 use std::fmt;
 
@@ -61,7 +62,8 @@ pub struct UserFunction {
     pub body: String,
 }
 
-/// A function of the values of many rows: `state = state_function(state, arguments)` for each row, then `final_function(state)`.
+/// A function of the values of many rows: `state = state_function(state, arguments)` for each row, then
+/// `final_function(state)`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UserAggregate {
     /// Its keyspace, which is that of its functions.
@@ -91,7 +93,7 @@ impl UserFunction {
         signature(&self.name, self.arguments.iter().map(|(_, cql_type)| cql_type))
     }
 
-    /// The same with the types as its declaration has them: what DESCRIBE shows.
+    /// The signature with the types as the declaration has them: what DESCRIBE shows.
     #[must_use]
     pub fn declared_signature(&self) -> String {
         declared_signature(&self.name, self.arguments.iter().map(|(_, cql_type)| cql_type))
@@ -112,7 +114,7 @@ impl UserFunction {
             .any(|t| t.has_user_type(&self.keyspace, name))
     }
 
-    /// The same function, where `new` takes the place of the user-defined type of its name.
+    /// A copy of the function in which `new` replaces the user-defined type of its name.
     #[must_use]
     pub fn with_user_type(&self, new: &std::sync::Arc<types::UdtType>) -> Self {
         let mut altered = self.clone();
@@ -131,7 +133,7 @@ impl UserAggregate {
         signature(&self.name, self.arguments.iter())
     }
 
-    /// The same with the types as its declaration has them: what DESCRIBE shows.
+    /// The signature with the types as the declaration has them: what DESCRIBE shows.
     #[must_use]
     pub fn declared_signature(&self) -> String {
         declared_signature(&self.name, self.arguments.iter())
@@ -151,8 +153,8 @@ impl UserAggregate {
         all.any(|t| t.has_user_type(&self.keyspace, name))
     }
 
-    /// The same aggregate, where `new` takes the place of the user-defined type of its name. The initial state stays as it is: its
-    /// missing fields are null.
+    /// A copy of the aggregate in which `new` replaces the user-defined type of its name. The initial state stays as it
+    /// is: its missing fields are null.
     #[must_use]
     pub fn with_user_type(&self, new: &std::sync::Arc<types::UdtType>) -> Self {
         let mut altered = self.clone();
@@ -187,7 +189,8 @@ fn named(name: &str, types: impl Iterator<Item = String>) -> String {
     format!("{}({})", quote_identifier(name), types.collect::<Vec<_>>().join(", "))
 }
 
-/// A type as the declaration of a function has it: values of functions are always frozen, and nobody may say so.
+/// A type as the declaration of a function writes it: without `frozen`, which a declaration may not say. Values of
+/// functions are always frozen.
 pub fn declared_type(cql_type: &CqlType) -> String {
     let text = cql_type.unfrozen().to_string();
     let inner = text.strip_prefix("frozen<").and_then(|text| text.strip_suffix('>'));
@@ -230,7 +233,8 @@ mod tests {
         assert_eq!(Language::of_name("java"), None);
     }
 
-    /// As in Cassandra: what DESCRIBE shows is taken back, and nobody may write that an argument is frozen.
+    /// As in Cassandra: what DESCRIBE shows is accepted as a statement, and no statement may say that an argument is
+    /// frozen.
     #[test]
     fn a_declaration_has_tuples_as_they_are_written() {
         let tuple = CqlType::Tuple(vec![CqlType::Int, CqlType::Text].into());

@@ -1,7 +1,7 @@
 //! What the engine needs of a table: how wide each column's value is, and how rows order.
 //!
-//! A clustering key is serialised as its components one after the other, each a vint length and that many bytes of
-//! the type's own serialisation; a prefix is fewer components. That is also how it stands in memtables and blocks.
+//! A clustering key is serialised as its components one after the other, each a vint length and that many bytes of the
+//! type's own serialisation; a prefix is fewer components. Memtables and blocks store it in this form.
 
 use std::cmp::Ordering;
 
@@ -19,8 +19,8 @@ pub enum CellLayout {
     Fixed(u8),
     /// A vint length, then the bytes.
     Variable,
-    /// A multi-cell collection or user type, or a counter: a body of elements, each with a path. Those of a counter are what each source
-    /// has added to it, by the source's name.
+    /// A multi-cell collection or user type, or a counter: a body of elements, each with a path. Those of a counter are
+    /// what each source has added to it, by the source's name.
     Complex,
 }
 
@@ -34,7 +34,8 @@ pub struct RowLayout {
     dropped: Vec<Option<Successor>>,
 }
 
-/// The column that inherits the newer cells of a dropped one: the living column of its name, or the one of that name that was dropped last.
+/// The column that inherits the newer cells of a dropped one: the living column of its name, or the one of that name
+/// that was dropped last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Successor {
     /// Its column id.
@@ -210,7 +211,8 @@ impl ClusteringOrder {
         self.compare_first(self.columns.len(), a, b)
     }
 
-    /// The same over so many components at most.
+    /// Compares two serialised clustering prefixes over the components that both have, at most over the first
+    /// `columns`.
     #[inline]
     pub fn compare_first(&self, columns: usize, mut a: &[u8], mut b: &[u8]) -> Ordering {
         for (comparator, descending) in self.columns.iter().take(columns) {
@@ -222,7 +224,7 @@ impl ClusteringOrder {
                     let order = comparator.compare(x, y);
                     if *descending { order.reverse() } else { order }
                 }
-                // A null stands first in either direction.
+                // A null sorts first in either direction.
                 _ => x.is_some().cmp(&y.is_some()),
             };
             if order != Ordering::Equal {
@@ -234,11 +236,12 @@ impl ClusteringOrder {
     }
 }
 
-/// What stands in a serialised clustering prefix for a component that is null: no length is written so, as lengths take their shortest form. Only rows of
-/// compact storage have such, in their last columns (docs/dev/schema.md).
+/// The encoding of a null component in a serialised clustering prefix. No length is encoded so, as lengths take their
+/// shortest form. Only rows of compact storage have null components, in their last columns (docs/dev/schema.md).
 const NULL_COMPONENT: [u8; 2] = [0x80, 0x00];
 
-/// Splits the first component off a serialised clustering prefix, which is None where it is null; None at its end (or where it is cut short).
+/// Splits the first component off a serialised clustering prefix, which is None where it is null; None at its end (or
+/// where it is cut short).
 #[inline]
 pub fn split_component(prefix: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
     let (&first, rest) = prefix.split_first()?;

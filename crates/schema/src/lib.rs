@@ -1,8 +1,9 @@
 //! Keyspaces, tables, columns and the layout of their rows.
 //!
-//! A [`Schema`] is one immutable value; DDL makes the next one. Whoever executes a statement holds the `Arc` of the
-//! schema it was planned with. Columns carry a [`ColumnId`] that is never given to another column of the same table,
-//! so a packed row written before an ALTER reads the same after it: a dropped column's cells are simply not asked for.
+//! A [`Schema`] is one immutable value; DDL makes the next one. The execution of a statement holds the `Arc` of the
+//! schema that the statement was planned with. Columns carry a [`ColumnId`] that is never given to another column of
+//! the same table, so a packed row written before an ALTER reads the same after it: a read does not ask for the cells
+//! of a dropped column.
 
 mod function;
 #[doc(hidden)]

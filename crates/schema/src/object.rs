@@ -1,7 +1,8 @@
 //! The objects that a schema consists of, and what changes one schema into the next.
 //!
-//! An object is what one CREATE statement makes. A [`Change`] names the objects that one statement puts or drops, so it is as large as what it changes and
-//! not as large as the schema; a new kind of object takes part in it without changing the others.
+//! An object is what one CREATE statement makes. A [`Change`] names the objects that one statement puts or drops, so it
+//! is as large as what it changes and not as large as the schema; a new kind of object takes part in it without
+//! changing the others.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -47,7 +48,8 @@ pub struct ObjectName {
     pub kind: ObjectKind,
     /// The keyspace that it is in; its own name if it is a keyspace.
     pub keyspace: String,
-    /// Its name in the keyspace, with its arguments' types if it is a function or an aggregate; empty if it is a keyspace.
+    /// Its name in the keyspace, with its arguments' types if it is a function or an aggregate; empty if it is a
+    /// keyspace.
     pub name: String,
 }
 
@@ -258,7 +260,8 @@ impl Change {
         }
     }
 
-    /// The schema after the change. Objects that it does not name, or puts as they are, are shared with the schema before.
+    /// The schema after the change. Objects that it does not name, or puts as they are, are shared with the schema
+    /// before.
     ///
     /// # Errors
     /// A sentence, when the change does not fit the schema.

@@ -19,7 +19,7 @@ pub struct TableId(pub Uuid);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ColumnId(pub u16);
 
-/// Where a column stands in the primary key, or that it does not.
+/// Which part of the primary key a column is in, or what it is outside the primary key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ColumnKind {
     /// Component `position` of the partition key.
@@ -32,14 +32,15 @@ pub enum ColumnKind {
     Regular,
 }
 
-/// How the rows of a table `WITH COMPACT STORAGE` stand in it. Such tables come from clients of Thrift: their rows have no markers, so a row is there
-/// as long as a cell of it is.
+/// How a table `WITH COMPACT STORAGE` stores its rows. Such tables come from clients of Thrift: their rows have no
+/// markers, so a row exists as long as one of its cells does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CompactStorage {
-    /// A table without clustering columns. Its columns are static ones; a clustering column and a regular one stand beside them, which no statement
-    /// names.
+    /// A table without clustering columns. Its columns are static ones; it also has a clustering column and a regular
+    /// one, which no statement names.
     Static,
-    /// A table with clustering columns and one regular column. If DDL declared none, it has the type `empty`, and no statement names it.
+    /// A table with clustering columns and one regular column. If DDL declared none, it has the type `empty`, and no
+    /// statement names it.
     Dense,
 }
 
@@ -130,7 +131,8 @@ pub struct TableOptions {
     pub tablets: Option<TabletOptions>,
     /// Opaque extensions, text of a blob literal by name.
     pub extensions: BTreeMap<String, String>,
-    /// Whether a snapshot is taken before the table is dropped or truncated, where the node takes any (`auto_snapshot`).
+    /// Whether a snapshot is taken before the table is dropped or truncated, where the node takes any
+    /// (`auto_snapshot`).
     pub allow_auto_snapshot: bool,
     /// Whether the table takes part in incremental backups, which nodes do not make; kept and shown.
     pub incremental_backups: bool,
@@ -284,7 +286,8 @@ impl Table {
         self.derive();
     }
 
-    /// Gives a column another type. Its values must be values of that type too, of the same width; see `ALTER TABLE … ALTER … TYPE`.
+    /// Gives a column another type. Its values must be values of that type too, of the same width; see `ALTER TABLE …
+    /// ALTER … TYPE`.
     pub fn set_type(&mut self, name: &str, cql_type: CqlType) {
         if let Some(column) = self.columns.iter_mut().find(|c| c.name == name) {
             column.cql_type = cql_type;
@@ -292,8 +295,8 @@ impl Table {
         self.derive();
     }
 
-    /// Removes a static or regular column; its id and width stay known. Tuples take the place of user-defined types in its
-    /// type: those may be dropped or altered from here on.
+    /// Removes a static or regular column; its id and width stay known. Tuples take the place of user-defined types in
+    /// its type: those may be dropped or altered from here on.
     pub fn drop_column(&mut self, name: &str, dropped_at_us: i64) {
         if let Some(i) = self.columns.iter().position(|c| c.name == name) {
             let c = self.columns.remove(i);
@@ -356,7 +359,8 @@ impl Table {
         self.clustering_order = Arc::new(ClusteringOrder::of(self));
     }
 
-    /// Whether so many clustering columns, the first ones, name a row: all, or of compact storage at least one. The others of the row are null then.
+    /// Whether so many clustering columns, the first ones, name a row: all, or of compact storage at least one. The
+    /// others of the row are null then.
     pub fn is_row_name(&self, columns: usize) -> bool {
         let all = self.clustering_order.len();
         columns == all || self.compact == Some(CompactStorage::Dense) && (1..all).contains(&columns)
@@ -389,8 +393,8 @@ impl Table {
         self.columns.iter().find(|c| c.name == name)
     }
 
-    /// The TTL column (per-row TTL of ScyllaDB): its value is the moment from which on the row may be deleted, as a `timestamp`, or in seconds since the epoch
-    /// as a `bigint` or `int`.
+    /// The TTL column (per-row TTL of ScyllaDB): its value is the moment from which on the row may be deleted, as a
+    /// `timestamp`, or in seconds since the epoch as a `bigint` or `int`.
     pub fn ttl_column(&self) -> Option<&Column> {
         let id = self.row_ttl?;
         self.regulars().find(|c| c.id == id)

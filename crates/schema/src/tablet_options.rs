@@ -1,6 +1,7 @@
 //! `tablets` of a table: how many tablets it is to have.
 //!
-//! The names and their meaning are ScyllaDB's (cql/ddl, "Per-table tablet options"); what follows from them: docs/dev/tablets.md.
+//! The names and their meaning are ScyllaDB's (cql/ddl, "Per-table tablet options"); what follows from them:
+//! docs/dev/tablets.md.
 
 use std::fmt;
 
@@ -11,7 +12,8 @@ pub struct TabletOptions {
     pub min_tablet_count: Option<u32>,
     /// `max_tablet_count`: the table has at most so many tablets.
     pub max_tablet_count: Option<u32>,
-    /// `min_per_shard_tablet_count`: each shard has so many replicas of tablets on average, in each datacenter that has copies.
+    /// `min_per_shard_tablet_count`: each shard has so many replicas of tablets on average, in each datacenter that has
+    /// copies.
     pub min_per_shard_tablet_count: Option<f64>,
     /// `expected_data_size_in_gb`: GiB that one copy of the table is expected to have.
     pub expected_data_size_in_gb: Option<u32>,

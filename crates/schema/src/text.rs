@@ -236,8 +236,8 @@ fn stored_options(o: &TableOptions) -> [String; 19] {
     ]
 }
 
-/// `CREATE TABLE … WITH …;` of a table of `keyspace`. With `internals`, also its id and the columns it no longer has, so that running the text
-/// makes a table that reads the files of this one. A computed table is shown in a comment.
+/// `CREATE TABLE … WITH …;` of a table of `keyspace`. With `internals`, also its id and the columns it no longer has,
+/// so that running the text makes a table that reads the files of this one. A computed table is shown in a comment.
 pub fn describe_table(keyspace: &Keyspace, table: &Table, internals: bool) -> String {
     let is_virtual = is_virtual_keyspace(&table.keyspace);
     let full_name = format!(

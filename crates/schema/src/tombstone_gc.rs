@@ -1,12 +1,14 @@
 //! `tombstone_gc` of a table: when compactions may forget a deletion.
 //!
-//! The names and their meaning are ScyllaDB's (cql/ddl, "Additional table options"); what a watermark is: docs/dev/tombstones.md.
+//! The names and their meaning are ScyllaDB's (cql/ddl, "Additional table options"); what a watermark is:
+//! docs/dev/tombstones.md.
 
 use std::fmt;
 
 use crate::table::TableOptions;
 
-/// For how long missed writes are brought late where `gc_grace_seconds` is 0 and does not decide: the default of that option, ten days.
+/// For how long missed writes are brought late where `gc_grace_seconds` is 0 and does not decide: the default of that
+/// option, ten days.
 const LATE_WRITE_SECONDS_DEFAULT: u32 = 864_000;
 
 /// How long the state of conditional statements is kept at least, in seconds, whatever `paxos_grace_seconds` says.
@@ -29,7 +31,7 @@ impl TombstoneGcMode {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Timeout, Self::Repair, Self::Immediate, Self::Disabled];
 
-    /// As it stands in CQL.
+    /// The name of the mode in CQL.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -52,7 +54,8 @@ impl TombstoneGcMode {
 pub struct TombstoneGc {
     /// `mode`.
     pub mode: TombstoneGcMode,
-    /// `propagation_delay_in_seconds`: for how long a deletion is kept in any case, where repair decides. Replicas are compared with the deletions that are younger.
+    /// `propagation_delay_in_seconds`: for how long a deletion is kept in any case, where repair decides. Replicas are
+    /// compared with the deletions that are younger.
     pub propagation_delay_seconds: u32,
 }
 
@@ -89,7 +92,8 @@ impl TableOptions {
         self.tombstone_gc.map_or(TombstoneGcMode::Timeout, |gc| gc.mode)
     }
 
-    /// Deletions made before this second do not count when replicas are compared at the second `now`: some replica may have forgotten them.
+    /// Deletions made before this second do not count when replicas are compared at the second `now`: some replica may
+    /// have forgotten them.
     #[must_use]
     pub fn compared_from(&self, now: u32) -> u32 {
         match self.tombstone_gc {
@@ -115,8 +119,8 @@ impl TableOptions {
         self.paxos_grace_seconds.unwrap_or_else(|| self.grace())
     }
 
-    /// For how many seconds a write that a replica missed may still be brought to it, and the replica is known to lack it. 0 for a table that forgets deletions at once:
-    /// a late write could be one that was deleted.
+    /// For how many seconds a write that a replica missed may still be brought to it, and the replica is known to lack
+    /// it. 0 for a table that forgets deletions at once: a late write could be one that was deleted.
     #[must_use]
     pub fn late_write_seconds(&self) -> u32 {
         match self.tombstone_gc_mode() {

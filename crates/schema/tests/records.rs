@@ -1,7 +1,8 @@
 //! Records of schema objects: their numbers and bytes, what is refused of them, and that every value comes back.
 //!
-//! `testdata/records.txt` and `testdata/fields.txt` pin what stands on disks. A difference in them is a change of a durable format: a line may be
-//! added, for a field with a feature of its own; none may change or go. `CETO_REWRITE=1 cargo test -p schema` writes them.
+//! `testdata/records.txt` and `testdata/fields.txt` pin what is stored on disks. A difference in them is a change of a
+//! durable format: a line may be added, for a field with a feature of its own; none may change or go.
+//! `CETO_REWRITE=1 cargo test -p schema` writes them.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,7 +1,8 @@
 //! Column ids, layouts, orders, keys and DDL text: the suites of `tests/suites`.
 //!
 //! A suite works on one table: `table` makes it, `add`, `drop` and `rename` change it as ALTER TABLE does, and the
-//! other commands ask about it. Columns are lines of a name, a type and a role: `partition`, `key`, `key desc`, `static`.
+//! other commands ask about it. Columns are lines of a name, a type and a role: `partition`, `key`, `key desc`,
+//! `static`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -152,7 +153,7 @@ fn layouts(case: &Case) -> String {
     case.input().lines().map(answer).collect::<Vec<_>>().join("\n")
 }
 
-/// Sorts lines by a comparison; equal ones stand in one line.
+/// Sorts lines by a comparison; equal ones share a line.
 fn sorted(lines: Vec<(&str, Vec<u8>)>, compare: impl Fn(&[u8], &[u8]) -> std::cmp::Ordering) -> String {
     let mut lines = lines;
     for (_, a) in &lines {

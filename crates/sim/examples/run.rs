@@ -1,6 +1,8 @@
-//! Plays scenarios for a long time: `./dev sim [--seeds N] [--minutes M | --seconds S] [--first SEED] [--only node|cluster] [--progress] [--verbose]`.
-//! With `--elastic` operators change all clusters while they work. Each seed is played with one node and with a cluster; `--planted BUG` plants a bug of `stdx::planted` in the clusters, which should be found.
-//! With `--progress` each run prints a line with the sums so far, so that a process that is stopped has said what it played.
+//! Plays scenarios for a long time: `./dev sim [--seeds N] [--minutes M | --seconds S] [--first SEED] [--only
+//! node|cluster] [--progress] [--verbose]`. With `--elastic` operators change all clusters while they work. Each seed
+//! is played with one node and with a cluster; `--planted BUG` plants a bug of `stdx::planted` in the clusters, which
+//! should be found. With `--progress` each run prints a line with the sums so far, so that a process that is stopped
+//! has said what it played.
 
 use std::time::Duration;
 
@@ -49,7 +51,7 @@ impl log::Log for Logger {
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        // Without the time: who asks for it moves it, and the run would be another one.
+        // Without the time: asking for it moves it, and the run would be another one.
         println!("{} {}", record.level(), record.args());
     }
 

@@ -1,4 +1,5 @@
-//! A CQL client, as small as one can be: protocol version 4 in plain frames, and of version 5, in uncompressed segments, what one needs to say at which second a statement is executed.
+//! A CQL client, as small as one can be: protocol version 4 in plain frames, and of version 5, in uncompressed
+//! segments, what one needs to say at which second a statement is executed.
 //!
 //! ```text
 //! request  04 00 stream[2] opcode[1] length[4]
@@ -30,12 +31,12 @@ const REGISTER: u8 = 0x0b;
 const EVENT: u8 = 0x0c;
 const CONSISTENCY_ONE: [u8; 2] = [0, 1];
 
-/// What a request came to.
+/// The outcome of a request.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Answer {
     /// Done, with nothing to tell.
     Done,
-    /// Rows, and the state from which the next page goes on.
+    /// Rows, and the state from which the next page continues.
     Rows(Rows, Option<Vec<u8>>),
     /// The id of a prepared statement.
     Prepared(Vec<u8>),
@@ -108,13 +109,13 @@ pub fn query_serially(stream: u16, text: &str, level: u16, serial: u16) -> Vec<u
     frame(stream, QUERY, &body)
 }
 
-/// The QUERY frame that asks for a page, the first or the one behind a state, at ONE.
+/// The QUERY frame that asks for a page, the first one or the one after a state, at ONE.
 #[must_use]
 pub fn query_page(stream: u16, text: &str, rows: i32, state: Option<&[u8]>) -> Vec<u8> {
     query_page_at(stream, text, u16::from_be_bytes(CONSISTENCY_ONE), rows, state)
 }
 
-/// The same at a consistency level, by its number in the protocol.
+/// The QUERY frame that asks for a page at a consistency level, by its number in the protocol.
 #[must_use]
 pub fn query_page_at(stream: u16, text: &str, level: u16, rows: i32, state: Option<&[u8]>) -> Vec<u8> {
     let flags = if state.is_some() { 0x0c } else { 0x04 };
@@ -141,7 +142,7 @@ pub fn execute(stream: u16, id: &[u8], values: &[Vec<u8>]) -> Vec<u8> {
     execute_at(stream, id, values, u16::from_be_bytes(CONSISTENCY_ONE))
 }
 
-/// The same at a consistency level, by its number in the protocol.
+/// The EXECUTE frame of a prepared statement at a consistency level, by its number in the protocol.
 #[must_use]
 pub fn execute_at(stream: u16, id: &[u8], values: &[Vec<u8>], level: u16) -> Vec<u8> {
     let short = |n: usize| {
@@ -165,12 +166,12 @@ impl Client {
     /// Connects and starts.
     ///
     /// # Errors
-    /// When nobody listens, or the connection ends before it is ready.
+    /// When nothing listens at the address, or the connection ends before it is ready.
     pub async fn connect(address: SocketAddr) -> io::Result<Self> {
         Self::connect_with(address, 4).await
     }
 
-    /// The same with version 5 of the protocol, for [`Client::ask_at_second`] alone.
+    /// Connects and starts with version 5 of the protocol, for [`Client::ask_at_second`] alone.
     ///
     /// # Errors
     /// As those of [`Client::connect`].
@@ -319,7 +320,8 @@ impl Client {
         }
     }
 
-    /// The next event of a connection that has registered for those of members and asks nothing: what happened, and the address that it is about.
+    /// The next event of a connection that has registered for those of members and asks nothing: what happened, and the
+    /// address that it is about.
     ///
     /// # Errors
     /// When the connection is lost.

@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Rows, and the state from which the next page goes on.
+    /// Rows, and the state from which the next page continues.
     pub(crate) fn rows(&mut self) -> Option<(Rows, Option<Vec<u8>>)> {
         let flags = self.int()?;
         let columns = self.int()?;
@@ -126,7 +126,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A value; None within for types that nobody looks at.
+/// A value; None within for types that are not looked at.
 fn value(column_type: &Type, bytes: &[u8]) -> Option<Option<Value>> {
     let int = |bytes: Option<&[u8]>| Some(i32::from_be_bytes(bytes?.try_into().ok()?));
     let mut reader = Reader(bytes);

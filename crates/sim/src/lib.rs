@@ -1,10 +1,10 @@
 //! The whole node in the simulator: one machine runs it as in production, another runs clients that speak CQL to it.
 //!
-//! [`Scenario`] says how the node is set up and what strikes it; [`Scenario::run`] plays it from a seed. The clients ([`workload`])
-//! write, read and change the schema, and note every statement in a naive [`model`] before they send it. After each crash and
-//! restart they first read everything back: what was promised must be there, what was deleted must not, and a statement without an
-//! answer is there wholly or not at all in each partition. A run that breaks a promise ends with a [`Failure`] that tells the
-//! partition's story.
+//! [`Scenario`] says how the node is set up and what strikes it; [`Scenario::run`] plays it from a seed. The clients
+//! ([`workload`]) write, read and change the schema, and note every statement in a naive [`model`] before they send it.
+//! After each crash and restart they first read everything back: what was promised must be there, what was deleted must
+//! not, and a statement without an answer is there wholly or not at all in each partition. A run that breaks a promise
+//! ends with a [`Failure`] that tells the partition's story.
 //!
 //! Promises, by kind of stop:
 //! - killed process: everything acknowledged;

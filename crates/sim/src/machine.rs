@@ -18,7 +18,8 @@ use runtime::sim::{NodeId, Simulation};
 
 const WORKDIR: &str = "/ceto";
 const PORT: u16 = 9042;
-/// While the cluster rests, an operator does one in so many of the things that it would do else: there is nothing new to flush or to compact.
+/// While the cluster rests, an operator does one in so many of the things that it would do else: there is nothing new
+/// to flush or to compact.
 const RESTS_TIMES: u64 = 8;
 /// What the node subtracts from its memory before it gives the rest to its shards.
 const UNCOUNTED_BYTES: u64 = 48 << 20;
@@ -70,23 +71,23 @@ pub(crate) struct Start {
     orders: VecDeque<String>,
     /// The answers to those, oldest first, with their heads; None where the API did not answer.
     pub(crate) answers: VecDeque<Option<String>>,
-    /// Orders that nobody else waits for, because they take long, with their tickets.
+    /// Orders that no other order waits for, because they take long, with their tickets.
     apart: VecDeque<(u64, String)>,
     /// The answers to those; None while there is none.
     pub(crate) apart_answers: BTreeMap<u64, Option<String>>,
-    /// Whether nobody writes for some time.
+    /// Whether no client writes for some time.
     pub(crate) rests: bool,
-    /// The operator does what it is told, and nothing of itself.
+    /// The operator executes orders, and does nothing else.
     pub(crate) only_obeys: bool,
 }
 
 impl Start {
-    /// Has the operator ask something of the REST API.
+    /// Makes the operator send a request to the REST API.
     pub(crate) fn order(&mut self, request: String) {
         self.orders.push_back(request);
     }
 
-    /// Has the operator ask something that may take long, beside everything else.
+    /// Makes the operator send a request that may take long, beside everything else.
     pub(crate) fn order_apart(&mut self, ticket: u64, request: String) {
         self.apart_answers.insert(ticket, None);
         self.apart.push_back((ticket, request));
@@ -140,8 +141,8 @@ pub(crate) fn node_config(setup: &Setup, shards: u32, address: SocketAddr) -> Co
         rack: "rack1".to_owned(),
         native_transport_max_frame_size: 1 << 20,
         max_connections_per_shard: 100,
-        // The model takes a change of the schema that failed for one that does not happen later. A node whose disk keeps it from following the
-        // metadata is restarted within this time.
+        // The model takes a change of the schema that failed for one that does not happen later. A node whose disk
+        // keeps it from following the metadata is restarted within this time.
         schema_timeout: Duration::from_secs(10),
         auto_snapshot: AutoSnapshot { is_on: true, ttl: None },
         compaction_throughput: None,
@@ -168,7 +169,7 @@ pub(crate) fn node_config(setup: &Setup, shards: u32, address: SocketAddr) -> Co
 }
 
 impl Machines {
-    /// Two machines: the node runs on one, `client` on the other, which is told where the node serves.
+    /// Two machines: the node runs on one, `client` on the other. `client` gets the address at which the node serves.
     pub fn new(
         seed: u64,
         setup: &Setup,
@@ -228,7 +229,8 @@ impl Machines {
 
 /// One shard of the node's process. Shard 0 does first what `node::start` does before its shards.
 ///
-/// `machines` that run nodes share one clock, which every blocking file operation moves for all of them: each operator does less, lest all are slow.
+/// `machines` that run nodes share one clock, which every blocking file operation moves for all of them: each operator
+/// does less, lest all are slow.
 pub(crate) async fn live(shard: ShardId, config: Config, start: Rc<RefCell<Start>>, machines: u64) {
     if shard == ShardId(0) {
         let prepared = node::prepare(config);
@@ -246,7 +248,7 @@ pub(crate) async fn live(shard: ShardId, config: Config, start: Rc<RefCell<Start
     }
 }
 
-/// An operator: flushes and compacts by the REST API, now and then, and does what it is told.
+/// An operator: flushes and compacts by the REST API, now and then, and executes orders.
 async fn operate(machines: u64, start: Rc<RefCell<Start>>) {
     loop {
         let apart: Vec<(u64, String)> = start.borrow_mut().apart.drain(..).collect();
@@ -262,7 +264,7 @@ async fn operate(machines: u64, start: Rc<RefCell<Start>>) {
                 "simulation: {order}: {}",
                 answer.as_deref().map_or("no answer", body_of)
             );
-            // Nobody waits for tasks that are only begun.
+            // Nothing waits for tasks that are only begun.
             if !order.starts_with("POST /ceto/tasks/") {
                 start.borrow_mut().answers.push_back(answer);
             }
@@ -283,7 +285,8 @@ async fn operate(machines: u64, start: Rc<RefCell<Start>>) {
     }
 }
 
-/// Does what takes long. An order that the API does not answer, because it does not serve yet or the node ends, was not done as far as anybody knows.
+/// Executes an order that takes long. An order that the API does not answer, because it does not serve yet or the node
+/// ends, was not executed as far as is known.
 async fn operate_apart(ticket: u64, order: String, start: Rc<RefCell<Start>>) {
     let answer = request(&order).await;
     let answer = answer.unwrap_or_else(|| "no answer".to_owned());

@@ -1,11 +1,11 @@
 //! What a table must hold, naively: for each partition the statements in the order of their timestamps.
 //!
-//! A client writes each partition in one order with rising timestamps, so "the newest timestamp wins" is "play the statements in
-//! order". A statement is *sure* or in *doubt*: in doubt while it has no answer, when its answer was an error, and when it was
-//! acknowledged too shortly before a power loss. What a statement with a TTL wrote lives until some second between that of its
-//! sending and that of its answer, plus the TTL; from then on it is as if the statement had deleted what it wrote. A partition is
-//! right when some choice of the doubtful statements, each wholly or not at all, and of those whose TTL may have ended, played with
-//! all the sure ones, gives what was read.
+//! A client writes each partition in one order with rising timestamps, so "the newest timestamp wins" is "play the
+//! statements in order". A statement is *sure* or in *doubt*: in doubt while it has no answer, when its answer was an
+//! error, and when it was acknowledged too shortly before a power loss. What a statement with a TTL wrote lives until
+//! some second between that of its sending and that of its answer, plus the TTL; from then on it is as if the statement
+//! had deleted what it wrote. A partition is right when some choice of the doubtful statements, each wholly or not at
+//! all, and of those whose TTL may have ended, played with all the sure ones, gives what was read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -21,7 +21,8 @@ const CHOICES_MAX: usize = 1 << 14;
 /// The longest TTL that is written, in seconds.
 pub const TTL_MAX: i64 = 4;
 
-/// Which element of a list: those that were written later stand behind, those that were prepended in front.
+/// Orders the elements of a list: those that were written later are at the back, those that were prepended at the
+/// front.
 pub type Element = (i64, i32);
 
 /// A value of a column.
@@ -126,7 +127,7 @@ pub struct Statement {
     pub lost_maybe: bool,
 }
 
-/// What a statement may have come to.
+/// The possible outcomes of a statement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Living,
@@ -175,8 +176,8 @@ struct Content {
     rows: BTreeMap<i32, Row>,
 }
 
-/// What a SELECT shows of a partition: rows by clustering key, each with its values and the static ones; a partition of static
-/// values only is one row without a key.
+/// What a SELECT shows of a partition: rows by clustering key, each with its values and the static ones; a partition of
+/// static values only is one row without a key.
 pub type Shown = BTreeMap<Option<i32>, BTreeMap<String, Value>>;
 
 /// A partition: what is sure since the last time it was settled, and the statements after it.
@@ -299,7 +300,8 @@ impl Partition {
         });
     }
 
-    /// Notes that a statement was acknowledged, `waited` seconds later at most than the last at which it can have been sent.
+    /// Notes that a statement was acknowledged, `waited` seconds later at most than the last at which it can have been
+    /// sent.
     pub fn acknowledge(&mut self, timestamp: i64, now: Instant, waited: i64) {
         for statement in self.statements.iter_mut().filter(|s| s.timestamp == timestamp) {
             statement.acknowledged = Some(now);
@@ -329,7 +331,7 @@ impl Partition {
         self.statements.iter().any(|s| s.timestamp == timestamp)
     }
 
-    /// Whether a static value may have ended while a walk by pages went on: rows of different pages then differ in it.
+    /// Whether a static value may have ended during a walk by pages: rows of different pages then differ in it.
     #[must_use]
     pub fn statics_may_end(&self, walk: Seconds) -> bool {
         let writes_static = |c: &Change| c.place().is_some_and(|p| p.row.is_none());
@@ -388,8 +390,8 @@ impl Partition {
         content
     }
 
-    /// Looks for a choice that explains what was read in these seconds; for `all` of them where the answer is to tell what became
-    /// of logged batches. Err tells the partition's story.
+    /// Looks for a choice that explains what was read in these seconds; for `all` of them where the answer is to tell
+    /// what became of logged batches. Err tells the partition's story.
     ///
     /// # Errors
     /// When no choice does.
@@ -448,9 +450,10 @@ impl Partition {
         Ok(explained)
     }
 
-    /// After a start everything was read back, in these seconds: from here on what was read is sure. Not so a part of a logged batch that shows nothing, such as the
-    /// marker of a row that has other columns: what another table has of the batch may say later whether it is there. Nor what shows when others have expired, nor a static value that stands alone where rows without
-    /// columns are not looked at: a later row shows it.
+    /// After a start everything was read back, in these seconds: from here on what was read is sure, with three
+    /// exceptions. A part of a logged batch may show nothing, such as the marker of a row that has other columns: what
+    /// another table has of the batch may say later whether it is there. Some values show only when others have
+    /// expired. A static value may be alone where rows without columns are not looked at: a later row shows it.
     pub fn settle(&mut self, explained: &Explained, at: Seconds) {
         let Some(chosen) = &explained.chosen else { return };
         let mut states = chosen.iter();
@@ -510,7 +513,8 @@ pub struct Explained {
     chosen: Option<Vec<State>>,
     /// By timestamp, what the logged batches may have come to in this partition.
     pub batches: BTreeMap<i64, MayBe>,
-    /// The same of other statements, where some of what they write is not looked at.
+    /// By timestamp, what other statements may have come to in this partition, where some of what they write is not
+    /// looked at.
     others: BTreeMap<i64, MayBe>,
 }
 

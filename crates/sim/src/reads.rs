@@ -18,7 +18,7 @@ enum Reading<'b> {
     Table,
     /// The table, by pages, each at its own time.
     Pages,
-    /// The table after a start, to go on from what was read.
+    /// The table after a start: the client continues from what was read.
     Settling(&'b mut Batches),
 }
 
@@ -165,7 +165,8 @@ impl Clients {
         self.check(worker, index, &rows, Reading::Table, at)
     }
 
-    /// Reads a table in small pages and compares it with the model. What is left when the node stops is read after the restart.
+    /// Reads a table in small pages and compares it with the model. What is left when the node stops is read after the
+    /// restart.
     pub(crate) async fn read_pages(
         &self,
         worker: &RefCell<Worker>,
@@ -220,7 +221,7 @@ impl Clients {
         }
     }
 
-    /// Goes on with pages from before a restart: they end with the rows that a whole read shows behind the last page.
+    /// Continues with pages from before a restart: they end with the rows that a whole read shows after the last page.
     async fn resume_pages(
         &self,
         worker: &RefCell<Worker>,

@@ -1,9 +1,9 @@
 //! A scenario: how the node is set up, what strikes it, how often; played from a seed.
 //!
-//! A *life* is what passes between a start of the node and its stop. In each life the clients settle and work until the crash that
-//! was planned strikes: in the middle of some file operation, or at the moment at which a client gets an acknowledgement, when what
-//! was promised is youngest. After the last one the node starts on a good disk, must serve,
-//! is told to end, loses its power when it has, starts once more, and must still hold everything.
+//! A *life* is what passes between a start of the node and its stop. In each life the clients settle and work until the
+//! crash that was planned strikes: in the middle of some file operation, or at the moment at which a client gets an
+//! acknowledgement, when what was promised is youngest. After the last one the node starts on a good disk, must serve,
+//! is terminated, loses its power when it has ended, starts once more, and must still hold everything.
 
 use std::any::Any;
 use std::fmt;
@@ -19,9 +19,9 @@ use stdx::random::SplitMix64;
 use crate::machine::{Durability, Machines, Setup};
 use crate::workload::{Clients, Counts};
 
-/// What a sync of the log may take behind its period.
+/// How much longer than its period a sync of the log may take.
 const SYNC_LAG: Duration = Duration::from_millis(60);
-/// The same on a slow disk, where each operation of anyone holds up everyone: the world's time passes in it.
+/// How much longer it may take on a slow disk, where each operation holds up everything: the world's time passes in it.
 const SLOW_SYNC_LAG: Duration = Duration::from_secs(30);
 /// How long a node may take to start and be read back.
 const SETTLE_WAIT_MAX: Duration = Duration::from_mins(2);
@@ -357,7 +357,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Writes are refused, reads go on; when there is space again, so do writes.
+    /// Writes are refused, reads continue; when there is space again, writes continue too.
     fn fill_the_disk(&mut self) -> Result<(), String> {
         self.must_settle_or_stop()?;
         let before = self.chance.millis(500);
@@ -426,14 +426,14 @@ impl Run<'_> {
             self.machines.set_shards(u32::try_from(shards).expect("at most 3"));
         }
         if self.chance.once_in(4) {
-            // Nobody is there when a TTL ends.
+            // The node is down when a TTL ends.
             let time = self.chance.millis(20_000);
             self.machines.sim.run_for(time);
         }
         self.machines.restart();
     }
 
-    /// The node is told to end, and does; then its machine loses power, which must not matter.
+    /// The node is terminated, and ends; then its machine loses power, which must not matter.
     fn end(&mut self) -> Result<(), String> {
         let node = self.machines.node;
         self.machines.sim.terminate(node);

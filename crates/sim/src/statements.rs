@@ -46,7 +46,7 @@ pub(crate) struct Table {
 /// A walk through a table page by page that has not come to its end.
 pub(crate) struct Paging {
     pub(crate) table: usize,
-    /// What the node gave to go on with.
+    /// The state from which the next page continues.
     pub(crate) state: Vec<u8>,
     /// Partition and clustering key of the last row that was read.
     pub(crate) last: (Option<Value>, Option<Value>),
@@ -195,7 +195,7 @@ impl Worker {
         }
     }
 
-    /// A table changes: pages behind a paging state are not those of before.
+    /// A table changes: the pages after a paging state are not the ones from before.
     pub(crate) fn forget_paging(&mut self, table: usize) {
         self.paging = self.paging.take().filter(|p| p.table != table);
     }
@@ -451,7 +451,7 @@ impl Table {
         if self.has_rows { number(ROWS) } else { 0 }
     }
 
-    /// What restricts a statement to a row behind its partition key.
+    /// What restricts a statement to a row, after its partition key.
     fn clustering(&self, row: i32) -> String {
         if self.has_rows {
             format!(" AND c = {row}")
@@ -478,7 +478,8 @@ impl Table {
             values.push(row.to_string());
         }
         let mut changes = vec![Change::Marker(row)];
-        // A batch that writes the static column twice at one moment would leave the larger value: only UPDATE writes it.
+        // A batch that writes the static column twice at one moment would leave the larger value: only UPDATE writes
+        // it.
         for column in self.some_columns().into_iter().filter(|c| *c != "st") {
             let (text, value) = value_of(column, timestamp);
             columns.push(column.to_owned());
@@ -495,7 +496,7 @@ impl Table {
         )
     }
 
-    /// The parts before and behind USING.
+    /// The parts before and after USING.
     fn update(&self, name: &str, key: i32, row: i32, timestamp: i64) -> (String, String, Vec<Change>) {
         let mut columns = self.some_columns();
         if columns.is_empty() {

@@ -1,4 +1,5 @@
-//! Stories of a small cluster, told step by step: a test says which node is asked what, and what happens to the machines in between.
+//! Stories of a small cluster, told step by step: a test says which node is asked what, and what happens to the
+//! machines in between.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -29,7 +30,8 @@ pub const EACH_QUORUM: u16 = 7;
 const SECOND: Duration = Duration::from_secs(1);
 /// Everything that a node keeps.
 const WORKDIR: &str = "/ceto";
-/// How long a node may take until it serves or says why it does not start: one that joins asks its seeds for two minutes.
+/// How long a node may take until it serves or says why it does not start: one that joins asks its seeds for two
+/// minutes.
 const START_WAIT_MAX: Duration = Duration::from_mins(3);
 /// How long a story waits for an answer.
 const ANSWER_WAIT_MAX: Duration = Duration::from_mins(2);
@@ -45,7 +47,7 @@ struct Said {
 /// The rows that a page may have, and the state that the page before returned.
 type Page = (i32, Option<Vec<u8>>);
 
-/// What the clients' machine is to say, and what it was answered; no answer while the node lets nobody in.
+/// What the clients' machine is to say, and what it was answered; no answer while the node accepts no client.
 #[derive(Default)]
 struct Script {
     said: RefCell<VecDeque<Said>>,
@@ -144,18 +146,19 @@ impl Story {
         }
     }
 
-    /// Has a further client register for the events of members at a node. [`Self::take_events`] has what it receives.
+    /// Makes a further client register for the events of members at a node. [`Self::take_events`] has what it receives.
     pub fn watch_members(&mut self, node: usize) {
         self.watched.set(Some(self.cluster.addresses()[node]));
         self.cluster.sim.run_for(SECOND);
     }
 
-    /// The events of members that came since this was called last, oldest first, with the addresses that they are about.
+    /// The events of members that came since this was called last, oldest first, with the addresses that they are
+    /// about.
     pub fn take_events(&mut self) -> Vec<(String, SocketAddr)> {
         self.events.take()
     }
 
-    /// Has the client ask a node; None when it does not answer.
+    /// Makes the client ask a node; None when it does not answer.
     ///
     /// # Panics
     /// When the client learns nothing for minutes.
@@ -163,7 +166,8 @@ impl Story {
         self.say(node, statement, level, None)
     }
 
-    /// The same, for a page of at most so many rows, the first or the one behind a state.
+    /// Has the client ask a node for a page of at most so many rows, the first one or the one after a state; None when
+    /// the node does not answer.
     ///
     /// # Panics
     /// When the client learns nothing for minutes.
@@ -197,7 +201,8 @@ impl Story {
         self.script.answer.take().expect("it has just been answered")
     }
 
-    /// The same, of what must succeed: the number that the first row has as `n`, if there is one.
+    /// Has the client ask a node for what must succeed. Returns the number that the first row has as `n`, if there is
+    /// one.
     ///
     /// # Panics
     /// When it does not.
@@ -298,8 +303,8 @@ impl Story {
         self.cluster.sim.empty_directory(machine, Path::new(WORKDIR).join(name));
     }
 
-    /// Has the operator of a node run `ceto recover-metadata --rejoin`, and confirm it with the sentence that the command asks for. What it prints then. End
-    /// the node first.
+    /// Makes the operator of a node run `ceto recover-metadata --rejoin`, and confirm it with the sentence that the
+    /// command asks for. Returns what the command prints then. End the node first.
     ///
     /// # Errors
     /// What the command says.
@@ -308,8 +313,8 @@ impl Story {
         self.cluster.rejoin(node, Some(sentence_of(&explanation)?))
     }
 
-    /// Has the operator of a node run `ceto recover-directory --accept`, and confirm it with the sentence that the command asks for. What it prints then. End
-    /// the node first.
+    /// Makes the operator of a node run `ceto recover-directory --accept`, and confirm it with the sentence that the
+    /// command asks for. Returns what the command prints then. End the node first.
     ///
     /// # Errors
     /// What the command says.

@@ -1,8 +1,10 @@
 //! The clients: each has a keyspace of its own, two tables in it, and the model of what they hold.
 //!
-//! A client sends bunches of statements, reads back what it wrote, wholly, by partition or page by page, and changes its schema now
-//! and then, all drawn from the world's chance. It goes on with the prepared statements and the paging states of before a restart. Before a statement leaves it stands in the model, so that a client may be stopped anywhere. After a start of the node a
-//! client first *settles*: it reads the schema and every table, and only then goes on.
+//! A client sends bunches of statements, reads back what it wrote, wholly, by partition or page by page, and changes
+//! its schema now and then, all drawn from the world's chance. After a restart it continues with the prepared
+//! statements and the paging states that it had before. A statement is noted in the model before it is sent, so that a
+//! client may be stopped anywhere. After a start of the node a client first *settles*: it reads the schema and every
+//! table, and only then continues.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -50,15 +52,15 @@ pub struct Counts {
     pub settled: u64,
     /// Logged batches without an answer of which several parts were looked at.
     pub batches_checked: u64,
-    /// Pages read behind a paging state of before a restart.
+    /// Pages read after a paging state from before a restart.
     pub pages_resumed: u64,
     /// Prepared statements that the node did not know after a restart.
     pub prepared_again: u64,
 }
 
-/// What the clients of a run share with whoever steers it.
+/// What the clients of a run share with the code that steers it.
 pub struct Clients {
-    /// Where the period is not zero, what syncs may lag behind acknowledgements.
+    /// How much later than acknowledgements syncs may be, where the period is not zero.
     pub(crate) lag: Option<Duration>,
     /// What is allowed just now.
     pub tolerance: Tolerance,
@@ -66,7 +68,8 @@ pub struct Clients {
     failure: RefCell<Option<String>>,
     workers: Vec<RefCell<Worker>>,
     last_timestamp: Cell<i64>,
-    /// A TRUNCATE that was interrupted has happened or not, in each partition. Else it is repeated before the table is read.
+    /// A TRUNCATE that was interrupted has happened or not, in each partition. Else it is repeated before the table is
+    /// read.
     pub(crate) expects_whole_truncations: bool,
     /// A logged batch without an answer has happened or not, over partitions and tables.
     pub(crate) expects_whole_batches: bool,
@@ -157,7 +160,7 @@ impl Clients {
         for worker in workers {
             worker.await;
         }
-        // A machine whose program ends stays up until it is told.
+        // When the workers have ended, the machine stays up until it is stopped.
         loop {
             runtime::sleep(Duration::from_hours(1)).await;
         }
@@ -248,8 +251,8 @@ impl Clients {
             (worker.tables[index].exists, worker.tables[index].pending.is_some())
         };
         if is_pending {
-            // A change that failed with an error: whether it is there is only known after the next start. But a truncation can
-            // be repeated.
+            // A change that failed with an error: whether it is there is only known after the next start. But a
+            // truncation can be repeated.
             if worker.borrow().tables[index].pending == Some(SchemaChange::Truncate) {
                 return self.change_schema(worker, client, index, SchemaChange::Truncate).await;
             }
@@ -387,8 +390,8 @@ impl Clients {
         self.write_alone(worker, client, timestamp, &drawn, Some(&values)).await
     }
 
-    /// Executes a statement by the id that an earlier PREPARE gave, perhaps before a restart. The node may have forgotten it; then it
-    /// is prepared again, and has the same id.
+    /// Executes a statement by the id that an earlier PREPARE gave, perhaps before a restart. The node may have
+    /// forgotten it; then it is prepared again, and has the same id.
     pub(crate) async fn execute(
         &self,
         worker: &RefCell<Worker>,

@@ -1,4 +1,5 @@
-//! Aggregates over a whole table on three simulated nodes: each shard computes its part, also while nodes fall and links are slow.
+//! Aggregates over a whole table on three simulated nodes: each shard computes its part, also while nodes fall and
+//! links are slow.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -195,7 +196,7 @@ fn aggregates_over_three_nodes_are_those_of_one_scan_while_replicas_fall() {
     for node in 0..3 {
         check(&mut story, "while all are well", node, &[ONE, QUORUM, ALL]);
     }
-    // Nobody knows yet that it is gone; then everybody does.
+    // No node knows yet that it is gone; then all nodes do.
     story.cluster.crash(1, CrashKind::Kill);
     check(&mut story, "just after a node was killed", 0, &[QUORUM]);
     story.cluster.sim.run_for(30 * SECOND);
@@ -328,7 +329,8 @@ fn answers_that_come_when_the_page_of_groups_is_full_are_dropped() {
     for node in 0..3 {
         story.cluster.set_link_quality(node, Duration::from_millis(200), 0);
     }
-    // Twenty-five groups are expected to be enough for all partitions, and the node that has the first of them has as many at once.
+    // Twenty-five groups are expected to be enough for all partitions, and the node that has the first of them has as
+    // many at once.
     for node in 0..3 {
         let first = story.must(node, "SELECT p, c FROM k.t GROUP BY p, c LIMIT 25", ONE);
         assert_eq!(first, order[..25], "asked of node {node}");

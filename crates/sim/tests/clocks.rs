@@ -22,7 +22,8 @@ const ROWS: usize = 60;
 /// All rows: so many that those of before are merged with those of the time of the jump.
 const ALL_ROWS: usize = 4 * ROWS;
 
-/// Rows with a TTL that are there in the end, and the value that was written last: of two writes, the first of which a node with a jump made.
+/// Rows with a TTL that are there in the end, and the value that was written last: of two writes, the first of which a
+/// node with a jump made.
 fn after_a_jump(seed: u64, day_us: i64) -> (Option<i32>, Option<i32>) {
     let mut story = Story::begin(seed, &Story::setup(3));
     let replication = "{'class': 'SimpleStrategy', 'replication_factor': 3}";

@@ -103,7 +103,7 @@ fn nodes_that_change_their_number_of_shards_and_messages_that_overtake_each_othe
     play(&scenario, 60);
 }
 
-/// Nobody reads before this but at ONE, so nothing else brings replicas what they missed.
+/// Before this clients read only at ONE, so nothing but hints brings replicas what they missed.
 #[test]
 fn what_replicas_missed_behind_a_split_is_brought_to_them_by_hints() {
     let scenario = ClusterScenario {
@@ -202,7 +202,8 @@ fn seven_nodes_in_three_racks_keep_what_they_acknowledged() {
     play(&scenario, 80);
 }
 
-/// Replicas agreed that nothing was there when one had a deletion and the other had never heard of the row, and the next read found it.
+/// Replicas agreed that nothing was there when one had a deletion and the other had never heard of the row, and the
+/// next read found it.
 #[test]
 fn a_deletion_in_doubt_that_a_read_has_seen_stays_seen() {
     play(&ClusterScenario::basic_of_seed(1014), 1014);
@@ -220,8 +221,8 @@ fn a_logged_batch_that_does_not_fit_on_the_disk_fails_as_a_write() {
     play(&ClusterScenario::basic_of_seed(8008), 8008);
 }
 
-/// The members changed while a statement whose proposal some had accepted tried again, and then too few of its replicas lived: it said that nothing
-/// had happened.
+/// The members changed while a statement whose proposal some had accepted tried again, and then too few of its replicas
+/// lived: it said that nothing had happened.
 #[test]
 fn a_statement_that_may_be_applied_is_not_called_unavailable_when_the_members_change() {
     play(&ClusterScenario::basic_of_seed(1_039_798_648), 1_039_798_648);
@@ -266,8 +267,8 @@ fn all_machines_lose_power_at_once_and_nothing_that_was_acknowledged_is_lost() {
     assert!(report.faults >= 2, "{report:?}");
 }
 
-/// Nothing of before is read again, whatever repairs, late writes and hints bring: no acknowledged row, no part of a batch, nothing that a conditional statement
-/// wrote, nothing that was added to a counter.
+/// Nothing from before the truncation is read again, whatever repairs, late writes and hints bring: no acknowledged
+/// row, no part of a batch, nothing that a conditional statement wrote, nothing that was added to a counter.
 #[test]
 fn a_truncation_while_others_use_the_table_is_a_barrier() {
     let calm = ClusterScenario {
@@ -339,7 +340,8 @@ fn nothing_deleted_returns_where_tombstones_are_purged_after_a_minute() {
     play(&scenario, 170);
 }
 
-/// A node moves damaged sstables aside while it runs. All else is answered by the other replicas, until the operator accepts the loss.
+/// A node moves damaged sstables aside while it runs. All else is answered by the other replicas, until the operator
+/// accepts the loss.
 #[test]
 fn a_cluster_outlives_bits_that_change_in_sstables() {
     let rot = ClusterFaults {
@@ -366,7 +368,8 @@ fn a_cluster_outlives_bits_that_change_in_sstables() {
     play(&scenario, 181);
 }
 
-/// The joiner or another node falls, or is cut off, while it joins. It serves a minute after all is healed, and nothing is lost.
+/// The joiner or another node falls, or is cut off, while it joins. It serves a minute after all is healed, and nothing
+/// is lost.
 #[test]
 fn nodes_that_join_while_something_strikes_are_members_in_the_end() {
     let scenario = ClusterScenario {
@@ -411,7 +414,8 @@ fn tables_go_from_the_token_ring_to_tablets_and_back_whatever_strikes() {
     }
 }
 
-/// Writes wait for memory until their time is over: an error says whether the request ran, and nothing acknowledged is lost.
+/// Writes wait for memory until their time is over: an error says whether the request ran, and nothing acknowledged is
+/// lost.
 #[test]
 fn nodes_with_too_little_memory_lose_nothing() {
     let scenario = ClusterScenario {

@@ -380,7 +380,8 @@ fn clients_that_take_no_answers_keep_nobody_waiting_and_are_closed() {
         ask_often(&mut client, Duration::from_secs(25), Duration::from_millis(200)).await;
         let mut closed = 0;
         for other in &mut silent {
-            // One result fills the room of this small node. The node closes a client that takes nothing 10 to 20 s later, and only then begins the next result.
+            // One result fills the room of this small node. The node closes a client that takes nothing 10 to 20 s
+            // later, and only then begins the next result.
             let all = runtime::timeout(Duration::from_secs(20 * 20), async {
                 let mut answers = 0;
                 while let Ok((_, answer)) = other.answer().await {

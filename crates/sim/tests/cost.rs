@@ -6,7 +6,8 @@ use sim::story::Story;
 
 /// Simulated time that is looked at.
 const SECONDS: u64 = 60;
-/// Events and turns of a simulated second of three nodes, at most; they take 1,300. Pings of the failure detector and heartbeats of the metadata group are most of them.
+/// Events and turns of a simulated second of three nodes, at most; they take 1,300. Pings of the failure detector and
+/// heartbeats of the metadata group are most of them.
 const STEPS_MAX: u64 = 2_000;
 
 #[test]

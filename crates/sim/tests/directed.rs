@@ -19,7 +19,7 @@ const ONE: u16 = 1;
 #[derive(Clone)]
 struct Statement {
     text: String,
-    /// Rows of a page, and the state behind which it begins.
+    /// Rows of a page, and the state after which it begins.
     page: Option<(i32, Option<Vec<u8>>)>,
 }
 
@@ -236,7 +236,7 @@ fn what_was_deleted_stays_deleted_when_the_power_goes_before_the_log_has_the_end
     }
 }
 
-/// A page that began behind a row read the rest of its partition again with each later tablet of the shard.
+/// A page that began after a row read the rest of its partition again with each later tablet of the shard.
 #[test]
 fn a_walk_by_pages_over_several_tablets_shows_each_row_once() {
     for rows_per_page in [1, 2, 3, 5] {
@@ -267,7 +267,7 @@ fn a_walk_by_pages_over_several_tablets_shows_each_row_once() {
     }
 }
 
-/// One table's memtable went to a file before the log had the batch for good, and the power took the other table's part.
+/// One table's memtable went to a file before the log durably had the batch, and the power took the other table's part.
 #[test]
 fn a_batch_of_which_one_table_was_flushed_is_whole_after_a_power_loss() {
     let mut lost = 0;
@@ -284,7 +284,7 @@ fn a_batch_of_which_one_table_was_flushed_is_whole_after_a_power_loss() {
         );
         story.must("CREATE TABLE ks.large (k int PRIMARY KEY, text text)");
         let text = "x".repeat(3000);
-        // The last of them are behind the last flush.
+        // The last of them come after the last flush.
         let batches = 12 + i32::try_from(seed).expect("a small number");
         for k in 0..batches {
             story.must(&format!(

@@ -1,5 +1,5 @@
-//! Directories that are restored from an earlier time, emptied, not mounted, or lost, told step by step on three whole nodes: what the node says, what the other two still serve, and
-//! where the remedy that it names leads.
+//! Directories that are restored from an earlier time, emptied, not mounted, or lost, told step by step on three whole
+//! nodes: what the node says, what the other two still serve, and where the remedy that it names leads.
 
 use node::Directory;
 use runtime::sim::{CrashKind, DirectoryCopy};
@@ -71,7 +71,7 @@ fn replace(story: &mut Story, gone: &str) {
     assert_ne!(story.host_id(HIT), gone);
 }
 
-/// What a story of an older directory leaves behind.
+/// What a story of an older directory ends with.
 struct Older {
     story: Story,
     /// The host id of the node.
@@ -82,8 +82,8 @@ struct Older {
     start: Result<(), String>,
 }
 
-/// The directory of a node is put back as it was before the node's last start. Rows 0 to 9 were written before, 10 to 19 by all three afterwards, 20 to 29 at
-/// QUORUM by the other two.
+/// The directory of a node is put back as it was before the node's last start. Rows 0 to 9 were written before, 10 to
+/// 19 by all three afterwards, 20 to 29 at QUORUM by the other two.
 fn put_back_an_older_directory() -> Older {
     let mut story = three_nodes(1);
     write(&mut story, 0..10, &[0, 1, 2], ALL);
@@ -167,7 +167,7 @@ fn a_node_that_lost_its_metadata_rejoins_with_its_identity_and_its_rows() {
     assert!(printed.contains("another Raft id"), "{printed}");
     story.restart(HIT).expect("it has the metadata of the others");
     assert_eq!(story.host_id(HIT), host_id);
-    // What it had is there before anybody repairs it.
+    // What it had is there before any repair.
     must_have(&mut story, &[HIT], 0..20, ONE);
     story.cluster.sim.run_for(HINTS_WAIT);
     must_have(&mut story, &[HIT], 0..30, ONE);
@@ -204,7 +204,7 @@ fn the_first_seed_that_lost_everything_forms_no_cluster_of_its_own_while_another
     let reason = story.restart(0).expect_err("a member has its address");
     assert!(reason.contains("remove"), "{reason}");
     must_have(&mut story, &[1, 2], 0..20, QUORUM);
-    // Nobody takes it for a seed of another cluster.
+    // No node takes it for a seed of another cluster.
     for node in [1, 2] {
         story.stop(node);
         story.restart(node).expect("it goes on from its files");
@@ -213,8 +213,9 @@ fn the_first_seed_that_lost_everything_forms_no_cluster_of_its_own_while_another
     must_have(&mut story, &[1, 2], 0..20, QUORUM);
 }
 
-/// A voter's files are put back as they were earlier in its present run, so that its start is not refused; with another voter, which was down, it decides what
-/// the third one knows to be decided otherwise. What that one says of other members' metadata, and why it makes no change, if it does not.
+/// A voter's files are put back as they were earlier in its present run, so that its start is not refused; with another
+/// voter, which was down, it decides what the third one knows to be decided otherwise. What that one says of other
+/// members' metadata, and why it makes no change, if it does not.
 fn two_histories() -> (Story, String, Option<String>) {
     let mut story = three_nodes(5);
     let [whole, restored, away] = [0, 1, 2];
@@ -258,7 +259,7 @@ fn a_node_whose_metadata_differs_from_that_of_the_others_withdraws_and_rejoins()
     assert!(told.contains("they applied different changes"), "{told}");
     let refusal = refusal.expect("it changes nothing");
     assert!(refusal.contains("ceto page metadata-differs"), "{refusal}");
-    // Reads and writes go on, and the majority changes the schema.
+    // Reads and writes continue, and the majority changes the schema.
     must_have(&mut story, &[0, 1, 2], 0..20, QUORUM);
     write(&mut story, 20..30, &[0, 1, 2], QUORUM);
     story.must(2, "CREATE TABLE sea.e (k int PRIMARY KEY, n int)", QUORUM);
@@ -322,7 +323,7 @@ fn members_of_a_first_seed_that_lost_everything_and_formed_a_cluster_are_told_to
     must_have(&mut story, &[0, 1, 2], 0..20, QUORUM);
 }
 
-/// Whether nodes report that somebody missed all writes.
+/// Whether a node reports that some node missed all writes.
 fn reports_everything_missed(story: &mut Story, node: usize) -> bool {
     let told = story.operate(node, "GET /storage_service/missed_writes");
     assert!(told.contains(" 200 "), "{told}");
@@ -363,7 +364,7 @@ fn a_directory_that_is_not_mounted_is_refused_and_the_node_serves_when_it_is_mou
         write(&mut story, 20..30, &[0, 1], QUORUM);
         story.put_back(HIT, &whole);
         story.restart(HIT).expect("it is the one that ran");
-        // Before anybody repairs it.
+        // Before any repair.
         must_have(&mut story, &[HIT], 0..20, ONE);
         story.cluster.sim.run_for(HINTS_WAIT);
         must_have(&mut story, &[HIT], 0..30, ONE);
@@ -388,7 +389,7 @@ fn a_node_whose_operator_accepts_the_loss_lacks_rows_until_all_are_read_at_all()
         must_have(&mut story, &[HIT], 0..20, ALL);
         must_have(&mut story, &[HIT], 0..20, ONE);
         write(&mut story, 20..30, &[0, 1, 2], ALL);
-        // The directory is the node's now, and the loss is told until the operator releases the tombstones.
+        // The directory is the node's now, and the loss is reported until the operator releases the tombstones.
         story.stop(HIT);
         story.restart(HIT).expect("the directory is the one that ran");
         story.cluster.sim.run_for(30 * SECOND);
@@ -450,8 +451,9 @@ fn a_node_whose_hints_are_lost_reports_that_every_node_missed_everything() {
     must_have(&mut story, &[0, 1, HIT], 0..20, ONE);
 }
 
-/// A node's sstables are put back as they were before a deletion that all nodes had acknowledged, without their marker, and its operator accepts the loss. The
-/// others compact when the grace is over. What reads at ALL then say of the deleted row, by each node.
+/// A node's sstables are put back as they were before a deletion that all nodes had acknowledged, without their marker,
+/// and its operator accepts the loss. The others compact when the grace is over. What reads at ALL then say of the
+/// deleted row, by each node.
 fn accept_older_sstables() -> [Option<i32>; 3] {
     let mut story = three_nodes(40);
     let create = "CREATE TABLE sea.d (k int PRIMARY KEY, n int) WITH gc_grace_seconds = 600";

@@ -1,12 +1,17 @@
-//! What a driver learns of nodes that come, go and move, as text: the events that a client of the first of three nodes gets, in order, and the rows of `system.peers` there after it.
+//! What a driver learns of nodes that come, go and move, as text: the events that a client of the first of three nodes
+//! gets, in order, and the rows of `system.peers` there after it.
 //!
-//! A file is a cluster, whose first node is watched; a case is what an operator does, and is answered when all of it has happened. Addresses are shown as `node 3`, the address of the third
-//! machine, or `node 3'`, its second one. Each new host id gets the next capital letter.
+//! A file is a cluster, whose first node is watched; a case is what an operator does, and is answered when all of it
+//! has happened. Addresses are shown as `node 3`, the address of the third machine, or `node 3'`, its second one. Each
+//! new host id gets the next capital letter.
 //!
 //! - `start N`, `stop N`, `kill N`: starts a node for the first time or again, ends it in order, or without warning.
-//! - `move N listen`, `move N rpc`, `move N both`, `move N back`: ends a node and starts it with the second address of its machine for nodes, for clients, for both or for neither.
-//! - `replace N`: takes a node's files away, and starts a new node at its address in its place. `replace N by M`: at another address.
-//! - `decommission N`, `remove N`, `disablebinary N`, `enablebinary N`: asks the node's REST API, or that of the first node.
+//! - `move N listen`, `move N rpc`, `move N both`, `move N back`: ends a node and starts it with the second address of
+//!   its machine for nodes, for clients, for both or for neither.
+//! - `replace N`: takes a node's files away, and starts a new node at its address in its place. `replace N by M`: at
+//!   another address.
+//! - `decommission N`, `remove N`, `disablebinary N`, `enablebinary N`: asks the node's REST API, or that of the first
+//!   node.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

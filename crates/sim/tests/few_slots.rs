@@ -1,5 +1,5 @@
-//! Clusters whose connections between nodes take very few requests and answers at once: many requests are refused as overloaded, and some answers find no room.
-//! What was promised holds all the same.
+//! Clusters whose connections between nodes take very few requests and answers at once: many requests are refused as
+//! overloaded, and some answers find no room. What was promised holds all the same.
 
 use sim::{ClusterFaults, ClusterReport, ClusterScenario, FewSlots, Workload};
 

@@ -1,5 +1,5 @@
-//! A keyspace that goes from the token ring to tablets and back on whole nodes, with everything that is known of its rows: conditional statements, counters,
-//! deletions, hints.
+//! A keyspace that goes from the token ring to tablets and back on whole nodes, with everything that is known of its
+//! rows: conditional statements, counters, deletions, hints.
 
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use runtime::sim::CrashKind;
 use sim::story::{ALL, Story};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// More commands of the metadata than its log keeps behind a snapshot, and more bytes than it has without one.
+/// More commands of the metadata than its log keeps before a snapshot, and more bytes than it has without one.
 const COMMANDS: u32 = 700;
 const COMMAND_BYTES: usize = 15_000;
 /// The node that the tablet leaves, and to which it comes back.
@@ -39,7 +39,7 @@ impl Scene {
         scene
     }
 
-    /// An operator has the tablet move.
+    /// An operator moves the tablet.
     fn begin_move(&mut self, from: usize, to: usize) {
         let (from, to) = (&self.hosts[from], &self.hosts[to]);
         let what = format!("ks=sea&table=t&token=0&host={from}&dst_host={to}&dst_shard=0");
@@ -54,7 +54,8 @@ impl Scene {
     }
 }
 
-/// The node is killed when this has passed since the tablet began to leave it. None when the move does not end without it.
+/// The node is killed when this has passed since the tablet began to leave it. None when the move does not end without
+/// it.
 fn killed_after(seed: u64, time: Duration) -> Option<Scene> {
     let mut scene = Scene::new(seed);
     scene.story.must(0, "INSERT INTO sea.t (k, n) VALUES (1, 1)", ALL);
@@ -65,8 +66,9 @@ fn killed_after(seed: u64, time: Duration) -> Option<Scene> {
     scene.is_on(0).then_some(scene)
 }
 
-/// A row is deleted while the node is down, and its tombstone is gone. Then the tablet begins to come back, before the node is started again: what it hears of the moves comes with a snapshot of
-/// the metadata. The node may be killed once more soon after its start. What becomes of the row.
+/// A row is deleted while the node is down, and its tombstone is gone. Then the tablet begins to come back, before the
+/// node is started again: what it hears of the moves comes with a snapshot of the metadata. The node may be killed once
+/// more soon after its start. What becomes of the row.
 fn row_behind_a_jump(mut scene: Scene, killed_again: Option<Duration>) -> Option<i32> {
     let story = &mut scene.story;
     story.must(0, "DELETE FROM sea.t WHERE k = 1", ALL);
@@ -107,7 +109,8 @@ fn scene(micros: u64) -> Scene {
     killed_after(1, Duration::from_micros(micros)).expect("it is killed later than at the earliest moment")
 }
 
-/// What becomes of the row when the node is killed at the earliest moment, and at moments soon after: it has heard of the end or not.
+/// What becomes of the row when the node is killed at the earliest moment, and at moments soon after: it has heard of
+/// the end or not.
 fn rows_behind_a_jump() -> Vec<Option<i32>> {
     let earliest = earliest();
     let moments = (0..5).map(|step| earliest + 100 * step);

@@ -1,4 +1,5 @@
-//! Nodes that are down for longer than tombstones are usually kept, while rows are deleted and compactions run: nothing deleted returns, in any mode of `tombstone_gc`.
+//! Nodes that are down for longer than tombstones are usually kept, while rows are deleted and compactions run: nothing
+//! deleted returns, in any mode of `tombstone_gc`.
 
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ const GRACE: u32 = 30;
 const ROWS: i32 = 10;
 /// The rows below this are deleted.
 const DELETED: i32 = 5;
-/// Tables, and when they forget deletions. A table of mode `immediate` promises nothing about what a replica has missed.
+/// Tables, and when they forget deletions. A table of mode `immediate` promises nothing about what a replica has
+/// missed.
 const TABLES: [(&str, &str); 3] = [
     ("t", "gc_grace_seconds = 30 AND tombstone_gc = {'mode': 'timeout'}"),
     (
@@ -39,7 +41,8 @@ fn rows(story: &mut Story, node: usize, table: &str, level: u16) -> Vec<i32> {
     (0..ROWS).filter(|k| read(k)).collect()
 }
 
-/// One of three nodes is down for longer than the grace, and misses deletions. The others have compacted before and after it is back.
+/// One of three nodes is down for longer than the grace, and misses deletions. The others have compacted before and
+/// after it is back.
 fn outage(seed: u64, hints: bool) -> Story {
     let mut story = Story::begin(
         seed,
@@ -76,7 +79,7 @@ fn outage(seed: u64, hints: bool) -> Story {
     story.cluster.sim.run_for((4 * GRACE) * SECOND);
     on_each(&mut story, &[0, 1], "POST /storage_service/compact");
     story.restart(2).expect("nothing is wrong with it");
-    // Nobody reads, which would repair, before all have reported that they are complete.
+    // No client reads, which would repair, before all nodes have reported that they are complete.
     story.cluster.sim.run_for((4 * GRACE) * SECOND);
     on_each(&mut story, &[0, 1], "POST /storage_service/compact");
     story
@@ -126,7 +129,7 @@ fn what_was_missed_comes_back_when_the_grace_alone_decides() {
     let mut story = outage(70, true);
     let found = rows(&mut story, 0, "t", ALL);
     assert_eq!(found, (0..ROWS).collect::<Vec<i32>>(), "nothing came back");
-    // Nothing is forgotten there, whoever missed it.
+    // Nothing is forgotten there, whichever replica missed it.
     let found = rows(&mut story, 0, "d", ALL);
     assert_eq!(found, (DELETED..ROWS).collect::<Vec<i32>>());
 }

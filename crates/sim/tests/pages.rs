@@ -45,7 +45,7 @@ fn begin() -> Story {
     story
 }
 
-/// An operator has a tablet move to a shard, where it is not there.
+/// An operator moves a tablet to a shard, where it is not there.
 fn move_to(story: &mut Story, token: i64, shard: u32) {
     let what = format!("ks=sea&table=w&token={token}&dst_shard={shard}");
     let _ = story
@@ -53,7 +53,7 @@ fn move_to(story: &mut Story, token: i64, shard: u32) {
         .order_apart(0, &format!("POST /ceto/tasks/move_tablet?{what}"));
 }
 
-/// How many rows a page has, and where the next goes on.
+/// How many rows a page has, and the state from which the next continues.
 fn page(story: &mut Story, rows: i32, state: Option<Vec<u8>>) -> (usize, Option<Vec<u8>>) {
     match story.ask_page(0, READ, ONE, rows, state) {
         Some(Answer::Rows(rows, next)) => (rows.len(), next),

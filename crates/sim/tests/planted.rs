@@ -50,7 +50,8 @@ fn a_quorum_that_is_skipped_is_found() {
     );
 }
 
-/// Many messages come up to 800 ms late, so replicas differ much of the time, and no hint ends that. A few partitions are used without pauses.
+/// Many messages come up to 800 ms late, so replicas differ much of the time, and no hint ends that. A few partitions
+/// are used without pauses.
 fn replicas_that_differ(rounds: u32, mix: Mix) -> ClusterScenario {
     let faults = ClusterFaults {
         disturbed_messages: true,
@@ -106,7 +107,8 @@ fn a_deletion_that_some_replicas_lack_in_the_end_is_found() {
     );
 }
 
-/// What was decided for one row is at one replica alone when the next decision, for another row, overtakes it at the others.
+/// What was decided for one row is at one replica alone when the next decision, for another row, overtakes it at the
+/// others.
 #[test]
 fn a_leader_that_teaches_nobody_is_found() {
     let scenario = replicas_that_differ(4, Mix::Serial);
@@ -114,7 +116,7 @@ fn a_leader_that_teaches_nobody_is_found() {
     is_found(Bug::SkippedTeach, &scenario, 0..24, &["no order fits"]);
 }
 
-/// Nothing repairs replicas behind a split but hints, until somebody reads at more than ONE.
+/// Only hints repair replicas that a split cut off, until a client reads at more than ONE.
 #[test]
 fn a_hint_that_is_dropped_is_found() {
     // 25 of 30 seeds find it.
@@ -164,7 +166,8 @@ fn conditional_splits() -> ClusterScenario {
     }
 }
 
-/// With one copy a part of a batch goes to one node and the other part to another, and only a note brings what a killed coordinator left undone.
+/// With one copy a part of a batch goes to one node and the other part to another, and only a note brings what a killed
+/// coordinator left undone.
 #[test]
 fn a_logged_batch_that_nobody_noted_is_found() {
     let faults = ClusterFaults { kills: true, ..SPLITS };
@@ -209,7 +212,8 @@ fn an_addition_that_counts_twice_when_its_request_comes_twice_is_found() {
     is_found(Bug::RepeatedRequest, &scenario, 0..60, &["a counter is"]);
 }
 
-/// The same, with clients that use a few partitions without pauses: what happens between two requests is seen by a third.
+/// The scenario, with clients that use a few partitions without pauses: what happens between two requests is seen by a
+/// third.
 fn hot(scenario: ClusterScenario) -> ClusterScenario {
     ClusterScenario {
         workload: Workload {
@@ -238,7 +242,7 @@ fn an_answer_that_counts_twice_is_found() {
     is_found(Bug::CountedTwice, &three_nodes(0, NONE), 0..24, complaint);
 }
 
-/// Machines that stop at this point; with one copy nobody else has the rows.
+/// Machines that stop at this point; with one copy no other node has the rows.
 fn stopping_at(point: StopPoint) -> ClusterScenario {
     let faults = ClusterFaults {
         stop_points: true,
@@ -269,7 +273,7 @@ fn a_logged_batch_whose_end_is_noted_too_early_is_found() {
     is_found(Bug::EarlyBatchEnd, &scenario, 0..48, &["a logged batch is half there"]);
 }
 
-/// With one copy nobody else has what is lost.
+/// With one copy no other node has what is lost.
 #[test]
 fn a_tablet_that_moves_without_what_is_in_memory_is_found() {
     let faults = ClusterFaults { moves: true, ..NONE };

@@ -1,4 +1,5 @@
-//! Promises of clusters that grow, shrink, heal and change their replication, broken on purpose: each is found by one of a few seeds.
+//! Promises of clusters that grow, shrink, heal and change their replication, broken on purpose: each is found by one
+//! of a few seeds.
 #![cfg(debug_assertions)]
 
 use crate::support::is_found;

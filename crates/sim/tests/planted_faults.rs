@@ -1,7 +1,9 @@
-//! Faults that last, told step by step on whole nodes, and the bugs that each of these stories finds when they are planted.
+//! Faults that last, told step by step on whole nodes, and the bugs that each of these stories finds when they are
+//! planted.
 //!
-//! Beside this file, directories that are restored or lost (`UncheckedRun`, `UncheckedDirectory`, `UncomparedHistory`) are told of by `directories.rs`, hints that are refused for good
-//! (`RejectedHintWaits`) by `refused_hints.rs`, and clocks (`UntrustedClock`) by `clocks.rs`. A log that takes no writes (`UnheededLog`) is told of by
+//! Some stories are elsewhere: directories that are restored or lost (`UncheckedRun`, `UncheckedDirectory`,
+//! `UncomparedHistory`) in `directories.rs`, hints that are refused permanently (`RejectedHintWaits`) in
+//! `refused_hints.rs`, clocks (`UntrustedClock`) in `clocks.rs`, and a log that takes no writes (`UnheededLog`) in
 //! `crates/coordinator/tests/refusing.rs`.
 
 use std::time::Duration;
@@ -43,8 +45,9 @@ fn a_damaged_file_costs_no_answer() {
     assert_ne!(answers_of_a_damaged_node(), all, "rows are missing without a word");
 }
 
-/// Two nodes here and one there, whose datacenter goes away while a logged batch at EACH_QUORUM is on its way: how many segments the largest log has when much
-/// was written since, and whether the batch is whole when the datacenter is back.
+/// Two nodes here and one there, whose datacenter goes away while a logged batch at EACH_QUORUM is on its way: how many
+/// segments the largest log has when much was written since, and whether the batch is whole when the datacenter is
+/// back.
 fn segments_behind_a_batch() -> (usize, [Option<i32>; 2]) {
     let place = |datacenter: &str| (datacenter.to_owned(), "rack1".to_owned());
     let setup = ClusterSetup {
@@ -131,7 +134,7 @@ fn a_node_that_is_removed_for_good_is_not_missed_and_does_not_return() {
         }
     };
     check(&mut story, &[0, 1]);
-    // Nobody waits for it, and it does not come back.
+    // No node waits for the removed node, and it does not come back.
     story.must(0, "CREATE TABLE sea.u (k int PRIMARY KEY, n int)", ALL);
     story.cluster.restart(2);
     story.cluster.sim.run_for(30 * SECOND);

@@ -1,4 +1,5 @@
-//! No statement keeps its shard, however many values its client sends: it gives way, in parsing, binding, reading, merging and writing alike.
+//! No statement keeps its shard, however many values its client sends: it gives way, in parsing, binding, reading,
+//! merging and writing alike.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -17,8 +18,8 @@ const NODE: NodeId = NodeId(0);
 const VALUES: usize = 20_000;
 /// What is less than this part of all that a statement takes is no loop over its values.
 const PART_MAX: u32 = 4;
-/// Steps of a computation that takes about 10 ms. No statement is blamed for a shorter poll: a copy of all bytes, the first touch of their memory, a new segment of the log, which
-/// the simulated disk fills with zeros.
+/// Steps of a computation that takes about 10 ms. No statement is blamed for a shorter poll: a copy of all bytes, the
+/// first touch of their memory, a new segment of the log, which the simulated disk fills with zeros.
 const STEPS: u64 = 10_000_000;
 const QUORUM: u16 = 4;
 

@@ -1,5 +1,5 @@
-//! Writes that one replica refuses for good, because they are too large for its log, among those that it missed while it was down: three whole nodes with
-//! segments of different sizes.
+//! Writes that one replica refuses permanently, because they are too large for its log, among those that it missed
+//! while it was down: three whole nodes with segments of different sizes.
 
 use runtime::sim::CrashKind;
 use sim::client::Answer;
@@ -13,7 +13,7 @@ const SMALL: usize = 2;
 const LARGE_BYTES: usize = 40 << 10;
 /// Larger than half of any segment.
 const TOO_LARGE_BYTES: usize = 200 << 10;
-/// A hint is refused for good a minute after it was written, at the next look for nodes that are back.
+/// A hint is permanently refused a minute after it was written, at the next look for nodes that are back.
 const REFUSAL_WAIT: Duration = Duration::from_secs(100);
 /// The large rows among the others.
 const LARGE: [i32; 2] = [3, 7];
@@ -42,7 +42,7 @@ fn read(story: &mut Story, node: usize, k: i32, level: u16) -> Option<i32> {
     story.must(node, &format!("SELECT n FROM sea.t WHERE k = {k}"), level)
 }
 
-/// How many hints a node tells of that were refused for good.
+/// How many permanently refused hints a node reports.
 fn rejected(story: &mut Story, node: usize) -> u64 {
     let answer = story.operate(node, "GET /hinted_handoff/rejected");
     let counts = answer.split("\"hints\":").skip(1);
@@ -50,7 +50,8 @@ fn rejected(story: &mut Story, node: usize) -> u64 {
     counts.map(|rest| number(rest).parse::<u64>().expect("a number")).sum()
 }
 
-/// Rows are written while a replica is down, two of which are too large for its log. Which rows it answers alone when it has been back for long.
+/// Rows are written while a replica is down, two of which are too large for its log. Which rows it answers alone when
+/// it has been back for long.
 fn rows_behind_refused_hints() -> (Story, Vec<i32>) {
     let mut story = begin(1);
     story.cluster.crash(SMALL, CrashKind::Kill);

@@ -1,4 +1,5 @@
-//! Tables that are split and merged on whole nodes, with everything that is known of their rows: conditional statements, counters, truncations, batches and hints.
+//! Tables that are split and merged on whole nodes, with everything that is known of their rows: conditional
+//! statements, counters, truncations, batches and hints.
 
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ fn begin(seed: u64) -> Story {
     story
 }
 
-/// Has a table of the keyspace resized, by an operator of a node. The task is not waited for.
+/// An operator of a node resizes a table of the keyspace. The task is not waited for.
 fn resize(story: &mut Story, node: usize, table: &str, tablets: u32) {
     let request = format!("POST /ceto/tasks/resize_table?ks=sea&table={table}&tablet_count={tablets}");
     story.cluster.order(node, &request);
@@ -151,7 +152,8 @@ fn no_crash_at_any_step_of_a_split_loses_or_doubles_anything() {
     }
 }
 
-/// The rows of a table with one copy that are there after its tablets were merged on nodes of which one is killed before it has flushed that many memtables.
+/// The rows of a table with one copy that are there after its tablets were merged on nodes of which one is killed
+/// before it has flushed that many memtables.
 fn rows_after_a_merge(seed: u64, flushes: u64) -> i32 {
     let mut story = Story::begin(seed, &Story::setup(3));
     let replication = "{'class': 'NetworkTopologyStrategy', 'datacenter1': 1}";

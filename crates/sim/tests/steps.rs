@@ -1,9 +1,11 @@
 //! One SELECT and one INSERT, step by step, as text: which layer of which node does what, in which order.
 //!
-//! The nodes are whole ones in the simulator. Each layer names its steps by `stdx::probe::step`, and a case is answered with those that are taken between a
-//! request and the end of all that it caused. A step that is added, lost or moved is a difference; so the walks of ARCHITECTURE.md cannot rot.
+//! The nodes are whole ones in the simulator. Each layer names its steps by `stdx::probe::step`, and a case is answered
+//! with those that are taken between a request and the end of all that it caused. A step that is added, lost or moved
+//! is a difference; so the walks of ARCHITECTURE.md cannot rot.
 //!
-//! What chance decides is not shown: the steps of each node stand together, in their order; other nodes, which are alike, are "a peer"; an sstable has no name.
+//! What chance decides is not shown: the steps of each node are listed together, in their order; other nodes, which are
+//! alike, are "a peer"; an sstable has no name.
 //!
 //! - `ask LEVEL`, and a statement in the next line: asks the first node.
 //! - `flush KEYSPACE`: has every node flush it. Its steps are not shown.
@@ -20,7 +22,7 @@ use testkit::Case;
 
 /// When everything that a request causes has happened, and nothing that the nodes do of themselves.
 const QUIET_AFTER: Duration = Duration::from_millis(10);
-/// The same of a flush.
+/// When everything that a flush causes has happened.
 const NOTED_AFTER: Duration = Duration::from_secs(2);
 
 fn level(name: &str) -> u16 {

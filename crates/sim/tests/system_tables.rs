@@ -1,7 +1,8 @@
 //! The system tables of a whole node, as its clients read them.
 //!
-//! A case is a statement, or `contents KEYSPACE`, which asks for all rows of all tables of a keyspace. `page N` in front of a statement asks for
-//! it page by page. What differs from run to run (random UUIDs and tokens, versions of the schema) is written as a name.
+//! A case is a statement, or `contents KEYSPACE`, which asks for all rows of all tables of a keyspace. `page N` in
+//! front of a statement asks for it page by page. What differs from run to run (random UUIDs and tokens, versions of
+//! the schema) is written as a name.
 
 use sim::client::Answer;
 use sim::model::Value;

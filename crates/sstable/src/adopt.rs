@@ -1,8 +1,10 @@
 //! Taking sealed sstables of another directory into a table's, all or none.
 //!
-//! Their files are linked under names of the table's own, the lists of components under a temporary name, by which nothing is an sstable yet. Then
-//! `adoption-9.txt` lists the new names (`me-9-big-TOC.txt`, one a line), under its final name only when it is durable: from there they count as the table's. Then
-//! the lists of components get their names, then the file goes. The mark of a repair is not taken over: where it was set, other replicas relied on it. A start ends what a crash has interrupted ([`finish_adoptions`]).
+//! Their files are linked under names of the table's own, the lists of components under a temporary name, by which
+//! nothing is an sstable yet. Then `adoption-9.txt` lists the new names (`me-9-big-TOC.txt`, one a line), under its
+//! final name only when it is durable: from there they count as the table's. Then the lists of components get their
+//! names, then the file goes. The mark of a repair is not taken over: where it was set, other replicas relied on it. A
+//! start ends what a crash has interrupted ([`finish_adoptions`]).
 
 use std::path::{Path, PathBuf};
 
@@ -15,11 +17,12 @@ use crate::repaired::mark_unrepaired;
 const PREFIX: &str = "adoption-";
 const SUFFIX: &str = ".txt";
 
-/// Links sealed sstables into a table's directory on the same file system, under the generations that `next_generation` gives. Their names there. The originals stay.
-/// Blocks.
+/// Links sealed sstables into a table's directory on the same file system, under the generations that `next_generation`
+/// gives. Their names there. The originals stay. Blocks.
 ///
 /// # Errors
-/// When a file cannot be linked or listed: then none is the table's, now and after a crash. Where not even that can be made sure, the next start ends the adoption.
+/// When a file cannot be linked or listed: then none is the table's, now and after a crash. Where not even that can be
+/// made sure, the next start ends the adoption.
 pub fn adopt(
     originals: &[Descriptor],
     into: &Path,
@@ -57,7 +60,8 @@ pub fn adopt(
     Ok(adopted)
 }
 
-/// Moves a sealed sstable to another directory of the same file system, under its own name. A crash leaves it in one of them or in both. Blocks.
+/// Moves a sealed sstable to another directory of the same file system, under its own name. A crash leaves it in one of
+/// them or in both. Blocks.
 ///
 /// # Errors
 /// When the disk refuses.
@@ -74,8 +78,8 @@ pub fn move_to(descriptor: &Descriptor, dir: &Path) -> Result<(), Error> {
     delete(descriptor)
 }
 
-/// Links every file of a sealed sstable. The list of components comes first, under a temporary name and durably: without it the others would look like
-/// an sstable that has lost its list.
+/// Links every file of a sealed sstable. The list of components comes first, under a temporary name and durably:
+/// without it the others would look like an sstable that has lost its list.
 fn link(original: &Descriptor, adopted: &Descriptor) -> Result<(), Error> {
     let relink = |from: &Path, to: &Path| {
         // An attempt before may have linked it.
@@ -113,8 +117,8 @@ fn write_list(list: &Path, adopted: &[Descriptor]) -> Result<(), Error> {
     io::sync_dir(list.parent().unwrap_or(Path::new(".")))
 }
 
-/// Ends the adoptions that a crash interrupted behind the point from which they count, and forgets the others. For a directory that nobody writes to yet: at start,
-/// before what is not sealed is removed. Blocks.
+/// Completes the adoptions that a crash interrupted after the point from which they count, and drops the others. Call
+/// it at start, when nothing writes to the directory yet, and before what is not sealed is removed. Blocks.
 ///
 /// # Errors
 /// When the directory cannot be read, or a file not be renamed or removed.

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 
 type Key = (u64, u64);
-/// Keys are numbers that nobody outside chooses.
+/// Keys are numbers that no outside party chooses.
 type Hash = foldhash::fast::FixedState;
 
 /// Decompressed chunks by file and number. Lives on one shard.

@@ -104,7 +104,7 @@ impl Chunks {
         self.len.div_ceil(self.chunk_len())
     }
 
-    /// Where chunks `first..last` stand in the file.
+    /// Where chunks `first..last` are in the file.
     fn place(&self, first: u64, last: u64) -> (u64, u64) {
         if let Cut::Compressed(info) = &self.cut {
             let start = info.offsets[first as usize];
@@ -161,8 +161,8 @@ impl Chunks {
         Err(Error::damaged(self.path(), self.len, "more data"))
     }
 
-    /// Reads chunks from `first` on, as many as fit `bytes` of data (at least one), and appends their data to `out`; returns
-    /// how many. Blocks.
+    /// Reads chunks from `first` on, as many as fit `bytes` of data (at least one), and appends their data to `out`;
+    /// returns how many. Blocks.
     pub(crate) fn read_blocking(
         &self,
         first: u64,
@@ -192,8 +192,8 @@ impl Chunks {
         self.unpack_all(first, last, start, &raw, out)
     }
 
-    /// The end of the chunks that a read of `bytes` takes: counted in data, as a well-compressed file has hundreds of times
-    /// its length in memory.
+    /// The end of the chunks that a read of `bytes` takes: counted in data, as a well-compressed file has hundreds of
+    /// times its length in memory.
     fn reach(&self, first: u64, bytes: u64) -> Result<u64, Error> {
         self.check(first)?;
         Ok((first + (bytes / self.chunk_len()).max(1)).min(self.chunk_count()))

@@ -22,7 +22,8 @@ pub(crate) mod kind {
     pub(crate) const EXCL_START: u8 = 7;
 }
 
-/// What two bits of a prefix say of a value that has no bytes: the empty one, or none, as rows of compact storage may have in their last columns.
+/// What two bits of a prefix say of a value that has no bytes: the empty one, or none, as rows of compact storage may
+/// have in their last columns.
 const EMPTY: u64 = 1;
 const NULL: u64 = 2;
 
@@ -139,7 +140,7 @@ pub(crate) fn boundary_kind(bound: &Bound) -> u8 {
     }
 }
 
-/// The side of its prefix on which a marker of this kind stands; None for what is not a marker.
+/// The side of its prefix on which a marker of this kind is; None if the kind is not a marker.
 pub(crate) fn marker_side(kind: u8) -> Option<BoundKind> {
     match kind {
         kind::EXCL_END | kind::INCL_START | kind::EXCL_END_INCL_START => Some(BoundKind::Before),

@@ -1,15 +1,18 @@
 //! The files of an sstable and their names.
 //!
-//! `me-7-big-Data.db` is component Data of generation 7 in version `me`. TOC.txt lists the components, one a line, and makes the sstable *sealed*. It
-//! has another name, durably, while the sstable does not count: `TOC.txt.tmp` from before the sstable has its statistics until it is whole, and
-//! `TOC.txt.deleted` while the other files are removed. So a start can tell apart three cases of an sstable without TOC.txt:
+//! `me-7-big-Data.db` is component Data of generation 7 in version `me`. TOC.txt lists the components, one a line, and
+//! makes the sstable *sealed*. It has another name, durably, while the sstable does not count: `TOC.txt.tmp` from
+//! before the sstable has its statistics until it is whole, and `TOC.txt.deleted` while the other files are removed. So
+//! a start can tell apart three cases of an sstable without TOC.txt:
 //!
-//! - with one of the two names, or without Statistics.db: the remains of a write or a deletion that a crash interrupted. They are removed.
+//! - with one of the two names, or without Statistics.db: the remains of a write or a deletion that a crash
+//!   interrupted. They are removed.
 //! - else TOC.txt was lost: it is written again from the components that are there, as Cassandra does.
 //!
-//! Several are deleted together or not at all: first `obsolete-7.txt` lists their TOCs (`me-7-big-TOC.txt`, one a line), under its
-//! final name only when it is durable; then they go; then it goes. Otherwise a crash could leave an sstable whose rows were deleted, and not the
-//! one that deletes them. How several come into a directory together says [`crate::adopt`].
+//! Several are deleted together or not at all: first `obsolete-7.txt` lists their TOCs (`me-7-big-TOC.txt`, one a
+//! line), under its final name only when it is durable; then they go; then it goes. Otherwise a crash could leave an
+//! sstable whose rows were deleted, and not the one that deletes them. How several come into a directory together says
+//! [`crate::adopt`].
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -210,7 +213,8 @@ pub fn list(dir: &Path) -> Result<Vec<Descriptor>, Error> {
     Ok(found)
 }
 
-/// Refuses a directory with sstables of a version that cannot be read: what they hold would be missing, and nobody would know. Blocks.
+/// Refuses a directory with sstables of a version that cannot be read: else their rows would be missing without notice.
+/// Blocks.
 ///
 /// # Errors
 /// For the first of them; when the directory cannot be read.
@@ -264,8 +268,8 @@ fn remove_all(dir: &Path, descriptors: &[Descriptor]) -> Result<(), Error> {
     remove_files(dir, names.iter().filter(is_theirs))
 }
 
-/// Removes files of unsealed sstables: those that say so last, once it is durable that the others are gone. Otherwise an sstable without
-/// some of its removals would look like one that has lost its TOC.
+/// Removes files of unsealed sstables: those that say so last, once it is durable that the others are gone. Otherwise
+/// an sstable without some of its removals would look like one that has lost its TOC.
 fn remove_files<'n>(dir: &Path, names: impl Iterator<Item = &'n String>) -> Result<(), Error> {
     let is_mark = |name: &&String| parse_name(name).is_some_and(|(_, _, suffix)| is_unsealed_toc(suffix));
     let (marks, others): (Vec<&String>, Vec<&String>) = names.partition(is_mark);
@@ -289,12 +293,12 @@ enum ObsoleteFiles {
     Listed(PathBuf),
 }
 
-/// Marks sstables of one directory as deleted so that after a crash all of them are there or, once [`remove_unsealed`] has been
-/// there, none.
+/// Marks sstables of one directory as deleted so that after a crash all of them are there or, once [`remove_unsealed`]
+/// has been there, none.
 ///
-/// A compaction's inputs must go together: one may hold the tombstone of what is in another. A file lists them; once it is durable
-/// they count as deleted. A single one is listed too, or it would be there again at the next start when its first file cannot be removed; only where there is
-/// no room for a list it goes without. Blocks.
+/// A compaction's inputs must go together: one may hold the tombstone of what is in another. A file lists them; once it
+/// is durable they count as deleted. A single one is listed too, or it would be there again at the next start when its
+/// first file cannot be removed; only where there is no room for a list it goes without. Blocks.
 ///
 /// # Errors
 /// When the list cannot be made durable: then none is deleted.
@@ -324,7 +328,8 @@ fn write_list(first: &Descriptor, descriptors: &[Descriptor]) -> Result<PathBuf,
     io::write_all(temporary.clone(), text.as_bytes())?;
     io::rename(&temporary, &path)?;
     if let Err(e) = io::sync_dir(&first.dir) {
-        // Nobody knows whether it is durable, but whoever keeps the sstables needs it gone, and gone behind a power loss too.
+        // It is unknown whether the list is durable. The caller, which keeps the sstables, needs it removed, also after
+        // a power loss.
         io::remove_if_exists(&path)?;
         io::sync_dir(&first.dir)?;
         return Err(e);
@@ -349,7 +354,8 @@ impl Obsolete {
 const OBSOLETE_PREFIX: &str = "obsolete-";
 const OBSOLETE_SUFFIX: &str = ".txt";
 
-/// Deletes the sstables that a file lists, and then the file, for good: their generations may be used again after the next start.
+/// Permanently deletes the sstables that a file lists, and then the file: their generations may be used again after the
+/// next start.
 fn delete_listed(list: &Path) -> Result<(), Error> {
     let bytes = io::read_all(list)?;
     let text = String::from_utf8_lossy(&bytes);
@@ -368,10 +374,10 @@ pub struct Unsealed {
     pub restored: Vec<Descriptor>,
 }
 
-/// Ends what a crash has interrupted in a table's directory: adoptions and deletions of sstables. Removes the files of sstables that were not written to
-/// their end, and writes the TOC of those that have lost it. Blocks.
+/// Ends what a crash has interrupted in a table's directory: adoptions and deletions of sstables. Removes the files of
+/// sstables that were not written to their end, and writes the TOC of those that have lost it. Blocks.
 ///
-/// For a directory that nobody writes to yet: at start.
+/// Call it at start, when nothing writes to the directory yet.
 ///
 /// # Errors
 /// When the directory cannot be read, a file not be removed, or a TOC not be written.
@@ -425,7 +431,8 @@ pub fn remove_unsealed(dir: &Path) -> Result<Unsealed, Error> {
     Ok(done)
 }
 
-/// Writes the TOC of an sstable again: the components that are there, and those that every sstable has, so that one that lacks them is found damaged.
+/// Writes the TOC of an sstable again: the components that are there, and those that every sstable has, so that one
+/// that lacks them is found damaged.
 fn restore_toc(descriptor: &Descriptor, has: impl Fn(Component) -> bool) -> Result<(), Error> {
     let always = [Component::Data, Component::Index, Component::Statistics, Component::Toc];
     let listed = Component::ALL

@@ -167,7 +167,7 @@ impl Compressor {
         Ok(())
     }
 
-    /// Appends the `len` bytes that `compressed` stands for to `out`.
+    /// Decompresses `compressed`, which must give `len` bytes, and appends them to `out`.
     pub(crate) fn decompress(self, compressed: &[u8], len: usize, out: &mut Vec<u8>) -> Result<(), String> {
         let start = out.len();
         out.resize(start + len, 0);

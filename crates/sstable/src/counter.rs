@@ -5,17 +5,19 @@
 //! shards: [u8; 16] id, i64 clock, i64 count, ascending by id
 //! ```
 //!
-//! Numbers are big endian. Of several copies of a shard the one with the greatest clock counts; the counter is the sum of the counts. What
-//! ceto writes are global shards, one for each source. Shards of other kinds (Cassandra before 2.1) are read as global ones.
+//! Numbers are big endian. Of several copies of a shard the one with the greatest clock counts; the counter is the sum
+//! of the counts. What ceto writes are global shards, one for each source. Shards of other kinds (Cassandra before 2.1)
+//! are read as global ones.
 //!
-//! A file has either a counter's deletion or its shards. Where a counter was deleted and then added to, the deletion must not be lost, or
-//! an older file would add what it deleted: it is written as a shard that counts nothing, with an id of zeros and its timestamp as clock.
+//! A file has either a counter's deletion or its shards. Where a counter was deleted and then added to, the deletion
+//! must not be lost, or an older file would add what it deleted: it is written as a shard that counts nothing, with an
+//! id of zeros and its timestamp as clock.
 
 use mutation::Tombstone;
 use mutation::row::Complex;
 
 const SHARD_BYTES: usize = 32;
-/// The id under which a deletion stands among the shards.
+/// The id of a deletion among the shards.
 const DELETION: [u8; 16] = [0; 16];
 
 /// Where a shard is in a cell's value.
@@ -27,7 +29,7 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// The deletion that it stands for, if it does for one.
+    /// The deletion that it represents, if it is one.
     pub(crate) fn deletion(&self) -> Option<Tombstone> {
         self.is_deletion.then(|| Tombstone {
             timestamp: self.clock,

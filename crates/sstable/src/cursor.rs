@@ -1,8 +1,8 @@
 //! Reads slices of one partition, on a shard's thread, through its cache.
 //!
 //! The promoted index of a large partition lets it start at a slice and skip from one to the next. Backwards, it walks
-//! the index's blocks from last to first; the rows of each block it returns ascend all the same, and `covered` is the
-//! bound at which the block begins: what stands before it comes in the next.
+//! the index's blocks from last to first. The rows of each block that it returns still ascend, and `covered` is the
+//! bound at which the block begins: rows before it come in the next block.
 
 use std::cmp::Ordering;
 use std::rc::Rc;
@@ -309,7 +309,7 @@ impl PartitionCursor {
         Ok(low)
     }
 
-    /// Goes on at the index block in which the next slice begins, if that is further on.
+    /// Continues at the index block in which the next slice begins, if that is further on.
     fn skip(&mut self) -> Result<(), Error> {
         let (Some(promoted), Some(slice)) = (&self.promoted, self.decoder.slice()) else {
             return Ok(());

@@ -59,8 +59,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the files are damaged, or some of them missing or unreadable. Not so: what a later attempt, an operator or another
-    /// version of ceto may be able to read (no permission, too many open files, an unknown compressor).
+    /// Whether the files are damaged, or some of them missing or unreadable. Not so: what a later attempt, an operator
+    /// or another version of ceto may be able to read (no permission, too many open files, an unknown compressor).
     #[must_use]
     pub fn is_damage(&self) -> bool {
         match self {

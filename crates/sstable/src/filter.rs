@@ -6,9 +6,10 @@
 //! Function i looks at bit `|(h1 + i * h0) mod bits|` (signed arithmetic) where (h0, h1) are the halves of the key's
 //! Murmur3 hash. Bit b is bit b mod 64 of word b / 64.
 //!
-//! How many keys there will be is not known when the first one is added: a merge has some of them several times, a cut has a part, and an output may end before
-//! the inputs do. So the filter is made for as many as there may be, with a count of words that has many divisors, and folded when all are there: where M
-//! divides N, `(h mod N) mod M` is `h mod M`, so the words of each M-th part, or-ed, are the filter of M bits for the same keys.
+//! How many keys there will be is not known when the first one is added: a merge has some of them several times, a cut
+//! has a part, and an output may end before the inputs do. So the filter is made for as many as there may be, with a
+//! count of words that has many divisors, and folded when all are there: where M divides N, `(h mod N) mod M` is `h mod
+//! M`, so the words of each M-th part, or-ed, are the filter of M bits for the same keys.
 
 use stdx::bytes::Reader;
 use types::token::murmur3_x64_128;

@@ -1,7 +1,8 @@
-//! What tells the sstables of one table apart, and how new ones are named.
+//! Identifies the sstables of one table, and names new ones.
 //!
-//! A name that is a number is unique among the files that the node has seen. A file from a backup, a snapshot or another node may have the same one, and whoever
-//! copies it into the table's directory overwrites data. So new sstables are named by UUIDs of version 1, in the spelling of Cassandra 4.1 and ScyllaDB:
+//! A name that is a number is unique among the files that the node has seen. A file from a backup, a snapshot or
+//! another node may have the same one, and copying it into the table's directory overwrites data. So new sstables are
+//! named by UUIDs of version 1, in the spelling of Cassandra 4.1 and ScyllaDB:
 //!
 //! | characters | what, in base 36 |
 //! |---|---|
@@ -22,7 +23,7 @@ const SECONDS_PER_DAY: u64 = 86_400;
 /// Characters of a UUID in file names.
 const UUID_CHARS: usize = 28;
 
-/// What tells the sstables of one table apart.
+/// Identifies an sstable of a table.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Generation {
     /// A counter.
@@ -127,7 +128,7 @@ impl Generations {
                 let later = |last: u64| now.max(last + 1);
                 let before = last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(later(last)));
                 let ticks = later(before.unwrap_or_else(|last| last));
-                // The variant of RFC 9562 stands in the two highest bits.
+                // The two highest bits hold the variant of RFC 9562.
                 let low = runtime::random_u64() >> 2 | 1 << 63;
                 Generation::of_uuid(ticks, low)
             }

@@ -188,8 +188,8 @@ pub struct SerializationHeader {
     pub regulars: Vec<HeaderColumn>,
 }
 
-/// Cassandra's order: simple columns first, then by the bytes of the name, of which those of the first byte with its highest bit come before the others.
-/// Cassandra finds the cells of a row by this order, whatever order the header has.
+/// Cassandra's order: simple columns first, then by the bytes of the name, of which those of the first byte with its
+/// highest bit come before the others. Cassandra finds the cells of a row by this order, whatever order the header has.
 fn sort_columns(columns: &mut [HeaderColumn]) {
     let order = |column: &HeaderColumn| {
         let first = column.name.bytes().next();
@@ -394,8 +394,8 @@ impl Slots {
     }
 }
 
-/// The dropped columns of which a file may have cells that are newer than the DROP. They outlive a rewrite of the file, because the column may be added
-/// again.
+/// The dropped columns of which a file may have cells that are newer than the DROP. They outlive a rewrite of the file,
+/// because the column may be added again.
 #[must_use]
 pub fn kept_columns(statistics: &Statistics, table: &Table) -> Vec<usize> {
     let kinds = [
@@ -415,7 +415,7 @@ pub fn kept_columns(statistics: &Statistics, table: &Table) -> Vec<usize> {
     kept
 }
 
-/// Whether values of type `file` can stand in a column of type `table`.
+/// Whether values of type `file` fit in a column of type `table`.
 pub(crate) fn fits(file: &CqlType, table: &CqlType) -> bool {
     match (file, table) {
         (CqlType::Frozen(a), CqlType::Frozen(b))

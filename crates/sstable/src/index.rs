@@ -57,7 +57,8 @@ impl PromotedWriter {
         self.has_items = false;
     }
 
-    /// An item was written at `start..end` of the partition; `open` is the deletion open behind it. Closes the block when it is wide enough.
+    /// Notes an item at `place` of the partition; `open` is the deletion that is open after it. Closes the block when
+    /// it is wide enough.
     pub(crate) fn item(
         &mut self,
         prefix: Prefix<'_>,
@@ -172,7 +173,7 @@ pub(crate) fn skip_others(bytes: &[u8], key: &[u8]) -> usize {
         };
         let key_len = usize::from(u16::from_be_bytes(*len));
         let Some(&first) = rest.get(key_len) else { return at };
-        // The position is a vint, of which the first byte tells the length; then the length of the promoted index.
+        // The position is a vint, whose first byte gives the length; then the length of the promoted index.
         let position_len = first.leading_ones() as usize + 1;
         if rest.get(key_len + position_len) != Some(&0) || (key_len == key.len() && rest[..key_len] == *key) {
             return at;
@@ -226,9 +227,9 @@ pub(crate) struct Promoted {
 
 /// A block of rows.
 pub(crate) struct IndexBlock {
-    /// No item of the block stands before this.
+    /// No item of the block is before this.
     pub(crate) first: Bound,
-    /// No item of the block stands behind this.
+    /// No item of the block is after this.
     pub(crate) last: Bound,
     /// In the partition.
     pub(crate) offset: u64,

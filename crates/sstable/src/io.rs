@@ -133,12 +133,12 @@ impl OutputFile {
         &self.path
     }
 
-    /// Where the next byte will stand.
+    /// The file position of the next byte.
     pub(crate) fn position(&self) -> u64 {
         self.written + self.buffer.len() as u64
     }
 
-    /// The buffer, for whoever appends to it; call [`Self::spill`] afterwards.
+    /// The buffer, for callers that append to it; they must call [`Self::spill`] afterwards.
     pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.buffer
     }

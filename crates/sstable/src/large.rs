@@ -1,6 +1,8 @@
-//! Partitions, rows and cells that are larger than is good for reads and compactions: noticed when they are written, listed with their sstable.
+//! Partitions, rows and cells that are larger than is good for reads and compactions: noticed when they are written,
+//! listed with their sstable.
 //!
-//! What an sstable has of them stands at the end of its Checksums.db, ceto's own component, behind what earlier releases read:
+//! An sstable lists them at the end of its Checksums.db, ceto's own component, after the part that earlier releases
+//! read:
 //!
 //! ```text
 //! u64 seconds since the epoch when it was written, u32 n, n x {
@@ -10,9 +12,10 @@
 //! }
 //! ```
 //!
-//! Thresholds are those of the node, and change while it runs. Where a table refuses writes to what is too large (`large_data_guardrails_enabled`), what is beyond the limit of
-//! that is listed too, however high the threshold is, because the list is what such writes are compared with.
-//! columns and defaults of the lists are ScyllaDB's ("Troubleshooting large partitions tables" and "large rows and large cells tables" of its documentation).
+//! Thresholds are those of the node, and change while it runs. Where a table refuses writes to what is too large
+//! (`large_data_guardrails_enabled`), what is beyond the limit of that is listed too, however high the threshold is,
+//! because the list is what such writes are compared with. columns and defaults of the lists are ScyllaDB's
+//! ("Troubleshooting large partitions tables" and "large rows and large cells tables" of its documentation).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,7 +75,8 @@ static THRESHOLDS: [AtomicU64; 5] = [
 static LIMITS: [AtomicU64; 5] = [const { AtomicU64::new(u64::MAX) }; 5];
 static COUNTS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
-/// Sets the thresholds of the sstables that this process begins to write from here on, and the limits beyond which writes are refused.
+/// Sets the thresholds of the sstables that this process begins to write from here on, and the limits beyond which
+/// writes are refused.
 pub fn set_large_thresholds(to: LargeThresholds, limits: LargeThresholds) {
     for (statics, to) in [(&THRESHOLDS, to), (&LIMITS, limits)] {
         let values = [to.partition_bytes, to.rows, to.row_bytes, to.cell_bytes, to.elements];
@@ -82,7 +86,8 @@ pub fn set_large_thresholds(to: LargeThresholds, limits: LargeThresholds) {
     }
 }
 
-/// The thresholds of this process: what is beyond is listed with its sstable. `of` says of which table, for those that guard themselves have lower ones where the limits are lower.
+/// The thresholds of this process: what is beyond is listed with its sstable. `of` says of which table, for those that
+/// guard themselves have lower ones where the limits are lower.
 #[must_use]
 pub fn large_thresholds(of: &Table) -> LargeThresholds {
     let mut values = THRESHOLDS.each_ref().map(|threshold| threshold.load(Ordering::Relaxed));

@@ -1,7 +1,7 @@
 //! Damaged sstables, moved aside.
 //!
-//! A damaged sstable is not opened, not deleted and not overwritten: its files move, under their own names, into a directory of their
-//! own below the table's. That directory is the durable sign that data is missing here.
+//! A damaged sstable is not opened, not deleted and not overwritten: its files move, under their own names, into a
+//! directory of their own below the table's. That directory is the durable sign that data is missing here.
 //!
 //! ```text
 //! damaged/me-7-big-0/quarantine.txt      what is wrong, and the tokens that are missing: durable before any file moves
@@ -9,11 +9,12 @@
 //! damaged/me-7-big-0/accepted.txt        an operator has accepted the loss
 //! ```
 //!
-//! Until TOC.txt has moved, the sstable counts as one of the table's whose files are missing, so a start after a crash finds it damaged and
-//! moves the rest. The last number tells apart sstables that had the same generation at different times.
+//! Until TOC.txt has moved, the sstable counts as one of the table's whose files are missing, so a start after a crash
+//! finds it damaged and moves the rest. The last number tells apart sstables that had the same generation at different
+//! times.
 //!
-//! `quarantine.txt` has three lines: `ceto quarantine 1`, `tokens FIRST LAST`, `reason TEXT`. One that cannot be read counts
-//! as one that misses every token.
+//! `quarantine.txt` has three lines: `ceto quarantine 1`, `tokens FIRST LAST`, `reason TEXT`. One that cannot be read
+//! counts as one that misses every token.
 
 use std::path::{Path, PathBuf};
 
@@ -170,7 +171,8 @@ fn place(damaged: &Path, descriptor: &Descriptor, files: &[String]) -> PathBuf {
     dirs.find(is_free).expect("the numbers do not end")
 }
 
-/// Reads something of an sstable, and once more where it is damaged: a controller, a cable or memory may have changed what was read, and not the file.
+/// Reads something of an sstable, and once more where it is damaged: a controller, a cable or memory may have changed
+/// what was read, and not the file.
 ///
 /// # Errors
 /// What was wrong the second time.

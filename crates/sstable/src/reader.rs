@@ -396,13 +396,14 @@ impl Reader {
         Some((token_of(&summary.first_key), token_of(&summary.last_key)))
     }
 
-    /// Marks that damage was found in a file that is open: no compaction takes it any more. Whether this is the first time.
+    /// Marks that damage was found in a file that is open: no compaction takes it any more. Whether this is the first
+    /// time.
     pub fn suspect(&self) -> bool {
         !self.is_suspect.swap(true, Ordering::Relaxed)
     }
 
-    /// The mark of the repair that made its replicas equal, milliseconds; 0: it is unrepaired. The mark in the file counts only where
-    /// [`Self::set_repaired_at`] says so: see docs/dev/incremental-repair.md.
+    /// The mark of the repair that made its replicas equal, milliseconds; 0: it is unrepaired. The mark in the file
+    /// counts only where [`Self::set_repaired_at`] says so: see docs/dev/incremental-repair.md.
     #[must_use]
     pub fn repaired_at(&self) -> i64 {
         self.repaired_at.load(Ordering::Relaxed)
@@ -713,7 +714,8 @@ impl Reader {
         Ok(begin != self.first_behind_blocking(to)?)
     }
 
-    /// How much of it has tokens greater than `after` and at most `to`, from 0 to 1: by the summary, up to two of its intervals more than there is.
+    /// How much of it has tokens greater than `after` and at most `to`, from 0 to 1: by the summary, up to two of its
+    /// intervals more than there is.
     #[must_use]
     pub fn share_at_most(&self, after: Token, to: Token) -> f64 {
         let (first, last) = self.tokens();
@@ -780,7 +782,7 @@ impl Reader {
                 let entry = match Entry::read(bytes) {
                     Ok(entry) => entry,
                     Err(_) => {
-                        // The entry goes on in the next chunk: its key is at most 64 KiB.
+                        // The entry continues in the next chunk: its key is at most 64 KiB.
                         let longer = end.min(at + (2 << 16));
                         if longer <= at + bytes.len() as u64 {
                             return Err(Error::damaged(self.index.path(), at, "an index entry"));
@@ -822,7 +824,7 @@ impl Reader {
         Ok(None)
     }
 
-    /// Where the first partition at or behind (token, key) is; None when there is none.
+    /// Where the first partition at or after (token, key) is; None when there is none.
     async fn first_at(&self, cache: &ChunkCache, token: Token, key: &[u8]) -> Result<Option<u64>, Error> {
         let mut page = self.summary.page_of(token, key).unwrap_or(0);
         while page < self.summary.samples.len() {

@@ -1,4 +1,5 @@
-//! What says that repairs have made the replicas of sstables equal: the mark in a file, and the record of its token range in the table's directory.
+//! What says that repairs have made the replicas of sstables equal: the mark in a file, and the record of its token
+//! range in the table's directory.
 //!
 //! ```text
 //! repaired-AFTER-TO.txt    ceto repaired 1
@@ -182,7 +183,7 @@ pub fn records(dir: &Path) -> Result<Vec<RepairRecord>, Error> {
 /// Makes a record durable, in place of those whose ranges it includes. Blocks.
 ///
 /// # Errors
-/// When the disk refuses: then there is the record of before, this one, or none.
+/// When the disk refuses: then there is the previous record, this one, or none.
 pub fn write_record(dir: &Path, record: &RepairRecord) -> Result<(), Error> {
     let path = dir.join(record.name());
     let temporary = path.with_extension("tmp");
@@ -232,8 +233,9 @@ fn ranges(dir: &Path) -> Result<Ranges, Error> {
         .collect())
 }
 
-/// Sets the mark of a sealed sstable, milliseconds, 0 for none. Nothing else of it changes, and it can be opened after a crash at any moment, with the old mark or the new one. Nobody links its files
-/// meanwhile. Open readers read on. Blocks.
+/// Sets the mark of a sealed sstable, milliseconds, 0 for none. Nothing else of it changes, and it can be opened after
+/// a crash at any moment, with the old mark or the new one. Its files must not be linked in the meantime. Open readers
+/// read on. Blocks.
 ///
 /// # Errors
 /// When a file is damaged or the disk refuses.

@@ -1,6 +1,7 @@
 //! Memory for long rows, which a read reserves before it has the bytes of the row.
 //!
-//! A block ends soon after its limit of bytes, so a reader holds little of its files unless one row is long. The length of a row precedes it in the file.
+//! A block ends soon after its limit of bytes, so a reader holds little of its files unless one row is long. The length
+//! of a row precedes it in the file.
 
 use std::future::{Future, ready};
 use std::path::Path;

@@ -21,7 +21,7 @@ const READ_AHEAD: u64 = 128 << 10;
 /// Consumed bytes that a window keeps before it is compacted.
 const SLACK: usize = 64 << 10;
 
-/// What both kinds of scan share: everything but who fetches bytes.
+/// What both kinds of scan share: everything except fetching bytes.
 struct Scan {
     reader: Arc<Reader>,
     window: Window,

@@ -166,7 +166,7 @@ impl Statistics {
         }
     }
 
-    /// Where in these bytes `repaired at` stands: a file of another writer is changed there, and nowhere else.
+    /// The offset of `repaired at` in these bytes: only there is a file of another writer changed.
     pub(crate) fn repaired_at_offset(bytes: &[u8]) -> Result<usize, Damage> {
         let starts = Self::starts(bytes)?;
         let start = starts[2].ok_or_else(|| Damage::new(0, "the stats statistics"))?;

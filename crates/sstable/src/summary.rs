@@ -123,7 +123,7 @@ impl Summary {
             .checked_sub(1)
     }
 
-    /// The page in which the first entry behind `token` is, or may be.
+    /// The page in which the first entry after `token` is, or may be.
     pub(crate) fn page_behind(&self, token: Token) -> usize {
         self.samples.partition_point(|s| s.token <= token).saturating_sub(1)
     }

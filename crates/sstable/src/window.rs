@@ -1,7 +1,8 @@
 //! Decodes partitions from bytes that arrive piece by piece.
 //!
-//! [`Window`] is the stretch of Data.db that has arrived and is not consumed yet; drivers append chunks to it, blocking or not.
-//! [`PartitionDecoder`] consumes it: it answers with how many more bytes it wants, or with a [`PartitionBlock`].
+//! [`Window`] is the stretch of Data.db that has arrived and is not consumed yet; drivers append chunks to it, blocking
+//! or not. [`PartitionDecoder`] consumes it: it answers with how many more bytes it wants, or with a
+//! [`PartitionBlock`].
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -114,7 +115,7 @@ pub(crate) enum Progress {
     More(usize),
     /// A limit is reached.
     Cut,
-    /// The next slice begins further on: whoever has an index may skip to it, then go on.
+    /// The next slice begins further on: a caller that has an index may skip to it, and then continues.
     Skip,
     /// Nothing more is wanted of the partition, and its last byte was read.
     End,
@@ -238,7 +239,7 @@ impl PartitionDecoder {
         self.slices.as_ref()?.get(self.slice)
     }
 
-    /// Goes on at another place of the partition, where `open` is the deletion that is open: from `start` on.
+    /// Continues at another position of the partition, where `open` is the deletion that is open: from `start` on.
     pub(crate) fn jump(&mut self, open: Option<(Tombstone, Bound)>) {
         self.open = open;
         self.has_last = false;
@@ -402,7 +403,7 @@ impl PartitionDecoder {
         self.has_last = true;
     }
 
-    /// Where the current row stands among the slices.
+    /// The position of the current row relative to the slices.
     fn place(&mut self, order: &ClusteringOrder) -> SlicePosition {
         let Some(slices) = &self.slices else {
             return SlicePosition::Inside;
@@ -420,7 +421,7 @@ impl PartitionDecoder {
         SlicePosition::Behind
     }
 
-    /// Whether no slice reaches behind `bound`.
+    /// Whether no slice reaches beyond `bound`.
     fn is_behind_slices(&self, bound: &Bound) -> bool {
         let Some(slices) = &self.slices else { return false };
         slices
@@ -464,7 +465,7 @@ impl PartitionDecoder {
         }
     }
 
-    /// The block up to the last item, after [`Progress::Cut`]; what is open goes on in the next.
+    /// The block up to the last item, after [`Progress::Cut`]; an open deletion continues in the next block.
     pub(crate) fn cut(&mut self) -> PartitionBlock {
         let covered = Bound {
             prefix: self.last[..].into(),
@@ -485,11 +486,11 @@ fn weight(side: BoundKind) -> Ordering {
     }
 }
 
-/// Where a row stands among the slices that are read.
+/// The position of a row relative to the slices that are read.
 enum SlicePosition {
     Inside,
     /// Before the next of them.
     Between,
-    /// Behind all of them.
+    /// After all of them.
     Behind,
 }

@@ -1,12 +1,12 @@
 //! Writes an sstable of version `me`.
 //!
-//! Partitions come in (token, key) order; a large one may come as several blocks, each going on where the one before
-//! ended. Data and index go to their files as they come; everything else is gathered in memory and written by
-//! [`Writer::finish`]: all components are made durable, then TOC.txt gets its name. Whatever fails before that leaves
-//! nothing behind: the files are removed when the writer is dropped.
+//! Partitions come in (token, key) order; a large one may come as several blocks, each of which continues where the one
+//! before ended. Data and index go to their files as they come; everything else is gathered in memory and written by
+//! [`Writer::finish`]: all components are made durable, then TOC.txt gets its name. If anything fails before that, no
+//! file is left: the files are removed when the writer is dropped.
 //!
-//! A deletion of the file deletes nothing else in it: what a partition's or a range's tombstone covers is left out, since readers of the format do not
-//! merge within a file.
+//! A deletion of the file deletes nothing else in it: what a partition's or a range's tombstone covers is left out,
+//! since readers of the format do not merge within a file.
 //!
 //! Memory: the filter, a summary entry for every 128 partitions, and the promoted index of the current partition.
 
@@ -109,7 +109,7 @@ impl DataFile {
         })
     }
 
-    /// Where the next byte of data will stand.
+    /// The position of the next byte of data.
     fn position(&self) -> u64 {
         self.packed + self.pending.len() as u64
     }
@@ -164,14 +164,16 @@ struct Partition {
 }
 
 impl Partition {
-    /// What deletes the position that is written next: the partition's tombstone, or the range tombstone that is open there.
+    /// What deletes the position that is written next: the partition's tombstone, or the range tombstone that is open
+    /// there.
     fn deletion(&self) -> Tombstone {
         let open = self.open.as_ref().map_or(Tombstone::NONE, |(_, tombstone)| *tombstone);
         self.tombstone.merge(open)
     }
 }
 
-/// A row less what a deletion of the same file covers; None when nothing is left. `shadowed` has the bytes of a row that changes.
+/// A row less what a deletion of the same file covers; None when nothing is left. `shadowed` has the bytes of a row
+/// that changes.
 fn without_deleted<'r>(
     layout: &RowLayout,
     row: RowView<'r>,
@@ -223,7 +225,8 @@ impl Drop for Cleanup {
         let Some(descriptor) = self.descriptor.take() else {
             return;
         };
-        // Where it may be sealed, that is taken back durably first: else a power loss could leave a sealed one that lacks files.
+        // Where it may be sealed, that is taken back durably first: else a power loss could leave a sealed one that
+        // lacks files.
         let removed = match self.may_be_sealed {
             true => component::delete(&descriptor),
             false => component::discard(&descriptor),
@@ -336,13 +339,14 @@ impl Writer {
         self.partitions == 0 && self.current.is_none()
     }
 
-    /// Whether the last block said that its partition goes on.
+    /// Whether the partition of the last block continues in another block.
     #[must_use]
     pub fn is_inside_partition(&self) -> bool {
         self.current.is_some()
     }
 
-    /// Appends a partition, or the next part of one. One of which no block has anything is not written. After an error the writer is of no use but to be dropped.
+    /// Appends a partition, or the next part of one. One of which no block has anything is not written. After an error
+    /// the writer is of no use but to be dropped.
     ///
     /// # Errors
     /// When the disk refuses, or the block does not fit the format or the order.
@@ -488,7 +492,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the markers that stand before row `limit`; without one, all but the last end, which may prove to be a
+    /// Writes the markers that come before row `limit`; without one, all but the last end, which may prove to be a
     /// boundary.
     fn markers(
         &mut self,
@@ -683,7 +687,8 @@ impl Writer {
             checksums.iter().for_each(|c| crc.extend_from_slice(&c.to_be_bytes()));
             small.push((Component::Crc, crc));
         }
-        // The file cannot say that a component is null here: what begins with those before it is between the same bounds.
+        // The file cannot say that a component is null here: what begins with those before it is between the same
+        // bounds.
         let prefix = |bound: &Option<Bound>| -> Vec<Vec<u8>> {
             let components = bound.iter().flat_map(|bound| components(&bound.prefix));
             components
@@ -737,8 +742,9 @@ impl Writer {
     }
 }
 
-/// Writes the small components and makes everything durable; then the sstable counts. The bytes of these files. The list of components is there first, under its
-/// temporary name: it says of what a crash leaves that it was not written to its end.
+/// Writes the small components and makes everything durable; then the sstable counts. The bytes of these files. The
+/// list of components is there first, under its temporary name: it says of what a crash leaves that it was not written
+/// to its end.
 fn seal(descriptor: &Descriptor, small: &[(Component, Vec<u8>)], cleanup: &mut Cleanup) -> Result<u64, Error> {
     let listed = [Component::Data, Component::Index]
         .into_iter()

@@ -47,7 +47,7 @@ fn every_flipped_bit_and_every_cut_of_a_component_is_noticed() {
             for at in (0..sound.len()).step_by(step) {
                 let mut flipped = sound.clone();
                 flipped[at] ^= 1 << (at % 8);
-                // The line of TOC.txt that names it, and a line end, matter to nobody.
+                // The line of TOC.txt that names it, and a line end, do not matter.
                 let is_toc = entry.name.ends_with("TOC.txt");
                 if is_toc && (at + 8 >= sound.len() || sound[at] == b'\n') {
                     continue;

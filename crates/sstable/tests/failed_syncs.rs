@@ -25,8 +25,8 @@ fn machine(seed: u64) -> (Simulation, NodeId) {
     (simulation, node)
 }
 
-/// Does something while the file operation behind so many fails, and takes the power away. How many sealed sstables there are behind the next start, all of them whole;
-/// and what the step said.
+/// Runs a step in which one file operation fails, after `operations` that succeed, then cuts the power. Returns how
+/// many sealed sstables there are after the next start, all of them whole; and the result of the step.
 fn behind_a_power_loss(
     (simulation, node): (&mut Simulation, NodeId),
     operations: u64,
@@ -56,8 +56,9 @@ fn behind_a_power_loss(
     (sealed, said)
 }
 
-/// Fails each file operation of a step in turn, on machines that are made ready for it, until the step succeeds: then there are `done` sealed sstables behind the power loss.
-/// `check` is given how many there are where it fails, and where that was.
+/// Fails each file operation of a step in turn, on machines that `ready` has prepared, until the step succeeds: then
+/// there are `done` sealed sstables after the power loss. `check` receives how many there are after a failed step, and
+/// where it failed.
 fn fail_each_operation(ready: fn(), step: fn() -> Result<(), Error>, done: usize, check: impl Fn(usize, &str)) {
     for seed in 0..SEEDS {
         for operations in 0.. {

@@ -1,4 +1,5 @@
-//! Partitions are found by their keys, whatever the index looks like; and a damaged index or partition does not panic a shard.
+//! Partitions are found by their keys, whatever the index looks like; and a damaged index or partition does not panic a
+//! shard.
 
 use std::path::Path;
 use std::pin::Pin;

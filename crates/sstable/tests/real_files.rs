@@ -1,4 +1,5 @@
-//! Files of others: what Cassandra's own tool prints of them is what we print, and damage is an error that names a place.
+//! Files of others: what Cassandra's own tool prints of them is what we print, and damage is an error that names a
+//! place.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +18,7 @@ fn data_files(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// What does not depend on who prints or when.
+/// Removes what depends on the program that prints or on the time.
 fn normalize(value: &mut serde_json::Value) {
     match value {
         serde_json::Value::Array(items) => items.iter_mut().for_each(normalize),

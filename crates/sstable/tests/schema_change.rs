@@ -87,7 +87,7 @@ fn columns_that_were_added_dropped_and_added_again_keep_their_values_apart() {
         describe(&added, &one_row(&added, NOW_US, &three))
     );
 
-    // Dropped: its cells are not read. Added again: only cells behind the drop are.
+    // Dropped: its cells are not read. Added again: only cells after the drop are.
     let mut dropped = before.clone();
     dropped.drop_column("t", NOW_US);
     let only = [("m", Value::Cell(live(NOW_US, &five)))];

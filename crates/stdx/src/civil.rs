@@ -1,7 +1,7 @@
 //! Days and dates of the Gregorian calendar, which holds before its invention too and has a year 0.
 //!
-//! Howard Hinnant, "chrono-compatible low-level date algorithms": years begin in March, so that the day that comes and goes is the last
-//! one; 400 years have 146,097 days.
+//! Howard Hinnant, "chrono-compatible low-level date algorithms": years begin in March, so that the day that comes and
+//! goes is the last one; 400 years have 146,097 days.
 
 /// Days since 1970-01-01 of a date. The month is 1 to 12.
 #[must_use]

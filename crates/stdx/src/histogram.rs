@@ -1,8 +1,8 @@
 //! Counts of values by size, for latencies: buckets that grow with the value, as HdrHistogram has them.
 //!
-//! Values below 2^`FINE_BITS` have a bucket each; above, each power of two is cut into 2^`FINE_BITS` buckets. So a bucket is at most
-//! 1/2^`FINE_BITS` of its values wide, and finding it is a shift and an addition. The last of the `BUCKETS` counts all greater values too.
-//! Counts are cells, because they belong to one shard.
+//! Values below 2^`FINE_BITS` have a bucket each; above, each power of two is cut into 2^`FINE_BITS` buckets. So a
+//! bucket is at most 1/2^`FINE_BITS` of its values wide, and finding it is a shift and an addition. The last of the
+//! `BUCKETS` counts all greater values too. Counts are cells, because they belong to one shard.
 
 use std::cell::Cell;
 
@@ -77,7 +77,8 @@ impl<const FINE_BITS: u32, const BUCKETS: usize> Histogram<FINE_BITS, BUCKETS> {
         self.sum() / self.total().max(1)
     }
 
-    /// A value that this share of the counted values does not exceed: the greatest of its bucket. 0 when nothing was counted.
+    /// A value that this share of the counted values does not exceed: the greatest of its bucket. 0 when nothing was
+    /// counted.
     #[must_use]
     pub fn quantile(&self, share: f64) -> u64 {
         let total = self.total();

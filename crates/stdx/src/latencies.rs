@@ -4,10 +4,10 @@
 //! values    0 1 2 … 9  10 12 15 20 25 30 40 50 60 80  100 120 150 …  800,000,000 and more
 //! ```
 //!
-//! Each value below 10 µs has a bucket of its own; above, a decade has ten buckets, each at most a third wider than its first value. A bucket
-//! holds the values from its first one to one below the next bucket's first. The last bucket also counts all greater values: 1,000 s is more
-//! than any request takes. Finding a bucket is a table lookup by the highest set bit and at most four comparisons.
-//! Counts are cells, because they belong to one shard; they take 720 bytes.
+//! Each value below 10 µs has a bucket of its own; above, a decade has ten buckets, each at most a third wider than its
+//! first value. A bucket holds the values from its first one to one below the next bucket's first. The last bucket also
+//! counts all greater values: 1,000 s is more than any request takes. Finding a bucket is a table lookup by the highest
+//! set bit and at most four comparisons. Counts are cells, because they belong to one shard; they take 720 bytes.
 
 use std::cell::Cell;
 
@@ -16,7 +16,7 @@ const DECADES: usize = 9;
 const BUCKETS: usize = BUCKETS_PER_DECADE * DECADES;
 /// First values of a decade's buckets, in tenths of the decade's first value.
 const STEPS: [u64; BUCKETS_PER_DECADE] = [10, 12, 15, 20, 25, 30, 40, 50, 60, 80];
-/// The value behind each bucket: the first one of the next.
+/// The value after each bucket: the first one of the next.
 const ENDS: [u64; BUCKETS] = ends();
 /// The bucket of each power of two, by its exponent.
 const FIRST: [u8; 64] = first();

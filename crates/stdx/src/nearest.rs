@@ -1,6 +1,7 @@
 //! The name that a misspelt one probably means.
 
-/// The known name that takes the fewest edits, the first of several; None where even that takes so many that naming it would mislead.
+/// The known name that takes the fewest edits, the first of several; None where even that takes so many that naming it
+/// would mislead.
 pub fn nearest<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let edits_max = (name.len() / 3).max(1);
     known

@@ -1,7 +1,8 @@
 //! Bugs that tests plant, to show that they would be found.
 //!
-//! A place that keeps a promise asks [`is_planted`] for the bug that would break it. In builds without debug assertions the answer is no, at no cost. Else a
-//! thread may have one bug planted at a time, which is how the simulator, all of whose machines are in one thread, plants it for one run.
+//! A place that keeps a promise asks [`is_planted`] for the bug that would break it. In builds without debug assertions
+//! the answer is no, at no cost. Else a thread may have one bug planted at a time, which is how the simulator, all of
+//! whose machines are in one thread, plants it for one run.
 
 /// A promise that is broken on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,28 +33,30 @@ pub enum Bug {
     LateRequestRuns,
     /// A request whose answer was lost counts as not done, so an addition is asked of another leader.
     LostAnswer,
-    /// An acceptor notes a proposal as learned before the mutation is durable, and a leader that taught replicas of its quorum decides on what it
-    /// read before: each alone does no harm while the other is right.
+    /// An acceptor notes a proposal as learned before the mutation is durable, and a leader that taught replicas of its
+    /// quorum decides on what it read before: each alone does no harm while the other is right.
     UnsyncedNote,
-    /// A leader that read at several moments does not ask whether its ballot still stands.
+    /// A leader that read at several moments does not ask whether the promises of its ballot still hold.
     NoConfirm,
-    /// A shard that is the only replica of a partition decides alone though its acceptor has promised something to another leader.
+    /// A shard that is the only replica of a partition decides alone though its acceptor has promised something to
+    /// another leader.
     UnheededAcceptor,
-    /// Replicas take requests that were routed by a version of the cluster from before the fence, or before a truncation of their table.
+    /// Replicas take requests that were routed by a version of the cluster from before the fence, or before a
+    /// truncation of their table.
     IgnoredFence,
-    /// A logged batch that is finished behind a truncation brings back its part of the table.
+    /// A logged batch that is finished after a truncation brings back its part of the table.
     BatchOutlivesTruncation,
     /// A truncation leaves the proposals of conditional statements with their acceptors.
     TruncationForgetsNoProposal,
     /// Tombstones are purged while a proposal from before them may still be finished.
     EarlyPurge,
-    /// A hint that its target refuses for good waits until it expires, and those behind it with it.
+    /// A hint that its target refuses permanently waits until it expires, and delays the hints after it.
     RejectedHintWaits,
     /// A logged batch is open until its own level is met, and keeps the log segments since its note.
     BatchPinsLog,
     /// Tombstones are purged at the end of the grace period, whatever a replica may have missed.
     ForgottenMiss,
-    /// A table goes on without a damaged sstable as if nothing were missing.
+    /// A table continues without a damaged sstable as if nothing were missing.
     DamagedFileIgnored,
     /// Digests do not say what is deleted.
     DigestWithoutTombstones,
@@ -79,11 +82,12 @@ pub enum Bug {
     UnsyncedWrite,
     /// The answer of one replica counts as that of two.
     CountedTwice,
-    /// The log is told that a memtable is in an sstable before it is.
+    /// The log notes that a memtable is in an sstable before it is.
     EarlyDiscard,
-    /// A tablet that has what several had tells the log that all of it is in sstables when a part is.
+    /// A tablet that inherited the writes of several tablets tells the log that all of them are in sstables when a part
+    /// is.
     HeirDiscardsAll,
-    /// The flush of what stood before a long write tells the log that the long write is in an sstable too.
+    /// The flush of what was written before a long write tells the log that the long write is in an sstable too.
     FlushedWithWhatWasBefore,
     /// A batch that one replica alone had is written again without a note when a tablet of it has moved.
     BatchAgainWithoutNote,
@@ -91,7 +95,7 @@ pub enum Bug {
     EarlyBatchEnd,
     /// A tablet moves to another shard without what is in the memory of the one that had it.
     UnflushedMove,
-    /// A hint is acknowledged, and forgotten by who handed it over, before it is durable on its target.
+    /// A hint is acknowledged, and forgotten by its sender, before it is durable on its target.
     UnsyncedHint,
     /// The watermark up to which all replicas are known to be equal is too high.
     EarlyWatermark,
@@ -115,7 +119,8 @@ pub enum Bug {
     KeptFormerRange,
     /// A cleanup does not wait until the token ring is at rest.
     CleansWhileRingMoves,
-    /// A node that jumps over the end of one move of a tablet and the beginning of another keeps what it had of the tablet.
+    /// A node that jumps over the end of one move of a tablet and the beginning of another keeps what it had of the
+    /// tablet.
     KeepsTabletOverJump,
     /// An sstable that has tokens of both halves of a tablet that is split goes to one half alone.
     HalvedFile,

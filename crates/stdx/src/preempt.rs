@@ -1,8 +1,9 @@
 //! Preemption points: steps of a long computation at which it can be suspended, so that other tasks of its thread run.
 //!
-//! A loop whose length a client chooses calls [`point`] at each step. A point suspends the computation only if its caller can do so ([`offer`], which `runtime::preemptible` calls)
-//! and preemption is allowed there ([`allowed`]). Other tasks run while a computation is suspended: allow preemption only where no `RefCell` that they use is borrowed. Elsewhere a point
-//! costs one read of a thread-local variable.
+//! A loop whose length a client chooses calls [`point`] at each step. A point suspends the computation only if its
+//! caller can do so ([`offer`], which `runtime::preemptible` calls) and preemption is allowed there ([`allowed`]).
+//! Other tasks run while a computation is suspended: allow preemption only where no `RefCell` that they use is
+//! borrowed. Elsewhere a point costs one read of a thread-local variable.
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -39,7 +40,8 @@ fn reach(hook: fn()) {
     }
 }
 
-/// A preemption point after a step that takes as long as many others, such as a copy of some kilobytes: it asks the clock each time.
+/// A preemption point after a step that takes as long as many others, such as a copy of some kilobytes: it asks the
+/// clock each time.
 #[inline]
 pub fn long_step() {
     if let Some(hook) = HOOK.get() {
@@ -97,7 +99,8 @@ pub fn offer<R>(hook: Option<fn()>, run: impl FnOnce() -> R) -> R {
     run()
 }
 
-/// Calls `compute`, which can be suspended at its points. No `RefCell` that other tasks of this thread use may be borrowed.
+/// Calls `compute`, which can be suspended at its points. No `RefCell` that other tasks of this thread use may be
+/// borrowed.
 #[inline]
 pub fn allowed<R>(compute: impl FnOnce() -> R) -> R {
     let offered = OFFERED.get();
@@ -108,7 +111,8 @@ pub fn allowed<R>(compute: impl FnOnce() -> R) -> R {
     compute()
 }
 
-/// Calls `suspend`, with which a hook suspends its computation until it is resumed: the hooks are those of other tasks until then.
+/// Calls `suspend`, with which a hook suspends its computation until it is resumed: the hooks are those of other tasks
+/// until then.
 pub fn suspended(suspend: impl FnOnce()) {
     let _former = Former::replace(None, None);
     suspend();

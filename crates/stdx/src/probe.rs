@@ -1,10 +1,12 @@
 //! What a simulation learns of requests from the inside.
 //!
-//! A coordinator counts answers by datacenter; who gave them it does not need to know. To check that each acknowledged request had its answers from
-//! *distinct* replicas, in the right datacenters, it keeps their names in [`Answered`] and tells them to whoever watches the thread. In builds without debug
-//! assertions an [`Answered`] has no size, and nothing is told.
+//! A coordinator counts answers by datacenter; it does not need to know which replicas gave them. To check that each
+//! acknowledged request had its answers from *distinct* replicas, in the right datacenters, it keeps their names in
+//! [`Answered`] and passes them to the thread's watcher ([`Watch`]). In builds without debug assertions an [`Answered`]
+//! has no size, and nothing is passed.
 //!
-//! To check what a request does and in which order, each layer names its steps ([`step`]); `crates/sim/tests/steps` has them as text.
+//! To check what a request does and in which order, each layer names its steps ([`step`]); `crates/sim/tests/steps` has
+//! them as text.
 
 use std::marker::PhantomData;
 use std::net::IpAddr;
@@ -33,7 +35,7 @@ thread_local! {
 pub struct Watch(());
 
 impl Watch {
-    /// Begins to watch, instead of who watched before.
+    /// Begins to watch, in place of the previous watcher.
     #[must_use]
     pub fn new(watcher: impl Fn(&Acknowledged) + 'static) -> Self {
         WATCHER.set(Some(Box::new(watcher)));
@@ -58,7 +60,7 @@ thread_local! {
 pub struct StepWatch(());
 
 impl StepWatch {
-    /// Begins to watch, instead of who watched before.
+    /// Begins to watch, in place of the previous watcher.
     #[must_use]
     pub fn new(watcher: impl Fn(String) + 'static) -> Self {
         STEP_WATCHER.set(Some(Box::new(watcher)));

@@ -1,6 +1,7 @@
 //! Numbers that look like chance and are the same in every run.
 
-/// SplitMix64 (Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, 2014): from one seed the same sequence, whatever else draws.
+/// SplitMix64 (Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, 2014): from one seed the same
+/// sequence, whatever else draws.
 #[derive(Clone, Debug)]
 pub struct SplitMix64(u64);
 

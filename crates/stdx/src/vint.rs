@@ -1,7 +1,7 @@
 //! Cassandra's variable-length integers.
 //!
-//! The count of leading one bits of the first byte is the count of bytes that follow it; the remaining bits of the first
-//! byte and the following bytes are the number, big-endian. One to nine bytes:
+//! The count of leading one bits of the first byte is the count of bytes that follow it; the remaining bits of the
+//! first byte and the following bytes are the number, big-endian. One to nine bytes:
 //!
 //! ```text
 //! 0xxxxxxx                      7 bits
@@ -11,8 +11,8 @@
 //! 11111111 x * 8 bytes         64 bits
 //! ```
 //!
-//! A signed number is zigzag encoded first, so that small negative numbers are short too. Writers emit the shortest form;
-//! readers accept a longer one.
+//! A signed number is zigzag encoded first, so that small negative numbers are short too. Writers emit the shortest
+//! form; readers accept a longer one.
 
 /// The longest encoding, in bytes.
 pub const LEN_MAX: usize = 9;

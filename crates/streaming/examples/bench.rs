@@ -4,8 +4,8 @@
 //! cargo run --release -p streaming --example bench -- [MEGABYTES] [ROUNDS] [DIRECTORY] [cut]
 //! ```
 //!
-//! It prints megabytes of files per second, from the call of `pull` to its end: flush, listing, transfer, checksums, syncs and adoption. With `cut` the source
-//! has more than the range, so its sstables are rewritten first.
+//! It prints megabytes of files per second, from the call of `pull` to its end: flush, listing, transfer, checksums,
+//! syncs and adoption. With `cut` the source has more than the range, so its sstables are rewritten first.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};

@@ -43,7 +43,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Why [`crate::pull`] has not copied everything. What was copied before from other sources is part of the table; nothing of this one is.
+/// Why [`crate::pull`] has not copied everything. What was copied before from other sources is part of the table;
+/// nothing of this one is.
 #[derive(Debug)]
 pub enum StreamError {
     /// The table is not here.
@@ -85,8 +86,8 @@ pub enum StreamError {
 }
 
 impl StreamError {
-    /// Whether another attempt may succeed though nobody does anything: not so where an operator has aborted, the disk is full or
-    /// an sstable of the source is missing.
+    /// Whether another attempt may succeed without any intervention. It cannot if an operator has aborted the copy, the
+    /// disk is full or an sstable of the source is missing.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         match self {

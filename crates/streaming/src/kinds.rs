@@ -15,7 +15,8 @@ pub const STREAM_TABLET: Kind = Kind {
     is_abortable: true,
 };
 
-/// Data of a tablet read by another node. It takes no worker: two nodes that copy from each other must not wait for each other.
+/// Data of a tablet read by another node. It takes no worker: two nodes that copy from each other must not wait for
+/// each other.
 pub const SERVE_STREAM: Kind = Kind {
     name: "serve stream",
     ..STREAM_TABLET

@@ -306,7 +306,7 @@ impl Opened {
     }
 }
 
-/// The bytes that a source answers to [`Read`] with, behind the first byte.
+/// Reads the answer to a [`Read`]: the bytes after the first one, or the source's refusal.
 pub(crate) fn decode_bytes(body: &[u8]) -> Result<Result<&[u8], Refusal>, Malformed> {
     match body.split_first() {
         Some((&GIVEN, bytes)) => Ok(Ok(bytes)),

@@ -1,12 +1,13 @@
 //! How fast streams of a shard go while the shard serves requests.
 //!
-//! A stream takes all that the processors give: alone that is what an operator wants. Beside requests it would have them wait for the
-//! processor, for milliseconds each. So each end looks every [`LOOK_PERIOD`] whether its shard has read or written for somebody, and if so, how much of the time its thread
-//! waited for a processor or kept others waiting. Where that is too much the stream gets slower at once, else faster by little, as TCP does with what gets
-//! lost: in the long run it is too much in one look of forty ([`SLOWER`], [`FASTER`]), so that the slowest hundredth of the requests hardly meets it. It is
-//! never slower than [`RATE_MIN`], so a movement ends.
+//! A stream takes all that the processors give: without requests that is what an operator wants. With requests it would
+//! make them wait for the processor, for milliseconds each. So each end checks every [`LOOK_PERIOD`] whether its shard
+//! has executed reads or writes, and if so, how much of the time its thread waited for a processor or kept others
+//! waiting. If that is too much, the stream gets slower at once, else a little faster, as TCP reacts to lost packets.
+//! In the long run one look in forty finds too much ([`SLOWER`], [`FASTER`]), so that it hardly affects the slowest
+//! hundredth of the requests. A stream is never slower than [`RATE_MIN`], so a movement ends.
 //!
-//! Limits of operators hold besides.
+//! Limits that operators set apply as well.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -17,9 +18,9 @@ use runtime::{Instant, ProcessorTime};
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 /// A shard without requests for so many looks is not busy with them.
 const QUIET_LOOKS: u32 = 5;
-/// Bytes per second with which a stream goes on when requests come.
+/// Bytes per second of a stream when requests begin to come.
 const RATE_AT_FIRST: f64 = 32e6;
-/// Bytes per second that a stream has, whatever goes on.
+/// Bytes per second of a stream at least, however busy the shard is.
 const RATE_MIN: f64 = 16e6;
 /// Bytes per second above which nothing is counted.
 const RATE_MAX: f64 = 4e9;
@@ -35,7 +36,7 @@ const RAN_MAX: f64 = 0.6;
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
-    /// Bytes per second; `None` while nobody asks the shard for anything.
+    /// Bytes per second; `None` while the shard has no requests.
     rate: Cell<Option<f64>>,
     /// When the next bytes may go.
     next_at: Cell<Option<Instant>>,
@@ -131,7 +132,8 @@ mod tests {
             Self { pace, seen }
         }
 
-        /// So many looks, between two of which the shard had so many requests, and ran and waited for so many milliseconds; the rate.
+        /// So many looks, between two of which the shard had so many requests, and ran and waited for so many
+        /// milliseconds; the rate.
         fn after(&mut self, looks: u32, requests: u64, (ran, waited): (u64, u64)) -> Option<f64> {
             for _ in 0..looks {
                 self.seen.at = self.seen.at + LOOK_PERIOD;

@@ -1,8 +1,8 @@
 //! Reading the files of a copy from its source: chunks in flight, written and checked in order.
 //!
-//! Requests go out ahead of what is written, over the ends of files, so that small files cost no round trip each. Answers are taken in the order of the
-//! requests, which makes one pass of the checksum enough. Writing, checksums and syncs are done by threads of the runtime's pool; syncs beside the next
-//! writes, at most [`SYNCS_MAX`] of them.
+//! Requests go out ahead of what is written, over the ends of files, so that small files cost no round trip each.
+//! Answers are taken in the order of the requests, which makes one pass of the checksum enough. Writing, checksums and
+//! syncs are done by threads of the runtime's pool; syncs beside the next writes, at most [`SYNCS_MAX`] of them.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -26,14 +26,16 @@ use crate::source::SESSION_IDLE;
 use crate::streams::Streams;
 use crate::target::{IN_FLIGHT_BYTES_MAX, Source, Stop};
 
-/// Bytes of a request. The answer passes through a shard's thread of each node, where it is copied and its checksum computed: with 2 MiB, reads waited for 10 ms
-/// and more, most of it for fresh pages of memory. The file's pages are written whole.
+/// Bytes of a request. The answer passes through a shard's thread of each node, where it is copied and its checksum
+/// computed: with 2 MiB, reads waited for 10 ms and more, most of it for fresh pages of memory. The file's pages are
+/// written whole.
 const ASKED_BYTES: usize = 252 << 10;
 /// Most requests of a stream in flight, however short; a source takes 32.
 const IN_FLIGHT_MAX: usize = 32;
 /// How long a source may take to say how far its copy is.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long a read may take: a source with little bandwidth makes it wait. That the source is gone shows by its connection.
+/// How long a read may take: a source with little bandwidth makes it wait. That the source is gone shows by its
+/// connection.
 const READ_TIMEOUT: Duration = Duration::from_mins(2);
 /// How often a request is made again before its source counts as gone.
 const RETRIES: u32 = 5;
@@ -327,7 +329,7 @@ fn check_answer(asking: &Asking<'_>, answer: &[u8], chunk: &Chunk) -> Result<(),
 /// A chunk with the answer that has it.
 type Come = (Chunk, Vec<u8>);
 
-/// Writes chunks of a file behind those before, and says whether the file should be synced. The first one makes the file.
+/// Appends chunks to a file and returns whether the file should be synced. The first call creates the file.
 async fn write(
     rpc: &Rpc,
     written: Option<Written>,

@@ -1,7 +1,8 @@
 //! The source's side of streams: the handler of this crate's verbs, and a session for each stream.
 //!
-//! A session makes its copy, then waits. It ends when the target closes it, when nobody has asked for anything for [`SESSION_IDLE`], when an operator aborts its
-//! task, and when the table is dropped or truncated. Then its directory goes. Files are opened for each read, so an open session holds no file.
+//! A session makes its copy, then waits. It ends when the target closes it, when no request of the target has come for
+//! [`SESSION_IDLE`], when an operator aborts its task, and when the table is dropped or truncated. Then its directory
+//! is removed. Files are opened for each read, so an open session holds no file.
 
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
@@ -23,7 +24,7 @@ use crate::manifest::{ListedFile, ListedMarks, ListedSstable, Manifest, SSTABLES
 use crate::message::{self, GIVEN, Malformed, Open, Opened, Read, StreamId};
 use crate::streams::Streams;
 
-/// How long a stream stays open of which nobody reads.
+/// How long a stream stays open without a request of its target.
 pub const SESSION_IDLE: Duration = Duration::from_mins(1);
 /// Most streams that a shard serves at once.
 pub const SESSIONS_MAX: usize = 32;
@@ -361,7 +362,8 @@ impl Session {
         task.end(&ended);
     }
 
-    /// Waits until the session is to end. Ok: the target has closed it. While the copy is made, its task is aborted then.
+    /// Waits until the session is to end. Ok: the target has closed it. While the copy is made, its task is aborted
+    /// then.
     async fn watch(self: Rc<Self>, tasks: Arc<Tasks>, task: Uuid) -> Result<(), Refusal> {
         loop {
             let changed = self.changed.notified();
@@ -495,7 +497,8 @@ fn list_files(exported: &Exported) -> Result<ListedSstable, String> {
     })
 }
 
-/// The checksum of Data.db that the sstable brings along. Only of what ceto wrote: others may leave out the end of the file.
+/// The checksum of Data.db that the sstable brings along. Only of what ceto wrote: others may leave out the end of the
+/// file.
 fn digest_of(exported: &Exported) -> Option<u32> {
     let has = |component| exported.components.contains(&component);
     if !has(Component::Checksums) || !has(Component::Digest) {

@@ -60,19 +60,22 @@ impl Source {
 pub struct Request {
     /// The table.
     pub table: TableId,
-    /// The tokens: at least one range, in token order, none over another. This shard has them, and each source has them. Several only where all nodes know of it
-    /// (feature `streams_of_ranges`).
+    /// The tokens: at least one range, in token order, none over another. This shard has them, and each source has
+    /// them. Several only where all nodes know of it (feature `streams_of_ranges`).
     pub ranges: Vec<TokenRange>,
-    /// How many bytes one copy of several ranges should have at most, which a source needs on its disk, and which is copied again after a failure: usually [`PART_BYTES`].
+    /// How many bytes one copy of several ranges should have at most, which a source needs on its disk, and which is
+    /// copied again after a failure: usually [`PART_BYTES`].
     pub part_bytes: u64,
-    /// From whom: everything that each of them has.
+    /// The sources: everything that each of them has is copied.
     pub sources: Vec<Source>,
     /// The version of the last truncation that the copy must come after.
     pub truncated_at: u64,
-    /// What the copy is for. A call with the same session and table ends the streams of the calls before that have one of its tokens.
+    /// What the copy is for. A call with the same session and table ends the streams of the calls before that have one
+    /// of its tokens.
     pub session: Uuid,
-    /// Whether the copy keeps the marks that repairs have left at the source, with the source's record. Only where there is one range, a whole tablet that is new here, there is one source, and
-    /// all nodes know of it (docs/dev/incremental-repair.md).
+    /// Whether the copy keeps the marks that repairs have left at the source, with the source's record. Only where
+    /// there is one range, a whole tablet that is new here, there is one source, and all nodes know of it
+    /// (docs/dev/incremental-repair.md).
     pub with_marks: bool,
 }
 
@@ -112,11 +115,13 @@ pub struct PulledFrom {
     pub bytes: u64,
 }
 
-/// Copies what the sources have of the first ranges. When this returns Ok, all of these is durable and part of the tablets here. `task` is of
-/// [`crate::kinds::STREAM_TABLET`] ([`crate::kinds::stream_tablet`]) and has not begun; the caller ends it. Sources are read one after the other.
+/// Copies what the sources have of the first ranges. When this returns Ok, all of these is durable and part of the
+/// tablets here. `task` is of [`crate::kinds::STREAM_TABLET`] ([`crate::kinds::stream_tablet`]) and has not begun; the
+/// caller ends it. Sources are read one after the other.
 ///
-/// Both ends must get all writes of the range already, and the sources must have every write from before: what is in no memtable and no sstable of a source when
-/// it is asked is not copied. Until this has returned Ok, the ranges are awaited here ([`TableStore::set_awaited`]).
+/// Both ends must get all writes of the range already, and the sources must have every write from before: what is in no
+/// memtable and no sstable of a source when it is asked is not copied. Until this has returned Ok, the ranges are
+/// awaited here ([`TableStore::set_awaited`]).
 ///
 /// Call it again after any failure or crash: what was taken twice counts once. Dropping the future ends the streams.
 ///
@@ -174,7 +179,7 @@ impl Stop {
     }
 }
 
-/// Tells the stream that nobody waits for it any more.
+/// When dropped, notifies the stream that its caller no longer waits for it.
 struct GivesUp(Rc<Stop>);
 
 impl Drop for GivesUp {

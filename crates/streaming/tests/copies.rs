@@ -162,7 +162,8 @@ fn several_ranges_are_copied_as_one_sstable_for_each_of_the_sources() {
 fn ranges_with_more_bytes_than_one_copy_should_have_come_in_several_from_all_sources() {
     let mut cluster = Cluster::new(4, &[WHOLE, WHOLE, WHOLE]);
     let rows = cluster.on(0, |local| fill(local, 1000));
-    // The summary of a small sstable tells nothing of its middle, so each range counts for all of it. The second has what the first has not, and more of it.
+    // The summary of a small sstable tells nothing of its middle, so each range counts for all of it. The second has
+    // what the first has not, and more of it.
     cluster.on(1, |local| async move {
         for k in KEYS..5 * KEYS {
             local.write(k, 20).await;
@@ -274,7 +275,8 @@ fn files(cluster: &mut Cluster, number: usize) -> (usize, u64) {
     })
 }
 
-/// Two copies of nearly the same rows take the room of one as soon as nothing older is to come, though nothing is written to the table.
+/// Two copies of nearly the same rows take the room of one as soon as nothing older is to come, though nothing is
+/// written to the table.
 #[test]
 fn copies_of_several_sources_are_merged_when_all_are_in() {
     let mut cluster = Cluster::new(17, &[WHOLE, WHOLE, WHOLE]);

@@ -1,4 +1,4 @@
-//! What fails while data is copied: a later copy has exactly the rows, and nothing stays behind.
+//! What fails while data is copied: a later copy has exactly the rows, and nothing is left over.
 
 use std::cell::Cell;
 use std::io::ErrorKind;
@@ -32,7 +32,7 @@ async fn fill(local: Local) -> Rows {
     rows
 }
 
-/// The same with values that need several chunks.
+/// Writes rows with values that need several chunks.
 async fn fill_much(local: Local) -> Rows {
     let mut rows = Rows::new();
     for k in 0..KEYS {
@@ -76,7 +76,7 @@ fn lose_power(node: usize, operations: u64, tally: &Tally) {
         .crash_after_file_ops(id, operations, CrashKind::PowerLoss);
     let is_over = || pulling.borrow().is_some();
     cluster.simulation.run_until(LIMIT, is_over);
-    // Some of the files are removed behind the end.
+    // Some of the files are removed after the copy has ended.
     cluster.simulation.run_for(SECOND);
     let pulled = pulling.take();
     tally.note(pulled.as_ref().map_or("gone", name_of));
@@ -384,7 +384,7 @@ fn what_was_truncated_on_one_of_both_or_on_both_does_not_come_back() {
     }
 }
 
-/// One mark stands for a table and for what acceptors know of it.
+/// One truncation mark covers a table and what acceptors know of it.
 #[test]
 fn what_acceptors_know_is_not_copied_from_a_node_that_has_not_truncated_the_table() {
     let (mut cluster, _) = filled(2);

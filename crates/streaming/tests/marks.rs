@@ -1,4 +1,5 @@
-//! The marks that repairs have left move with a tablet: the node that gets it has the source's record, and never without all that the record stands for.
+//! The marks that repairs have left move with a tablet: the node that gets it has the source's record, and never
+//! without all the data that the record covers.
 
 use crate::support::{Cluster, HIGH, LOW, MOMENT, WHOLE};
 use replica::TokenRange;
@@ -113,7 +114,7 @@ fn what_is_cut_out_of_a_marked_sstable_is_marked() {
     assert_eq!((record, of_files), (Some(expected), vec![0, 0, 2_000]));
 }
 
-/// A record stands for all that the source had. Whenever the target loses power, it has no record or all of that.
+/// A record covers all that the source had. Whenever the target loses power, it has no record or all of that.
 #[test]
 fn a_crash_of_the_target_leaves_no_record_without_what_it_stands_for() {
     let (mut with, mut without) = (0, 0);

@@ -9,8 +9,9 @@ use uuid::Builder;
 pub struct Definition {
     /// The keyspace.
     pub keyspace: &'static str,
-    /// What stands behind CREATE TABLE: `name (column type, …, PRIMARY KEY (…))`; ` DESC` behind a clustering column orders it so. Names are taken literally, without quotes. Columns of the
-    /// primary key come first, in key order; all columns are in the order in which rows name them.
+    /// What follows CREATE TABLE: `name (column type, …, PRIMARY KEY (…))`; ` DESC` after a clustering column orders it
+    /// so. Names are taken literally, without quotes. Columns of the primary key come first, in key order; all columns
+    /// are in the order in which rows name them.
     pub cql: &'static str,
     /// What differs from the options that CREATE TABLE gives.
     pub options: Options,
@@ -35,7 +36,7 @@ pub(crate) struct ColumnText {
     pub(crate) kind: ColumnKind,
     /// Its place in the key.
     position: u16,
-    /// The key says ` DESC` behind it.
+    /// The key has ` DESC` after the column.
     descending: bool,
 }
 
@@ -50,8 +51,8 @@ pub struct Options {
     pub bloom_filter_fp_chance: f64,
     /// The compaction class and its options; empty for the usual ones.
     pub compaction: &'static [(&'static str, &'static str)],
-    /// Regular columns that came with later releases, each with its type. They have ids behind those of the other columns, as logs of earlier releases name columns
-    /// by their ids.
+    /// Regular columns that came with later releases, each with its type. Their ids follow those of the other columns,
+    /// because logs of earlier releases name columns by their ids.
     pub added: &'static [(&'static str, &'static str)],
 }
 
@@ -86,7 +87,7 @@ impl Definition {
         self.parts().0
     }
 
-    /// The name, and what stands in the brackets behind it.
+    /// The name, and the text in the brackets after it.
     fn parts(&self) -> (&'static str, &'static str) {
         let parts = self.cql.split_once(' ').map(|(name, list)| (name, unbracketed(list)));
         parts.unwrap_or_else(|| panic!("no name and columns: {}", self.cql))

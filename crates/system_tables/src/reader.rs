@@ -1,4 +1,5 @@
-//! One read of a virtual table: the partitions that it wants in token order, each in blocks of rows in clustering order.
+//! One read of a virtual table: the partitions that it wants in token order, each in blocks of rows in clustering
+//! order.
 
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use types::token::token_of;
 use crate::rows::{Rows, Shape};
 use crate::virtual_table::{Content, Partition, Partitions, Request, VirtualTable, Wanted};
 
-/// How large a block may become. A block may exceed them by what a content adds between two questions whether it is full.
+/// How large a block may become. A block may exceed them by what a content adds between two questions whether it is
+/// full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockLimits {
     /// Rows.
@@ -42,7 +44,8 @@ impl Reader {
         }
     }
 
-    /// The blocks of slices of a partition. Slices are in clustering order and disjoint. When the read is `reversed`, one block has all rows.
+    /// The blocks of slices of a partition. Slices are in clustering order and disjoint. When the read is `reversed`,
+    /// one block has all rows.
     #[must_use]
     pub fn partition(
         &self,
@@ -91,7 +94,8 @@ pub struct PartitionBlocks<'r> {
 }
 
 impl PartitionBlocks<'_> {
-    /// The next block; None at the end. The last block has no `covered`; it has no rows when the one before had all that were left.
+    /// The next block; None at the end. The last block has no `covered`; it has no rows when the one before had all
+    /// that were left.
     pub fn next_block(&mut self) -> Option<PartitionBlock> {
         let (partition, mut slices) = self.left.take()?;
         let reader = self.reader;
@@ -108,7 +112,7 @@ impl PartitionBlocks<'_> {
     }
 }
 
-/// Leaves only what is behind a bound.
+/// Removes from the slices everything before a bound.
 fn cut_before(slices: &mut Vec<ClusteringSlice>, bound: &Bound, table: &Table) {
     let order = &table.clustering_order;
     slices.retain(|slice| slice.end.compare(order, bound).is_gt());

@@ -1,4 +1,4 @@
-//! Which system tables a node has, of which kind each is, and who computes the virtual ones.
+//! Which system tables a node has, of which kind each is, and the sources that compute the virtual ones.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::{replicated, schema_tables, without_rows};
 /// Where the rows of a system table are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Computed as they are read; nothing is stored. Nobody writes to it.
+    /// Computed as they are read; nothing is stored. Takes no writes, except for the tables that `takes_writes` names.
     Virtual,
     /// Stored on this node alone, through the usual storage. Only the node itself writes to it.
     Local,
@@ -36,7 +36,7 @@ pub struct Builder {
 pub struct Virtual {
     /// What it looks like in this release.
     pub table: Arc<Table>,
-    /// Who computes its rows.
+    /// The source that computes its rows.
     pub source: Arc<dyn VirtualTable>,
 }
 
@@ -91,10 +91,10 @@ impl Builder {
         table
     }
 
-    /// Registers a virtual table with who computes its rows.
+    /// Registers a virtual table with the source that computes its rows.
     ///
     /// # Panics
-    /// When the table is known, its definition is no table, or its keyspace has no virtual ones: who registers it has a bug.
+    /// When the table is known, its definition is no table, or its keyspace has no virtual ones: the caller has a bug.
     pub fn virtual_table(&mut self, source: Arc<dyn VirtualTable>) {
         let table = self.add(source.definition(), Kind::Virtual);
         self.virtual_tables.insert(table.id, Virtual { table, source });
@@ -116,7 +116,8 @@ impl Builder {
         self.add(definition, Kind::Replicated);
     }
 
-    /// Registers local tables of which there is one beside each table of a user, in the same tablets. They are not in the schema.
+    /// Registers local tables of which there is one beside each table of a user, in the same tablets. They are not in
+    /// the schema.
     pub fn local_beside_user_tables(&mut self, companion: fn(&Table) -> Arc<Table>) {
         self.companions.push(companion);
     }
@@ -165,7 +166,8 @@ impl Registry {
         &self.keyspaces
     }
 
-    /// A schema that came from elsewhere, with this release's definitions of the keyspaces that each node has for itself.
+    /// A schema that came from elsewhere, with this release's definitions of the keyspaces that each node has for
+    /// itself.
     #[must_use]
     pub fn with_system_keyspaces(&self, schema: &Schema) -> Schema {
         let mut schema = schema.clone();
@@ -199,8 +201,8 @@ impl Registry {
         self.virtual_tables.values()
     }
 
-    /// The tables that a node stores for one of the schema: none for a virtual one; for a user's also what the node keeps beside it, in the
-    /// same tablets.
+    /// The tables that a node stores for one of the schema: none for a virtual one; for a user's also what the node
+    /// keeps beside it, in the same tablets.
     #[must_use]
     pub fn kept_tables(&self, table: &Arc<Table>) -> Vec<Arc<Table>> {
         match self.kind(table.id) {

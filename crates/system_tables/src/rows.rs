@@ -116,7 +116,8 @@ impl Value<'_> {
     }
 }
 
-/// The serialised partition key of these values: of several, each with its length in two bytes before it and a zero behind it.
+/// The serialised partition key of these values. If there are several, each has its length in two bytes before it and a
+/// zero after it.
 pub(crate) fn composite(values: &[Value<'_>]) -> Vec<u8> {
     let mut key = Vec::new();
     let put = |value: &Value<'_>, out: &mut Vec<u8>| {
@@ -146,7 +147,7 @@ struct Packed {
     is_multi_cell: bool,
 }
 
-/// How rows of a definition become rows of a table: where each column of the table stands in the definition's rows.
+/// How rows of a definition become rows of a table: the place of each column of the table in the definition's rows.
 #[derive(Debug)]
 pub(crate) struct Shape {
     /// The definition's columns, key columns first.
@@ -224,7 +225,8 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Whether the read wants any row whose clustering key begins with these values. A content asks before it computes many rows.
+    /// Whether the read wants any row whose clustering key begins with these values. A content asks before it computes
+    /// many rows.
     pub fn wants(&mut self, prefix: &[Value<'_>]) -> bool {
         let mut serialised = std::mem::take(&mut self.scratch);
         serialised.clear();
@@ -240,8 +242,8 @@ impl<'a> Rows<'a> {
         is_wanted
     }
 
-    /// Whether the block is full. A content may ask where all further rows sort behind those that it has added; when this says true it
-    /// adds no more, and is asked for the rest of the partition later.
+    /// Whether the block is full. A content may ask only if all further rows sort after those that it has added. If the
+    /// block is full it adds no more, and is asked for the rest of the partition later.
     pub fn is_full(&mut self) -> bool {
         if let Some(limits) = self.limits {
             self.is_full = self.rows.len() >= limits.rows || self.bytes.len() >= limits.bytes;
@@ -252,7 +254,8 @@ impl<'a> Rows<'a> {
     /// Adds a row: all columns of the definition with their names, in the definition's order. Rows come in any order.
     ///
     /// # Panics
-    /// When a key column is null. Builds with debug assertions also check the names, and that the row is of the partition that was asked for.
+    /// When a key column is null. Builds with debug assertions also check the names, and that the row is of the
+    /// partition that was asked for.
     pub fn push(&mut self, row: &[(&str, Value<'_>)]) {
         debug_assert!(!self.is_full, "rows are added to a block that is full");
         debug_assert!(
@@ -333,8 +336,8 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// The rows as a block in clustering order, which is complete up to its last row, or to the end of the partition. None without rows,
-    /// unless the block is the rest of a partition.
+    /// The rows as a block in clustering order, which is complete up to its last row, or to the end of the partition.
+    /// None without rows, unless the block is the rest of a partition.
     pub(crate) fn into_block(mut self, token: types::Token, is_rest: bool) -> Option<PartitionBlock> {
         if self.rows.is_empty() && !is_rest {
             return None;

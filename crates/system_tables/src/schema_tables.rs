@@ -1,4 +1,5 @@
-//! `system_schema` and `system_virtual_schema`: the schema as tables. The crate `schema` stands below this one, so its facts are told here.
+//! `system_schema` and `system_virtual_schema`: the schema as tables. The crate `schema` is below this one, so this
+//! crate computes their rows.
 //!
 //! A partition is a keyspace, in all of these tables.
 
@@ -69,7 +70,8 @@ static AGGREGATES: Definition = Definition {
     options: Options::WEEK_OF_GRACE,
 };
 
-/// What ScyllaDB tells of keyspaces besides, under its names. Its drivers take a keyspace for one with tablets when `initial_tablets` is there.
+/// What ScyllaDB tells of keyspaces besides, under its names. Its drivers take a keyspace for one with tablets when
+/// `initial_tablets` is there.
 static SCYLLA_KEYSPACES: Definition = Definition {
     keyspace: "system_schema",
     cql: "scylla_keyspaces (keyspace_name text PRIMARY KEY, consistency text, initial_tablets int, \

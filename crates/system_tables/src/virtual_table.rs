@@ -11,13 +11,15 @@ use types::token::token_of;
 use crate::definition::Definition;
 use crate::rows::{Rows, Value, composite};
 
-/// A table whose rows are computed as they are read. Lives on the node; a read runs on the shard of the client's connection.
+/// A table whose rows are computed as they are read. Lives on the node; a read runs on the shard of the client's
+/// connection.
 pub trait VirtualTable: Send + Sync {
     /// What the table looks like.
     fn definition(&self) -> &Definition;
 
-    /// Gathers the facts of one read: from this shard, and from others where they have a part of them. What comes is a snapshot, which
-    /// nothing changes while rows are computed from it. Facts of partitions that the request does not want may be left out.
+    /// Gathers the facts of one read: from this shard, and from others where they have a part of them. What comes is a
+    /// snapshot, which nothing changes while rows are computed from it. Facts of partitions that the request does not
+    /// want may be left out.
     fn open(&self, request: Request) -> Opening<'_>;
 
     /// Takes what a statement gives columns of rows, all of it or nothing. Only of tables that [`takes_writes`] names.
@@ -40,7 +42,7 @@ pub fn takes_writes(keyspace: &str, table: &str) -> bool {
     WRITABLE.contains(&(keyspace, table))
 }
 
-/// What a client is told that writes to a table which takes no writes, in Cassandra's words.
+/// The error of a client's write to a table that takes no writes, in Cassandra's words.
 #[must_use]
 pub fn modification_unsupported(keyspace: &str, table: &str) -> String {
     format!("Modification is not supported by table {keyspace}.{table}")
@@ -101,12 +103,14 @@ impl Wanted {
     }
 }
 
-/// The facts of one read of a virtual table, as partitions and rows. A partition is known by its key and by a number that the content gives it.
+/// The facts of one read of a virtual table, as partitions and rows. A partition is known by its key and by a number
+/// that the content gives it.
 pub trait Content {
     /// Names all partitions, in any order.
     fn partitions(&self, partitions: &mut Partitions);
 
-    /// The number of the partition with this serialised key. Implement it where naming all partitions costs more than finding one.
+    /// The number of the partition with this serialised key. Implement it where naming all partitions costs more than
+    /// finding one.
     fn find(&self, key: &[u8]) -> Option<usize> {
         let wanted = Wanted::Keys(Arc::from([key.to_vec()]));
         let mut partitions = Partitions::new(wanted);

@@ -1,5 +1,6 @@
-//! Virtual tables of the schema of which no node has rows: it has no views, triggers, secondary indexes and masks. Drivers read them when
-//! they connect. Definitions are those of Apache Cassandra 4.1, that of `column_masks` of 5.0. Who has facts for one takes its definition from here and registers the table.
+//! Virtual tables of the schema of which no node has rows, because it has no views, triggers, secondary indexes and
+//! masks. Drivers read them when they connect. Definitions are those of Apache Cassandra 4.1, that of `column_masks` of
+//! 5.0. To give one of them rows, take its definition from here and register the table with a source.
 
 use crate::definition::{Group, Options};
 

@@ -1,4 +1,5 @@
-//! Classes of tasks, and what an operator limits per class while tasks run: workers of a shard, and bytes per second of the node.
+//! Classes of tasks, and what an operator limits per class while tasks run: workers of a shard, and bytes per second of
+//! the node.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -55,7 +56,8 @@ impl Class {
         Self::ALL.into_iter().find(|class| class.name() == name)
     }
 
-    /// Workers of a shard unless an operator says otherwise. A flush frees memory that writes wait for, so it gets a second one.
+    /// Workers of a shard unless an operator says otherwise. A flush frees memory that writes wait for, so it gets a
+    /// second one.
     #[must_use]
     pub fn workers_default(self) -> u32 {
         match self {
@@ -67,7 +69,7 @@ impl Class {
 
 /// Most workers of a class on one shard: each is a thread while it works.
 pub const WORKERS_MAX: u32 = 64;
-/// How far behind its budget a class may be and catch up in one burst.
+/// For how long a class may save its unused budget, to spend it in one burst.
 const BURST: Duration = Duration::from_millis(100);
 
 /// What a class did since the start.
@@ -117,7 +119,7 @@ struct Workers {
     shards: Vec<ShardWorkers>,
 }
 
-/// Invariant: nobody waits while there is a free worker, but those that were woken and did not run yet.
+/// Invariant: while a worker is free, no task waits, except those that were woken and did not run yet.
 #[derive(Debug)]
 struct ShardWorkers {
     limit: u32,
@@ -128,7 +130,7 @@ struct ShardWorkers {
 }
 
 impl ShardWorkers {
-    /// The wakers of those whose turn it is.
+    /// The wakers of the tasks at the head of the queue, as many as there are free workers.
     fn take_next(&mut self) -> Vec<Waker> {
         let free = self.limit.saturating_sub(self.running) as usize;
         let next = self.queue.iter().take(free);

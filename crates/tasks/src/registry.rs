@@ -21,7 +21,8 @@ pub const TTL_DEFAULT: Duration = Duration::from_mins(1);
 /// How long a task that an operator asked for is kept after its end, unless an operator says otherwise.
 pub const USER_TTL_DEFAULT: Duration = Duration::from_hours(1);
 
-/// How often tasks are forgotten whose time is over while nobody looks at the list: a shard's thread pays for it, half a millisecond for [`ENDED_MAX`] tasks.
+/// How often expired tasks are forgotten while no caller reads the list. A shard's thread pays for it, half a
+/// millisecond for [`ENDED_MAX`] tasks.
 const FORGET_PERIOD: Duration = Duration::from_secs(10);
 
 /// Why a task is not aborted.
@@ -78,7 +79,8 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 impl Tasks {
-    /// No tasks, of a node with so many shards and this host id, which makes the ids of its tasks differ from those of other nodes.
+    /// No tasks, of a node with so many shards and this host id, which makes the ids of its tasks differ from those of
+    /// other nodes.
     #[must_use]
     pub fn new(shards: u32, host_id: Uuid) -> Arc<Self> {
         let [.., a, b, c, d, e, f] = *host_id.as_bytes();
@@ -246,7 +248,8 @@ impl Tasks {
             let ended_at = record.ended_at;
             ended_at.is_some_and(|at| now.saturating_duration_since(at) >= self.ttl_of(&record.entry))
         };
-        // In order of their end, which is not that of their times to live: all of them are looked at, and there are not many.
+        // In order of their end, which is not that of their times to live: all of them are looked at, and there are not
+        // many.
         let (over, kept): (Vec<u64>, VecDeque<u64>) = {
             let mut over = Vec::new();
             let mut kept = VecDeque::new();
@@ -263,7 +266,8 @@ impl Tasks {
         list.ended = kept;
     }
 
-    /// Tasks of a module, in the order of their creation. Internal ones are those with a parent, and those that no operator asked for.
+    /// Tasks of a module, in the order of their creation. Internal ones are those with a parent, and those that no
+    /// operator asked for.
     #[must_use]
     pub fn list(&self, module: Module, with_internal: bool) -> Vec<Status> {
         let mut list = self.lock();
@@ -296,7 +300,8 @@ impl Tasks {
         Some(found.into_iter().map(|record| list.status(record)).collect())
     }
 
-    /// Waits until a task has ended: how it did. None: there is no such task, or it ended earlier and is not kept any more.
+    /// Waits until a task has ended: how it did. None: there is no such task, or it ended earlier and is not kept any
+    /// more.
     pub async fn wait(&self, id: Uuid) -> Option<Status> {
         let entry = {
             let mut list = self.lock();
@@ -307,8 +312,8 @@ impl Tasks {
         entry.result.get().cloned()
     }
 
-    /// Tells a task, and those below it, to end soon without a result. Nothing happens to those that have ended, and to those below it that cannot be
-    /// stopped.
+    /// Tells a task, and those below it, to end soon without a result. Nothing happens to those that have ended, and to
+    /// those below it that cannot be stopped.
     ///
     /// # Errors
     /// When there is no such task, or it cannot be stopped.
@@ -400,15 +405,16 @@ impl Tasks {
         self.limits(class).bandwidth().bytes_per_second()
     }
 
-    /// Sets how many workers a class has on one shard, or on each. More begin at once; fewer do when jobs end. Call this, and
-    /// [`Tasks::size_pool`] at a start, on a shard.
+    /// Sets how many workers a class has on one shard, or on each. More begin at once; fewer do when jobs end. Call
+    /// this, and [`Tasks::size_pool`] at a start, on a shard.
     pub fn set_workers(&self, class: Class, shard: Option<u32>, workers: u32) {
         self.limits(class)
             .set_workers(shard, workers.clamp(1, crate::WORKERS_MAX));
         self.size_pool();
     }
 
-    /// Lets as many background threads run as there are workers, and one for each shard, which folds memtables: a job that has a worker never waits for a thread.
+    /// Lets as many background threads run as there are workers, and one for each shard, which folds memtables: a job
+    /// that has a worker never waits for a thread.
     pub fn size_pool(&self) {
         let workers: u32 = self.limits.iter().map(|limits| limits.workers()).sum();
         runtime::set_jobs_max(workers as usize + runtime::shard_count() as usize);

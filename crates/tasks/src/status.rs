@@ -1,4 +1,4 @@
-//! Kinds of tasks, what a task begins with, and what is told of one.
+//! Kinds of tasks, what a task begins with, and its status.
 
 use uuid::Uuid;
 
@@ -115,7 +115,7 @@ impl Spec {
     }
 }
 
-/// Who wants a task.
+/// What requested a task.
 #[derive(Clone, Debug)]
 pub enum Origin {
     /// An operator asked for it.
@@ -191,7 +191,7 @@ pub struct Status {
     pub parent: Option<Uuid>,
     /// The tasks that are parts of it, those that are kept.
     pub children: Vec<Uuid>,
-    /// Units to do; 0 when nobody knows.
+    /// Units to do; 0 when the number is not known.
     pub total: u64,
     /// Units done, at most the total where that is known.
     pub completed: u64,

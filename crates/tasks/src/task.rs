@@ -1,4 +1,5 @@
-//! What a job holds: [`Task`], from its creation to its end, and [`JobControl`], the part of it that goes along to a background thread.
+//! What a job holds: [`Task`], from its creation to its end, and [`JobControl`], the part of it that goes along to a
+//! background thread.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -153,7 +154,8 @@ impl Task {
         self.tasks.note_running(&self.entry);
     }
 
-    /// Runs a job on a background thread, once the task's class has a worker free on this shard. Its name is the task's kind.
+    /// Runs a job on a background thread, once the task's class has a worker free on this shard. Its name is the task's
+    /// kind.
     ///
     /// # Errors
     /// When the task is aborted before the job has begun; afterwards the job itself looks.
@@ -251,12 +253,13 @@ impl JobControl {
         self.0.total.fetch_add(units, Ordering::Relaxed);
     }
 
-    /// Accounts for bytes that were read or written: blocks until the limit of the task's class allows them, the limit changes, or the task is aborted.
+    /// Accounts for bytes that were read or written: blocks until the limit of the task's class allows them, the limit
+    /// changes, or the task is aborted.
     pub fn spend(&self, bytes: u64) {
         self.0.limits.bandwidth().spend(bytes, || self.is_aborted());
     }
 
-    /// The same for bytes that the shard's thread moves: waits where [`JobControl::spend`] blocks.
+    /// Accounts for bytes that the shard's thread moves: waits where [`JobControl::spend`] blocks.
     pub async fn spend_on_shard(&self, bytes: u64) {
         let bandwidth = self.0.limits.bandwidth();
         bandwidth.spend_on_shard(bytes, || self.is_aborted()).await;
@@ -288,8 +291,8 @@ impl Meter {
         }
     }
 
-    /// Accounts for bytes that cost bandwidth, and for bytes that are done: more than there were to do count as what is left. Blocks where the class has
-    /// a limit.
+    /// Accounts for bytes that cost bandwidth, and for bytes that are done: more than there were to do count as what is
+    /// left. Blocks where the class has a limit.
     ///
     /// # Errors
     /// When the task is aborted.

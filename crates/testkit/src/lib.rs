@@ -1,4 +1,5 @@
-//! What tests of several crates share: the runner of the text-driven suites (input text, expected answer), and [`seeds`].
+//! What tests of several crates share: the runner of the text-driven suites (input text, expected answer), and
+//! [`seeds`].
 //!
 //! A suite is a text file. It consists of cases; each is an input, a line `----` and the expected answer:
 //!
@@ -11,9 +12,9 @@
 //! delete row @20 at 100
 //! ```
 //!
-//! A blank line ends the case. An answer that has blank lines itself stands between two pairs of lines `----`. Suites
-//! that name what is to be done put a command and its arguments into the first line of the input, as above; others
-//! take the whole input as one text.
+//! A blank line ends the case. An answer that has blank lines itself is enclosed by two lines `----` before it and two
+//! after it. Suites that name what is to be done put a command and its arguments into the first line of the input, as
+//! above; others take the whole input as one text.
 //!
 //! [`run`] asks a function for the answer of each case, from first to last, and fails with every case whose answer
 //! differs, by file and line. With `CETO_REWRITE` in the environment it writes the answers into the file instead:
@@ -56,7 +57,7 @@ impl Case {
         self.text.split_whitespace().next().unwrap_or_default()
     }
 
-    /// What stands behind the command in the first line.
+    /// What follows the command in the first line.
     pub fn arguments(&self) -> &str {
         let line = self.text.lines().next().unwrap_or_default();
         line.split_once(' ').map_or("", |(_, arguments)| arguments.trim())
@@ -85,13 +86,13 @@ impl Case {
         self.arguments().split_whitespace().any(|argument| argument == word)
     }
 
-    /// The input behind its first line.
+    /// The input after its first line.
     pub fn input(&self) -> &str {
         self.text.split_once('\n').map_or("", |(_, input)| input)
     }
 }
 
-/// The cases of a suite and the comment behind the last one.
+/// The cases of a suite and the comment after the last one.
 #[derive(Debug)]
 pub struct Suite {
     /// From first to last.
@@ -192,7 +193,7 @@ fn differences(path: &str, suite: &Suite, answers: &[String]) -> Vec<String> {
 }
 
 /// Compares the answer to each case of a suite with what its file expects, or writes the answers into the file when
-/// [`REWRITE`] is set. `answer` sees the cases in order, so what one does may stand behind another.
+/// [`REWRITE`] is set. `answer` sees the cases in order, so a case may depend on what an earlier one did.
 ///
 /// # Panics
 /// When the file cannot be read, and when an answer differs.

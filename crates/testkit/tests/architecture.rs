@@ -1,4 +1,5 @@
-//! ARCHITECTURE.md speaks of files and constants that are there, and lists every file with `unsafe` code outside of `runtime`.
+//! ARCHITECTURE.md speaks of files and constants that are there, and lists every file with `unsafe` code outside of
+//! `runtime`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,11 +1,12 @@
 //! The log lines of the product and what is written about them tell the same story:
 //!
-//! - `docs/logs.md` names every message at ERROR, WARN and INFO, in a table of a chapter or, without an explanation, in the list at its end,
-//!   and names none that no source has;
+//! - `docs/logs.md` names every message at ERROR, WARN and INFO, in a table of a chapter or, without an explanation, in
+//!   the list at its end, and names none that no source has;
 //! - `crates/logging/src/modules.txt` names every module that logs, so that levels can be set for those and no others.
 //!
-//! `./dev rewrite testkit` writes that list and that file. A row of a table is a pattern: `…` stands for anything, and the rest must be there as the
-//! source has it. Messages that consist of a value alone (`log::error!("{reason}")`) are found by the text of the value, wherever a source has it.
+//! `./dev rewrite testkit` writes that list and that file. A row of a table is a pattern: `…` matches anything, and the
+//! rest must be as it is in the source. Messages that consist of a value alone (`log::error!("{reason}")`) are found by
+//! the text of the value, wherever a source has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -197,7 +198,8 @@ fn sources(root: &Path) -> Sources {
     sources
 }
 
-/// Whether a text is as a pattern says: its parts between `…` are there in their order, the first at the beginning and the last at the end.
+/// Whether a text is as a pattern says: its parts between `…` are there in their order, the first at the beginning and
+/// the last at the end.
 fn matches(pattern: &str, text: &str) -> bool {
     let parts: Vec<&str> = pattern.split('…').collect();
     let [first, middle @ .., last] = parts.as_slice() else {

@@ -1,7 +1,8 @@
-//! Files and functions stay short enough to be read: no file above [`FILE_LINES_MAX`] lines, no function above [`FUNCTION_LINES_MAX`], and few
-//! above [`LONG_LINES`].
+//! Files and functions stay short enough to be read: no file above [`FILE_LINES_MAX`] lines, no function above
+//! [`FUNCTION_LINES_MAX`], and few above [`LONG_LINES`].
 //!
-//! The lines of a function are those from its `fn` to its closing brace. Functions that a macro writes (`proptest!`) are not seen.
+//! The lines of a function are those from its `fn` to its closing brace. Functions that a macro writes (`proptest!`)
+//! are not seen.
 
 use std::path::{Path, PathBuf};
 

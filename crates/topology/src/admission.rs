@@ -1,15 +1,18 @@
-//! Who may join, and who may come back.
+//! Which nodes may join, and which may come back.
 //!
-//! A node that starts asks a member, with what it believes of itself: its host id, the cluster that its files are of, its place. The answer is
-//! a decision over values: commands for the metadata's log, or a refusal that says why and what to do. The member decides by its copy of
-//! the topology; the commands are checked once more when they are applied.
+//! A node that starts asks a member, with what it believes of itself: its host id, the cluster that its files are of,
+//! its place. The answer is a decision over values: commands for the metadata's log, or a refusal that says why and
+//! what to do. The member decides by its copy of the topology; the commands are checked once more when they are
+//! applied.
 //!
-//! **Data is never lost by a join.** A node that joins can only receive. It comes in as `Joining`, nobody reads from it, and nothing it says
-//! changes what others own:
+//! **Data is never lost by a join.** A node that joins can only receive. It is added as `Joining`, no coordinator reads
+//! from it, and nothing it says changes what others own:
 //!
-//! - *Tablets* do not move because a node joins. They move afterwards, one by one, as the balancer decides, each behind its stages.
-//! - *On the ring* a node that joins is written to as soon as it has tokens, and read when it has copied its ranges. One that does not bootstrap
-//!   (`auto_bootstrap: false`) joins without tokens, whatever `num_tokens` says, and owns no part of the ring.
+//! - *Tablets* do not move because a node joins. The balancer moves them afterwards, one by one, each through its
+//!   stages.
+//! - *On the ring* a node that joins is written to as soon as it has tokens, and read when it has copied its ranges.
+//!   One that does not bootstrap (`auto_bootstrap: false`) joins without tokens, whatever `num_tokens` says, and owns
+//!   no part of the ring.
 //!
 //! A *zero-token node* (`join_ring: false`) owns nothing at all, for its life.
 
@@ -44,7 +47,7 @@ pub struct JoinRequest {
     pub joins_ring: bool,
     /// The member whose place a new node takes.
     pub replaces: Option<Replaced>,
-    /// The dead members that nobody shall wait for while it does: they are excluded.
+    /// The dead members that no node shall wait for while it joins: they are excluded.
     pub ignored: Vec<Replaced>,
 }
 
@@ -147,7 +150,7 @@ pub enum Refusal {
     },
     /// It lacks features that the cluster has enabled.
     LacksFeatures(Vec<String>),
-    /// It stands elsewhere than before.
+    /// Its location has changed.
     LocationChanged {
         /// Before.
         from: Location,
@@ -167,16 +170,16 @@ pub enum Refusal {
     AddressInUse {
         /// The address.
         address: SocketAddr,
-        /// Who has it.
+        /// The node that has it.
         by: HostId,
-        /// Whether that one is alive.
+        /// Whether that node is alive.
         is_alive: bool,
     },
     /// Another node has one of its tokens.
     TokenInUse {
         /// The token.
         token: Token,
-        /// Who has it.
+        /// The node that has it.
         by: HostId,
     },
     /// The member that it is to replace cannot be replaced.
@@ -494,7 +497,7 @@ fn join(topology: &Topology, request: &JoinRequest, facts: &JoinFacts) -> Result
             is_alive: facts.alive.contains(&other.host_id),
         });
     }
-    // The first node owns the whole ring, whatever it says: there is nobody to take it from.
+    // The first node owns the whole ring, whatever it says: there is no other node to take it from.
     let takes_tokens = takes_tokens(topology, request);
     let tokens = if takes_tokens {
         request.node.tokens.clone()
@@ -570,7 +573,7 @@ fn replaced<'t>(topology: &'t Topology, request: &JoinRequest, facts: &JoinFacts
     }
 }
 
-/// The first node owns the whole ring, whatever it says: there is nobody to take it from.
+/// The first node owns the whole ring, whatever it says: there is no other node to take it from.
 fn takes_tokens(topology: &Topology, request: &JoinRequest) -> bool {
     (request.auto_bootstrap && request.joins_ring) || topology.members().next().is_none()
 }

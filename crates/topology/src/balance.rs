@@ -1,8 +1,10 @@
-//! What to do next so that every tablet has its copies where they should be, and every rack, node and shard its fair share.
+//! What to do next so that every tablet has its copies where they should be, and every rack, node and shard its fair
+//! share.
 //!
-//! [`plan`] is a function: it takes the topology, the state of each node, and each table's tablet map with its sizes, its load and the
-//! replication that it should have. It returns [`Step`]s. The caller turns steps into transitions, and calls again when they have ended.
-//! A tablet gets at most one step per plan, and a tablet in transition gets none: it counts where it will be.
+//! [`plan`] is a function: it takes the topology, the state of each node, and each table's tablet map with its sizes,
+//! its load and the replication that it should have. It returns [`Step`]s. The caller turns steps into transitions, and
+//! calls again when they have ended. A tablet gets at most one step per plan, and a tablet in transition gets none: it
+//! counts where it will be.
 //!
 //! The order of importance:
 //!
@@ -13,14 +15,16 @@
 //! 5. nodes, then shards, get their fair share of bytes, then of load;
 //! 6. tables are split or merged ([`Step::Resize`]).
 //!
-//! 5 and 6 wait until no step of 1 to 4 is left or under way, apart from what cannot be done: fair shares depend on how many copies there are.
+//! 5 and 6 wait until no step of 1 to 4 is left or under way, apart from what cannot be done: fair shares depend on how
+//! many copies there are.
 //!
-//! **Why plans converge.** A step of 1 to 4 removes a defect of its tablet and makes no other. A step of 5 reduces the sum of the squared
-//! relative distances from the fair shares, which depend on totals and capacities and not on where copies are; so no later plan moves the
-//! tablet back. A step by load keeps bytes within the tolerance, so it causes no step by bytes. The two thresholds of 6 are a factor of 4 apart.
+//! **Why plans converge.** A step of 1 to 4 removes a defect of its tablet and makes no other. A step of 5 reduces the
+//! sum of the squared relative distances from the fair shares, which depend on totals and capacities and not on where
+//! copies are; so no later plan moves the tablet back. A step by load keeps bytes within the tolerance, so it causes no
+//! step by bytes. The two thresholds of 6 are a factor of 4 apart.
 //!
-//! **Cost.** One pass over all replicas, then the logarithm of the nodes for each step, and for each pair of nodes that cannot exchange
-//! anything one pass over the tablets of the first. docs/dev/balancing.md has the figures.
+//! **Cost.** One pass over all replicas, then the logarithm of the nodes for each step, and for each pair of nodes that
+//! cannot exchange anything one pass over the tablets of the first. docs/dev/balancing.md has the figures.
 
 mod cluster;
 mod convert;
@@ -53,11 +57,12 @@ pub struct TableInput<'a> {
     pub load: &'a [f32],
     /// The table is not merged into fewer tablets.
     pub tablet_count_min: u32,
-    /// The table is split until it has so many tablets; 0: nobody asks for that.
+    /// The requested tablet count: the table is split until it has so many; 0 for none.
     pub tablet_count_wanted: u32,
     /// The table is not split into more tablets, and merged until it has no more.
     pub tablet_count_max: u32,
-    /// Whether the table may be split or merged: its figures are those of its tablets as they are, and all nodes know how.
+    /// Whether the table may be split or merged: its figures are those of its tablets as they are, and all nodes know
+    /// how.
     pub may_resize: bool,
     /// The table goes from the token ring to tablets, or back.
     pub conversion: Option<Conversion<'a>>,
@@ -96,7 +101,8 @@ pub struct NodeInput {
     pub number: NodeNumber,
     /// What it may hold.
     pub role: Role,
-    /// The size of its disk; 0 when unknown. Shares go by capacity when it is known of all holders of the datacenter, else by shards.
+    /// The size of its disk; 0 when unknown. Shares go by capacity when it is known of all holders of the datacenter,
+    /// else by shards.
     pub capacity_bytes: u64,
     /// The bytes that its disk has in use.
     pub used_bytes: u64,
@@ -147,7 +153,8 @@ pub struct Options {
     pub disk_fill_max: f64,
     /// Tables are split above twice this average of their tablets' bytes, and merged below half of it; 0 for never.
     pub tablet_bytes_goal: u64,
-    /// A table is split because of a hot tablet only up to so many copies of its tablets per shard: one hot partition cannot be split.
+    /// A table is split because of a hot tablet only up to so many copies of its tablets per shard: one hot partition
+    /// cannot be split.
     pub split_per_shard_max: u32,
     /// The operations per second of a shard below which load neither moves nor splits anything.
     pub load_min: f64,
@@ -203,11 +210,13 @@ pub enum Step {
         lost: Replica,
         to: Replica,
     },
-    /// All tablets are split in two, or each pair (2n, 2n + 1) is merged. Both tablets of a pair have the same replicas, shards included.
+    /// All tablets are split in two, or each pair (2n, 2n + 1) is merged. Both tablets of a pair have the same
+    /// replicas, shards included.
     Resize { table: usize, tablet_count: u32 },
 }
 
-/// A piece of a table in conversion gets other replicas, all at once: others on the same nodes are on other shards of them.
+/// A piece of a table in conversion gets other replicas, all at once: others on the same nodes are on other shards of
+/// them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Relocation {
     /// The table, by its place in the slice of tables.

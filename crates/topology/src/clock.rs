@@ -1,11 +1,13 @@
 //! Whether this node's wall clock is right, by the clocks of its peers and by its own steady clock.
 //!
-//! All values are *offsets* in microseconds: a wall clock less this node's steady clock, which nobody sets. So a sample of a peer stays comparable while
-//! this node's wall clock jumps, and a jump of this node is a change of its own offset.
+//! All values are *offsets* in microseconds: a wall clock less this node's steady clock, which is never set. So a
+//! sample of a peer stays comparable while this node's wall clock jumps, and a jump of this node is a change of its own
+//! offset.
 //!
-//! A node is *ahead* of a peer by its own offset less the peer's; the round trip of the sample bounds the error, which counts in favour of the node.
-//! The node *votes* with its peers: the median of 0 (itself) and of how far it is ahead of each peer. A median between two values with 0 between them is
-//! 0, so with a single peer neither outvotes the other.
+//! A node is *ahead* of a peer by its own offset less the peer's; the round trip of the sample bounds the error, which
+//! counts in favour of the node. The node *votes* with its peers: the median of 0 (itself) and of how far it is ahead
+//! of each peer. A median between two values with 0 between them is 0, so with a single peer neither outvotes the
+//! other.
 //!
 //! | what is seen | state |
 //! |---|---|
@@ -19,11 +21,12 @@
 //! | never trusted, and at least as many peers agree as disagree | `Trusted` |
 //! | never trusted, and more peers disagree | `Suspect`: outvoted |
 //!
-//! Only trusted peers confirm a step: nodes that follow one wrong time server jump together, and none of them is a witness for another. A state that is
-//! better than the present one must last for [`CALM`]; a worse one counts at once, `OutOfService` apart.
+//! Only trusted peers confirm a step: nodes that follow one wrong time server jump together, and none of them is a
+//! witness for another. A state that is better than the present one must last for [`CALM`]; a worse one counts at once,
+//! `OutOfService` apart.
 //!
-//! While the clock is not trusted, the time is that of the *believed* offset: of the last moment of trust where there was one, and of the peers where
-//! they outvote the node or it was never trusted.
+//! While the clock is not trusted, the time is that of the *believed* offset: of the last moment of trust where there
+//! was one, and of the peers where they outvote the node or it was never trusted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -85,7 +88,7 @@ impl ClockSample {
         })
     }
 
-    /// How far a node with this offset is ahead of the peer for certain; negative when it is behind.
+    /// How far a node with this offset is ahead of the peer for certain; negative when the peer is ahead.
     fn ahead_us(&self, own_us: i64) -> i64 {
         let ahead = own_us.saturating_sub(self.offset_us);
         ahead.signum() * ahead.saturating_abs().saturating_sub(self.error_us).max(0)
@@ -110,7 +113,7 @@ pub enum ClockState {
     Trusted,
     /// It is not: nothing is purged, and the believed offset gives the time.
     Suspect(ClockDoubt),
-    /// The same, and the node leaves service.
+    /// As `Suspect`, and the node leaves service.
     OutOfService,
 }
 
@@ -136,7 +139,8 @@ impl ClockState {
 pub struct ClockVerdict {
     /// The state.
     pub state: ClockState,
-    /// How far the clock is ahead, in microseconds: of the cluster's median, or where only a step is seen, of where it was.
+    /// How far the clock is ahead, in microseconds: of the cluster's median, or where only a step is seen, of where it
+    /// was.
     pub ahead_us: i64,
     /// The offset by which the node tells the time.
     pub believed_us: i64,
@@ -160,7 +164,8 @@ fn is_beyond(us: i64, limit: Duration) -> bool {
     u128::from(us.unsigned_abs()) > limit.as_micros()
 }
 
-/// How far a node is ahead of the median of itself and its peers. Of two middle values and what is between them it is the one nearest to 0.
+/// How far a node is ahead of the median of itself and its peers. Of two middle values and what is between them it is
+/// the one nearest to 0.
 fn ahead_of_median(own_us: i64, samples: &[ClockSample]) -> i64 {
     let mut votes: Vec<i64> = samples.iter().map(|s| s.ahead_us(own_us)).chain([0]).collect();
     votes.sort_unstable();
@@ -206,7 +211,7 @@ fn decide(evidence: &Evidence<'_>) -> ClockVerdict {
     if agreeing >= 1 && agreeing >= disagreeing {
         return verdict(ClockState::Trusted, ahead_us, own_us);
     }
-    // A peer that was trusted before this node started knows better than a node that nobody has confirmed.
+    // A peer that was trusted before this node started knows better than a node that no peer has confirmed.
     let has_witness = count(&|s| s.is_trusted) > 0;
     let believed_us = if has_witness { peers_offset(evidence) } else { own_us };
     let ahead_us = own_us.saturating_sub(peers_offset(evidence));
@@ -342,7 +347,8 @@ impl ClockJudge {
     /// An operator's word that the clock is right: a step counts as confirmed.
     ///
     /// # Errors
-    /// How far the clock is ahead of the median, in microseconds, when the peers outvote the node: then the clock is wrong, or all of theirs are.
+    /// How far the clock is ahead of the median, in microseconds, when the peers outvote the node: then the clock is
+    /// wrong, or all of theirs are.
     pub fn confirm(&mut self, own_us: i64, steady_us: i64) -> Result<(), i64> {
         let ahead_us = ahead_of_median(own_us, &self.fresh(steady_us));
         if is_beyond(ahead_us, self.limits.suspect) {

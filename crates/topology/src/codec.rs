@@ -1,11 +1,13 @@
-//! The binary form of tablet maps and their changes: data rather than a record, because a map has a line for each of up to 131,072 tablets.
+//! The binary form of tablet maps and their changes: data rather than a record, because a map has a line for each of up
+//! to 131,072 tablets.
 //!
 //! ```text
 //! kind: u8 · format: u8 · body · CRC-32 of all before: u32
 //! ```
 //!
-//! In a body numbers are vints, and a list is its count and its elements. Whatever the bytes are, decoding ends with a value that holds the invariants of its type, or with an error;
-//! a count is never trusted for more memory than the bytes that follow could fill.
+//! In a body numbers are vints, and a list is its count and its elements. Whatever the bytes are, decoding ends with a
+//! value that holds the invariants of its type, or with an error; a count is never trusted for more memory than the
+//! bytes that follow could fill.
 
 use std::fmt;
 
@@ -87,7 +89,7 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// What stands before a body.
+/// The header before a body.
 #[derive(Clone, Copy)]
 pub(crate) struct Form {
     /// Tells the values apart.
@@ -179,7 +181,8 @@ impl<'a> Decoder<'a> {
         u16::try_from(self.number(field)?).map_err(|_| self.invalid(field, "at most 65535"))
     }
 
-    /// A count of elements that take at least `element_bytes_min` bytes each: more than the rest could hold are refused.
+    /// A count of elements that take at least `element_bytes_min` bytes each: more than the rest could hold are
+    /// refused.
     pub(crate) fn count(&mut self, field: &'static str, element_bytes_min: usize) -> Result<usize, DecodeError> {
         let count = self.number(field)?;
         let fits = (self.reader.rest().len() / element_bytes_min) as u64;

@@ -1,7 +1,7 @@
 //! What changes a topology.
 //!
-//! A command is applied whole or not at all. Each that is applied raises the version by one; a refused one changes nothing, so every
-//! node that applies the same log ends with the same topology.
+//! A command is applied whole or not at all. Each that is applied raises the version by one; a refused one changes
+//! nothing, so every node that applies the same log ends with the same topology.
 //!
 //! The states of a node, and the commands that lead from one to another:
 //!
@@ -12,8 +12,9 @@
 //!               +----------------+--------------------+-----------------+
 //! ```
 //!
-//! `GiveUp` makes a `Normal` or `Leaving` node one that is lost: it stays `Leaving` until it is `Left`. `BecomeZeroToken` leads from `Joining` to `Normal`, and `Stay` from `Leaving` to
-//! `Normal`. `Exclude` changes no state.
+//! `GiveUp` makes a `Normal` or `Leaving` node one that is lost: it stays `Leaving` until it is `Left`.
+//! `BecomeZeroToken` leads from `Joining` to `Normal`, and `Stay` from `Leaving` to `Normal`. `Exclude` changes no
+//! state.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -29,11 +30,11 @@ use crate::node::{HostId, Loss, NODES_MAX, Node, NodeState, TOKENS_PER_NODE_MAX,
 pub enum TopologyCommand {
     /// A node comes in, as `Joining`; the first of a cluster may come as `Normal`.
     AddNode(Box<Node>),
-    /// A node goes on to another part.
+    /// A node changes its state.
     SetState {
         /// The node.
         host_id: HostId,
-        /// Its next part.
+        /// Its next state.
         state: NodeState,
     },
     /// A joining node gets its places on the ring.
@@ -58,7 +59,7 @@ pub enum TopologyCommand {
     SetShards {
         /// The node.
         host_id: HostId,
-        /// At least one, and as many as its tablets stand on.
+        /// At least one, and as many as its tablets are on.
         shards: u16,
     },
     /// A node was restarted with another release.
@@ -77,7 +78,8 @@ pub enum TopologyCommand {
         /// The node.
         host_id: HostId,
     },
-    /// An operator gives a node up. It becomes `Leaving` for good: others get copies of what it had, then it is removed.
+    /// An operator gives a node up. It becomes `Leaving` for good: others get copies of what it had, then it is
+    /// removed.
     GiveUp {
         /// The node.
         host_id: HostId,
@@ -89,7 +91,8 @@ pub enum TopologyCommand {
         /// The node.
         host_id: HostId,
     },
-    /// An operator says that a member is down for ever. It keeps what it owns, nobody waits for it, and it may not come back.
+    /// An operator declares a member permanently down. It keeps what it owns, no node waits for it, and it may not come
+    /// back.
     Exclude {
         /// The node.
         host_id: HostId,
@@ -125,17 +128,17 @@ pub enum CommandError {
     AddressInUse {
         /// The address.
         address: SocketAddr,
-        /// Who has it.
+        /// The node that has it.
         by: HostId,
     },
     /// Another node has the token.
     TokenInUse {
         /// The token.
         token: Token,
-        /// Who has it.
+        /// The node that has it.
         by: HostId,
     },
-    /// Tokens that are not strictly ascending, too many, or given to a node that has left joining behind.
+    /// Tokens that are not strictly ascending, are too many, or are given to a node that is no longer joining.
     Tokens {
         /// The node.
         host_id: HostId,
@@ -309,7 +312,8 @@ impl Topology {
         Ok(())
     }
 
-    /// Gives a node up that stays an owner of the token ring until the change of the ring ends that is under way: then it is `Leaving`.
+    /// Gives a node up that stays an owner of the token ring until the change of the ring ends that is under way: then
+    /// it is `Leaving`.
     ///
     /// # Errors
     /// As for [`TopologyCommand::GiveUp`].
@@ -361,7 +365,7 @@ impl Topology {
         Ok(())
     }
 
-    /// One that joins has nothing that anybody could wait for: it is removed.
+    /// Refuses a joining node: it has nothing that another node could wait for, so it is removed instead.
     fn exclude(&mut self, host_id: HostId) -> Result<(), CommandError> {
         let node = self.member(host_id)?;
         if node.state == NodeState::Joining {
@@ -420,15 +424,15 @@ impl Topology {
         Ok(())
     }
 
-    /// Whether who owns what of the token ring is to be other than it is: nodes that join have tokens, or nodes that leave.
+    /// Whether ownership of the token ring is about to change: nodes that have tokens are joining or leaving.
     #[must_use]
     pub fn has_ring_change(&self) -> bool {
         let is_changing = |node: &Node| matches!(node.state, NodeState::Joining | NodeState::Leaving);
         self.members().any(|node| is_changing(node) && !node.tokens.is_empty())
     }
 
-    /// Makes the next owners of the token ring its owners: nodes that join and have tokens are full members, and nodes that leave have no tokens any more. Those that
-    /// were given up meanwhile leave from now on.
+    /// Makes the next owners of the token ring its owners: nodes that join and have tokens are full members, and nodes
+    /// that leave have no tokens any more. Those that were given up meanwhile leave from now on.
     pub fn end_ring_change(&mut self) {
         for node in self.nodes.values_mut() {
             match node.state {

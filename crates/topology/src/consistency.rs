@@ -12,11 +12,13 @@
 //! | LOCAL_QUORUM, LOCAL_SERIAL | RF(dc) / 2 + 1 from the coordinator's datacenter |
 //! | EACH_QUORUM | RF(dc) / 2 + 1 from every datacenter that has copies, for reads too |
 //!
-//! Where datacenters do not count (SimpleStrategy), the quorums of datacenters are those of all copies, and LOCAL_ONE is ONE.
+//! Where datacenters do not count (SimpleStrategy), the quorums of datacenters are those of all copies, and LOCAL_ONE
+//! is ONE.
 //!
-//! While a tablet moves, a write must meet its level among the replicas that are read **and** among those of the other set (those after the move, or those
-//! before it; see [`Requirement::and`]). An answer of a replica that is in both counts in both. So an acknowledged write is on a quorum of either set, whichever
-//! replicas answered and whether the move ends or is abandoned.
+//! While a tablet moves, a write must meet its level among the replicas that are read **and** among those of the other
+//! set (those after the move, or those before it; see [`Requirement::and`]). An answer of a replica that is in both
+//! counts in both. So an acknowledged write is on a quorum of either set, whichever replicas answered and whether the
+//! move ends or is abandoned.
 
 use std::fmt;
 
@@ -174,7 +176,7 @@ impl Factors {
             Replication::NetworkTopology(factors) => {
                 let mut by_datacenter = ReplicaCounts::default();
                 for (name, copies) in factors.iter().filter(|(_, copies)| copies.number() > 0) {
-                    // Those that no node stands in share a number, and a quorum of theirs never answers.
+                    // Datacenters without nodes share one number, and a quorum of theirs never answers.
                     by_datacenter.add(locality.datacenter_number(name), copies.number());
                 }
                 Self {
@@ -291,7 +293,8 @@ struct OtherSet {
     read: SmallVec<[NodeNumber; 6]>,
 }
 
-/// Replicas, or their answers, counted as a requirement wants them: for each set of replicas in which it must be met. Made by [`Requirement::count`].
+/// Replicas, or their answers, counted as a requirement wants them: for each set of replicas in which it must be met.
+/// Made by [`Requirement::count`].
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Counts {
     read: ReplicaCounts,
@@ -405,7 +408,8 @@ impl Requirement {
         self.consistency
     }
 
-    /// How many answers in all: what errors report as required. Of a tablet that moves, among the replicas that are read.
+    /// How many answers in all: what errors report as required. Of a tablet that moves, among the replicas that are
+    /// read.
     #[inline]
     #[must_use]
     pub fn block_for(&self) -> u16 {
@@ -429,7 +433,7 @@ impl Requirement {
     /// Whether the live replicas could meet it. For ANY they always do: the hint is asked for later.
     ///
     /// # Errors
-    /// The shortage, as drivers are told it.
+    /// The shortage, as it is reported to drivers.
     #[inline]
     pub fn is_sufficient(&self, live: &Counts) -> Result<(), Unavailable> {
         if self.hint_suffices() {
@@ -507,7 +511,8 @@ impl Acks {
         !before && self.is_satisfied
     }
 
-    /// A replica in this datacenter will not answer, or answered with an error. Returns whether the request cannot succeed any more.
+    /// A replica in this datacenter will not answer, or answered with an error. Returns whether the request cannot
+    /// succeed any more.
     pub fn fail(&mut self, node: NodeNumber, datacenter: DatacenterNumber) -> bool {
         self.possible.remove(&self.requirement, node, datacenter);
         self.failed += 1;
@@ -533,7 +538,8 @@ impl Acks {
         self.requirement.unavailable(&self.possible)
     }
 
-    /// Answers that count for the level, and how many it needs: what errors report. Of a tablet that moves, for the set of replicas that has not enough.
+    /// Answers that count for the level, and how many it needs: what errors report. Of a tablet that moves, for the set
+    /// of replicas that has not enough.
     #[must_use]
     pub fn tally(&self) -> (u16, u16) {
         let Requirement { need, other, .. } = &self.requirement;

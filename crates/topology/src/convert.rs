@@ -1,11 +1,14 @@
 //! Maps of tables that go from the token ring to tablets of equal size, or back.
 //!
-//! A table in *conversion* has a map that is cut at arbitrary tokens. Its tablets, the *pieces*, move as tablets do. The pieces of what is to be one tablet of equal
-//! size are a *group*. Nothing here changes the replicas of a token or their shards:
+//! A table in *conversion* has a map that is cut at arbitrary tokens. Its tablets, the *pieces*, move as tablets do.
+//! The pieces of what is to be one tablet of equal size are a *group*. Nothing here changes the replicas of a token or
+//! their shards:
 //!
-//! - [`TabletMap::cut`] cuts a map at more tokens. The ring's map, cut where tablets of equal size end, is the first map of a table that leaves the ring.
+//! - [`TabletMap::cut`] cuts a map at more tokens. The ring's map, cut where tablets of equal size end, is the first
+//!   map of a table that leaves the ring.
 //! - [`TabletMap::aligned`] makes one tablet of each group, when the pieces of each have the same replicas.
-//! - [`TabletMap::says_the_same`] tells whether two maps have the same replicas for every token: then a table may go from one to the other.
+//! - [`TabletMap::says_the_same`] tells whether two maps have the same replicas for every token: then a table may go
+//!   from one to the other.
 
 use crate::resize::{ResizeError, have_same_replicas};
 use crate::tablet_map::{Boundaries, Builder, TabletId, TabletMap};
@@ -14,8 +17,8 @@ use crate::tablet_map::{Boundaries, Builder, TabletId, TabletMap};
 pub const REPLICATION_KINDS: &str = "replication_kinds";
 
 impl TabletMap {
-    /// The map cut at the ends of other tablets besides, as of a command of the metadata's log at `index`. Each piece has the replicas of the tablet that it is
-    /// a part of.
+    /// The map cut at the ends of other tablets besides, as of a command of the metadata's log at `index`. Each piece
+    /// has the replicas of the tablet that it is a part of.
     ///
     /// # Errors
     /// When a tablet is in transition, or the map would have too many tablets.

@@ -1,6 +1,7 @@
 //! How full the file systems of a node are, and what the node does about it.
 //!
-//! *Utilisation* is the used part of what programs can use: used ÷ (used + available), as `df` prints it. The fullest file system of a node counts.
+//! *Utilisation* is the used part of what programs can use: used ÷ (used + available), as `df` prints it. The fullest
+//! file system of a node counts.
 //!
 //! | utilisation | level |
 //! |---|---|
@@ -8,7 +9,8 @@
 //! | at or above `warn` | `Warning` |
 //! | below | `Normal` |
 //!
-//! A level begins at its threshold and ends [`RECOVERY`] below it, so that a node whose files come and go does not flap.
+//! A level begins at its threshold and ends [`RECOVERY`] below it, so that a node whose files come and go does not
+//! flap.
 
 use std::time::Duration;
 

@@ -1,8 +1,10 @@
-//! Who answers: a failure detector without sockets and clock.
+//! Which nodes answer: a failure detector without sockets and clock.
 //!
-//! Every node pings every other once per interval; an answer (*ack*) proves that the peer was alive when the ping was sent, and that the link works
-//! both ways. When an ack does not come in time, the ping is repeated once, because one message in many is lost on a good link, and up to `helpers`
-//! other nodes are asked to ping the peer (an *indirect* ping, as in SWIM), so that a broken link is told from a dead node. A ping or request of the peer itself proves that it is alive, though not that it can be reached.
+//! Every node pings every other once per interval; an answer (*ack*) proves that the peer was alive when the ping was
+//! sent, and that the link works both ways. When an ack does not come in time, the ping is repeated once, because one
+//! message in many is lost on a good link, and up to `helpers` other nodes are asked to ping the peer (an *indirect*
+//! ping, as in SWIM), so that a broken link is distinguished from a dead node. A ping or request of the peer itself
+//! proves that it is alive, though not that it can be reached.
 //!
 //! | status | means | what follows |
 //! |---|---|---|
@@ -10,16 +12,20 @@
 //! | `Unreachable` | alive, by others' word or its own pings, but no ack came for `down_after` | no requests are sent; it is not replaced |
 //! | `Down` | no sign of life for `down_after` | no requests are sent; hints are written |
 //!
-//! A peer that is not up and pings is pinged at once, so that a node that comes back is up for the others as soon as they are for it.
+//! A peer that is not up and pings is pinged at once, so that a node that comes back is up for the others as soon as
+//! they are for it.
 //!
-//! *Damping.* A peer becomes `Up` again after several acks in a row. It is two at first, and twice as many each time that it went down, up to
-//! `recovery_acks_max`; after `calm` without another fall it is two again. A node that was itself stopped (a paused process, a long system
-//! call) hears nothing from anybody; when a tick comes late, the time lost is not counted against the peers.
+//! *Damping.* A peer becomes `Up` again after several acks in a row. It is two at first, and twice as many each time
+//! that it went down, up to `recovery_acks_max`; after `calm` without another fall it is two again. A node that was
+//! itself stopped (a paused process, a long system call) receives nothing from any peer; when a tick comes late, the
+//! time lost is not counted against the peers.
 //!
-//! Times are those of a monotonic clock, since any moment. The owner calls [`FailureDetector::tick`] at [`FailureDetector::next_deadline`] or
-//! earlier, hands in what arrives, and takes [`Output`]s until there are none. It lives on one shard of a node and sees the cluster.
+//! Times are those of a monotonic clock, since any moment. The owner calls [`FailureDetector::tick`] at
+//! [`FailureDetector::next_deadline`] or earlier, hands in what arrives, and takes [`Output`]s until there are none. It
+//! lives on one shard of a node and sees the cluster.
 //!
-//! Two messages per peer and interval, some fourteen more when one is lost; all of a node's state is a few hundred bytes per peer.
+//! Two messages per peer and interval, some fourteen more when one is lost; all of a node's state is a few hundred
+//! bytes per peer.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -28,7 +34,8 @@ use crate::node::HostId;
 
 /// Pings to one peer that may still be answered; older ones are forgotten.
 const OUTSTANDING_MAX: usize = 32;
-/// Indirect pings on behalf of others that are under way at once; further requests are not heeded, and their senders ask again.
+/// Indirect pings on behalf of others that are under way at once; further requests are not heeded, and their senders
+/// ask again.
 const RELAYS_MAX: usize = 256;
 /// How many times more often than usual a peer that shows signs of life is pinged at most.
 const HASTE_MAX: u32 = 5;
@@ -82,14 +89,14 @@ pub enum Message {
     PingRequest {
         /// Comes back in the answer.
         seq: u64,
-        /// Whom to ping.
+        /// The node to ping.
         target: HostId,
     },
     /// It answered me.
     PingRequestAck {
         /// That of the request.
         seq: u64,
-        /// Who answered.
+        /// The node that answered.
         target: HostId,
     },
 }
@@ -101,7 +108,7 @@ pub enum Status {
     Up,
     /// It is alive, but does not answer this node.
     Unreachable,
-    /// It is not alive, as far as anybody can tell.
+    /// It is not alive, as far as any node can determine.
     Down,
 }
 
@@ -110,7 +117,7 @@ pub enum Status {
 pub enum Output {
     /// Send this; it may be lost.
     Send {
-        /// To whom.
+        /// The node to send to.
         to: HostId,
         /// What.
         message: Message,
@@ -158,7 +165,7 @@ struct Relay {
     expires: Duration,
 }
 
-/// One node's view of who is alive.
+/// One node's view of which nodes are alive.
 #[derive(Debug)]
 pub struct FailureDetector {
     config: FailureDetectorConfig,
@@ -173,7 +180,8 @@ pub struct FailureDetector {
 }
 
 impl FailureDetector {
-    /// A detector that watches nobody yet. `first_seq` differs from run to run of a node, so that an ack to a ping of an earlier run proves nothing.
+    /// A detector that watches no nodes yet. `first_seq` differs from run to run of a node, so that an ack to a ping of
+    /// an earlier run proves nothing.
     #[must_use]
     pub fn new(config: FailureDetectorConfig, local: HostId, first_seq: u64, now: Duration) -> Self {
         Self {
@@ -188,7 +196,8 @@ impl FailureDetector {
         }
     }
 
-    /// Watches these nodes and no others; this node itself is left out. A new peer is `Down` until it answers once, and pinged at once.
+    /// Watches these nodes and no others; this node itself is left out. A new peer is `Down` until it answers once, and
+    /// pinged at once.
     pub fn set_peers(&mut self, peers: &BTreeSet<HostId>, now: Duration) {
         self.peers.retain(|id, _| peers.contains(id));
         let local = self.local;
@@ -230,7 +239,7 @@ impl FailureDetector {
         self.outputs.pop_front()
     }
 
-    /// When to call [`Self::tick`] next at the latest; None while nobody is watched.
+    /// The latest time of the next call of [`Self::tick`]; None while no node is watched.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
         self.peers.values().map(|peer| self.deadline(peer)).min()
@@ -249,7 +258,7 @@ impl FailureDetector {
         deadline
     }
 
-    /// Sends what is due and judges who has been silent too long.
+    /// Sends what is due and determines which peers have been silent too long.
     pub fn tick(&mut self, now: Duration) {
         self.forgive_own_pause(now);
         self.last_tick = now;
@@ -364,7 +373,8 @@ impl FailureDetector {
         self.change(id, next);
     }
 
-    /// A message came from a peer. Those of nodes that are not watched are answered when they ask, and otherwise not heeded.
+    /// A message came from a peer. Those of nodes that are not watched are answered when they ask, and otherwise not
+    /// heeded.
     pub fn on_message(&mut self, from: HostId, message: Message, now: Duration) {
         match message {
             Message::Ping { seq } => self.on_ping(from, seq, now),
@@ -449,7 +459,8 @@ impl FailureDetector {
         }
     }
 
-    /// A peer says that it stops: it is down at once, and that is no fall. Answers that are still on their way prove nothing.
+    /// A peer says that it stops: it is down at once, and that is no fall. Answers that are still on their way prove
+    /// nothing.
     pub fn on_goodbye(&mut self, from: HostId, now: Duration) {
         let Some(peer) = self.peers.get_mut(&from) else {
             return;
@@ -461,7 +472,8 @@ impl FailureDetector {
         self.change(from, Status::Down);
     }
 
-    /// A message could not be handed to the network, as when the peer refuses the connection: others are asked about it at once.
+    /// A message could not be handed to the network, as when the peer refuses the connection: others are asked about it
+    /// at once.
     pub fn on_send_failed(&mut self, to: HostId, now: Duration) {
         let Some(peer) = self.peers.get_mut(&to) else {
             return;

@@ -1,18 +1,21 @@
-//! Which nodes there are, where each tablet's replicas stand, how many of them must answer, who is alive, and who may join.
+//! The nodes, the location of each tablet's replicas, how many must answer, which nodes are alive, and which may join.
 //!
-//! Everything here is a value or a function over values: no clock, no chance, no socket, no task. What changes is changed by a
-//! command or a message with the time of its arrival, and what follows is returned. So the same commands give the same topology,
-//! and the same topology the same placement, on every node.
+//! Everything here is a value or a function over values: no clock, no chance, no socket, no task. What changes is
+//! changed by a command or a message with the time of its arrival, and what follows is returned. So the same commands
+//! give the same topology, and the same topology the same placement, on every node.
 //!
-//! - [`Topology`]: the nodes of the cluster; changed by [`TopologyCommand`]s, in the order of the metadata's Raft group.
-//! - [`TabletMap`]: token → replicas, for keyspaces with tablets and (computed by [`ring_map`]) for those on the token ring.
-//! - [`MoveStep`], [`fills`]: how a tablet gets other replicas. [`TabletMap::resized`]: how a table gets another number of tablets; [`TabletMap::cut`]: how it leaves the token ring and
-//!   comes back.
+//! - [`Topology`]: the nodes of the cluster; changed by [`TopologyCommand`]s, in the order of the metadata's Raft
+//!   group.
+//! - [`TabletMap`]: token → replicas, for keyspaces with tablets and (computed by [`ring_map`]) for those on the token
+//!   ring.
+//! - [`MoveStep`], [`fills`]: how a tablet gets other replicas. [`TabletMap::resized`]: how a table gets another number
+//!   of tablets; [`TabletMap::cut`]: how it leaves the token ring and comes back.
 //! - [`Replication`], [`place_tablets`], [`ring_map`]: from a keyspace's options to a map.
-//! - [`Locality`], [`Factors`], [`Requirement`], [`Acks`], [`ReadTargets`], [`WriteTargets`]: what a coordinator asks on each
-//!   request. They are precomputed per topology version; nothing of it allocates per request in usual clusters.
+//! - [`Locality`], [`Factors`], [`Requirement`], [`Acks`], [`ReadTargets`], [`WriteTargets`]: what a coordinator asks
+//!   on each request. They are precomputed per topology version; nothing of it allocates per request in usual clusters.
 //! - [`Snitch`]: how a node learns its datacenter and rack.
-//! - [`FailureDetector`]: who answers. [`admit`]: who may join. [`ClockJudge`]: whether this node's clock is right.
+//! - [`FailureDetector`]: which nodes answer. [`admit`]: which may join. [`ClockJudge`]: whether this node's clock is
+//!   right.
 //! - [`DiskLimits`]: whether its disks are full.
 
 mod admission;
@@ -70,9 +73,11 @@ pub use tablet_map::{
 };
 pub use targets::{ReadTargets, WriteTargets};
 
-/// The feature of a cluster whose nodes all obey that what a member holds for others is forgotten when it is down for long.
+/// The feature of a cluster whose nodes all obey that what a member holds for others is forgotten when it is down for
+/// long.
 ///
-/// The command is one that earlier releases do not know, and a node of such a release would hand its hints over all the same.
+/// The command is one that earlier releases do not know, and a node of such a release would hand its hints over all the
+/// same.
 pub const FORGOTTEN_HINTS: &str = "forgotten_hints";
 /// The feature of a cluster whose nodes all understand a request that carries the id of a trace.
 pub const TRACED_REQUESTS: &str = "traced_requests";
@@ -86,5 +91,6 @@ pub const BOUND_PAGING_STATES: &str = "bound_paging_states";
 
 /// The id of a prepared statement that names all its keyspaces is the same whichever keyspace is used.
 ///
-/// Nodes of earlier releases give it another for each, and drivers break with a node that answers with another id than the one before.
+/// Nodes of earlier releases give it another for each, and drivers break with a node that answers with another id than
+/// the one before.
 pub const QUALIFIED_STATEMENT_IDS: &str = "qualified_statement_ids";

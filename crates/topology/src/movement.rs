@@ -1,7 +1,8 @@
 //! Moves of tablets between nodes: the steps that change a map, and what a replica must copy before it is read.
 //!
-//! A tablet moves from its replicas (*old*) to others (*next*) through the stages of [`Stage`]. Each step is a command of the metadata's log. Its effect is a
-//! function of the map, so every node applies it alike; a step that no longer fits changes nothing.
+//! A tablet moves from its replicas (*old*) to others (*next*) through the stages of [`Stage`]. Each step is a command
+//! of the metadata's log. Its effect is a function of the map, so every node applies it alike; a step that no longer
+//! fits changes nothing.
 //!
 //! ```text
 //! Begin                        Advance (each one stage)                                        End
@@ -10,22 +11,29 @@
 //!                 +----------------------+----------------+--> CleanupTarget ------------------End-> the replicas are the old ones
 //! ```
 //!
-//! **What an acknowledged write is on.** Let a tablet have n replicas, and let q(n) = n / 2 + 1. *A write that QUORUM acknowledged is on q(n) of them, at any time.*
-//! That any quorum of them has it is not enough: of three replicas that become two and then three again, a write would be on two, then on one, and then missed.
-//! Writes that are acknowledged while both sets are written to are on a quorum of both ([`crate::Requirement::and`]). The older ones may be missing on
-//! n - q(n) of the old replicas, and [`fills`] says what must be copied so that they are on q(m) of the m next ones:
+//! **What an acknowledged write is on.** Let a tablet have n replicas, and let q(n) = n / 2 + 1. *A write that QUORUM
+//! acknowledged is on q(n) of them, at any time.* That any quorum of them has it is not enough: of three replicas that
+//! become two and then three again, a write would be on two, then on one, and then missed. Writes that are acknowledged
+//! while both sets are written to are on a quorum of both ([`crate::Requirement::and`]). The older ones may be missing
+//! on n - q(n) of the old replicas, and [`fills`] says what must be copied so that they are on q(m) of the m next ones:
 //!
-//! - A replica that takes the place of one that leaves copies that one, and waits for it while it is down: what ONE acknowledged may be nowhere else. It then has what the other had, so as many
-//!   have a write as before. (A move does not end while a replica that leaves is down, in any case.) Where an operator says that it is down for ever, the replica copies as any other new one.
-//! - Any other new replica copies n - q(n) + 1 of the old replicas. One of them has the write, so it has everything: it is *complete*.
-//! - Of a replica that an operator has given up, what it alone had is gone. Where fewer than n - q(n) + 1 old replicas are left, a replica copies all that are left.
-//! - So a write is on q(n) + m - n of the next replicas, or more. Where that is less than q(m), which is when an odd number of replicas becomes a smaller even
-//!   one (or loses more), q(m) of the next replicas become complete: the new ones, and as many of those that stay as are needed.
+//! - A replica that takes the place of one that leaves copies that one, and waits for it while it is down: what ONE
+//!   acknowledged may be nowhere else. It then has what the other had, so as many have a write as before. (A move does
+//!   not end while a replica that leaves is down, in any case.) Where an operator says that it is down for ever, the
+//!   replica copies as any other new one.
+//! - Any other new replica copies n - q(n) + 1 of the old replicas. One of them has the write, so it has everything: it
+//!   is *complete*.
+//! - Of a replica that an operator has given up, what it alone had is gone. Where fewer than n - q(n) + 1 old replicas
+//!   are left, a replica copies all that are left.
+//! - So a write is on q(n) + m - n of the next replicas, or more. Where that is less than q(m), which is when an odd
+//!   number of replicas becomes a smaller even one (or loses more), q(m) of the next replicas become complete: the new
+//!   ones, and as many of those that stay as are needed.
 //!
-//! Which replicas copy, and whose place each takes, depends on the two sets alone. From whom they copy depends on who can be read, at the time at which each begins: one whose
-//! counterpart is given up is complete, and then it does not matter what the others have copied before.
+//! Which replicas copy, and which leaving replica each of them replaces, depends on the two sets alone. From which
+//! replicas they copy depends on which can be read when each begins: a replica whose counterpart is given up becomes
+//! complete, and then it does not matter what the others have copied before.
 //!
-//! The same is kept for each datacenter, because LOCAL_QUORUM counts there.
+//! This is also guaranteed within each datacenter, because LOCAL_QUORUM counts there.
 //!
 //! Where several copy, each is noted when it has ([`MoveStep::Copied`]), and the stage ends when all have.
 
@@ -159,7 +167,7 @@ impl Stage {
         self.next() == Some(next) || (next == Self::CleanupTarget && self.may_be_abandoned())
     }
 
-    /// Whether a move in this stage may end where it began: nobody has read the new replicas yet.
+    /// Whether a move in this stage may return to the old replicas: no coordinator has read the new ones yet.
     #[must_use]
     pub fn may_be_abandoned(self) -> bool {
         matches!(
@@ -172,7 +180,8 @@ impl Stage {
 impl TabletMap {
     /// Applies the steps that fit, as of a command of the metadata's log at `index`. How many did.
     ///
-    /// The version of the map becomes the index: so the version of a transition is the index of the command with which its stage began.
+    /// The version of the map becomes the index: so the version of a transition is the index of the command with which
+    /// its stage began.
     ///
     /// # Errors
     /// When replicas cannot be those of a tablet; the map is as before then.
@@ -216,7 +225,8 @@ pub enum Source {
     Readable,
     /// It is down, and what it has is waited for.
     Down,
-    /// It is down for ever, an operator says, and not given up yet: it counts as a replica, and nobody waits for what it alone has.
+    /// An operator says that it is permanently down, and it is not given up yet: it counts as a replica, and no replica
+    /// waits for what it alone has.
     Excluded,
     /// An operator has given it up: what it alone had is gone.
     Gone,
@@ -243,13 +253,16 @@ impl std::fmt::Display for TooFewSources {
 
 impl std::error::Error for TooFewSources {}
 
-/// What must be copied, and from whom, before the next replicas of a tablet are read; nothing for replicas that need no copy. See the module for why.
+/// What must be copied, and from which replicas, before the next replicas of a tablet are read; nothing for replicas
+/// that need no copy. The module explains why.
 ///
-/// `datacenter` tells where a node stands, `source` whether its data can be read. Where so many old replicas are gone that those which are left are fewer than must be read, those
-/// which are left are enough: nobody else has anything. A fill without sources is of a tablet of which nothing is left, in this datacenter and in the others.
+/// `datacenter` returns the datacenter of a node, `source` whether its data can be read. Where so many old replicas are
+/// gone that fewer are left than must be read, those that are left are enough: no other node has anything. A fill
+/// without sources is of a tablet of which nothing is left, in this datacenter and in the others.
 ///
 /// # Errors
-/// When too few old replicas can be read: what a quorum acknowledged might be missing, or what a replica acknowledged that leaves and is down.
+/// When too few old replicas can be read: what a quorum acknowledged might be missing, or what a replica acknowledged
+/// that leaves and is down.
 pub fn fills(
     old: &[Replica],
     next: &[Replica],
@@ -257,7 +270,8 @@ pub fn fills(
     source: impl Fn(NodeNumber) -> Source,
 ) -> Result<Vec<Fill>, TooFewSources> {
     let complete = completed(old, next, &datacenter);
-    // Whoever can be read: each new replica looks at a time of its own, and one that took the place of another's because that one is lost meanwhile would leave a write on too few.
+    // Paired regardless of which replicas can be read, because each new replica evaluates this at a different time. If
+    // one took the counterpart of another because a counterpart was lost in between, a write would be left on too few.
     let mut leaving: ReplicaList = old.iter().filter(|r| !is_in(next, r.node)).copied().collect();
     let mut all = Vec::new();
     for target in targets(old, next, &datacenter) {
@@ -274,7 +288,8 @@ pub fn fills(
     Ok(all)
 }
 
-/// The next replicas that must copy before they are read, whoever can be read: [`fills`] has one entry for each.
+/// The next replicas that must copy before they are read, regardless of which replicas can be read: [`fills`] has one
+/// entry for each.
 pub fn targets(old: &[Replica], next: &[Replica], datacenter: impl Fn(NodeNumber) -> DatacenterNumber) -> ReplicaList {
     if old.is_empty() {
         return ReplicaList::new();
@@ -288,8 +303,8 @@ fn is_in(replicas: &[Replica], node: NodeNumber) -> bool {
     replicas.iter().any(|replica| replica.node == node)
 }
 
-/// The next replicas that must have every write which a quorum of the old ones acknowledged, so that a quorum of the next has each; none where enough have it
-/// as it is. New replicas come before those that stay.
+/// The next replicas that must have every write which a quorum of the old ones acknowledged, so that a quorum of the
+/// next has each; none where enough have it as it is. New replicas come before those that stay.
 fn completed(old: &[Replica], next: &[Replica], datacenter: &impl Fn(NodeNumber) -> DatacenterNumber) -> ReplicaList {
     let mut complete = ReplicaList::new();
     let (stay, new): (ReplicaList, ReplicaList) = next.iter().copied().partition(|replica| is_in(old, replica.node));
@@ -327,8 +342,9 @@ fn quorum(n: usize) -> usize {
     n / 2 + 1
 }
 
-/// So many old replicas that each write is among them which a quorum acknowledged: of all replicas, or of those in the target's datacenter. What the target has
-/// itself counts. Of replicas that are gone nothing is waited for: all others are enough then.
+/// So many old replicas that each write is among them which a quorum acknowledged: of all replicas, or of those in the
+/// target's datacenter. What the target has itself counts. Of replicas that are gone nothing is waited for: all others
+/// are enough then.
 fn enough_of(
     old: &[Replica],
     target: Replica,
@@ -379,7 +395,7 @@ mod tests {
         nodes.iter().map(replica).collect()
     }
 
-    /// Nodes below 10 stand in one datacenter, the others in another.
+    /// Nodes below 10 are in one datacenter, the others in another.
     fn datacenter(node: NodeNumber) -> DatacenterNumber {
         DatacenterNumber(node.0 / 10)
     }

@@ -1,10 +1,11 @@
 //! The nodes of a cluster, and what one node derives from them for its requests.
 //!
-//! A node is named by its host id, for ever; its addresses may change. A host id that left never comes back: its node stays in the
-//! topology as `Left`, so that a machine that wakes up after a year is told so.
+//! A node's host id identifies it permanently; its addresses may change. A host id that left never comes back: its node
+//! stays in the topology as `Left`, so that a machine that wakes up after a year is notified that it has left.
 //!
-//! For maps and requests a node has a *number* besides: its place in the order in which nodes were added. Numbers are the same on
-//! all nodes and never given again, so a tablet's replica takes four bytes, and what is known of a node stands in an array.
+//! Maps and requests also use a *number* for each node: its position in the order in which nodes were added. Numbers
+//! are the same on all nodes and never reused, so a tablet's replica takes four bytes, and facts about nodes are stored
+//! in arrays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -43,7 +44,7 @@ impl NodeNumber {
     }
 }
 
-/// Where a node stands.
+/// A node's datacenter and rack.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Location {
     /// Its datacenter.
@@ -55,7 +56,7 @@ pub struct Location {
 /// A node's part in the cluster.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum NodeState {
-    /// Admitted; receives, but nobody reads from it.
+    /// Admitted; receives data, but no coordinator reads from it.
     Joining,
     /// A full member.
     Normal,
@@ -95,7 +96,7 @@ pub struct Node {
     pub native: SocketAddr,
     /// Where clients choose a shard by their source port.
     pub native_shard_aware_port: Option<u16>,
-    /// Where it stands.
+    /// Its datacenter and rack.
     pub location: Location,
     /// How many shards it runs; at least one.
     pub shards: u16,
@@ -107,7 +108,8 @@ pub struct Node {
     pub features: BTreeSet<String>,
     /// Its release.
     pub release: String,
-    /// Set when an operator has given the node up: it is `Leaving`, nothing is read from it, and others get copies of what it had.
+    /// Set when an operator has given the node up: it is `Leaving`, nothing is read from it, and others get copies of
+    /// what it had.
     pub loss: Option<Loss>,
 }
 
@@ -120,8 +122,9 @@ pub struct Loss {
 
 /// The nodes of a cluster at one version. Changed by [`crate::TopologyCommand`]s only.
 ///
-/// Invariants: every node has a number; no two nodes have a token in common; a node that has not left has at least one shard and every
-/// enabled feature; one that left has no tokens, nor has a zero-token node; only members are excluded. Two nodes may have one address only while at least one of them is down.
+/// Invariants: every node has a number; no two nodes have a token in common; a node that has not left has at least one
+/// shard and every enabled feature; one that left has no tokens, nor has a zero-token node; only members are excluded.
+/// Two nodes may have one address only while at least one of them is down.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Topology {
     pub(crate) version: u64,
@@ -250,13 +253,15 @@ impl Topology {
         self.members().map(|n| n.location.datacenter.as_str()).collect()
     }
 
-    /// Whether a node is a *zero-token node* (`join_ring: false`): it votes and coordinates, and never has a copy of anything.
+    /// Whether a node is a *zero-token node* (`join_ring: false`): it votes and coordinates, and never has a copy of
+    /// anything.
     #[must_use]
     pub fn is_zero_token(&self, host_id: HostId) -> bool {
         self.zero_token.contains(&host_id)
     }
 
-    /// Whether an operator has excluded a member: it is down for ever, nobody waits for it, and it may not come back. It keeps its copies until it is removed or replaced.
+    /// Whether an operator has excluded a member: it is permanently down, no node waits for it, and it may not come
+    /// back. It keeps its copies until it is removed or replaced.
     #[must_use]
     pub fn is_excluded(&self, host_id: HostId) -> bool {
         self.excluded.contains(&host_id)
@@ -274,7 +279,8 @@ impl Topology {
         node.state == NodeState::Normal && !self.is_zero_token(node.host_id)
     }
 
-    /// The datacenters whose nodes can have copies, in order: those of all members without the ones that have zero-token nodes only.
+    /// The datacenters whose nodes can have copies, in order: those of all members without the ones that have
+    /// zero-token nodes only.
     #[must_use]
     pub fn datacenters_of_data(&self) -> BTreeSet<&str> {
         let holders = self.members().filter(|n| !self.is_zero_token(n.host_id));
@@ -302,7 +308,7 @@ impl Topology {
 pub struct DatacenterNumber(pub u16);
 
 impl DatacenterNumber {
-    /// A datacenter that no node stands in.
+    /// A datacenter without nodes.
     pub const NONE: Self = Self(u16::MAX);
 }
 
@@ -325,7 +331,7 @@ struct NodeLocality {
     proximity: Proximity,
 }
 
-/// One node's view of where all others stand. Made once per topology version; a lookup is an array access.
+/// One node's view of where all others are. Made once per topology version; a lookup is an array access.
 #[derive(Clone, Debug)]
 pub struct Locality {
     places: Vec<NodeLocality>,
@@ -413,7 +419,7 @@ impl Locality {
         self.places.get(node.index()).map_or(Proximity::Remote, |p| p.proximity)
     }
 
-    /// The number of a datacenter's name; `NONE` when no node stands there.
+    /// The number of a datacenter's name; `NONE` when the datacenter has no nodes.
     #[must_use]
     pub fn datacenter_number(&self, name: &str) -> DatacenterNumber {
         match self.datacenters.binary_search_by(|d| d.as_str().cmp(name)) {

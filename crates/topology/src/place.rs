@@ -1,14 +1,15 @@
 //! Where the tablets of a new table go.
 //!
-//! Greedy, tablet by tablet: for each copy the rack that has the fewest copies of this tablet, of those the one whose shards hold least,
-//! there the node whose shards hold least, there the shard that holds least. So
+//! Greedy, tablet by tablet: for each copy the rack that has the fewest copies of this tablet, of those the one whose
+//! shards hold least, there the node whose shards hold least, there the shard that holds least. So
 //!
 //! - two copies are on one rack only when there are fewer racks with a free node than copies, and never on one node;
-//! - nodes of a rack with equally many shards differ by at most one tablet of the table, and so do the shards of a node;
+//! - nodes of a rack with equally many shards differ by at most one tablet of the table, and so do the shards of a
+//!   node;
 //! - a node with twice the shards gets twice the tablets.
 //!
-//! Ties go to whoever holds less of other tables ([`Load`]), then by a hash of tablet and node: the copies of a node's tablets are
-//! spread over all other nodes, and the same topology gives the same map everywhere.
+//! Ties go to the node or shard that holds less of other tables ([`Load`]), then by a hash of tablet and node: the
+//! copies of a node's tablets are spread over all other nodes, and the same topology gives the same map everywhere.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +20,8 @@ use crate::node::{Node, NodeNumber, Topology};
 use crate::replication::{Copies, PlacementError, Replication};
 use crate::tablet_map::{Boundaries, Builder, Replica, ReplicaList, TABLETS_MAX, TabletMap};
 
-/// Beyond so many tablets for each shard, their number is no reason any more why one shard has more of them than another.
+/// Beyond so many tablets for each shard, their number is no reason any more why one shard has more of them than
+/// another.
 const EVEN_PER_SHARD_MAX: u32 = 10;
 
 /// How many tablets the shards hold, over several tables.
@@ -81,8 +83,8 @@ pub fn place_tablets_beside(
     Ok(builder.finish()?)
 }
 
-/// The count of tablets with which a table begins: the smallest power of two that gives every shard `per_shard_goal` tablets on average,
-/// in each datacenter that has copies; at least one.
+/// The count of tablets with which a table begins: the smallest power of two that gives every shard `per_shard_goal`
+/// tablets on average, in each datacenter that has copies; at least one.
 ///
 /// # Errors
 /// When the nodes do not suffice for the replication.
@@ -100,7 +102,8 @@ pub fn initial_tablet_count(
     Ok(u32::try_from(wanted).expect("at most TABLETS_MAX").next_power_of_two())
 }
 
-/// The least power of two that gives every shard `goal` replicas of tablets on average, in each datacenter that has copies, as far as there are nodes for them.
+/// The least power of two that gives every shard `goal` replicas of tablets on average, in each datacenter that has
+/// copies, as far as there are nodes for them.
 ///
 /// # Errors
 /// When no node can hold any.
@@ -121,8 +124,8 @@ pub fn tablets_per_shard(topology: &Topology, replication: &Replication, goal: f
     Ok(wanted.max(1).next_power_of_two())
 }
 
-/// The tablets of a new table: `initial` of them, rounded up to a power of two, or as few as [`even_tablet_count`] says. Where there
-/// are fewer nodes than copies wanted, each has one.
+/// The tablets of a new table: `initial` of them, rounded up to a power of two, or as few as [`even_tablet_count`]
+/// says. Where there are fewer nodes than copies wanted, each has one.
 ///
 /// # Errors
 /// When no node can hold any, or there are to be too many.
@@ -187,8 +190,8 @@ fn possible(topology: &Topology, replication: &Replication) -> Replication {
     }
 }
 
-/// As few tablets as give every shard at least one and none over a tenth more than the average of its datacenter; where that takes more than ten
-/// for each shard, those. Few tablets make large sstables; a table that grows is split.
+/// As few tablets as give every shard at least one and none over a tenth more than the average of its datacenter; where
+/// that takes more than ten for each shard, those. Few tablets make large sstables; a table that grows is split.
 ///
 /// # Errors
 /// When the nodes do not suffice for the replication.
@@ -210,8 +213,8 @@ pub fn even_tablet_count(topology: &Topology, replication: &Replication) -> Resu
     Ok(count)
 }
 
-/// Whether the loss of a rack takes at most one copy, and racks share the copies evenly: in each datacenter as many copies as racks,
-/// or one. Materialized views and per-rack statements want that.
+/// Whether the loss of a rack takes at most one copy, and racks share the copies evenly: in each datacenter as many
+/// copies as racks, or one. Materialized views and per-rack statements want that.
 ///
 /// # Errors
 /// The first datacenter where it is not so.

@@ -1,6 +1,8 @@
-//! The durable form of nodes, topologies and their commands: records with numbered fields. See crate `record` and docs/dev/schema.md.
+//! The durable form of nodes, topologies and their commands: records with numbered fields. See crate `record` and
+//! docs/dev/schema.md.
 //!
-//! A command's record has one field for each kind, of which exactly one is there. A new kind is a new field with a feature.
+//! A command's record has one field for each kind, of which exactly one is there. A new kind is a new field with a
+//! feature.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};

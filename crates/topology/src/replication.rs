@@ -49,7 +49,8 @@ impl Copies {
         value.starts_with('[')
     }
 
-    /// The copies that the value of a datacenter's option means: a number, or a list of racks such as `['rack1', 'rack2']`.
+    /// The copies that the value of a datacenter's option means: a number, or a list of racks such as `['rack1',
+    /// 'rack2']`.
     ///
     /// # Errors
     /// When it is neither.
@@ -170,8 +171,8 @@ impl fmt::Display for ReplicationError {
 impl std::error::Error for ReplicationError {}
 
 impl Replication {
-    /// The replication that these options name. `replication_factor` of NetworkTopologyStrategy stands for every one of `datacenters`
-    /// that is not named; a factor of 0, or an empty list of racks, for no copies there.
+    /// The replication that these options name. `replication_factor` of NetworkTopologyStrategy applies to each of
+    /// `datacenters` that is not named; a factor of 0, or an empty list of racks, means no copies there.
     ///
     /// # Errors
     /// When the options are no replication, or name a datacenter that is not among `datacenters`.
@@ -265,7 +266,7 @@ fn parse_list(text: &str) -> Option<Vec<String>> {
 /// Why tablets cannot be placed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PlacementError {
-    /// A datacenter that no node stands in.
+    /// A datacenter without nodes.
     UnknownDatacenter {
         /// Its name.
         datacenter: String,

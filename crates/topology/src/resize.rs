@@ -1,7 +1,8 @@
 //! From a map to one with twice as many tablets, or half as many.
 //!
-//! A split gives both halves of a tablet its replicas, shards included; a merge joins pairs of tablets that have the same replicas. So a resize changes where no
-//! token is: a request that was routed by the map before reaches the same shards, and nodes take the two maps over in any order.
+//! A split gives both halves of a tablet its replicas, shards included; a merge joins pairs of tablets that have the
+//! same replicas. So a resize changes where no token is: a request that was routed by the map before reaches the same
+//! shards, and nodes take the two maps over in any order.
 //!
 //! A move refers to a tablet by its place in the map, so a map with a tablet in transition is not resized.
 
@@ -57,11 +58,13 @@ impl From<MapError> for ResizeError {
 }
 
 impl TabletMap {
-    /// The map with each tablet split in two, or with each pair merged, as of a command of the metadata's log at `index`. The tablets of a pair may list their
-    /// replicas in different orders; the merged tablet has that of the first.
+    /// The map with each tablet split in two, or with each pair merged, as of a command of the metadata's log at
+    /// `index`. The tablets of a pair may list their replicas in different orders; the merged tablet has that of the
+    /// first.
     ///
     /// # Errors
-    /// When the count is neither twice nor half the map's, when a tablet is in transition, or when the tablets of a pair have different replicas.
+    /// When the count is neither twice nor half the map's, when a tablet is in transition, or when the tablets of a
+    /// pair have different replicas.
     pub fn resized(&self, index: u64, tablet_count: u32) -> Result<Self, ResizeError> {
         let count = ResizeError::Count {
             now: self.tablet_count(),

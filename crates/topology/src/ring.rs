@@ -1,23 +1,24 @@
 //! The tablet map of a keyspace that lives on the token ring, as Cassandra places its ranges.
 //!
-//! Each node has tokens. A key belongs to the first token at or above its own, around the ring; its replicas are found by walking the ring
-//! from there:
+//! Each node has tokens. A key belongs to the first token at or above its own, around the ring; its replicas are found
+//! by walking the ring from there:
 //!
 //! - SimpleStrategy takes the next distinct nodes.
-//! - NetworkTopologyStrategy takes for each datacenter the next distinct nodes there, but passes by a node of a rack that it has already,
-//!   unless there are fewer racks than copies: then as many repeats are taken as racks are missing, the first that come. Of a list
-//!   of racks it takes the next node in each.
+//! - NetworkTopologyStrategy takes for each datacenter the next distinct nodes there, but passes by a node of a rack
+//!   that it has already, unless there are fewer racks than copies: then as many repeats are taken as racks are
+//!   missing, the first that come. Of a list of racks it takes the next node in each.
 //! - EverywhereStrategy takes all.
 //!
 //! Fewer nodes than copies is no error: there are as many copies as nodes.
 //!
-//! **Shards.** On the ring a shard of a node owns a contiguous part of all tokens, the one of `types::token::shard_of` with no bit ignored.
-//! Because a tablet has one shard per replica, the map is also cut where the shard changes on any node. That adds at most one cut per
-//! shard and distinct number of shards.
+//! **Shards.** On the ring a shard of a node owns a contiguous part of all tokens, the one of `types::token::shard_of`
+//! with no bit ignored. Because a tablet has one shard per replica, the map is also cut where the shard changes on any
+//! node. That adds at most one cut per shard and distinct number of shards.
 //!
-//! **Moves.** The replicas are those of the nodes that serve reads (`Normal`, `Leaving`), by the former replication of the keyspace. Where they will be others
-//! once the `Joining` nodes that have tokens are normal, the `Leaving` ones gone and the replication the new one, the tablet is in transition. All transitions of the ring
-//! are in one stage, that of the [`RingChange`]. A node that joins without tokens owns nothing of the ring, so nothing moves to it.
+//! **Moves.** The replicas are those of the nodes that serve reads (`Normal`, `Leaving`), by the former replication of
+//! the keyspace. Where they will be others once the `Joining` nodes that have tokens are normal, the `Leaving` ones
+//! gone and the replication the new one, the tablet is in transition. All transitions of the ring are in one stage,
+//! that of the [`RingChange`]. A node that joins without tokens owns nothing of the ring, so nothing moves to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -178,7 +179,7 @@ impl<'r> Walker<'r> {
 
     fn replicas(&mut self, token: Token) -> ReplicaList {
         let at = self.ring.tokens.partition_point(|(t, _)| *t < token);
-        // Behind the last token the ring begins again.
+        // After the last token the ring begins again.
         let start = if at == self.ring.tokens.len() { 0 } else { at };
         if self.last_start != Some(start) {
             self.last_nodes = self.walk(start);

@@ -1,6 +1,7 @@
 //! How a node learns its datacenter and rack.
 //!
-//! Each node tells its own location when it joins, and others read it from the topology; so a snitch is asked for one node only, its own.
+//! Each node tells its own location when it joins, and others read it from the topology; so a snitch is asked for one
+//! node only, its own.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,7 +14,7 @@ const RACKDC: &str = "cassandra-rackdc.properties";
 /// A way to learn a node's location.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Snitch {
-    /// All nodes stand in `datacenter1`, `rack1`.
+    /// All nodes are in `datacenter1`, `rack1`.
     Simple,
     /// The second octet of the address is the datacenter, the third the rack.
     RackInferring,
@@ -103,7 +104,8 @@ impl fmt::Display for SnitchError {
 impl std::error::Error for SnitchError {}
 
 impl Snitch {
-    /// The snitch of this name, with or without its Java package; `properties` is the text of cassandra-rackdc.properties, if there is one.
+    /// The snitch of this name, with or without its Java package; `properties` is the text of
+    /// cassandra-rackdc.properties, if there is one.
     ///
     /// # Errors
     /// When there is no such snitch, or what it needs is not there.

@@ -1,18 +1,21 @@
 //! Which nodes and shards hold the tokens of a table.
 //!
-//! The ring is cut into *tablets*; tablet `i` has the tokens above the last token of tablet `i - 1`, up to and including its own last
-//! token. The first begins at the lowest token of all, the last ends at the highest, so every token has one tablet. Where the cuts are:
+//! The ring is cut into *tablets*; tablet `i` has the tokens above the last token of tablet `i - 1`, up to and
+//! including its own last token. The first begins at the lowest token of all, the last ends at the highest, so every
+//! token has one tablet. Where the cuts are:
 //!
-//! - `PowerOfTwo(n)`: 2^n tablets of equal size. The tablet of a token is its n most significant bits, the sign flipped.
-//! - `LastTokens`: any; made from the token ring for keyspaces without tablets. The tablet of a token is found by binary search.
+//! - `PowerOfTwo(n)`: 2^n tablets of equal size. The tablet of a token is its n most significant bits, the sign
+//!   flipped.
+//! - `LastTokens`: any; made from the token ring for keyspaces without tablets. The tablet of a token is found by
+//!   binary search.
 //!
-//! In memory the tablets stand in *chunks* of 1,024, each behind an `Arc`: a chunk is one array of replicas, where each tablet's
-//! end, and the few tablets that are on the move. A change copies the chunks that it touches; readers keep the map that they have. A
-//! tablet with three replicas takes 16 bytes.
+//! In memory the tablets are in *chunks* of 1,024, each in an `Arc`. A chunk has one array of replicas, the position in
+//! it where each tablet's replicas end, and the few tablets that are on the move. A change copies the chunks that it
+//! touches; readers keep the map that they have. A tablet with three replicas takes 16 bytes.
 //!
-//! A tablet on the move has a [`Transition`]: the replicas it will have, and the [`Stage`] of the move, which says who is read
-//! and who is written. Every map has a version, and every transition the version in which its stage began: a request that carries an
-//! older one comes from a coordinator that does not know of the stage.
+//! A tablet on the move has a [`Transition`]: the replicas it will have, and the [`Stage`] of the move, which
+//! determines which replicas are read and which are written. Every map has a version, and every transition the version
+//! in which its stage began: a request with an older version comes from a coordinator that does not know of the stage.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -91,7 +94,7 @@ impl Boundaries {
         (0..self.tablet_count()).map(|id| self.last_token(id))
     }
 
-    /// The same with the ends of other tablets besides.
+    /// These boundaries and those of `other` together.
     #[must_use]
     pub fn joined(&self, other: &Self) -> Self {
         let ends: BTreeSet<Token> = self.last_tokens().chain(other.last_tokens()).collect();
@@ -139,8 +142,9 @@ pub(crate) fn equal_part(token: Token, log2: u8) -> TabletId {
 
 /// A step of a tablet's move from its replicas to others.
 ///
-/// The order is that of the variants up to `UseNew`, after which the transition is gone and the new replicas are the replicas. A move that fails before
-/// `WriteBothReadNew` goes to `CleanupTarget`, after which the transition is gone and the replicas are as before. See [`crate::MoveStep`].
+/// The order is that of the variants up to `UseNew`, after which the transition is gone and the new replicas are the
+/// replicas. A move that fails before `WriteBothReadNew` goes to `CleanupTarget`, after which the transition is gone
+/// and the replicas are as before. See [`crate::MoveStep`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Stage {
     /// New replicas accept writes; coordinators do not send any yet.
@@ -169,7 +173,7 @@ pub enum Selector {
 }
 
 impl Stage {
-    /// Whom coordinators write to.
+    /// The replicas that coordinators write to.
     #[must_use]
     pub fn writes(self) -> Selector {
         match self {
@@ -185,7 +189,7 @@ impl Stage {
         matches!(self, Self::WriteBothReadNew | Self::UseNew)
     }
 
-    /// The stage that follows when all goes well; None behind the last.
+    /// The stage that follows when all goes well; None after the last.
     #[must_use]
     pub fn next(self) -> Option<Self> {
         match self {
@@ -401,8 +405,8 @@ impl TabletMap {
         (first.0..end).map(|id| self.view(TabletId(id)))
     }
 
-    /// The tablets that may have other replicas or moves than in an earlier map, as ranges of ids; None when they have other boundaries. Costs a look at each
-    /// chunk of 1,024 tablets, and a comparison of those that are not shared.
+    /// The tablets that may have other replicas or moves than in an earlier map, as ranges of ids; None when they have
+    /// other boundaries. Costs a look at each chunk of 1,024 tablets, and a comparison of those that are not shared.
     #[must_use]
     pub fn changed_since(&self, before: &Self) -> Option<Vec<Range<u32>>> {
         let have_same = match (&self.boundaries, &before.boundaries) {
@@ -428,7 +432,7 @@ impl TabletMap {
         })
     }
 
-    /// The map behind all moves that are under way. None where nothing moves.
+    /// The map after all moves that are in progress. None if nothing moves.
     #[must_use]
     pub fn arrived(&self) -> Option<Self> {
         self.moving().next()?;
@@ -447,8 +451,8 @@ impl TabletMap {
         }
     }
 
-    /// The tokens of a tablet: above the first of these, up to and including the second. `Token::MIN` of the first tablet
-    /// belongs to it too.
+    /// The tokens of a tablet: above the first of these, up to and including the second. `Token::MIN` of the first
+    /// tablet belongs to it too.
     #[must_use]
     pub fn token_range(&self, id: TabletId) -> Option<(Token, Token)> {
         if id.0 >= self.tablet_count() {
@@ -462,8 +466,8 @@ impl TabletMap {
         self.boundaries.last_token(id)
     }
 
-    /// The map on nodes that have fewer shards than when it was made: what stood on a shard that a node has no more stands on those that it
-    /// has, in turn. None when every replica's shard is there.
+    /// The map for nodes that have fewer shards than when it was made: replicas on a shard that their node no longer
+    /// has are distributed over the shards that it has, in turn. None when every replica's shard exists.
     #[must_use]
     pub fn on_shards(&self, shards: impl Fn(NodeNumber) -> u16) -> Option<Self> {
         let is_gone = |r: &Replica| r.shard >= shards(r.node).max(1);
@@ -530,7 +534,7 @@ impl TabletMap {
     /// The memory that the map holds, to the byte; what it shares with clones is counted in each.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        // A shared value stands behind its two counts.
+        // A shared value is stored after its two counts.
         const COUNTS: usize = 2 * size_of::<usize>();
         let boundaries = match &self.boundaries {
             Boundaries::PowerOfTwo(_) => 0,

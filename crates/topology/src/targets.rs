@@ -1,4 +1,4 @@
-//! Whom a coordinator reads from and writes to, for one tablet.
+//! The replicas that a coordinator reads from and writes to, for one tablet.
 
 use smallvec::SmallVec;
 use stdx::planted::{self, Bug};
@@ -9,8 +9,8 @@ use crate::tablet_map::{Replica, ReplicaList, Selector, Stage, Tablet};
 
 /// Dead or not, how far, and the place among the replicas.
 type Rank = (bool, u8, usize);
-/// A replica that takes no writes, or none that add data, is farther than any other: a read that finds it behind could not repair it, or would make its disk
-/// fuller.
+/// A replica that takes no writes, or none that add data, ranks as farther than any other: a read that finds it stale
+/// could not repair it, or would make its disk fuller.
 const REFUSES_WRITES: u8 = 1 << 4;
 
 impl<'m> Tablet<'m> {
@@ -24,7 +24,8 @@ impl<'m> Tablet<'m> {
         }
     }
 
-    /// The replicas that are not read and are written to, besides those that are; None while the tablet does not move, or is written to only where it is read.
+    /// The replicas that are not read and are written to, besides those that are; None while the tablet does not move,
+    /// or is written to only where it is read.
     #[inline]
     #[must_use]
     pub fn other_replicas(&self) -> Option<&'m [Replica]> {
@@ -41,9 +42,10 @@ impl<'m> Tablet<'m> {
 
 /// The replicas of a read, the best first.
 ///
-/// The living before the others, and of them those that take writes that add data; of those the coordinator itself, then its rack, its datacenter, the rest. Those that are
-/// equally good stand in the order of replicas, begun at a place that the token decides, so that reads of different partitions go to
-/// different replicas and those of one partition to the same, whose cache has it.
+/// Live replicas come before the others, and of the live ones those that take writes that add data; of those the
+/// coordinator itself, then its rack, its datacenter, the rest. Those that are equally good are in the order of
+/// replicas, rotated by an amount that the token determines, so that reads of different partitions use different
+/// replicas, and reads of one partition use the same replica, whose cache has it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReadTargets {
     /// All replicas that are read, in order.
@@ -90,7 +92,8 @@ impl ReadTargets {
 pub struct WriteTargets {
     /// Those that are read.
     pub natural: ReplicaList,
-    /// The others, which get the write because the tablet moves. See [`crate::Requirement::and`] for how the level is counted.
+    /// The others, which get the write because the tablet moves. See [`crate::Requirement::and`] for how the level is
+    /// counted.
     pub pending: SmallVec<[Replica; 2]>,
 }
 

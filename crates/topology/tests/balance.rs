@@ -209,7 +209,8 @@ fn random_clusters_settle_whatever_is_wrong_with_them() {
         "moves by bytes alone {}, of these back {}; with load {}, back {}",
         moves[0], returns[0], moves[1], returns[1]
     );
-    // A later plan may improve on an earlier one when tablets are few and of different size, never in a circle: every world settled.
+    // A later plan may improve on an earlier one when tablets are few and of different size, never in a circle: every
+    // world settled.
     assert!(
         returns[0] * 20 <= moves[0] && returns[1] * 10 <= moves[1],
         "plans undo each other"

@@ -1,13 +1,15 @@
 //! Clusters and tablets as text, plans as text: the suites in tests/balance.
 //!
-//! A case begins with `plan`, and has limits and options as arguments: `in=`, `out=`, `shard=`, `total=`, `goal=` (bytes), `load_min=`,
-//! `rounds=` (plans that are carried out one after the other; 1). Behind it:
+//! A case begins with `plan`, and has limits and options as arguments: `in=`, `out=`, `shard=`, `total=`, `goal=`
+//! (bytes), `load_min=`, `rounds=` (plans that are carried out one after the other; 1). The lines after it:
 //!
 //! - `node NAME DATACENTER RACK [shards=2] [role=drains] [capacity=10G] [used=1G] [replaces=NAME]`
-//! - `table NAME CLASS [OPTION:VALUE…] [min=8]`, and behind it a line for each tablet: `NAME/SHARD … [-> NAME/SHARD …] [=SIZE] [load=N]`,
+//! - `table NAME CLASS [OPTION:VALUE…] [min=8]`, and after it a line for each tablet:
+//!   `NAME/SHARD … [-> NAME/SHARD …] [=SIZE] [load=N]`,
 //!   with an arrow for one in transition.
 //!
-//! The answer has the steps, what is unmet, and how far nodes are from their fair share of bytes and load, before and after.
+//! The answer has the steps, what is unmet, and how far nodes are from their fair share of bytes and load, before and
+//! after.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,4 +1,5 @@
-//! Tables that go from the token ring to tablets and back: plans are carried out on random clusters until nothing is left to do.
+//! Tables that go from the token ring to tablets and back: plans are carried out on random clusters until nothing is
+//! left to do.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -257,7 +258,7 @@ fn pieces_with_a_replica_on_a_node_that_is_down_wait_and_it_is_said_for_whom() {
         }
         let is_said = |unmet: &topology::Unmet| unmet.reason == UnmetReason::NodeDown { node: down };
         waited += usize::from(plan.unmet.iter().any(is_said));
-        // Once it is back, all goes on.
+        // Once the node is back, everything continues.
         world.nodes[0].role = Role::Holds;
         world.settle(false);
         assert!(world.map.aligned(5000).is_ok());

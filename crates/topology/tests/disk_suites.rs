@@ -1,7 +1,8 @@
 //! The level of a node's disks, as text: the suite in tests/disk.
 //!
-//! A case begins with `judge`, and has the thresholds in percent as arguments: `warn=`, `critical=`. Each line behind it is what a file system has used and
-//! what it has available, in GiB; the answer has for each the utilisation, the level, and how long the node waits before it looks again.
+//! A case begins with `judge`, and has the thresholds in percent as arguments: `warn=`, `critical=`. Each line after it
+//! is what a file system has used and what it has available, in GiB; the answer has for each the utilisation, the
+//! level, and how long the node waits before it looks again.
 
 use testkit::Case;
 use topology::{DiskLevel, DiskLimits, Utilization};

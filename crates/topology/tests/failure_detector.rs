@@ -390,8 +390,8 @@ fn a_refused_connection_has_helpers_asked_at_once() {
 }
 
 proptest! {
-    // Where nodes have one another to ask, messages lost in a row can have any of them declared dead, if only the time is long enough: it must
-    // be rare, and whether the cases have one is not to change from run to run.
+    // Where nodes have one another to ask, messages lost in a row can have any of them declared dead, if only the time
+    // is long enough: it must be rare, and whether the cases have one is not to change from run to run.
     #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..ProptestConfig::with_cases(40) })]
 
     #[test]
@@ -422,7 +422,8 @@ proptest! {
         network.changes.clear();
         network.run(120_000 * MS);
         prop_assert!(network.changes.is_empty(), "5 % loss changed {:?}", network.changes);
-        // Two messages for each of four peers; one round in ten loses one of them, which costs fourteen more: 8 + 4 * 14 / 10.
+        // Two messages for each of four peers; one round in ten loses one of them, which costs fourteen more: 8 + 4 *
+        // 14 / 10.
         let per_round = network.sent / (125_000 / 500) / 5;
         prop_assert!(per_round <= 14, "{} messages per node and interval", per_round);
     }

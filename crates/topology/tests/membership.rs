@@ -296,7 +296,7 @@ fn old(n: u16, change: fn(&mut JoinRequest)) -> JoinRequest {
     request
 }
 
-/// Request, who is alive, the reason, what to do.
+/// Request, the nodes that are alive, the reason, what to do.
 type Refused<'a> = (JoinRequest, &'a [u16], &'a str, &'a str);
 
 fn check_refused(table: Vec<Refused<'_>>) {

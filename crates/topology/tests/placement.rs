@@ -26,7 +26,8 @@ fn replication(cluster: &Cluster, text: &str) -> Replication {
     Replication::parse(&options(text), &cluster.topology.datacenters()).expect("a replication")
 }
 
-/// A line per tablet whose replicas differ from those before: last token, replicas, and behind an arrow those after its move.
+/// A line per tablet whose replicas differ from those before: last token, replicas, and after an arrow those after its
+/// move.
 fn show(cluster: &Cluster, map: &TabletMap) -> String {
     let mut lines: Vec<(String, String)> = Vec::new();
     for tablet in map.tablets() {

@@ -1,4 +1,4 @@
-//! What a coordinator asks per request: how many answers, from whom, in which order.
+//! What a coordinator asks per request: how many answers, from which replicas, in which order.
 
 use crate::common::{Cluster, cluster, host};
 use smallvec::smallvec;
@@ -110,7 +110,8 @@ fn each_quorum_fails_while_a_datacenter_of_the_keyspace_has_no_node() {
     assert_eq!(of("LOCAL_QUORUM").is_sufficient(&live), Ok(()));
 }
 
-/// Answers in order: `1` or `2` for an ack of that datacenter, `x` or `y` for a failure of it. What happened behind each.
+/// Answers in order: `1` or `2` for an ack of that datacenter, `x` or `y` for a failure of it. Each is followed by what
+/// happened.
 fn answers(level_name: &str, story: &str) -> String {
     let cluster = cluster(NODES);
     let locality = Locality::new(&cluster.topology, host(1)).expect("a node");
@@ -150,7 +151,8 @@ fn answers_complete_a_request_once_or_doom_it() {
     }
 }
 
-/// A write to a tablet that moves from the first set of nodes to the second. Names answer in order, those behind a `!` fail. What happened behind each.
+/// A write to a tablet that moves from the first set of nodes to the second. Nodes answer in the order of the names;
+/// those with a `!` before them fail. Each is followed by what happened.
 fn answers_in_a_move(level_name: &str, [read, other]: [&str; 2], story: &str) -> String {
     let cluster = cluster(NODES);
     let locality = Locality::new(&cluster.topology, host(1)).expect("a node");
@@ -270,7 +272,7 @@ fn reads_go_to_the_living_then_to_the_near_and_equal_ones_take_turns() {
     );
     let locality = Locality::new(&cluster.topology, host(1)).expect("a node");
     let map = one_tablet(&cluster, "far1 far2 same1 same2 near me", None);
-    // The dead by their names; with `!` behind it, one that lives and takes no writes; with `%`, one
+    // The dead by their names; with `!` after the name, a node that lives and takes no writes; with `%`, one
     // whose disk is full; with `~`, one whose disk is nearly full.
     let order = |token: i64, ill: &str| {
         let mut liveness = Liveness::default();

@@ -381,7 +381,7 @@ fn any_change() -> impl Strategy<Value = TabletChange> {
     })
 }
 
-/// Breaks a sealed value at one byte, and seals it again, so that what is behind the checksum is reached.
+/// Breaks a sealed value at one byte, and seals it again, so that decoding gets past the checksum.
 fn damaged(mut bytes: Vec<u8>, at: usize, to: u8, cut: usize) -> Vec<u8> {
     bytes.truncate(bytes.len() - 4);
     let at = at % bytes.len();

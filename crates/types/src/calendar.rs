@@ -54,7 +54,7 @@ pub(crate) fn parse_timestamp(text: &str) -> Option<i64> {
     let mut cursor = Cursor { rest: text };
     let needs_time = cursor.is_long_year_without_sign();
     let (year, month, day) = cursor.date(1)?;
-    // A month and a day of one digit have a time behind them too, and no sign before the year.
+    // If the month or the day has one digit, a time must follow, and the year must have no sign.
     let written = &text[..text.len() - cursor.rest.len()];
     let is_short = written.rsplit('-').take(2).any(|part| part.len() < 2);
     let needs_time = needs_time || is_short;
@@ -137,7 +137,7 @@ pub(crate) fn write_timestamp(out: &mut String, millis: i64) {
     );
 }
 
-/// What stands behind a timestamp's time.
+/// What follows a timestamp's time.
 enum Zone<'a> {
     /// Minutes that its clock is ahead of UTC.
     Offset(i64),
@@ -192,7 +192,7 @@ impl<'a> Cursor<'a> {
 
     /// Year, month and day, these of so many digits at least; the day may still be beyond the end of the month.
     fn date(&mut self, len_min_of_day: usize) -> Option<(i64, i64, i64)> {
-        // A plus stands before a year of more than four digits only.
+        // A plus is allowed only before a year of more than four digits.
         let (sign, len_min, len_max) = match (self.take('-'), self.take('+')) {
             (true, true) => return None,
             (true, false) => (-1, 4, 9),

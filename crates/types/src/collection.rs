@@ -6,8 +6,8 @@
 //! tuple     = up to its count of elements; length -1 is a null, elements that are missing at the end are nulls
 //! vector    = dimension * bytes, when elements have a fixed length; else dimension * (vint length, bytes)
 //! ```
-//! This is the form of native protocol 3 and later, which sstables and frozen cells share. Iterators give borrowed bytes
-//! and check lengths only, not the elements. They end after their first error.
+//! This is the form of native protocol 3 and later, which sstables and frozen cells share. Iterators give borrowed
+//! bytes and check lengths only, not the elements. They end after their first error.
 
 use stdx::bytes::Reader;
 use stdx::preempt;
@@ -53,7 +53,7 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// The next element, behind the length that `read_len` reads.
+    /// The next element, which follows the length that `read_len` reads.
     #[inline]
     fn next(
         &mut self,
@@ -255,7 +255,8 @@ impl<'a> CollectionBuilder<'a> {
         self.count += 1;
     }
 
-    /// Writes the count in front of the elements. Without it the collection reads as empty with bytes behind it.
+    /// Writes the count in front of the elements. Without it the collection reads as empty, with extraneous bytes after
+    /// it.
     pub fn finish(self) {
         self.out[self.start..self.start + 4].copy_from_slice(&self.count.to_be_bytes());
     }

@@ -191,8 +191,8 @@ const fn uuid_key(bytes: [u8; 16]) -> (u64, u64, u64) {
     (version, if version == 1 { time_then_version(high) } else { high }, low)
 }
 
-/// The next element of a collection or tuple. Lengths beyond the end give what there is, so that damaged bytes still have
-/// one place in the order.
+/// The next element of a collection or tuple. Lengths beyond the end give what there is, so that damaged bytes still
+/// have one place in the order.
 fn split_element<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let Some((len, tail)) = rest.split_first_chunk::<4>() else {
         return Some(std::mem::take(rest));

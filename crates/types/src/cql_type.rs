@@ -1,9 +1,9 @@
 //! The types of CQL.
 //!
 //! A list, set, map or user-defined type is *multi-cell* unless it is inside [`CqlType::Frozen`]: each element or field
-//! has its own cell and write timestamp. Whatever stands inside another type is frozen, said or not. Tuples and vectors
-//! are always one cell and are never wrapped. [`CqlType::canonical`] writes the implied `Frozen` out, so that equal types
-//! compare equal; both parsers return types in that form.
+//! has its own cell and write timestamp. Any type inside another type is frozen, explicitly or not. Tuples and vectors
+//! are always one cell and are never wrapped. [`CqlType::canonical`] writes the implied `Frozen` out, so that equal
+//! types compare equal; both parsers return types in that form.
 
 use std::fmt;
 use std::sync::Arc;
@@ -154,7 +154,7 @@ impl CqlType {
         inner
     }
 
-    /// The same type as one cell: a multi-cell type gets its `Frozen`, any other stays as it is.
+    /// Makes the type one cell: wraps a multi-cell type in `Frozen`, and leaves any other as it is.
     #[must_use]
     pub fn frozen(&self) -> Self {
         let canonical = self.canonical();
@@ -165,7 +165,7 @@ impl CqlType {
         }
     }
 
-    /// The same type with every implied `Frozen` written and every meaningless one removed.
+    /// The type with every implied `Frozen` written and every meaningless one removed.
     #[must_use]
     pub fn canonical(&self) -> Self {
         match self {
@@ -217,8 +217,8 @@ impl CqlType {
 
     /// How many bytes each non-empty value has, when the sstable format stores them without a length.
     ///
-    /// This is not "values have one width": tinyint, smallint, date and time do have one, and sstables store their length
-    /// all the same.
+    /// This is not "values have one width": tinyint, smallint, date and time do have one, and sstables store their
+    /// length all the same.
     #[must_use]
     pub fn fixed_len(&self) -> Option<usize> {
         match self {
@@ -332,7 +332,7 @@ impl CqlType {
     }
 }
 
-/// Where in a type's name a part of it stands.
+/// Whether a part of a type's name is the outermost type or inside another.
 #[derive(Clone, Copy)]
 enum Nesting {
     Outermost,

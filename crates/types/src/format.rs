@@ -1,8 +1,8 @@
 //! Serialised values as text.
 //!
-//! The text is a CQL literal, written as Cassandra's DESCRIBE writes it, and reads back as the same value. Two things are
-//! written otherwise: a timestamp before year 1 has its ISO year, and a duration of no time is `0s`. Bytes that are no
-//! value of the type are written as a blob, so that a log or an error message can show whatever there is.
+//! The text is a CQL literal, written as Cassandra's DESCRIBE writes it, and reads back as the same value. Two things
+//! are written otherwise: a timestamp before year 1 has its ISO year, and a duration of no time is `0s`. Bytes that are
+//! no value of the type are written as a blob, so that a log or an error message can show whatever there is.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -17,7 +17,8 @@ use crate::cql_type::{CqlType, quote_identifier};
 use crate::duration::Duration;
 use crate::numeric::split_decimal;
 
-/// Numbers of more bytes are written as blobs: making decimal digits takes time that grows with the square of their count.
+/// Numbers of more bytes are written as blobs: making decimal digits takes time that grows with the square of their
+/// count.
 const NUMBER_BYTES_MAX: usize = 32_768;
 
 impl CqlType {
@@ -29,7 +30,7 @@ impl CqlType {
         out
     }
 
-    /// The same without quotes around a text, date, time, timestamp or address that stands by itself.
+    /// The value as a CQL literal, without quotes around a text, date, time, timestamp or address at the top level.
     #[must_use]
     pub fn format_unquoted(&self, bytes: &[u8]) -> String {
         let mut out = String::new();
@@ -202,9 +203,9 @@ fn write_inet(out: &mut String, bytes: &[u8]) {
     }
 }
 
-/// As Java does: the shortest digits that read back the same, at least one behind the point, and an exponent from 10^7 up
-/// and below 10^-3. `shortest` and `two_digits` are Rust's scientific forms; Java never writes fewer than two digits, and
-/// then takes the nearest of those.
+/// Writes the digits as Java does: the shortest that read back the same, at least one after the point, and an exponent
+/// from 10^7 up and below 10^-3. `shortest` and `two_digits` are Rust's scientific forms; Java never writes fewer than
+/// two digits, and then takes the nearest of those.
 fn write_float(out: &mut String, is_nan: bool, shortest: &str, two_digits: &str) {
     if is_nan {
         return out.push_str("NaN");
@@ -245,7 +246,7 @@ fn write_float(out: &mut String, is_nan: bool, shortest: &str, two_digits: &str)
     }
 }
 
-/// As Java's BigDecimal does: plain when no zeroes must be invented before the point and few behind it.
+/// Writes the number as Java's BigDecimal does: plain if that adds no zeros before the point and only few after it.
 fn write_decimal(out: &mut String, unscaled: &BigInt, scale: i32) {
     if unscaled.is_negative() {
         out.push('-');

@@ -5,8 +5,8 @@
 //! them, [`CqlType::deserialize`] makes a [`Value`], [`CqlType::format`] a text. Orders, encodings and error words are
 //! those of Apache Cassandra; the tests hold literals that Cassandra 5.0 produced.
 //!
-//! A null has no bytes and is not a value; an *empty* value (no bytes) is one for most types, for old clients' sake, and
-//! orders before all others.
+//! A null has no bytes and is not a value; an *empty* value (no bytes) is one for most types, for old clients' sake,
+//! and orders before all others.
 
 mod calendar;
 mod collection;

@@ -113,9 +113,10 @@ impl CqlType {
         }
     }
 
-    /// The serialised value that a text stands for by itself, as a field of a tuple's text does: numbers are digits, and what else is stored as
-    /// bytes (blobs, collections, vectors) is hexadecimal. Tuples and user-defined types have `:` between their fields, and `@` for a null one; in a
-    /// field that is text, `\\:` and `\\@` stand for these characters.
+    /// The serialised value of a text by itself, such as a field in a tuple's text: numbers are digits, and other types
+    /// that are stored as bytes (blobs, collections, vectors) are hexadecimal. Tuples and user-defined types have `:`
+    /// between their fields, and `@` for a null one; in a field that is text, `\\:` and `\\@` are escapes of these
+    /// characters.
     fn parse_text(&self, text: &str) -> Result<Vec<u8>, TypeError> {
         let kind = match self {
             Self::Frozen(inner) => return inner.parse_text(text),
@@ -257,7 +258,7 @@ fn parse_boolean(text: &str) -> Result<Vec<u8>, TypeError> {
     }
 }
 
-/// The fields of a tuple's text: what stands between colons that no backslash precedes.
+/// The fields of a tuple's text: the text between colons that no backslash precedes.
 fn split_fields(text: &str) -> Vec<&str> {
     let mut fields = Vec::new();
     let mut start = 0;
@@ -372,7 +373,8 @@ fn parse_inet(text: &str) -> Result<Vec<u8>, TypeError> {
     }
 }
 
-/// An IPv4 address of fewer than four parts, the last of which stands for all that are left out, as in `127.1`; zeros may stand before a part.
+/// An IPv4 address of fewer than four parts; the last part also covers those that are left out, as in `127.1`. A part
+/// may have leading zeros.
 fn short_inet(text: &str) -> Option<[u8; 4]> {
     let parts: Vec<&str> = text.split('.').collect();
     let is_number = |part: &&str| !part.is_empty() && part.len() <= 10 && part.bytes().all(|b| b.is_ascii_digit());

@@ -7,9 +7,9 @@
 //! udt    = UserType(keyspace,hex of name,hex of field:class,...)
 //! partition key of several columns = CompositeType(class,...)
 //! ```
-//! The package is `org.apache.cassandra.db.marshal.` and may be missing. Written names carry it. `FrozenType` is written
-//! where a multi-cell type would otherwise be read: around the outermost frozen type, not again inside it, and never
-//! around or inside a tuple. Readers accept it anywhere.
+//! The package is `org.apache.cassandra.db.marshal.` and may be missing. Written names carry it. `FrozenType` is
+//! written where a multi-cell type would otherwise be read: around the outermost frozen type, not again inside it, and
+//! never around or inside a tuple. Readers accept it anywhere.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ impl CqlType {
         out
     }
 
-    /// The Java class of the type without `FrozenType`, as result metadata has it: values have the same bytes with and without it, and
-    /// drivers know a vector of collections by the name that Cassandra gives to `vector<set<int>, 2>`.
+    /// The Java class of the type without `FrozenType`, as result metadata has it: values have the same bytes with and
+    /// without it, and drivers know a vector of collections by the name that Cassandra gives to `vector<set<int>, 2>`.
     #[must_use]
     pub fn marshal_name_unfrozen(&self) -> String {
         let mut out = String::new();

@@ -47,8 +47,8 @@ pub fn map(mut pairs: Vec<Pair<'_>>, comparator: &Comparator) -> Vec<u8> {
     out
 }
 
-/// A serialised value with the sets and maps in it sorted, each element or key once: clients send them in any order. The value is valid
-/// ([`CqlType::validate`]); one that is sorted is returned as it is.
+/// A serialised value with the sets and maps in it sorted, each element or key once: clients send them in any order.
+/// The value is valid ([`CqlType::validate`]); one that is sorted is returned as it is.
 #[must_use]
 pub fn sorted<'v>(cql_type: &CqlType, bytes: &'v [u8]) -> Cow<'v, [u8]> {
     let cql_type = cql_type.unfrozen();
@@ -108,8 +108,8 @@ pub fn sorted<'v>(cql_type: &CqlType, bytes: &'v [u8]) -> Cow<'v, [u8]> {
     }
 }
 
-/// Checks that bytes are a value of a type, as [`CqlType::validate`], and sorts the sets and maps in it, as [`sorted`]. A set or map of values without
-/// order of their own, which clients mostly send sorted, is read once for both.
+/// Checks that bytes are a value of a type, as [`CqlType::validate`], and sorts the sets and maps in it, as [`sorted`].
+/// A set or map of values without order of their own, which clients mostly send sorted, is read once for both.
 ///
 /// # Errors
 /// As [`CqlType::validate`].
@@ -162,7 +162,8 @@ impl<'v> Order<'v> {
     }
 }
 
-/// Whether a set or map of values without order of their own is sorted: what clients send mostly is, and to see that needs no memory.
+/// Whether a set or map of values without order of their own is sorted: what clients send mostly is, and to see that
+/// needs no memory.
 fn is_flat_and_sorted(cql_type: &CqlType, bytes: &[u8]) -> bool {
     match cql_type {
         CqlType::Set(element) if !has_order(element) => {

@@ -3,8 +3,8 @@
 //! ```text
 //! time_low (32) time_mid (16) version (4) time_high (12) | clock sequence and node (64)
 //! ```
-//! The time counts 100 ns since 1582-10-15. The second half is compared by signed bytes, so 0x80 eight times is the least
-//! and 0x7f eight times the greatest of a time.
+//! The time counts 100 ns since 1582-10-15. The second half is compared by signed bytes, so 0x80 eight times is the
+//! least and 0x7f eight times the greatest of a time.
 
 use uuid::Uuid;
 

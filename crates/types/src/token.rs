@@ -1,8 +1,8 @@
-//! Where a partition key stands on the ring: its Murmur3 token, and the shard that a token belongs to.
+//! The position of a partition key on the ring: its Murmur3 token, and the shard that a token belongs to.
 //!
-//! The hash is MurmurHash3 x64_128 with one peculiarity of Cassandra's: the up to fifteen bytes after the last whole block
-//! are sign-extended before they are shifted into place. The token is the first half of the hash. `i64::MIN` is the place
-//! before the ring: the empty key alone has it, and a key that hashes to it gets `i64::MAX`.
+//! The hash is MurmurHash3 x64_128 with one peculiarity of Cassandra's: the up to fifteen bytes after the last whole
+//! block are sign-extended before they are shifted into place. The token is the first half of the hash. `i64::MIN` is
+//! the place before the ring: the empty key alone has it, and a key that hashes to it gets `i64::MAX`.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ impl fmt::Display for Token {
     }
 }
 
-/// The hash of a serialised partition key, for who needs the token and asks the filters of sstables too.
+/// The hash of a serialised partition key, for code that needs the token and also queries the filters of sstables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeyHash {
     token: Token,
@@ -160,8 +160,8 @@ fn load_le(bytes: &[u8]) -> u64 {
 
 /// The exclusive or of each byte of `word`, sign-extended to 64 bits and shifted to its place, all at once.
 ///
-/// A negative byte flips every bit above itself. So byte `j` of the result is flipped when an odd count of the bytes below
-/// it is negative; the multiplication makes those counts.
+/// A negative byte flips every bit above itself. So byte `j` of the result is flipped when an odd count of the bytes
+/// below it is negative; the multiplication makes those counts.
 #[inline]
 const fn sign_extend_bytes(word: u64) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;

@@ -21,7 +21,7 @@ pub struct TypeNameError {
 /// What is wrong with the name of a type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TypeNameProblem {
-    /// Something else should stand here.
+    /// Something else is expected here.
     Expected(&'static str),
     /// Neither a native type nor a user-defined one that the resolver knows.
     Unknown(String),
@@ -75,7 +75,7 @@ impl<'a> TypeCursor<'a> {
         self.at += self.rest().bytes().take_while(u8::is_ascii_whitespace).count();
     }
 
-    /// Whether that comes next, behind spaces.
+    /// Whether `token` comes next, after any spaces.
     pub(crate) fn peeks(&mut self, token: &str) -> bool {
         self.skip_spaces();
         self.rest().starts_with(token)

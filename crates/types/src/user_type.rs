@@ -58,7 +58,7 @@ impl CqlType {
         found.any(|udt| udt.keyspace == keyspace && udt.name == name)
     }
 
-    /// The same type where each user-defined type of `new`'s name is `new`.
+    /// Replaces each user-defined type of `new`'s name with `new`.
     #[must_use]
     pub fn with_user_type(&self, new: &Arc<UdtType>) -> Self {
         self.map_user_types(&|udt| match udt.is_named_as(new) {
@@ -67,7 +67,7 @@ impl CqlType {
         })
     }
 
-    /// The same type with user-defined types of another keyspace that have the same names and fields.
+    /// Replaces each user-defined type with that of the same name and fields in another keyspace.
     #[must_use]
     pub fn in_keyspace(&self, keyspace: &str) -> Self {
         self.map_user_types(&|udt| {
@@ -79,7 +79,7 @@ impl CqlType {
         })
     }
 
-    /// The same type with tuples in the place of user-defined types, which have the same bytes.
+    /// Replaces each user-defined type with a tuple, which has the same bytes.
     #[must_use]
     pub fn without_user_types(&self) -> Self {
         self.map_user_types(&|udt| Self::Tuple(udt.fields.iter().map(|(_, field)| field.frozen()).collect()))

@@ -1,4 +1,4 @@
-//! Values in memory, for whoever computes with them: functions, aggregates, tests. The request path moves serialised
+//! Values in memory, for code that computes with them: functions, aggregates, tests. The request path moves serialised
 //! values and never builds these.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -16,13 +16,13 @@ use crate::numeric::split_decimal;
 
 /// A decimal number as CQL stores it: `unscaled * 10^-scale`.
 ///
-/// Equality is that of the parts: 1.0 and 1.00 differ, as their bytes do. Any scale may come from a client, so compute with
-/// it only after looking at the scale; [`CqlType::compare`] orders decimals of any scale safely.
+/// Equality is that of the parts: 1.0 and 1.00 differ, as their bytes do. Any scale may come from a client, so compute
+/// with it only after looking at the scale; [`CqlType::compare`] orders decimals of any scale safely.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Decimal {
     /// The digits.
     pub unscaled: BigInt,
-    /// How many of the digits are behind the point.
+    /// How many of the digits are after the decimal point.
     pub scale: i32,
 }
 

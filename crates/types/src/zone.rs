@@ -1,8 +1,8 @@
 //! Time zones with names: `Europe/Berlin`, `CET`, `PST`.
 //!
-//! Names and rules are those of the time zone database that the binary was built with ([`tzdb_data::VERSION`]), so a text means the same moment on each
-//! node of a release. The short names of North America mean the zone, in summer too, as in Cassandra: `EST` is the time in New York. Short names that
-//! stand for several zones (`IST`, `BST`) are refused.
+//! Names and rules are those of the time zone database that the binary was built with ([`tzdb_data::VERSION`]), so a
+//! text means the same moment on each node of a release. The short names of North America mean the zone, in summer too,
+//! as in Cassandra: `EST` is the time in New York. Short names that belong to several zones (`IST`, `BST`) are refused.
 
 use tz::TimeZoneRef;
 
@@ -40,9 +40,11 @@ const SHORT: [(&str, &str); 28] = [
 
 const DAY_SECONDS: i64 = 86_400;
 
-/// The offset from UTC, in seconds, of a zone at a local time in seconds since 1970-01-01 of its own clock; None for a name that no zone has.
+/// The offset from UTC, in seconds, of a zone at a local time in seconds since 1970-01-01 of its own clock; None for a
+/// name that no zone has.
 ///
-/// A local time that comes twice, when clocks are turned back, is the first of the two. One that is skipped is read with the offset before.
+/// A local time that comes twice, when clocks are turned back, is the first of the two. One that is skipped is read
+/// with the offset before.
 pub(crate) fn offset_at(name: &str, local: i64) -> Option<i64> {
     let zone = find(name)?;
     let before = offset(zone, local.checked_sub(DAY_SECONDS)?)?;

@@ -9,7 +9,7 @@ use types::{
 
 const PACKAGE: &str = "org.apache.cassandra.db.marshal.";
 
-/// Drops the package, wherever it stands.
+/// Drops the package at every occurrence.
 fn short(class: &str) -> String {
     class.replace(PACKAGE, "")
 }
@@ -86,7 +86,8 @@ fn as_cassandra() {
                 "class written for {class}"
             );
         }
-        // A frozen user-defined type does not say which of its fields are frozen, so the text comes back, not always the type.
+        // A frozen user-defined type does not say which of its fields are frozen, so the text comes back, not always
+        // the type.
         let (read_back, is_read_back_reversed) = CqlType::from_marshal_name(&full).expect(&full);
         assert_eq!(
             (read_back.marshal_name(), is_read_back_reversed),

@@ -282,7 +282,7 @@ fn numbers_are_ordered_as_numbers() {
                 })
                 .serialize()
             };
-            // Both brought to twenty digits behind the point.
+            // Both scaled to twenty digits after the point.
             let wide =
                 |unscaled: i64, scale: i32| BigInt::from(unscaled) * BigInt::from(10).pow((20 - scale).unsigned_abs());
             let ordering = CqlType::Decimal.compare(&decimal(a, a_scale), &decimal(b, b_scale));

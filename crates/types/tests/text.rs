@@ -66,11 +66,12 @@ fn values_are_written_as_cassandra_writes_them() {
     }
 }
 
-/// Where Cassandra's answer depends on Java's names of time zones, on name resolution, on the Java version, or is a mistake.
+/// Where Cassandra's answer depends on Java's names of time zones, on name resolution, on the Java version, or is a
+/// mistake.
 #[test]
 fn what_ceto_does_otherwise() {
     let refused = [
-        // Java has names for these; each stands for several zones.
+        // Java has names for these; each belongs to several zones.
         (
             CqlType::Timestamp,
             "2024-07-01 00:00:00 IST",

@@ -16,7 +16,7 @@ const CONNECT_WAIT_MAX: Duration = Duration::from_secs(10);
 pub(super) struct Client {
     address: SocketAddr,
     stream: TcpStream,
-    /// Whether somebody looks at a terminal while a command waits.
+    /// Whether a user looks at a terminal while a command waits.
     pub(super) shows_progress: bool,
 }
 

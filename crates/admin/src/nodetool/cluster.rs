@@ -261,7 +261,8 @@ fn full_disks(disks: &[(String, Value)]) -> String {
     full + &line("warning", "Note: the disks of these nodes are nearly full")
 }
 
-/// A line for each member whose metadata differs from the node's, and the reason if the node takes no part in the metadata group.
+/// A line for each member whose metadata differs from the node's, and the reason if the node takes no part in the
+/// metadata group.
 fn differences(told: &Value) -> String {
     let mut out = String::new();
     for member in told["members"].as_array().into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! Commands that change who is in the cluster.
+//! Commands that change the members of the cluster.
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ fn removal<'w>(words: &[&'w str]) -> Result<(&'w str, String), String> {
     }
 }
 
-/// The removals and replacements that go on.
+/// The removals and replacements in progress.
 pub(super) async fn removals(client: &mut Client) -> Result<String, String> {
     let told = client.get("/ceto/operations").await?;
     let is_removal = |operation: &&Value| matches!(string(&operation["kind"]), "remove" | "replace");
@@ -174,7 +174,7 @@ pub(super) async fn cleanup(client: &mut Client, words: &[&str]) -> Result<Strin
     Ok(cleaned(&client.ask("POST", &path).await?))
 }
 
-/// What a cleanup tells of each table in which it found something, and how many it looked at.
+/// What a cleanup reports of each table in which it found something, and how many it looked at.
 fn cleaned(tables: &Value) -> String {
     let tables = tables.as_array().map(Vec::as_slice).unwrap_or_default();
     let mut out = String::new();

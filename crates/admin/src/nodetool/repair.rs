@@ -8,7 +8,7 @@ use crate::http::escape;
 /// What `repair` takes.
 pub(super) const USAGE: &str = "[-pr] [-full] [--incremental-mode incremental|full|disabled] [--preview] [-local] [-dc NAME,…] [-hosts NODE,…] [-st TOKEN] [-et TOKEN] [KEYSPACE [TABLE…]]";
 
-/// Has the replicas of the node's ranges be equal, waits for it, and prints what differed.
+/// Makes the replicas of the node's ranges equal, waits for it, and prints what differed.
 pub(super) async fn repair(client: &mut Client, words: &[&str]) -> Result<String, String> {
     let is_local = |word: &&str| matches!(*word, "-local" | "--in-local-dc");
     let mut query = query(&words.iter().copied().filter(|word| !is_local(word)).collect::<Vec<_>>())?;
@@ -69,7 +69,8 @@ const CLUSTER_OPTIONS: &[(&str, &str, bool)] = &[
     ("--table", "table", true),
 ];
 
-/// Has every node repair its ranges, and waits until none is left; with a choice of tablets or replicas those of tables with tablets, one table after the other.
+/// Makes every node repair its ranges, and waits until none is left; with a choice of tablets or replicas those of
+/// tables with tablets, one table after the other.
 pub(super) async fn repair_cluster(client: &mut Client, words: &[&str]) -> Result<String, String> {
     let ("repair", rest) = words
         .split_first()

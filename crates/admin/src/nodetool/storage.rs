@@ -51,7 +51,8 @@ pub(super) async fn compact(client: &mut Client, names: &[&str]) -> Result<Strin
     Ok(String::new())
 }
 
-/// Has a tablet on another shard of a node: of the one that is asked, unless another is named. With a second host, on that node instead.
+/// Moves a tablet to another shard of a node: of the one that is asked, unless another is named. With a second host,
+/// moves it to that node instead.
 pub(super) async fn move_tablet(client: &mut Client, given: [&str; 4], hosts: &[&str]) -> Result<String, String> {
     let [keyspace, table, token, shard] = given;
     let mut given = vec![
@@ -87,7 +88,7 @@ pub(super) async fn balance(client: &mut Client) -> Result<String, String> {
     Ok(head + &standing(&told))
 }
 
-/// How tablets stand, by the leader of the metadata group.
+/// How balanced the tablets are, according to the leader of the metadata group.
 fn standing(told: &Value) -> String {
     let number = |value: &Value| value.as_u64().unwrap_or(0);
     let Some(goal) = told["tablet_bytes_goal"].as_u64() else {

@@ -230,8 +230,8 @@ async fn wait(client: &mut Client, id: &str, given: &Given<'_>) -> Result<Output
     }
 }
 
-/// Waits until a task has ended: its status. None when that takes longer than `timeout` seconds. Meanwhile a bar shows its progress, where somebody
-/// looks.
+/// Waits until a task has ended, and returns its status. None when that takes longer than `timeout` seconds. In the
+/// meantime a bar shows its progress, if a user looks.
 async fn end_of(client: &mut Client, id: &str, timeout: Option<u64>) -> Result<Option<Value>, String> {
     let path = format!("/task_manager/wait_task/{}", escape(id));
     let mut left = timeout;
@@ -300,7 +300,8 @@ fn bar(status: &Value) -> String {
     )
 }
 
-/// Does what `path` asks for and waits for it: with a progress bar where somebody looks. `started` is the path that answers with the task at once.
+/// Does what `path` asks for and waits for it: with a progress bar if a user looks. `started` is the path that answers
+/// with the task at once.
 pub(super) async fn follow(client: &mut Client, path: &str, started: &str) -> Result<(), String> {
     if !client.shows_progress {
         return client.post(path).await;

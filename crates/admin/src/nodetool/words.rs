@@ -1,4 +1,4 @@
-//! The words behind a command: options and the rest.
+//! The words after a command: options and the rest.
 
 use crate::http::escape;
 

@@ -1,6 +1,7 @@
 //! Client routes: where clients reach the nodes through proxies, by the paths of ScyllaDB's API of version 2.
 //!
-//! The body of a change is a JSON array of objects, one for each route. One that is wrong refuses the whole request, with its place in the array.
+//! The body of a change is a JSON array of objects, one for each route. One that is wrong refuses the whole request,
+//! with its place in the array.
 
 use std::collections::BTreeSet;
 

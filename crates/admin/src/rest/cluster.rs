@@ -1,5 +1,5 @@
-//! Who is in the cluster and how they are: gossiper, failure detector, snitch, raft, and the part of storage_service about members and
-//! tokens.
+//! The members of the cluster and their state: gossiper, failure detector, snitch, raft, and the part of
+//! storage_service about members and tokens.
 
 use std::collections::BTreeMap;
 
@@ -295,7 +295,8 @@ fn token_endpoint(call: &Call) -> Answer {
     pairs(all.into_iter().map(|(token, address)| (token.to_string(), address)))
 }
 
-/// What is known of members whose metadata differs: why the node takes no part in the metadata group, and the members that differ from it.
+/// What is known of members whose metadata differs: why the node takes no part in the metadata group, and the members
+/// that differ from it.
 fn metadata_differences(call: &Call) -> Answer {
     let node = call.operator.node();
     let differing = node.members.iter().filter_map(|member| {
@@ -401,7 +402,8 @@ fn natural_endpoints(call: &Call) -> Answer {
     Ok(members.map(|m| json!(address(m))).collect())
 }
 
-/// Which part of a table's data each member has, or of a keyspace's, whose tables count alike; without one, which part of the ring's tokens.
+/// Which part of a table's data each member has, or of a keyspace's, whose tables count alike; without one, which part
+/// of the ring's tokens.
 fn ownership(call: &Call) -> Answer {
     let node = call.operator.node();
     let mut shares: BTreeMap<String, f64> = node.members.iter().map(|m| (address(m), 0.0)).collect();

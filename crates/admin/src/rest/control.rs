@@ -15,7 +15,7 @@ const SAMPLING_MAX: Duration = Duration::from_hours(1);
 /// Partitions that each shard keeps while it counts, unless the request says otherwise.
 const SAMPLED_KEYS: usize = 256;
 const SAMPLED_KEYS_MAX: usize = 4096;
-/// Partitions that are told, unless the request says otherwise.
+/// Partitions that are listed, unless the request says otherwise.
 const TOP_PARTITIONS: usize = 10;
 
 pub(super) const ROUTES: &[Route] = &[

@@ -12,7 +12,7 @@ use crate::operator::Node;
 
 /// How long shards are asked to wait at once: so long after its client has gone a request ends.
 const WAIT_SLICE: Duration = Duration::from_secs(1);
-/// A longer wait is as good as for ever.
+/// A longer wait is as good as one without end.
 const WAIT_MAX: Duration = Duration::from_hours(24 * 365);
 
 pub(super) const ROUTES: &[Route] = &[
@@ -314,7 +314,7 @@ async fn create_sync_point(call: &Call) -> Answer {
 
 async fn await_sync_point(call: &Call) -> Answer {
     let id = required(call, "id")?;
-    // A negative number waits for ever, none not at all.
+    // A negative number waits without end, none not at all.
     let given = call.parameter("timeout").unwrap_or("0");
     let seconds = given.parse::<i64>();
     let seconds = seconds.map_err(|_| (400, format!("parameter timeout: expected whole seconds, got '{given}'")))?;

@@ -1,4 +1,5 @@
-//! How nodes are by their own judgement: their clocks, whether they take writes, and how full their disks are. These paths are ceto's own.
+//! How nodes are by their own judgement: their clocks, whether they take writes, and how full their disks are. These
+//! paths are ceto's own.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
-//! The levels of log messages. A *logger* is a module of the node, or `root` for all modules without a level of their own.
+//! The levels of log messages. A *logger* is a module of the node, or `root` for all modules without a level of their
+//! own.
 
 use log::LevelFilter;
 use serde_json::{Value, json};

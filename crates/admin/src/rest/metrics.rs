@@ -141,7 +141,7 @@ fn of_table(metric: &str) -> Result<OfTable, (u16, String)> {
     })
 }
 
-/// All metrics of all tables at once, by the names that stand for them in the paths.
+/// All metrics of all tables at once, by their names in the paths.
 async fn stats(call: &Call) -> Answer {
     let metrics = [
         "live_ss_table_count",

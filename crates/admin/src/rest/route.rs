@@ -1,13 +1,14 @@
-//! What the API takes: a route names its method, its path, its parameters and what it does. The index at `/` lists all routes.
+//! What the API takes: a route names its method, its path, its parameters and what it does. The index at `/` lists all
+//! routes.
 
 use serde_json::{Value, json};
 
 use super::{Answer, Call, Handler, ROUTES};
 
-/// A method and a path, and who answers.
+/// A method and a path, and the function that answers.
 pub(crate) struct Route {
     pub(crate) method: &'static str,
-    /// The path; a part in braces stands for any word.
+    /// The path; a part in braces matches any word.
     pub(crate) path: &'static str,
     /// What it does, in a few words.
     about: &'static str,
@@ -48,7 +49,7 @@ impl Route {
         }
     }
 
-    /// The same with parameters.
+    /// Adds the parameters that a query may have.
     pub(super) const fn takes(mut self, parameters: &'static [Parameter]) -> Self {
         self.parameters = parameters;
         self

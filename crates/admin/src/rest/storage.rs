@@ -219,8 +219,8 @@ async fn quarantined(call: &Call) -> Answer {
     Ok(tables.iter().flat_map(of_table).collect())
 }
 
-/// Of one table, which the parameter `cf` names: nothing is accepted that was not meant. Tables that a node keeps for others, such as the
-/// state of acceptors, are in no keyspace's list.
+/// Of one table, which the parameter `cf` names: nothing is accepted that was not meant. Tables that a node keeps for
+/// others, such as the state of acceptors, are in no keyspace's list.
 async fn accept_quarantined(call: &Call) -> Answer {
     let (keyspace, name) = (call.part(), call.parameter("cf").unwrap_or(""));
     let tables = call.operator.tables().await;

@@ -92,13 +92,14 @@ fn wanted_from(
     })
 }
 
-/// Has a tablet on another shard or another node, and answers when it is there.
+/// Moves a tablet to another shard or another node, and answers when it is there.
 async fn move_tablet(call: &Call) -> Answer {
     let moved = call.operator.start(wanted(call)?).ended.await;
     moved.map(|()| Value::Null).map_err(failed)
 }
 
-/// Begins to do the same, from whichever shard has it, on the node `host` or the one that is asked. Answers with the task.
+/// Begins to do the same, from whichever shard has it, on the node `host` or the one that is asked. Answers with the
+/// task.
 fn start_move(call: &Call) -> Answer {
     let node = |name| match call.parameter(name) {
         Some(_) => parameter(call, name, "the id of a node").map(Some),

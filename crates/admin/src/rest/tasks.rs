@@ -1,4 +1,5 @@
-//! Tasks: what tools know as `/task_manager`, work that is started without waiting for it, and the limits of classes, which are ceto's own paths.
+//! Tasks: what tools know as `/task_manager`, work that is started without waiting for it, and the limits of classes,
+//! which are ceto's own paths.
 
 use std::time::Duration;
 
@@ -406,7 +407,7 @@ fn set_limits(call: &Call) -> Answer {
     Ok(Value::Null)
 }
 
-/// Aborts compactions, automatic ones and those that somebody asked for: of all tables, or of a keyspace and perhaps some `tables` of it.
+/// Aborts compactions, automatic and requested ones: of all tables, or of a keyspace and perhaps some `tables` of it.
 fn stop_compactions(call: &Call) -> Answer {
     match call.parameter("type") {
         None | Some("COMPACTION") => {}

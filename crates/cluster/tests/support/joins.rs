@@ -39,7 +39,8 @@ fn begin_to_write(sea: &mut Sea, first_tag: u64, writers: &mut Vec<Rc<RefCell<Op
     }
 }
 
-/// Nodes join while all of them write, with any delays between them. The error says which of them owns rows that it does not have.
+/// Nodes join while all of them write, with any delays between them. The error says which of them owns rows that it
+/// does not have.
 pub fn join_meets_writes(seed: u64) -> Result<(), String> {
     let mut dice = Dice::new(seed);
     let mut sea = Sea::new(seed, 3);

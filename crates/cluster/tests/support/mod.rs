@@ -1,4 +1,5 @@
-//! A simulated cluster: real `rpc` over the simulated network, the metadata group on simulated disks, and a listener that notes what it is told.
+//! A simulated cluster: real `rpc` over the simulated network, the metadata group on simulated disks, and a listener
+//! that records its notifications.
 
 pub mod joins;
 
@@ -58,7 +59,7 @@ pub fn schema_of(names: impl IntoIterator<Item = String>) -> Schema {
     }
 }
 
-/// Adds a keyspace, again and again until nobody else changed the schema meanwhile.
+/// Adds a keyspace; tries again until no other change of the schema came in between.
 pub async fn create_keyspace(cluster: &Cluster, name: &str) -> Result<(), ChangeError> {
     loop {
         let now = cluster.metadata().schema.clone();
@@ -78,7 +79,7 @@ pub struct Seen {
     pub error: RefCell<Option<ClusterError>>,
     pub load_error: RefCell<Option<String>>,
     pub fatal: RefCell<Option<String>>,
-    /// The node was told that it has left.
+    /// The node was notified that it has left.
     pub has_left: Cell<bool>,
     pub has_user_data: Cell<bool>,
     /// The next start takes the metadata from the members instead, and ends.
@@ -87,14 +88,14 @@ pub struct Seen {
     /// The rows that the node holds, and writes that it coordinates and that have not arrived.
     pub rows: RefCell<BTreeSet<u64>>,
     pub in_flight: Cell<u64>,
-    /// What clients of the node were told: who serves them, and who does not any more.
+    /// What the node reported to its clients: which nodes serve them, and which no longer do.
     pub told_clients: RefCell<Vec<(HostId, bool)>>,
-    /// What the node was told of who takes writes.
+    /// The node's notifications of which nodes take writes.
     pub told_writes: RefCell<Vec<(HostId, bool)>>,
     pub told_disks: RefCell<Vec<(HostId, DiskLevel)>>,
     /// When the node left service and returned.
     pub told_service: RefCell<Vec<bool>>,
-    /// What the node was told that others refuse.
+    /// The node's notifications of what others refuse.
     pub told_fenced_off: RefCell<Vec<u64>>,
     /// What the node has copied from others.
     pub copied: RefCell<Vec<cluster::Copy>>,
@@ -102,7 +103,8 @@ pub struct Seen {
     pub others: RefCell<BTreeMap<HostId, Weak<Seen>>>,
     /// What the node has removed before it copied.
     pub discarded: RefCell<Vec<Discard>>,
-    /// Whether it removed some of that while writes went to the next owners of the ring: it would have removed them as well.
+    /// Whether it removed some of that while writes went to the next owners of the ring: it would have removed them as
+    /// well.
     pub removes_what_is_written: Cell<bool>,
     /// How long that takes, how many removals are under way, and how many were at once.
     pub discard_delay: Cell<Duration>,
@@ -114,7 +116,7 @@ pub struct Seen {
     pub table_bytes: RefCell<BTreeMap<TableId, u64>>,
     /// What the node says of its disk.
     pub disk: Cell<Option<cluster::Disk>>,
-    /// What the node was told last that is to be split, and what it says that it has still to cut.
+    /// The last splits that the node was notified of, and what it says that it has still to cut.
     pub told_splits: RefCell<Splits>,
     pub uncut_bytes: Cell<u64>,
     /// How often the node was asked for the size of its tablets, and how long it takes to say it.
@@ -143,7 +145,7 @@ impl Seen {
     }
 }
 
-/// How long a change waits for requests of before.
+/// How long a change waits for older requests.
 const OLD_REQUESTS_WAIT: Duration = Duration::from_secs(10);
 
 struct Notes(Rc<Seen>);
@@ -258,7 +260,7 @@ impl Listener for Notes {
         Box::pin(std::future::ready(self.0.rows.borrow().len() as u64))
     }
 
-    /// Copies the first half of the ranges: nobody may take one call for all of them.
+    /// Copies the first half of the ranges: no caller may take one call for all of them.
     fn copy(&self, mut copy: cluster::Copy) -> Local<'_, Result<usize, String>> {
         Box::pin(async move {
             runtime::sleep(Duration::from_millis(20)).await;
@@ -375,7 +377,7 @@ impl Sea {
         self.make_ring_table_in("ks", id, copies);
     }
 
-    /// The same in a keyspace of this name.
+    /// Makes a table on the token ring, in a new keyspace of this name with so many copies.
     pub fn make_ring_table_in(&mut self, name: &str, id: TableId, copies: usize) {
         let metadata = self.cluster(0).metadata();
         let columns = vec![Column::new("k", CqlType::Int, ColumnKind::PartitionKey)];
@@ -406,7 +408,7 @@ impl Sea {
         self.make_named_table("moving", id, replicas, tablets);
     }
 
-    /// The same, of a name.
+    /// Makes a table with this name and so many tablets, all with replicas on these nodes.
     pub fn make_named_table(&mut self, name: &str, id: TableId, replicas: &[usize], tablets: u32) {
         let metadata = self.cluster(0).metadata();
         let columns = vec![Column::new("k", CqlType::Int, ColumnKind::PartitionKey)];
@@ -451,7 +453,7 @@ impl Sea {
         self.change_schema(next, BTreeMap::new());
     }
 
-    /// Has the keyspace of the table say how many tablets its tables have at least.
+    /// Sets the least number of tablets for each table of the keyspace.
     pub fn set_initial(&mut self, keyspace: &str, initial: u32) {
         let mut next = (*self.cluster(0).metadata().schema).clone();
         let changed = next.keyspaces.get_mut(keyspace).expect("it is there");
@@ -460,7 +462,7 @@ impl Sea {
         self.change_schema(next, BTreeMap::new());
     }
 
-    /// Has the table say how many tablets it is to have.
+    /// Sets how many tablets the table is to have.
     pub fn set_tablet_options(&mut self, keyspace: &str, id: TableId, options: TabletOptions) {
         let mut next = (*self.cluster(0).metadata().schema).clone();
         let changed = next.keyspaces.get_mut(keyspace).expect("it is there");
@@ -471,7 +473,7 @@ impl Sea {
         self.change_schema(next, BTreeMap::new());
     }
 
-    /// Has a keyspace want tablets for its tables, or the token ring.
+    /// Alters a keyspace so that its tables are to have tablets, or to be on the token ring.
     pub fn set_tablets(&mut self, keyspace: &str, is_enabled: bool) {
         let mut next = (*self.cluster(0).metadata().schema).clone();
         let changed = next.keyspaces.get_mut(keyspace).expect("it is there");
@@ -498,7 +500,7 @@ impl Sea {
             .collect()
     }
 
-    /// The same nodes as the seeds of others.
+    /// The nodes with these numbers, as seeds of others.
     pub fn seeds(&self, numbers: std::ops::Range<usize>) -> Vec<Seed> {
         self.addresses(numbers).into_iter().map(Seed::from).collect()
     }
@@ -649,7 +651,7 @@ impl Sea {
         });
     }
 
-    /// Has a node that does not run take the metadata from the members.
+    /// Makes a node that does not run take the metadata from the members.
     pub fn rejoin(&mut self, number: usize) -> Result<String, RejoinError> {
         let seen = self.nodes[number].seen.clone();
         seen.rejoins.set(true);

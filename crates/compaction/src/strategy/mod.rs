@@ -75,7 +75,7 @@ pub enum Reason {
     Tombstones,
     /// They are copies of the same tokens from several nodes.
     Copies,
-    /// Somebody asked for all to become one.
+    /// A major compaction was requested: all become one.
     Major,
 }
 
@@ -100,8 +100,8 @@ pub enum Strategy {
 const CLASS_PREFIX: &str = "org.apache.cassandra.db.compaction.";
 
 impl Strategy {
-    /// What the `compaction` option of a table asks for. The classes that group by level, time window or run are known by name, and
-    /// merge by size.
+    /// What the `compaction` option of a table asks for. The classes that group by level, time window or run are known
+    /// by name, and merge by size.
     ///
     /// # Errors
     /// A sentence for the user, when it asks for what is not known.
@@ -128,7 +128,8 @@ impl Strategy {
         }
     }
 
-    /// What to merge next, of sstables that no job has; None when all is well. All of one set: the unrepaired ones, which are read by repairs, come first.
+    /// What to merge next, of sstables that no job has; None when all is well. All of one set: the unrepaired ones,
+    /// which are read by repairs, come first.
     #[must_use]
     pub fn choose(&self, sstables: &[SstableInfo]) -> Option<Choice> {
         sets(sstables).iter().find_map(|set| self.choose_of_set(set))
@@ -141,9 +142,9 @@ impl Strategy {
         }
     }
 
-    /// Bytes on disk of the sstables that [`choose`](Self::choose) would merge, one choice after another, before it calls the table tidy. What a
-    /// job merges now is a part of it until the job has ended. Outputs, which may be merged again, and sstables that are chosen only because
-    /// much of them can be dropped are not.
+    /// Bytes on disk of the sstables that [`choose`](Self::choose) would merge, one choice after another, before it
+    /// calls the table tidy. What a job merges now is a part of it until the job has ended. Outputs, which may be
+    /// merged again, and sstables that are chosen only because much of them can be dropped are not.
     #[must_use]
     pub fn backlog_bytes(&self, mut sstables: Vec<SstableInfo>) -> u64 {
         let mut bytes = 0;

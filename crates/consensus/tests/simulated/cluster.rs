@@ -217,7 +217,7 @@ fn who_does_not_lead_and_who_has_nobody_to_lead_hands_nothing_over() {
     assert_eq!(cluster.status(leader).expect("it runs").term, term);
 }
 
-/// Two of three voters are gone; what the survivor has goes on.
+/// Two of three voters are gone; the group continues from what the survivor has.
 fn lose_majority() -> Cluster {
     let mut cluster = Cluster::start(Setup::calm(6, 3, 3));
     cluster.wait_for_leader();
@@ -316,7 +316,8 @@ fn another_survivor_follows_with_its_old_id_and_the_dead_cannot_bring_it_back() 
     );
 }
 
-/// Two survivors are recovered independently, and a third member follows the second while only the first runs. The first member and the third.
+/// Two survivors are recovered independently, and a third member follows the second while only the first runs. The
+/// first member and the third.
 fn recover_twice() -> [consensus::Status; 2] {
     let mut cluster = lose_majority();
     recover(&mut cluster, 1, RECOVERY_CONFIRMATION).expect("the survivor has a log");
@@ -327,13 +328,13 @@ fn recover_twice() -> [consensus::Status; 2] {
         .on_node(node, || follow_recovered(&dir(), GROUP, 3, second.epoch));
     assert_eq!(followed, Ok(()));
     {
-        // The observer of these tests takes the group for one, and both epochs go on from the same log.
+        // The observer of these tests takes the group for one, and both epochs continue from the same log.
         let mut record = cluster.record.borrow_mut();
         record.leaders.clear();
         record.votes.clear();
         record.histories.remove(&3);
     }
-    // The epoch that nobody follows speaks to the follower first.
+    // The epoch that the follower does not follow speaks to it first.
     for id in [3, 1] {
         let node = cluster.node(id);
         cluster.sim.restart(node);
@@ -524,7 +525,7 @@ fn a_file_cut_anywhere_after_its_first_chunk_is_an_unfinished_write() {
         let message = open_error(&mut cluster, node, &bytes[..cut], GROUP, 1);
         assert_eq!(message, "Err(NothingLost)", "cut at {cut}");
     }
-    // And the member goes on from what is left.
+    // And the member continues from what is left.
     cluster.sim.restart(node);
     cluster.wait_for_leader();
 }

@@ -25,7 +25,7 @@ fn a_member_whose_committed_entries_are_not_the_leaders_withdraws_and_says_where
     cluster.sim.run_for(3 * SECONDS);
     let others: Vec<u64> = cluster.ids().into_iter().filter(|id| *id != leader).collect();
     let (restored, away) = (cluster.node(others[0]), cluster.node(others[1]));
-    // A backup of one voter; then another is down while the group goes on.
+    // A backup of one voter; then another is down while the group continues.
     cluster.sim.crash(restored, CrashKind::Kill);
     let backup = cluster.sim.on_node(restored, || {
         fs::read(dir().join("metadata-raft.log")).expect("it is there")

@@ -407,7 +407,8 @@ fn without_the_check_each_deadly_message_is_found() {
     }
 }
 
-/// Both followers hear in the leader's name that its log is another: they take nothing, and go on.
+/// Both followers get forged messages in the leader's name, which say that its log differs from theirs: they take
+/// nothing of it, and keep running.
 #[test]
 fn a_lie_of_another_history_ends_no_member() {
     for leader_dies in [false, true] {

@@ -1,4 +1,5 @@
-//! Clusters of three, five and seven members in which everything goes wrong that may, by seeds. `CETO_SIM_SEEDS=n` plays n more.
+//! Clusters of three, five and seven members in which everything goes wrong that may, by seeds. `CETO_SIM_SEEDS=n`
+//! plays n more.
 
 use crate::support::{Cluster, Dice, Setup, Weather};
 use runtime::sim::{CrashKind, NodeId};

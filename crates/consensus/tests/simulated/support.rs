@@ -1,5 +1,5 @@
-//! A simulated cluster of members: a transport over TCP that loses, repeats and delays, a machine that notes what it applies, and the
-//! checks that hold at every moment.
+//! A simulated cluster of members: a transport over TCP that loses, repeats and delays, a machine that notes what it
+//! applies, and the checks that hold at every moment.
 
 use consensus::{Consensus, MembershipError, Options, ProposeError, Start, StateMachine, Status, Transport};
 use consensus::{changes_towards, choose_voters};
@@ -23,10 +23,10 @@ pub fn dir() -> PathBuf {
     PathBuf::from("/metadata/raft")
 }
 
-/// What all members did, as an observer sees it who is everywhere.
+/// What all members did, as an observer sees it that is everywhere.
 #[derive(Default)]
 pub struct Record {
-    /// Index and command, as whoever was first has applied it.
+    /// Index and command, as the first member that reached the index applied it.
     pub log: BTreeMap<u64, u64>,
     /// The leader of each term.
     pub leaders: BTreeMap<u64, u64>,
@@ -43,14 +43,15 @@ pub struct Record {
     /// How long a member takes to restore one.
     pub restore_takes: Duration,
     pub changes_made: u64,
-    /// The highest term in which a member has granted a vote, and to whom.
+    /// The highest term in which a member has granted a vote, and to which candidate.
     pub votes: BTreeMap<u64, (u64, u64)>,
 }
 
 impl Record {
-    /// Looks at what a member sends: a vote that it granted binds it for ever, whatever happens to its machine.
+    /// Looks at what a member sends: a vote that it granted binds it permanently, whatever happens to its machine.
     fn watch(&mut self, from: u64, to: u64, message: &[u8]) {
-        // See the layout in `message.rs`: the type follows the header, then the term; the refusal follows seven numbers.
+        // See the layout in `message.rs`: the type follows the header, then the term; the refusal follows seven
+        // numbers.
         let (kind, term, is_refusal) = match message {
             [_, ..] if message.len() > 91 && message[33] == 1 => {
                 let term = u64::from_be_bytes(message[35..43].try_into().expect("eight bytes"));
@@ -58,7 +59,8 @@ impl Record {
             }
             _ => return,
         };
-        // Appends, heartbeats and their answers, and answers to candidates; not those of a pre-vote, whose term is only wished.
+        // Appends, heartbeats and their answers, and answers to candidates; not those of a pre-vote: its term is only
+        // proposed.
         if ![2, 3, 5, 7, 8].contains(&kind) {
             return;
         }
@@ -288,7 +290,7 @@ pub struct Setup {
     pub entries_kept: u64,
     /// Every member proposes and asks.
     pub has_workload: bool,
-    /// Members change who votes.
+    /// Members change the set of voters.
     pub moves_votes: bool,
 }
 
@@ -406,7 +408,7 @@ impl Cluster {
         panic!("seed {}: no leader in 20 seconds", self.setup.seed);
     }
 
-    /// Everything works again; what was promised is there, everywhere, and the group goes on.
+    /// Everything works again; what was promised is there, everywhere, and the group keeps working.
     pub fn heal_and_check(&mut self) {
         let seed = self.setup.seed;
         let nodes: Vec<NodeId> = self.ids().into_iter().map(|id| self.node(id)).collect();

@@ -42,9 +42,11 @@ pub(super) struct Known {
     pub(super) row_at: Option<LogPlace>,
     /// The write timestamp of the row's last change.
     pub(super) changed_at: i64,
-    /// Of the mutation that was learned last, until it is known to be durable, or stands beside the row.
+    /// Where the log has the mutation that was learned last, until that is known to be durable or its proposal is in
+    /// `beside`.
     pub(super) learned_at: Option<LogPlace>,
-    /// Learned proposals whose mutations have no other place any more: until the row is known to be durable, each record of the log that has the row has them too.
+    /// Learned proposals whose mutations have no other place any more: until the row is known to be durable, each
+    /// record of the log that has the row has them too.
     pub(super) beside: SmallVec<[Proposal; 1]>,
     /// The ballot of a proposal whose value can be dropped as soon as its mutation is durable.
     prunable: Option<Ballot>,
@@ -113,7 +115,8 @@ impl Known {
         is_news
     }
 
-    /// Drops the value of a proposal that every replica has learned, as soon as it is durable here. Whether there is one.
+    /// Drops the value of a proposal that every replica has learned, as soon as it is durable here. Whether there is
+    /// one.
     pub(super) fn prune(&mut self, ballot: Ballot, log: &Commitlog) -> bool {
         if self.is_durable(log) {
             return self.state.prune(ballot);
@@ -146,14 +149,16 @@ impl Known {
         }
     }
 
-    /// Whether the row may not be written yet: it is about to lose a proposal whose mutation was learned and is not durable, and no other place has that.
+    /// Whether the row may not be written yet: it is about to lose a proposal whose mutation was learned and is not
+    /// durable, and is stored nowhere else.
     pub(super) fn has_to_wait(&mut self, log: &Commitlog) -> bool {
         let accepted = self.state.proposal.as_ref().map(|p| p.ballot);
         let replaces = accepted.is_none_or(|ballot| ballot > self.state.committed);
         replaces && !self.is_durable(log)
     }
 
-    /// The row is about to lose this proposal to another, and it need not wait: what was learned of it will stand beside the row. False: it has to.
+    /// The row is about to lose this proposal to another one. Keeps it in `beside` if it was learned, so that the row
+    /// need not wait. False: the row has to wait.
     pub(super) fn put_beside(&mut self, replaced: Option<&Proposal>) -> bool {
         let is_learned = |p: &&Proposal| p.ballot <= self.state.committed && p.value().is_some();
         let Some(learned) = replaced.filter(is_learned).filter(|_| self.state.proposal.is_some()) else {

@@ -1,26 +1,29 @@
 //! The acceptor: one shard's part in conditional statements.
 //!
-//! What an acceptor has promised, accepted and learned of a partition is a row of a table beside the partition's ([`paxos_state_of`]), under
-//! the same key and in the same tablets, so it is always where the partition is. It is written as any other row, survives as
-//! they do, and expires when nobody has touched it for the table's `paxos_grace_seconds`, three hours at least.
+//! What an acceptor has promised, accepted and learned of a partition is a row of a table beside the partition's
+//! ([`paxos_state_of`]), under the same key and in the same tablets, so it is always where the partition is. It is
+//! written as any other row, survives as they do, and expires when it was not touched for the table's
+//! `paxos_grace_seconds`, three hours at least.
 //!
-//! A request is one step that waits for nothing (`steps.rs`): it looks at the state, changes it and writes its row, or finds out what it has to wait for,
-//! and then changes nothing. Whoever has waited takes the step again from the begin (`phases.rs`).
+//! A request is one step that waits for nothing (`steps.rs`): it looks at the state, changes it and writes its row, or
+//! finds out what it has to wait for, and then changes nothing. After it has waited, the request takes the step again
+//! from the beginning (`phases.rs`).
 //!
 //! Invariants
 //! - A state is changed and its row written in one step.
-//! - A state that is not in memory is read by one request at a time, and by nobody changed meanwhile.
+//! - A state that is not in memory is read by one request at a time, and not changed during that.
 //! - An acceptance is synced before it is answered, in whatever mode the log is; that may be after the next request's
 //!   step, whose own sync then covers it. A promise is kept by [`Promises`], or synced like an acceptance.
-//! - That a proposal was learned is noted in the row only when its mutation is durable: a power loss may keep a later record of the log and lose an
-//!   earlier one. For the same reason the row keeps a proposal, with its value, until its mutation is durable. The note itself
-//!   need not be durable: without it the proposal is finished once more, which changes nothing.
+//! - That a proposal was learned is noted in the row only when its mutation is durable: a power loss may keep a later
+//!   record of the log and lose an earlier one. For the same reason the row keeps a proposal, with its value, until its
+//!   mutation is durable. The note itself need not be durable: without it the proposal is finished once more, which
+//!   changes nothing.
 //! - Each change of the row has a write timestamp above those before it, those of expired cells included.
 //! - When a table's data is forgotten, so is everything proposed for it; what was promised is not.
 //!
-//! A shard keeps the [`STATES_MAX`] states used last in memory; beyond it a state is read from its row. A note is made there first. It is
-//! written with the next promise or acceptance, and without one when the state leaves memory, after [`NOTES_INTERVAL`], or before the
-//! node ends.
+//! A shard keeps the [`STATES_MAX`] states used last in memory; beyond it a state is read from its row. A note is made
+//! there first. It is written with the next promise or acceptance, and without one when the state leaves memory, after
+//! [`NOTES_INTERVAL`], or before the node ends.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::{HashMap, VecDeque};
@@ -53,7 +56,8 @@ use known::{Known, LogPlace};
 use phases::{AwaitingSync, change};
 use row::{Buffers, Row};
 
-/// States kept in memory by each shard: some hundred bytes each, 1.5 KiB at most besides mutations that were not learned everywhere.
+/// States kept in memory by each shard: some hundred bytes each, 1.5 KiB at most besides mutations that were not
+/// learned everywhere.
 const STATES_MAX: usize = 16_384;
 /// How long a note stays in memory alone. A crash costs the partitions of the notes that are lost one more round each.
 const NOTES_INTERVAL: Duration = Duration::from_secs(60);
@@ -68,14 +72,14 @@ type States = HashMap<Rc<[u8]>, Rc<Entry>, foldhash::fast::FixedState>;
 struct Entry {
     key: Rc<[u8]>,
     token: Token,
-    /// Who reads the state from its row has it.
+    /// Held by the request that reads the state from its row.
     reading: Semaphore,
     /// The last ballot that was promised in memory alone.
     promised: Cell<Ballot>,
     known: RefCell<Option<Box<Known>>>,
     /// Since it was last considered for leaving memory.
     was_used: Cell<bool>,
-    /// It stands among those with notes.
+    /// Its name is in `noted` of the acceptor.
     is_noted: Cell<bool>,
     /// The table by which the mutation that was accepted last was checked.
     checked_by: RefCell<Option<Arc<Table>>>,
@@ -93,7 +97,7 @@ impl Entry {
         known
     }
 
-    /// Reads the state from its row, unless it is in memory when nobody else does so any more.
+    /// Waits until no other request reads the state, and reads it from its row unless it is in memory then.
     async fn read(&self, shard: &Rc<Shard>, promises: &Promises, row: Row) -> Result<(), ReplicaError> {
         let _reading = self.reading.acquire(1).await;
         if self.known(&shard.log).is_none() {
@@ -157,7 +161,8 @@ impl Acceptor {
         !is_known && states.is_some_and(|states| states.tablet(token).is_some_and(|tablet| tablet.is_empty()))
     }
 
-    /// The shard decided about a partition alone, and the log has that there. Nobody is told before it is durable.
+    /// The shard decided about a partition alone, and the log has the decision at `position`. No answer may reveal it
+    /// before it is durable.
     pub(crate) fn decided_alone(&self, position: ReplayPosition, losses: u64) {
         self.alone_at.set(Some(LogPlace { position, losses }));
     }
@@ -171,7 +176,8 @@ impl Acceptor {
         self.alone_at.get().is_none()
     }
 
-    /// Forgets what is in memory of a table, whose state was dropped. The entries stay, for somebody may be reading a row; the states are read from their rows again.
+    /// Drops the cached states of a table whose states were dropped. The entries stay, because a request may be reading
+    /// a row; the states are read from their rows again.
     pub(crate) fn forget(&self, table: TableId) {
         let entries = self.entries.borrow();
         for entry in entries.get(&table).into_iter().flat_map(HashMap::values) {
@@ -179,8 +185,8 @@ impl Acceptor {
         }
     }
 
-    /// Forgets what is in memory of tokens that have left the shard: whoever has them next reads the rows. Who holds an entry still changes nothing any more: the tablet of its row
-    /// has left too.
+    /// Drops cached state of tokens that left this shard; the new owner reads the rows. A request that still holds an
+    /// entry changes nothing any more, because the tablet of its row has left too.
     pub(crate) fn forget_left(&self, table: TableId, is_left: impl Fn(Token) -> bool) {
         let mut entries = self.entries.borrow_mut();
         let Some(of_table) = entries.get_mut(&table) else {
@@ -237,7 +243,7 @@ impl Acceptor {
         entry
     }
 
-    /// Has states leave memory when there are too many. Those in use stay, and those used lately have another turn.
+    /// Drops states from memory when there are too many. Those in use stay, and those used lately get a second chance.
     fn make_room(&self, shard: &Rc<Shard>) {
         // What the log loses later is known only of states in memory.
         let is_settled = |entry: &Entry| {
@@ -297,7 +303,7 @@ impl Acceptor {
     /// Writes the notes. What could not be written is lost; the first reason is the error.
     pub(crate) async fn write_notes(self: &Rc<Self>, shard: &Rc<Shard>) -> Result<(), ReplicaError> {
         let mut result = Ok(());
-        // The notes may only be written behind a sync of what they speak of.
+        // The notes may only be written after a sync of what they note.
         let log_error = |e: LogError| ReplicaError::Log(e.to_string());
         if !planted::is_planted(Bug::UnsyncedNote) {
             shard.commit().map_err(log_error)?;
@@ -350,8 +356,8 @@ impl Acceptor {
     }
 }
 
-/// Forgets everything proposed for a table on this shard, because its data is about to be forgotten: a proposal that a quorum accepted
-/// and nobody has finished would bring its row back. It is durable when this returns.
+/// Forgets everything proposed for a table on this shard, because its data is about to be forgotten: a proposal that a
+/// quorum accepted and that is not finished would bring its row back. This is durable when the function returns.
 pub(crate) async fn forget(shard: &Rc<Shard>, acceptor: &Rc<Acceptor>, table: TableId) -> Result<(), ReplicaError> {
     let Some(states) = shard.store(paxos_state_id(table)) else {
         return Ok(());
@@ -369,7 +375,8 @@ pub(crate) async fn forget(shard: &Rc<Shard>, acceptor: &Rc<Acceptor>, table: Ta
         }
     };
     let mut is_changed = false;
-    // First those in memory: what was only learned has no row yet. One that leaves memory meanwhile has been forgotten, or gets a row.
+    // First those in memory: what was only learned has no row yet. One that leaves memory meanwhile has been forgotten,
+    // or gets a row.
     for key in acceptor.keys_of(table) {
         is_changed |= forget(key).await?;
         if runtime::should_yield() {

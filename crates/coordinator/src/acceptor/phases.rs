@@ -1,4 +1,4 @@
-//! Phases of conditional statements at one shard: their steps, and what is waited for before and behind them.
+//! Phases of conditional statements at one shard: their steps, and what is waited for before and after them.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -29,13 +29,13 @@ use crate::service::{self, ReplicaError};
 use crate::verbs::remote;
 use crate::{Coordinator, TargetError, apply, spawn, trace};
 
-/// Is told what came of phases on its own shard.
+/// Receives the outcomes of phases on its own shard.
 pub(crate) trait PhaseDone {
     /// The outcome of the phase that was asked for with this number, once. It may come while it is asked for.
     fn phase_done(self: Rc<Self>, number: u32, outcome: Result<PaxosAnswer, TargetError>);
 }
 
-/// Who is told what came of a phase.
+/// The receiver of a phase's outcome.
 pub(crate) enum Whom {
     /// A leader on another node; the table is that of the phase.
     Peer(Responder, TableId),
@@ -59,7 +59,8 @@ impl Whom {
 /// A replica's part of a phase, in the making.
 pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<PaxosAnswer, ReplicaError>>>>;
 
-/// Does a replica's part of a phase. None: `whom` is told, now or when the log has it. Else the part waits for something, and whoever called sees to it.
+/// Does a replica's part of a phase. None: `whom` is notified of the outcome, now or when the log has it. Otherwise the
+/// part waits for something, and the caller runs the returned future and delivers its outcome.
 pub(crate) fn handle(
     coordinator: &Rc<Coordinator>,
     (table, key): (TableId, &[u8]),
@@ -172,7 +173,7 @@ async fn durable(shard: &Shard, losses: u64) -> Result<(), ReplicaError> {
     durable.map_err(|e| ReplicaError::Log(e.to_string()))
 }
 
-/// What a phase came to.
+/// The outcome of a phase.
 struct Done {
     answer: PaxosAnswer,
     until: Until,
@@ -274,7 +275,8 @@ impl Part {
         Ok(LogPlace { position, losses })
     }
 
-    /// Reads what a promise is to bring, behind the answers that there are already, and waits until it may be told.
+    /// Adds what a promise still has to carry to the answers that there are already, and waits until the answer may be
+    /// sent.
     async fn finish(self, done: Done, mut answers: Vec<Answer>, losses: u64) -> Result<PaxosAnswer, ReplicaError> {
         let Done { answer, until } = done;
         let shard = &self.coordinator.shard;
@@ -337,7 +339,7 @@ impl Acceptor {
         }
     }
 
-    /// Syncs until nobody waits.
+    /// Syncs until no answer waits.
     async fn sync(&self, shard: &Shard) {
         let awaiting = &self.awaiting_sync;
         loop {

@@ -1,15 +1,17 @@
 //! Promises that an acceptor keeps in memory alone.
 //!
-//! A promise outlasts a crash because of a *mark*, a moment that a file of the node has: every promise that is in memory alone is of a
-//! ballot before the mark. A node that starts refuses all ballots before the mark that it finds, as if it had promised a later one. So it keeps
-//! every promise that it made, whether or not it remembers which ones they were.
+//! A promise outlasts a crash because of a *mark*, a moment that a file of the node has: every promise that is in
+//! memory alone is of a ballot before the mark. A node that starts refuses all ballots before the mark that it finds,
+//! as if it had promised a later one. So it keeps every promise that it made, whether or not it remembers which ones
+//! they were.
 //!
-//! The mark is a little ahead of the wall clock, if the node trusts that, and of the ballots that come, and is moved on while conditional statements come, so it costs two writes of a small file a second, and
-//! a promise costs neither a row nor a sync. A ballot that is not before the mark is promised in the partition's row: the first ones after a pause, and those of
-//! coordinators whose clock is ahead.
+//! The mark is a little ahead of the wall clock, if the node trusts that, and of the ballots that come, and is moved on
+//! while conditional statements come, so it costs two writes of a small file a second, and a promise costs neither a
+//! row nor a sync. A ballot that is not before the mark is promised in the partition's row: the first ones after a
+//! pause, and those of coordinators whose clock is ahead.
 //!
-//! Within a run there is a *floor*: the latest of the promises that are in memory no more, because their partition left memory or the shard. A
-//! state that is read from its row promises the floor at least.
+//! Within a run there is a *floor*: the latest of the promises that are in memory no more, because their partition left
+//! memory or the shard. A state that is read from its row promises the floor at least.
 //!
 //! Invariants
 //! - The file has the mark before any promise relies on it.
@@ -87,8 +89,8 @@ impl Promises {
         self.is_enabled.store(true, Ordering::Release);
     }
 
-    /// Waits until the wall clock is past all ballots that earlier runs may have promised: so nobody is refused for them whose clock is right. A clock that was set
-    /// back is not waited for.
+    /// Waits until the wall clock is past all ballots that earlier runs may have promised, so that no leader with a
+    /// right clock is refused because of them. A clock that was set back is not waited for.
     pub async fn wait_for_clock(&self) {
         let ahead_us = self
             .floor_us
@@ -111,7 +113,7 @@ impl Promises {
         }
         match self.floor_us.load(Ordering::Acquire) {
             i64::MIN => Ballot::NONE,
-            // No ballot of this timestamp is admitted behind it.
+            // The last ballot of this timestamp: no other one is admitted after it.
             timestamp_us => Ballot {
                 timestamp_us,
                 node: u16::MAX,
@@ -134,7 +136,8 @@ impl Promises {
         let Some(path) = self.path.as_ref().filter(|_| !is_ahead(ballot.timestamp_us)) else {
             return;
         };
-        // Were it ahead of all right clocks after a start, leaders would have to take ballots from there, which are write timestamps: so both clocks are asked.
+        // Were it ahead of all right clocks after a start, leaders would have to take ballots from there, which are
+        // write timestamps: so both clocks are asked.
         let now_us = runtime::wall_clock_us().min(ballot.timestamp_us);
         if is_ahead(now_us)
             || !runtime::is_clock_trusted()

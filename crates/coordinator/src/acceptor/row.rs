@@ -15,8 +15,8 @@ use types::{CqlType, Token};
 use super::known::{Known, LogPlace};
 use crate::service::ReplicaError;
 
-/// A row up to this size is written whole, though only a ballot of it changed: it replaces the former row, where a part of it would have to
-/// be merged cell by cell.
+/// A row up to this size is written whole, though only a ballot of it changed: it replaces the former row, where a part
+/// of it would have to be merged cell by cell.
 pub(super) const WHOLE_BYTES_MAX: usize = 2_048;
 
 /// The column ids of [`paxos_state_of`]: by name.
@@ -24,8 +24,8 @@ const COMMITTED: usize = 0;
 const PROMISED: usize = 1;
 const PROPOSAL: usize = 2;
 
-/// Where acceptors keep what they know of conditional statements on a table: `partition key -> committed, promised, proposal`. A node that
-/// has the table has this too, in the same tablets, and opens it before it replays its log.
+/// Where acceptors keep what they know of conditional statements on a table: `partition key -> committed, promised,
+/// proposal`. A node that has the table has this too, in the same tablets, and opens it before it replays its log.
 #[must_use]
 pub fn paxos_state_of(table: &Table) -> Arc<Table> {
     let column = |name, kind| Column::new(name, CqlType::Blob, kind);
@@ -37,7 +37,7 @@ pub fn paxos_state_of(table: &Table) -> Arc<Table> {
     ];
     let options = TableOptions {
         comment: "what acceptors of conditional statements have promised, accepted and learned".to_owned(),
-        // What has expired is gone for good: each replica has its own state and nobody repairs it.
+        // What has expired is gone permanently: each replica has its own state, and no repair restores it.
         gc_grace_seconds: 0,
         ..TableOptions::default()
     };
@@ -110,7 +110,8 @@ impl Row {
         Ok(Known::of_row(state, changed_at))
     }
 
-    /// Appends what the row of this key lacks and may say to the log, and applies it. It is not handed to the kernel yet.
+    /// Appends what the row of this key lacks and may say to the log, and applies it. It is not handed to the kernel
+    /// yet.
     pub(super) fn write(
         &self,
         shard: &Rc<Shard>,

@@ -20,7 +20,7 @@ use crate::fence::Stamp;
 use crate::paxos_message::PaxosAnswer;
 use crate::service::ReplicaError;
 
-/// What a step came to.
+/// The outcome of a step.
 pub(super) enum Step<T> {
     Done(T),
     /// Nothing was done.
@@ -54,12 +54,12 @@ pub(super) enum Wait {
     Applied(Proposal),
 }
 
-/// When an answer may be told.
+/// When an answer may be sent.
 pub(super) enum Until {
     Now,
     /// When what was written is durable.
     Synced,
-    /// When what stands before this position in the log may be acknowledged.
+    /// When the log up to this position may be acknowledged.
     Committed(ReplayPosition),
 }
 
@@ -140,7 +140,7 @@ impl<'s> AcceptorStep<'s> {
         }))
     }
 
-    /// The same place, for a step of which something was done before.
+    /// This step, with what was done of the phase before it.
     pub(super) fn after(self, before: Before) -> Self {
         Self { before, ..self }
     }
@@ -149,7 +149,7 @@ impl<'s> AcceptorStep<'s> {
         Step::Wait(Wait::State(self.entry, self.row))
     }
 
-    /// Changes the state and writes its row. The result of `change` is not to be told before that is durable.
+    /// Changes the state and writes its row. The result of `change` may not be sent before that is durable.
     pub(super) fn change<T>(self, change: impl FnOnce(&mut State) -> T) -> Result<Step<T>, ReplicaError> {
         let log = &self.shard.log;
         let mut in_memory = self.entry.known(log);

@@ -110,11 +110,12 @@ fn a_decision_that_the_log_lost_is_not_known_as_learned() {
     assert_eq!(promise.proposal.map(|proposal| proposal.ballot), Some(ballot(10)));
 }
 
-/// Whether an acceptor still knows what it has learned when its power goes at some operation on its disk while it accepts the next proposal.
+/// Whether an acceptor still knows what it has learned when its power goes at some operation on its disk while it
+/// accepts the next proposal.
 fn outlasts_the_next(seed: u64, operations: u64) -> bool {
     let mut cluster = Cluster::new(seed, Shape::default());
     cluster.on(1, |node| async move {
-        // Longer than a sector, so that the mutation and what is written behind it are lost or kept apart.
+        // Longer than a sector, so that the mutation and what is written after it are lost or kept separately.
         for phase in [Phase::Accept(proposal(10, 1, 600)), Phase::Commit(ballot(10))] {
             ask(&node, phase).await.expect("the disk works");
         }
@@ -280,7 +281,8 @@ fn a_ballot_far_ahead_of_the_clock_is_promised_in_its_row() {
     );
 }
 
-/// A log that takes nothing for a moment, while the next proposal is accepted: the one before was learned, and its row stands in memory alone.
+/// A log that takes nothing for a moment, while the next proposal is accepted: the proposal before it was learned, and
+/// its row is in memory alone.
 #[test]
 fn what_was_learned_outlasts_a_log_that_lost_it_with_the_next_proposal() {
     let mut cluster = Cluster::new(1, Shape::default());
@@ -305,7 +307,7 @@ fn what_was_learned_outlasts_a_log_that_lost_it_with_the_next_proposal() {
     assert!(rows.contains_key(&1), "a proposal replaced it, and nothing has its row");
 }
 
-/// What another leader reads with its promise is told to nobody else before a crash cannot take it back.
+/// A promise is not sent before what another leader reads with it is durable: a crash must not take that back.
 #[test]
 fn a_promise_waits_until_what_its_shard_decided_alone_is_durable() {
     let (mut cluster, _) = with_a_promise_in_memory();
@@ -322,7 +324,8 @@ fn a_promise_waits_until_what_its_shard_decided_alone_is_durable() {
     });
 }
 
-/// Its clock is an hour ahead, and corrected while it is down. Ballots are write timestamps: were leaders to take later ones, writes without conditions would not be seen for an hour.
+/// Its clock is an hour ahead, and corrected while it is down. Ballots are write timestamps: were leaders to take later
+/// ones, writes without conditions would not be seen for an hour.
 #[test]
 fn an_acceptor_whose_clock_was_ahead_refuses_nobody_whose_clock_is_right() {
     const HOUR_US: i64 = 3_600_000_000;

@@ -36,8 +36,8 @@ impl ReplicatedRead {
         }
     }
 
-    /// Repeats a request whose replica withholds a row of `bytes` bytes. If another replica has sent the data, asks for a digest and returns None; else reserves memory, asks
-    /// for the data, and returns the deadline of the answer.
+    /// Repeats a request whose replica withholds a row of `bytes` bytes. If another replica has sent the data, asks for
+    /// a digest and returns None; else reserves memory, asks for the data, and returns the deadline of the answer.
     pub(super) async fn ask_for_long_row(
         &self,
         fan: &mut Fan<Answer>,

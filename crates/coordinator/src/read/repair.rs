@@ -17,15 +17,15 @@ use crate::{Coordinator, CoordinatorError, TargetError, spawn, trace};
 /// A repair that is longer is sent in cuts.
 const REPAIR_BYTES_MAX: usize = 4 << 20;
 
-/// Who was repaired.
+/// A repaired replica, and how its repair ended.
 type Repaired = (Replica, Result<(), TargetError>);
 
 impl ReplicatedRead {
-    /// Writes to each replica what it lacked, and waits for it: who reads next at this level must see what this read saw. In the place of
-    /// one that fails another gets all of the block, because nobody knows what it has.
+    /// Writes to each replica what it lacked, and waits for it: the next read at this level must see what this read
+    /// saw. If a replica fails, another one gets all of the block instead, because it is unknown what that one has.
     ///
-    /// While the tablet moves, the replicas of the other set get all of the block too (they may have copied what the repaired one had before), and it is waited
-    /// until the level is met there as well: as for a write.
+    /// While the tablet moves, the replicas of the other set get all of the block too (they may have copied what the
+    /// repaired one had before), and it is waited until the level is met there as well: as for a write.
     pub(super) async fn repair(
         &mut self,
         merged: &PartitionBlock,
@@ -107,7 +107,8 @@ impl ReplicatedRead {
         }
     }
 
-    /// How many replicas must have what a read of a token saw, and the replicas of the other set to which its tablet's writes go while it moves.
+    /// How many replicas must have what a read of a token saw, and the replicas of the other set to which its tablet's
+    /// writes go while it moves.
     fn of_repairs(&self, token: Token) -> (Requirement, ReplicaList) {
         let Some(route) = self.view.route(self.table.id) else {
             return (self.requirement.clone(), ReplicaList::new());
@@ -118,12 +119,12 @@ impl ReplicatedRead {
         (requirement, others.iter().copied().collect())
     }
 
-    /// What brings all of a block to a replica of which nobody knows what it has.
+    /// The mutation that brings all of a block to a replica, if it is unknown what the replica has.
     fn whole(&self, merged: &PartitionBlock) -> Option<Vec<u8>> {
         difference(merged, None, &self.table)
     }
 
-    /// Notes a repair for a replica that nobody reads yet.
+    /// Notes a repair as a hint for a replica that is not read yet.
     fn hint_repair(&self, replica: Replica, merged: &PartitionBlock) {
         if let Some(mutation) = self.whole(merged) {
             let mutation = Addressed::at(merged.token, mutation).expect("it was packed just now");
@@ -144,7 +145,7 @@ impl ReplicatedRead {
         };
         let lasting = self.lasting.clone();
         spawn(async move {
-            // Also when nobody waits for the read any more.
+            // Held also when no request waits for the read any more.
             let _lasting = lasting;
             let mut result = Ok(());
             for mutation in cuts {

@@ -16,7 +16,7 @@ fn view(has_left: bool) -> ClusterView {
     }))
 }
 
-/// The same; node 3 has left after a command.
+/// As node 1 sees the nodes 1, 2 and 3; if there is a command, node 3 has left after it.
 fn view_after(command: Option<TopologyCommand>) -> ClusterView {
     let mut topology = Topology::new("sea", Uuid::from_u128(1));
     let mut apply = |command| topology.apply(&command).expect("the nodes form a cluster");

@@ -1,4 +1,5 @@
-//! Whether a history of operations on one register is linearizable: the search of Wing and Gong, with Lowe's memory of what was tried.
+//! Whether a history of operations on one register is linearizable: the search of Wing and Gong, with Lowe's memory of
+//! what was tried.
 
 use std::collections::BTreeSet;
 

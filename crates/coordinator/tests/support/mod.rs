@@ -1,5 +1,5 @@
-//! A cluster in the simulator: nodes that each have, on every shard, a [`Shard`], an [`Rpc`] and a [`Coordinator`] over one fixed
-//! topology, and one table.
+//! A cluster in the simulator: nodes that each have, on every shard, a [`Shard`], an [`Rpc`] and a [`Coordinator`] over
+//! one fixed topology, and one table.
 //!
 //! ```text
 //! let mut cluster = Cluster::new(seed, Shape::default());       // three nodes, one shard each, RF 3
@@ -7,7 +7,8 @@
 //! cluster.kill(1);  cluster.restart(1);  cluster.split(&[2]);  cluster.heal();
 //! ```
 //!
-//! The table is `sea.t (k blob, c int, v blob, PRIMARY KEY (k, c))`; beside it is `sea.n (k blob, c int, v counter, PRIMARY KEY (k, c))`.
+//! The table is `sea.t (k blob, c int, v blob, PRIMARY KEY (k, c))`; beside it is `sea.n (k blob, c int, v counter,
+//! PRIMARY KEY (k, c))`.
 
 #![allow(dead_code, missing_docs, reason = "each test file uses its part of the cluster")]
 
@@ -189,7 +190,7 @@ pub fn insert(table: &Table, key: &[u8], c: i32, v: &[u8], timestamp: i64) -> Ve
     insert_rows(table, key, c..=c, v, timestamp)
 }
 
-/// The same for each of these clustering keys.
+/// The packed mutation that inserts a row for each of these clustering keys.
 pub fn insert_rows(table: &Table, key: &[u8], rows: RangeInclusive<i32>, v: &[u8], timestamp: i64) -> Vec<u8> {
     let mut out = Vec::new();
     let mut builder = MutationBuilder::begin(&mut out, table.id, key);
@@ -472,7 +473,7 @@ impl Local {
         self.increment_until(key, timeout, timeout).await
     }
 
-    /// The same, which gives up earlier when others come before it.
+    /// Adds one to a register, and gives up earlier when others come before it.
     pub async fn increment_until(
         &self,
         key: &[u8],
@@ -629,7 +630,7 @@ impl Cluster {
         cluster
     }
 
-    /// The shard of a node that a token belongs to, and the first node's idea of who replicates it.
+    /// The replicas of a partition as the first node sees them: nodes, and the shards that the token belongs to.
     pub fn replicas(&self, key: &[u8]) -> Vec<topology::Replica> {
         let local = self.local(0);
         let view = local.coordinator.view();
@@ -710,7 +711,8 @@ impl Cluster {
         }
     }
 
-    /// Has a node look whether its log takes writes, and tells all nodes so: what detector messages do. Whether it does.
+    /// Makes a node look whether its log takes writes, and notifies all nodes: what detector messages do. Returns
+    /// whether it does.
     pub fn announce_log(&mut self, node: usize) -> bool {
         let log = self.local(node).shard.log.clone();
         let takes = self.simulation.on_node(self.machines[node].id, || {
@@ -762,13 +764,14 @@ impl Cluster {
         (ids(one), ids(other))
     }
 
-    /// Truncates `sea.t` as a cluster does: the nodes hear of it one after the other, the later ones after `delay` more each. What the coordinator is
-    /// told; every node that runs has done it when this returns.
+    /// Truncates `sea.t` as a cluster does: the nodes hear of it one after the other, the later ones after `delay` more
+    /// each. Returns the answer that the coordinator gets; every node that runs has done it when this returns.
     pub fn truncate(&mut self, coordinator: usize, delay: Duration) -> Result<(), String> {
         self.truncate_but(coordinator, delay, usize::MAX)
     }
 
-    /// The same, in which one node may end before it is done; it is waited for a second.
+    /// Truncates `sea.t` as [`Cluster::truncate`] does, but one node may end before it is done; that node gets a
+    /// second.
     pub fn truncate_but(&mut self, coordinator: usize, delay: Duration, lost: usize) -> Result<(), String> {
         let (table, host) = (self.table.id, self.machines[coordinator].host);
         let is_up = self

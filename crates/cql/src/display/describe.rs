@@ -52,7 +52,7 @@ impl Display for DescribeSubject {
     }
 }
 
-/// A name that is quoted when it is any keyword, or is one behind DESCRIBE.
+/// A name that is quoted when it is any keyword, or is one after DESCRIBE.
 struct Any<'a>(&'a str);
 
 impl Display for Any<'_> {

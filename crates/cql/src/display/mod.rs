@@ -1,7 +1,7 @@
 //! Trees printed as canonical CQL: `parse(tree.to_string())` gives the tree again.
 //!
-//! Keywords are upper case, names are quoted when they must be, and clauses stand in the order of the grammar. Where a name
-//! could be taken for a word of the grammar in its place, it is quoted although it is not reserved.
+//! Keywords are upper case, names are quoted when they must be, and clauses are in the order of the grammar. Where a
+//! name could be taken for a word of the grammar in its position, it is quoted although it is not reserved.
 
 mod auth;
 mod describe;

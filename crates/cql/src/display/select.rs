@@ -185,7 +185,8 @@ fn ends_with_term(selector: &Selector) -> bool {
     }
 }
 
-/// A selector behind a type hint: in parentheses where it would be read otherwise. What is written like a name or a string may be an expression in parentheses, too.
+/// A selector after a type hint: in parentheses if it would be read otherwise without them. A hint that is written like
+/// a name or a string may also be read as an expression in parentheses.
 struct Hinted<'a>(&'a TypeName, &'a Selector);
 
 impl Display for Hinted<'_> {

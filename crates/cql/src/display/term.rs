@@ -75,7 +75,7 @@ impl Display for FunctionName<'_> {
     }
 }
 
-/// A name at the beginning of a selector, where the words behind SELECT or a selector must be quoted.
+/// A name at the beginning of a selector, where the words that may follow SELECT or a selector must be quoted.
 pub(super) struct SelectedName<'a>(pub(super) &'a str);
 
 impl Display for SelectedName<'_> {

@@ -172,7 +172,7 @@ impl Parser<'_> {
         })
     }
 
-    /// DROP ROLE, USER and IDENTITY behind IF EXISTS.
+    /// DROP ROLE, USER and IDENTITY, after IF EXISTS.
     pub(super) fn drop_of_roles(&mut self, word: Keyword, if_exists: bool) -> Parse<Statement> {
         Ok(match word {
             Keyword::Role => Statement::DropRole(DropRole {
@@ -234,7 +234,7 @@ impl Parser<'_> {
         }))
     }
 
-    /// Whether permissions stand here rather than a role that has such a name.
+    /// Whether permissions follow here, and not a role that has such a name.
     fn is_permission_list(&self) -> bool {
         let next = self.ahead(1);
         let is_role = matches!(next.keyword, Keyword::To | Keyword::From);
@@ -303,7 +303,7 @@ impl Parser<'_> {
         Ok(Resource::Table(self.table_name()?))
     }
 
-    /// `ALL things`, behind those words.
+    /// `ALL things`, after those words.
     fn resource_of_all(&mut self, things: Keyword) -> Parse<Resource> {
         Ok(match things {
             Keyword::Keyspaces => Resource::AllKeyspaces,

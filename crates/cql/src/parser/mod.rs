@@ -1,11 +1,11 @@
 //! Recursive descent over the tokens.
 //!
-//! One method per phrase of the language; each leaves `position` behind what it read. A phrase is chosen by looking at most
-//! a few tokens ahead, never by trying and going back, so that bind markers are numbered once, in the order of the text
-//! (the one speculation, whether parentheses hold a type, reads only types, which hold no markers).
+//! One method per phrase of the language; each leaves `position` after what it read. A phrase is chosen by looking at
+//! most a few tokens ahead, never by trying and going back, so that bind markers are numbered once, in the order of the
+//! text (the one speculation, whether parentheses hold a type, reads only types, which hold no markers).
 //!
-//! Bounds: `depth` counts the phrases the parser is inside of and `height` the levels of the tree it returned last; both
-//! stay below [`NESTING_MAX`], so neither parsing nor printing nor dropping a tree can exhaust a stack.
+//! Bounds: `depth` counts the phrases the parser is inside of and `height` the levels of the tree it returned last;
+//! both stay below [`NESTING_MAX`], so neither parsing nor printing nor dropping a tree can exhaust a stack.
 
 mod auth;
 mod describe;
@@ -269,8 +269,8 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// `[keyspace.]name` of a table, view or type. Cassandra decides between the two forms by looking at the token behind the
-    /// first name, and complains there about one that can follow neither.
+    /// `[keyspace.]name` of a table, view or type. Cassandra decides between the two forms by looking at the token
+    /// after the first name, and complains there about one that can follow neither.
     fn table_name(&mut self) -> Parse<QualifiedName> {
         let name = self.qualified_name()?;
         let token = self.token();
@@ -383,7 +383,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Whether some statement goes on with this word behind the name of a table.
+/// Whether some statement has this word after the name of a table.
 fn follows_table(keyword: Keyword) -> bool {
     use Keyword as K;
     matches!(

@@ -149,7 +149,7 @@ impl Parser<'_> {
         })
     }
 
-    /// No viable alternative at the word behind CREATE, ALTER or DROP.
+    /// No viable alternative at the word after CREATE, ALTER or DROP.
     fn no_viable_behind(&self, start: usize) -> crate::SyntaxError {
         self.source().no_viable(start, (start + 1).min(self.tokens.len() - 1))
     }

@@ -39,7 +39,7 @@ impl Parser<'_> {
         }
         self.expect_from()?;
         let name = self.table_name()?;
-        // No other table's name stands before a parenthesis here.
+        // No other table's name can precede a parenthesis here.
         select.fragments =
             name.keyspace.is_none() && name.name == "mutation_fragments" && self.accept(TokenKind::LeftParenthesis);
         select.table = Some(match select.fragments {
@@ -107,7 +107,8 @@ impl Parser<'_> {
                 !alias && begins_selector(next.keyword)
             }
             TokenKind::Star => self.ahead(2).keyword == Keyword::From,
-            // A list or a negation, as in Cassandra: to name an element of a column of that name, or what is left of it, takes quotes.
+            // A list or a negation, as in Cassandra: to name an element of a column of that name, or what is left of
+            // it, takes quotes.
             TokenKind::QuotedName | TokenKind::LeftParenthesis | TokenKind::LeftBracket | TokenKind::Minus => true,
             other => begins_value(other),
         };
@@ -117,7 +118,7 @@ impl Parser<'_> {
         selection_follows
     }
 
-    /// `FROM`, or the error that Cassandra has for what stands instead.
+    /// `FROM`, or Cassandra's error for any other token.
     fn expect_from(&mut self) -> Parse<()> {
         let previous = self.tokens[self.position - 1];
         if self.is_name(previous) && self.kind() == TokenKind::Word && !self.keyword().is_reserved() {
@@ -211,7 +212,7 @@ impl Parser<'_> {
         })
     }
 
-    /// `[key]` or `[from..to]` behind a selector.
+    /// `[key]` or `[from..to]` after a selector.
     fn subscript(&mut self, collection: Selector) -> Parse<Selector> {
         self.expect(TokenKind::LeftBracket)?;
         let collection = Box::new(collection);
@@ -325,7 +326,7 @@ impl Parser<'_> {
     /// A type hint, a tuple, or a selector grouped by parentheses.
     fn selector_in_parentheses(&mut self) -> Parse<Selector> {
         if let Some(type_name) = self.type_hint() {
-            // What is subscripted behind it is the hinted selector: `(map<text, int>) {'a': 1}['a']`.
+            // A subscript after it applies to the hinted selector: `(map<text, int>) {'a': 1}['a']`.
             let selector = self.nested(Self::selector_base)?;
             self.grow_above(self.height)?;
             return Ok(Selector::TypeHint {
@@ -353,7 +354,7 @@ impl Parser<'_> {
             .filter(|type_name| {
                 let next = self.token();
                 match next.kind {
-                    // After a bare name these may also go on with an expression: `(a) [1]`, `(a) (b)` is an error anyway.
+                    // After a bare name these may also continue an expression: `(a) [1]`, `(a) (b)` is an error anyway.
                     TokenKind::LeftBracket => !matches!(type_name, TypeName::UserType(_) | TypeName::Custom(_)),
                     TokenKind::Word | TokenKind::QuotedName => {
                         begins_selector(next.keyword) && !self.begins_clause_behind_selector()
@@ -373,7 +374,7 @@ impl Parser<'_> {
         hint
     }
 
-    /// Whether an unreserved word stands here that continues the statement behind a selector.
+    /// Whether the next word is an unreserved one that continues the statement after a selector.
     fn begins_clause_behind_selector(&self) -> bool {
         match self.keyword() {
             Keyword::As => true,
@@ -479,7 +480,8 @@ impl Parser<'_> {
         Err(self.no_viable_here())
     }
 
-    /// The relations of WHERE. Behind them Cassandra sees no viable alternative where elsewhere it misses the end.
+    /// The relations of WHERE. A wrong word after them is no viable alternative in Cassandra; elsewhere it is a missing
+    /// end.
     pub(super) fn where_relations(&mut self) -> Parse<Vec<Relation>> {
         use Keyword as K;
         let relations = self.and_separated(|parser| {
@@ -526,7 +528,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Whether `(name,` or `(name)` stands here.
+    /// Whether `(name,` or `(name)` comes next.
     fn is_column_tuple(&self) -> bool {
         self.is_name(self.ahead(1)) && matches!(self.ahead(2).kind, TokenKind::Comma | TokenKind::RightParenthesis)
     }
@@ -658,7 +660,7 @@ impl Parser<'_> {
         Ok(Predicate::Compare(operator, self.term()?))
     }
 
-    /// `(a, b)` or one marker, behind IN.
+    /// `(a, b)` or one marker, after IN.
     fn in_values(&mut self, negated: bool, start: usize) -> Parse<Predicate> {
         let values = match self.kind() {
             TokenKind::Question | TokenKind::Colon => InValues::BindMarker(self.bind_marker()?),
@@ -713,7 +715,7 @@ impl Parser<'_> {
     }
 }
 
-/// Whether the token behind a name makes the selector more than a column.
+/// Whether the token after a name makes the selector more than a column.
 fn continues_selector(kind: TokenKind) -> bool {
     matches!(
         kind,

@@ -10,7 +10,7 @@ use crate::keyword::Keyword;
 use crate::lexer::TokenKind;
 
 impl Parser<'_> {
-    // Each of these begins behind the words that chose it, such as CREATE KEYSPACE.
+    // Each of these begins after the words that chose it, such as CREATE KEYSPACE.
 
     pub(super) fn create_keyspace(&mut self) -> Parse<CreateKeyspace> {
         let if_not_exists = self.if_not_exists()?;
@@ -221,8 +221,8 @@ impl Parser<'_> {
         })
     }
 
-    /// Whether another column or field follows. Cassandra takes any number of commas between two, and behind the last one; cassandra-stress
-    /// writes two.
+    /// Whether another column or field follows. Cassandra takes any number of commas between two, and after the last
+    /// one; cassandra-stress writes two.
     pub(super) fn commas_before_another(&mut self) -> bool {
         let mut any = false;
         while self.accept(TokenKind::Comma) {
@@ -284,7 +284,7 @@ impl Parser<'_> {
         let if_exists = self.if_exists()?;
         let start = self.position;
         let mut table = self.qualified_name()?;
-        // Behind no other table may TTL follow.
+        // TTL may follow this form of the name only.
         if self.keyword() != Keyword::Ttl {
             self.position = start;
             table = self.table_name()?;

@@ -106,7 +106,7 @@ impl Parser<'_> {
             TokenKind::LeftBrace => self.term_in_braces(),
             _ if self.is_function_call() => Ok(Term::FunctionCall(Box::new(self.function_call()?))),
             TokenKind::Word | TokenKind::QuotedName if self.is_name(self.token()) => {
-                // A column stands where only a value may; Cassandra finds out at the next token.
+                // There is a column where only a value is allowed; Cassandra notices at the next token.
                 self.advance();
                 Err(self.no_viable_from(start))
             }
@@ -194,7 +194,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Whether `cast(value AS` stands here, and no call of a function of that name.
+    /// Whether `cast(value AS` comes next, and not a call of a function of that name.
     fn is_cast(&self) -> bool {
         if self.keyword() != Keyword::Cast {
             return false;
@@ -216,7 +216,7 @@ impl Parser<'_> {
         false
     }
 
-    /// The call that `cast(value AS type)` stands for, as in Cassandra.
+    /// The function call that `cast(value AS type)` means, as in Cassandra.
     fn cast(&mut self) -> Parse<FunctionCall> {
         self.advance();
         self.expect(TokenKind::LeftParenthesis)?;
@@ -260,7 +260,7 @@ impl Parser<'_> {
         self.name()
     }
 
-    /// Whether `name(` or `keyspace.name(` stands here.
+    /// Whether `name(` or `keyspace.name(` comes next.
     pub(super) fn is_function_call(&self) -> bool {
         self.is_function_call_at(0)
     }
@@ -277,7 +277,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether a column's name, rather than a value, stands so far ahead.
+    /// Whether a column's name, rather than a value, is at this distance ahead.
     pub(super) fn is_column_reference(&self, distance: usize) -> bool {
         self.is_name(self.ahead(distance)) && !self.is_function_call_at(distance)
     }
@@ -321,7 +321,7 @@ impl Parser<'_> {
         Ok(BindMarker { index, name })
     }
 
-    /// A constant, with its sign; nothing when none stands here.
+    /// A constant, with its sign; `None` if none comes next.
     pub(super) fn literal(&mut self) -> Parse<Option<Literal>> {
         let token = self.token();
         if token.kind == TokenKind::Minus {
@@ -351,7 +351,7 @@ impl Parser<'_> {
         Literal { kind, text }
     }
 
-    /// A constant where one must stand.
+    /// A constant, which is required here.
     pub(super) fn expect_literal(&mut self) -> Parse<Literal> {
         self.literal()?.ok_or_else(|| self.no_viable_here())
     }
@@ -366,7 +366,7 @@ pub(super) fn product_operator(kind: TokenKind) -> Option<ArithmeticOperator> {
     }
 }
 
-/// Whether the token behind a term goes on with it.
+/// Whether the token after a term continues it.
 fn continues_term(kind: TokenKind) -> bool {
     matches!(
         kind,

@@ -1,8 +1,9 @@
 //! `WITH COMPACT STORAGE`: the columns of such a table, as Cassandra stores them.
 //!
-//! Without clustering columns, the declared columns are stored as static ones, beside a clustering column of type text and a regular column of type blob,
-//! where clients of Thrift had columns that no schema named. With clustering columns there is one regular column; if none was declared, one of type
-//! `empty`. What is added is hidden (`Table::is_hidden`).
+//! Without clustering columns, the declared columns are stored as static ones, beside a clustering column of type text
+//! and a regular column of type blob, where clients of Thrift had columns that no schema named. With clustering columns
+//! there is one regular column; if none was declared, one of type `empty`. What is added is hidden
+//! (`Table::is_hidden`).
 
 use schema::{Column, ColumnId, ColumnKind, CompactStorage, Table};
 use types::CqlType;

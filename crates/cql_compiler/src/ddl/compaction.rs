@@ -1,4 +1,4 @@
-//! `compaction = {'class': …}`: which strategies there are, and what each of them can be told.
+//! `compaction = {'class': …}`: which strategies there are, and which options each of them takes.
 
 use std::collections::BTreeMap;
 

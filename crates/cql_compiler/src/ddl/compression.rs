@@ -1,4 +1,4 @@
-//! `compression = {'class': …}`: which compressors there are, and what each of them can be told.
+//! `compression = {'class': …}`: which compressors there are, and which options each of them takes.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What is different between two schemas: what clients are told, and what goes.
+//! The difference of two schemas: the changes of which clients are notified, and the tables that are dropped.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::{ChangeKind, SchemaChange};
 /// The way from one schema to another.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct SchemaDifference {
-    /// In the order in which clients are told.
+    /// In the order in which clients are notified.
     pub changes: Vec<SchemaChange>,
     /// Tables of the first that the second does not have.
     pub dropped_tables: Vec<TableId>,

@@ -1,7 +1,8 @@
 //! CREATE and DROP of functions and aggregates.
 //!
-//! A function is told from its namesakes by the types of its arguments, and an aggregate never has the signature of a function. An aggregate
-//! names functions of its keyspace; one that an aggregate calls is not dropped, and replacing it keeps its types.
+//! Functions of one name differ in the types of their arguments, and an aggregate never has the signature of a
+//! function. An aggregate names functions of its keyspace; one that an aggregate calls is not dropped, and replacing it
+//! keeps its types.
 
 use std::sync::Arc;
 
@@ -95,7 +96,7 @@ pub(super) fn create_function(
     Ok(Some(outcome(schema, keyspace_name, Some(next), change)))
 }
 
-/// Those who call the function must not notice.
+/// Refuses a replacement that callers of the function would notice.
 fn check_replacement(old: &UserFunction, new: &UserFunction) -> Result<(), CompileError> {
     let name = &new.name;
     if new.called_on_null != old.called_on_null {
@@ -284,7 +285,8 @@ pub(super) fn create_aggregate(
     }))
 }
 
-/// The warning about an aggregate whose state never becomes anything but null. ScyllaDB takes such aggregates, Cassandra does not.
+/// The warning about an aggregate whose state never becomes anything but null. ScyllaDB takes such aggregates,
+/// Cassandra does not.
 fn stays_null(keyspace: &Keyspace, aggregate: &UserAggregate) -> Option<String> {
     let arguments = std::iter::once(&aggregate.state_type).chain(&aggregate.arguments);
     let state = keyspace.function(&aggregate.state_function, &arguments.collect::<Vec<_>>())?;
@@ -386,7 +388,7 @@ pub(super) fn drop_aggregate(
     Ok(Some(outcome(schema, &keyspace.name, Some(next), change)))
 }
 
-/// The change of a function that clients are told of.
+/// The change of a function, for the notification of clients.
 pub(super) fn function_change(change: ChangeKind, function: &UserFunction) -> SchemaChange {
     let types = function.arguments.iter();
     SchemaChange::Function {
@@ -397,7 +399,7 @@ pub(super) fn function_change(change: ChangeKind, function: &UserFunction) -> Sc
     }
 }
 
-/// The change of an aggregate that clients are told of.
+/// The change of an aggregate, for the notification of clients.
 pub(super) fn aggregate_change(change: ChangeKind, aggregate: &UserAggregate) -> SchemaChange {
     let types = aggregate.arguments.iter();
     SchemaChange::Aggregate {

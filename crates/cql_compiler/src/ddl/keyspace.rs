@@ -103,8 +103,8 @@ fn check_fixed(properties: &Properties<'_>) -> Result<(), CompileError> {
     Ok(())
 }
 
-/// What CREATE KEYSPACE leaves unsaid: without a class it means NetworkTopologyStrategy, and without a class and factors a copy
-/// on each rack of each datacenter (racks that have nodes which hold data). As in ScyllaDB.
+/// What CREATE KEYSPACE leaves unsaid: without a class it means NetworkTopologyStrategy, and without a class and
+/// factors a copy on each rack of each datacenter (racks that have nodes which hold data). As in ScyllaDB.
 fn complete_replication(replication: &mut BTreeMap<String, String>, ctx: &DdlContext<'_>) {
     if replication.contains_key("class") {
         return;
@@ -153,7 +153,8 @@ pub(super) fn alter(
         keyspace.durable_writes = durable_writes;
     }
     if let Some(new) = tablets(&properties)? {
-        // Other options of tablets mean that there are some; so a keyspace on the token ring goes to tablets only where it is said.
+        // Other options of tablets mean that there are some; so a keyspace on the token ring goes to tablets only where
+        // it is said.
         if !new.contains_key("enabled") && !keyspace.has_tablets() {
             return Err(CompileError::Invalid(format!(
                 "Keyspace '{name}' is on the token ring: add 'enabled': true to move its tables to tablets"
@@ -334,7 +335,8 @@ fn prepare_replication(
     Ok((options, warnings))
 }
 
-/// Refuses racks without a node that holds data: with a rack misspelt nothing could be written. Those that the keyspace has already stay.
+/// Refuses racks without a node that holds data: with a rack misspelt nothing could be written. Those that the keyspace
+/// has already stay.
 fn check_racks(
     datacenter: &str,
     listed: &Copies,
@@ -355,7 +357,7 @@ fn check_racks(
     }
 }
 
-/// `replication_factor` stands for every datacenter that is not named; datacenters without copies are left out.
+/// `replication_factor` applies to every datacenter that is not named; datacenters without copies are left out.
 fn expand_datacenters(
     options: &mut BTreeMap<String, String>,
     previous: &BTreeMap<String, String>,

@@ -1,8 +1,9 @@
 //! Statements that change the schema: one schema in, the next one out.
 //!
-//! [`apply`] is a function of its arguments: ids and the moment come from the caller, so every node that applies the same
-//! statements in the same order has the same schema, and the same [`schema_version`]. Refusals are in the words that users
-//! of Cassandra 4.1 know; the order of the checks is Cassandra's too where it decides which of two errors is seen.
+//! [`apply`] is a function of its arguments: ids and the moment come from the caller, so every node that applies the
+//! same statements in the same order has the same schema, and the same [`schema_version`]. Refusals are in the words
+//! that users of Cassandra 4.1 know; the order of the checks is Cassandra's too where it decides which of two errors is
+//! seen.
 
 mod alter;
 mod compact;
@@ -39,7 +40,8 @@ pub use options::KNOWN as TABLE_PROPERTIES;
 pub(crate) use types::has_duration;
 pub use version::schema_version;
 
-/// The longest name of what clients are told of, in bytes: a column, a type, a field, a function, an argument. Its length stands in 16 bits in the protocol.
+/// The longest name that clients are notified of, in bytes: a column, a type, a field, a function, an argument. The
+/// protocol has 16 bits for its length.
 const TOLD_NAME_BYTES_MAX: usize = 65_535;
 
 /// What a schema change needs to know besides the schema and the statement.
@@ -74,7 +76,7 @@ pub enum ChangeKind {
     Dropped,
 }
 
-/// A change that clients are told of.
+/// A change of which clients are notified.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SchemaChange {
     /// Of a keyspace.
@@ -198,7 +200,7 @@ const fn name_of_unsupported(statement: &Statement) -> Option<&'static str> {
     }
 }
 
-/// Whether a statement is about roles: there are none, so whoever asks is anonymous.
+/// Whether a statement is about roles: there are none, so every client is anonymous.
 const fn is_about_roles(statement: &Statement) -> bool {
     matches!(
         statement,

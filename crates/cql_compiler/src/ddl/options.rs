@@ -106,7 +106,7 @@ pub(super) fn alter(old: &TableOptions, properties: &[Property]) -> Result<Table
     Ok(options)
 }
 
-/// What the client is told who has given a table these options: those that have no effect here.
+/// Warnings for a client that gives a table these options: those that have no effect here.
 pub(super) fn warnings(o: &TableOptions, properties: &[Property]) -> Vec<String> {
     unbuilt::warnings(o, |name| {
         // Older schemas have it in the map of `compression`.
@@ -270,7 +270,7 @@ fn caching(given: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>,
             given["enabled"]
         )));
     }
-    // Who gives `enabled` alone says nothing of the others.
+    // If only `enabled` is given, the others are unspecified.
     let unsaid = |name| match (&is_enabled, name) {
         (Some(_), "keys") => "ALL",
         _ => "NONE",

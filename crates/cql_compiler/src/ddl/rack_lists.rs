@@ -9,8 +9,8 @@ use crate::error::CompileError;
 const NETWORK_TOPOLOGY: &str = "org.apache.cassandra.locator.NetworkTopologyStrategy";
 const OPTION: &str = "enforce_rack_list";
 
-/// Turns the factors of a replication into lists of racks. One that is as it was `before` the statement stays: other racks would move data. `racks` are those of each datacenter
-/// that have nodes which hold data.
+/// Turns the factors of a replication into lists of racks. One that is as it was `before` the statement stays: other
+/// racks would move data. `racks` are those of each datacenter that have nodes which hold data.
 ///
 /// # Errors
 /// When there are fewer racks than copies wanted, or a list of racks would be a number again.

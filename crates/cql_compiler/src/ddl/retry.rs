@@ -1,4 +1,5 @@
-//! The policies of `speculative_retry` and `additional_write_policy`: `99p`, `50ms`, `MIN(99p,50ms)`, `ALWAYS`, `NEVER`.
+//! The policies of `speculative_retry` and `additional_write_policy`: `99p`, `50ms`, `MIN(99p,50ms)`, `ALWAYS`,
+//! `NEVER`.
 
 use crate::error::CompileError;
 

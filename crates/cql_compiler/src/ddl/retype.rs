@@ -1,8 +1,9 @@
 //! ALTER TABLE … ALTER c TYPE t.
 //!
-//! A stored value is not rewritten, so every value of the old type must be one of the new type with the same bytes. More is asked of
-//! key columns: a partition is found by the bytes of its key, and the rows of a partition stay in the order that they have. Packed
-//! rows hold a value of fixed length without its length, so a column outside the key keeps its width.
+//! A stored value is not rewritten, so every value of the old type must be one of the new type with the same bytes.
+//! More is asked of key columns: a partition is found by the bytes of its key, and the rows of a partition stay in the
+//! order that they have. Packed rows hold a value of fixed length without its length, so a column outside the key keeps
+//! its width.
 
 use schema::{Column, ColumnKind, Table};
 use types::CqlType;
@@ -81,7 +82,8 @@ fn has_values_of(new: &CqlType, old: &CqlType) -> bool {
     }
 }
 
-/// Whether a client that gives the same value again gives the same bytes. A number has fewer bytes as a varint, a tuple more with another null.
+/// Whether a client that gives the same value again gives the same bytes. A number has fewer bytes as a varint, a tuple
+/// more with another null.
 fn is_written_alike(new: &CqlType, old: &CqlType) -> bool {
     !matches!(new.unfrozen(), CqlType::VarInt | CqlType::Tuple(_)) || old == new
 }

@@ -1,4 +1,5 @@
-//! The TTL column of a table: `c timestamp TTL` in CREATE TABLE, `ALTER TABLE t TTL c` and `ALTER TABLE t TTL NULL`, as in ScyllaDB.
+//! The TTL column of a table: `c timestamp TTL` in CREATE TABLE, `ALTER TABLE t TTL c` and `ALTER TABLE t TTL NULL`, as
+//! in ScyllaDB.
 
 use cql::ast::ColumnDefinition;
 use schema::{Column, ColumnKind, Table};
@@ -6,7 +7,7 @@ use types::CqlType;
 
 use crate::error::CompileError;
 
-/// Has the column of these that is declared with `TTL`, if any, say when rows expire.
+/// Makes the column of these that is declared with `TTL`, if any, decide when rows expire.
 ///
 /// # Errors
 /// When it cannot, or another one does already.

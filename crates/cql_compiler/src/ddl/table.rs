@@ -15,7 +15,7 @@ use super::{
 };
 use crate::error::CompileError;
 
-/// The longest name of a table, in bytes: with its id behind it, it is a directory.
+/// The longest name of a table, in bytes: followed by its id, it is the name of a directory.
 const NAME_BYTES_MAX: usize = 222;
 /// Static and regular columns that a table can have had in its life: a packed row counts them in 255 bytes of bits.
 pub(super) const COLUMNS_MAX: u16 = 2040;

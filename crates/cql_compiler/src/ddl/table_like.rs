@@ -1,4 +1,5 @@
-//! CREATE TABLE … LIKE: the columns and options of another table, without its data, its id and the columns that it has no more.
+//! CREATE TABLE … LIKE: the columns and options of another table, without its data, its id and the columns that it has
+//! no more.
 
 use cql::ast::CreateTableLike;
 use schema::{Column, Keyspace, Schema, Table, TableId};
@@ -51,7 +52,8 @@ pub(super) fn create(
     created(schema, keyspace, table, &s.properties).map(Some)
 }
 
-/// The type as it is in a keyspace: the user-defined types in it are those of that keyspace, which must have the same fields.
+/// The type as it is in a keyspace: the user-defined types in it are those of that keyspace, which must have the same
+/// fields.
 fn type_in(keyspace: &Keyspace, cql_type: &CqlType) -> Result<CqlType, CompileError> {
     let own = cql_type.in_keyspace(&keyspace.name);
     for udt in own.user_types() {

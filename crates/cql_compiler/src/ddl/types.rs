@@ -9,8 +9,8 @@ use types::{CqlType, UdtType};
 use crate::error::CompileError;
 use crate::type_name::{native_type, vector_dimension};
 
-/// How deep types are nested at most, and how many types there are in one. Each CREATE TYPE may nest what others nested before; files, records and the protocol hold
-/// whole definitions, and their readers have limits.
+/// How deep types are nested at most, and how many types there are in one. Each CREATE TYPE may nest what others nested
+/// before; files, records and the protocol hold whole definitions, and their readers have limits.
 const DEPTH_MAX: usize = 40;
 const PARTS_MAX: usize = 4096;
 
@@ -58,7 +58,7 @@ fn user_type(keyspace: &Keyspace, name: &QualifiedName) -> Result<Arc<UdtType>, 
     found.ok_or_else(|| CompileError::Invalid(format!("Unknown type {of}.{}", name.name)))
 }
 
-/// `frozen`: a `frozen<>` stands around it, near or far.
+/// `frozen`: the type is inside a `frozen<>`, at any depth.
 fn prepare(keyspace: &Keyspace, name: &TypeName, frozen: bool) -> Result<CqlType, CompileError> {
     let whole = || written(name, frozen);
     let resolved = match name {
@@ -150,7 +150,7 @@ fn inside(
     Ok(element)
 }
 
-/// Java classes of Cassandra that no type of CQL stands for.
+/// Java classes of Cassandra that have no type in CQL.
 const WITHOUT_NAME: [&str; 5] = [
     "CompositeType",
     "DynamicCompositeType",

@@ -1,4 +1,5 @@
-//! Options that are taken and have no effect yet: who uses one is told. Their names and the reasons are in `unbuilt.txt`.
+//! Options that are accepted and have no effect yet: a client that sets one is warned. Their names and the reasons are
+//! in `unbuilt.txt`.
 
 use schema::{PAXOS_GRACE_SECONDS_MIN, TableOptions};
 
@@ -15,12 +16,12 @@ fn reason(name: &str) -> &'static str {
     line.expect("it is in unbuilt.txt").1
 }
 
-/// The same of an option that has this value.
+/// The warning that an option with this value has no effect.
 pub(super) fn warning(option: &str, value: &str) -> String {
     format!("{option} = '{value}' has no effect here: {}", reason(option))
 }
 
-/// What the client is told who has given a table these options. `is_given`: the statement names the option.
+/// Warnings for a client that gives a table these options. `is_given`: the statement names the option.
 pub(super) fn warnings(o: &TableOptions, is_given: impl Fn(&str) -> bool) -> Vec<String> {
     let default = TableOptions::default();
     let mut warnings = Vec::new();
@@ -181,7 +182,7 @@ mod tests {
         ("ZstdCompressor", "compression_level", "7", Done),
     ];
 
-    /// What a client is told that executes these statements, one after the other.
+    /// Executes these statements, one after the other; returns the warnings of the last.
     fn told(texts: &[String]) -> Result<Vec<String>, String> {
         let nodes = BTreeMap::from([("datacenter1".to_owned(), 3)]);
         let ctx = DdlContext {

@@ -1,7 +1,8 @@
 //! CREATE, ALTER and DROP TYPE.
 //!
 //! A column holds the definition of its type by value, so an ALTER makes a new table of each table that uses the type.
-//! Stored values stay as they are: they have fewer fields than the new definition, and fields that are missing are null.
+//! Stored values stay as they are: they have fewer fields than the new definition, and fields that are missing are
+//! null.
 
 use std::sync::Arc;
 
@@ -186,7 +187,7 @@ fn with_keyspaces(cql_type: &CqlType) -> String {
     }
 }
 
-/// Refuses a new field that the type, or who uses it, cannot have.
+/// Refuses a new field that the type, or anything that uses it, cannot have.
 fn check_addition(keyspace: &Keyspace, udt: &UdtType, name: &str, cql_type: &CqlType) -> Result<(), CompileError> {
     let full_name = quoted_name_of(udt);
     if cql_type.has_user_type(&udt.keyspace, &udt.name) {
@@ -360,7 +361,7 @@ mod tests {
     use super::*;
     use crate::ddl::apply;
 
-    /// The schema after these statements, or what the first that is refused is told.
+    /// Applies these statements to the schema; returns their changes, or the error of the first that is refused.
     fn run(schema: &mut Schema, texts: &[&str]) -> Result<Vec<SchemaChange>, String> {
         let mut changes = Vec::new();
         for text in texts {

@@ -1,10 +1,10 @@
 //! The version of a schema: a digest of its content.
 //!
-//! Two nodes whose schemas are equal say the same version to drivers, and one that differs in anything says another. The
-//! digested bytes are a text of our own, not a debug print, so that nodes of different releases agree.
+//! Two nodes whose schemas are equal say the same version to drivers, and one that differs in anything says another.
+//! The digested bytes are a text of our own, not a debug print, so that nodes of different releases agree.
 //!
-//! The version is the sum of the digests of all keyspaces and tables, so a change takes away the digests of what was and adds those of what is:
-//! a table among thousands costs as much as the first one.
+//! The version is the sum of the digests of all keyspaces and tables, so a change takes away the digests of what was
+//! and adds those of what is: a table among thousands costs as much as the first one.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub fn schema_version(schema: &Schema) -> Uuid {
     sum.version()
 }
 
-/// The version behind a change of one keyspace of a schema that has the version.
+/// The version of a schema after a change of one keyspace; `version` is that before the change.
 pub(super) fn version_behind(version: Uuid, former: Option<&Keyspace>, next: Option<&Keyspace>) -> Uuid {
     let mut sum = Sum::of(version);
     let (Some(former), Some(next)) = (former, next) else {

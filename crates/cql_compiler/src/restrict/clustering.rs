@@ -64,7 +64,7 @@ pub(super) fn compile<'r>(
         fixed += n;
         left.retain(|r| !std::ptr::eq(*r, equal));
     }
-    // Then bounds that begin at the column behind it.
+    // Then bounds that begin at the column after it.
     if let Some(next) = columns.get(fixed) {
         let from = &columns[fixed..];
         left.retain(|r| {

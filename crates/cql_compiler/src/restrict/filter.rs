@@ -8,8 +8,8 @@ use types::CqlType;
 use super::{Scope, comparison};
 use crate::CompileError;
 
-/// The relations on single columns that one on several columns at once stands for, where rows are filtered by it; `None` for other
-/// relations.
+/// Splits a relation on several columns at once into relations on single columns, by which rows are filtered; `None`
+/// for other relations.
 ///
 /// # Errors
 /// When it is no equality of the columns with as many terms, and no IN of one column.

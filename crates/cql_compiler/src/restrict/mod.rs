@@ -147,8 +147,9 @@ pub(crate) fn flip(op: ComparisonOperator) -> Option<(bool, bool)> {
     }
 }
 
-/// Compiles the relations of a WHERE clause. Of a SELECT, the second says whether it has to look for rows in all partitions and does not allow it:
-/// that is refused when nothing else is wrong with the statement, so that who allows it is not refused again.
+/// Compiles the relations of a WHERE clause. For a SELECT, the second value is whether it has to look for rows in all
+/// partitions and does not allow it. That is refused only if nothing else is wrong with the statement, so that a client
+/// which then allows it is not refused again.
 pub fn compile(
     relations: &[Relation],
     kind: StatementKind,

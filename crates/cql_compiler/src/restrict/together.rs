@@ -1,6 +1,6 @@
-//! Which relations on one column, or on several clustering columns at once, go together: bounds from two sides that begin at one
-//! column, or any number of CONTAINS and map entries. All others stand alone, because a second one could only repeat or contradict
-//! the first.
+//! Which relations on one column, or on several clustering columns at once, may be combined: bounds from two sides that
+//! begin at one column, or any number of CONTAINS and map entries. No others are combined, because a second one could
+//! only repeat or contradict the first.
 
 use cql::ast::{ComparisonOperator, InValues, Predicate, Relation, Subject};
 use smallvec::SmallVec;
@@ -45,7 +45,8 @@ pub(super) fn check(relations: &[Relation]) -> Result<(), CompileError> {
             }
             new = joined(&common.join(" ,"), *old, new)?;
         }
-        // What both say together is all that a third one has to go with: many CONTAINS of one column cost no more than one.
+        // What both say together is all that a third one has to go with: many CONTAINS of one column cost no more than
+        // one.
         match known.iter_mut().find(|(of, _)| *of == columns) {
             Some((_, old)) => *old = new,
             None => known.push((columns, new)),

@@ -449,7 +449,7 @@ impl Argument for SelectorArgument<'_> {
     }
 }
 
-/// The selector that stands alone in parentheses. It is a tuple where one is wanted.
+/// The selector that is alone in parentheses. Where a tuple is expected, it is a tuple.
 pub(super) fn in_parentheses(selector: &Selector) -> Option<&Selector> {
     match selector {
         Selector::Tuple(elements) if elements.len() == 1 => elements.first(),

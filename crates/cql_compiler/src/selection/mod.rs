@@ -16,7 +16,8 @@ use crate::term::{Markers, Receiver, Scope, TermCompiler};
 use infer::{Inference, arguments_of, in_parentheses};
 use names::is_count_of_constant;
 
-/// Compiles what a SELECT selects, as [`compile_selection`]. The names of plain columns and aliases are moved out of the statement.
+/// Compiles what a SELECT selects, as [`compile_selection`]. The names of plain columns and aliases are moved out of
+/// the statement.
 pub(crate) fn take_selection(
     select: &mut Select,
     table: &Table,
@@ -55,10 +56,11 @@ fn plain_columns(selectors: &mut [AliasedSelector], table: &Table) -> Result<Sel
     Ok(Selection::of_columns(table, positions, columns)?)
 }
 
-/// Compiles what a SELECT selects. Without FROM, `keyspace` is where types are looked for, and no column of the table is known.
+/// Compiles what a SELECT selects. Without FROM, `keyspace` is where types are looked for, and no column of the table
+/// is known.
 ///
 /// # Errors
-/// When a name is not known, a function does not take its arguments, or the type of an expression cannot be told.
+/// When a name is not known, a function does not take its arguments, or the type of an expression cannot be determined.
 pub fn compile_selection(
     select: &Select,
     table: &Table,
@@ -382,8 +384,8 @@ impl Compiler<'_, '_> {
         Ok(Expression::Aggregate(self.aggregates.len() - 1))
     }
 
-    /// `writetime`, `maxwritetime` and `ttl` of a column that has a cell for each element or field, or of a part of it. A part of an
-    /// element was written with the whole of it.
+    /// `writetime`, `maxwritetime` and `ttl` of a column that has a cell for each element or field, or of a part of it.
+    /// A part of an element was written with the whole of it.
     fn of_cells(&mut self, function: &str, argument: &Selector, column: usize) -> Result<Expression, CompileError> {
         let base = cells_of(argument);
         let cells = match base {
@@ -598,7 +600,7 @@ fn cells_of(part: &Selector) -> &Selector {
     }
 }
 
-/// Has an expression for elements of a multi-cell column give their times instead.
+/// Makes an expression for elements of a multi-cell column give their times instead.
 fn take_cells(expression: &mut Expression, column: usize) {
     match expression {
         Expression::Element { collection, is_map, .. } | Expression::Slice { collection, is_map, .. } => {

@@ -5,8 +5,8 @@ use cql::ast::{Selector, Term};
 use crate::function_call::arithmetic;
 use crate::text::{function_name, hint_text, term_text, type_text};
 
-/// The name of a selector's result column, and how it stands in messages. `user_name` gives the full name of the user-defined function that
-/// a call means, if it means one.
+/// The name of a selector's result column, which is also its text in messages. `user_name` gives the full name of the
+/// user-defined function that a call means, if it means one.
 pub(super) fn name_of(selector: &Selector, keyspace: &str, user_name: &dyn Fn(&Selector) -> Option<String>) -> String {
     let name = |selector: &Selector| name_of(selector, keyspace, user_name);
     let joined = |selectors: &[Selector]| selectors.iter().map(name).collect::<Vec<_>>().join(", ");

@@ -74,7 +74,7 @@ fn check_keys(
     Ok(())
 }
 
-/// What a modification says behind `USING`.
+/// What a modification has after `USING`.
 struct Using {
     timestamp: Option<Operand>,
     ttl: Option<Operand>,
@@ -138,7 +138,8 @@ fn set(column: &Column, operand: Operand) -> Change {
     }
 }
 
-/// Values by the position of their column in `table.columns`, and where they come from if an execution brings them as JSON.
+/// Values by the position of their column in `table.columns`, and where they come from if an execution brings them as
+/// JSON.
 type InsertedValues = (Vec<(usize, Operand)>, Option<JsonRow>);
 
 /// What an INSERT gives to which columns.
@@ -161,7 +162,8 @@ fn insert_values(values: &InsertValues, table: &Table, scope: &mut Scope<'_>) ->
     Ok((given, None))
 }
 
-/// The values of `INSERT JSON`: constants where the text stands in the statement, else markers that each execution gives values.
+/// The values of `INSERT JSON`: constants if the text is in the statement, else markers to which each execution gives
+/// values.
 fn json_values(
     value: &Term,
     is_default_unset: bool,
@@ -298,7 +300,8 @@ fn behind_a_gap<'t>(table: &'t Table, missing: &[&str]) -> Option<(&'t str, &'t 
     pairs.find(|(column, preceding)| missing.contains(preceding) && !missing.contains(column))
 }
 
-/// Gives an INSERT into a dense table its cell, without which there would be no row: the hidden column has no value but the empty one.
+/// Gives an INSERT into a dense table its cell, without which there would be no row: the hidden column has no value but
+/// the empty one.
 fn assign_dense(table: &Table, assignments: &mut Vec<Assignment>) -> Result<(), CompileError> {
     let Some((column, regular)) = table
         .columns
@@ -504,7 +507,8 @@ fn change_of_element(column: &Column, key: &Term, term: &Term, scope: &mut Scope
     }
 }
 
-/// `n = n + 1` and `n = n - 1` of a number, and `t = t + 'a'` of a text, which a conditional statement computes from what it reads.
+/// `n = n + 1` and `n = n - 1` of a number, and `t = t + 'a'` of a text, which a conditional statement computes from
+/// what it reads.
 fn compute(column: &Column, operation: &Operation, term: &Term, scope: &mut Scope<'_>) -> Result<Change, CompileError> {
     let (name, cql_type) = (&column.name, &column.cql_type);
     let is_text = matches!(cql_type, CqlType::Text | CqlType::Ascii);
@@ -526,7 +530,8 @@ fn compute(column: &Column, operation: &Operation, term: &Term, scope: &mut Scop
     Ok(Change::Compute(Arithmetic::new(operator, cql_type, operand)?))
 }
 
-/// Compiles the assignments of an UPDATE. Additions to one counter are one, and one collection may have several of its elements changed.
+/// Compiles the assignments of an UPDATE. Additions to one counter are one, and one collection may have several of its
+/// elements changed.
 fn compile_assignments(
     assignments: &[cql::ast::Assignment],
     is_conditional: bool,
@@ -551,7 +556,8 @@ fn compile_assignments(
     Ok(out)
 }
 
-/// Refuses a column that is replaced and changed once more, and a field that is set twice. Elements may be set any number of times, so this takes linear time.
+/// Refuses a column that is replaced and changed once more, and a field that is set twice. Elements may be set any
+/// number of times, so this takes linear time.
 fn check_targets(assignments: &[cql::ast::Assignment]) -> Result<(), CompileError> {
     let mut replaced: HashMap<&str, bool> = HashMap::new();
     let mut fields = HashSet::new();

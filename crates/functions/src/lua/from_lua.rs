@@ -1,8 +1,10 @@
-//! Lua values as serialised values: what the table of [`to_lua`](super::to_lua) says, read backwards, and where a Lua programmer expects it
-//! a little more.
+//! Lua values as serialised values: what the table of [`to_lua`](super::to_lua) says, read backwards, and where a Lua
+//! programmer expects it a little more.
 //!
-//! - A number may be the text of one, and a text a number. An integer that is too large for its type wraps, as Lua's own do.
-//! - A date, time, timestamp or duration may be the text that CQL has for it; a date may be a table with year, month and day.
+//! - A number may be the text of one, and a text a number. An integer that is too large for its type wraps, as Lua's
+//!   own do.
+//! - A date, time, timestamp or duration may be the text that CQL has for it; a date may be a table with year, month
+//!   and day.
 //! - A table may have no other keys than its type asks for. Fields and elements of a tuple that are not there are null.
 
 use std::borrow::Cow;

@@ -1,8 +1,9 @@
 //! The hook that ends a call which has used up its steps.
 //!
-//! The hook that `mlua` offers does not do: before it raises an error it clears the stack of the function that it interrupted. That
-//! closes the function's variables of `local x <close>`, while hooks are off, so code in `__close` runs without an end. This
-//! hook raises its error at once, and Lua closes the variables after it has turned hooks on again.
+//! The hook that `mlua` offers does not do: before it raises an error it clears the stack of the function that it
+//! interrupted. That closes the function's variables of `local x <close>`, while hooks are off, so code in `__close`
+//! runs without an end. This hook raises its error at once, and Lua closes the variables after it has turned hooks on
+//! again.
 
 use std::cell::RefCell;
 use std::ffi::c_int;
@@ -46,7 +47,8 @@ pub(super) fn install(lua: &Lua) -> mlua::Result<()> {
         unsafe_code,
         reason = "mlua's own hook closes variables while hooks are off, see the module"
     )]
-    // SAFETY: the state is that of `lua`, and setting its hook leaves its stack as it is. No other hook is set by this crate.
+    // SAFETY: the state is that of `lua`, and setting its hook leaves its stack as it is. No other hook is set by this
+    // crate.
     unsafe {
         lua.exec_raw((), |state| {
             ffi::lua_sethook(state, Some(look), ffi::LUA_MASKCOUNT, c_int::from(INSTRUCTIONS));

@@ -172,7 +172,7 @@ fn large_numbers_are_counted() {
     }
     let hoard = "for i = 1, 12 do a = a * a end local t = {} for i = 1, 100000 do t[i] = a + i end return a";
     assert_eq!(grow(hoard), Err(MEMORY));
-    // What nobody refers to is not counted.
+    // Numbers that are no longer referenced do not count.
     assert!(grow("for i = 1, 12 do a = a * a end for i = 1, 10000 do local b = a + i end return a").is_ok());
     let scales = function(&[("a", "decimal")], "varint", "return a + 1");
     let program = Program::compile(&scales, Limits::DEFAULT).expect("it compiles");

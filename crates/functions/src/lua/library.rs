@@ -1,11 +1,15 @@
-//! What Lua code finds: the functions of the language, without those that reach out of a call, run unseen or give chance.
+//! What Lua code finds: the functions of the language, without those that reach out of a call, run unseen or give
+//! chance.
 //!
-//! - There is no `io`, `os`, `package`, `debug` and `coroutine`, no `load`, `print`, `collectgarbage`, `rawset`, no randomness, no `_G`.
-//! - A hook does not run while C code does, so a loop in C has no end that we see. Patterns are matched by [`pattern`](super::pattern), which
-//!   counts. Functions of tables take tables without a metatable, and few enough elements.
+//! - There is no `io`, `os`, `package`, `debug` and `coroutine`, no `load`, `print`, `collectgarbage`, `rawset`, no
+//!   randomness, no `_G`.
+//! - A hook does not run while C code does, so a loop in C has no end that we see. Patterns are matched by
+//!   [`pattern`](super::pattern), which counts. Functions of tables take tables without a metatable, and few enough
+//!   elements.
 //! - Finalizers run without hooks: no metatable has `__gc`.
 //! - `pcall` does not catch what ends a call.
-//! - The tables of the library are behind proxies that cannot be written to; nothing lasts from one call to the next.
+//! - Code reaches the tables of the library through proxies that cannot be written to; nothing lasts from one call to
+//!   the next.
 
 use std::rc::Rc;
 
@@ -42,8 +46,9 @@ const STRING_BY_BYTES: &[&str] = &["byte", "lower", "pack", "reverse", "unpack",
 const UTF8_BY_BYTES: &[&str] = &["codepoint", "len", "offset"];
 const WITHOUT_CHANCE: &[&str] = &["random", "randomseed"];
 
-/// `pcall` and `xpcall` that let an error through when the call has used up what it may. Lua calls the handler of its own `xpcall` where the error
-/// was raised; if that is the hook, hooks do not run in the handler. So here it is called when the error has ended the function.
+/// `pcall` and `xpcall` that let an error through when the call has used up what it may. Lua calls the handler of its
+/// own `xpcall` where the error was raised; if that is the hook, hooks do not run in the handler. So here it is called
+/// when the error has ended the function.
 const PROTECTED: &str = "
 local pcall, check_budget = ...
 local function check(ok, ...)
@@ -72,7 +77,8 @@ pub(super) fn install(lua: &Lua, budget: &Rc<Budget>) -> mlua::Result<(Table, Fu
     let watch = budget.clone();
     let check_budget = lua.create_function(move |lua, error: Value| {
         take(&watch, CALL_STEPS)?;
-        // Errors of functions that are not Lua's own are objects of the interpreter's; code finds a text, as it would in Lua.
+        // Errors of functions that are not Lua's own are objects of the interpreter's; code finds a text, as it would
+        // in Lua.
         match error {
             Value::Error(error) => Ok(Value::String(lua.create_string(text_of(root_of(&error)))?)),
             error => Ok(error),
@@ -167,8 +173,8 @@ fn steps_of_texts(arguments: &MultiValue) -> u64 {
     bytes.sum::<u64>() / 16
 }
 
-/// A function that makes texts of its arguments, without the addresses that Lua shows tables and functions as: they would tell a client where
-/// the server's memory is, and differ from node to node.
+/// A function that makes texts of its arguments, without the addresses that Lua shows tables and functions as: they
+/// would tell a client where the server's memory is, and differ from node to node.
 fn shown(lua: &Lua, budget: &Rc<Budget>, from: &Table, name: &str) -> mlua::Result<Function> {
     let original: Function = from.raw_get(name)?;
     let budget = budget.clone();
@@ -200,7 +206,7 @@ fn shown(lua: &Lua, budget: &Rc<Budget>, from: &Table, name: &str) -> mlua::Resu
 fn has_address(format: &[u8]) -> bool {
     let mut symbols = format.iter();
     while symbols.any(|symbol| *symbol == b'%') {
-        // Flags, a width and a precision may stand before the conversion.
+        // Flags, a width and a precision may precede the conversion.
         if symbols.find(|symbol| !b"-+ #.0123456789".contains(symbol)) == Some(&b'p') {
             return true;
         }
@@ -273,7 +279,7 @@ fn tables(lua: &Lua, budget: &Rc<Budget>, from: &Table) -> mlua::Result<Table> {
         ("concat", |arguments| Ok(length(plain(arguments, 0)?) as u64)),
         ("unpack", |arguments| Ok(length(plain(arguments, 0)?) as u64)),
         ("insert", |arguments| match arguments.len() {
-            // Behind the last one nothing is moved.
+            // An insertion after the last element moves nothing.
             0..3 => plain(arguments, 0).map(|_| 1),
             _ => moved_behind(arguments),
         }),
@@ -338,7 +344,7 @@ fn integer(arguments: &MultiValue, place: usize) -> mlua::Result<i64> {
     }
 }
 
-/// The elements behind the place that the second argument names.
+/// The number of elements after the place that the second argument names.
 fn moved_behind(arguments: &MultiValue) -> mlua::Result<u64> {
     let len = i64::try_from(length(plain(arguments, 0)?)).unwrap_or(i64::MAX);
     moved(len.saturating_sub(integer(arguments, 1)?))

@@ -1,8 +1,9 @@
 //! Functions in Lua 5.4.
 //!
-//! A function's body is a chunk whose globals are the arguments; it returns the result. Every call has a table of globals of its own,
-//! behind which stands the library ([`library`]); whatever a call leaves in it is garbage afterwards. The interpreter's memory is
-//! limited by its allocator, its time by a [`hook`]. What hooks do not see, because it is a loop in C, the library has replaced or guards.
+//! A function's body is a chunk whose globals are the arguments; it returns the result. Every call has its own table of
+//! globals, which falls back to the library ([`library`]); whatever a call leaves in it is garbage afterwards. The
+//! interpreter's memory is limited by its allocator, its time by a [`hook`]. What hooks do not see, because it is a
+//! loop in C, the library has replaced or guards.
 
 mod from_lua;
 mod hook;

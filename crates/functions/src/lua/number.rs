@@ -1,7 +1,7 @@
 //! Values of `varint` and `decimal`: numbers of any size, which Lua does not have.
 //!
-//! Their bytes are not the interpreter's, so they are counted apart, against the same limit. Arithmetic takes steps by the digits that it
-//! looks at, and no result has more than [`NUMBER_BYTES_MAX`].
+//! Their bytes are not the interpreter's, so they are counted apart, against the same limit. Arithmetic takes steps by
+//! the digits that it looks at, and no result has more than [`NUMBER_BYTES_MAX`].
 
 use std::cmp::Ordering;
 use std::rc::Rc;
@@ -51,7 +51,7 @@ fn bytes_of(number: &BigInt) -> usize {
 pub(super) fn value(lua: &Lua, budget: &Rc<Budget>, digits: Digits) -> mlua::Result<Value> {
     let bytes = bytes_of(&digits.unscaled);
     if !budget.hold(bytes) {
-        // Numbers that nobody refers to any more are still counted.
+        // Numbers that are no longer referenced are still counted until they are collected.
         lua.gc_collect()?;
         if !budget.hold(bytes) {
             return Err(mlua::Error::external(budget.out_of_memory()));
@@ -107,7 +107,7 @@ pub(super) fn of_decimal(bytes: &[u8]) -> Option<Digits> {
 }
 
 impl Digits {
-    /// The same number without digits behind the point; None when it has some.
+    /// The number as an integer; None when it has digits after the point.
     pub(super) fn to_integer(&self) -> Option<BigInt> {
         if self.unscaled.is_zero() {
             return Some(BigInt::zero());

@@ -1,7 +1,8 @@
 //! Lua's patterns, matched by code that counts its steps.
 //!
-//! A pattern with several repetitions may try as many ways as the text's length to the power of their number. The matcher of Lua's own
-//! library does so in C, where no hook runs. This one does the same as the manual says (section 6.4.1), and takes steps of the budget.
+//! A pattern with several repetitions may try as many ways as the text's length to the power of their number. The
+//! matcher of Lua's own library does so in C, where no hook runs. This one does the same as the manual says (section
+//! 6.4.1), and takes steps of the budget.
 
 use std::rc::Rc;
 
@@ -59,14 +60,14 @@ impl<'a> Matcher<'a> {
         Ok(())
     }
 
-    /// Matches the pattern at a place of the text; the place behind the match.
+    /// Matches the pattern at a place of the text and returns the place after the match.
     fn match_at(&mut self, place: usize) -> Matched<Option<usize>> {
         self.captures.clear();
         self.depth = 0;
         self.rest(place, 0)
     }
 
-    /// Matches what is behind a place of the pattern.
+    /// Matches the rest of the pattern, from `pattern` on, at the place `text`.
     fn rest(&mut self, text: usize, pattern: usize) -> Matched<Option<usize>> {
         if self.depth == DEPTH_MAX {
             return Err(failure("pattern too complex"));
@@ -228,7 +229,7 @@ impl<'a> Matcher<'a> {
         Ok(self.text[s..].starts_with(captured).then_some(s + captured.len()))
     }
 
-    /// The place behind the class of one character that begins at `p`.
+    /// The place after the class of one character that begins at `p`.
     fn class_end(&self, p: usize) -> Matched<usize> {
         let mut end = p + 1;
         match self.pattern[p] {
@@ -333,7 +334,7 @@ fn is_in_class(byte: u8, class: u8) -> bool {
     is_in != class.is_ascii_uppercase()
 }
 
-/// Where a search begins, for a place as Lua counts them; None behind the end.
+/// Where a search begins, for a place as Lua counts them; None after the end.
 fn start_of(init: Option<i64>, len: usize) -> Option<usize> {
     let init = init.unwrap_or(1);
     let start = match init {
@@ -344,7 +345,7 @@ fn start_of(init: Option<i64>, len: usize) -> Option<usize> {
     (start <= len).then_some(start)
 }
 
-/// The first match at or behind a place, as its two ends.
+/// The first match at or after a place, as its two ends.
 fn search(matcher: &mut Matcher<'_>, is_anchored: bool, start: usize) -> Matched<Option<(usize, usize)>> {
     for from in start..=matcher.text.len() {
         if let Some(to) = matcher.match_at(from)? {

@@ -199,7 +199,7 @@ fn hostile_modules_end() {
             with(body)
         );
     }
-    // Memory that is not to be had is refused to the module, which goes on.
+    // Memory that is not available is refused to the module, which continues.
     assert_eq!(
         with("(i64.extend_i32_s (memory.grow (i32.const 60000)))"),
         Ok(Some((-1_i64).to_be_bytes().to_vec()))

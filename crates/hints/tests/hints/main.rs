@@ -1,4 +1,5 @@
-//! Hints under the simulator: what a killed process keeps, where an interrupted replay goes on, what is never handed over.
+//! Hints under the simulator: what a killed process keeps, where an interrupted replay resumes, what is never handed
+//! over.
 
 mod power_losses;
 
@@ -432,7 +433,7 @@ fn no_hints_are_kept_beyond_their_room_or_for_a_node_that_is_down_for_longer_tha
         hints.set_live(TARGET, true);
         assert!(keep(&hints, TARGET, GRACE, &mutation(TABLE, 3)), "it is back");
     });
-    // The coordinator restarts: the window goes on from the oldest hint.
+    // The coordinator restarts: the window still counts from the oldest hint.
     machine.run(|| async {
         let hints = start(options());
         assert!(keep(&hints, TARGET, GRACE, &mutation(TABLE, 4)));
@@ -463,7 +464,7 @@ fn who_waits_for_a_replay_waits_for_what_was_noted_before_and_not_for_what_comes
         let waiter = runtime::spawn(async move { waiting.wait_until_reached(&point, HOUR).await });
         runtime::sleep(Duration::from_millis(1)).await;
         note(&hints, 50..51);
-        // The first segments are taken; the one behind them is not.
+        // The first segments are taken; the one after them is not.
         let noted = replica.clone();
         let deliver = move |batch: Rc<[Vec<u8>]>| -> Delivery {
             let noted = noted.clone();
@@ -844,7 +845,7 @@ fn a_run_knows_since_when_the_oldest_write_of_the_one_before_waits() {
         let hints = start(options());
         note(&hints, 0..1);
         hints.write().expect("the disk works");
-        // A logged batch that was made a while ago is given up, behind a younger hint.
+        // A logged batch that was made a while ago is given up, after a younger hint.
         let made_us = runtime::wall_clock_us() - 600_000_000;
         let write = MissedWrite {
             mutation: &mutation(TABLE, 1),

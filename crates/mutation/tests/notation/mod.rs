@@ -18,7 +18,7 @@
 //!   up to before (3)                   the stretch ends here
 //! bound      before (1, 'x'), after (1), bottom, top
 //! ```
-//! [`lengthen`] makes a long text of `'x' * 100`; [`shorten`] tells it as `'x…100'`.
+//! [`lengthen`] makes a long text of `'x' * 100`; [`shorten`] writes it as `'x…100'`.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use mutation::row::{RowBuilder, RowView, Shared};
@@ -31,8 +31,8 @@ use types::token::token_of;
 use types::{CqlType, LiteralKind};
 use uuid::Uuid;
 
-/// `k int` and further columns, a line each: `name type`, then `key`, `key desc` or `static` if it is one. Column ids are
-/// given in the order of the names, statics first.
+/// `k int` and further columns, a line each: `name type`, then `key`, `key desc` or `static` if it is one. Column ids
+/// are given in the order of the names, statics first.
 pub fn table(lines: &str) -> Table {
     let mut columns = vec![schema::Column::new("k", CqlType::Int, ColumnKind::PartitionKey)];
     let mut position = 0;
@@ -95,7 +95,7 @@ fn element_types(cql_type: &CqlType) -> (CqlType, CqlType) {
     }
 }
 
-/// The path that `text` names: a number stands for the time of a list's element and for a counter's source.
+/// The path that `text` names: a number is the time of a list's element or a counter's source.
 fn path(column: &CqlType, text: &str) -> Vec<u8> {
     match column {
         CqlType::List(_) => {
@@ -490,7 +490,7 @@ pub fn line(table: &Table, text: &str) -> Line {
     Line::Row(prefix(table, key), row(table, facts.trim()))
 }
 
-/// A partition, or a stretch of one, whose rows stand in order.
+/// A partition, or a stretch of one, whose rows are in order.
 pub fn block(table: &Table, lines: &str) -> PartitionBlock {
     let key = 1i32.to_be_bytes();
     let mut block = PartitionBlock::new(token_of(&key), &key);
@@ -564,7 +564,7 @@ pub fn mutation_text(table: &Table, mutation: &Mutation<'_>) -> String {
     lines.join("\n")
 }
 
-/// Long values are told by their length.
+/// Replaces long values with their first letter and their length.
 pub fn shorten(text: &str) -> String {
     let mut out = String::new();
     for (i, piece) in text.split('\'').enumerate() {

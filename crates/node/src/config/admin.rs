@@ -7,9 +7,9 @@ use super::{ADDRESS, SWITCH, value};
 
 /// Address of the API, address of the metrics, and whether the metrics include each table. `cql_port` is taken already.
 ///
-/// The API has no authentication, so by default only this machine reaches it. A loopback `listen_address` is local too, and the API follows it: several
-/// nodes of one machine keep the same port on 127.0.0.1, 127.0.0.2, … The metrics only read, and Prometheus is another machine: they follow
-/// `listen_address` always.
+/// The API has no authentication, so by default only this machine reaches it. A loopback `listen_address` is local too,
+/// and the API follows it: several nodes of one machine keep the same port on 127.0.0.1, 127.0.0.2, … The metrics only
+/// read, and Prometheus is another machine: they follow `listen_address` always.
 pub(super) fn resolve(
     options: &mut Options<'_>,
     listen_address: IpAddr,

@@ -1,5 +1,5 @@
-//! The command line of a server, made from the [`table`] of options. Every value is kept as text: it goes through the same parser as the
-//! file's, so that both accept and refuse the same things in the same words.
+//! The command line of a server, made from the [`table`] of options. Every value is kept as text: it goes through the
+//! same parser as the file's, so that both accept and refuse the same things in the same words.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use clap::{Arg, ArgMatches, Command};
 use super::table::{self, DefaultValue, Row, TABLE, Takes};
 use super::wishes;
 
-/// What a server is told on its command line.
+/// The options given to a server on its command line.
 #[derive(Clone, Default, Debug)]
 pub struct ServerArgs {
     /// What is no option of the file.
@@ -54,7 +54,10 @@ impl ServerArgs {
         };
     }
 
-    /// The same for a builder.
+    /// Gives an option a value and returns the arguments, for chained calls.
+    ///
+    /// # Panics
+    /// When there is no such option.
     #[must_use]
     pub fn with(mut self, spelling: &str, value: impl Into<String>) -> Self {
         self.set(spelling, Some(value));
@@ -130,7 +133,7 @@ fn hidden(row: &'static Row, spelling: &'static str) -> Arg {
     plain(row, spelling).hide(true)
 }
 
-/// An option that stops the start, so that its reason is told.
+/// An option that stops the start. It is parsed so that the start can report the reason.
 fn refused(name: &'static str) -> Arg {
     Arg::new(name)
         .long(dashed(name))

@@ -1,4 +1,5 @@
-//! What a node is told of its cluster: whom it asks to join, its part of the ring, where it stands, and how it talks to the others.
+//! The options of a node about its cluster: the nodes it asks to join, its part of the ring, its datacenter and rack,
+//! and how it talks to the other nodes.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -65,9 +66,9 @@ pub(super) struct Cluster {
     pub balancing: Balancing,
 }
 
-/// What stands for "none given" where an option has no default.
+/// The text that means "none given" where an option has no default.
 const NONE: &str = "none";
-/// Tokens of a node that is not told a number.
+/// Tokens of a node if no number is configured.
 const NUM_TOKENS: usize = 16;
 /// How long a node may be down and is still sent what it missed.
 const HINT_WINDOW: Duration = Duration::from_hours(3);
@@ -107,7 +108,8 @@ impl Cluster {
         }
         let encryption = encryption(options);
         let mut seeds = seeds(options, storage_port);
-        // Nodes know each other by the plain port, also those that are reached by TLS alone; whoever names the other means the same node.
+        // Nodes know each other by the plain port, also those that are reached by TLS alone. A seed with the TLS port
+        // means the same node.
         for seed in seeds.iter_mut().filter(|_| encryption.is_some()) {
             if seed.address.port() == ssl_storage_port {
                 seed.address.set_port(storage_port);
@@ -174,7 +176,7 @@ fn replaces(options: &mut Options<'_>) -> Option<Replaced> {
     host_id.map(Replaced::Host).or(address.map(Replaced::Address))
 }
 
-/// The dead members that nobody waits for while the node takes the place of another.
+/// The dead members that are not waited for while this node replaces another.
 fn ignores(options: &mut Options<'_>) -> Vec<Replaced> {
     let option = "ignore_dead_nodes_for_replace";
     let named = |text: &str| {
@@ -279,7 +281,8 @@ fn algorithms(options: &mut Options<'_>) -> Vec<Compression> {
     given.unwrap_or_else(|| vec![Compression::Lz4, Compression::Zstd])
 }
 
-/// For whom hints are kept: the switch, which may list the datacenters that get them, and the list of those that do not.
+/// The datacenters for which hints are kept: the switch may list those that get hints, another option lists those that
+/// do not.
 fn hints_allowed(options: &mut Options<'_>) -> Allowed {
     let names = |text: &str| parts(text).map(str::to_owned).collect::<BTreeSet<String>>();
     let parse = |text: &str| match value::switch(text) {
@@ -309,8 +312,8 @@ fn hints_allowed(options: &mut Options<'_>) -> Allowed {
     }
 }
 
-/// The addresses of the nodes to ask, each once, in their order. A name that does not resolve is no seed to leave out: the first seed forms the
-/// cluster, and with it gone the second would form another.
+/// The addresses of the nodes to ask, each once, in their order. A name that does not resolve is no seed to leave out:
+/// the first seed forms the cluster, and with it gone the second would form another.
 fn seeds(options: &mut Options<'_>, default_port: u16) -> Vec<Seed> {
     let lookup = options.lookup();
     let parse = |text: &str| {
@@ -361,8 +364,8 @@ fn seed(text: &str, default_port: u16, lookup: Lookup<'_>) -> Result<Seed, Strin
     is_one.then_some(seed).ok_or_else(|| EXPECTED.to_owned())
 }
 
-/// How many tokens the node takes, and which, when it is told. Calculators of tokens begin with the smallest, which no key has and up to which
-/// the ring is closed: its place is the end of the ring.
+/// How many tokens the node takes, and which, if they are configured. Token calculators begin with the smallest token.
+/// No key has it, and the ring closes at it, so it is taken as the end of the ring.
 fn tokens(options: &mut Options<'_>) -> (usize, Vec<Token>) {
     let parse = |text: &str| {
         let at_its_place = |token| if token == Token::MIN { Token(i64::MAX) } else { token };
@@ -402,7 +405,7 @@ fn parts(text: &str) -> impl Iterator<Item = &str> {
         .filter(|part| !part.is_empty() && *part != NONE)
 }
 
-/// Where the node stands: what it is told itself, and else what its snitch says.
+/// The datacenter and rack of the node: from the options, else from its snitch.
 fn location(options: &mut Options<'_>, broadcast: IpAddr, properties: Properties<'_>) -> Location {
     let snitch_name = name(options, "endpoint_snitch", "SimpleSnitch");
     let told = options.is_given("data_center") && options.is_given("rack");

@@ -51,7 +51,7 @@ pub enum ConfigError {
         /// What the parser says, with line and column.
         message: String,
     },
-    /// A name that nobody knows.
+    /// An unknown name.
     Unknown {
         /// As written.
         name: String,
@@ -101,7 +101,7 @@ impl ConfigError {
         }
     }
 
-    /// The line of the file where it is; what is in no line comes behind all that are.
+    /// The line of the file where it is. Errors without a line sort after all that have one.
     pub(super) fn line(&self) -> u64 {
         match self {
             Self::Unknown { place, .. } | Self::WrongValue { place, .. } | Self::Twice { place, .. } => match place {

@@ -1,7 +1,7 @@
 //! The YAML file as a list of options with their lines, before any of them is understood.
 //!
-//! Scalars become the text that a person would write for them, so that a value from the file and one from the command line go
-//! through the same parser.
+//! Scalars become the text that a person would write for them, so that a value from the file and one from the command
+//! line go through the same parser.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! What a configuration follows from, as it was when it was read. So a client may give one option another value while the node runs: the rest
-//! stays as it is, whatever has become of the files, the names and the machine since.
+//! What a configuration follows from, as it was when it was read. So a client may give one option another value while
+//! the node runs: the rest stays as it is, whatever has become of the files, the names and the machine since.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -49,7 +49,7 @@ impl Given {
         Ok(Self::new(args, machine, file))
     }
 
-    /// The same with a file that was read.
+    /// Takes the path and text of the options file, if there is one; does not read it.
     pub(super) fn new(args: &ServerArgs, machine: &Machine, file: Option<(PathBuf, String)>) -> Self {
         Self {
             args: args.clone(),
@@ -60,7 +60,8 @@ impl Given {
         }
     }
 
-    /// The configuration, with what clients have set. The first call looks up names and files, which blocks; further ones take what it found.
+    /// The configuration, with what clients have set. The first call looks up names and files, which blocks; further
+    /// ones take what it found.
     ///
     /// # Errors
     /// With every option that is unknown or wrong.
@@ -68,7 +69,7 @@ impl Given {
         let world = World {
             machine: &self.machine,
             read: &|path| {
-                let mut files = self.files.lock().expect("nobody panics while holding the files");
+                let mut files = self.files.lock().expect("no thread panics while holding the files");
                 let text = files.entry(path.to_owned()).or_insert_with(|| {
                     let bytes = fs::read(path).ok()?;
                     Some(String::from_utf8_lossy(&bytes).into_owned())
@@ -76,7 +77,7 @@ impl Given {
                 text.clone()
             },
             lookup: &|name| {
-                let mut names = self.names.lock().expect("nobody panics while holding the names");
+                let mut names = self.names.lock().expect("no thread panics while holding the names");
                 let found = names
                     .entry(name.to_owned())
                     .or_insert_with(|| runtime::net::lookup(name).map_err(|error| error.to_string()));

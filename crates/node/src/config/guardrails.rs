@@ -1,5 +1,6 @@
-//! The options of guardrails: limits of statements. By default they refuse nothing that Cassandra takes by default; ScyllaDB's warnings are on, and where its
-//! default refuses what Cassandra takes, the client is warned if there is an option for that.
+//! The options of guardrails: limits of statements. By default they refuse nothing that Cassandra takes by default;
+//! ScyllaDB's warnings are on, and where its default refuses what Cassandra takes, the client is warned if there is an
+//! option for that.
 
 use query::Level;
 use query::ddl::TABLE_PROPERTIES;

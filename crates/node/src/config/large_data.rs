@@ -1,4 +1,5 @@
-//! Above which size partitions, rows and cells count as large, and beyond which tables with `large_data_guardrails_enabled` refuse writes to them.
+//! Above which size partitions, rows and cells count as large, and beyond which tables with
+//! `large_data_guardrails_enabled` refuse writes to them.
 
 use query::guardrails::{LargeDataGuardrails, Thresholds};
 use sstable::LargeThresholds;

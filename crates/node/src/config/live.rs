@@ -1,7 +1,7 @@
 //! Options as `system.config` and the REST API show them, and the change of one while the node runs.
 //!
-//! There is a row for each spelling of an option, as tools of Cassandra and ScyllaDB ask for the spellings that they know. A value is shown as JSON: a
-//! switch or a number bare, any other value as a string.
+//! There is a row for each spelling of an option, as tools of Cassandra and ScyllaDB ask for the spellings that they
+//! know. A value is shown as JSON: a switch or a number bare, any other value as a string.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -109,7 +109,8 @@ pub(crate) struct Changed {
 /// Gives options of a running node other values, all or none. `set` are those that clients have set before.
 ///
 /// # Errors
-/// In words for the client: when clients may change nothing, an option does not exist or does not change while the node runs, or a value does not fit.
+/// In words for the client: when clients may change nothing, an option does not exist or does not change while the node
+/// runs, or a value does not fit.
 pub(crate) fn set(config: &Config, set: &SetOptions, changes: &[(String, Option<String>)]) -> Result<Changed, String> {
     if !config.changes_by_cql {
         return Err(format!("options are not changed by CQL, as {SWITCH} is false"));

@@ -22,7 +22,7 @@ impl Machine {
         Self::from_texts(|path| fs::read(path).ok().and_then(|bytes| String::from_utf8(bytes).ok()))
     }
 
-    /// The same from the texts of the kernel's files, by path.
+    /// The machine as the kernel's files describe it; `text` returns the text of a file by its path.
     pub(super) fn from_texts(text: impl Fn(&str) -> Option<String>) -> Self {
         let cpus = text("/proc/self/status")
             .and_then(|t| field(&t, "Cpus_allowed_list:").and_then(value::cpu_list))

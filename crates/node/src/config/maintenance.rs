@@ -1,4 +1,5 @@
-//! Maintenance mode and the maintenance socket: `maintenance_mode`, `maintenance_socket` and `maintenance_socket_group`.
+//! Maintenance mode and the maintenance socket: `maintenance_mode`, `maintenance_socket` and
+//! `maintenance_socket_group`.
 
 use std::path::Path;
 

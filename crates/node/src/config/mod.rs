@@ -1,9 +1,11 @@
-//! What a node is told to be: from the command line, a YAML file with the names of cassandra.yaml and scylla.yaml, and defaults.
+//! The configuration of a node: from the command line, a YAML file with the names of cassandra.yaml and scylla.yaml,
+//! and defaults.
 //!
-//! The command line beats the file, which beats the default. A value is text until this module knows its option, wherever it came
-//! from; a wrong one is an error that names the option, what was given and what is expected, and all errors are told at once. Nothing is
-//! ignored in silence: what a name of the two files asks for, and is not done, stops the start, is warned of, or is counted as meaningless
-//! here ([`wishes`]); any other name is an error that suggests the nearest. The options are those of one [`table`].
+//! The command line beats the file, which beats the default. A value is text until this module knows its option,
+//! wherever it came from. A wrong value is an error that names the option, what was given and what is expected; all
+//! errors are reported at once. Nothing is ignored in silence: if a name of the two files asks for something that is
+//! not done, it stops the start, causes a warning, or is counted as meaningless here ([`wishes`]). Any other name is an
+//! error that suggests the nearest. The options are those of one [`table`].
 
 mod admin;
 mod args;
@@ -72,7 +74,7 @@ pub struct AutoSnapshot {
     pub ttl: Option<Duration>,
 }
 
-/// Everything a node is told.
+/// The whole configuration of a node.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Directory of everything this node keeps.
@@ -101,15 +103,16 @@ pub struct Config {
     pub held_back_features: Vec<String>,
     /// Whether the node shows features that its cluster has not enabled.
     pub enable_new_features: bool,
-    /// How long ago the replicas of a range may have been known to be equal, before the node repairs it by itself; None: it does not.
+    /// How long ago the replicas of a range may have been known to be equal, before the node repairs it by itself;
+    /// None: it does not.
     pub repair_threshold: Option<Duration>,
     /// Address for other nodes.
     pub listen_address: IpAddr,
     /// Address for clients.
     pub rpc_address: IpAddr,
-    /// Address that other nodes are told.
+    /// Address announced to other nodes.
     pub broadcast_address: IpAddr,
-    /// Address that clients are told; never a wildcard.
+    /// Address announced to clients; never a wildcard.
     pub broadcast_rpc_address: IpAddr,
     /// CQL port; 0 takes any free one.
     pub native_transport_port: u16,
@@ -125,7 +128,7 @@ pub struct Config {
     pub api: Option<SocketAddr>,
     /// Where Prometheus is answered, if it is; a port of 0 takes any free one.
     pub prometheus: Option<SocketAddr>,
-    /// Whether Prometheus is told of each table.
+    /// Whether Prometheus gets metrics of each table.
     pub table_metrics: bool,
     /// When a write is acknowledged.
     pub commitlog_sync: CommitlogSync,
@@ -141,7 +144,7 @@ pub struct Config {
     pub data_center: String,
     /// This node's rack.
     pub rack: String,
-    /// The same two, as the cluster knows them: by the snitch, unless the options say them.
+    /// Data center and rack as the cluster knows them: from the options, else from the snitch.
     pub location: Location,
     /// How far the node's wall clock may be off.
     pub clock_limits: ClockLimits,
@@ -281,7 +284,8 @@ impl Config {
         self.rf_rack_valid_keyspaces || self.enforce_rack_list
     }
 
-    /// Refuses to make a node in a directory that no option names. Where the default directory has one already, that is started.
+    /// Refuses to make a node in a directory that no option names. Where the default directory has one already, that is
+    /// started.
     ///
     /// # Errors
     /// What to type instead.
@@ -300,7 +304,7 @@ impl Config {
         ))
     }
 
-    /// A node that is told nothing.
+    /// The configuration of a node for which no option is given.
     #[must_use]
     pub fn defaults(machine: &Machine) -> Self {
         let world = World {
@@ -375,7 +379,7 @@ pub fn load(args: &ServerArgs, machine: &Machine) -> Result<Config, ConfigError>
     })
 }
 
-/// The same from the text of the options file.
+/// The configuration from the arguments, the text of the options file and the options that clients have set.
 fn resolve(
     args: &ServerArgs,
     file: Option<(&Path, &str)>,
@@ -533,7 +537,7 @@ fn auto_snapshot(options: &mut Options<'_>) -> AutoSnapshot {
 /// What a node does when a disk fails, by Cassandra's names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DiskFailurePolicy {
-    /// Go on without what is damaged: reads of its tokens are refused. Also Cassandra's `ignore`.
+    /// Continue without what is damaged: reads of its tokens are refused. Also Cassandra's `ignore`.
     BestEffort,
     /// Leave service when the disk cannot read or write a place.
     Stop,
@@ -563,7 +567,8 @@ fn disk_failure_policy(options: &mut Options<'_>) -> DiskFailurePolicy {
     policy
 }
 
-/// `critical_disk_utilization_level`, and the two thresholds that Cassandra has in percent. The lower of the two that refuse counts.
+/// `critical_disk_utilization_level`, and the two thresholds that Cassandra has in percent. The lower of the two that
+/// refuse counts.
 fn disk_limits(options: &mut Options<'_>) -> DiskLimits {
     let option = "critical_disk_utilization_level";
     let level = options.get(
@@ -876,7 +881,7 @@ fn join_secret(options: &mut Options<'_>) -> Option<rpc::JoinSecret> {
     secret
 }
 
-/// A size with its unit. A bare number is refused: nobody can tell whether bytes or mebibytes were meant.
+/// A size with its unit. A bare number is refused: it could mean bytes or mebibytes.
 fn sized(text: &str) -> Option<u64> {
     text.ends_with(|c: char| c.is_ascii_alphabetic())
         .then(|| value::size(text))

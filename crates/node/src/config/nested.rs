@@ -1,7 +1,7 @@
 //! Options whose value has a structure, as the options that they consist of.
 //!
-//! `seed_provider` is a list of providers with parameters, of which one counts, its seeds. `server_encryption_options` is a
-//! mapping; its keys are options named `server_encryption_options.KEY`.
+//! `seed_provider` is a list of providers with parameters, of which one counts, its seeds. `server_encryption_options`
+//! is a mapping; its keys are options named `server_encryption_options.KEY`.
 
 use super::file::Node;
 
@@ -67,7 +67,7 @@ fn wrong(given: String, expected: &'static str) -> Parts {
     Parts::Wrong { given, expected }
 }
 
-/// A list as the text with commas that stands for it.
+/// Converts a list to the text with commas that means the same.
 fn joined(items: Vec<Node>) -> Parts {
     let texts = items.into_iter().map(|item| match item {
         Node::Scalar(text) => Some(text),

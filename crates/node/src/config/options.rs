@@ -1,7 +1,7 @@
 //! What was given for the options of the [`table`], by the file and by the command line, and every error in it.
 //!
-//! A wrong value is noted and the default taken in its place, so that a start names everything that is wrong at once. Names of the two files
-//! that are no options here are judged by [`wishes`].
+//! A wrong value is noted and the default taken in its place, so that a start names everything that is wrong at once.
+//! Names of the two files that are no options here are judged by [`wishes`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -184,7 +184,7 @@ impl<'w> Options<'w> {
         self.get_or(option, |text| parse(text).ok_or_else(|| expected.to_owned()))
     }
 
-    /// The same, where `parse` says itself what was expected.
+    /// An option's value, or none when it was not given or is wrong; the error of `parse` says what was expected.
     pub fn get_or<T>(&mut self, option: &'static str, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         let given = self.given.get(option)?;
         match parse(&given.text) {
@@ -249,7 +249,7 @@ impl<'w> Options<'w> {
         self.settings.insert(option.to_owned(), Some(text.to_string()));
     }
 
-    /// The same for an option that may have no value.
+    /// Notes the effective value of an option that may have none, when it was not given or is shown in another form.
     pub fn note_or_none(&mut self, option: &'static str, text: Option<String>) {
         self.settings.insert(option.to_owned(), text);
     }

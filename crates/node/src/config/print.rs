@@ -6,8 +6,8 @@ use super::args::ServerArgs;
 use super::nested::ENCRYPTION;
 use super::table::{DefaultValue, Group, Row, TABLE};
 
-/// A ceto.yaml of all options with the values of the command line, else with their defaults. An option whose default follows from others has
-/// no value, which leaves it the default.
+/// A ceto.yaml of all options with the values of the command line, else with their defaults. An option whose default
+/// follows from others has no value, which leaves it the default.
 #[must_use]
 pub fn print(args: &ServerArgs) -> String {
     let mut text = "\

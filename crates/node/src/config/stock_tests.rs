@@ -1,4 +1,5 @@
-//! The files that come with Cassandra and ScyllaDB, as names and values: a node starts with each, and says what it does not do.
+//! The files that come with Cassandra and ScyllaDB, as names and values: a node starts with each, and says what it does
+//! not do.
 
 use super::tests::outcome;
 use super::{table, wishes};

@@ -1,8 +1,9 @@
-//! Every option that a node takes, in one table. The command line, the YAML file, `--help`, `--print-config` and the page
-//! `docs/operating/configuration.md` all follow from it, so that none of them can tell another story.
+//! Every option that a node takes, in one table. The command line, the YAML file, `--help`, `--print-config` and the
+//! page `docs/operating/configuration.md` all follow from it, so that none of them can tell another story.
 //!
-//! An option has one name of ours, the newest that cassandra.yaml or scylla.yaml has for it. Older spellings carry the unit in the name
-//! (`commitlog_sync_period_in_ms: 10000`) and are turned into the newest one's text (`commitlog_sync_period: 10000ms`).
+//! An option has one name of ours, the newest that cassandra.yaml or scylla.yaml has for it. Older spellings carry the
+//! unit in the name (`commitlog_sync_period_in_ms: 10000`) and are turned into the newest one's text
+//! (`commitlog_sync_period: 10000ms`).
 
 /// One option.
 pub(super) struct Row {

@@ -31,7 +31,8 @@ fn resolved(yaml: &str, words: &str) -> Result<Config, ConfigError> {
     resolved_beside("", yaml, words)
 }
 
-/// The same with the text of a cassandra-rackdc.properties beside the options file, unless it is empty.
+/// The configuration from an options file and a command line. `properties` is the text of a cassandra-rackdc.properties
+/// beside the options file; if it is empty, there is no such file.
 pub(super) fn resolved_beside(properties: &str, yaml: &str, words: &str) -> Result<Config, ConfigError> {
     let read = |path: &Path| {
         let is_it = path == Path::new("/etc/ceto/cassandra-rackdc.properties") && !properties.is_empty();

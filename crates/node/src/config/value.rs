@@ -13,7 +13,8 @@ pub(super) fn switch(text: &str) -> Option<bool> {
     }
 }
 
-/// Bytes: `512M`, `1.5G`, `16MiB`, `64 KiB`, `4096`, `4096B`. A unit is always binary: the field writes `512M` for 512 MiB.
+/// Bytes: `512M`, `1.5G`, `16MiB`, `64 KiB`, `4096`, `4096B`. A unit is always binary: the field writes `512M` for 512
+/// MiB.
 pub(super) fn size(text: &str) -> Option<u64> {
     let (number, unit) = split_unit(text);
     let shift = match unit.to_ascii_lowercase().as_str() {

@@ -1,8 +1,9 @@
 //! What options of cassandra.yaml and scylla.yaml that are none of ours ask for, and what becomes of it.
 //!
-//! A value that asks for what a node does anyway is met. Of the others, one whose loss would be dangerous stops the start: it would lose
-//! data, accept connections that the operator takes for refused, or give other answers. One that matters, and harms nothing, is warned of in
-//! a line of its own. The rest (sizes of caches that are not there, threads, intervals) has no meaning here, and is counted in one line.
+//! A value that asks for what a node does anyway is met. Of the others, one whose loss would be dangerous stops the
+//! start: it would lose data, accept connections that the operator takes for refused, or give other answers. One that
+//! matters, and harms nothing, is warned of in a line of its own. The rest (sizes of caches that are not there,
+//! threads, intervals) has no meaning here, and is counted in one line.
 
 use super::file::Node;
 use super::nested;
@@ -22,7 +23,7 @@ pub(super) enum Judgement {
         /// What would be met, and why the value is not.
         expected: String,
     },
-    /// The start goes on without it.
+    /// The node starts without it.
     NotDone {
         /// The option, with the key of its mapping.
         option: String,
@@ -31,13 +32,14 @@ pub(super) enum Judgement {
         /// What happens instead.
         reason: String,
     },
-    /// There is nothing here that it could speak of.
+    /// There is nothing here to which it could apply.
     Meaningless,
-    /// Nobody knows the name.
+    /// The name is unknown.
     Unknown,
 }
 
-/// A name with the values that are met, separated by `|`, and what is said of all others. `name.key` is a key of a mapping.
+/// A name with the values that are met, separated by `|`, and what is said of all others. `name.key` is a key of a
+/// mapping.
 pub(super) type Wish = (&'static str, &'static str, &'static str);
 
 /// Options whose other values stop the start.

@@ -1,4 +1,4 @@
-//! How tablets stand, for operators.
+//! How tablets are distributed, for operators.
 
 use admin::operator::{Balance, Standing, TableStanding};
 use cluster::{BalanceReport, Cluster, Metadata, TableBalance};

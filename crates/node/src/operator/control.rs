@@ -57,7 +57,8 @@ impl NodeOperator {
             "listens for no CQL clients"
         };
         log::info!("an operator changed the CQL listener: the node {does}");
-        // The other nodes notify their clients afterwards: drivers, that of Python for one, ignore that a node is down while they are connected to it.
+        // The other nodes notify their clients afterwards: drivers, that of Python for one, ignore that a node is down
+        // while they are connected to it.
         on_all_shards(async move |_| set_serving(is_enabled).await).await;
         cluster.set_closed(!is_enabled).await;
         Ok(())

@@ -20,7 +20,7 @@ use crate::maintenance;
 /// How long a node may take to do a move that is agreed on before it is said that it did not.
 const MOVE_WAIT_MAX: Duration = Duration::from_mins(10);
 
-/// Begins work; what needs the cluster fails without. It goes on whether somebody waits for it or not.
+/// Begins work, which continues even if the caller stops waiting. Work that needs the cluster fails without one.
 pub(super) fn start(engine: &Rc<Engine>, cluster: Option<&Rc<Cluster>>, tasks: &Arc<Tasks>, work: Work) -> Started {
     let (kind, what): (&'static Kind, Selection) = match &work {
         Work::Flush(what) => (&kinds::FLUSH, what.clone()),

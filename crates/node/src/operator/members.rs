@@ -69,7 +69,8 @@ pub(super) fn of_status(metadata: &Metadata, status: &Status) -> Vec<Member> {
     members.collect()
 }
 
-/// What the node says of itself whether it is in its cluster or not, by how long ago it was started and the time of that; the rest is empty.
+/// What the node says of itself whether it is in its cluster or not, by how long ago it was started and the time of
+/// that; the rest is empty.
 pub(super) fn own(shared: &Shared, (elapsed, started_us): (Duration, i64)) -> Node {
     let info = shared.about.info();
     let snitch = shared.config.settings.get("endpoint_snitch").cloned().flatten();

@@ -86,7 +86,7 @@ impl Operations for NodeOperator {
     }
 
     fn rebuild(&self, wanted: Rebuild) -> Local<'_, Result<Rebuilt, String>> {
-        // A task of its own: it goes on whether somebody waits for it or not.
+        // A task of its own: it continues even if the caller stops waiting.
         let (engine, cluster, tasks) = (self.engine.clone(), self.cluster().cloned(), self.shared.tasks.clone());
         let done = runtime::spawn(async move {
             let cluster = cluster?;

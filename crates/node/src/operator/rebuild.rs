@@ -1,6 +1,8 @@
-//! Rebuilding: this node gets the data of its replicas again from other replicas, by the streams that moves use. What it has stays, and is merged.
+//! Rebuilding: this node gets the data of its replicas again from other replicas, by the streams that moves use. What
+//! it has stays, and is merged.
 //!
-//! Each range is copied from as many replicas, the nearest first, as a write at QUORUM may have missed: what was acknowledged at QUORUM is here afterwards, whatever this node has lost.
+//! Each range is copied from as many replicas, the nearest first, as a write at QUORUM may have missed: what was
+//! acknowledged at QUORUM is here afterwards, whatever this node has lost.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -107,7 +109,8 @@ async fn copy_again(engine: &Rc<Engine>, mut part: Copy, origin: Origin) -> Resu
     Ok((ranges, bytes))
 }
 
-/// The ranges of a table that this node is a replica of, with whom they are copied from. Those that no other node has are left out.
+/// The ranges of a table that this node is a replica of, with the replicas that they are copied from. Ranges that no
+/// other node has are left out.
 fn parts_of(
     view: &ClusterView,
     route: &Route,
@@ -155,7 +158,8 @@ fn parts_of(
     Ok(parts.into_iter().map(|(_, copy)| copy).collect())
 }
 
-/// The replicas that a range is copied from: of all, or of a datacenter, as many as a quorum of them may lack, this node's own copy not counted.
+/// The replicas that a range is copied from: of all, or of a datacenter, as many as a quorum of them may lack, this
+/// node's own copy not counted.
 fn sources_of(
     view: &ClusterView,
     replicas: &[Replica],
@@ -167,7 +171,7 @@ fn sources_of(
     let meant: Vec<Replica> = replicas.iter().filter(is_meant).copied().collect();
     let others = meant.iter().filter(|replica| replica.node != view.me).copied();
     let mut others: Vec<Replica> = others.collect();
-    // Nobody else has what this node alone has, in whatever datacenter.
+    // If no other node, in any datacenter, has a copy, there is no source.
     if replicas.iter().all(|replica| replica.node == view.me) {
         return Ok(Vec::new());
     }

@@ -92,7 +92,8 @@ async fn run_as(engine: &Rc<Engine>, wanted: Repairs, task: &Task) -> Result<Vec
     told(&tables, outcomes)
 }
 
-/// Refuses datacenters and nodes that the cluster does not have: with a name misspelt there would be nothing to repair, and nobody would know.
+/// Refuses datacenters and nodes that the cluster does not have: otherwise a misspelt name would repair nothing,
+/// without an error.
 fn check_filters(view: &ClusterView, wanted: &Repairs) -> Result<(), String> {
     check_datacenters(view, &wanted.datacenters)?;
     let is_member = |host: &&String| view.topology.members().any(|node| is_named(node, host));
@@ -117,7 +118,7 @@ fn is_named(node: &topology::Node, host: &str) -> bool {
     node.host_id.to_string() == host || node.internode.ip().to_string() == host
 }
 
-/// What is told of the tables.
+/// What is reported of each table.
 ///
 /// # Errors
 /// A sentence with what is not repaired.
@@ -141,7 +142,8 @@ fn told(tables: &[Arc<Table>], outcomes: Vec<Outcome>) -> Result<Vec<RepairedTab
     }
 }
 
-/// Has every node repair the ranges of these tables of which it is the first replica, and waits until none is left. How many there were.
+/// Has every node repair the ranges of these tables of which it is the first replica, and waits until none is left. How
+/// many there were.
 ///
 /// # Errors
 /// A sentence with what is not repaired: a node is down, or a range fails again and again.
@@ -283,8 +285,8 @@ impl Plan {
         done
     }
 
-    /// The parts that a range has now, and why some cannot be repaired. `was_here_first`: no other node repairs it, where nodes repair only what they
-    /// are the first replica of.
+    /// The parts that a range has now, and why some cannot be repaired. `was_here_first`: no other node repairs it,
+    /// where nodes repair only what they are the first replica of.
     fn parts_now(&self, table: TableId, range: TokenRange, was_here_first: bool) -> Planned {
         // The view is not held while repairs run: the next version of the cluster waits for it.
         let view = self.engine.coordinator.view();
@@ -305,7 +307,8 @@ impl Plan {
     }
 }
 
-/// The parts of these ranges of tables that are meant, by the shard that repairs them; where a replica cannot be asked, a sentence that says so instead.
+/// The parts of these ranges of tables that are meant, by the shard that repairs them; where a replica cannot be asked,
+/// a sentence that says so instead.
 fn parts_of(
     engine: &Engine,
     view: &ClusterView,

@@ -1,13 +1,16 @@
 //! Snapshots of tables: `snapshots/TAG` in a table's directory, with hard links of its sstables, and what they are of:
 //!
-//! - `schema.records`: the table and its keyspace as records ([`schema::record::seal_objects`]). What a restore goes by: it has the ids of table and columns.
+//! - `schema.records`: the table and its keyspace as records ([`schema::record::seal_objects`]). What a restore goes
+//!   by: it has the ids of table and columns.
 //! - `schema.cql`: the table as a statement, as Cassandra writes it, for people and tools.
-//! - `manifest.json`: the names of the sstables' files, and when the snapshot was made and ends, as Cassandra writes it.
+//! - `manifest.json`: the names of the sstables' files, and when the snapshot was made and ends, as Cassandra writes
+//!   it.
 //!
-//! The manifest is written last: a snapshot without one was not finished. The directory of a table stays when the table is dropped, with its snapshots.
+//! The manifest is written last: a snapshot without one was not finished. The directory of a table stays when the table
+//! is dropped, with its snapshots.
 //!
-//! Before a table is dropped or truncated its node keeps what it has in a snapshot of its own accord (option `auto_snapshot`), named
-//! `dropped-MILLISECONDS-TABLE` or `truncated-MILLISECONDS-TABLE`.
+//! Before a table is dropped or truncated its node keeps what it has in a snapshot of its own accord (option
+//! `auto_snapshot`), named `dropped-MILLISECONDS-TABLE` or `truncated-MILLISECONDS-TABLE`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -82,7 +85,8 @@ fn at(path: &Path, e: &std::io::Error) -> String {
     format!("{}: {e}", path.display())
 }
 
-/// Takes a snapshot of the tables that are meant, if it flushes with what is in memory. It ends after `ttl`, if it has one.
+/// Takes a snapshot of the tables that are meant, if it flushes with what is in memory. It ends after `ttl`, if it has
+/// one.
 pub(super) async fn take(
     engine: &Rc<Engine>,
     tag: String,
@@ -114,7 +118,8 @@ pub(super) async fn take(
     make(places, ttl, move || control.advance(1)).await
 }
 
-/// Links the sstables of tables into their snapshots and writes what they are of. `linked` is called for each table and shard.
+/// Links the sstables of tables into their snapshots and writes what they are of. `linked` is called for each table and
+/// shard.
 async fn make(
     places: Vec<SnapshotTarget>,
     ttl: Option<Duration>,
@@ -176,8 +181,8 @@ pub(crate) enum Loss {
     Truncated,
 }
 
-/// Keeps what tables have, and what of them is in memory, before it is deleted; `schema` is that in which they are. A table without data leaves no snapshot. It
-/// is held that no tablet moves meanwhile.
+/// Keeps what tables have, and what of them is in memory, before it is deleted; `schema` is that in which they are. A
+/// table without data leaves no snapshot. It is held that no tablet moves meanwhile.
 ///
 /// # Errors
 /// When something could not be kept.
@@ -276,7 +281,8 @@ fn find(data_dir: &Path) -> Result<Vec<Stored>, String> {
     Ok(found)
 }
 
-/// When the snapshot of a manifest was made and when it ends, in milliseconds since 1970. None where it does not say so, or does not end.
+/// When the snapshot of a manifest was made and when it ends, in milliseconds since 1970. None where it does not say
+/// so, or does not end.
 fn times(manifest: &Path) -> (Option<i64>, Option<i64>) {
     let manifest = fs::read(manifest).ok();
     let manifest: Option<Value> = manifest.and_then(|bytes| serde_json::from_slice(&bytes).ok());

@@ -1,4 +1,5 @@
-//! Repairs of tablets of one table, as ScyllaDB's `POST /storage_service/tablets/repair` asks for them: any node takes the request and has those repair that have the tablets.
+//! Repairs of tablets of one table, as ScyllaDB's `POST /storage_service/tablets/repair` asks for them: any node takes
+//! the request and has those repair that have the tablets.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -119,7 +120,7 @@ fn wanted(engine: &Rc<Engine>, asked: &TabletRepair) -> Result<Wanted, String> {
 async fn run(engine: &Rc<Engine>, cluster: &Rc<Cluster>, wanted: Wanted, task: &Task) -> Result<(), String> {
     let done = ask_until_done(engine, cluster, &wanted, task).await;
     if done.is_err() {
-        // A node that does not hear of it ends by itself when nobody asks any more.
+        // A node that does not receive this ends the repair by itself once it is no longer asked for it.
         let over = wanted.selected.map(|selected| Selected {
             is_over: true,
             ..selected

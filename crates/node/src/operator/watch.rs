@@ -1,7 +1,9 @@
 //! The operations of the cluster as tasks of this node, with how far they are and how long they take.
 //!
-//! What goes on stands in the metadata ([`Cluster::operations`]), so each node tells the same of it and keeps a task of its own for each operation: `nodetool tasks` lists it, waits for it and
-//! aborts it, at any node. The metadata says what is left. How much there was, and since when, is what this node has seen: a restart begins anew.
+//! The operations in progress follow from the metadata ([`Cluster::operations`]), so each node reports the same ones.
+//! Each node keeps a task of its own for each operation: `nodetool tasks` lists it, waits for it and aborts it, at any
+//! node. The metadata say what is left. The total and the start time are what this node has seen: after a restart both
+//! begin anew.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,7 +19,7 @@ use tasks::{Class, Kind, Module, Origin, Spec, Task, Tasks};
 use topology::{HostId, NodeState};
 use uuid::Uuid;
 
-/// Between two looks while something goes on.
+/// Between two looks while an operation is in progress.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 macro_rules! kinds {
@@ -61,7 +63,7 @@ type Goal = (BTreeMap<String, String>, Option<BTreeMap<String, String>>);
 /// Why the task of a change ends that another ALTER KEYSPACE has taken the goal from.
 const TAKEN_BACK: &str = "the keyspace was altered back, or an operator took the change back, before it was reached";
 
-/// An operation that goes on, as this node has seen it.
+/// An operation in progress, as this node has seen it.
 struct Seen {
     operation: Operation,
     task: Task,
@@ -82,7 +84,8 @@ struct Meter {
 }
 
 impl Meter {
-    /// Records how many parts are left; None if unknown. New parts enlarge the total. If at least the total is left, nothing is done of this attempt, and the count restarts.
+    /// Records how many parts are left; None if unknown. New parts enlarge the total. If at least the total is left,
+    /// nothing is done of this attempt, and the count restarts.
     fn set_left(&mut self, left: Option<u64>) {
         let Some(left) = left else {
             *self = Self::default();
@@ -106,7 +109,7 @@ impl Meter {
     }
 }
 
-/// Watches what goes on. Lives on shard 0.
+/// Watches the operations in progress. Lives on shard 0.
 pub(super) struct Watch {
     cluster: Rc<Cluster>,
     tasks: Arc<Tasks>,
@@ -140,7 +143,7 @@ impl Watch {
                 runtime::sleep(pause_behind(begun.elapsed(), LOOK_INTERVAL)).await;
                 changed.await;
             } else {
-                // A time that passes is told too, and an abort is passed on.
+                // Looks again without a change: the time that has passed is reported too, and an abort is passed on.
                 runtime::sleep(LOOK_INTERVAL).await;
             }
         }
@@ -161,10 +164,12 @@ impl Watch {
         self.seen.borrow().values().map(|seen| seen.told(&metadata)).collect()
     }
 
-    /// Updates the tasks from the metadata. Calls wait for each other, so that an older view never overwrites a newer one.
+    /// Updates the tasks from the metadata. Calls wait for each other, so that an older view never overwrites a newer
+    /// one.
     async fn look(&self) {
         let _turn = self.turn.acquire(1).await;
-        // What is wanted is at most as new as what goes on, so a change that is taken back is found at the next look at the latest.
+        // The goals are read first, so they are at most as new as the operations: a change that is taken back is found
+        // at the next look at the latest.
         let wanted = self.cluster.metadata();
         let mut operations = self.cluster.operations().await;
         self.say_what_lacks(&mut operations).await;
@@ -216,7 +221,8 @@ impl Watch {
         }
     }
 
-    /// Says of keyspaces that change their replication what the leader finds lacking, say room on disks, where nothing else is known that they wait for.
+    /// Says of keyspaces that change their replication what the leader finds lacking, say room on disks, where nothing
+    /// else is known that they wait for.
     async fn say_what_lacks(&self, operations: &mut [Operation]) {
         let is_stuck = |operation: &&mut Operation| {
             operation.kind == OperationKind::Replication && operation.waits.is_none() && operation.left > Some(0)
@@ -259,7 +265,8 @@ impl Watch {
         }
     }
 
-    /// Stops the operation that a task is about; the error says why it goes on. None for another task, and for an operation that nobody can stop.
+    /// Stops the operation of a task; the error says why it continues. None if the task belongs to no operation, or if
+    /// the operation cannot be stopped.
     pub(super) fn stop(&self, task: Uuid) -> Option<Local<'_, Result<(), String>>> {
         let mut seen = self.seen.borrow_mut();
         let mut all = seen.iter_mut();
@@ -320,7 +327,7 @@ fn goal_of(metadata: &Metadata, (_, _, keyspace): &Name) -> Option<Goal> {
     Some((keyspace.replication.clone(), keyspace.tablets.clone()))
 }
 
-/// How an operation has ended that goes on no more.
+/// The outcome of an operation that has ended.
 fn outcome(metadata: &Metadata, (kind, host, _): &Name) -> Result<(), String> {
     let state = host
         .and_then(|host| metadata.topology.node(host))

@@ -1,4 +1,5 @@
-//! `system.client_routes`: where clients reach the nodes through proxies, by private connection. All nodes have the same; it is changed by the REST API alone.
+//! `system.client_routes`: where clients reach the nodes through proxies, by private connection. All nodes have the
+//! same; it is changed by the REST API alone.
 
 use std::ops::Range;
 use std::sync::Arc;

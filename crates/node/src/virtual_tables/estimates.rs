@@ -1,10 +1,12 @@
-//! `system.size_estimates` and `system.table_estimates`: how many partitions this node has of each range of tokens that it is the first replica of, and how
-//! large they are. Tools that read whole tables, such as Spark connectors, cut their work by it.
+//! `system.size_estimates` and `system.table_estimates`: how many partitions this node has of each range of tokens that
+//! it is the first replica of, and how large they are. Tools that read whole tables, such as Spark connectors, cut
+//! their work by it.
 //!
-//! Sstables say how many partitions they have between their first and last token, memtables how many of their tablet; both are taken to be spread evenly
-//! over the tokens in between that this node has a copy of. On the token ring these are far fewer than all: with one copy on three nodes, a third.
-//! A partition that several of them have counts for each, as in Cassandra. What is estimated for the ranges of the node adds up: a fraction of a
-//! partition is carried to the next range, and where there is anything at all, the node has at least one.
+//! Sstables say how many partitions they have between their first and last token, memtables how many of their tablet;
+//! both are taken to be spread evenly over the tokens in between that this node has a copy of. On the token ring these
+//! are far fewer than all: with one copy on three nodes, a third. A partition that several of them have counts for
+//! each, as in Cassandra. What is estimated for the ranges of the node adds up: a fraction of a partition is carried to
+//! the next range, and where there is anything at all, the node has at least one.
 
 use std::rc::Rc;
 
@@ -156,7 +158,8 @@ pub(super) async fn gather(request: Request, types: &'static [Option<&'static st
     rows
 }
 
-/// For each range that the node is the first replica of: how many partitions there are about, and how many bytes one has in the mean.
+/// For each range that the node is the first replica of: how many partitions there are about, and how many bytes one
+/// has in the mean.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -237,8 +240,8 @@ mod tests {
         assert_eq!(of(&one, 7, 8), (0, 0));
     }
 
-    /// Three nodes on the token ring, each the first replica of every third of 12 ranges, with 900 partitions in sstables from end to end: whatever the number of
-    /// copies, the nodes together count 900.
+    /// Three nodes on the token ring, each the first replica of every third of 12 ranges, with 900 partitions in
+    /// sstables from end to end: whatever the number of copies, the nodes together count 900.
     #[test]
     fn what_a_node_has_no_copy_of_does_not_thin_out_what_it_has() {
         let ranges: Vec<Range> = (0..12).map(|n| (n * 100, (n + 1) * 100)).collect();

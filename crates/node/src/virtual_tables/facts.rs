@@ -1,6 +1,8 @@
-//! Tables of ScyllaDB's about the node and its cluster: versions, servers, snapshots, the ring, tablets, the metadata group. Columns are those that its documentation has.
+//! Tables of ScyllaDB's about the node and its cluster: versions, servers, snapshots, the ring, tablets, the metadata
+//! group. Columns are those that its documentation has.
 //!
-//! What only the shard knows that answers operators is asked of it; where there is none, as in a node without sockets, a table has no rows.
+//! What only the shard knows that answers operators is asked of it; where there is none, as in a node without sockets,
+//! a table has no rows.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -165,7 +167,8 @@ async fn runtime_info() -> Vec<Row> {
     items.into_iter().map(row).collect()
 }
 
-/// The snapshots on the disk, in the order of keyspaces, tables and names. None can be seen where the disk cannot be read; the log says why.
+/// The snapshots on the disk, in the order of keyspaces, tables and names. None can be seen where the disk cannot be
+/// read; the log says why.
 async fn found_snapshots() -> Vec<Snapshot> {
     let mut found = operator::snapshots::list(&Engine::local()).await.unwrap_or_else(|e| {
         log::warn!("cannot list snapshots: {e}");
@@ -216,7 +219,8 @@ async fn snapshot_views() -> Vec<Row> {
     found_snapshots().await.into_iter().map(row).collect()
 }
 
-/// The ranges of each keyspace whose tables are of the token ring, each with its replicas. Tablets are in `system.tablets`.
+/// The ranges of each keyspace whose tables are of the token ring, each with its replicas. Tablets are in
+/// `system.tablets`.
 fn token_ring() -> Vec<Row> {
     let engine = Engine::local();
     let (schema, view) = (engine.schema(), engine.coordinator.view());
@@ -281,7 +285,8 @@ fn tablet_maps(engine: &Engine) -> Vec<(TableId, TabletMap)> {
     maps.collect()
 }
 
-/// How many copies of tablets each member has. A node knows the disks of no other, so the columns of capacities are null.
+/// How many copies of tablets each member has. A node knows the disks of no other, so the columns of capacities are
+/// null.
 #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
 async fn load_per_node() -> Vec<Row> {
     let engine = Engine::local();

@@ -16,7 +16,8 @@ pub(super) const RELEASE_VERSION: &str = "4.1.7";
 /// The version of the language.
 pub(super) const CQL_VERSION: &str = "3.4.6";
 
-/// What a node says of itself now. Changed while it enters its cluster and when its members change; read by system tables and DESCRIBE.
+/// What a node says of itself now. Changed while it enters its cluster and when its members change; read by system
+/// tables and DESCRIBE.
 #[derive(Debug)]
 pub(crate) struct About(Mutex<Arc<NodeInfo>>);
 
@@ -26,7 +27,9 @@ impl About {
     }
 
     fn lock(&self) -> MutexGuard<'_, Arc<NodeInfo>> {
-        self.0.lock().expect("nobody panics while holding the node's identity")
+        self.0
+            .lock()
+            .expect("no thread panics while holding the node's identity")
     }
 
     /// What it says now.
@@ -57,9 +60,9 @@ pub(crate) struct NodeInfo {
     pub(crate) port: u16,
     /// The port for other nodes.
     pub(crate) storage_port: u16,
-    /// Where it stands.
+    /// Its datacenter.
     pub(crate) data_center: String,
-    /// Where it stands in the datacenter.
+    /// Its rack in the datacenter.
     pub(crate) rack: String,
     /// The release of Cassandra that it is to be taken for.
     pub(crate) release_version: String,
@@ -149,9 +152,9 @@ pub(crate) struct PeerInfo {
     pub(crate) internode: SocketAddr,
     /// Where clients reach it; never a wildcard.
     pub(crate) native: SocketAddr,
-    /// Where it stands.
+    /// Its datacenter.
     pub(crate) data_center: String,
-    /// Where it stands in the datacenter.
+    /// Its rack in the datacenter.
     pub(crate) rack: String,
     /// The release of Cassandra that it is to be taken for.
     pub(crate) release_version: String,
@@ -170,8 +173,9 @@ pub(crate) struct PeerInfo {
 }
 
 impl PeerInfo {
-    /// Whether drivers find it in the system tables. Cassandra does not list nodes that join, that have left or that were replaced. A zero-token node serves clients that connect to it
-    /// and has no data that a driver could look for there: in ScyllaDB drivers ignore it.
+    /// Whether drivers find it in the system tables. Cassandra does not list nodes that join, that have left or that
+    /// were replaced. A zero-token node serves clients that connect to it and has no data that a driver could look for
+    /// there: in ScyllaDB drivers ignore it.
     pub(crate) fn is_member(&self) -> bool {
         match self.state {
             NodeState::Normal | NodeState::Leaving => !self.is_zero_token && !self.is_superseded,

@@ -1,5 +1,5 @@
-//! `system_views.internode_outbound` and `internode_inbound`: the connections with other nodes, one row for each node. Columns are those of Apache Cassandra;
-//! what nobody counts here is null.
+//! `system_views.internode_outbound` and `internode_inbound`: the connections with other nodes, one row for each node.
+//! Columns are those of Apache Cassandra; what is not counted here is null.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

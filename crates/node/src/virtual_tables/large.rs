@@ -1,5 +1,5 @@
-//! `system.large_partitions`, `large_rows` and `large_cells`, with the columns of ScyllaDB: what the sstables of this node have that is larger than the
-//! thresholds of the configuration were when they were written.
+//! `system.large_partitions`, `large_rows` and `large_cells`, with the columns of ScyllaDB: what the sstables of this
+//! node have that is larger than the thresholds of the configuration were when they were written.
 
 use std::rc::Rc;
 

@@ -1,4 +1,5 @@
-//! `system_views.system_logs` of Cassandra 5.0: the last messages of the node's log, where Cassandra's is empty unless its log is set up for it.
+//! `system_views.system_logs` of Cassandra 5.0: the last messages of the node's log, where Cassandra's is empty unless
+//! its log is set up for it.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Tables of what the node measures: estimates of sizes, caches, workers, latencies, compactions, hints, requests. Columns are those of Apache Cassandra 4.1,
-//! but for `disk_levels`, which it does not have.
+//! Tables of what the node measures: estimates of sizes, caches, workers, latencies, compactions, hints, requests.
+//! Columns are those of Apache Cassandra 4.1, but for `disk_levels`, which it does not have.
 //!
 //! A table is a [`Measured`]: its definition, and a function that gathers its rows from all shards when it is read.
 
@@ -266,7 +266,8 @@ const TOMBSTONES_PER_READ: &str = "tombstones_per_read (keyspace_name text, tabl
 const ROWS_PER_READ: &str = "rows_per_read (keyspace_name text, table_name text, count bigint, max double, p50th double, p99th double, \
      PRIMARY KEY ((keyspace_name, table_name)))";
 
-/// A row for each table of which the node stores anything. What the node keeps beside a user's table is no table to a client.
+/// A row for each table of which the node stores anything. What the node keeps beside a user's table is no table to a
+/// client.
 async fn of_tables(columns: fn(&Table) -> Row) -> Vec<Row> {
     let engine = Engine::local();
     let schema = engine.schema();
@@ -306,12 +307,12 @@ fn latencies(latencies: &Distribution) -> Row {
         ("max_ms", ms(latencies.max())),
         ("p50th_ms", ms(latencies.percentile(0.5))),
         ("p99th_ms", ms(latencies.percentile(0.99))),
-        // Counted since the start; nobody keeps a rate.
+        // Counted since the start; no rate is kept.
         ("per_second", Cell::Null),
     ]
 }
 
-/// Nobody measures how long a replica takes apart from its coordinator.
+/// How long a replica takes is not measured apart from its coordinator.
 fn no_latencies() -> Row {
     let columns = ["count", "max_ms", "p50th_ms", "p99th_ms", "per_second"];
     columns.into_iter().map(|name| (name, Cell::Null)).collect()
@@ -383,7 +384,7 @@ fn cache(name: &str, cache: &Cache) -> Row {
                 Cell::Double(hits as f64 / requests as f64)
             }),
         ),
-        // Counted since the start; nobody keeps a rate.
+        // Counted since the start; no rate is kept.
         ("recent_hit_rate_per_second", Cell::Null),
         ("recent_request_rate_per_second", Cell::Null),
         ("request_count", count(requests)),
@@ -391,7 +392,8 @@ fn cache(name: &str, cache: &Cache) -> Row {
     ]
 }
 
-/// What the shards work on for their clients. A request has no thread of its own here, so the name says where else to find it.
+/// What the shards work on for their clients. A request has no thread of its own here, so the name says where else to
+/// find it.
 async fn queries() -> Vec<Row> {
     let of_shard = async |_: Rc<Engine>| {
         let server = runtime::local::<Server>();

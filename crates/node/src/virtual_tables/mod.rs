@@ -1,4 +1,5 @@
-//! The system tables whose facts the node has: itself, its settings, the other nodes of its cluster, and what it measures.
+//! The system tables whose facts the node has: itself, its settings, the other nodes of its cluster, and what it
+//! measures.
 
 mod client_routes;
 mod configuration;

@@ -11,8 +11,8 @@ use super::info::{About, NodeInfo};
 /// How the shard of a token is found; what drivers that know shards ask for.
 const SHARDING_ALGORITHM: &str = "biased-token-round-robin";
 
-/// What nodes of this release can do, by ScyllaDB's names of it: its drivers look for a name here before they ask for more.
-/// The features of ceto's own that releases differ in are told by `ceto cluster status`.
+/// What nodes of this release can do, by ScyllaDB's names of it: its drivers look for a name here before they ask for
+/// more. `ceto cluster status` reports the features of ceto's own in which releases differ.
 pub(super) const SUPPORTED_FEATURES: &str = "COUNTERS_WITH_TABLETS,LWT_WITH_TABLETS,RACK_LIST_RF,TABLETS,TABLET_MERGE,\
     TABLET_OPTIONS,TYPED_ERRORS_IN_READ_RPC,WRITETIME_TTL_INDIVIDUAL_ELEMENT";
 

@@ -1,4 +1,5 @@
-//! `system.peers`, `system.peers_v2` and `system.cluster_status`: the other nodes, in Cassandra's and in ScyllaDB's columns.
+//! `system.peers`, `system.peers_v2` and `system.cluster_status`: the other nodes, in Cassandra's and in ScyllaDB's
+//! columns.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -139,7 +140,8 @@ impl Content for PeersContent {
     }
 }
 
-/// Clients wait after a schema change until all that have a version have the same one: a node that is down does not get it now.
+/// Clients wait after a schema change until all that have a version have the same one: a node that is down does not get
+/// it now.
 fn schema_version(peer: &PeerInfo) -> Value<'static> {
     Value::uuid(peer.schema_version.filter(|_| peer.up))
 }
@@ -264,7 +266,8 @@ fn ownership<'a>(nodes: impl Iterator<Item = (Uuid, &'a [String])>) -> BTreeMap<
     let mut owned: BTreeMap<Uuid, f64> = BTreeMap::new();
     let mut before = ring.last().map_or(0, |(token, _)| *token);
     for (token, host) in &ring {
-        // Around the end of the ring the difference wraps, as the ring does; of one token alone it is none, and it owns all.
+        // Around the end of the ring the difference wraps, as the ring does; of one token alone it is none, and it owns
+        // all.
         let length = match token.cmp(&before) {
             Ordering::Equal => RING,
             Ordering::Less | Ordering::Greater => {

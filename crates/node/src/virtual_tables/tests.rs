@@ -27,8 +27,8 @@ fn alone() -> NodeInfo {
     }
 }
 
-/// The node has others around it: two members in another rack, of which one does not answer, another process on the address of the first,
-/// a zero-token node, a replaced one, one that joins and one that left.
+/// The node has others around it: two members in another rack, of which one does not answer, another process on the
+/// address of the first, a zero-token node, a replaced one, one that joins and one that left.
 fn in_a_cluster() -> NodeInfo {
     let peer = |number: u8, state| PeerInfo {
         host_id: Uuid::from_u128(u128::from(number)),

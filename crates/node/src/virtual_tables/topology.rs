@@ -1,5 +1,5 @@
-//! `system.topology`: the members of the cluster, what becomes of each, and what goes on with all. Columns are those that ScyllaDB's documentation has; what is one
-//! value for the cluster there stands in each row here.
+//! `system.topology`: the members of the cluster, the state of each, and the data movement of the cluster. Columns are
+//! those in ScyllaDB's documentation; a value that is one for the whole cluster there is in each row here.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -42,7 +42,7 @@ fn state(node: &Node) -> &'static str {
     }
 }
 
-/// What goes on with the data of the cluster, in ScyllaDB's words; None while nothing moves.
+/// The movement of data in the cluster, in ScyllaDB's words; None while nothing moves.
 fn transition(metadata: &Metadata) -> Option<&'static str> {
     match metadata.ring.as_ref().map(|ring| ring.stage) {
         Some(Stage::AllowWriteBothReadOld | Stage::WriteBothReadOld | Stage::Streaming | Stage::CleanupTarget) => {
@@ -77,7 +77,7 @@ fn row(metadata: &Metadata, node: &Node) -> Row {
             "replaced_id",
             replaced.map_or(Cell::Null, |node| Cell::Uuid(node.host_id.0)),
         ),
-        // Nobody has to clean up after a change.
+        // No operator has to clean up after a change.
         ("cleanup_status", Cell::text("clean")),
         ("shard_count", Cell::Int(i32::from(node.shards))),
         (

@@ -1,6 +1,8 @@
-//! Tables of Cassandra 5.0's `system_views` about members, streams and repairs, in its columns. What ceto does not know is null.
+//! Tables of Cassandra 5.0's `system_views` about members, streams and repairs, in its columns. What ceto does not know
+//! is null.
 //!
-//! Streams and repairs are tasks ([`tasks`]): a table lists those that run, and those that ended and are still remembered (`task_ttl`).
+//! Streams and repairs are tasks ([`tasks`]): a table lists those that run, and those that ended and are still
+//! remembered (`task_ttl`).
 
 use std::sync::Arc;
 
@@ -112,7 +114,8 @@ fn all_columns(cql: &'static str, known: Vec<(&'static str, Cell)>) -> Row {
 
 // --- members ---------------------------------------------------------------------------------------------------------
 
-/// `system_views.gossip_info`: the members, this node among them. The metadata group tells nodes of each other, so there are no versions of single facts.
+/// `system_views.gossip_info`: the members, this node among them. The metadata group tells nodes of each other, so
+/// there are no versions of single facts.
 struct GossipInfo(Arc<About>);
 
 impl VirtualTable for GossipInfo {

@@ -152,7 +152,7 @@ impl Handshake {
     }
 }
 
-/// The message of a response, behind its tracing id, warnings and custom payload.
+/// The message of a response, after its tracing id, warnings and custom payload.
 fn message_of<'a>(frame: &ResponseFrame<'a>) -> Option<&'a [u8]> {
     let mut rest = frame.body;
     if frame.flags & FLAG_TRACING != 0 {

@@ -148,14 +148,14 @@ impl<'a> ResponseFrame<'a> {
             [0, 0, 0, 2, 0, 0, 0, 4, _, _, _, _, count0, count1, count2, count3, ..] => {
                 u32::from_be_bytes([*count0, *count1, *count2, *count3])
             }
-            // With metadata or more pages: the count stands elsewhere, and the last four bytes are 0 when there is no row.
+            // With metadata or more pages the count is elsewhere, and the last four bytes are 0 when there is no row.
             [0, 0, 0, 2, ..] => u32::from(!self.body.ends_with(&[0, 0, 0, 0])),
             _ => 0,
         }
     }
 
-    /// Whether the first column of the first row is the boolean true. Servers answer conditional statements with metadata, because
-    /// the columns depend on whether the condition held.
+    /// Whether the first column of the first row is the boolean true. Servers answer conditional statements with
+    /// metadata, because the columns depend on whether the condition held.
     fn is_applied(&self) -> bool {
         self.first_cell() == Some(&[1])
     }
@@ -232,7 +232,7 @@ fn read_int(bytes: &[u8]) -> Option<(u32, &[u8])> {
     Some((u32::from_be_bytes(*number), rest))
 }
 
-/// Bytes behind their length; a null has none.
+/// Bytes after their length; a null has none.
 fn read_bytes(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = read_int(bytes)?;
     rest.split_at_checked(usize::try_from(length as i32).unwrap_or(0))

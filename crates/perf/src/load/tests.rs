@@ -1,5 +1,5 @@
-//! The loops against a server of our own, which is as slow and as broken as the test wants. It speaks the simplest protocol:
-//! a request is its slot, two bytes, and the answer is the same.
+//! The loops against a server of our own, which is as slow and as broken as the test wants. It speaks the simplest
+//! protocol: a request is its slot, two bytes, and the answer is the same.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ enum Server {
     StallsOnce(Duration),
     /// Closes the connection after this many bytes.
     HangsUp(usize),
-    /// Answers with a slot that nobody asked for.
+    /// Answers with a slot that no request has.
     Lies,
 }
 
@@ -171,8 +171,8 @@ fn a_stall_is_seen_by_every_request_it_delays() {
     };
     let report = run(told, Server::StallsOnce(Duration::from_millis(60))).expect("a server that stalls");
     assert_eq!(report.operations, 400);
-    // All 400 were due within 40 ms, and none could be answered before 60 ms: the quickest waited 20 ms. Counted from when
-    // they could leave, all but the first would look quick.
+    // All 400 were due within 40 ms, and none could be answered before 60 ms: the quickest waited 20 ms. Counted from
+    // when they could leave, all but the first would look quick.
     assert!(report.latency.p50_us >= 20_000.0, "the stall is hidden: {report}");
 }
 
@@ -187,7 +187,8 @@ fn a_stall_shows_in_the_interval_in_which_requests_were_due() {
         ..options()
     };
     let report = run(told, Server::StallsOnce(Duration::from_millis(60))).expect("a server that stalls");
-    // Requests 0 to 399 are due in the first 40 ms, the others in the next; the last of the first interval waited 20 ms at least.
+    // Requests 0 to 399 are due in the first 40 ms, the others in the next; the last of the first interval waited 20 ms
+    // at least.
     assert_eq!(report.intervals.len(), 2, "{report}");
     let [first, second] = [&report.intervals[0], &report.intervals[1]];
     assert!(first.p50_us >= 20_000.0, "{first:?}");

@@ -422,7 +422,7 @@ impl<'e> Worker<'e> {
         }
     }
 
-    /// Hands the writes of a batch to the kernel, and its answers to nobody.
+    /// Hands the writes of a batch to the kernel, and drops its answers.
     async fn finish_batch(&mut self) -> Result<(), QueryError> {
         self.answers.clear();
         let position = self.engine.commit_since(0)?;

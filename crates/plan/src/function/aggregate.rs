@@ -169,7 +169,7 @@ impl FloatingTotal {
         }
     }
 
-    /// Adds the sum of the rows behind its own.
+    /// Adds the sum of the rows after its own.
     pub(crate) fn merge(&mut self, behind: &Self) -> Result<(), String> {
         let before = self.sum;
         let corrected = behind.sum - (self.lost + behind.lost);
@@ -255,7 +255,7 @@ impl Total {
     }
 }
 
-/// A decimal divided by a count, with as many digits behind the point; half a digit goes to the even side.
+/// A decimal divided by a count, with as many digits after the point; half a digit goes to the even side.
 fn part_of(decimal: Decimal, count: i64) -> Decimal {
     let count = BigInt::from(count.max(1));
     let (mut quotient, remainder) = (&decimal.unscaled / &count, &decimal.unscaled % &count);

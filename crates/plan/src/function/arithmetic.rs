@@ -191,8 +191,8 @@ impl Arithmetic {
     }
 }
 
-/// An operand of an operation on decimals. Cassandra takes an integer as a double, which gives it a digit behind the point (5 is 5.0); one that no double holds
-/// is taken exactly.
+/// An operand of an operation on decimals. Cassandra takes an integer as a double, which gives it a digit after the
+/// point (5 is 5.0); an integer that no double holds is taken exactly.
 fn as_decimal(number: Number) -> Result<Decimal, Problem> {
     const EXACT_MAX: u64 = 1 << 53;
     match number {
@@ -277,8 +277,8 @@ pub(crate) fn in_decimals(operator: ArithmeticOperator, left: &Decimal, right: &
     }
 }
 
-/// What is left of a division without a fraction. Its scale is Java's: of the dividend less the product of quotient and divisor, where the quotient is written
-/// with as few zeros behind its digits as the dividend's scale allows.
+/// What is left of a division without a fraction. Its scale is Java's: of the dividend less the product of quotient and
+/// divisor, where the quotient is written with as few zeros after its digits as the dividend's scale allows.
 fn modulo(left: &Decimal, right: &Decimal) -> Result<Decimal, Problem> {
     let scale = left.scale.max(right.scale);
     let (dividend, divisor) = (rescaled(left, scale)?, rescaled(right, scale)?);
@@ -306,7 +306,7 @@ fn rescaled(decimal: &Decimal, scale: i32) -> Result<BigInt, Problem> {
     Ok(&decimal.unscaled * factor)
 }
 
-/// A quotient with 32 significant digits or 32 digits behind the point, whichever is more, half a digit rounded up.
+/// A quotient with 32 significant digits or 32 digits after the point, whichever is more, half a digit rounded up.
 fn divide(left: &Decimal, right: &Decimal) -> Result<Decimal, Problem> {
     const SCALE_MIN: i64 = 32;
     const SCALE_MAX: i64 = 1_000;

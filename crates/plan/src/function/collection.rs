@@ -127,7 +127,8 @@ impl CollectionFunction {
     }
 }
 
-/// The elements of a serialised list or set. A list that is not stored may have nulls: the times to live of elements, or the values of a list literal.
+/// The elements of a serialised list or set. A list that is not stored may have nulls: the times to live of elements,
+/// or the values of a list literal.
 pub(crate) fn elements_of(bytes: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
     let (count, elements) = bytes.split_first_chunk().unwrap_or((&[0; 4], &[]));
     let count = usize::try_from(i32::from_be_bytes(*count)).unwrap_or(0);

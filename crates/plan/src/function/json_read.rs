@@ -1,7 +1,7 @@
 //! Values from JSON: `from_json` and INSERT JSON.
 //!
-//! Numbers keep their text, so that a varint or decimal of any size arrives whole. Where a JSON value is expected to be a
-//! list or object, a string that holds one is taken too: keys of objects can be nothing else.
+//! Numbers keep their text, so that a varint or decimal of any size arrives whole. Where a JSON value is expected to be
+//! a list or object, a string that holds one is taken too: keys of objects can be nothing else.
 
 use std::fmt;
 
@@ -85,8 +85,8 @@ pub(crate) fn read(function: &str, cql_type: &CqlType, text: &[u8]) -> Result<Op
     }
 }
 
-/// The values of columns in a JSON object: `None` for a column that it does not name, `Some(None)` for null. Columns are
-/// given by name and type; keys are in lower case unless they stand in double quotes of their own.
+/// The values of columns in a JSON object: `None` for a column that it does not name, `Some(None)` for null. Columns
+/// are given by name and type; keys are in lower case unless they are in double quotes of their own.
 ///
 /// # Errors
 /// When the text is not an object, names another column, or has a value that a column does not take.
@@ -248,7 +248,7 @@ fn fields<'a>(parts: impl Iterator<Item = (&'a CqlType, Option<&'a Json>)>) -> R
     Ok(out)
 }
 
-/// Whether an empty string stands for a value of no bytes, as in Cassandra.
+/// Whether an empty string means a value of no bytes, as in Cassandra.
 fn is_empty_of_no_bytes(cql_type: &CqlType) -> bool {
     use CqlType as T;
     matches!(
@@ -346,7 +346,7 @@ fn parse(text: &str) -> Result<Json, String> {
     let end = reader.at;
     reader.skip_spaces();
     match reader.peek() {
-        // What stands behind the first value is not read, as in Cassandra; a number must end where it ends.
+        // What comes after the first value is not read, as in Cassandra; a number must end where it ends.
         Some(found) if is_number && reader.at == end => {
             Err(format!("unexpected '{found}' behind the value, at byte {}", reader.at))
         }

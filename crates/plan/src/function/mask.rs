@@ -1,7 +1,7 @@
 //! Masking functions: they hide a value or a part of it.
 //!
-//! `mask_inner` and `mask_outer` count UTF-16 units, as Java does. A character outside the basic plane is two of them; when one
-//! of its halves is masked, the other becomes `?`.
+//! `mask_inner` and `mask_outer` count UTF-16 units, as Java does. A character outside the basic plane is two of them;
+//! when one of its halves is masked, the other becomes `?`.
 
 use ring::digest;
 use types::{CqlType, timeuuid};
@@ -30,7 +30,7 @@ pub(crate) enum Mask {
 
 const TEXTS: &str = "[text|varchar|ascii]";
 
-/// What a text is hidden behind when the call names no padding.
+/// The character that replaces those of a text when the call names no padding.
 const PADDING: u16 = b'*' as u16;
 
 impl Mask {
@@ -125,7 +125,7 @@ impl Mask {
             }
             Self::Hash => {
                 let algorithm = argument(1).map_or("SHA-256".into(), String::from_utf8_lossy);
-                // One that nobody knows is an error whatever is hashed, and for null too.
+                // An algorithm that is not known is an error whatever is hashed, and for null too.
                 let hash = Hash::named(&algorithm);
                 let hash = hash.ok_or_else(|| PlanError::Invalid(format!("Hash algorithm not found: {algorithm}")))?;
                 argument(0).map(|value| hash.of(value))
@@ -174,7 +174,7 @@ fn from_units(units: impl Iterator<Item = u16>, is_ascii: bool) -> String {
         .collect()
 }
 
-/// The serialised value that stands for every value of a type.
+/// The serialised value that replaces every value of a type.
 fn default_of(cql_type: &CqlType) -> Vec<u8> {
     use CqlType as T;
     match cql_type.unfrozen() {

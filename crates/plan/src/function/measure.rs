@@ -173,7 +173,7 @@ fn unit(name: &str, units: &[Unit], given: &[u8]) -> Result<Unit, PlanError> {
     })
 }
 
-/// A quotient with at most two digits behind the point, half to even, without zeros at its end.
+/// A quotient with at most two digits after the point, half to even, without zeros at its end.
 fn in_hundredths(count: &BigInt, unit: u64) -> String {
     let (unit, scaled) = (BigInt::from(unit), count * 100);
     let (mut hundredths, rest) = (&scaled / &unit, &scaled % &unit);

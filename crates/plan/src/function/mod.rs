@@ -97,11 +97,11 @@ pub fn is_value_compatible(receiver: &CqlType, from: &CqlType) -> bool {
     }
 }
 
-/// What stands in the place of an argument.
+/// The expression that is given for an argument of a function.
 pub trait Argument {
     /// Whether it may be given to an argument of that type.
     fn test(&self, receiver: &CqlType) -> Assignment;
-    /// How it stands in a message.
+    /// Its text in a message.
     fn text(&self) -> String;
     /// Whether a bind marker is in it.
     fn has_marker(&self) -> bool;
@@ -230,8 +230,8 @@ fn matches_arguments(candidate: &Resolved, arguments: &[&dyn Argument]) -> Assig
     worst
 }
 
-/// The function that a call means; `None` when no function has the name. `token_of` is the table whose partition key `token` takes, `user` are
-/// the user-defined functions that the name may mean too, before all others.
+/// The function that a call means; `None` when no function has the name. `token_of` is the table whose partition key
+/// `token` takes, `user` are the user-defined functions that the name may mean too, before all others.
 ///
 /// # Errors
 /// When no signature of the name fits the arguments and the receiver, or several do.
@@ -372,7 +372,8 @@ impl Argument for Typed<'_> {
 }
 
 impl Function {
-    /// The function of that name and signature, called at that place of a statement on a table; None when there is none.
+    /// The function of that name and signature, called at that place of a statement on a table; None when there is
+    /// none.
     pub(crate) fn find(name: &str, arguments: &[CqlType], returns: &CqlType, site: u64, table: &Table) -> Option<Self> {
         let typed: Vec<_> = arguments.iter().map(Typed).collect();
         let typed: Vec<&dyn Argument> = typed.iter().map(|argument| argument as &dyn Argument).collect();

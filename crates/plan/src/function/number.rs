@@ -1,7 +1,7 @@
 //! Numbers of every CQL type in one form, and the conversions between them.
 //!
-//! Conversions are those of Java's numbers, which applications of Cassandra know: to a narrower integer they keep the low
-//! bits, from a floating point number they saturate, from a decimal they drop the fraction.
+//! Conversions are those of Java's numbers, which applications of Cassandra know: to a narrower integer they keep the
+//! low bits, from a floating point number they saturate, from a decimal they drop the fraction.
 
 use num_bigint::BigInt;
 use num_traits::{Signed, ToPrimitive, Zero};
@@ -10,13 +10,14 @@ use types::{CqlType, Decimal, Value};
 /// The most digits that an operation on decimals may have to write out.
 pub(crate) const DECIMAL_DIGITS_MAX: i64 = 10_000;
 
-/// Numbers with more bits are not written out in decimal digits: it takes time that grows with the square of their count.
+/// Numbers with more bits are not written out in decimal digits: it takes time that grows with the square of their
+/// count.
 pub(crate) const DECIMAL_BITS_MAX: u64 = 262_144;
 
 /// A number.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Number {
-    /// tinyint, smallint, int, bigint, counter, and the integers behind timestamps.
+    /// tinyint, smallint, int, bigint, counter, and the integers that timestamps are stored as.
     Integer(i64),
     Float(f32),
     Double(f64),
@@ -184,7 +185,7 @@ fn truncate(decimal: &Decimal) -> Option<BigInt> {
     if scale <= 0 {
         return Some(&decimal.unscaled * ten_to(-scale)?);
     }
-    // More digits behind the point than there are digits: nothing is left before it.
+    // More digits after the point than there are digits: nothing is left before it.
     if scale > i64::try_from(decimal.unscaled.bits()).ok()? {
         return Some(BigInt::zero());
     }
@@ -205,7 +206,7 @@ fn decimal_text(decimal: &Decimal) -> Option<String> {
     is_short.then(|| format!("{}e{}", decimal.unscaled, -i64::from(decimal.scale)))
 }
 
-/// A double as Java writes it: at least one digit behind the point, an exponent below 10^-3 and from 10^7 on.
+/// A double as Java writes it: at least one digit after the point, an exponent below 10^-3 and from 10^7 on.
 pub(crate) fn double_text(value: f64) -> String {
     if value.is_nan() {
         return "NaN".to_owned();

@@ -60,7 +60,7 @@ pub struct Function {
 }
 
 impl Function {
-    /// The failure of this function, with the signature that clients are told.
+    /// The failure of this function, with the signature that is reported to clients.
     #[cold]
     fn failed(&self, error: PlanError) -> PlanError {
         match error {
@@ -89,7 +89,8 @@ impl Operation {
         }
     }
 
-    /// Whether nodes of every release that this one meets know it, so that they may be asked to compute a part of an aggregate with it.
+    /// Whether nodes of every release that this one meets know it, so that they may be asked to compute a part of an
+    /// aggregate with it.
     pub(crate) fn is_known_to_all(&self) -> bool {
         match self {
             Self::Call(function) => function.scalar.is_known_to_all(),

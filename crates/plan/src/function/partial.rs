@@ -8,7 +8,8 @@
 //! user     u8 has rows; u8 0 null, or u8 1, vint length and state
 //! ```
 //!
-//! Numbers are little endian, digits a big endian two's complement. Which of them it is both sides know from the statement.
+//! Numbers are little endian, digits a big endian two's complement. Which of them it is both sides know from the
+//! statement.
 
 use num_bigint::BigInt;
 use stdx::bytes::{Reader, Truncated};
@@ -20,7 +21,8 @@ use super::arithmetic::{self, ArithmeticOperator};
 use crate::error::PlanError;
 
 impl Aggregate {
-    /// Whether parts of the rows can be aggregated apart with the same result. Cassandra's mean of decimals is rounded at each row.
+    /// Whether parts of the rows can be aggregated apart with the same result. Cassandra's mean of decimals is rounded
+    /// at each row.
     pub(crate) fn is_mergeable(&self) -> bool {
         if let Self::User(of) = self {
             return of.is_mergeable();
@@ -47,7 +49,7 @@ impl Accumulator {
         size_of::<Self>() + of_value
     }
 
-    /// Takes over what was found in the rows behind its own.
+    /// Takes over what was found in the rows after its own.
     pub(crate) fn merge(&mut self, behind: Self) -> Result<(), PlanError> {
         match (self, behind) {
             (Self::Count { rows, .. }, Self::Count { rows: more, .. }) => *rows += more,

@@ -110,7 +110,8 @@ pub(crate) enum Similarity {
 }
 
 impl Scalar {
-    /// Whether the same arguments always give the same. What a user-defined function gives is found out in the execution: it may fail there.
+    /// Whether the same arguments always give the same. What a user-defined function gives is found out in the
+    /// execution: it may fail there.
     pub(crate) const fn is_pure(&self) -> bool {
         !matches!(
             self,
@@ -279,7 +280,8 @@ impl Math {
             (Self::Log, number) => Number::Double(number.to_f64().ln()),
             (Self::Log10, number) => Number::Double(number.to_f64().log10()),
         };
-        // A NaN that a function makes of a number has a sign, on every machine: Cassandra's has the one of the processor.
+        // A NaN that a function makes of a number has a sign, on every machine: Cassandra's has the one of the
+        // processor.
         let result = match result {
             Number::Double(x) if x.is_nan() && !number.to_f64().is_nan() => Number::Double(-f64::NAN),
             result => result,
@@ -299,7 +301,7 @@ fn round_double(x: f64) -> f64 {
     rounded
 }
 
-/// The same of 32 bits.
+/// To a whole number, half up, as [`round_double`] with the limits of 32 bits.
 fn round_float(x: f32) -> f32 {
     let whole = x.floor();
     let rounded = if x - whole >= 0.5 { whole + 1.0 } else { whole };
@@ -315,7 +317,7 @@ fn round(decimal: &types::Decimal) -> Result<types::Decimal, Problem> {
     let power = i64::from(decimal.scale).abs();
     let whole = |unscaled| types::Decimal { unscaled, scale: 0 };
     let Some(unit) = ten_to(power) else {
-        // More digits behind the point than there are: less than a half.
+        // More digits after the point than there are: less than a half.
         let bits = i64::try_from(decimal.unscaled.bits()).unwrap_or(i64::MAX);
         return match decimal.scale > 0 && bits < power || bits == 0 {
             true => Ok(whole(BigInt::ZERO)),

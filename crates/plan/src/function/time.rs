@@ -11,7 +11,7 @@ const NANOS_PER_MILLI: i64 = 1_000_000;
 /// The serialised date of 1970-01-01.
 const EPOCH_DAY: i64 = 1 << 31;
 
-/// The same day some months later; in a shorter month, its last day.
+/// The day with the same number some months later; in a shorter month, its last day.
 fn plus_months(days: i64, months: i64) -> i64 {
     let (year, month, day) = date_of(days);
     let count = year * 12 + (month - 1) + months;
@@ -99,7 +99,7 @@ impl Moment {
     }
 }
 
-/// The same moment in another type.
+/// Converts a moment to another type.
 pub(crate) fn convert(from: Moment, to: Moment, bytes: &[u8]) -> Option<Vec<u8>> {
     from.read(bytes).map(|millis| to.write(millis))
 }

@@ -1,8 +1,8 @@
-//! `exp`, `log` and `log10` of decimals, as Cassandra gives them: rounded, half up, to 32 significant digits or as many as the
-//! argument has.
+//! `exp`, `log` and `log10` of decimals, as Cassandra gives them: rounded, half up, to 32 significant digits or as many
+//! as the argument has.
 //!
-//! Numbers are fixed-point integers: `value * 10^digits`. `digits` covers the digits of the result, those that cancel in
-//! subtractions, and [`GUARD_DIGITS`] for what each operation cuts off.
+//! Numbers are fixed-point integers: `value * 10^digits`. `digits` covers the digits of the result, those that cancel
+//! in subtractions, and [`GUARD_DIGITS`] for what each operation cuts off.
 
 use num_bigint::BigInt;
 use num_traits::{Signed, ToPrimitive, Zero};
@@ -17,7 +17,7 @@ const DIGITS_MIN: i64 = 32;
 /// The most significant digits of a result: more take longer than a request may.
 const DIGITS_MAX: i64 = 1_000;
 
-/// Digits behind those of the result.
+/// Digits after those of the result.
 const GUARD_DIGITS: i64 = 25;
 
 /// Arguments of `exp` with more digits before the point are refused: the result has no exponent of 32 bits.
@@ -72,7 +72,7 @@ pub(super) fn log10(x: &Decimal) -> Result<Decimal, Problem> {
         return Err("Log10 of number zero or less".to_owned());
     }
     if is_one(x) {
-        // Cassandra divides zero by ln 10, which has this many digits behind the point.
+        // Cassandra divides zero by ln 10, which has this many digits after the point.
         return Ok(Decimal {
             unscaled: BigInt::zero(),
             scale: i32::try_from(-(digits + 1)).map_err(|_| "Overflow")?,
@@ -100,15 +100,15 @@ fn significant_digits(x: &Decimal) -> Result<i64, Problem> {
 struct NearOne {
     /// The number less one, of the number's scale; zero where they share nothing.
     difference: BigInt,
-    /// How many zeros its difference from one has behind the point. Where they are more than the digits of a result, the difference is the logarithm: what the series has beside it,
-    /// half its square, is smaller than the last digit.
+    /// How many zeros its difference from one has after the point. Where they are more than the digits of a result, the
+    /// difference is the logarithm: what the series has beside it, half its square, is smaller than the last digit.
     zeros: i64,
 }
 
 impl NearOne {
     fn of(x: &Decimal) -> Self {
         let scale = i64::from(x.scale);
-        // From 0.1 to 10 it has as many digits as behind the point, or one more.
+        // From 0.1 to 10 it has as many digits as after the point, or one more.
         if scale > 0 && (0..=1).contains(&(precision(x) - scale)) {
             let difference = &x.unscaled - ten_to(scale);
             let zeros = (scale - precision_of(&difference)).max(0);
@@ -126,7 +126,7 @@ fn is_one(x: &Decimal) -> bool {
         .is_ok_and(|scale| i64::from(scale) < precision(x) && x.unscaled == BigInt::from(10).pow(scale))
 }
 
-/// The number of that many digits behind the point, rounded half up to so many significant digits.
+/// The number with `scale` digits after the point, rounded half up to `digits` significant digits.
 fn rounded(unscaled: BigInt, scale: i64, digits: i64) -> Result<Decimal, Problem> {
     let mut number = Decimal { unscaled, scale: 0 };
     let mut dropped = 0;
@@ -157,7 +157,7 @@ fn floor(dividend: &BigInt, divisor: &BigInt) -> BigInt {
     }
 }
 
-/// Arithmetic with so many digits behind the point.
+/// Arithmetic with so many digits after the point.
 struct Fixed {
     digits: i64,
     one: BigInt,

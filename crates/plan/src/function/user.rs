@@ -106,7 +106,8 @@ impl UserState {
         }
     }
 
-    /// Takes the arguments of one row, which stand in a tuple. A state function that takes no null passes over rows with one.
+    /// Takes the arguments of one row, which are in a tuple. A state function that takes no null passes over rows with
+    /// one.
     pub(crate) fn add(&mut self, row: Option<&[u8]>) -> Result<(), PlanError> {
         let count = self.of.aggregate.arguments.len();
         let mut arguments = Vec::with_capacity(count + 1);
@@ -125,7 +126,7 @@ impl UserState {
         Ok(())
     }
 
-    /// Takes over what was found in the rows behind its own.
+    /// Takes over what was found in the rows after its own.
     pub(crate) fn merge(&mut self, behind: Self) -> Result<(), PlanError> {
         if !behind.has_rows {
             return Ok(());

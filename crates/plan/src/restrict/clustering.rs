@@ -182,7 +182,8 @@ impl ClusteringRestriction {
         self.prefix.iter().all(of_choice) && bounds.all(|bound| bound.values.iter().all(Operand::is_known_to_all))
     }
 
-    /// The rows whose first clustering columns are one of the choices, in the columns' order, and whose next columns lie between the bounds.
+    /// The rows whose first clustering columns are one of the choices, in the columns' order, and whose next columns
+    /// lie between the bounds.
     ///
     /// # Errors
     /// When the table has fewer clustering columns, or a choice or a bound is not whole.
@@ -311,7 +312,8 @@ impl ClusteringRestriction {
         })
     }
 
-    /// How many prefixes it names by IN in this execution: the product of the distinct alternatives, which is not built for that.
+    /// How many prefixes it names by IN in this execution: the product of the distinct alternatives, which is not built
+    /// for that.
     ///
     /// # Errors
     /// As [`InOperand::eval`].
@@ -410,7 +412,7 @@ impl ClusteringRestriction {
                 })
                 .collect();
             preempt::drop_each(alternatives);
-            // IN () names no row, whatever the columns behind it are compared with.
+            // IN () names no row, whatever the columns after it are compared with.
             if prefixes.is_empty() {
                 break;
             }
@@ -476,7 +478,7 @@ impl ClusteringRestriction {
     }
 }
 
-/// The rows behind `prefix` whose next columns are above (or below) the given values, by value, whatever the direction
+/// The rows under `prefix` whose next columns are above (or below) the given values, by value, whatever the direction
 /// of each column: for `(a, b) > (x, y)` those with `a > x`, and those with `a = x` and `b > y`.
 fn tuple_slices(
     prefix: &[u8],

@@ -72,7 +72,8 @@ pub(super) enum Test {
     },
 }
 
-/// The alternatives of one filter in one execution, in order: a row is compared with few of them, however many there are.
+/// The alternatives of one filter in one execution, in order: a row is compared with few of them, however many there
+/// are.
 #[derive(Clone, Debug)]
 pub struct Alternatives(Vec<Vec<u8>>);
 
@@ -192,7 +193,8 @@ impl Filter {
         }
     }
 
-    /// Whether nodes of every release that this one meets know the test, so that they may be asked to compute a part of an aggregate with it.
+    /// Whether nodes of every release that this one meets know the test, so that they may be asked to compute a part of
+    /// an aggregate with it.
     pub(crate) fn is_known_to_all(&self) -> bool {
         match &self.test {
             Test::Compare(_, operand, _) => operand.is_known_to_all(),

@@ -1,9 +1,9 @@
-//! LIKE: `%` stands for any characters, `_` for one, and `\` takes the meaning from the character behind it.
+//! LIKE: `%` matches any characters, `_` matches one, and `\` takes the meaning from the character after it.
 
 /// Whether a text, in UTF-8, is like the pattern.
 pub(crate) fn is_like(text: &[u8], pattern: &[u8]) -> bool {
     let (mut at, mut next) = (0, 0);
-    // The pattern behind the last `%`, and where in the text the next attempt to match it begins.
+    // The pattern after the last `%`, and where in the text the next attempt to match it begins.
     let mut retry: Option<(usize, usize)> = None;
     loop {
         let is_escaped = pattern.get(next) == Some(&b'\\') && next + 1 < pattern.len();

@@ -1,7 +1,8 @@
 //! What a comparison with null means.
 //!
-//! Cassandra refuses it in WHERE. In SQL and in ScyllaDB it is neither true nor false: a relation with null, and so a WHERE that has one, is true of no row.
-//! `IN` is true of the alternatives that are not null; `NOT IN` with a null among them is true of no row. A tuple with a null in it is as good as null.
+//! Cassandra refuses it in WHERE. In SQL and in ScyllaDB it is neither true nor false: a relation with null, and so a
+//! WHERE that has one, is true of no row. `IN` is true of the alternatives that are not null; `NOT IN` with a null
+//! among them is true of no row. A tuple with a null in it is as good as null.
 
 use std::borrow::Cow;
 
@@ -86,7 +87,7 @@ fn alternatives(from: &InOperand, fields: Option<usize>, ctx: &BindContext<'_>) 
     }))
 }
 
-/// The same of several; a part of some is a part of all.
+/// What is left of several: nothing, if nothing is left of one; a part, if only a part is left of one.
 fn each<T: Clone>(
     all: &[T],
     mut left_of: impl FnMut(&T) -> Result<Left<T>, PlanError>,
@@ -269,7 +270,8 @@ impl Restrictions {
         is_all && operands.iter().all(is_plain)
     }
 
-    /// What is true of the same rows in one execution and has no nulls, where a comparison with null is true of none; None when this has none.
+    /// What is true of the same rows in one execution and has no nulls, where a comparison with null is true of none;
+    /// None when this has none.
     pub(crate) fn without_nulls(&self, table: &Table, ctx: &BindContext<'_>) -> Result<Option<Self>, PlanError> {
         let nothing = || Self {
             partition: PartitionRestriction::of_none(table),

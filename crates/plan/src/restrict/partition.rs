@@ -98,7 +98,8 @@ impl PartitionRestriction {
         matches!(self, Self::Key(_) | Self::Keys(_) | Self::KeysWithin { .. })
     }
 
-    /// How many partitions it names by IN in this execution: the product of each column's distinct values, which is not built for that.
+    /// How many partitions it names by IN in this execution: the product of each column's distinct values, which is not
+    /// built for that.
     ///
     /// # Errors
     /// As [`InOperand::eval`].
@@ -159,7 +160,8 @@ impl PartitionRestriction {
     }
 }
 
-/// Refuses so many combinations of the values of several columns that a statement of some kilobytes would take gigabytes.
+/// Refuses so many combinations of the values of several columns that a statement of some kilobytes would take
+/// gigabytes.
 pub(super) fn check_combinations(so_far: usize, values: usize) -> Result<(), PlanError> {
     let count = so_far.saturating_mul(values);
     if so_far > 1 && values > 1 && count > COMBINATIONS_MAX {

@@ -130,7 +130,8 @@ impl Expression {
     /// An operation on expressions.
     ///
     /// # Errors
-    /// When it is a mask with constants that mask nothing, such as a padding of two characters: it would fail for each row.
+    /// When it is a mask with constants that mask nothing, such as a padding of two characters: it would fail for each
+    /// row.
     pub fn applied(operation: Operation, arguments: Vec<Self>) -> Result<Self, PlanError> {
         if let Some((mask, name)) = operation.as_mask() {
             let constant = |argument: &Self| match argument {
@@ -340,7 +341,7 @@ impl Expression {
     }
 }
 
-/// One of the times that stand together.
+/// One of the two times of a cell, which are stored together.
 fn time_of(times: &[u8], is_ttl: bool) -> Option<Vec<u8>> {
     let (timestamp, ttl) = times.split_at_checked(size_of::<i64>())?;
     match is_ttl {

@@ -1,8 +1,8 @@
 //! What a SELECT returns of each row, or of each group of rows.
 //!
-//! A selection of nothing but columns is *plain*: their values are copied. Any other is a list of expressions, each a tree
-//! of columns, terms and operations. With an aggregate among them the rows of a group give one result: aggregates see
-//! every row, everything else the first one.
+//! A selection of nothing but columns is *plain*: their values are copied. Any other is a list of expressions, each a
+//! tree of columns, terms and operations. With an aggregate among them the rows of a group give one result: aggregates
+//! see every row, everything else the first one.
 
 mod expression;
 mod partial;
@@ -180,8 +180,8 @@ impl Selection {
     /// Expressions over a row; with aggregates, over a group of rows. As JSON, the items are the members of one object.
     ///
     /// # Errors
-    /// When an expression names a column that the table does not have, an aggregate that is not among `aggregates`, or an
-    /// aggregate stands in the argument of another.
+    /// When an expression names a column that the table does not have, an aggregate that is not among `aggregates`, or
+    /// an aggregate is in the argument of another.
     pub fn new(
         table: &Table,
         items: Vec<Item>,
@@ -302,7 +302,8 @@ impl Selection {
     /// Checks the bound values of one execution, whether or not there are rows.
     ///
     /// # Errors
-    /// When one is none of its type, is null or unset as the key of an element, or is unset as the argument of a function.
+    /// When one is none of its type, is null or unset as the key of an element, or is unset as the argument of a
+    /// function.
     pub fn check(&self, ctx: &BindContext<'_>) -> Result<(), PlanError> {
         if ctx.values.is_empty() {
             return Ok(());

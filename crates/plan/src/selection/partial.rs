@@ -31,7 +31,8 @@ pub fn get_value<'a>(reader: &mut Reader<'a>) -> Result<Option<&'a [u8]>, Trunca
 }
 
 impl Selection {
-    /// Whether a group may be aggregated in parts that are joined afterwards: nothing but aggregates, and each allows it.
+    /// Whether a group may be aggregated in parts that are joined afterwards: nothing but aggregates, and each allows
+    /// it.
     pub fn is_mergeable(&self) -> bool {
         let SelectionKind::Aggregate(group) = &self.kind else {
             return false;
@@ -39,7 +40,8 @@ impl Selection {
         !group.needs_first && group.aggregates.iter().all(|call| call.aggregate.is_mergeable())
     }
 
-    /// Whether parts of the rows of one group of several may be aggregated apart. Of its first row the values alone are kept.
+    /// Whether parts of the rows of one group of several may be aggregated apart. Of its first row the values alone are
+    /// kept.
     pub fn has_mergeable_groups(&self) -> bool {
         let of_group = self.aggregates().iter().all(|call| call.aggregate.is_mergeable());
         of_group && !self.needs_times
@@ -94,7 +96,7 @@ impl Selection {
 }
 
 impl AggregateState {
-    /// Takes over what was found in the rows behind its own.
+    /// Takes over what was found in the rows after its own.
     ///
     /// # Errors
     /// When a sum cannot be made.
@@ -111,7 +113,7 @@ impl AggregateState {
         size_of::<Self>() + of_aggregates + self.first.as_ref().map_or(0, Row::held_bytes)
     }
 
-    /// The values of its first row, as bytes, behind those of [`AggregateState::encode`].
+    /// The values of its first row, as bytes, after those of [`AggregateState::encode`].
     pub fn encode_first(&self, columns: &[usize], out: &mut Vec<u8>) {
         for column in columns {
             put_value(out, self.first.as_ref().and_then(|row| row.get(*column)));

@@ -1,8 +1,8 @@
 //! Changes of multi-cell collections and user-defined types, element by element.
 //!
 //! An element's path is a map's key, a set's element, or for a list a time UUID that orders it: appended elements take
-//! the present time, prepended ones a time mirrored at a fixed moment, so that later prepends sort before earlier ones. The
-//! path of a user-defined type's field is its place, in two bytes, big endian.
+//! the present time, prepended ones a time mirrored at a fixed moment, so that later prepends sort before earlier ones.
+//! The path of a user-defined type's field is its place, in two bytes, big endian.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -54,8 +54,8 @@ impl Elements<'_> {
         }
     }
 
-    /// Puts the elements of several changes of one statement in order. Where two change one element, what would win between two writes of one timestamp does: a
-    /// removal before a value, and the greater of two values.
+    /// Puts the elements of several changes of one statement in order. Where two change one element, what would win
+    /// between two writes of one timestamp does: a removal before a value, and the greater of two values.
     fn settle(&mut self, layout: &RowLayout, id: usize) {
         preempt::sort_by(&mut self.elements, |a, b| {
             let by_path = layout.compare_paths(id, &a.path, &b.path);
@@ -209,7 +209,8 @@ pub(super) fn sum(addends: &[Addend], ctx: &BindContext<'_>) -> Result<Evaluated
     }))
 }
 
-/// Makes additions to counters so many times as large: a statement adds to a static counter once for each row that it names.
+/// Makes additions to counters so many times as large: a statement adds to a static counter once for each row that it
+/// names.
 pub(super) fn multiply(changes: &[ColumnChange], values: &mut [Evaluated<'_>], times: usize) {
     let times = i64::try_from(times).unwrap_or(i64::MAX);
     for (change, value) in changes.iter().zip(values) {
@@ -221,7 +222,8 @@ pub(super) fn multiply(changes: &[ColumnChange], values: &mut [Evaluated<'_>], t
     }
 }
 
-/// The elements that a statement's changes of one multi-cell column write, one after the other: each sees a list as those before it leave it.
+/// The elements that a statement's changes of one multi-cell column write, one after the other: each sees a list as
+/// those before it leave it.
 pub(super) fn pack_changes<'c>(
     packer: &Packer<'c>,
     changes: impl Iterator<Item = (&'c ColumnChange, &'c Evaluated<'c>)>,

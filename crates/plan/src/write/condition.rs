@@ -3,10 +3,12 @@
 //! A condition is built for the table, then bound to the values of one execution, then asked of a row. The row
 //! may be missing; then all its columns are null. What null means:
 //!
-//! - `= null` and `!= null` ask whether there is a value; no other operator may be compared with null, or such a condition does not hold ([`NullRule`]).
+//! - `= null` and `!= null` ask whether there is a value; no other operator may be compared with null, or such a
+//!   condition does not hold ([`NullRule`]).
 //! - A column that is null is different from every value, and in no other relation to it.
 //! - A multi-cell collection without elements is null and empty at once; a frozen one is either.
-//! - A multi-cell user-defined type without fields is null. A field of null is null, and so is one that was added later.
+//! - A multi-cell user-defined type without fields is null. A field of null is null, and so is one that was added
+//!   later.
 //! - `IN` is `=` with one of its alternatives, null among them, and `NOT IN` is `!=` with each.
 
 use std::sync::Arc;
@@ -212,8 +214,8 @@ impl ColumnCondition {
         })
     }
 
-    /// The same with that meaning of null where only a value has one: in what comes behind `<`, `LIKE` and `CONTAINS`, as a list after `IN`, and in the brackets
-    /// of an element.
+    /// This condition with that meaning of null in the positions where only a value has a meaning: what comes after
+    /// `<`, `LIKE` and `CONTAINS`, a list after `IN`, and the brackets of an element.
     #[must_use]
     pub fn with_nulls(self, nulls: NullRule) -> Self {
         Self { nulls, ..self }

@@ -1,9 +1,9 @@
-//! A conditional statement or batch in one execution: what it must read of its partition, whether it applies to what was
-//! read, what it answers and what it writes.
+//! A conditional statement or batch in one execution: what it must read of its partition, whether it applies to what
+//! was read, what it answers and what it writes.
 //!
-//! All of this is a function of the statements, their values and the rows: who reads the rows, and who decides which of
-//! several conditional statements comes first, is the caller. A [`Request`] is made once, is
-//! asked [`Request::what_to_read`], and is then told the [`CurrentRows`].
+//! All of this is a function of the statements, their values and the rows: the caller reads the rows, and decides which
+//! of several conditional statements comes first. A [`Request`] is made once, is asked [`Request::what_to_read`], and
+//! then receives the [`CurrentRows`].
 //!
 //! What is answered when it does not apply is what users of Cassandra know: one row for each row with a condition that
 //! exists; every column of the table after IF EXISTS or IF NOT EXISTS, else those of the conditions, and in a batch the
@@ -258,7 +258,8 @@ impl Request {
         }
     }
 
-    /// Adds the condition of a statement on a row, or on the static row. Those of one row meet in [`Request::join_rows`].
+    /// Adds the condition of a statement on a row, or on the static row. Those of one row meet in
+    /// [`Request::join_rows`].
     fn add(&mut self, row: Option<Vec<u8>>, new: RowCondition) -> Result<(), PlanError> {
         match (row, &mut self.statics) {
             (Some(row), _) => self.rows.push((row, new)),
@@ -378,8 +379,8 @@ impl Request {
         }
     }
 
-    /// Whether the static row is answered where no row is: one of the columns that are answered has a value, or the statements change
-    /// static columns.
+    /// Whether the static row is answered where no row is: one of the columns that are answered has a value, or the
+    /// statements change static columns.
     fn shows_statics(&self, current: &CurrentRows) -> bool {
         let Some(live) = current.static_row(&self.table) else {
             return false;
@@ -392,8 +393,8 @@ impl Request {
         (0..self.table.columns.len()).any(|c| self.is_read[c] && row.get(c).is_some())
     }
 
-    /// Whether a row that lives counts as one for the answer: the statements change rows, an INSERT wrote it, or a column that is
-    /// answered has a value.
+    /// Whether a row that lives counts as one for the answer: the statements change rows, an INSERT wrote it, or a
+    /// column that is answered has a value.
     fn shows_row(&self, live: &LiveRow<'_>) -> bool {
         let is_read = |id: usize| {
             let columns = self.table.columns.iter().zip(&self.is_read);

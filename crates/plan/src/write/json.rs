@@ -1,7 +1,7 @@
 //! `INSERT … JSON ?`: the values of a whole row come as one bound text.
 //!
-//! The plan is that of an insertion of every column, whose terms are markers behind those of the statement. Each execution
-//! reads the text once and puts what it says of the columns there.
+//! The plan is that of an insertion of every column, whose terms are markers after those of the statement. Each
+//! execution reads the text once, and gives these markers the values that the text has for the columns.
 
 use std::borrow::Cow;
 
@@ -33,7 +33,7 @@ impl JsonRow {
 }
 
 impl WritePlan {
-    /// The same write, whose row comes as JSON.
+    /// This write, with its row given as JSON.
     #[must_use]
     pub fn of_json(self, json: JsonRow) -> Self {
         Self {
@@ -43,15 +43,17 @@ impl WritePlan {
         }
     }
 
-    /// Whether the row comes as JSON, so that values must be read ([`WritePlan::read_json`]) before anything else is asked of the plan.
+    /// Whether the row comes as JSON, so that values must be read ([`WritePlan::read_json`]) before anything else is
+    /// asked of the plan.
     pub const fn is_of_json(&self) -> bool {
         self.json.is_some()
     }
 
-    /// The values of one execution, behind them those of a row that comes as JSON.
+    /// The values of one execution, and after them those of a row that comes as JSON.
     ///
     /// # Errors
-    /// When the text is null, unset or no JSON object, names a column that the table does not have, or a value that its column does not take.
+    /// When the text is null, unset or no JSON object, names a column that the table does not have, or a value that its
+    /// column does not take.
     pub fn read_json<'r>(&self, run: &'r Execution) -> Result<Cow<'r, Execution>, PlanError> {
         let Some(json) = &self.json else {
             return Ok(Cow::Borrowed(run));

@@ -1,7 +1,8 @@
 //! A list while a statement changes it, one change after the other.
 //!
-//! Elements are in the order of their paths, in runs of at most [`RUN_MAX`]. A place is found by the lengths of the runs, a path by binary search, and a
-//! change moves the elements of one run: many changes of a long list take far less than a pass over the list for each of them.
+//! Elements are in the order of their paths, in runs of at most [`RUN_MAX`]. A place is found by the lengths of the
+//! runs, a path by binary search, and a change moves the elements of one run: many changes of a long list take far less
+//! than a pass over the list for each of them.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -24,7 +25,8 @@ pub(super) struct PresentList<'l> {
     layout: &'l RowLayout,
     /// The id of the column.
     id: usize,
-    /// The paths of elements by their values, once the list was searched: each element is among those of its value, and what was changed since is left behind.
+    /// The paths of elements by their values, once the list was searched. Each element is among those of its value;
+    /// paths of elements that were changed since are not removed.
     by_value: Option<PathsByValue<'l>>,
     is_searched: bool,
 }
@@ -125,7 +127,7 @@ impl<'l> PresentList<'l> {
         let (layout, id) = (self.layout, self.id);
         let is_before = |(present, _): &Entry<'l>| layout.compare_paths(id, present, &path).is_lt();
         let run = self.runs.partition_point(|run| run.last().is_some_and(&is_before));
-        // What is behind all others belongs to the last run.
+        // What comes after all others belongs to the last run.
         let run = run.min(self.runs.len().saturating_sub(1));
         let Some(entries) = self.runs.get_mut(run) else {
             let first = value.map(|value| vec![(path, value.clone())]);

@@ -107,7 +107,8 @@ pub enum ModificationKind {
 /// Which rows of the partition are written.
 #[derive(Debug)]
 pub enum Target {
-    /// One row, each clustering column by one value; of compact storage the last ones may have none. Also tables without clustering columns.
+    /// One row, each clustering column by one value; of compact storage the last ones may have none. Also tables
+    /// without clustering columns.
     Row(Vec<Operand>),
     /// Several rows, by alternatives.
     Rows(ClusteringRestriction),
@@ -174,8 +175,8 @@ pub enum Change {
     Discard(Operand),
     /// Adds numbers to a counter, and takes others from it.
     Count(Vec<Addend>),
-    /// Sets the column to what arithmetic makes of its present value; a null stays null. Reads before it writes, so only a
-    /// conditional write may have it.
+    /// Sets the column to what arithmetic makes of its present value; a null stays null. Reads before it writes, so
+    /// only a conditional write may have it.
     Compute(Arithmetic),
 }
 
@@ -261,8 +262,8 @@ impl WritePlan {
     /// Checks a modification against its table.
     ///
     /// # Errors
-    /// When it does not name its partitions and rows as its kind must, or changes columns that the table does not have or
-    /// not so.
+    /// When it does not name its partitions and rows as its kind must, or changes columns that the table does not have
+    /// or not so.
     pub fn new(write: Write) -> Result<Self, PlanError> {
         let table = &*write.table;
         write.partition.check(table)?;
@@ -353,7 +354,8 @@ impl WritePlan {
         })
     }
 
-    /// Whether its execution is more than packing a row and writing it: it reads first, counts, has a condition, a timeout or a rate limit, or names many rows.
+    /// Whether its execution is more than packing a row and writing it: it reads first, counts, has a condition, a
+    /// timeout or a rate limit, or names many rows.
     #[inline]
     pub const fn is_of_steps(&self) -> bool {
         self.is_of_steps
@@ -424,8 +426,8 @@ impl WriteClock {
 /// Elements of a list: path and value, in order. The value of another column is one element without a path.
 pub type ListElements = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// The present elements of the lists that a statement changes by index or value, and the present values of columns that it computes with, by row and
-/// column id. The static row has the name of its partition.
+/// The present elements of the lists that a statement changes by index or value, and the present values of columns that
+/// it computes with, by row and column id. The static row has the name of its partition.
 #[derive(Debug, Default)]
 pub struct ListContents {
     by_name: HashMap<(Vec<u8>, usize), ListElements>,
@@ -470,7 +472,8 @@ impl ListContents {
         self.insert(partition, id, list);
     }
 
-    /// A clustering key may be written in several ways (1.0 and 1.00), so the row is found by order if its bytes are not.
+    /// A clustering key may be written in several ways (1.0 and 1.00), so the row is found by order if its bytes are
+    /// not.
     fn get(&self, order: &ClusteringOrder, row: &[u8], id: usize) -> Option<&ListElements> {
         if let Some(list) = self.by_name.get(&(row.to_vec(), id)) {
             return Some(list);

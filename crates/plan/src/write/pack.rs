@@ -152,7 +152,8 @@ impl WritePlan {
         }
     }
 
-    /// Refuses a statement that names so many rows of so many partitions that a text of some kilobytes would write gigabytes.
+    /// Refuses a statement that names so many rows of so many partitions that a text of some kilobytes would write
+    /// gigabytes.
     fn check_product(&self, partitions: u64, ctx: &BindContext<'_>) -> Result<(), PlanError> {
         let rows = match &self.target {
             Target::Rows(rows) | Target::Range(rows) | Target::WholeRows(rows) if partitions > 1 => {
@@ -270,9 +271,9 @@ impl WritePlan {
         }
     }
 
-    /// As [`WritePlan::pack`], onto the one mutation of a conditional request. Deletions of ranges and partitions are dated just
-    /// before the request: they hide what was read, and not what other statements of the request write. Deletions of rows and
-    /// columns hide both, as in Cassandra. After an error the mutation is incomplete.
+    /// As [`WritePlan::pack`], onto the one mutation of a conditional request. Deletions of ranges and partitions are
+    /// dated just before the request: they hide what was read, and not what other statements of the request write.
+    /// Deletions of rows and columns hide both, as in Cassandra. After an error the mutation is incomplete.
     pub(crate) fn pack_onto(
         &self,
         m: &mut MutationBuilder<'_>,
@@ -318,7 +319,8 @@ impl WritePlan {
         Ok(prefix)
     }
 
-    /// Refuses a row whose clustering values are longer in all than a key may be, and the empty value that names no row of a compact table.
+    /// Refuses a row whose clustering values are longer in all than a key may be, and the empty value that names no row
+    /// of a compact table.
     fn check_clustering_key(&self, key: &[u8]) -> Result<(), PlanError> {
         if self.table.compact == Some(CompactStorage::Dense) && self.table.clustering_order.len() == 1 {
             let mut values = schema::components(key);
@@ -356,7 +358,8 @@ impl WritePlan {
     }
 }
 
-/// Whether changes do nothing: no marker of them is set. A list must have the element that is named, though it stays as it is.
+/// Whether changes do nothing: no marker of them is set. A list must have the element that is named, though it stays as
+/// it is.
 fn is_idle(changes: &[ColumnChange], values: &Values<'_>) -> bool {
     let is_unset =
         |(c, v): (&ColumnChange, &Evaluated<'_>)| *v == Evaluated::Unset && !matches!(c.change, Change::PutAt { .. });
@@ -378,7 +381,8 @@ pub(super) struct Packer<'p> {
 }
 
 impl<'p> Packer<'p> {
-    /// Packs all that the statement writes to a partition, whose static row this packer is of. Says whether it writes anything.
+    /// Packs all that the statement writes to a partition, whose static row this packer is of. Says whether it writes
+    /// anything.
     fn items(&self, m: &mut MutationBuilder<'_>) -> Result<bool, PlanError> {
         let Packer { plan, times, ctx, .. } = *self;
         let mut any = false;
@@ -439,8 +443,8 @@ impl<'p> Packer<'p> {
 
     /// Packs the static columns of a statement that names so many rows. Says whether there are any.
     ///
-    /// As in Cassandra, the statement changes the static columns once for each row: it adds to counters and lists that often,
-    /// and without a row it does nothing.
+    /// As in Cassandra, the statement changes the static columns once for each row: it adds to counters and lists that
+    /// often, and without a row it does nothing.
     fn statics(&self, rows: usize, m: &mut MutationBuilder<'_>) -> Result<bool, PlanError> {
         let statics = &self.plan.statics;
         if rows == 0 || statics.is_empty() {

@@ -1,4 +1,4 @@
-//! What a write is about to store, for those who limit it before it is packed.
+//! What a write is about to store, for limits that are checked before it is packed.
 
 use schema::Column;
 
@@ -15,7 +15,8 @@ pub enum WrittenValue<'v> {
 }
 
 impl WritePlan {
-    /// Calls `f` with each column that gets a value in this execution. Columns that are deleted, or left as they are, get none.
+    /// Calls `f` with each column that gets a value in this execution. Columns that are deleted, or left as they are,
+    /// get none.
     ///
     /// # Errors
     /// Those of `f`, and when a value does not fit.
@@ -75,7 +76,8 @@ impl WritePlan {
         self.table.options.guards_large_data && !self.bypasses_large_data_guardrails
     }
 
-    /// The clustering keys that it names in each of its partitions; none when it is about static columns, a range or the partition.
+    /// The clustering keys that it names in each of its partitions; none when it is about static columns, a range or
+    /// the partition.
     ///
     /// # Errors
     /// When a value is null or unset.
@@ -90,7 +92,8 @@ impl WritePlan {
         }
     }
 
-    /// The clustering keys of the rows that it changes in each of its partitions, as far as it names them; an empty one is that of the static row.
+    /// The clustering keys of the rows that it changes in each of its partitions, as far as it names them; an empty one
+    /// is that of the static row.
     ///
     /// # Errors
     /// When a value is null or unset.

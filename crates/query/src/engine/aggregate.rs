@@ -1,19 +1,21 @@
-//! Aggregates beside the data: the shards that have the rows aggregate them, all at once, and only what they find travels.
+//! Aggregates beside the data: the shards that have the rows aggregate them, all at once, and only what they find
+//! travels.
 //!
-//! An aggregate over a table or a range of tokens is cut into spans of tokens ([`Coordinator::spread`]). Each shard that
-//! reads some is asked for its spans in steps: an answer has the finished spans' states, and how far the next one is. The states are joined
-//! in token order, so that what depends on the order of rows is what one scan would find. Every step has `range_request_timeout`
-//! to be answered in, however many there are: a large table takes its time, and an error comes that long after the last progress. The
-//! statement as a whole has `scan_request_timeout`, or what it says itself; then, or when its client is gone, no shard is asked again.
+//! An aggregate over a table or a range of tokens is cut into spans of tokens ([`Coordinator::spread`]). Each shard
+//! that reads some is asked for its spans in steps: an answer has the finished spans' states, and how far the next one
+//! is. The states are joined in token order, so that what depends on the order of rows is what one scan would find.
+//! Every step has `range_request_timeout` to be answered in, however many there are: a large table takes its time, and
+//! an error comes that long after the last progress. The statement as a whole has `scan_request_timeout`, or what it
+//! says itself; then, or when its client is gone, no shard is asked again.
 //!
-//! Who fails, or does not answer in its part of that time, is passed by: the spans go on at the next replica from where they were, and
-//! last of all here, by an ordinary read, whose error the client is told.
+//! A replica that fails, or does not answer in its part of that time, is skipped: its spans continue at the next
+//! replica from where they were, and last of all here, by an ordinary read, whose error the client receives.
 //!
-//! With GROUP BY a span comes to groups (`groups.rs`), which are not joined with those of other spans. When those of the first spans fill the page, nobody is asked for
-//! more.
+//! With GROUP BY a span results in groups (`groups.rs`), which are not joined with those of other spans. When those of
+//! the first spans fill the page, no shard is asked for more.
 //!
-//! What a span's shard reads, it reads at the request's level: it asks other replicas for digests, and reconciles what differs. So
-//! the result has seen what any read at that level has seen.
+//! What a span's shard reads, it reads at the request's level: it asks other replicas for digests, and reconciles what
+//! differs. So the result has seen what any read at that level has seen.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -39,7 +41,7 @@ use crate::{QueryError, trace};
 
 /// Shards that are at work for one request at a time.
 const SHARDS_MAX: u32 = 64;
-/// The least time in which anybody is asked for anything.
+/// The least time that a replica is given to answer.
 const ATTEMPT_MIN: Duration = Duration::from_millis(1);
 
 /// One aggregate under way.
@@ -49,8 +51,8 @@ struct Work {
     level: Consistency,
     view: Arc<ClusterView>,
     block_for: u16,
-    /// What other nodes are sent, and the version of the schema that it is for; None when this node has another schema by now, or
-    /// nodes of an earlier release would not know a function: then this shard does what is theirs.
+    /// What other nodes are sent, and the version of the schema that it is for; None when this node has another schema
+    /// by now, or nodes of an earlier release would not know a function: then this shard does what is theirs.
     for_peers: Option<(Vec<u8>, Uuid)>,
     /// By span; what was found of it so far.
     found: RefCell<Vec<Option<Found>>>,
@@ -63,13 +65,13 @@ struct Work {
     /// More groups than the page takes are in vain.
     groups_wanted: u64,
     error: RefCell<Option<QueryError>>,
-    /// Nobody waits for it any more.
+    /// Its result is not awaited any more.
     is_over: Cell<bool>,
     changed: Notify,
     permits: Semaphore,
 }
 
-/// A span, and who has not been asked for it.
+/// A span, and the replicas that have not been asked for it.
 struct Task {
     index: usize,
     span: Span,
@@ -92,7 +94,7 @@ impl Work {
         self.changed.notify_all();
     }
 
-    /// Joins what was found behind what is known of a span.
+    /// Joins what was found to what is known of a span; it comes after that.
     fn put(&self, index: usize, found: Found) -> Result<(), QueryError> {
         self.group_bytes.set(self.group_bytes.get() + found.held_bytes());
         match &mut self.found.borrow_mut()[index] {
@@ -125,7 +127,8 @@ impl Work {
         in_front == done.len() || groups > self.groups_wanted
     }
 
-    /// Takes over an answer; what is left is in `tasks`. An answer behind the end of the work is dropped: what was found is in the page by then.
+    /// Takes over an answer; what is left is in `tasks`. An answer after the end of the work is dropped: what was found
+    /// is already in the page.
     fn take(&self, part: Part, tasks: &mut VecDeque<Task>) -> Result<(), QueryError> {
         if self.is_over.get() {
             return Ok(());
@@ -175,7 +178,8 @@ impl Engine {
         spread.map_err(QueryError::of_replicas)
     }
 
-    /// Aggregates what was spread, into a page; None when it has more groups than there is memory for, and nothing has come into the page.
+    /// Aggregates what was spread, into a page; None when it has more groups than there is memory for, and nothing has
+    /// come into the page.
     pub(super) async fn spread_aggregate<S: RowSink>(
         self: &Rc<Self>,
         select: &Arc<SelectPlan>,

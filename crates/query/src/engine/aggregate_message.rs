@@ -16,13 +16,14 @@
 //! text     vint length and UTF-8
 //! ```
 //!
-//! Numbers are little endian; a part is [`Found`], as the plan's types make it: [`plan::selection::AggregateState`], or with GROUP BY a vint count of groups, each
-//! a vint count of values (vint 0, or length + 1 and bytes), vint length and partition key, vint length and clustering key of its last row, its state, and the values of
-//! its first row. A plan names columns by position, so it is
-//! decoded under the same schema only. A node that has another schema, or knows another format of request or plan, answers that it does not
-//! do it, and the coordinator goes elsewhere, at last to itself. So nodes of two releases compute aggregates together, each where it can: the
-//! format of answers stays when that of requests changes. Requests of format 1 had the text of the
-//! statement; a part that answers one of format 2 has no exact total of floating numbers.
+//! Numbers are little endian; a part is [`Found`], as the plan's types make it: [`plan::selection::AggregateState`], or
+//! with GROUP BY a vint count of groups, each a vint count of values (vint 0, or length + 1 and bytes), vint length and
+//! partition key, vint length and clustering key of its last row, its state, and the values of its first row. A plan
+//! names columns by position, so it is decoded under the same schema only. A node that has another schema, or knows
+//! another format of request or plan, answers that it does not do it, and the coordinator goes elsewhere, at last to
+//! itself. So nodes of two releases compute aggregates together, each where it can: the format of answers stays when
+//! that of requests changes. Requests of format 1 had the text of the statement; a part that answers one of format 2
+//! has no exact total of floating numbers.
 
 use std::net::IpAddr;
 
@@ -48,16 +49,16 @@ const ANSWER_FORMAT: u8 = 1;
 pub(super) struct Span {
     pub(super) after: Token,
     pub(super) to: Token,
-    /// Where in them it goes on; None at their beginning.
+    /// Where in them it continues; None at their beginning.
     pub(super) place: Option<ResumePoint>,
 }
 
-/// Behind what was aggregated already.
+/// The position after what was aggregated already.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct ResumePoint {
     /// The first partition to come.
     pub(super) from: (Token, Vec<u8>),
-    /// In the middle of it: behind this bound, and whether it had rows before.
+    /// In the middle of it: after this bound, and whether it had rows before.
     pub(super) inside: Option<(Bound, bool)>,
 }
 
@@ -78,7 +79,7 @@ pub(super) struct PartRequest {
 pub(super) struct Part {
     /// Of each span that is done, in their order.
     pub(super) done: Vec<Found>,
-    /// Of the span behind them, as far as it was read.
+    /// Of the span after them, as far as it was read.
     pub(super) begun: Option<(Found, ResumePoint)>,
 }
 

@@ -1,7 +1,9 @@
-//! A part of an aggregate: some spans of tokens, read at the request's level by the shard that has them, for a coordinator here or elsewhere.
+//! A part of an aggregate: some spans of tokens, read at the request's level by the shard that has them, for a
+//! coordinator here or elsewhere.
 //!
-//! A part ends when its spans do, or when [`STEP_MAX`] has passed or it has found many groups: then it says how far it came, and is asked to go on from there. So no
-//! answer is late because there is much to read, and who waits for one that is late knows that something is wrong.
+//! A part ends when its spans do, or when [`STEP_MAX`] has passed or it has found many groups: then it reports how far
+//! it came, and is asked to continue from there. So no answer is late because there is much to read, and a coordinator
+//! whose answer is late knows that something is wrong.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -139,7 +141,7 @@ pub(super) fn first_of(after: Token) -> Token {
     }
 }
 
-/// Gives the blocks of many partitions to the consumer until a moment has passed; where to go on then.
+/// Gives the blocks of many partitions to the consumer until that moment. Returns where to continue then.
 async fn consume_until(
     select: &SelectPlan,
     run: &Execution,

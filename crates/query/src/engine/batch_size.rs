@@ -1,4 +1,5 @@
-//! The bytes of a batch, counted as Cassandra counts them, so that a limit means the same here, and the guardrails of batches.
+//! The bytes of a batch, counted as Cassandra counts them, so that a limit means the same here, and the guardrails of
+//! batches.
 //!
 //! ```text
 //! partition  8, the static row, the rows; and when it has range tombstones 4, with 12 and both bounds for each

@@ -1,7 +1,7 @@
 //! Conditional statements and serial reads: bound here, decided by the coordinator (`coordinator/src/cas.rs`).
 //!
-//! A statement goes to the shard of this node that has its partition, or would have it, and takes its turn there among the conditional statements and
-//! serial reads of that partition.
+//! A statement goes to the shard of this node that has its partition, or would have it, and takes its turn there among
+//! the conditional statements and serial reads of that partition.
 //!
 //! Writes without conditions take no turn. They are ordered with conditional ones by their timestamps only, as in
 //! Cassandra; so a conditional write takes a timestamp above everything that it read.
@@ -101,7 +101,8 @@ impl Engine {
         request: &Request,
         goal: CasGoal,
     ) -> Result<ConditionalAnswer, QueryError> {
-        // Its deletions have the second of this moment, and no report passes it while the statement waits for its turn and for its replicas.
+        // Its deletions have the second of this moment, and no report passes it while the statement waits for its turn
+        // and for its replicas.
         let dated = self.coordinator.lasting_write();
         statements
             .iter_mut()

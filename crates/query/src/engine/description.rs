@@ -1,7 +1,7 @@
 //! Pages of DESCRIBE.
 //!
-//! A description is made anew for each page, so it must be of the same schema. Paging state: u8 1, 16 bytes version of the schema,
-//! u32 how many rows the client has, big endian.
+//! A description is made anew for each page, so it must be of the same schema. Paging state: u8 1, 16 bytes version of
+//! the schema, u32 how many rows the client has, big endian.
 
 use uuid::Uuid;
 
@@ -14,7 +14,8 @@ const STATE_BYTES: usize = 1 + 16 + 4;
 /// Rows of a description: serialised values.
 pub(super) type Rows = Vec<Vec<Option<Vec<u8>>>>;
 
-/// The rows of a page behind what `state` says, and the paging state of the next page if there is one.
+/// The rows of the page that begins after the rows that `state` has, and the paging state of the next page if there is
+/// one.
 ///
 /// # Errors
 /// When the paging state is none of a description, or the schema is another one than for the page before.

@@ -24,7 +24,8 @@ pub enum Outcome<S> {
     Batch(Vec<String>),
     /// Rows.
     Rows(Page<S>),
-    /// A page of rows of serialised values, of a statement whose columns are not known before it runs (DESCRIBE), and the paging state if there are more.
+    /// A page of rows of serialised values, of a statement whose columns are not known before it runs (DESCRIBE), and
+    /// the paging state if there are more.
     Table(Vec<ResultColumn>, Vec<Vec<Option<Vec<u8>>>>, Option<Vec<u8>>),
     /// What came of a conditional statement.
     Conditional(ConditionalAnswer),

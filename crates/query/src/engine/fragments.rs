@@ -1,8 +1,10 @@
-//! Reads of `MUTATION_FRAGMENTS(table)`: what each memtable and each sstable of this node has of a table, before anything is merged.
+//! Reads of `MUTATION_FRAGMENTS(table)`: what each memtable and each sstable of this node has of a table, before
+//! anything is merged.
 //!
-//! Every source is read alone, by the reader that merges them otherwise, so what it shows is what a read would take from it. A fragment is a
-//! row of a table that is made up for the statement (`cql_compiler/src/fragments.rs`), and passes through the same consumer as others. A page goes on
-//! behind the place of its last fragment: sources by name, within one by region and by position in the order of the table.
+//! Every source is read alone, by the reader that merges them otherwise, so what it shows is what a read would take
+//! from it. A fragment is a row of a table that is made up for the statement (`cql_compiler/src/fragments.rs`), and
+//! passes through the same consumer as others. The next page continues after the place of the last fragment: sources
+//! are ordered by name, and fragments within a source by region and by position in the order of the table.
 //!
 //! Source of columns and words: "Reading mutation fragments" and "dump-data" in ScyllaDB's documentation.
 
@@ -130,7 +132,7 @@ impl Engine {
         consume_partition(select, run, consumer, &mut fragments).await
     }
 
-    /// The same of every partition with those tokens.
+    /// Gives this shard's fragments of every partition with those tokens to a consumer.
     pub(super) async fn fragments_of_tokens(
         &self,
         of: &Arc<Table>,
@@ -195,7 +197,7 @@ impl Place {
         out
     }
 
-    /// From such a key. Beside a row, null components at the end stand for those that a bound does not have.
+    /// Decodes such a key. Beside a row, null components at the end represent those that a bound does not have.
     fn parse(clustering: &[u8]) -> Self {
         let mut parts: Vec<Option<&[u8]>> = components(clustering).collect();
         let first_byte = |part: Option<&[u8]>| part.and_then(|part| part.first().copied());
@@ -302,12 +304,12 @@ impl BlockSource for Fragments {
 
 impl Fragments {
     fn begin(&mut self, name: String, version: Rc<Version>) {
-        // The page goes on among the rows of this source: what is before them is not read again.
+        // The page continues among the rows of this source: what is before them is not read again.
         let behind = self.behind.as_ref();
         let inside = behind.filter(|place| place.source == name.as_bytes() && place.region == CLUSTERED);
         let mut slice = ClusteringSlice::all();
         if let Some(place) = inside {
-            // The row itself is read again, for a range tombstone may begin behind it.
+            // The row itself is read again, for a range tombstone may begin right after it.
             slice.start = Bound::before(&place.prefix);
         }
         let read = PartitionRead {
@@ -363,7 +365,7 @@ impl Fragments {
         for range in ranges {
             self.show_range(&mut reading, range, out);
         }
-        // One that reaches to the end of the block may go on in the next.
+        // A range tombstone that reaches to the end of the block may continue in the next.
         let is_cut = |end: &Bound| block.covered.as_ref() == Some(end);
         if reading.open.as_ref().is_some_and(|(_, end)| !is_cut(end)) {
             self.close(&mut reading, out);

@@ -1,9 +1,10 @@
 //! Groups of rows beside the data: what `GROUP BY` over many partitions finds, part by part.
 //!
-//! A group does not reach beyond its partition, so each span of tokens has its groups for itself. One that a step has cut in two is joined where the steps are.
-//! It is worth it where a page has all groups: each span is read to its end at once, and what does not fit in the page would be read again for the next one.
-//! [`Engine::expects_few_groups`] tells by the partitions that this shard has. It may be wrong, so groups take [`GROUP_BYTES_MAX`] at most: beyond it they are dropped, and one
-//! scan makes the page, as if nothing had been asked for.
+//! A group does not reach beyond its partition, so each span of tokens has its groups for itself. One that a step has
+//! cut in two is joined where the steps are. It is worth it where a page has all groups: each span is read to its end
+//! at once, and what does not fit in the page would be read again for the next one. [`Engine::expects_few_groups`]
+//! tells by the partitions that this shard has. It may be wrong, so groups take [`GROUP_BYTES_MAX`] at most: beyond it
+//! they are dropped, and one scan makes the page, as if nothing had been asked for.
 
 use plan::selection::{AggregateState, get_value, put_value};
 use plan::{RowSink, SelectPlan};
@@ -112,7 +113,7 @@ impl Found {
         }
     }
 
-    /// Takes over what was found in the rows behind its own.
+    /// Takes over what was found in the rows after its own.
     pub(super) fn merge(&mut self, behind: Self, order: &GroupOrder) -> Result<(), plan::PlanError> {
         match (self, behind) {
             (Self::All(state), Self::All(behind)) => state.merge(behind),
@@ -156,7 +157,8 @@ impl Found {
 }
 
 impl Engine {
-    /// Whether the groups of a whole table may all fit in the page, as far as this shard can tell by how many partitions it has of how many tokens.
+    /// Whether the groups of a whole table may all fit in the page, as far as this shard can tell by how many
+    /// partitions it has of how many tokens.
     pub(super) fn expects_few_groups(&self, table: TableId, consumer: &Consumer<impl RowSink>) -> bool {
         let wanted = consumer.groups_wanted().min(GROUPS_EXPECTED_MAX);
         let Some(store) = self.shard.store(table) else {

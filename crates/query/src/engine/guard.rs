@@ -13,7 +13,8 @@ use crate::QueryError;
 use crate::guardrails::Guardrails;
 
 impl Engine {
-    /// Sets the guardrails of this shard's clients; at first there are none. Statements are compiled again, for what their text says.
+    /// Sets the guardrails of this shard's clients; at first there are none. Statements are compiled again, for what
+    /// their text says.
     pub fn set_guardrails(&self, guardrails: &Guardrails) {
         if **self.guardrails.borrow() == *guardrails {
             return;
@@ -35,7 +36,8 @@ impl Engine {
         beyond(timestamp.saturating_sub(now)) <= ahead && beyond(now.saturating_sub(timestamp)) <= behind
     }
 
-    /// Checks an execution of a client's statement before anything is done. The answer is what its client is to be warned of.
+    /// Checks an execution of a client's statement before anything is done. The answer is what its client is to be
+    /// warned of.
     ///
     /// # Errors
     /// When a guardrail refuses it, or a value of the statement cannot be evaluated.
@@ -62,7 +64,8 @@ impl Engine {
         Ok(warnings)
     }
 
-    /// Checks what writes to tables that guard themselves add to, and what they add. The answer is what their client is to be warned of.
+    /// Checks what writes to tables that guard themselves add to, and what they add. The answer is what their client is
+    /// to be warned of.
     async fn guard_large_data(&self, writes: Vec<(&WritePlan, &Execution)>) -> Result<Vec<String>, QueryError> {
         let limits = self.guardrails().large_data;
         let mut warnings = Vec::new();
@@ -107,7 +110,7 @@ impl Engine {
         Ok(warnings)
     }
 
-    /// The same of the statements of a BATCH message. A warning that several of them cause is given once.
+    /// Checks the statements of a BATCH message. A warning that several of them cause is given once.
     ///
     /// # Errors
     /// As [`Engine::guard`].

@@ -1,6 +1,6 @@
 //! One shard's statement engine: what turns plans into results.
 //!
-//! Lives on each shard behind an `Rc` and as the shard's local value, so that messages from other shards find it. It
+//! Lives on each shard in an `Rc` and as the shard's local value, so that messages from other shards find it. It
 //! sees the whole node: a statement whose key another shard owns goes there as a message, with the plan (shared,
 //! immutable) and the bound values (owned). The node's schema is one immutable value; shard 0 changes it, one statement
 //! at a time, makes it durable, and only answers when every shard has taken it over.
@@ -296,8 +296,8 @@ impl Engine {
         runtime::local::<Self>().expect("every shard keeps its engine before it takes messages")
     }
 
-    /// Tombstones that statements met on this shard: range tombstones, deleted partitions, and rows of which nothing lives. Statements that read one
-    /// row by its whole key are not counted.
+    /// Tombstones that statements met on this shard: range tombstones, deleted partitions, and rows of which nothing
+    /// lives. Statements that read one row by its whole key are not counted.
     pub fn tombstones_read(&self) -> u64 {
         self.tombstones_read.get()
     }
@@ -317,7 +317,7 @@ impl Engine {
         self.schema.borrow().clone()
     }
 
-    /// Who keeps the schema. Before this call no statement changes it. On shard 0.
+    /// Sets the keeper of the schema. Before this call no statement changes it. On shard 0.
     pub fn set_keeper(&self, keeper: Rc<dyn SchemaKeeper>) {
         *self.keeper.borrow_mut() = Some(keeper);
     }
@@ -347,12 +347,13 @@ impl Engine {
         self.has_functions.set(has_functions);
     }
 
-    /// How many pages of this shard's clients met more tombstones than `tombstone_warn_threshold`, and how many reads failed at `tombstone_failure_threshold`.
+    /// How many pages of this shard's clients met more tombstones than `tombstone_warn_threshold`, and how many reads
+    /// failed at `tombstone_failure_threshold`.
     pub fn tombstone_excesses(&self) -> (u64, u64) {
         self.tombstone_excesses.get()
     }
 
-    /// Who is told of schema changes on this shard.
+    /// Sets the listener that is notified of schema changes on this shard.
     pub fn set_listener(&self, listener: SchemaListener) {
         *self.listener.borrow_mut() = Some(listener);
     }

@@ -1,4 +1,5 @@
-//! Whether a statement came to a shard that has its partition: what token-aware drivers are measured by, and what they are told of tablets.
+//! Whether a statement reached a shard that has its partition: the metric of token-aware drivers, and what is reported
+//! to them about tablets.
 
 use plan::{Execution, Plan};
 use schema::TableId;
@@ -44,7 +45,8 @@ impl Engine {
         })
     }
 
-    /// The tablet of a partition, when its table has tablets of its own and this shard is none of the tablet's replicas.
+    /// The tablet of a partition, when its table has tablets of its own and this shard is none of the tablet's
+    /// replicas.
     pub fn tablet_elsewhere(&self, table: TableId, token: Token) -> Option<TabletPlace> {
         self.coordinator.with_view(|view| {
             let map = &view.route(table).filter(|route| route.has_own_tablets)?.map;

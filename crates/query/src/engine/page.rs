@@ -1,9 +1,9 @@
-//! From merged blocks to result rows, and where to go on after a page.
+//! Makes result rows of merged blocks, and determines where the next page continues.
 //!
 //! A [`Consumer`] takes the blocks of a read in order, decides which rows live, filters, counts limits and gives the
-//! result rows to its sink. It is a value that may travel: a page that begins on one shard goes on on the next with the same
-//! consumer. When its page is full it knows the position behind its last row; that and the limits left are the opaque
-//! paging state.
+//! result rows to its sink. It is a value that may travel: a page that begins on one shard continues on the next with
+//! the same consumer. When its page is full, it knows the position after its last row; that position and the limits
+//! left are the opaque paging state.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub struct PageRequest {
 /// What the reader does next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flow {
-    /// Goes on.
+    /// It continues.
     Continue,
     /// Nothing more of this partition is wanted.
     SkipPartition,
@@ -92,8 +92,8 @@ pub struct Consumer<S> {
     /// About how many bytes they are.
     group_bytes: usize,
     group_key: Vec<Option<Vec<u8>>>,
-    /// For each column of GROUP BY how its values compare: those of clustering columns may be written in several ways (1.0 and 1.00), those of a partition
-    /// key are one if their bytes are.
+    /// For each column of GROUP BY how its values compare: those of clustering columns may be written in several ways
+    /// (1.0 and 1.00), those of a partition key are one if their bytes are.
     group_order: Vec<Option<Comparator>>,
     /// Limits and pages are of groups, of which each may be of many rows.
     counts_groups: bool,
@@ -139,7 +139,8 @@ struct Kept {
 /// After so many blocks the patience is asked at the latest.
 const BLOCKS_UNASKED_MAX: u8 = 64;
 
-/// Rows that one step of a read takes; where each has functions of users called on it, so few that others have their turn and timeouts are minded.
+/// Rows that one step of a read takes; where each has functions of users called on it, so few that others have their
+/// turn and timeouts are minded.
 const ROWS_AT_ONCE: usize = 1000;
 const ROWS_AT_ONCE_OF_FUNCTIONS: usize = 16;
 
@@ -276,7 +277,8 @@ impl<S: RowSink> Consumer<S> {
         Ok(())
     }
 
-    /// The slices of rows that the statement names in each partition. Evaluated once, however many partitions there are.
+    /// The slices of rows that the statement names in each partition. Evaluated once, however many partitions there
+    /// are.
     pub(super) fn slices(
         &self,
         plan: &SelectPlan,
@@ -325,8 +327,8 @@ impl<S: RowSink> Consumer<S> {
         self.takes_empty_pages = takes_empty_pages;
     }
 
-    /// Whether the page ends before it has all its rows, since it has met too much else. Drivers of Cassandra take an empty page for the end of the result: theirs
-    /// has a row.
+    /// Whether the page ends before it has all its rows, since it has met too much else. Drivers of Cassandra take an
+    /// empty page for the end of the result: theirs has a row.
     fn is_cut_short(&self) -> bool {
         self.tombstones.is_page_full() && (self.takes_empty_pages || self.rows > 0)
     }
@@ -373,8 +375,8 @@ impl<S: RowSink> Consumer<S> {
         }
     }
 
-    /// Between two blocks: waits until there is room for a result that has grown, gives way to others when this task has run long enough, and ends a read
-    /// whose time is up.
+    /// Between two blocks: waits until there is room for a result that has grown, gives way to others when this task
+    /// has run long enough, and ends a read whose time is up.
     pub(super) async fn pause(&mut self) -> Result<(), QueryError> {
         if let Some(share) = &self.share {
             share.hold(self.held_bytes()).await?;
@@ -392,7 +394,7 @@ impl<S: RowSink> Consumer<S> {
         Ok(())
     }
 
-    /// Where the read goes on, or begins.
+    /// Where the read begins or continues.
     pub fn position(&self) -> &Position {
         &self.position
     }
@@ -412,7 +414,7 @@ impl<S: RowSink> Consumer<S> {
         .encode()
     }
 
-    /// Begins a partition, unless the page goes on inside it. Whether it began.
+    /// Begins a partition, unless the page continues inside it. Returns whether it began.
     fn begin_partition(&mut self) -> bool {
         let begins = !self.in_partition;
         if begins {
@@ -585,7 +587,8 @@ impl<S: RowSink> Consumer<S> {
         })
     }
 
-    /// Whether the static row of the partition is a row of the result unless another row comes. A page that ends inside the partition would forget that.
+    /// Whether the static row of the partition is a row of the result unless another row comes. A page that ends inside
+    /// the partition would forget that.
     fn owes_static_row(&self, plan: &SelectPlan, ctx: &BindContext<'_>, block: &PartitionBlock) -> bool {
         if self.partition_has_rows || !plan.restrictions.clustering.is_empty() || plan.table.clustering_order.is_empty()
         {
@@ -595,7 +598,7 @@ impl<S: RowSink> Consumer<S> {
         row.is_some_and(|v| LiveRow::new(v, &plan.table.layout, block.tombstone, ctx.expiry_now()).is_live())
     }
 
-    /// Takes the row that stands in `self.row`, of that partition key and clustering key.
+    /// Takes the row in `self.row`, of that partition key and clustering key.
     fn row(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>, name: (&[u8], &[u8])) -> Result<Flow, QueryError> {
         for (f, alternatives) in plan.restrictions.filters.iter().zip(&self.alternatives) {
             if !f.passes(&self.row, ctx, alternatives)? {
@@ -699,7 +702,8 @@ impl<S: RowSink> Consumer<S> {
         })
     }
 
-    /// Whether the row's values of the columns of GROUP BY are those of the group; of the last one what a function made of it, when there is one.
+    /// Whether the row's values of the columns of GROUP BY are those of the group; of the last one what a function made
+    /// of it, when there is one.
     fn is_of_group(&self, plan: &SelectPlan, made: Option<&[u8]>) -> bool {
         let mut columns = plan.group_by.as_slice();
         if plan.group_function.is_some() {
@@ -719,7 +723,7 @@ impl<S: RowSink> Consumer<S> {
         self.rows >= self.rows_max || self.out.bytes() as u64 >= self.limits.page_bytes
     }
 
-    /// Ends the page behind the last row of the group that was just given; the next row is of this partition.
+    /// Ends the page after the last row of the group that was just given; the next row is of the partition `next`.
     fn end_page_behind_group(&mut self, next: &[u8]) {
         let (key, clustering) = self.last_row.clone();
         let is_same = key == next && self.per_partition_left > 0;
@@ -784,7 +788,7 @@ impl<S: RowSink> Consumer<S> {
         }
     }
 
-    /// Goes on in the middle of a partition, of which rows were seen or not.
+    /// Continues in the middle of a partition, of which rows were seen or not.
     pub(super) fn resume_partition(&mut self, has_rows: bool) {
         self.in_partition = true;
         self.partition_has_rows = has_rows;
@@ -843,7 +847,7 @@ impl<S: RowSink> Consumer<S> {
         page.min(self.limit_left)
     }
 
-    /// Takes a group that was found elsewhere, behind those of before.
+    /// Takes the next group that was found elsewhere; it comes after the groups before it.
     pub(super) fn take_part(
         &mut self,
         plan: &SelectPlan,
@@ -861,13 +865,14 @@ impl<S: RowSink> Consumer<S> {
             }
         }
         self.last_row = part.last_row;
-        // Where groups come from elsewhere they have no limit of their own in a partition: a page that ends between two of one goes on there.
+        // Groups that come from elsewhere have no per-partition limit of their own: a page that ends between two groups
+        // of one partition continues there.
         self.per_partition_left = self.per_partition_max;
         self.group = Some(part.state);
         Ok(Flow::Continue)
     }
 
-    /// Goes on with what was aggregated elsewhere.
+    /// Continues with what was aggregated elsewhere.
     pub(super) fn give_group(&mut self, group: AggregateState) {
         self.group = Some(group);
     }

@@ -1,13 +1,14 @@
-//! Where a read goes on after a page, and how the client is given it.
+//! Where a read continues after a page, and how that is encoded for the client.
 //!
 //! ```text
 //! paging state: u8 version, version 2: u64 statement, u64 limit left, u64 per partition limit left, u8 position kind:
-//!   0 start; 1 behind a whole partition; 2 behind a row of it (then vint length and clustering key first)
+//!   0 start; 1 after a whole partition; 2 after a row of it (then vint length and clustering key first)
 //!   1 and 2: vint length and partition key
 //! ```
 //!
-//! The position means something else, or nothing, in the result of another statement, which would answer with rows from its middle. So version 2 has a hash of the
-//! statement, its table and its bound values, and is refused with any other. Version 1 is what nodes of earlier releases make and understand.
+//! The position means something else, or nothing, in the result of another statement, which would answer with rows from
+//! its middle. So version 2 has a hash of the statement, its table and its bound values, and is refused with any other.
+//! Version 1 is what nodes of earlier releases make and understand.
 
 use plan::{Bound, BoundValues};
 use schema::TableId;
@@ -16,18 +17,18 @@ use types::token::murmur3_x64_128;
 
 use crate::QueryError;
 
-/// Where a read goes on.
+/// Where a read continues.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Position {
     /// At the beginning.
     #[default]
     Start,
-    /// Behind a partition.
+    /// After a partition.
     BehindPartition {
         /// Its key.
         key: Vec<u8>,
     },
-    /// Behind a row.
+    /// After a row.
     BehindRow {
         /// Its partition's key.
         key: Vec<u8>,
@@ -41,15 +42,16 @@ pub enum Position {
 pub struct PagingState {
     /// [`statement_hash`] of the statement whose page it ends; None in version 1.
     pub(super) statement: Option<u64>,
-    /// Where to go on.
+    /// Where to continue.
     pub position: Position,
     /// How much of the statement's LIMIT is left.
     pub(super) limit_left: u64,
-    /// The same of the PER PARTITION LIMIT of the partition.
+    /// How much of the PER PARTITION LIMIT is left for the partition.
     pub(super) per_partition_left: u64,
 }
 
-/// The hash that identifies a statement with its bound values. Blanks, line breaks and comments of the text do not count.
+/// The hash that identifies a statement with its bound values. Blanks, line breaks and comments of the text do not
+/// count.
 pub(super) fn statement_hash(text: &str, table: TableId, values: BoundValues<'_>) -> u64 {
     let mut named = table.0.as_bytes().to_vec();
     let mut put = |kind: u8, bytes: &[u8]| {

@@ -1,7 +1,7 @@
-//! How long a statement that reads much goes on: until its time is up, or nobody waits for it any more.
+//! How long a statement that reads much may run: until its time is up, or its result is not awaited any more.
 //!
-//! It travels with the statement's consumer from shard to shard, so that none of them reads on for nobody. It is asked now and then
-//! between blocks, and what waits for other nodes has timeouts of its own.
+//! It travels with the statement's consumer from shard to shard, so that no shard continues to read for a result that
+//! is not awaited. It is checked now and then between blocks; waits for other nodes have timeouts of their own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,13 +20,13 @@ pub(crate) struct Patience {
     /// The statement says how long (`USING TIMEOUT`).
     is_own: bool,
     deadline: Instant,
-    /// Nobody waits for the result.
+    /// The result is not awaited any more.
     is_over: Arc<AtomicBool>,
     level: Consistency,
     block_for: u16,
 }
 
-/// Waits for a statement's result. Dropped, it says that nobody does.
+/// Waits for a statement's result. Dropping it reports that the result is not awaited any more.
 pub(crate) struct Waiting(Arc<AtomicBool>);
 
 impl Drop for Waiting {
@@ -60,7 +60,7 @@ impl Patience {
         self.deadline.saturating_duration_since(runtime::now())
     }
 
-    /// Whether to go on.
+    /// Whether to continue.
     pub(crate) fn check(&self) -> Result<(), QueryError> {
         match self.is_over.load(Ordering::Relaxed) || self.left().is_zero() {
             false => Ok(()),

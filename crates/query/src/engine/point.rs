@@ -1,7 +1,7 @@
 //! A row named by its whole key, answered from memory in one call.
 //!
-//! This is the shortest way through the engine: key bytes, token, tablet, memtable, row, and its values straight into the
-//! sink. It allocates nothing beyond the buffers that its caller reuses.
+//! This is the shortest way through the engine: key bytes, token, tablet, memtable, row, and its values straight into
+//! the sink. It allocates nothing beyond the buffers that its caller reuses.
 
 use mutation::compact::{LiveColumn, LiveElements, LiveRow};
 use mutation::{RowView, Tombstone, merge, stretch};
@@ -90,7 +90,7 @@ fn read_named(
     rows.flatten().map_or(PointOutcome::NeedsDisk, PointOutcome::Rows)
 }
 
-/// The same, of a point read whose names are in the scratch: see [`SelectPlan::point_names`].
+/// Tries to answer a point read whose names are in the scratch already: see [`SelectPlan::point_names`].
 pub(super) fn read_here(
     plan: &SelectPlan,
     ctx: &BindContext<'_>,
@@ -191,8 +191,8 @@ struct LiveComplex<'r> {
 
 /// Finds what lives of a row; whether anything does.
 ///
-/// Does not depend on the sink, so it is compiled once, here. The closure lets the compiler join the loop with the iterators
-/// that it runs over.
+/// Does not depend on the sink, so it is compiled once, here. The closure lets the compiler join the loop with the
+/// iterators that it runs over.
 fn gather<'r>(
     live: LiveRow<'r>,
     sources: &[PointSource],
@@ -263,8 +263,9 @@ fn write_live_row(
     1
 }
 
-/// Reads a plain row from this shard's memory, to be confirmed by other replicas: gives it to `out`, and says how many rows live and the row's
-/// digest, as `digest` computes it from key, clustering key, row and second. None: in the general way.
+/// Reads a plain row from this shard's memory, to be confirmed by other replicas: gives it to `out`, and says how many
+/// rows live and the row's digest, as `digest` computes it from key, clustering key, row and second. None: in the
+/// general way.
 pub(super) fn read_plain(
     plan: &SelectPlan,
     ctx: &BindContext<'_>,
@@ -295,8 +296,8 @@ pub(super) fn read_plain(
 
 /// Puts a row that a memtable holds in fragments together in `merged`; returns the deletion over it.
 ///
-/// Only fragments of the columns that are returned are read, unless nothing of them lives. Then another cell may, and the
-/// row is there all the same.
+/// Only fragments of the columns that are returned are read, unless nothing of them lives. Then another cell may, and
+/// the row is there all the same.
 #[cold]
 #[expect(clippy::too_many_arguments, reason = "those of point_row")]
 fn assemble_large_row(

@@ -1,13 +1,17 @@
 //! Prepared statements: compiled once a shard, known to the whole node by their text.
 //!
-//! An id is the MD5 of keyspace and text, as Cassandra's, unless equal names are several variables. Where the text names the keyspace of each of its
-//! tables it is the MD5 of the text alone: a driver that prepares again on a connection that uses another keyspace wants the id that it had. The node keeps texts by id; a shard that meets an id for the
-//! first time, or after the schema changed, compiles it. Both caches are bounded: when full, a shard forgets one that nobody executes, and the node the text
-//! used longest ago, and its users are told to prepare again.
+//! An id is the MD5 of keyspace and text, as Cassandra's, unless equal names are several variables. Where the text
+//! names the keyspace of each of its tables it is the MD5 of the text alone: a driver that prepares again on a
+//! connection that uses another keyspace expects the id that it had. The node keeps texts by id; a shard that meets an
+//! id for the first time, or after the schema changed, compiles it. Both caches are bounded: when full, a shard drops a
+//! statement that no client executes, and the node drops the text that was used longest ago; their users are asked to
+//! prepare again.
 //!
-//! They are also told so when a change of the schema has changed the types of the parameters or the columns of the result: a client encodes values, and before
-//! version 5 of the protocol decodes rows, by what PREPARE told it. The id stays the same, so the node cannot tell a client that has prepared again from one that has not: results of
-//! such a statement come with their metadata from then on, whatever a client of an older version asks for.
+//! Users are also asked to prepare again when a change of the schema has changed the types of the parameters or the
+//! columns of the result: a client encodes values, and before version 5 of the protocol decodes rows, by what PREPARE
+//! returned. The id stays the same, so the node cannot distinguish a client that has prepared again from one that has
+//! not: results of such a statement come with their metadata from then on, whatever a client of an older version asks
+//! for.
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -32,7 +36,8 @@ use crate::QueryError;
 /// Prepared statements that a node remembers.
 const STATEMENTS_MAX: usize = 10_000;
 
-/// How often a statement is compiled again because the schema changed meanwhile; the last time nothing else runs in between.
+/// How often a statement is compiled again because the schema changed meanwhile; the last time nothing else runs in
+/// between.
 const COMPILATIONS_MAX: u32 = 4;
 
 /// Ids that a node remembers to be asked for in vain.
@@ -55,7 +60,7 @@ pub struct Prepared {
     pub metadata_id: [u8; 16],
     /// What is executed.
     pub statement: Arc<Statement>,
-    /// What its markers stand for.
+    /// What its markers mean.
     pub markers: Vec<MarkerSpec>,
     /// For each partition key column its marker, when all have one.
     pub key_markers: KeyMarkers,
@@ -143,7 +148,7 @@ pub struct SharedStatements(Mutex<Texts>);
 impl SharedStatements {
     /// Remembers what a client prepares; whether it had another result when it was prepared before.
     fn remember(&self, prepared: &Prepared, keyspace: Option<&str>) -> bool {
-        let mut texts = self.0.lock().expect("nobody panics while holding the statements");
+        let mut texts = self.0.lock().expect("no thread panics while holding the statements");
         let known = texts.by_id.get(&prepared.id);
         let was_altered = known.is_some_and(|t| t.was_altered || t.metadata_id != prepared.metadata_id);
         let former = known.map(|t| t.used);
@@ -169,12 +174,12 @@ impl SharedStatements {
 
     /// Whether a client asked for that id in vain of late.
     fn is_missed(&self, id: &PreparedId) -> bool {
-        let texts = self.0.lock().expect("nobody panics while holding the statements");
+        let texts = self.0.lock().expect("no thread panics while holding the statements");
         texts.missed.contains(id)
     }
 
     fn find(&self, id: &PreparedId) -> Option<Text> {
-        let mut texts = self.0.lock().expect("nobody panics while holding the statements");
+        let mut texts = self.0.lock().expect("no thread panics while holding the statements");
         let Some(former) = texts.by_id.get(id).map(|text| text.used) else {
             if !texts.missed.contains(id) {
                 if texts.missed.len() >= MISSED_MAX {
@@ -191,8 +196,8 @@ impl SharedStatements {
     }
 }
 
-/// One shard's compiled statements: [`STATEMENTS_MAX`] at the most. Each new one takes the place of one that nobody has executed for a while (CLOCK): statements
-/// that clients prepare and never execute push out one another.
+/// One shard's compiled statements: [`STATEMENTS_MAX`] at the most. Each new one replaces one that no client has
+/// executed for a while (CLOCK): statements that clients prepare and never execute push out one another.
 #[derive(Debug, Default)]
 pub(super) struct Cache(RefCell<Compiled>);
 
@@ -254,12 +259,13 @@ fn id_of(text: &str, keyspace: Option<&str>, variables: Variables) -> PreparedId
     named.finalize().0
 }
 
-/// The id of the result's metadata. All nodes make the same of the columns: where one of another release does not, results come with metadata that clients have.
+/// The id of the result's metadata. All nodes make the same of the columns: where one of another release does not,
+/// results come with metadata that clients have.
 fn metadata_id(columns: &[ResultColumn]) -> [u8; 16] {
     types_id(columns.iter().map(|c| (c.name.as_str(), &c.cql_type)))
 }
 
-/// The same of the parameters. It never leaves the node.
+/// The id of the parameters' metadata. It never leaves the node.
 fn parameters_id(prepared: &Prepared) -> [u8; 16] {
     types_id(prepared.markers.iter().map(|m| (m.name.as_str(), &m.cql_type)))
 }

@@ -75,7 +75,7 @@ impl Engine {
         self.read_admitted(plan, ctx, level, out)
     }
 
-    /// The same of a read whose table does not limit them, or that was taken.
+    /// As [`Engine::read_now`], for a read whose table has no rate limit, or that the limit has admitted.
     #[inline]
     pub(super) fn read_admitted(
         &self,
@@ -140,12 +140,13 @@ impl Engine {
         Ok(PointOutcome::Unconfirmed(rows))
     }
 
-    /// The row that was just read as [`PointOutcome::Unconfirmed`] is not confirmed: it no longer holds the view that it was read in.
+    /// The row that was just read as [`PointOutcome::Unconfirmed`] is not confirmed: it no longer holds the view that
+    /// it was read in.
     pub fn forget_unconfirmed(&self) {
         drop(self.unconfirmed.take());
     }
 
-    /// Has other replicas confirm the row that was just read as [`PointOutcome::Unconfirmed`]. `done` is told.
+    /// Makes other replicas confirm the row that was just read as [`PointOutcome::Unconfirmed`]. `done` is notified.
     pub fn confirm(&self, plan: &SelectPlan, now: u32, done: (Rc<dyn ReadDone>, u32)) {
         let Some((read, digest)) = self.unconfirmed.take() else {
             return;
@@ -184,7 +185,7 @@ impl Engine {
         read.unwrap_or_else(|_| Err(Patience::new((timeout, true), level, block_for()).0.timeout()))
     }
 
-    /// The same of a table that is stored, without the bound that the statement gives itself.
+    /// Reads a page of a stored table, without the timeout that the statement sets for itself.
     async fn read_stored<S: PageSink>(
         self: &Rc<Self>,
         select: &Arc<SelectPlan>,
@@ -224,7 +225,7 @@ impl Engine {
         (is_here, is_first): (bool, bool),
     ) -> Result<Page<S>, QueryError> {
         let level = params.consistency;
-        // Until the page is read, whoever changes where data is waits for it.
+        // While this is held, a change of where data is waits until the page is read.
         let view = self.coordinator.view();
         // The flight of a point read has the node's timeout, and no trace.
         let is_point = select.is_point() && (is_here || select.timeout.is_none() && Trace::current().is_none());
@@ -440,7 +441,8 @@ impl Engine {
         .await
     }
 
-    /// Does a part of a read that somebody took for this shard's, here and where its tokens have moved to since.
+    /// Does a part of a read that was sent to this shard because it had the tokens; forwards what has moved to other
+    /// shards since.
     async fn placed_part<S: PageSink>(
         self: &Rc<Self>,
         select: &Arc<SelectPlan>,
@@ -592,7 +594,7 @@ impl Engine {
         .with_row_memory(consumer.row_memory());
         if let Some(key) = begun {
             let token = token_of(&key);
-            // The rest of a partition is read with the tokens that it is among, not with those behind.
+            // The rest of a partition is read with the tokens that it is among, not with those after it.
             if (from..=to).contains(&token) && store.tablet(token).is_some() {
                 let flow = self.partition(select, run, consumer, token, &key).await?;
                 if flow != Flow::Continue && flow != Flow::SkipPartition {
@@ -606,7 +608,7 @@ impl Engine {
     }
 }
 
-/// Where a read of the tokens from `from` on goes on behind a partition, which may be of an earlier token.
+/// Where a read of the tokens from `from` on continues after a partition, whose token may be an earlier one.
 pub(super) fn start_behind(key: Vec<u8>, from: Token) -> (Token, Vec<u8>) {
     let token = token_of(&key);
     if token >= from {
@@ -759,7 +761,8 @@ pub(super) fn end_page<S: PageSink>(
 /// The most ranges of rows that a read may name by IN in all its partitions together.
 const PRODUCT_MAX: u64 = 10_000_000;
 
-/// Refuses a read whose IN relations name so many partitions, and so many ranges of rows in each, that a statement of some kilobytes would read for minutes.
+/// Refuses a read whose IN relations name so many partitions, and so many ranges of rows in each, that a statement of
+/// some kilobytes would read for minutes.
 fn check_product(partitions: usize, slices: usize) -> Result<(), QueryError> {
     let product = (partitions as u64).saturating_mul(slices as u64);
     match product <= PRODUCT_MAX {
@@ -818,7 +821,7 @@ pub(super) fn slices_left(
     Ok(slices)
 }
 
-/// Leaves only what comes behind a row in reading order.
+/// Leaves only what comes after a row in reading order.
 fn cut_slices(slices: &mut Vec<ClusteringSlice>, select: &SelectPlan, clustering: &[u8]) {
     let order = &select.table.clustering_order;
     if select.reversed {

@@ -1,5 +1,5 @@
-//! Reads that this node cannot answer alone: the consumer stays here, and the coordinator brings it blocks that the consistency
-//! level vouches for.
+//! Reads that this node cannot answer alone: the consumer stays here, and the coordinator brings it blocks that the
+//! consistency level vouches for.
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -1,15 +1,18 @@
-//! The room of a shard for results in the making: each SELECT that is not answered in one call has a share of it, by estimate.
+//! The room of a shard for results in the making: each SELECT that is not answered in one call has a share of it, by
+//! estimate.
 //!
-//! A [`ResultShare`] travels with the consumer of its result, perhaps to other shards, so the room is shared between threads. Small shares may use all of the
-//! room, large ones only a part of it: small results never wait for large ones.
+//! A [`ResultShare`] travels with the consumer of its result, perhaps to other shards, so the room is shared between
+//! threads. Small shares may use all of the room, large ones only a part of it: small results never wait for large
+//! ones.
 //!
-//! A result that outgrows its share takes more if there is more. If not, it waits for its *turn to grow*: one result at a time may exceed the room, and only while
-//! the answers that clients have not taken leave room. So results in the making come to the room and one result more, and some read always proceeds.
-//! A result also grows before a long row is read for it ([`RowMemory`]).
-//! A result that waits longer than [`GROWTH_WAIT_MAX`] fails as overloaded and frees its memory.
+//! A result that outgrows its share takes more if there is more. If not, it waits for its *turn to grow*: one result at
+//! a time may exceed the room, and only while the answers that clients have not taken leave room. So results in the
+//! making come to the room and one result more, and some read always proceeds. A result also grows before a long row is
+//! read for it ([`RowMemory`]). A result that waits longer than [`GROWTH_WAIT_MAX`] fails as overloaded and frees its
+//! memory.
 //!
-//! A result of unknown size need not wait until there is room for a large one: it may begin with a *trial*, a small share that never grows. If it is outgrown, what was read is
-//! dropped and the read begins anew with a share that may.
+//! A result of unknown size need not wait until there is room for a large one: it may begin with a *trial*, a small
+//! share that never grows. If it is outgrown, what was read is dropped and the read begins anew with a share that may.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -49,7 +52,7 @@ struct State {
     small: Line,
     large: Line,
     growing: Line,
-    /// The share whose turn it is to grow.
+    /// The share that may grow now.
     grower: Option<u64>,
     next_ticket: u64,
 }
@@ -132,7 +135,8 @@ impl ResultRoom {
         state.line(place).0.is_empty() && state.taken + bytes <= self.limit(matches!(place, Place::Small))
     }
 
-    /// Where a share of so many bytes waits, and how many it gets. A third of the room is for small shares, whatever large ones have grown to; one of them always fits there.
+    /// Where a share of so many bytes waits, and how many it gets. A third of the room is for small shares, whatever
+    /// large ones have grown to; one of them always fits there.
     fn place(&self, bytes: usize) -> (Place, usize) {
         match bytes <= SMALL_SHARE_BYTES_MAX {
             true => (Place::Small, bytes.min(self.bytes_max / 3)),
@@ -256,7 +260,8 @@ impl ResultShare {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Records the size of the result, and grows the share by a block if there is no room for one. May wait for its turn.
+    /// Records the size of the result, and grows the share by a block if there is no room for one. May wait for its
+    /// turn.
     ///
     /// # Errors
     /// As [`ResultShare::grow_to`].
@@ -357,7 +362,8 @@ impl ResultShare {
     }
 }
 
-/// A long row takes its length so many times until the share counts it in the result: in the file's window, in its block, and in the result's buffer while that doubles.
+/// A long row takes its length so many times until the share counts it in the result: in the file's window, in its
+/// block, and in the result's buffer while that doubles.
 const ROW_COPIES: usize = 4;
 
 impl RowMemory for ResultShare {

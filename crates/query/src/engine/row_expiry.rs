@@ -1,7 +1,8 @@
 //! Deletes the rows of a table whose TTL column says that they have expired; docs/dev/row-expiry.md.
 //!
-//! A copy here says which rows may have expired. Each of them is read again from a quorum, and what has expired by that answer is deleted with
-//! the timestamp of the newest write in it: a write that nobody here has seen is newer, and stays.
+//! A local copy shows which rows may have expired. Each of them is read again from a quorum, and what has expired by
+//! that answer is deleted with the timestamp of the newest write in it: a write that is missing there is newer, and
+//! stays.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::QueryError;
 
 /// Rows that one round of requests reads.
 const STRETCH_ROWS: usize = 1000;
-/// How long one read goes on.
+/// How long one read may run.
 const STEP_MAX: Duration = Duration::from_secs(1);
 /// Rows of one partition that are read again and deleted at once.
 const ROWS_AT_ONCE: usize = 256;
@@ -37,7 +38,7 @@ pub struct ExpiredRows {
     pub deleted: u64,
 }
 
-/// Where a look goes on: at a partition, or behind a place inside it.
+/// Where a look continues: at a partition, or after a place inside it.
 type Place = ((Token, Vec<u8>), Option<Bound>);
 
 /// The TTL column, and the moment of which it is asked whether rows have expired.
@@ -58,7 +59,7 @@ impl Clock {
         })
     }
 
-    /// The same moment in seconds, as cells know time.
+    /// That moment in seconds, the unit of time in cells.
     fn second(&self) -> u32 {
         u32::try_from(self.now_ms / 1000).unwrap_or(0)
     }
@@ -83,8 +84,8 @@ impl Clock {
 }
 
 impl Engine {
-    /// Looks through the rows of a range of tokens, `after < token <= to`, and deletes those that have expired. Nothing, if no column says when
-    /// rows do.
+    /// Looks through the rows of a range of tokens, `after < token <= to`, and deletes those that have expired.
+    /// Nothing, if no column says when rows do.
     ///
     /// # Errors
     /// When a quorum of a row's replicas does not answer: what was deleted before stays deleted.
@@ -110,7 +111,8 @@ impl Engine {
         Ok(counts)
     }
 
-    /// Looks on for [`STEP_MAX`], and says where to go on. Who changes where data is waits for each read that began before; so none of them is long.
+    /// Looks at rows for [`STEP_MAX`], and returns where to continue. A change of where data is waits for each read
+    /// that began before it; so no read is long.
     async fn expire_step(
         self: &Rc<Self>,
         table: &Arc<Table>,

@@ -1,8 +1,8 @@
 //! Changes of the schema, and the statements that are about it.
 //!
-//! Shard 0 changes the schema, one statement at a time: it computes the next value, and gives it to the [`SchemaKeeper`], which makes it
-//! durable and has every shard take it over. Only then the client is answered. So a client that saw its DDL succeed finds the table on any connection, and
-//! after any crash.
+//! Shard 0 changes the schema, one statement at a time: it computes the next value, and gives it to the
+//! [`SchemaKeeper`], which makes it durable and has every shard take it over. Only then the client is answered. So a
+//! client that saw its DDL succeed finds the table on any connection, and after any crash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -39,17 +39,19 @@ pub enum KeepError {
     Failed(String),
 }
 
-/// Who makes a schema durable, on all nodes that must know it, and has every shard take it over ([`Engine::take_schema`]). Lives on shard 0.
+/// Makes a schema durable on all nodes that must know it, and makes every shard take it over ([`Engine::take_schema`]).
+/// Lives on shard 0.
 pub trait SchemaKeeper {
-    /// Makes `next` the schema, if the present one has the version `base`. Resolves when all shards of this node have it, with what to tell the user.
+    /// Makes `next` the schema, if the present one has the version `base`. Resolves when all shards of this node have
+    /// it, with what to tell the user.
     fn change(
         &self,
         base: Uuid,
         next: Arc<Schema>,
     ) -> Pin<Box<dyn Future<Output = Result<Vec<String>, KeepError>> + '_>>;
 
-    /// Truncates a table everywhere, and waits until the nodes that have replicas of it have done so. The error is a sentence that says whether it may
-    /// have happened.
+    /// Truncates a table everywhere, and waits until the nodes that have replicas of it have done so. The error is a
+    /// sentence that says whether it may have happened.
     fn truncate(
         &self,
         table: TableId,
@@ -74,8 +76,8 @@ impl Engine {
         .await
     }
 
-    /// Has the tables of a keyspace go to tablets of their own, or to the token ring, as `ALTER KEYSPACE … WITH tablets = {'enabled': …}` does; the schema's
-    /// clients hear of it. Lives on shard 0. Returns what the user should know.
+    /// Has the tables of a keyspace go to tablets of their own, or to the token ring, as `ALTER KEYSPACE … WITH tablets
+    /// = {'enabled': …}` does; the schema's clients hear of it. Lives on shard 0. Returns what the user should know.
     ///
     /// # Errors
     /// Those of the statement.

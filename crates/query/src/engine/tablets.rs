@@ -23,7 +23,8 @@ impl Engine {
         by_tablet.unwrap_or_else(|| types::token::shard_of(token, self.shards, 0))
     }
 
-    /// Where tokens are that whoever asked took for this shard's, by a version of the cluster: tablets move. Waits for those that are on their way here, as long as a read may take.
+    /// Where tokens are that the requester assigned to this shard by version `asked_by` of the cluster: tablets move.
+    /// Waits for tablets that are on their way here, as long as a read may take.
     ///
     /// # Errors
     /// When that takes too long.

@@ -1,11 +1,13 @@
-//! How many tombstones a page of a read may meet before its client is warned, before the page ends, and before the read fails; and how many living rows it may examine in vain.
+//! How many tombstones a page of a read may meet before its client is warned, before the page ends, and before the read
+//! fails; and how many living rows it may examine in vain.
 //!
-//! A [`TombstoneCount`] travels with the consumer of a page from shard to shard. It counts what the replicas' answers come to when they are merged: rows of
-//! which nothing lives, range tombstones, deleted partitions. Deleted cells of living rows are not counted, and a read of one row by its whole key counts nothing. Rows
-//! that live cost nothing: the count is touched only where a tombstone is met.
+//! A [`TombstoneCount`] travels with the consumer of a page from shard to shard. It counts what the replicas' answers
+//! come to when they are merged: rows of which nothing lives, range tombstones, deleted partitions. Deleted cells of
+//! living rows are not counted, and a read of one row by its whole key counts nothing. Rows that live cost nothing: the
+//! count is touched only where a tombstone is met.
 //!
-//! A page is cut behind a row or a partition, so the coordinator cuts it, not the replicas: each of these answers stretch by stretch, and whatever one has not answered
-//! for is asked again.
+//! A page is cut after a row or a partition, so the coordinator cuts it, not the replicas: each replica answers stretch
+//! by stretch, and what one has not answered for is asked again.
 
 use plan::SelectPlan;
 use schema::Table;
@@ -22,7 +24,8 @@ pub struct PageLimits {
     pub failure: u64,
     /// A page ends after so many; even without a row, if the client takes empty pages.
     pub page: u64,
-    /// A page ends after so many living rows and partitions that are no part of the result; even without a row, if the client takes empty pages.
+    /// A page ends after so many living rows and partitions that are no part of the result; even without a row, if the
+    /// client takes empty pages.
     pub rejected: u64,
     /// A page ends when it has so many bytes, whatever its number of rows.
     pub page_bytes: u64,
@@ -47,7 +50,8 @@ impl Default for PageLimits {
 }
 
 impl PageLimits {
-    /// Those of a read whose pages clients ask for one by one, or that is answered at once. An aggregate over many rows is one page, however much it reads: its time limits it.
+    /// Those of a read whose pages clients ask for one by one, or that is answered at once. An aggregate over many rows
+    /// is one page, however much it reads: its time limits it.
     pub(super) fn for_select(self, plan: &SelectPlan, is_paged: bool) -> Self {
         let is_aggregate = plan.selection.is_aggregate() || !plan.group_by.is_empty();
         let is_cut = !is_aggregate && plan.sorted.is_none() && is_paged;
@@ -85,7 +89,7 @@ pub struct TombstoneWarning {
 }
 
 impl TombstoneCount {
-    /// Counts for nobody.
+    /// Counts without any limit.
     pub(super) const UNLIMITED: Self = Self::new(PageLimits {
         warn: u64::MAX,
         failure: u64::MAX,
@@ -158,7 +162,7 @@ impl TombstoneWarning {
 }
 
 impl Engine {
-    /// Logs and counts that a page met many tombstones. What its client is to be told.
+    /// Logs and counts that a page met many tombstones. Returns the warning for its client.
     #[cold]
     pub(super) fn warn_of_tombstones(&self, table: &Table, warning: &TombstoneWarning) -> String {
         let (warned, failed) = self.tombstone_excesses.get();

@@ -1,8 +1,9 @@
-//! Traces on the disk: `system_traces.sessions` has a row for each request that was traced, `system_traces.events` one for each step, both for a day. A slow request
-//! that is logged has a row in `system_traces.node_slow_log`, where `node_slow_log_time_idx` finds it by its minute, and a session; it has events only when it was traced.
+//! Traces on the disk: `system_traces.sessions` has a row for each request that was traced, `system_traces.events` one
+//! for each step, both for a day. A slow request that is logged has a row in `system_traces.node_slow_log`, where
+//! `node_slow_log_time_idx` finds it by its minute, and a session; it has events only when it was traced.
 //!
-//! The coordinator writes the session and its own steps, each replica its own. So the steps of a replica may come after the session's duration is there, as
-//! in Cassandra: drivers show what they find then.
+//! The coordinator writes the session and its own steps, each replica its own. So the steps of a replica may come after
+//! the session's duration is there, as in Cassandra: drivers show what they find then.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -31,7 +32,7 @@ const SLOW: &str = "INSERT INTO system_traces.node_slow_log (start_time, node_ip
                     table_names, username) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 const SLOW_BY_TIME: &str = "INSERT INTO system_traces.node_slow_log_time_idx (minute, started_at, session_id, node_ip, shard, start_time) \
                             VALUES (?, ?, ?, ?, ?, ?)";
-/// Who sends a request, as long as nobody has to log in.
+/// The user of every request, as long as clients do not have to log in.
 const USER: &str = "anonymous";
 const MINUTE_MS: i64 = 60_000;
 
@@ -54,7 +55,7 @@ pub type Parameter = (Cow<'static, str>, String);
 /// What a coordinator says of a request as a whole.
 #[derive(Clone, Debug)]
 pub struct Session {
-    /// Who sent it.
+    /// The client that sent it.
     pub client: SocketAddr,
     /// What kind of request it is, in Cassandra's words.
     pub request: &'static str,
@@ -65,7 +66,8 @@ pub struct Session {
 }
 
 impl Engine {
-    /// Writes the events of a trace, and the session's row behind them if this node coordinated the request. A failure is logged.
+    /// Writes the events of a trace, and then the session's row if this node coordinated the request. A failure is
+    /// logged.
     pub async fn keep_trace(self: &Rc<Self>, trace: &Trace, session: Option<Session>) {
         let kept = async {
             self.keep_events(trace).await?;
@@ -111,7 +113,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Keeps a slow request that has just been answered, once all nodes of the cluster have the tables for it. A failure is logged.
+    /// Keeps a slow request that has just been answered, once all nodes of the cluster have the tables for it. A
+    /// failure is logged.
     pub async fn keep_slow(self: &Rc<Self>, slow: SlowRow) {
         let has_tables = |view: &ClusterView| view.topology.enabled_features().contains(SLOW_REQUEST_TABLES);
         if self.coordinator.with_view(has_tables)

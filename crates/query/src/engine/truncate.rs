@@ -26,7 +26,7 @@ impl Engine {
         truncated.map_err(failed)
     }
 
-    /// On shard 0, which knows who keeps the cluster's metadata.
+    /// On shard 0, which has the keeper of the cluster's metadata.
     async fn truncate_in_cluster(
         self: &Rc<Self>,
         table: TableId,

@@ -1,5 +1,6 @@
-//! Reads of virtual tables. Their rows are computed on the shard that the client is connected to, and pass through the same consumer as
-//! stored ones, so restrictions, order, limits, pages, functions and aggregates are those of all reads.
+//! Reads of virtual tables. Their rows are computed on the shard that the client is connected to, and pass through the
+//! same consumer as stored ones, so restrictions, order, limits, pages, functions and aggregates are those of all
+//! reads.
 
 use std::rc::Rc;
 
@@ -94,7 +95,8 @@ impl Engine {
         table.source.write(rows).await.map_err(QueryError::Invalid)
     }
 
-    /// What a statement gives to which rows. Virtual tables that take writes have neither clustering columns nor multi-cell ones.
+    /// What a statement gives to which rows. Virtual tables that take writes have neither clustering columns nor
+    /// multi-cell ones.
     fn written_rows(&self, plan: &WritePlan, ctx: &BindContext<'_>) -> Result<Vec<WrittenRow>, QueryError> {
         let table = &plan.table;
         let timestamp = self.clock.timestamp(ctx.now_us);

@@ -37,7 +37,7 @@ pub enum Written {
     Here(ReplayPosition),
     /// The statement changes nothing.
     Nothing,
-    /// Its replicas are asked, and who was named is told of the outcome.
+    /// Its replicas are asked, and the given receiver is notified of the outcome.
     UnderWay,
     /// It takes the general way: another shard of this node, a read first, or no room.
     Later,
@@ -53,7 +53,8 @@ fn record_bytes(mutation: &Addressed) -> usize {
     mutation.bytes().len() + LENGTH_BYTES_MAX
 }
 
-/// Mutations in parts of at most so many bytes, those of one partition in one part; and the bytes of the largest partition.
+/// Mutations in parts of at most so many bytes, those of one partition in one part; and the bytes of the largest
+/// partition.
 fn parts_of(mutations: Mutations, bytes_max: usize) -> (Vec<Mutations>, usize) {
     let mut partitions: Vec<(usize, Mutations)> = Vec::new();
     let mut places: HashMap<(TableId, Vec<u8>), usize> = HashMap::new();
@@ -122,8 +123,9 @@ impl Lists {
 
 /// When a write was dated, and when its time is over, if it gives itself one (`USING TIMEOUT`).
 ///
-/// Its timestamp and the seconds of its deletions are all of the moment at which it was dated. From that poll on the coordinator knows of it, so that no report
-/// passes that moment while the write waits: for a list that it reads, for room, or for its replicas.
+/// Its timestamp and the seconds of its deletions are all of the moment at which it was dated. From that poll on the
+/// coordinator knows of it, so that no report passes that moment while the write waits: for a list that it reads, for
+/// room, or for its replicas.
 pub(super) struct Time {
     dated: Lasting,
     end: Option<Instant>,
@@ -172,8 +174,9 @@ fn log_failure(e: &commitlog::LogError) -> QueryError {
 }
 
 impl Engine {
-    /// Writes one partition's mutation without a task: in this call, where this shard suffices, else by requests to its replicas, and `done`, which is asked
-    /// for once that is clear, is told of the outcome. None of `done`: there is no room for that now.
+    /// Writes one partition's mutation without a task. If this shard suffices, it writes in this call. Otherwise it
+    /// calls `done` for the receiver of the outcome, and sends requests to the replicas. If `done` returns None, there
+    /// is no room for that now.
     #[inline]
     pub fn write_now(
         &self,
@@ -216,7 +219,7 @@ impl Engine {
             return Ok(Written::Later);
         };
         let mutation = mutation.to_owned();
-        // Nobody is told while this lends anything out.
+        // Released first: no outcome may be delivered while these are borrowed.
         drop((key, packed));
         self.coordinator.write_then(mutation, level, done);
         Ok(Written::UnderWay)
@@ -292,7 +295,8 @@ impl Engine {
         })
     }
 
-    /// Executes several writes as one batch, each with its own values. The answer is what its client is to be warned of.
+    /// Executes several writes as one batch, each with its own values. The answer is what its client is to be warned
+    /// of.
     pub async fn write_all(
         self: &Rc<Self>,
         writes: &[&WritePlan],
@@ -408,7 +412,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The present elements of the lists that the statement changes by place or value, read at the level that it writes at. Reads only the rows that it names: a partition may be large.
+    /// The present elements of the lists that the statement changes by place or value, read at the level that it writes
+    /// at. Reads only the rows that it names: a partition may be large.
     async fn lists(
         self: &Rc<Self>,
         plan: &WritePlan,
@@ -473,8 +478,8 @@ impl Engine {
         written.map_err(QueryError::of_replicas)
     }
 
-    /// What one replica gets of a write counts all or not at all: so do the rows of one partition. It is one record of the log, which has a limit: beyond it partitions are written one
-    /// after the other, as many together as fit.
+    /// What one replica gets of a write counts all or not at all: so do the rows of one partition. It is one record of
+    /// the log, which has a limit: beyond it partitions are written one after the other, as many together as fit.
     async fn write_in_parts(
         self: &Rc<Self>,
         mutations: Mutations,

@@ -1,4 +1,5 @@
-//! Guardrails of tables with `large_data_guardrails_enabled`: what a statement writes, and what there is already where it writes.
+//! Guardrails of tables with `large_data_guardrails_enabled`: what a statement writes, and what there is already where
+//! it writes.
 
 use std::fmt;
 
@@ -25,7 +26,7 @@ pub struct LargeDataGuardrails {
     pub cell_bytes: Thresholds,
     /// Elements of a collection.
     pub elements: Thresholds,
-    /// `large_data_cql_warnings`: clients are told too what is logged.
+    /// `large_data_cql_warnings`: clients too are warned of what is logged.
     pub warns_clients: bool,
 }
 

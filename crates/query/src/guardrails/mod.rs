@@ -1,11 +1,13 @@
-//! Guardrails: limits that an operator sets, at which a statement is refused or its client warned. They are about what is
-//! unwise, where the statement itself is right: many copies too few, a product of long IN lists, a timestamp of next year.
+//! Guardrails: limits that an operator sets, at which a statement is refused or its client warned. They are about what
+//! is unwise, where the statement itself is right: many copies too few, a product of long IN lists, a timestamp of next
+//! year.
 //!
-//! They hold for requests of clients, never for what a node does by itself, and never for its own keyspaces. What the text
-//! of a statement decides is decided when it is compiled ([`Guardrails::check_text`]). The rest is decided at each
-//! execution ([`Guardrails::check`]), before anything is read or written. A statement that memory would answer in one call
-//! takes the general way only if a guardrail watches it ([`Guardrails::watches`]): while there is none, a plain read or
-//! write costs one test of a flag. Changes of the schema are checked against the schema before and after ([`ddl`]).
+//! They hold for requests of clients, never for what a node does by itself, and never for its own keyspaces. What the
+//! text of a statement decides is decided when it is compiled ([`Guardrails::check_text`]). The rest is decided at each
+//! execution ([`Guardrails::check`]), before anything is read or written. A statement that memory would answer in one
+//! call takes the general way only if a guardrail watches it ([`Guardrails::watches`]): while there is none, a plain
+//! read or write costs one test of a flag. Changes of the schema are checked against the schema before and after
+//! ([`ddl`]).
 //!
 //! The default has no limit at all; the node's options have their own defaults.
 
@@ -122,7 +124,7 @@ pub struct Guardrails {
     pub restricts_future: bool,
     /// `maximum_timestamp`: microseconds that USING TIMESTAMP may be ahead of the node's clock.
     pub ahead_us: Thresholds,
-    /// `minimum_timestamp`: microseconds that USING TIMESTAMP may be behind the node's clock.
+    /// `minimum_timestamp`: microseconds by which USING TIMESTAMP may be earlier than the node's clock.
     pub behind_us: Thresholds,
     /// `items_per_collection`, of what one statement writes.
     pub collection_items: Thresholds,
@@ -174,7 +176,7 @@ impl Thresholds {
         self.check(|limit| value > limit, Names::Of(option), what, warnings)
     }
 
-    /// The same of a value below one.
+    /// Refuses or warns of a value below a threshold.
     fn check_min(
         self,
         value: u64,

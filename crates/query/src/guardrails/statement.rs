@@ -87,8 +87,8 @@ impl Guardrails {
         Ok(())
     }
 
-    /// Whether executions of a statement have to be checked that could be answered in one call. Timestamps have a check of their own there
-    /// ([`Guardrails::usual_timestamps`]).
+    /// Whether executions of a statement have to be checked that could be answered in one call. Timestamps have a check
+    /// of their own there ([`Guardrails::usual_timestamps`]).
     pub(crate) fn watches(&self, statement: &Statement) -> bool {
         match statement.plan() {
             Some(Plan::Select(select)) => is_of_users(&select.table) && !self.read_levels.is_empty(),
@@ -103,7 +103,7 @@ impl Guardrails {
         }
     }
 
-    /// The microseconds behind and ahead of the node's clock between which no guardrail looks at USING TIMESTAMP.
+    /// The microseconds before and after the node's clock between which no guardrail looks at USING TIMESTAMP.
     pub(crate) fn usual_timestamps(&self) -> (u64, u64) {
         let first = |limits: super::Thresholds| [limits.warn, limits.fail].into_iter().flatten().min();
         let future = self.restricts_future.then_some(FUTURE_US);
@@ -333,8 +333,8 @@ pub(super) fn is_collection(cql_type: &CqlType) -> bool {
     )
 }
 
-/// How many items a serialised collection has, and the bytes of its longest. Of bytes that are malformed only what precedes the fault counts: the write
-/// itself refuses them.
+/// How many items a serialised collection has, and the bytes of its longest. Of bytes that are malformed only what
+/// precedes the fault counts: the write itself refuses them.
 pub(super) fn measure(cql_type: &CqlType, bytes: &[u8]) -> (u64, usize) {
     let (mut items, mut longest) = (0, 0);
     let mut add = |len: usize| {

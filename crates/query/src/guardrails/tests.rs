@@ -213,7 +213,8 @@ fn tables_are_counted_and_their_options_looked_at() {
     );
 }
 
-/// What the execution of a statement comes to, at second 1,000 of the clock, with pages of 100 rows: warnings or the refusal.
+/// What the execution of a statement comes to, at second 1,000 of the clock, with pages of 100 rows: warnings or the
+/// refusal.
 fn run(guardrails: &Guardrails, text: &str, consistency: Consistency) -> String {
     let compiled = cql_compiler::compile(text, &base(), Some("ks")).expect("it fits");
     let plan: Option<&Plan> = compiled.statement.plan();

@@ -28,7 +28,8 @@ pub fn system_tables() -> Builder {
     tables
 }
 
-/// The engine of a shard over what an earlier life of it left on the disk. It has the tables of users and the local ones.
+/// The engine of a shard over what an earlier life of it left on the disk. It has the tables of users and the local
+/// ones.
 pub async fn engine(boot_id: u128, schema: Schema, system_tables: Registry) -> Rc<Engine> {
     let log_dir = PathBuf::from("/log");
     for dir in ["/log", "/data"] {

@@ -98,7 +98,7 @@ pub type Content = BTreeMap<(Token, Vec<u8>), PartitionBlock>;
 /// What a client may see of content, and the deletions that no replica may have purged: a line for each.
 pub type Shown = Vec<String>;
 
-/// What a repair comes to, when it has ended.
+/// The result of a repair, when it has ended.
 pub type Repairing = Rc<RefCell<Option<Result<Repaired, RepairError>>>>;
 
 /// What a task on a node works with.
@@ -179,7 +179,7 @@ impl Local {
         self.repair_with((range, others), mode, None).await
     }
 
-    /// The same, marking what it makes equal.
+    /// Repairs a range with others, as a task of its own, and marks what it makes equal if there are `marks`.
     pub async fn repair_with(
         &self,
         (range, others): (TokenRange, Vec<Participant>),
@@ -521,7 +521,7 @@ impl Sea {
         self.difference_of(|_| true)
     }
 
-    /// The same of what lives: when a deletion is forgotten may differ.
+    /// What of the living rows differs between nodes: when a deletion is forgotten may differ.
     pub fn living_difference(&mut self) -> Option<String> {
         self.difference_of(|line| !line.contains(" deleted ") && !line.contains(" was inserted "))
     }

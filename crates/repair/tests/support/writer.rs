@@ -22,7 +22,7 @@ pub fn insert(table: &Table, k: u32, c: u32, at: i64, value: &[u8]) -> Vec<u8> {
     insert_for(table, (k, c), at, (0, 0), value)
 }
 
-/// The same, with a TTL and the second at which it ends.
+/// The insert of one row, with a TTL and the second at which it ends.
 pub fn insert_for(table: &Table, (k, c): (u32, u32), at: i64, (ttl, expiry): (u32, u32), value: &[u8]) -> Vec<u8> {
     let (mut out, mut clustering) = (Vec::new(), Vec::new());
     schema::push_component(&mut clustering, &c.to_be_bytes());

@@ -1,15 +1,16 @@
 //! Readers of partitions that a page left in the middle, kept for the page that follows.
 //!
-//! A reader stands where it stands in its files: a page that begins anew looks each of them up again, reads their indexes and
-//! decodes a block from its beginning. A kept reader goes on instead, if the page wants just what the reader has left and the tablet's
-//! version is still the reader's. What was written since is in the memtables of that version, which are read anew behind the row
-//! with which the last page ended.
+//! A reader keeps its position in each of its files: a page that begins anew looks each of them up again, reads their
+//! indexes and decodes a block from its beginning. A kept reader resumes instead, if the page asks for exactly what the
+//! reader has left and the tablet's version is still the reader's. What was written since is in the memtables of that
+//! version, which are read anew after the row with which the last page ended.
 //!
-//! The last block that a reader gave is kept with it, since a page may end inside it. Merging is idempotent, so the part of it that the page did
-//! not use is a source like any other: what memtables say of the same rows by then is merged with it.
+//! The last block that a reader gave is kept with it, since a page may end inside it. Merging is idempotent, so the
+//! part of it that the page did not use is a source like any other: what memtables say of the same rows by then is
+//! merged with it.
 //!
-//! A version that is replaced takes its readers with it, for they hold its files open and its memtables in memory. Beyond that there
-//! is one limit of memory for all readers of a shard; the one that was kept longest goes first.
+//! A version that is replaced takes its readers with it, for they hold its files open and its memtables in memory.
+//! Beyond that there is one limit of memory for all readers of a shard; the one that was kept longest goes first.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -25,7 +26,7 @@ use crate::tablet::{Tablet, Version};
 
 /// Charged for a reader besides its blocks.
 const READER_BYTES: usize = 1 << 10;
-/// Charged for each file that it stands in: a decoded chunk and an index block, about.
+/// Charged for each file in which it has a position: a decoded chunk and an index block, about.
 const CURSOR_BYTES: usize = 24 << 10;
 
 struct Paused {
@@ -50,7 +51,7 @@ struct Kept {
 pub struct PausedCounts {
     /// Readers that were kept for a next page.
     pub paused: u64,
-    /// Pages that went on with one.
+    /// Pages that resumed one.
     pub resumed: u64,
     /// Readers that were dropped because the version of their tablet was replaced or memory was short.
     pub dropped: u64,
@@ -186,12 +187,12 @@ impl PartitionReader {
             .filter(|feed| matches!(feed.source, Source::Sstable(_)))
     }
 
-    /// Whether it stands in any file. A place in a memtable is found again as fast as it is kept.
+    /// Whether it has a position in any file. A position in a memtable is found again as fast as it is kept.
     pub fn is_in_files(&self) -> bool {
         self.files().next().is_some()
     }
 
-    /// Whether a read wants what is left behind a place in the last block, or at its end.
+    /// Whether a read asks for what is left after a position in the last block, or after its end.
     fn continues_with(&self, last: &PartitionBlock, read: &PartitionRead) -> bool {
         let (Some(given), order) = (&self.given, &self.table.clustering_order) else {
             return false;

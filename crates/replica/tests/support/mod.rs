@@ -49,7 +49,8 @@ impl Limits {
     }
 }
 
-/// The only shard of a node, with its log in `/log` and its files in `/data`; the last sstable of before has this generation.
+/// The only shard of a node, with its log in `/log` and its files in `/data`; the last earlier sstable has this
+/// generation.
 pub fn shard(cache_bytes_max: usize, generation: u64) -> Rc<Shard> {
     shard_with(
         Limits::of_cache(cache_bytes_max),
@@ -58,7 +59,7 @@ pub fn shard(cache_bytes_max: usize, generation: u64) -> Rc<Shard> {
     )
 }
 
-/// The same, with limits of its own, of a node with these tasks.
+/// A shard with these limits, of a node with these tasks.
 pub fn shard_with(limits: Limits, generation: u64, tasks: Arc<Tasks>) -> Rc<Shard> {
     for dir in ["/log", "/data"] {
         runtime::fs::create_dir_all(dir).expect("the disk works");

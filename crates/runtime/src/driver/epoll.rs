@@ -1,10 +1,13 @@
-//! The epoll backend: readiness of sockets by an edge-triggered set per shard; file operations go to the pool in `blocking`.
+//! The epoll backend: readiness of sockets by an edge-triggered set per shard; file operations go to the pool in
+//! `blocking`.
 //!
-//! A socket is put into the set once, for both directions. Its readiness flags start true and are cleared by what the system calls
-//! say: "would block", or less than there was room for. Clearing after a short read is right because new bytes raise a new edge; it
-//! is not right once the other end has hung up, since that edge comes only once, so `hung_up` is kept apart and never cleared.
+//! A socket is put into the set once, for both directions. Its readiness flags start true and are cleared by what the
+//! system calls say: "would block", or less than there was room for. Clearing after a short read is right because new
+//! bytes raise a new edge; it is not right once the other end has hung up, since that edge comes only once, so
+//! `hung_up` is kept apart and never cleared.
 //!
-//! There is no sign here that a completion waits. Background groups get shorter slices instead, with a visit of the set in between.
+//! There is no sign here that a completion waits. Background groups get shorter slices instead, with a visit of the set
+//! in between.
 
 use super::Wait;
 use super::socket::{self, checked};
@@ -88,7 +91,7 @@ impl Epoll {
     pub(crate) fn open(gate: &'static Gate) -> io::Result<Self> {
         // SAFETY: a flag in, a new descriptor or -1 out.
         let fd = checked(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        // SAFETY: the descriptor is new and nobody else knows it.
+        // SAFETY: the descriptor is new and has no other owner.
         let set = unsafe { OwnedFd::from_raw_fd(fd) };
         let event = libc::epoll_event { events: 0, u64: 0 };
         let epoll = Self {
@@ -116,7 +119,7 @@ impl Epoll {
         checked(unsafe { libc::epoll_ctl(self.set.as_raw_fd(), operation, fd, &raw mut event) }).map(drop)
     }
 
-    /// Fetches events and wakes who waits for them.
+    /// Fetches events and wakes the tasks that wait for them.
     pub(crate) fn visit(&self, wait: Wait) {
         let mut events = self.events.borrow_mut();
         let count = match self.wait(&mut events, wait) {
@@ -162,7 +165,8 @@ impl Epoll {
                         tv_nsec: libc::c_long::from(left.subsec_nanos().cast_signed()),
                     };
                     let no_mask = std::ptr::null::<libc::sigset_t>();
-                    // SAFETY: `events` has room for EVENTS entries, the timeout is a valid local, there is no signal mask.
+                    // SAFETY: `events` has room for EVENTS entries, the timeout is a valid local, there is no signal
+                    // mask.
                     let count = unsafe {
                         libc::syscall(
                             libc::SYS_epoll_pwait2,
@@ -242,8 +246,8 @@ impl Source {
         })
     }
 
-    /// The same for a socket that comes from another shard. If the set cannot take it (the user's limit of watches), the connection is
-    /// ended: reads and writes then say so, as they do after any loss of a connection.
+    /// Watches a socket that comes from another shard. If epoll cannot add it (the user's limit of watches), the
+    /// connection is shut down: reads and writes then report that, as after any loss of a connection.
     pub(crate) fn adopt(socket: Arc<OwnedFd>) -> Self {
         match executor::with(|executor| epoll_of(executor).add(&socket)) {
             Ok((slot, readiness)) => Self {
@@ -272,8 +276,8 @@ impl Source {
         }
     }
 
-    /// Tries the system call whenever it may succeed, until it says something else than "would block". The call answers with its
-    /// result and whether it used up what was ready.
+    /// Tries the system call whenever it may succeed, until it says something else than "would block". The call answers
+    /// with its result and whether it used up what was ready.
     pub(crate) async fn when_ready<T>(
         &self,
         towards: Towards,

@@ -1,5 +1,5 @@
-//! Sockets on epoll: every operation first tries the system call, then waits for readiness. Nothing is ever in flight, so dropping
-//! a future needs no care here.
+//! Sockets on epoll: every operation first tries the system call, then waits for readiness. Nothing is ever in flight,
+//! so dropping a future needs no care here.
 
 use super::epoll::{Source, Towards};
 use super::socket::{self, RawAddress, checked};
@@ -118,7 +118,7 @@ pub(crate) async fn accept(source: &Source) -> io::Result<Source> {
             })
             .await;
         match accepted {
-            // SAFETY: the descriptor is new and nobody else knows it.
+            // SAFETY: the descriptor is new and has no other owner.
             Ok(fd) => return Source::new(Arc::new(unsafe { OwnedFd::from_raw_fd(fd) })),
             Err(error) if error.raw_os_error() == Some(libc::ECONNABORTED) => {}
             Err(error) => return Err(error),

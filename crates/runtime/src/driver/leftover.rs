@@ -1,4 +1,4 @@
-//! Bytes that a connection received and nobody has read yet.
+//! Bytes that a connection has received and that are not read yet.
 
 /// See the module.
 #[derive(Default)]

@@ -109,7 +109,8 @@ impl Driver {
         }
     }
 
-    /// Called before each poll of a task. In the simulator polls take time. The thread's processor time, where the simulator measures it.
+    /// Called before each poll of a task. In the simulator polls take time. Returns the thread's processor time if the
+    /// simulator measures polls of this node.
     #[inline]
     pub(crate) fn before_poll(&self, shard: u32, slot: u32) -> Option<Duration> {
         if let Self::Simulated(driver) = self {
@@ -129,7 +130,7 @@ impl Driver {
         None
     }
 
-    /// Called behind it, with its answer.
+    /// Called after each poll of a task, with the result of [`Self::before_poll`].
     #[inline]
     pub(crate) fn after_poll(&self, began: Option<Duration>) {
         if let (Self::Simulated(driver), Some(began)) = (self, began)

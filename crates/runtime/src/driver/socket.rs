@@ -102,7 +102,7 @@ pub(crate) fn new_tcp(address: SocketAddr, flags: libc::c_int) -> io::Result<Own
     };
     // SAFETY: plain numbers in, a new descriptor or -1 out.
     let fd = checked(unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | flags, 0) })?;
-    // SAFETY: the descriptor is new and nobody else knows it.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

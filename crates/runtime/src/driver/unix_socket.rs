@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use super::socket::checked;
 use crate::net::UnixOptions;
 
-/// Bytes that the path of a Unix domain socket may have; the kernel's field has one more, for the zero behind it.
+/// Bytes that the path of a Unix domain socket may have; the kernel's field has one more, for the terminating zero.
 pub(crate) const PATH_BYTES_MAX: usize = 107;
 
 /// How large the buffer for an entry of the group database may get.
 const GROUP_BYTES_MAX: usize = 1 << 20;
 
-/// The file of a socket. Dropping it removes the file, unless another one stands in its place by now.
+/// The file of a socket. Dropping it removes the file, unless another file has replaced it.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
@@ -42,7 +42,7 @@ impl Drop for SocketFile {
     fn drop(&mut self) {
         let found = std::fs::symlink_metadata(&self.path);
         if found.is_ok_and(|found| (found.dev(), found.ino()) == self.identity) {
-            // What is left behind is taken for that of a dead process at the next start.
+            // If the removal fails, the next start treats the file as left by a dead process.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -68,7 +68,7 @@ fn raw_address(path: &Path) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> 
 fn new_socket(flags: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: plain numbers in, a new descriptor or -1 out.
     let fd = checked(unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | flags, 0) })?;
-    // SAFETY: the descriptor is new and nobody else knows it.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -98,7 +98,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
     }
     match connected(path) {
-        // Nobody listens there any more.
+        // No process listens there any more.
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         // A full queue of connections has its listener too.
@@ -108,7 +108,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A socket that has the path, with mode and group, and does not listen yet: until then who connects is refused.
+/// A socket that has the path, with mode and group, and does not listen yet: until it listens, connections are refused.
 pub(crate) fn reserve(path: &Path, options: &UnixOptions, flags: libc::c_int) -> io::Result<(OwnedFd, SocketFile)> {
     let group = options.group.as_deref().map(group_id).transpose()?;
     remove_stale(path)?;
@@ -134,7 +134,8 @@ fn group_id(name: &str) -> io::Result<u32> {
         // SAFETY: group is plain data for which all zeros is valid.
         let mut entry: libc::group = unsafe { std::mem::zeroed() };
         let mut found: *mut libc::group = std::ptr::null_mut();
-        // SAFETY: the name ends with a zero; entry, buffer with its length and result are locals that the call may write.
+        // SAFETY: the name ends with a zero; entry, buffer with its length and result are locals that the call may
+        // write.
         let failed = unsafe {
             libc::getgrnam_r(
                 wanted.as_ptr(),

@@ -1,12 +1,13 @@
 //! The io_uring backend: one ring per shard, used by its thread alone.
 //!
-//! Every operation has a slot, and the slot owns what the kernel works on: buffer, address, descriptor. A completion fills the slot and
-//! wakes the task. When the future is dropped first, its slot is orphaned: it keeps its parts until the kernel's completion comes, then
-//! it is freed. An operation on a socket is also cancelled then; one on a file is let finish.
+//! Every operation has a slot, and the slot owns what the kernel works on: buffer, address, descriptor. A completion
+//! fills the slot and wakes the task. When the future is dropped first, its slot is orphaned: it keeps its parts until
+//! the kernel's completion comes, then it is freed. An operation on a socket is also cancelled then; one on a file is
+//! let finish.
 //!
-//! The ring is set up so that the kernel does the work of completions only when we enter it, and raises `TASKRUN` in shared memory
-//! meanwhile: `completion_waits` is one load. The completion queue cannot lose entries (`NODROP`): what overflows is kept by the kernel
-//! and fetched by the next visit, which always asks for events.
+//! The ring is set up so that the kernel does the work of completions only when we enter it, and raises `TASKRUN` in
+//! shared memory meanwhile: `completion_waits` is one load. The completion queue cannot lose entries (`NODROP`): what
+//! overflows is kept by the kernel and fetched by the next visit, which always asks for events.
 
 use super::Wait;
 use super::socket::RawAddress;
@@ -29,7 +30,7 @@ const SUBMISSIONS: u32 = 1024;
 /// Completions that fit before the kernel has to keep them aside.
 const COMPLETIONS: u32 = 8192;
 
-/// User data of completions that nobody waits for.
+/// User data of completions that no task waits for.
 const IGNORED: u64 = u64::MAX;
 /// User data of the poll on the gate's eventfd.
 const GATE: u64 = u64::MAX - 1;
@@ -56,7 +57,7 @@ pub(crate) struct Held {
     #[expect(dead_code, reason = "kept open for the kernel")]
     pub(crate) socket: Option<Arc<OwnedFd>>,
     pub(crate) file: Option<crate::fs::File>,
-    /// The result is a new descriptor, to be closed when nobody takes it.
+    /// The result is a new descriptor, to be closed if no task takes it.
     pub(crate) yields_descriptor: bool,
 }
 
@@ -152,7 +153,8 @@ impl Uring {
 
     fn push(&self, entry: squeue::Entry) {
         loop {
-            // SAFETY: what the entry points to is owned by its slot until the completion comes (`start`), or it points to nothing.
+            // SAFETY: what the entry points to is owned by its slot until the completion comes (`start`), or it points
+            // to nothing.
             let pushed = unsafe { self.ring.borrow_mut().submission().push(&entry) };
             if pushed.is_ok() {
                 return;
@@ -204,7 +206,7 @@ impl Uring {
         }
     }
 
-    /// Fetches completions and wakes who waits for them.
+    /// Fetches completions and wakes the tasks that wait for them.
     fn reap(&self) {
         let mut ring = self.ring.borrow_mut();
         let mut operations = self.operations.borrow_mut();
@@ -240,7 +242,8 @@ impl Uring {
         self.push(opcode::AsyncCancel::new(u64::from(slot)).build().user_data(IGNORED));
     }
 
-    /// Cancels everything and waits for the kernel to give all buffers back. What it keeps longer is leaked rather than freed.
+    /// Cancels everything and waits for the kernel to give all buffers back. What it keeps longer is leaked rather than
+    /// freed.
     pub(crate) fn shut_down(&self) {
         let deadline = clock::now() + SHUTDOWN_WAIT;
         let in_flight: Vec<u32> = self.operations.borrow().in_flight();
@@ -315,7 +318,7 @@ impl Operations {
         }
     }
 
-    /// Nobody waits for the operation any more. Whether it is still in flight.
+    /// The operation's future was dropped. Returns whether the operation is still in flight.
     fn orphan(&mut self, index: u32) -> bool {
         let slot = &mut self.slots[index as usize];
         match std::mem::replace(slot, Slot::Free) {
@@ -344,10 +347,10 @@ impl Operations {
     }
 }
 
-/// Drops what an operation worked on, and the descriptor it made, if nobody wants them.
+/// Drops what an abandoned operation worked on, and the descriptor it made, if any.
 fn discard(held: Held, result: i32) {
     if held.yields_descriptor && result >= 0 {
-        // SAFETY: the operation made this descriptor and its result was taken by nobody.
+        // SAFETY: the operation made this descriptor, and its result was never taken.
         drop(unsafe { OwnedFd::from_raw_fd(result) });
     }
 }

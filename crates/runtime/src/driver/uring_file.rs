@@ -1,4 +1,5 @@
-//! File operations on io_uring. They are never cancelled: a write whose future was dropped ends in the kernel as if it had been awaited.
+//! File operations on io_uring. They are never cancelled: a write whose future was dropped ends in the kernel as if it
+//! had been awaited.
 
 use super::uring::{Held, ring_of};
 use crate::executor;
@@ -8,8 +9,8 @@ use std::io;
 use std::os::fd::RawFd;
 
 async fn run(entry: squeue::Entry, held: Held) -> (io::Result<usize>, Held) {
-    // SAFETY: each caller in this module points the entry into the buffer it puts into `held`, whose heap memory does not move, and
-    // puts the file that owns the descriptor there too.
+    // SAFETY: each caller in this module points the entry into the buffer it puts into `held`, whose heap memory does
+    // not move, and puts the file that owns the descriptor there too.
     let operation = executor::with(|executor| unsafe { ring_of(executor).start(entry, held) });
     operation.finish().await
 }

@@ -1,8 +1,9 @@
 //! Sockets on io_uring.
 //!
-//! A read is one receive operation into the caller's buffer. Multishot receives into buffers that the kernel picks were measured
-//! against it (the bake-off's executor, same client, one core): 5 % less processor at 8 requests in flight on a connection, nothing at
-//! 1, 3 % more at 32. That does not pay for a pool that one connection can empty for all the others.
+//! A read is one receive operation into the caller's buffer. Multishot receives into buffers that the kernel picks were
+//! measured against it (the bake-off's executor, same client, one core): 5 % less processor at 8 requests in flight on
+//! a connection, nothing at 1, 3 % more at 32. That does not pay for a pool that one connection can empty for all the
+//! others.
 
 use super::leftover::Leftover;
 use super::socket::{self, RawAddress};
@@ -110,7 +111,8 @@ fn start_receive(socket: &Arc<OwnedFd>, mut buffer: Vec<u8>) -> Pending {
         socket: Some(Arc::clone(socket)),
         ..Held::default()
     };
-    // SAFETY: the entry points into the spare capacity of the buffer that `held` owns, and `held` keeps the socket open.
+    // SAFETY: the entry points into the spare capacity of the buffer that `held` owns, and `held` keeps the socket
+    // open.
     let operation = unsafe { start(entry, held) };
     Pending {
         operation,

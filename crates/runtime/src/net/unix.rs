@@ -1,4 +1,5 @@
-//! Unix domain sockets: a name in the file system for clients on this machine, with a mode and a group that say who may connect.
+//! Unix domain sockets: a name in the file system for clients on this machine; its mode and group control which may
+//! connect.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,7 +18,7 @@ pub const UNIX_PATH_BYTES_MAX: usize = unix_socket::PATH_BYTES_MAX;
 /// How to listen at a path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnixOptions {
-    /// Permissions of the socket's file; who may write may connect.
+    /// Permissions of the socket's file; users with write permission may connect.
     pub mode: u32,
     /// The group that the file belongs to; without one, that of the process.
     pub group: Option<String>,
@@ -25,7 +26,7 @@ pub struct UnixOptions {
     pub backlog: u32,
 }
 
-/// A path that is taken and not listened at yet: who connects is refused.
+/// A bound path that does not listen yet: connections are refused.
 pub struct ReservedPath {
     socket: OwnedFd,
     is_epoll: bool,
@@ -43,8 +44,8 @@ impl ReservedPath {
     /// Takes the path. The socket that a process left there which has ended is replaced.
     ///
     /// # Errors
-    /// `AddrInUse` when a process listens there; `AlreadyExists` when another kind of file is there; `NotFound` when there is no such group; else as the system
-    /// says. The simulator has no such sockets: `Unsupported`.
+    /// `AddrInUse` when a process listens there; `AlreadyExists` when another kind of file is there; `NotFound` when
+    /// there is no such group; else as the system says. The simulator has no such sockets: `Unsupported`.
     pub fn bind(path: &Path, options: &UnixOptions) -> io::Result<Self> {
         let (is_epoll, flags) = executor::with(|executor| match &executor.driver {
             Driver::Uring(_) => Ok((false, 0)),
@@ -105,7 +106,8 @@ impl TcpStream {
     /// Connects to the socket at a path.
     ///
     /// # Errors
-    /// As the system says: `ConnectionRefused` when nobody listens there, `NotFound` when there is no such file. The simulator has no such sockets.
+    /// As the system says: `ConnectionRefused` when no process listens there, `NotFound` when there is no such file.
+    /// The simulator has no such sockets.
     pub fn connect_unix(path: &Path) -> io::Result<Self> {
         enum On {
             Uring,

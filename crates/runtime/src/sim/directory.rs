@@ -1,6 +1,7 @@
 //! Copies of a machine's directories, and what an operator does with them: copy one, put a copy back, empty one.
 //!
-//! All of it happens at once and is durable. The caller ends the machine's process first: a process that runs keeps its open files.
+//! All of it happens at once and is durable. The caller ends the machine's process first: a process that runs keeps its
+//! open files.
 
 use super::{NodeId, Simulation};
 use crate::fs::{self, File, OpenOptions};

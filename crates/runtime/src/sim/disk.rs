@@ -1,10 +1,12 @@
 //! The disk of a simulated node: a *live* image, which processes see, and a *durable* one, which survives a power loss.
 //!
-//! - A file's bytes become durable by a sync of the file: sectors of 512 bytes that were changed since the last sync are *dirty*.
-//! - A name becomes durable by a sync of its directory. Changes of names wait in order as transactions; a rename is one, so after a
-//!   power loss it happened as a whole or not at all.
-//! - Power loss: each file keeps its durable bytes; its dirty sectors vanish, survive, or survive one by one, by chance; its length is
-//!   the old, the new or between. Waiting name changes survive up to a point, or one by one, by chance. What survived is then durable.
+//! - A file's bytes become durable by a sync of the file: sectors of 512 bytes that were changed since the last sync
+//!   are *dirty*.
+//! - A name becomes durable by a sync of its directory. Changes of names wait in order as transactions; a rename is
+//!   one, so after a power loss it happened as a whole or not at all.
+//! - Power loss: each file keeps its durable bytes; its dirty sectors vanish, survive, or survive one by one, by
+//!   chance; its length is the old, the new or between. Waiting name changes survive up to a point, or one by one, by
+//!   chance. What survived is then durable.
 //!
 //! The disk knows no time, no faults and no chance of its own: those come from the caller.
 
@@ -21,7 +23,8 @@ pub(crate) const SECTOR: usize = 512;
 /// A file's number on its disk.
 pub(crate) type FileNumber = u64;
 
-/// An absolute path in its shortest form. Most of a run looks for names, and text is compared faster than the components of a path.
+/// An absolute path in its shortest form. Most of a run looks for names, and text is compared faster than the
+/// components of a path.
 type Name = String;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +40,8 @@ pub(crate) struct Disk {
     durable: BTreeMap<Name, Entry>,
     /// Name changes that no directory sync has made durable, in order.
     waiting: BTreeMap<u64, Transaction>,
-    /// Which of them change a name in a directory. Most syncs are of directories in which nothing waits, while others are never synced.
+    /// Which of them change a name in a directory. Most syncs are of directories in which nothing waits, while others
+    /// are never synced.
     waiting_in: BTreeMap<Name, BTreeSet<u64>>,
     changes: u64,
     next_number: FileNumber,
@@ -206,7 +210,8 @@ impl Disk {
         self.file(number).sync();
     }
 
-    /// A sync that fails: by chance each dirty sector is durable all the same; what the others come to, `bytes` says. `below(n)` is a number below n.
+    /// A sync that fails: by chance each dirty sector is durable all the same; what the others come to, `bytes` says.
+    /// `below(n)` is a number below n.
     pub(crate) fn fail_sync(&mut self, number: FileNumber, bytes: FailedSync, mut below: impl FnMut(u64) -> u64) {
         self.file(number).fail_sync(bytes, &mut below);
     }
@@ -232,7 +237,7 @@ impl Disk {
         Ok(Some(bit / 8))
     }
 
-    /// True when nobody held the lock.
+    /// Takes the lock. True when it was free.
     pub(crate) fn try_lock(&mut self, number: FileNumber) -> bool {
         !std::mem::replace(&mut self.file(number).locked, true)
     }
@@ -419,7 +424,7 @@ impl Disk {
         self.below(name).next().is_some()
     }
 
-    /// The live names inside a directory, at any depth. They stand together, as they begin alike.
+    /// The live names inside a directory, at any depth. They are adjacent in the map, as they have the same prefix.
     fn below(&self, name: &str) -> impl Iterator<Item = (&Name, &Entry)> {
         let start = format!("{}/", name.trim_end_matches('/'));
         let inside = (Bound::Excluded(start.clone()), Bound::Unbounded);
@@ -706,7 +711,8 @@ mod tests {
         assert_eq!(picture(&disk), "/a 123456abcd");
     }
 
-    /// What the file reads as behind a failed sync, and what a power loss behind the next sync, which succeeds, leaves of it.
+    /// What the file reads as after a failed sync, and what is left of it if power is lost after the next sync, which
+    /// succeeds.
     fn behind_a_failed_sync(seed: u64, bytes: FailedSync) -> (String, String) {
         let mut random = Generator::from_seed(seed);
         let mut below = |bound| random.next() % bound;

@@ -1,7 +1,8 @@
 //! Faults of a machine that a test asks for: of its disk, its clock, its processor, and at stop points.
 //!
-//! A counted fault strikes once, in the operation that finds its counter at zero. A lasting one holds until it is taken back. What each does is told
-//! where it is asked for; the table in `docs/dev/simulation.md` lists them.
+//! A counted fault strikes once, in the operation that finds its counter at zero. A lasting one holds until it is taken
+//! back. The function that asks for a fault documents what it does; the table in `docs/dev/simulation.md` lists all
+//! faults.
 
 use super::world::{Inside, SimulatedNode, World, world_and_node};
 use super::{CrashKind, NodeId, Simulation};
@@ -12,8 +13,8 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// What becomes of the bytes that a failed sync should have made durable. Some of their sectors reach the disk all the same, by chance. In each case the next
-/// sync of the file succeeds, as on Linux.
+/// What becomes of the bytes that a failed sync should have made durable. Some of their sectors reach the disk all the
+/// same, by chance. In each case the next sync of the file succeeds, as on Linux.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FailedSync {
     /// The kernel drops them: the file reads as it is on the disk.
@@ -121,8 +122,8 @@ pub(crate) fn when_awake(world: &Rc<World>, node: NodeId, action: impl FnOnce(&R
 }
 
 impl Simulation {
-    /// Calls `f` as if the machine did, between two steps: to look at its disk, or to prepare it. Whether a process runs there does
-    /// not matter; faults do not strike.
+    /// Calls `f` as if the machine did, between two steps: to look at its disk, or to prepare it. Whether a process
+    /// runs there does not matter; faults do not strike.
     pub fn on_node<R>(&mut self, node: NodeId, f: impl FnOnce() -> R) -> R {
         let machine = self.world.node(node);
         let _inside = Inside::enter(&self.world, Some(node));
@@ -139,14 +140,15 @@ impl Simulation {
         self.world.node(node).skew_us.set(skew_us);
     }
 
-    /// The machine's wall clock jumps by that many microseconds, back if they are negative, and goes on from there. Its monotonic clock does not.
+    /// The machine's wall clock jumps by that many microseconds, back if they are negative, and continues from there.
+    /// Its monotonic clock does not jump.
     pub fn jump_clock_us(&mut self, node: NodeId, by_us: i64) {
         let skew_us = &self.world.node(node).skew_us;
         skew_us.set(skew_us.get() + by_us);
     }
 
-    /// No shard, job or file operation of the machine's process goes on for that long, as if the process was stopped. Time, the network and the
-    /// machine's kernel go on: connections stay, and take bytes.
+    /// No shard, job or file operation of the machine's process proceeds for that long, as if the process was stopped.
+    /// Time, the network and the machine's kernel keep running: connections stay, and take bytes.
     pub fn pause_for(&mut self, node: NodeId, time: Duration) {
         pause(&self.world, &self.world.node(node), time);
     }
@@ -172,12 +174,14 @@ impl Simulation {
         self.world.node(node).faults.failed_sync.set(Some((syncs, bytes)));
     }
 
-    /// After `writes` more writes to files of the node, the next one fails, once, with an input/output error, and has written a part of its bytes.
+    /// After `writes` more writes to files of the node, the next one fails, once, with an input/output error, and has
+    /// written a part of its bytes.
     pub fn tear_write_after(&mut self, node: NodeId, writes: u64) {
         self.world.node(node).faults.torn_write.set(Some((writes, ())));
     }
 
-    /// After `reads` more reads of files of the node, the next one returns its bytes with one bit changed, once: what is on the disk is as it was.
+    /// After `reads` more reads of files of the node, the next one returns its bytes with one bit changed, once: what
+    /// is on the disk is as it was.
     pub fn damage_read_after(&mut self, node: NodeId, reads: u64) {
         self.world.node(node).faults.damaged_read.set(Some((reads, ())));
     }
@@ -197,8 +201,8 @@ impl Simulation {
         self.world.node(node).faults.errors.set(errors);
     }
 
-    /// After `operations` more file operations that change or sync something, the process ends in the middle of the next one,
-    /// wherever that is: in a task, a job or offloaded work. A write in that moment is torn.
+    /// After `operations` more file operations that change or sync something, the process ends in the middle of the
+    /// next one, wherever that is: in a task, a job or offloaded work. A write in that moment is torn.
     pub fn crash_after_file_ops(&mut self, node: NodeId, operations: u64, kind: CrashKind) {
         self.world.node(node).faults.crash.set(Some((operations, kind)));
     }

@@ -1,7 +1,7 @@
 //! Files of the simulated node that runs the caller: the disk with time, chance and the faults that a test asked for.
 //!
-//! Each operation takes virtual time. A counted fault strikes *in* an operation: a failing one has no effect, a crashing or torn write
-//! leaves a part of its bytes in the kernel; after a crash the process is gone.
+//! Each operation takes virtual time. A counted fault strikes *in* an operation: a failing one has no effect, a
+//! crashing or torn write leaves a part of its bytes in the kernel; after a crash the process is gone.
 
 use super::disk::{FileNumber, Open};
 use super::faults::{DiskErrors, when_awake};
@@ -20,7 +20,7 @@ use std::time::Duration;
 const QUICK: (Duration, Duration) = (Duration::from_micros(2), Duration::from_micros(60));
 const SYNC: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(3));
 
-/// Whether an operation changes what a crash leaves behind; only those count towards `crash_after_file_ops`.
+/// Whether an operation changes what is left after a crash; only those count towards `crash_after_file_ops`.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Look,
@@ -76,8 +76,8 @@ fn gone() -> io::Error {
     io::Error::other("the simulated process has crashed")
 }
 
-/// Ends the process of the node here and now. Unwinds to the main loop of the simulation; where that is not possible, every
-/// operation fails from here on.
+/// Ends the process of the node here and now. Unwinds to the main loop of the simulation; where that is not possible,
+/// every operation fails from here on.
 pub(crate) fn die(node: &SimulatedNode, crash: CrashKind) -> io::Error {
     node.crashing.set(Some(crash));
     node.alive.set(false);
@@ -200,15 +200,15 @@ impl Drop for SimulatedFile {
     }
 }
 
-/// Runs a blocking operation as an asynchronous one: it happens at a later time, whether somebody still waits for it or not.
+/// Runs a blocking operation as an asynchronous one: it happens at a later time, even if the future is dropped.
 pub(crate) async fn later<T: 'static>(operation: impl FnOnce() -> T + 'static) -> T {
     let world = world_and_node().0;
     let delay = world.latency(QUICK.0, QUICK.1);
     happen(delay, Duration::ZERO, operation).await
 }
 
-/// Runs a sync as an asynchronous operation. While it is on its way the world goes on: it covers what was written when it began,
-/// or, as chance has it, also what was written until it was done.
+/// Runs a sync as an asynchronous operation, while other tasks keep running. By chance it covers only what was written
+/// before it began, or also what was written until it was done.
 pub(crate) async fn sync_later<T: 'static>(sync: impl FnOnce() -> T + 'static) -> T {
     let world = world_and_node().0;
     let took = world.latency(SYNC.0, SYNC.1);
@@ -216,7 +216,7 @@ pub(crate) async fn sync_later<T: 'static>(sync: impl FnOnce() -> T + 'static) -
     happen(before, took - before, sync).await
 }
 
-/// The operation happens `before` from now; whoever waits learns it `after` that.
+/// The operation happens `before` from now; the waiting task gets its result `after` that.
 async fn happen<T: 'static>(before: Duration, after: Duration, operation: impl FnOnce() -> T + 'static) -> T {
     type Outcome<T> = Rc<RefCell<(Option<T>, Option<Waker>)>>;
     let (world, node) = world_and_node();

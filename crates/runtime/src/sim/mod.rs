@@ -1,12 +1,13 @@
 //! The simulator: many nodes with all their shards in one thread, on virtual time, driven by one seed.
 //!
-//! The program under test is the same as in production: it calls the functions of this crate, and on a thread that is inside a
-//! simulation they act on the simulated node. Each step does one thing: an event that is due, or one turn of one shard that can run,
-//! chosen by chance; when nobody can run, time jumps to the next event or timer. Same seed, same program: same run, which
-//! [`Simulation::trace_hash`] shows. Programs keep that promise only if they do not look at addresses, at hash maps with random
-//! state, or at `thread_local!`s, which all simulated shards share.
+//! The program under test is the same as in production: it calls the functions of this crate, and on a thread that is
+//! inside a simulation they act on the simulated node. Each step does one thing: an event that is due, or one turn of
+//! one shard that can run, chosen by chance; when no shard can run, time jumps to the next event or timer. Same seed,
+//! same program: same run, which [`Simulation::trace_hash`] shows. Programs keep that promise only if they do not look
+//! at addresses, at hash maps with random state, or at `thread_local!`s, which all simulated shards share.
 //!
-//! A panic in a task, message or job reaches the caller of `run_for` or `run_until`, so tests may assert inside the node.
+//! A panic in a task, message or job reaches the caller of `run_for` or `run_until`, so tests may assert inside the
+//! node.
 
 mod directory;
 mod disk;
@@ -57,7 +58,7 @@ impl fmt::Display for NodeId {
 pub enum CrashKind {
     /// The process is killed; the kernel keeps what was written, and resets its connections.
     Kill,
-    /// The machine loses power: what was not synced vanishes, or survives in part, by chance; peers are told nothing.
+    /// The machine loses power: what was not synced vanishes, or survives in part, by chance; peers get no notice.
     PowerLoss,
 }
 
@@ -134,7 +135,8 @@ impl Simulation {
         network::addresses_of(node)[1]
     }
 
-    /// Gives a host name these addresses from now on, as an operator of the name server does; none at all makes it resolve to nothing.
+    /// Gives a host name these addresses from now on, as an operator of the name server does; none at all makes it
+    /// resolve to nothing.
     pub fn set_name(&mut self, name: &str, addresses: &[IpAddr]) {
         self.world
             .names
@@ -257,7 +259,8 @@ impl Simulation {
         self.world.now()
     }
 
-    /// Cuts or mends the link in one direction. What is sent over a cut link is sent again for a minute, then the connection is lost.
+    /// Cuts or mends the link in one direction. What is sent over a cut link is sent again for a minute, then the
+    /// connection is lost.
     pub fn set_link_up(&mut self, from: NodeId, to: NodeId, is_up: bool) {
         self.world.network.borrow_mut().link(from, to).is_up = is_up;
     }
@@ -291,8 +294,8 @@ impl Simulation {
         self.world.network.borrow_mut().link(from, to).lost_per_million = lost_per_million;
     }
 
-    /// Of a million messages that arrive by the link in one direction, how many come twice, and how many behind later ones: for who reads whole
-    /// messages ([`crate::net::ReadHalf::fate`]).
+    /// Of a million messages that arrive by the link in one direction, how many take effect twice, and how many after
+    /// later ones: for readers of whole messages ([`crate::net::ReadHalf::fate`]).
     pub fn set_message_faults(
         &mut self,
         from: NodeId,
@@ -306,7 +309,7 @@ impl Simulation {
         link.overtaken_per_million = overtaken_per_million;
     }
 
-    /// How many messages came twice or behind later ones.
+    /// How many messages took effect twice or after later ones.
     #[must_use]
     pub fn disturbed_messages(&self) -> u64 {
         self.world.network.borrow().disturbed
@@ -427,7 +430,7 @@ pub(crate) fn run_on_node(world: &Rc<World>, node: NodeId, incarnation: u64, wor
     }
 }
 
-/// Calls `work` on a machine and finishes the crash that may happen in it. Other panics go on.
+/// Calls `work` on a machine and finishes the crash that may happen in it. Other panics are passed on.
 fn guard(world: &Rc<World>, machine: &Rc<SimulatedNode>, work: impl FnOnce()) {
     let inside = Inside::enter(world, Some(machine.id));
     let ended = catch_unwind(AssertUnwindSafe(work));
@@ -469,8 +472,8 @@ fn drop_process(world: &Rc<World>, machine: &Rc<SimulatedNode>) {
     }
 }
 
-/// Runs work of a pool at a later time. All its effects but its result are there at once; the result comes when as much time has passed
-/// as the work took.
+/// Runs work of a pool at a later time. All its effects but its result are there at once; the result comes when as much
+/// time has passed as the work took.
 pub(crate) fn run_later(driver: &SimulatedDriver, least: Duration, most: Duration, work: Work) {
     let (node, incarnation) = (driver.node, driver.world.node(driver.node).incarnation.get());
     let delay = driver.world.latency(least, most);

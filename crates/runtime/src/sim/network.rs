@@ -1,14 +1,17 @@
 //! The network between simulated nodes: connections as TCP gives them, over links that delay, lose and are cut.
 //!
-//! A connection is two pipes. A segment put into a pipe arrives after the link's latency, in order. A segment lost on a bad link, or
-//! sent over a cut one, is sent again later, as TCP does; after a minute without success the connection is reset. A pipe holds at most
-//! [`WINDOW`] bytes that the reader has not read; the writer waits for room. When a process is killed its ends are reset; when its
-//! machine loses power nobody tells the peers, and they find out by their own timeouts.
+//! A connection is two pipes. A segment put into a pipe arrives after the link's latency, in order. A segment lost on a
+//! bad link, or sent over a cut one, is sent again later, as TCP does; after a minute without success the connection is
+//! reset. A pipe holds at most [`WINDOW`] bytes that the reader has not read; the writer waits for room. When a process
+//! is killed its ends are reset; when its machine loses power the peers get no notice, and find out by their own
+//! timeouts.
 //!
-//! Bytes of a connection come once and in order, whatever the link does. What is above them may not: a request may be asked again, or take
-//! effect behind one that was sent after it. So a link has a chance for that too, which who reads whole messages asks for ([`Fate`]).
+//! Bytes of a connection come once and in order, whatever the link does. Messages may not: a request may be sent again,
+//! or take effect after one that was sent later. So a link has a chance for that too, for which readers of whole
+//! messages ask ([`Fate`]).
 //!
-//! Every end is a number; what is kept in a stream is only the number, so that a detached stream can go to another shard.
+//! Every end is a number; what is kept in a stream is only the number, so that a detached stream can go to another
+//! shard.
 
 use super::NodeId;
 use super::world::{World, world, world_and_node};
@@ -31,7 +34,7 @@ const WINDOW: usize = 256 * 1024;
 /// Latency of a good link.
 const LATENCY: (Duration, Duration) = (Duration::from_micros(30), Duration::from_micros(500));
 
-/// The same within one machine.
+/// Latency within one machine.
 const LOOPBACK_LATENCY: (Duration, Duration) = (Duration::from_micros(5), Duration::from_micros(50));
 
 /// After a loss, how long until the next attempt.
@@ -52,7 +55,7 @@ pub(crate) struct Network {
     links: BTreeMap<(NodeId, NodeId), Link>,
     next_number: u64,
     next_port: BTreeMap<NodeId, u16>,
-    /// Messages that came twice, or behind later ones.
+    /// Messages that took effect twice, or after later ones.
     pub(crate) disturbed: u64,
 }
 
@@ -63,9 +66,9 @@ pub(crate) struct Link {
     pub(crate) extra_delay: Duration,
     /// Of a million segments, how many are lost.
     pub(crate) lost_per_million: u64,
-    /// Of a million messages, how many come twice.
+    /// Of a million messages, how many take effect twice.
     pub(crate) repeated_per_million: u64,
-    /// Of a million messages, how many come behind later ones.
+    /// Of a million messages, how many take effect after later ones.
     pub(crate) overtaken_per_million: u64,
 }
 
@@ -112,7 +115,7 @@ struct Pipe {
     on_the_way: VecDeque<(Segment, Instant, Instant)>,
     /// The writer has said that nothing follows.
     ending: bool,
-    /// The reader has been told so.
+    /// The end has arrived at the reader's side.
     ended: bool,
     reset: Option<io::ErrorKind>,
     reader: Option<Waker>,
@@ -181,7 +184,7 @@ impl Network {
         taken
     }
 
-    /// Whether somebody listens at an address who does not share it.
+    /// Whether an open listener has the address and does not share it.
     fn is_taken(&self, node: NodeId, address: SocketAddr, reuse_port: bool) -> bool {
         let ip = address.ip();
         let overlaps = |other: &ListenerState| {
@@ -230,7 +233,8 @@ impl Network {
     }
 }
 
-/// The process of a node is gone: its sockets are closed, and its peers are told, now or after their patience.
+/// The process of a node is gone: closes its sockets. Its peers see a reset now or, if the machine is down, a timeout
+/// later.
 pub(crate) fn forget_process(world: &Rc<World>, node: NodeId, machine_is_up: bool) {
     let peers = world.network.borrow_mut().forget_process(node, !machine_is_up);
     for peer in peers {
@@ -510,7 +514,7 @@ fn close_end(world: &Rc<World>, end: End) {
             return;
         };
         connection.closed[end.side] = true;
-        // A writer that waits for room finds out at once that nobody will read.
+        // A writer that waits for room fails at once: its bytes will never be read.
         let own = &mut connection.pipes[end.side];
         if !own.arrived.is_empty() {
             own.break_off(io::ErrorKind::ConnectionReset);
@@ -535,7 +539,7 @@ pub(crate) struct SimulatedListener {
 }
 
 impl SimulatedListener {
-    /// A listener that refuses who connects until it begins to listen.
+    /// A listener that refuses connections until it begins to listen.
     pub(crate) fn reserve(address: SocketAddr, reuse_port: bool, backlog: u32) -> io::Result<Self> {
         let (world, node) = world_and_node();
         let ip = address.ip();
@@ -735,7 +739,7 @@ impl Call {
 
     fn answer(self, world: &Rc<World>, result: io::Result<End>) {
         if Rc::strong_count(&self.attempt) == 1 {
-            // Nobody waits for it any more.
+            // The caller that connects has given up.
             if let Ok(end) = result {
                 close_end(world, end);
             }

@@ -1,8 +1,8 @@
 //! What all simulated nodes share: virtual time, the one source of chance, the events to come, and the trace.
 //!
-//! Time moves only here: by a little for each poll, file operation and look at the clock, and to the next event when nobody can run.
-//! Every decision of chance is drawn from one generator in program order, so the same seed and program give the same run. The trace
-//! is a hash over everything that happened; two runs that differ anywhere differ in it.
+//! Time moves only here: by a little for each poll, file operation and look at the clock, and to the next event when no
+//! shard can run. Every decision of chance is drawn from one generator in program order, so the same seed and program
+//! give the same run. The trace is a hash over everything that happened; two runs that differ anywhere differ in it.
 
 use super::disk::Disk;
 use super::faults::Faults;
@@ -27,7 +27,7 @@ const LOOK_AT_CLOCK: u64 = 20;
 
 pub(crate) struct World {
     nanos: Cell<u64>,
-    /// What a thread beside the shards has taken so far, while it runs: nobody else waits for it.
+    /// While a thread beside the shards runs: the time it has taken so far, which does not pass for the shards.
     aside: Cell<Option<Duration>>,
     random: RefCell<Generator>,
     trace: Cell<u64>,
@@ -273,8 +273,8 @@ pub(crate) fn world() -> Rc<World> {
         .expect("the thread is inside a simulation")
 }
 
-/// The processor time of the simulator's thread for each poll of a machine's tasks since this was called for it before; measuring begins with the first call.
-/// Real time, so nothing in the simulation may depend on it.
+/// The processor time of the simulator's thread for each poll of a machine's tasks since this was called for it before;
+/// measuring begins with the first call. Real time, so nothing in the simulation may depend on it.
 #[must_use]
 pub fn measured_polls(machine: NodeId) -> Vec<Duration> {
     world()

@@ -58,7 +58,7 @@ fn a_file_is_closed_by_the_background_pool_and_not_by_its_shard() {
         let path = path.as_path();
         drop(File::open(path, OpenOptions::CREATE_NEW).expect("a new file in an empty directory"));
         let file = File::open(path, OpenOptions::READ).expect("it is there");
-        // All threads of the pool are kept, so nobody can close it but the shard.
+        // All threads of the pool are busy, so only the shard can close the file.
         let (release, wait) = (Arc::new(Barrier::new(5)), Arc::new(Barrier::new(5)));
         let kept: Vec<_> = (0..4)
             .map(|_| {

@@ -363,7 +363,7 @@ fn the_socket_of_a_dead_process_is_replaced_and_another_file_is_not() {
         assert!(path.exists());
         let listener = UnixListener::bind(&path, &for_operators()).expect("nobody listens there");
         TcpStream::connect_unix(&path).expect("the new one listens");
-        // What stands in the path by now is somebody else's.
+        // A file that replaced the socket's file is not the listener's to remove.
         std::fs::remove_file(&path).expect("the file of the socket");
         runtime::fs::write(&path, b"text").expect("a file");
         drop(listener);

@@ -28,8 +28,8 @@ fn messages_run_on_their_target_in_the_order_they_were_sent() {
         while !submit_to(ShardId(1), || local::<Seen>().is_some()).await {
             yield_now().await;
         }
-        // Many more than a ring holds, while the target is kept from taking them. A simulated target runs on our own thread and cannot
-        // take them before we await.
+        // Many more than a ring holds, while the target is kept from taking them. A simulated target runs on our own
+        // thread and cannot take them before we await.
         let sender_thread = std::thread::current().id();
         let (all_sent, wait_for_all) = std::sync::mpsc::channel::<()>();
         let blocked = submit_to(ShardId(1), move || {

@@ -1,4 +1,5 @@
-//! Futures dropped at every point: many tasks start operations with timeouts of chance, and afterwards everything must be whole.
+//! Futures dropped at every point: many tasks start operations with timeouts of chance, and afterwards everything must
+//! be whole.
 
 use crate::{Scratch, on_every_backend};
 use runtime::fs::{File, OpenOptions};
@@ -21,7 +22,7 @@ async fn a_while<F: Future>(future: F) -> Option<F::Output> {
     timeout(Duration::from_micros(micros), future).await.ok()
 }
 
-/// The same, whatever comes of it.
+/// Awaits the future as [`a_while`] does, and ignores the result.
 async fn give_up_soon<F: Future>(future: F) {
     a_while(future).await;
 }

@@ -7,8 +7,9 @@
 //! Object       one of: keyspace, table, type, function, aggregate (kept for later: view, index, …)
 //! ```
 //!
-//! The structs here are what stands on disk. They are apart from the values that the rest of the node uses; each module has the two conversions
-//! of one kind of object. A value becomes a record without an error. A record becomes a value, or an error that names object and field.
+//! The structs here are the stored form. They are separate from the values that the rest of the node uses; each module
+//! has the two conversions of one kind of object. A value becomes a record without an error. A record becomes a value,
+//! or an error that names object and field.
 //!
 //! `testdata/records.txt` pins the bytes of each of them.
 
@@ -46,7 +47,7 @@ pub const FEATURES: &[&str] = &[
     USER_TYPES,
 ];
 
-/// An id that stands in a record as its 16 bytes.
+/// An id that a record stores as its 16 bytes.
 ///
 /// # Errors
 /// When there are more or fewer.

@@ -1,6 +1,7 @@
 //! One object of any kind: the container that new kinds come into.
 //!
-//! Each kind has a field of its own, of which exactly one is there. A new kind is a new field with a feature; the others do not change.
+//! Each kind has a field of its own, of which exactly one is there. A new kind is a new field with a feature; the
+//! others do not change.
 
 use std::sync::Arc;
 
@@ -13,9 +14,11 @@ use super::keyspace::{self, KeyspaceRecord};
 use super::table::{self, TABLE, TableRecord};
 use crate::object::{Object, ObjectKind, ObjectName};
 
-/// User-defined types are objects of the schema. Columns hold their definitions in the base format already; without this feature no type can be created.
+/// User-defined types are objects of the schema. Columns hold their definitions in the base format already; without
+/// this feature no type can be created.
 pub const USER_TYPES: &str = "user_types";
-/// User-defined functions and aggregates are objects of the schema. Plans of aggregates that other nodes compute may call them.
+/// User-defined functions and aggregates are objects of the schema. Plans of aggregates that other nodes compute may
+/// call them.
 pub const USER_FUNCTIONS: &str = "user_functions";
 
 /// An object.

@@ -31,8 +31,8 @@ pub const TABLET_OPTIONS: &str = "tablet_options";
 /// A release without it would write row markers, and show columns that no statement names.
 pub const COMPACT_STORAGE: &str = "compact_storage";
 
-/// Tables may say that no snapshot is taken before they are dropped or truncated (`allow_auto_snapshot`), and that they take no part in
-/// incremental backups (`incremental_backups`).
+/// Tables may say that no snapshot is taken before they are dropped or truncated (`allow_auto_snapshot`), and that they
+/// take no part in incremental backups (`incremental_backups`).
 ///
 /// A release without them would take the snapshot, and refuses the fields.
 pub const SNAPSHOT_OPTIONS: &str = "snapshot_options";

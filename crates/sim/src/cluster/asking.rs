@@ -30,7 +30,8 @@ impl Clients {
         self.within(ANSWER_WAIT_MAX, asking).await
     }
 
-    /// Executes a prepared statement. All nodes give it the same id. The statement is prepared again at a node that does not know the id.
+    /// Executes a prepared statement. All nodes give it the same id. The statement is prepared again at a node that
+    /// does not know the id.
     pub(super) async fn execute(&self, client: &mut Client, bound: &Bound, level: Level, wait: Duration) -> Outcome {
         let asking = async {
             let known = self.prepared.borrow().get(bound.text).cloned();

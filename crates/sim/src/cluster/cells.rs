@@ -1,10 +1,13 @@
-//! Clients of table `w`: texts and blobs of 1 B to 8 KiB, static columns, collections whose elements are written one by one, and one partition of some hundred rows.
+//! Clients of table `w`: texts and blobs of 1 B to 8 KiB, static columns, collections whose elements are written one by
+//! one, and one partition of some hundred rows.
 //!
-//! Each cell is a register of the history: a column of a row, a static column, an entry of a map, an element of a set. The list `l` is one register, because it is
-//! only replaced as a whole. A text, a blob, an entry and the one element of `l` name the timestamp of their write; an element of a set is there or not.
+//! Each cell is a register of the history: a column of a row, a static column, an entry of a map, an element of a set.
+//! The list `l` is one register, because it is only replaced as a whole. A text, a blob, an entry and the one element
+//! of `l` name the timestamp of their write; an element of a set is there or not.
 //!
-//! The list `q` is only added to at its ends, and taken from by value. Each of its elements is a register of its own ([`X`]), which is written once: adding is the
-//! one thing that may not be asked for twice. Elements come later than all deletions that are under way, so that those which exist are all that a deletion is about.
+//! The list `q` is only added to at its ends, and taken from by value. Each of its elements is a register of its own
+//! ([`X`]), which is written once: adding is the one thing that may not be asked for twice. Elements come later than
+//! all deletions that are under way, so that those which exist are all that a deletion is about.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +36,7 @@ const STATICS: [i32; 2] = [-STRIDE, -STRIDE + 1];
 /// A value that is longer than this has its timestamp in front and then the same byte again and again.
 const SHORT_MAX: usize = 8;
 const BYTES_MAX: u64 = 8 << 10;
-/// Behind the acknowledgement of one element another that is sent comes later by the clocks of all nodes.
+/// An element that is sent so long after another was acknowledged comes later by the clocks of all nodes.
 const SAME_TIME_MILLIS: u64 = 20;
 /// What no write has.
 const DAMAGED: i32 = i32::MIN;
@@ -176,7 +179,7 @@ fn elements_of(row: &BTreeMap<String, Value>) -> impl Iterator<Item = i32> + '_ 
     list.into_iter().flatten()
 }
 
-/// How one element stands before another that must stand behind it, if it does.
+/// Describes an element that is before another one though it must be after it, if there is one.
 fn misplaced(elements: &[(i32, Added)], has_one_clock: bool) -> Option<String> {
     for (at, (before, one)) in elements.iter().enumerate() {
         for (behind, other) in &elements[at + 1..] {
@@ -229,7 +232,7 @@ impl Clients {
         }
     }
 
-    /// Whether the elements of lists stand in the order in which they were added.
+    /// Whether the elements of lists are in the order in which they were added.
     pub(crate) fn check_lists(&self, rows: &Rows) -> Result<(), String> {
         let added = self.added.borrow();
         for row in rows {

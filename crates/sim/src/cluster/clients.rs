@@ -1,10 +1,13 @@
 //! The clients of a cluster: some at each node, which write and read the same registers as each other.
 //!
-//! Tables, all in keyspace `k`: `r (p, c, v)` has partitions of a few rows, which are written, overwritten and deleted by row, cell, range and
-//! partition; `a` and `b` `(p, v)` are written by logged batches over both, and by nothing else, so they agree in the end; `t (p, v)` is truncated, or dropped
-//! and made again, now and then; values of `e (p, v)` end by themselves; `n` has counters ([`super::counters`]), `l` is for
-//! conditional statements ([`super::conditional`]), `w` has large values, static columns and collections ([`super::cells`]), and `u` is written at the time of the
-//! coordinators' clocks ([`super::clocked`]). Where tombstones are kept for a short time there is `i (p, c, v)`, which forgets deletions at once. Every value is the timestamp that it was written with ([`super::history`]).
+//! Tables, all in keyspace `k`: `r (p, c, v)` has partitions of a few rows, which are written, overwritten and deleted
+//! by row, cell, range and partition; `a` and `b` `(p, v)` are written by logged batches over both, and by nothing
+//! else, so they agree in the end; `t (p, v)` is truncated, or dropped and made again, now and then; values of `e (p,
+//! v)` end by themselves; `n` has counters ([`super::counters`]), `l` is for conditional statements
+//! ([`super::conditional`]), `w` has large values, static columns and collections ([`super::cells`]), and `u` is
+//! written at the time of the coordinators' clocks ([`super::clocked`]). Where tombstones are kept for a short time
+//! there is `i (p, c, v)`, which forgets deletions at once. Every value is the timestamp that it was written with
+//! ([`super::history`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -144,17 +147,17 @@ pub(crate) struct Clients {
     pub(crate) counts: Cell<ClusterCounts>,
     /// Acknowledgements at QUORUM by each coordinator.
     pub(crate) served: RefCell<Vec<u64>>,
-    /// Nodes that are started and not gone for good.
+    /// Nodes that are started and not permanently gone.
     pub(crate) members: RefCell<BTreeSet<usize>>,
     /// Whether the keyspaces have the replication that they are to have, as far as statements go.
     pub(crate) is_altered: Cell<bool>,
     /// What is promised besides.
     pub(crate) promises: Promises,
     pub(crate) workload: Workload,
-    /// Deletions of which nobody knows how they ended, to be asked for again.
+    /// Deletions whose outcome is unknown, to be asked for again.
     again: RefCell<Vec<Planned>>,
     failure: RefCell<Option<String>>,
-    /// Requests under way to the table that is truncated while nobody uses it.
+    /// Requests under way to the table that is truncated while no client uses it.
     pub(crate) at_truncated_table: Cell<usize>,
     /// Whether a table is being truncated while others use it.
     pub(crate) is_truncating: Cell<bool>,
@@ -192,10 +195,11 @@ pub(crate) struct Promises {
 pub struct Workload {
     /// A few partitions only, without pauses.
     pub is_hot: bool,
-    /// Tables are truncated again and again while others write and read them, and half of all plain requests are to one of these.
+    /// Tables are truncated again and again while others write and read them, and half of all plain requests are to one
+    /// of these.
     pub truncates_with_traffic: bool,
-    /// How long tombstones are kept, seconds: the grace period, or the propagation delay where repairs decide; some tables never forget them. Only an outage lasts longer
-    /// ([`super::ClusterFaults::outages`]).
+    /// How long tombstones are kept, seconds: the grace period, or the propagation delay where repairs decide; some
+    /// tables never forget them. Only an outage lasts longer ([`super::ClusterFaults::outages`]).
     pub grace: Option<u32>,
     /// What most requests are.
     pub mix: Mix,
@@ -207,21 +211,22 @@ pub enum Mix {
     /// Something of everything.
     #[default]
     Everything,
-    /// Reads of rows at QUORUM; now and then a new row is written at QUORUM, deleted or written again at ONE, and read by all, so that what one replica
-    /// has alone is read by many and never overwritten.
+    /// Reads of rows at QUORUM; now and then a new row is written at QUORUM, deleted or written again at ONE, and read
+    /// by all, so that what one replica has alone is read by many and never overwritten.
     Reads,
     /// Logged batches, most of which write partitions that nothing writes again.
     Batches,
-    /// Conditional statements in pairs, one for each row of a partition, whose commit waits for one replica; and serial reads.
+    /// Conditional statements in pairs, one for each row of a partition, whose commit waits for one replica; and serial
+    /// reads.
     Serial,
     /// Additions to counters, and reads of them.
     Counters,
 }
 
-/// What a request came to.
+/// The outcome of a request.
 pub(crate) enum Outcome {
     Answer(Answer),
-    /// Nobody knows.
+    /// The outcome is unknown.
     Lost(String),
 }
 
@@ -262,7 +267,7 @@ impl Clients {
         })
     }
 
-    /// Nodes that are started and not gone for good, in order.
+    /// Nodes that are started and not permanently gone, in order.
     pub(crate) fn members(&self) -> Vec<usize> {
         self.members.borrow().iter().copied().collect()
     }
@@ -525,7 +530,8 @@ impl Clients {
     }
 
     async fn write(&self, client: &mut Client, node: usize, level: Level, dice: u64) -> bool {
-        // A deletion in doubt excuses whatever is missing; one that is acknowledged when it is asked for again excuses no more.
+        // A deletion in doubt excuses whatever is missing; one that is acknowledged when it is asked for again excuses
+        // no more.
         let again = if (dice >> 46).is_multiple_of(4) {
             self.again.borrow_mut().pop()
         } else {
@@ -624,7 +630,8 @@ impl Clients {
         is_connected
     }
 
-    /// Most deletions in doubt are asked for again, at the same timestamp. Not those of elements, which read at the level of the statement what to delete.
+    /// Most deletions in doubt are asked for again, at the same timestamp. Not those of elements, which read at the
+    /// level of the statement what to delete.
     fn ask_again(&self, planned: Planned) {
         if planned.effect.deletes() && planned.keys[0].0 != X && planned.timestamp % 4 != 0 {
             self.again.borrow_mut().push(planned);

@@ -1,12 +1,14 @@
-//! Clients of table `u`, whose write timestamps are the coordinators' clocks; on half of its partitions conditional statements mix with plain writes.
+//! Clients of table `u`, whose write timestamps are the coordinators' clocks; on half of its partitions conditional
+//! statements mix with plain writes.
 //!
-//! Nobody knows the timestamp of a write before it is read, but all of these must hold, if no clock is wrong by more than an error:
+//! The timestamp of a write is not known before it is read, but all of these must hold, if no clock is wrong by more
+//! than an error:
 //! - `WRITETIME` of a value is within the request that wrote it, give or take the error, and is always the same.
-//! - A read at a level has nothing older than what an earlier read or write at an overlapping level promises. A read promises the timestamp that it
-//!   returned; a write one that is not before it was sent, less the error.
+//! - A read at a level has nothing older than what an earlier read or write at an overlapping level promises. A read
+//!   promises the timestamp that it returned; a write one that is not before it was sent, less the error.
 //! - Of two plain writes over one connection the later one wins, whatever the clocks do: a connection is of one shard.
-//! - What a conditional statement says that it found, or was told to expect and applied, is a read at SERIAL: it has what plain writes at QUORUM were acknowledged
-//!   before it was sent, or something newer.
+//! - What a conditional statement returns as found, or what it expected when it was applied, counts as a read at
+//!   SERIAL: it has what plain writes at QUORUM were acknowledged before the statement was sent, or something newer.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -22,10 +24,12 @@ use crate::model::Value;
 
 /// Partitions; conditional statements are about those with an odd number.
 const PARTITIONS: i32 = 6;
-/// What a request may be off besides the clocks: timestamps that are one above another, and the time between two looks at a clock.
+/// What a request may be off besides the clocks: timestamps that are one above another, and the time between two looks
+/// at a clock.
 const SLACK_US: i64 = 10_000;
 
-/// Of conditional statements: their timestamps are ballots, above all that they read, where plain writes have the clock of their shard.
+/// Of conditional statements: their timestamps are ballots, above all that they read, where plain writes have the clock
+/// of their shard.
 const NO_CONNECTION: u64 = 0;
 
 /// What is known of one value.
@@ -313,7 +317,7 @@ impl Clients {
         let write = Write {
             weakened: self.history.borrow().weakened(),
             sent_us,
-            // A request that nobody answered may begin until then, and a conditional statement may take its ballot.
+            // A request without an answer may begin until then, and a conditional statement may take its ballot.
             ended_us: sent_us + 2 * wait_us,
             is_refused: false,
             connection: connection.min(if guess.is_some() { NO_CONNECTION } else { u64::MAX }),
@@ -426,7 +430,8 @@ mod tests {
 
     const COPIES: Copies = Copies([3, 0, 0]);
 
-    /// Two writes of a second each, one behind the other, over these connections; the later one acknowledged at QUORUM. Then a read at QUORUM.
+    /// Two writes of a second each, one after the other, over these connections; the later one acknowledged at QUORUM.
+    /// Then a read at QUORUM.
     fn seen(connections: [u64; 2], found: Option<(i32, Option<i64>)>, error_us: i64) -> Result<(), String> {
         let quorum = COPIES.least(Asked {
             level: Level::Quorum,

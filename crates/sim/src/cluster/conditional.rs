@@ -1,7 +1,8 @@
 //! Clients of conditional statements: a few partitions of table `l (p, c, v)`, which nothing else writes to.
 //!
-//! Each partition has two rows, and is asked for at one of SERIAL and LOCAL_SERIAL always, by nodes of one datacenter in the second case, because the
-//! two do not see each other. All that clients see of a partition must fit one order ([`super::linearizable`]).
+//! Each partition has two rows, and is asked for at one of SERIAL and LOCAL_SERIAL always, by nodes of one datacenter
+//! in the second case, because the two do not see each other. All that clients see of a partition must fit one order
+//! ([`super::linearizable`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -155,7 +156,7 @@ impl Conditional {
         self.truncated.set(now());
     }
 
-    /// Whether a TRUNCATE was under way at some time since: whoever had accepted a statement may have forgotten it.
+    /// Whether a TRUNCATE was under way at some time since: acceptors of a statement may have forgotten it.
     fn was_truncated_since(&self, time: u64) -> bool {
         !self.truncations.borrow().is_empty() || self.truncated.get() >= time
     }
@@ -192,7 +193,7 @@ impl Clients {
             return self.read_serially(client, node, p).await.is_some();
         }
         if is_mix {
-            // One behind the other, so that the second is decided before all replicas have learned the first.
+            // One after the other, so that the second is decided before all replicas have learned the first.
             for c in 0..ROWS {
                 let planned = self.conditional.plan_update(p, c);
                 if !self.decide(client, node, p, Level::One, planned).await {
@@ -397,7 +398,8 @@ fn rows_of(rows: &Rows) -> Vec<(usize, Option<i32>)> {
     rows.iter().filter_map(row).collect()
 }
 
-/// Whether a statement was applied, and else what it has found: rows without a number belong to the only one that was asked for.
+/// Whether a statement was applied, and else what it has found: rows without a number belong to the only one that was
+/// asked for.
 type Found = Vec<(Option<usize>, Option<i32>)>;
 
 fn outcome(rows: &Rows) -> Option<(bool, Found)> {

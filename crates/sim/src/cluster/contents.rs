@@ -1,13 +1,17 @@
-//! What each replica holds in the end: all that its memtables and sstables say of a partition, merged, deletions included.
+//! What each replica holds in the end: all that its memtables and sstables say of a partition, merged, deletions
+//! included.
 //!
-//! A task of each shard of each node ([`Inventory::serve`]) waits until it is asked, scans the shard's tablets and leaves what it found with the simulation: all
-//! machines are in one thread. After everything was read at ALL, and so repaired, the replicas of a partition must hold the same.
+//! A task of each shard of each node ([`Inventory::serve`]) waits until it is asked, scans the shard's tablets and
+//! leaves what it found with the simulation: all machines are in one thread. After everything was read at ALL, and so
+//! repaired, the replicas of a partition must hold the same.
 //!
 //! These differences are no differences, and nothing else is allowed:
-//! - What a partition, range, row or column tombstone of the same replica covers: a compaction drops it when it comes by.
-//! - A tombstone, or the remains of an expired cell, that is behind the table's grace, give or take twice the error of the clocks: compactions purge them at
-//!   different times.
-//! - The second at which something was deleted: a client asks for one deletion again, at the same timestamp, and either second may stay.
+//! - What a partition, range, row or column tombstone of the same replica covers: a compaction drops it when it comes
+//!   by.
+//! - A tombstone, or the remains of an expired cell, that is older than the table's grace, give or take twice the error
+//!   of the clocks: compactions purge them at different times.
+//! - The second at which something was deleted: a client asks for one deletion again, at the same timestamp, and either
+//!   second may stay.
 //! - Where a range tombstone is cut into two that touch.
 //! - What a node holds that is no replica of the partition.
 

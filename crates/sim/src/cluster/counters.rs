@@ -1,8 +1,11 @@
 //! Counters: every increment that was acknowledged counts once, every other at most once.
 //!
-//! What a read at an overlapping level may return lies between two sums. The increments that were acknowledged before it was sent count surely.
-//! Those that were under way then or began until it was answered, and those of which nobody knows how they ended, count or not: the positive ones belong to the
-//! upper sum, the negative ones to the lower. What was acknowledged before a TRUNCATE was sent counts no more behind its answer, and what was under way meanwhile counts or not. An increment that its coordinator refused to begin counts never. So where all ended well, one value only is right.
+//! What a read at an overlapping level may return lies between two sums. The increments that were acknowledged before
+//! it was sent count surely. Those that were under way then or began until it was answered, and those whose outcome is
+//! unknown, count or not: the positive ones belong to the upper sum, the negative ones to the lower. What was
+//! acknowledged before a TRUNCATE was sent does not count after its answer, and what was under way meanwhile counts or
+//! not. An increment that its coordinator refused to begin never counts. So where all ended well, only one value is
+//! right.
 
 use std::cell::RefCell;
 
@@ -21,7 +24,7 @@ pub(crate) type Counters = [RefCell<Counter>; COUNTERS];
 /// What is known of an increment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
-    /// Under way, or nobody knows.
+    /// Under way, or the outcome is unknown.
     Unknown,
     /// When it was acknowledged.
     Acknowledged(u64),
@@ -39,7 +42,7 @@ struct Increment {
 #[derive(Clone, Copy, Debug)]
 struct Truncation {
     sent: u64,
-    /// From when on it can change nothing more. None: nobody knows.
+    /// From when on it can change nothing more. None: that is not known.
     ended: Option<u64>,
     is_acknowledged: bool,
 }
@@ -176,7 +179,7 @@ impl Clients {
         let asking = client.ask_at(&text, Level::Quorum.code());
         match self.within(ANSWER_WAIT_MAX, asking).await {
             Outcome::Answer(Answer::Rows(rows, None)) => {
-                // One that nobody has added to yet is not there.
+                // A counter without additions is not there.
                 let value = match rows.first().and_then(|row| row.get("c")) {
                     Some(Value::Int(value)) => (*value).into(),
                     _ => 0,
@@ -253,7 +256,7 @@ mod tests {
     #[test]
     fn what_was_added_before_a_truncation_counts_no_more_behind_it() {
         let mut counter = Counter::default();
-        // Before the truncation, while it is under way, and behind it.
+        // Before the truncation, while it is under way, and after it.
         for (by, sent, answered) in [(1, 1, 2), (10, 11, 13), (100, 21, 22)] {
             let number = counter.begin(by, sent);
             counter.acknowledged(number, answered);

@@ -1,7 +1,8 @@
-//! Whose answers an acknowledgement counted: as many distinct replicas as its level wants, in the right datacenters.
+//! Which answers an acknowledgement counted: as many distinct replicas as its level wants, in the right datacenters.
 //!
-//! Coordinators count answers by datacenter. Here the names behind the counts are looked at (`stdx::probe`), for every request of every node, also when
-//! replicas fail and others take their place. Data alone shows such a fault only where replicas differ.
+//! Coordinators count answers by datacenter. This module looks at the names of the counted replicas (`stdx::probe`),
+//! for every request of every node, also when replicas fail and others take their place. Data alone shows such a fault
+//! only where replicas differ.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;

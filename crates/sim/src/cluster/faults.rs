@@ -9,7 +9,7 @@ pub struct ClusterFaults {
     pub power_losses: bool,
     /// All machines lose power at once.
     pub blackouts: bool,
-    /// A node is told to end, and starts again.
+    /// A node is terminated, and starts again.
     pub restarts: bool,
     /// A node is cut off from the others, in one direction or both.
     pub splits: bool,
@@ -23,13 +23,15 @@ pub struct ClusterFaults {
     pub full_disks: bool,
     /// A file operation of a node fails.
     pub failing_operations: bool,
-    /// The latencies of a node's connections change all the time, so that what goes over one overtakes what goes over another.
+    /// The latencies of a node's connections change all the time, so that what goes over one overtakes what goes over
+    /// another.
     pub reorders: bool,
     /// A node stops and starts again with another number of shards.
     pub reshards: bool,
     /// A datacenter, or where there is one only some of the nodes, is cut off from the rest.
     pub wide_splits: bool,
-    /// From the beginning to the end some requests between nodes come twice, and some behind those that were sent after them. That explains no error.
+    /// From the beginning to the end some requests between nodes come twice, and some after those that were sent after
+    /// them. That explains no error.
     pub disturbed_messages: bool,
     /// A sync fails once; the kernel drops the bytes, or keeps them as clean or as dirty.
     pub failed_syncs: bool,
@@ -39,7 +41,7 @@ pub struct ClusterFaults {
     pub torn_writes: bool,
     /// A read returns a changed bit, once.
     pub damaged_reads: bool,
-    /// A bit of an sstable changes for good.
+    /// A bit of an sstable changes permanently.
     pub bit_rot: bool,
     /// A process is paused for some seconds.
     pub pauses: bool,
@@ -49,9 +51,10 @@ pub struct ClusterFaults {
     pub stop_points: bool,
     /// Tablets of a node move between its shards. That explains no error.
     pub moves: bool,
-    /// A node is decommissioned, where others can hold what it has; else a new one joins, so that a later one can leave.
+    /// A node is decommissioned, where others can hold what it has; else a new one joins, so that a later one can
+    /// leave.
     pub leaves: bool,
-    /// A machine is gone for good, with its disk; a new node takes its place, or it is removed.
+    /// A machine is permanently gone, with its disk; a new node takes its place, or it is removed.
     pub replacements: bool,
     /// The keyspaces get another number of copies.
     pub replications: bool,
@@ -59,7 +62,8 @@ pub struct ClusterFaults {
     pub kinds: bool,
     /// A keyspace is repaired.
     pub repairs: bool,
-    /// A node is down for longer than the tables' grace, which the workload must say ([`super::Workload::grace`]). Hints for it expire meanwhile.
+    /// A node is down for longer than the tables' grace, which the workload must say ([`super::Workload::grace`]).
+    /// Hints for it expire meanwhile.
     pub outages: bool,
 }
 
@@ -107,8 +111,8 @@ impl ClusterFaults {
         ..Self::NONE
     };
 
-    /// All that a node in batch mode must survive. Not bit rot, which no node heals by itself, not what operators do, see [`Self::ELASTIC`], and not outages, which need
-    /// tables with a short grace.
+    /// All that a node in batch mode must survive. Not bit rot, which no node heals by itself, not what operators do,
+    /// see [`Self::ELASTIC`], and not outages, which need tables with a short grace.
     pub const ALL: Self = Self {
         kills: true,
         power_losses: true,
@@ -141,7 +145,7 @@ impl ClusterFaults {
         outages: false,
     };
 
-    /// The same, with everything that an operator does.
+    /// These faults, with everything that an operator does.
     #[must_use]
     pub fn with_elastic(self) -> Self {
         Self {
@@ -154,13 +158,14 @@ impl ClusterFaults {
         }
     }
 
-    /// Whether an operator changes who is a member or who has copies, or repairs.
+    /// Whether an operator changes which nodes are members or have copies, or repairs.
     #[must_use]
     pub fn is_elastic(self) -> bool {
         self.leaves || self.replacements || self.replications || self.kinds || self.repairs
     }
 
-    /// Whether they may lose what a node kept for another: a hint is noted when a replica does not answer, and is not synced.
+    /// Whether they may lose what a node kept for another: a hint is noted when a replica does not answer, and is not
+    /// synced.
     pub(crate) fn may_lose_hints(self) -> bool {
         self.kills
             || self.power_losses

@@ -1,15 +1,17 @@
 //! What clients did and saw, and whether a cluster may have shown it to them.
 //!
-//! The model. A *register* is one value that a table holds under one key. Every write has a timestamp of its own, which is also the value that it
-//! sets, so a value that is read names its write. Of two writes the one with the larger timestamp wins. What a level promises is the
-//! [`Least`] number of replicas that have it, in all and in each datacenter. For each register and each such promise, a *floor* is the largest timestamp
-//! of which it is known that so many replicas at least have it or a later one: because a write was acknowledged at that level, or because a read
-//! at that level has returned it.
+//! The model. A *register* is one value that a table holds under one key. Every write has a timestamp of its own, which
+//! is also the value that it sets, so a value that is read names its write. Of two writes the one with the larger
+//! timestamp wins. What a level promises is the [`Least`] number of replicas that have it, in all and in each
+//! datacenter. For each register and each such promise, a *floor* is the largest timestamp of which it is known that so
+//! many replicas at least have it or a later one: because a write was acknowledged at that level, or because a read at
+//! that level has returned it.
 //!
-//! A read at a level meets every write whose replicas cannot all be others than those it asks. So what it returns is never below the floors of
-//! the promises that it overlaps with, as they were when it was sent. It may be above: a write that is under way, or of which nobody knows how it
-//! ended, is seen or not, but once seen by enough it stays. What a read returns has been written by somebody; nothing that a
-//! coordinator refused to begin (`Unavailable`) is ever seen; that nothing is there means that a deletion is the latest, or a value whose time has ended.
+//! A read at a level meets every write whose replicas cannot all be others than those it asks. So what it returns is
+//! never below the floors of the promises that it overlaps with, as they were when it was sent. It may be above: a
+//! write that is under way, or whose outcome is unknown, is seen or not, but once seen by enough it stays. What a read
+//! returns was written by a client; nothing that a coordinator refused to begin (`Unavailable`) is ever seen; that
+//! nothing is there means that a deletion is the latest, or a value whose time has ended.
 
 use std::collections::BTreeMap;
 
@@ -141,16 +143,16 @@ impl Copies {
         }
     }
 
-    /// Whether a promise outlives a replica that is gone for good, or a copy less: what the next replicas copy keeps what a quorum has, of all replicas or of those
-    /// of one datacenter ([`topology::fills`]).
+    /// Whether a promise outlives a replica that is lost permanently, or a copy less: what the next replicas copy keeps
+    /// what a quorum has, of all replicas or of those of one datacenter ([`topology::fills`]).
     #[must_use]
     pub fn is_kept(self, least: &Least) -> bool {
         let is_quorum = |(copies, has): (&usize, &usize)| *has > 0 && *has >= quorum(*copies);
         least.total >= quorum(self.total()) || self.0.iter().zip(&least.by_datacenter).any(is_quorum)
     }
 
-    /// Whether there is a replica in both, whichever they are. Both as small as they may be, and apart in each datacenter if that is possible, what each lacks
-    /// to its total must fit into the replicas that are left.
+    /// Whether there is a replica in both, whichever they are. Both as small as they may be, and apart in each
+    /// datacenter if that is possible, what each lacks to its total must fit into the replicas that are left.
     #[must_use]
     pub fn overlap(self, one: &Least, other: &Least) -> bool {
         let mut left = self.total();
@@ -173,9 +175,10 @@ pub enum Effect {
     Set,
     /// There is no value any more. A replica has all of the deletion or nothing.
     Delete,
-    /// The same for a range of rows: a read of some of them may repair these alone.
+    /// There is no value any more in a range of rows. A read of some of them may repair these alone.
     DeleteRange,
-    /// The same in a table whose replicas forget deletions at once: what it deletes may come back from a replica that has missed it.
+    /// There is no value any more in a table whose replicas forget deletions at once: what the deletion removes may
+    /// come back from a replica that has missed it.
     DeleteForgotten,
     /// Its timestamp becomes the value for some time.
     Expire {
@@ -212,7 +215,7 @@ pub struct Span {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
-    /// Under way, or nobody knows.
+    /// Under way, or the outcome is unknown.
     Unknown,
     Acknowledged(Asked),
     /// Not begun.
@@ -367,7 +370,7 @@ pub struct History {
 struct UnderTraffic {
     table: u8,
     sent: u64,
-    /// None while nobody knows whether it has taken place.
+    /// None while it is not known whether it has taken place.
     ended: Option<u64>,
     /// What was acknowledged before.
     before: Vec<(Key, i32)>,
@@ -390,8 +393,8 @@ impl History {
         }
     }
 
-    /// An operation begins that takes replicas away for good, or leaves fewer copies: what fewer than a quorum have may be lost, until it has ended and for what
-    /// was under way then.
+    /// An operation begins that takes replicas away permanently, or leaves fewer copies: what fewer than a quorum have
+    /// may be lost, until it has ended and for what was under way then.
     pub fn begin_weak(&mut self) {
         self.weak += 1;
         self.weaken();
@@ -430,8 +433,10 @@ impl History {
         !self.moves && self.counts(least, weakened)
     }
 
-    /// Some tablets or ranges are about to get other replicas. A read asks those from before until the next ones have copied; what came to those it asked after the
-    /// copy, and not to the next ones, was acknowledged at most as its writer was told. So what writes promise counts as ever, and what reads have seen does not.
+    /// Some tablets or ranges are about to get other replicas. A read asks the previous replicas until the next ones
+    /// have copied. What reached the replicas that it asked after the copy, and did not reach the next ones, is
+    /// promised only as far as its writer got an acknowledgement. So what writes promise counts as ever, and what reads
+    /// have seen does not.
     pub fn begin_move(&mut self) {
         self.moves = true;
     }
@@ -446,7 +451,7 @@ impl History {
         self.repaired = Some(self.newest_acknowledged());
     }
 
-    /// The operator has the replicas become others: besides, the repair that was asked for promises nothing.
+    /// The operator changes the replicas. Besides, the repair that was asked for promises nothing.
     pub fn begin_change(&mut self) {
         self.begin_move();
         self.repaired = None;
@@ -490,7 +495,7 @@ impl History {
         self.registers.iter().filter_map(newest).collect()
     }
 
-    /// A timestamp that nobody else has; now and then one from before, so that writes do not come in order.
+    /// A timestamp that no other write has; now and then one from before, so that writes do not come in order.
     pub fn timestamp(&mut self, dice: u64) -> i32 {
         if dice.is_multiple_of(16) {
             self.last += 1;
@@ -509,7 +514,7 @@ impl History {
         self.kept.clear();
     }
 
-    /// A timestamp that is later than all that anybody has.
+    /// A timestamp that is later than those of all writes.
     pub fn newest_timestamp(&mut self) -> i32 {
         self.last += 1;
         self.last
@@ -611,8 +616,9 @@ impl History {
         self.truncations.iter().any(meets)
     }
 
-    /// What one read of one moment has returned of several registers, each of which was checked. Where nothing is there, and one deletion alone can be the reason, a
-    /// replica that was asked has that deletion, and so everything else that it deletes is gone in this read too, and stays gone.
+    /// What one read of one moment has returned of several registers, each of which was checked. Where nothing is
+    /// there, and one deletion alone can be the reason, a replica that was asked has that deletion, and so everything
+    /// else that it deletes is gone in this read too, and stays gone.
     ///
     /// # Errors
     /// When something is there that it deletes.
@@ -675,10 +681,10 @@ impl History {
         self.end_repair();
     }
 
-    /// A table was truncated while nobody wrote to it: what was written before is gone, and must not return.
+    /// A table was truncated while no client wrote to it: what was written before is gone, and must not return.
     pub fn truncated(&mut self, table: u8) {
         let last = self.last;
-        // Whoever used one later would seem to have written before.
+        // A write that used one later would seem to come from before the truncation.
         self.forget_drawn();
         for (_, register) in self
             .registers
@@ -706,7 +712,8 @@ impl History {
         });
     }
 
-    /// The truncation that was begun last is acknowledged: what was acknowledged before it began is gone, and what was begun until now may be.
+    /// The truncation that was begun last is acknowledged: what was acknowledged before it began is gone, and what was
+    /// begun until now may be.
     pub fn end_truncation(&mut self, table: u8, now: u64) {
         let all = (table, i32::MIN, i32::MIN)..=(table, i32::MAX, i32::MAX);
         for (_, register) in self.registers.range_mut(all) {
@@ -729,7 +736,8 @@ impl History {
         }
     }
 
-    /// Whether a register can have this value while another that is always written with it has that one, because its table was truncated since.
+    /// Whether a register can have this value while another that is always written with it has that one, because its
+    /// table was truncated since.
     #[must_use]
     pub fn may_be_truncated(&self, key: Key, value: Option<&i32>, other: Option<&i32>) -> bool {
         let write = other.and_then(|other| self.registers.get(&key)?.writes.get(other));
@@ -743,7 +751,7 @@ impl History {
         self.registers.range(all).map(|(key, _)| *key).collect()
     }
 
-    /// The same of one partition.
+    /// The registers of one partition of a table that were written, or were to be.
     #[must_use]
     pub fn keys_of(&self, table: u8, partition: i32) -> Vec<Key> {
         let all = (table, partition, i32::MIN)..=(table, partition, i32::MAX);

@@ -91,7 +91,7 @@ fn a_deletion_that_one_row_of_a_read_shows_excuses_no_older_value_of_another() {
         let mut history = History::new(ONE_DATACENTER);
         history.begin(&[KEY, other], 1, Effect::Set, "");
         history.acknowledged(&[KEY, other], 1, quorum);
-        // Nobody knows what became of it.
+        // Its outcome is unknown.
         history.begin(&[KEY, other], 2, Effect::Delete, "");
         history.begin(&[other], 3, Effect::Set, "");
         let floors = BTreeMap::from([KEY, other].map(|key| (key, history.floor(key, quorum))));

@@ -18,8 +18,8 @@ const LOOKS: usize = 3;
 const LOOK_PAUSE: Duration = Duration::from_secs(10);
 
 impl Clients {
-    /// Reads everything by every coordinator, at QUORUM, then at ALL, then at ONE, when all replicas must be equal; and what became of
-    /// the schema.
+    /// Reads everything by every coordinator, at QUORUM, then at ALL, then at ONE, when all replicas must be equal; and
+    /// what became of the schema.
     pub(crate) async fn look_at_everything(&self) -> Result<(), String> {
         while self.is_truncating.get() {
             runtime::sleep(Duration::from_millis(20)).await;
@@ -66,8 +66,8 @@ impl Clients {
         self.look_at_contents().await
     }
 
-    /// Reads all tables at ALL, which repairs what differs, and compares what the replicas hold then. A hint or a part of a batch that comes between the two is
-    /// no failure if they agree the next time.
+    /// Reads all tables at ALL, which repairs what differs, and compares what the replicas hold then. A hint or a part
+    /// of a batch that comes between the two is no failure if they agree the next time.
     async fn look_at_contents(&self) -> Result<(), String> {
         let mut compared = Ok(0);
         for _ in 0..LOOKS {

@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 
 use super::history::{Asked, Copies, DATACENTERS};
 
-/// Where the number of copies changes, or replicas are lost for good, promises count as if each datacenter had so many copies: then two levels overlap exactly
-/// where they do with any number of copies.
+/// Where the number of copies changes, or replicas are lost permanently, promises count as if each datacenter had so
+/// many copies: then two levels overlap exactly where they do with any number of copies.
 const ANY_COPIES: usize = 5;
 
 /// One datacenter.
@@ -36,14 +36,14 @@ pub(crate) struct Layout {
     places: Vec<(usize, usize)>,
 }
 
-/// What operators do to a cluster that changes who has copies.
+/// What operators do to a cluster that changes which nodes have copies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Elastic {
     /// Machines that are not used at first, besides joiners.
     pub(crate) spares: usize,
-    /// The number of copies changes, or replicas are lost for good.
+    /// The number of copies changes, or replicas are lost permanently.
     pub(crate) weakens: bool,
-    /// Something of all that goes on, so the keyspaces of the clients are of both kinds.
+    /// Operators do any of that, so the keyspaces of the clients are of both kinds.
     pub(crate) has_both_kinds: bool,
 }
 
@@ -91,7 +91,8 @@ impl Layout {
         format!("replication = {{'class': 'NetworkTopologyStrategy'{factors}}}")
     }
 
-    /// Whether the answers of so many replicas of each datacenter are enough for a level, with one of the numbers of copies that are possible now.
+    /// Whether the answers of so many replicas of each datacenter are enough for a level, with one of the numbers of
+    /// copies that are possible now.
     pub(crate) fn is_met(&self, asked: Asked, answered: &[usize; DATACENTERS]) -> bool {
         let (least, most) = *self.possible.borrow();
         let mut copies = least;

@@ -1,18 +1,22 @@
 //! Whether what clients saw of one partition fits one order of their operations.
 //!
-//! The partition is a few rows of one value each. An operation *requires* something of the rows and may *change* them, both at one moment between
-//! the time it was sent and the time it was answered; what a client saw is a requirement that changes nothing. An operation without an answer
-//! takes place once, at any time after it was sent, or never. One that may be left out takes place before its answer or never.
+//! The partition is a few rows of one value each. An operation *requires* something of the rows and may *change* them,
+//! both at one moment between the time it was sent and the time it was answered; what a client saw is a requirement
+//! that changes nothing. An operation without an answer takes place once, at any time after it was sent, or never. One
+//! that may be left out takes place before its answer or never.
 //!
-//! The search is the just-in-time linearization of Lowe (Testing for linearizability, 2017): going through the history in time, it keeps every
-//! *configuration* that is possible: the rows, and which of the operations under way have taken place. When an operation is answered, it takes place in each
-//! configuration, perhaps behind others that are under way (one that only looks does so as soon as it can); configurations in which it cannot are given up. When none is left, the answer
-//! was a lie.
+//! The search is the just-in-time linearization of Lowe (Testing for linearizability, 2017): going through the history
+//! in time, it keeps every *configuration* that is possible: the rows, and which of the operations under way have taken
+//! place. When an operation is answered, it takes place in each configuration, perhaps after others that are under way
+//! (one that only looks does so as soon as it can); configurations in which it cannot are given up. When none is left,
+//! the answer was a lie.
 //!
-//! An operation without an answer would be under way until the end, and each one doubles the configurations. It is forgotten as soon as it has taken place in all of
-//! them, or can take place in none any more: it requires a value that is in none, and that no operation under way or to come sets. Of two configurations with the
-//! same rows that differ in such operations alone, the one in which fewer have taken place is kept, because whatever follows from the other follows from it
-//! ([`Frontier`]). A history that is too hard all the same is a failure of its own: nobody knows whether it hides one.
+//! An operation without an answer would be under way until the end, and each one doubles the configurations. It is
+//! forgotten as soon as it has taken place in all of them, or can take place in none any more: it requires a value that
+//! is in none, and that no operation under way or to come sets. Of two configurations with the same rows that differ in
+//! such operations alone, the one in which fewer have taken place is kept, because whatever follows from the other
+//! follows from it ([`Frontier`]). A history that is too hard all the same is a failure of its own: it is not known
+//! whether it hides a lie.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -23,7 +27,7 @@ pub const ROWS: usize = 2;
 /// The values of the rows; None where there is no row.
 pub type Rows = [Option<i32>; ROWS];
 
-/// What stands for all values that nobody meets.
+/// Replaces every value that no operation requires.
 const UNSEEN: i32 = i32::MIN;
 /// Configurations beyond which a history is given up as too hard.
 const CONFIGURATIONS_MAX: usize = 100_000;
@@ -55,7 +59,7 @@ pub enum Change {
 pub struct Operation {
     /// When it was sent.
     pub sent: u64,
-    /// When it was answered. None: nobody knows whether it has taken place or will.
+    /// When it was answered. None: it is not known whether it has taken place or will.
     pub answered: Option<u64>,
     /// By row.
     pub requires: [Requires; ROWS],
@@ -63,7 +67,7 @@ pub struct Operation {
     pub changes: [Change; ROWS],
     /// Whether it may never have taken place although it has an answer.
     pub may_be_left_out: bool,
-    /// For those who read a failure.
+    /// For the text of a failure.
     pub story: String,
 }
 
@@ -141,7 +145,8 @@ type Configuration = (Rows, BTreeSet<usize>);
 pub fn check(operations: &[Operation]) -> Result<(), Objection> {
     let operations = &without_unseen_values(operations)[..];
     let matters = |o: &Operation| {
-        // One without an answer that only replaces values by others which nobody ever meets can be left out of any order.
+        // One without an answer that only replaces values by others which no operation requires can be left out of any
+        // order.
         o.answered.is_some() || !o.replaces_only() || operations.iter().any(|other| other.requires_value_of(o))
     };
     // At equal times what was sent comes before what was answered: they overlap.
@@ -177,7 +182,7 @@ pub fn check(operations: &[Operation]) -> Result<(), Objection> {
     Ok(())
 }
 
-/// The same operations, of which those without an answer set one value where nobody ever meets theirs.
+/// The operations, of which those without an answer set [`UNSEEN`] instead of values that no operation requires.
 fn without_unseen_values(operations: &[Operation]) -> Vec<Operation> {
     let mut all = operations.to_vec();
     let required = operations.iter().flat_map(|o| o.requires);
@@ -232,7 +237,8 @@ fn forget(
         .collect();
 }
 
-/// A configuration in which all that only look, and can now, have: nothing follows from it that would not follow if they looked later.
+/// A configuration in which all that only look, and can now, have: nothing follows from it that would not follow if
+/// they looked later.
 fn looked(
     operations: &[Operation],
     under_way: &BTreeSet<usize>,
@@ -298,8 +304,8 @@ fn answer(
     Ok(next.configurations())
 }
 
-/// Configurations, but for those from which nothing can follow that cannot follow from another one: with the same rows, in which fewer of the operations have taken
-/// place that may as well never do.
+/// Configurations, but for those from which nothing can follow that cannot follow from another one: with the same rows,
+/// in which fewer of the operations have taken place that may as well never do.
 #[derive(Default)]
 struct Frontier {
     /// By rows, and by what must take place and has, the smallest sets of what need not and has.
@@ -309,7 +315,7 @@ struct Frontier {
 }
 
 impl Frontier {
-    /// Whether it is worth to go on from it.
+    /// Adds a configuration. False if the search need not continue from it.
     fn insert(&mut self, operations: &[Operation], (rows, done): Configuration) -> bool {
         let is_free = |number: &usize| operations[*number].answered.is_none() || operations[*number].may_be_left_out;
         let (free, bound): (BTreeSet<usize>, BTreeSet<usize>) = done.into_iter().partition(is_free);
@@ -511,7 +517,7 @@ mod tests {
         assert!(!history(&[read(6, 7, None), read(10, 11, Some(1))]), "undone");
     }
 
-    /// Whether the lost operation took place before the deletion nobody will ever know, and it makes no difference.
+    /// It never becomes known whether the lost operation took place before the deletion, and it makes no difference.
     #[test]
     fn operations_without_an_answer_are_forgotten_when_they_make_no_difference() {
         let mut operations = Vec::new();
@@ -527,7 +533,8 @@ mod tests {
         assert!(check(&operations).is_err(), "a value that can come no more is read");
     }
 
-    /// Each may take place before or behind everything that follows: there are ever more of them, and one configuration for each pair of rows.
+    /// Each may take place before or after everything that follows: there are ever more of them, and one configuration
+    /// for each pair of rows.
     #[test]
     fn operations_without_an_answer_that_require_nothing_do_not_make_a_history_too_hard() {
         let mut operations = Vec::new();
@@ -564,7 +571,8 @@ mod tests {
         assert!(check(&operations).is_err(), "the last one is behind all");
     }
 
-    /// Random histories of a register that behaves: every one fits; with one answer changed to a value from before, none does.
+    /// Random histories of a register that behaves: every one fits; with one answer changed to a value from before,
+    /// none does.
     #[test]
     fn random_histories_of_a_real_register_fit_and_changed_ones_do_not() {
         let mut state = 7u64;

@@ -35,7 +35,7 @@ pub struct ClusterSetup {
     pub ring_cleanup_delay: Duration,
     /// When they acknowledge.
     pub durability: Durability,
-    /// How many of the nodes, from the first on, are everybody's seeds.
+    /// How many of the nodes, from the first on, are the seeds of all nodes.
     pub seeds: usize,
     /// Memory of each shard.
     pub shard_bytes: u64,
@@ -71,7 +71,7 @@ struct Member {
     /// How many it has from its next start on.
     shards: Rc<Cell<u32>>,
     rejoin: Rc<RefCell<Rejoin>>,
-    /// Whom its first start asks, where these are not everybody's seeds.
+    /// The nodes that its first start asks, where these are not the common seeds.
     seeds: RefCell<Option<Vec<usize>>>,
     /// The member whose place it takes at its first start.
     replaces: Cell<Option<Replaced>>,
@@ -148,7 +148,8 @@ impl Cluster {
         self.sim.address(self.members[node].machine)
     }
 
-    /// Starts a node for the first time when there is a cluster already, whose members it asks. It takes the place of a member, if one is named.
+    /// Starts a node for the first time when there is a cluster already, whose members it asks. It takes the place of a
+    /// member, if one is named.
     pub fn start_late(&mut self, node: usize, members: &[usize], replaces: Option<Replaced>) {
         *self.members[node].seeds.borrow_mut() = Some(members.to_vec());
         self.members[node].replaces.set(replaces);
@@ -236,13 +237,15 @@ impl Cluster {
             config.ring_cleanup_delay = setup.ring_cleanup_delay;
             // Options are of each node: what one takes for late another one may still send.
             config.timeouts.write = setup.write_timeouts[node % setup.write_timeouts.len()];
-            // Who contends with eight others over slow links may wait as long as for anything else.
+            // A conditional statement that contends with eight others over slow links may wait as long as for anything
+            // else.
             config.timeouts.cas_contention = Duration::from_secs(10);
             config
         }
     }
 
-    /// Has the operator of a node that is stopped run `ceto recover-metadata --rejoin`. What it prints, or why it failed.
+    /// Makes the operator of a node that is stopped run `ceto recover-metadata --rejoin`. Returns what it prints, or
+    /// why it failed.
     ///
     /// # Panics
     /// When the command does not end.
@@ -262,7 +265,8 @@ impl Cluster {
         }
     }
 
-    /// Has the operator of a node that is stopped run `ceto recover-directory`. What it prints, or why it failed.
+    /// Makes the operator of a node that is stopped run `ceto recover-directory`. Returns what it prints, or why it
+    /// failed.
     ///
     /// # Errors
     /// What the command says.
@@ -310,7 +314,7 @@ impl Cluster {
         self.sim.is_running(self.members[node].machine)
     }
 
-    /// Why a node ended by itself, or did not start; None for one that nobody has started or that was crashed.
+    /// Why a node ended by itself, or did not start; None for one that was not started or that was crashed.
     #[must_use]
     pub fn failure(&self, node: usize) -> Option<String> {
         let member = &self.members[node];
@@ -320,21 +324,22 @@ impl Cluster {
         member.start.borrow().failure()
     }
 
-    /// Whether nobody writes for some time: operators flush and compact less often.
+    /// Whether no client writes for some time: operators flush and compact less often.
     pub fn set_rest(&mut self, rests: bool) {
         for member in &self.members {
             member.start.borrow_mut().rests = rests;
         }
     }
 
-    /// Operators flush and compact nothing but what they are told to, from now on: a test compares what happens.
+    /// From now on operators flush and compact only on order: a test compares what happens.
     pub fn operators_only_obey(&mut self) {
         for member in &self.members {
             member.start.borrow_mut().only_obeys = true;
         }
     }
 
-    /// Has a node's operator ask something of its REST API, such as `POST /storage_service/flush`; the answer comes within some seconds.
+    /// Has a node's operator ask something of its REST API, such as `POST /storage_service/flush`; the answer comes
+    /// within some seconds.
     pub fn order(&self, node: usize, request: &str) {
         self.members[node].start.borrow_mut().order(request.to_owned());
     }
@@ -351,7 +356,8 @@ impl Cluster {
         ticket
     }
 
-    /// The answer to a ticket, with its head. None: not yet. It comes as an error when the node was started again since.
+    /// The answer to a ticket, with its head. None: not yet. It comes as an error when the node was started again
+    /// since.
     #[must_use]
     pub fn answer_to(&self, node: usize, ticket: u64) -> Option<String> {
         let start = self.members[node].start.borrow();
@@ -404,7 +410,7 @@ impl Cluster {
         }
     }
 
-    /// Of a million requests between two nodes, so many come twice, and so many behind later ones.
+    /// Of a million requests between two nodes, so many come twice, and so many after later ones.
     pub fn disturb_messages(&mut self, repeated_per_million: u64, overtaken_per_million: u64) {
         for from in 0..self.size() {
             for to in (0..self.size()).filter(|to| *to != from) {

@@ -1,7 +1,9 @@
-//! What operators do to the cluster while it works: nodes leave, are replaced and join, keyspaces get other replications, go from the token ring to tablets and back, and are repaired.
+//! What operators do to the cluster while it works: nodes leave, are replaced and join, keyspaces get other
+//! replications, go from the token ring to tablets and back, and are repaired.
 //!
-//! An [`Operation`] is begun by a fault of its kind and driven a step further now and then, whatever strikes meanwhile. What fails, is refused or gets no answer is asked for again.
-//! When all faults are healed, every operation ends within [`SETTLE_WAIT_MAX`].
+//! An [`Operation`] is begun by a fault of its kind and driven a step further now and then, whatever strikes meanwhile.
+//! What fails, is refused or gets no answer is asked for again. When all faults are healed, every operation ends within
+//! [`SETTLE_WAIT_MAX`].
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -25,7 +27,7 @@ const RETRY_NANOS: u64 = 2_000_000_000;
 const GIVE_UP_WAIT_MILLIS: u64 = 12_000;
 /// How long a node that has left may take to end.
 const END_WAIT: Duration = Duration::from_secs(20);
-/// How long clients go on while operations end after everything is healed.
+/// How long clients continue while operations end after everything is healed.
 const WORK_WAIT: Duration = Duration::from_secs(5);
 /// Operations under way at once.
 const OPERATIONS_MAX: usize = 4;
@@ -39,9 +41,9 @@ enum Work {
     Leave { node: usize, host: HostId },
     /// A new node joins.
     Join { node: usize },
-    /// A new node takes the place of one that is gone for good.
+    /// A new node takes the place of one that is permanently gone.
     Replace { host: HostId, heir: usize },
-    /// One that is gone for good is removed.
+    /// One that is permanently gone is removed.
     Remove { host: HostId },
     /// The keyspaces of the clients get another number of copies.
     Replicate { from: Copies },
@@ -67,7 +69,7 @@ pub(super) struct Operator {
     operations: Vec<Operation>,
     /// Machines on which no node has run yet.
     unused: Vec<usize>,
-    /// Nodes that leave or have left, and such as are gone for good.
+    /// Nodes that leave or have left, and nodes that are permanently gone.
     is_going: Vec<bool>,
     looked_at: u64,
 }
@@ -197,7 +199,8 @@ impl Run<'_> {
         self.clients.members.borrow_mut().insert(node);
     }
 
-    /// A machine is gone for good, with its disk. One at a time: two that have what a third one lacks are more than three copies survive.
+    /// A machine is permanently gone, with its disk. One at a time: two that have what a third one lacks are more than
+    /// three copies survive.
     fn begin_replacement(&mut self, node: usize) -> bool {
         let datacenter = self.clients.layout.datacenter(node);
         let is_under_way = self.operator.operations.iter().any(|operation| {
@@ -235,7 +238,8 @@ impl Run<'_> {
         true
     }
 
-    /// Whether the metadata group can decide when a node is gone for good: one of two nodes has the only vote, and a new one has none at first.
+    /// Whether the metadata group can decide when a node is permanently gone: one of two nodes has the only vote, and a
+    /// new one has none at first.
     fn can_decide_without(&self, node: usize) -> bool {
         let stays = |other: &usize| *other != node && !self.operator.is_going[*other];
         let members = self.clients.members();
@@ -268,7 +272,8 @@ impl Run<'_> {
         };
         let from = self.clients.layout.wanted.get();
         let most = self.staying(datacenter).min(COPIES_MAX);
-        // Where nodes are lost for good, one copy is not enough; nor where a log fails: what was read of a write that its log does not have is gone at the next start.
+        // Where nodes are lost permanently, one copy is not enough; nor where a log fails: what was read of a write
+        // that its log does not have is gone at the next start.
         let faults = self.scenario.faults;
         let logs_fail = faults.broken_disks || faults.failed_syncs || faults.failing_operations;
         let least = if faults.replacements || logs_fail { 2 } else { 1 };
@@ -403,7 +408,7 @@ impl Run<'_> {
 
     /// Asks a node for something, unless an answer is waited for; again when it failed. Whether it has been done.
     fn ask(&mut self, operation: &mut Operation, node: usize, request: &str) -> bool {
-        // One that is gone for good does not answer.
+        // One that is permanently gone does not answer.
         operation.asked = operation.asked.filter(|(asked, _)| self.clients.is_member(*asked));
         if let Some((asked, ticket)) = operation.asked {
             let Some(answer) = self.cluster.answer_to(asked, ticket) else {

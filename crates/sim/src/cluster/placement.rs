@@ -1,11 +1,13 @@
 //! Where copies are in the end, and whether all nodes agree on it.
 //!
-//! Each shard of each node says now and then what it sees of the metadata and which tablets it has open ([`Seen`]): the task is the one of [`super::contents`], and it holds
-//! nothing that requests wait for. When nothing is under way any more,
+//! Each shard of each node says now and then what it sees of the metadata and which tablets it has open ([`Seen`]): the
+//! task is the one of [`super::contents`], and it holds nothing that requests wait for. When nothing is under way any
+//! more,
 //!
 //! - all nodes have the same metadata: version, members, tablets, owners of the token ring;
 //! - no tablet moves, the token ring is at rest, and all members are full ones;
-//! - each tablet has so many replicas in each datacenter as its replication wants and nodes allow, on distinct nodes, in as many racks as there can be;
+//! - each tablet has so many replicas in each datacenter as its replication wants and nodes allow, on distinct nodes,
+//!   in as many racks as there can be;
 //! - the shard of each replica has the tablet open, with the table of what acceptors know, and no other shard has;
 //! - each range of the token ring has the owners that the walk over the members' tokens gives;
 //! - the planner has no step left for the bytes that the tablets have.
@@ -30,14 +32,14 @@ use super::layout;
 
 /// The disk of a machine that has no capacity of its own.
 const DISK_BYTES: u64 = 1 << 40;
-/// What acceptors know of the partitions of a table stands beside it, under its name and this.
+/// The state that acceptors keep of a table's partitions is a table beside it, with this appended to its name.
 const OF_ACCEPTORS: &str = "$paxos";
 /// How many places of one kind a failure names.
 const NAMED_MAX: usize = 4;
 
 /// A shard of a node.
 type Place = (IpAddr, u32);
-/// A tablet's first token is behind the first one, and its last is the second one.
+/// The tokens of a tablet: those after the first one, up to and with the second one.
 type Range = (Token, Token);
 
 /// A table, as one shard sees it.
@@ -65,7 +67,7 @@ pub(super) struct Seen {
     open: Vec<Open>,
     /// What the last plan of the leader of the metadata group found, where this is its shard 0.
     planned: Option<BalanceReport>,
-    /// Who votes in the metadata group, as its leader says.
+    /// The voters of the metadata group, as its leader reports them.
     voters: Option<BTreeSet<IpAddr>>,
 }
 
@@ -156,7 +158,8 @@ impl Inventory {
         self.newest(|seen| seen.topology.members().any(is_it)) == Some(true)
     }
 
-    /// Whether all tables of these keyspaces, given by the beginning of their tables' names, have tablets of equal size, or are of the token ring, by the newest metadata.
+    /// Whether all tables of these keyspaces, given by the beginning of their tables' names, have tablets of equal
+    /// size, or are of the token ring, by the newest metadata.
     pub(super) fn has_kinds(&self, wanted: &[(&str, bool)]) -> bool {
         let is_it = |seen: &Seen| {
             seen.tables.values().all(|table| {
@@ -168,7 +171,8 @@ impl Inventory {
         self.newest(is_it) == Some(true)
     }
 
-    /// Whether every table has so many copies, where its replication wants them, and nothing moves, by the newest metadata. Fewer nodes have fewer copies, and levels count those.
+    /// Whether every table has so many copies, where its replication wants them, and nothing moves, by the newest
+    /// metadata. Fewer nodes have fewer copies, and levels count those.
     pub(super) fn is_placed(&self, wanted: Copies) -> bool {
         let is_it = |seen: &Seen| {
             let nodes = |number: usize| {
@@ -331,7 +335,7 @@ fn check_replicas(seen: &Seen) -> Result<(), String> {
     Ok(())
 }
 
-/// Every replica of the metadata has its tablet open, and nobody else has.
+/// Every replica that the metadata lists has its tablet open, and no other shard has.
 fn check_open(all: &BTreeMap<Place, Seen>) -> Result<(), String> {
     let Some(seen) = all.values().next() else { return Ok(()) };
     let addresses: BTreeMap<NodeNumber, IpAddr> = all.iter().map(|((node, _), seen)| (seen.me, *node)).collect();
@@ -383,7 +387,8 @@ fn check_open(all: &BTreeMap<Place, Seen>) -> Result<(), String> {
     Ok(())
 }
 
-/// The leader adds the tablets up in another order, so one that it finds just within the tolerance may be just outside here.
+/// The leader adds the tablets up in another order, so one that it finds just within the tolerance may be just outside
+/// here.
 const ROUNDING: f64 = 1e-9;
 
 /// The planner, asked as the leader of the metadata group asks it, has no step left.

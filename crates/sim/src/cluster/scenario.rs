@@ -23,7 +23,8 @@ use crate::scenario::{Chance, Failure, panic_text};
 const FORM_WAIT_MAX: Duration = Duration::from_mins(3);
 /// After everything is healed, how long until every node has served QUORUM again.
 const SERVE_WAIT_MAX: Duration = Duration::from_secs(30);
-/// How long after that until no error comes any more: a peer that fell often must answer sixteen pings before it is trusted again.
+/// How long after that until no error comes any more: a peer that fell often must answer sixteen pings before it is
+/// trusted again.
 const TRUST_WAIT: Duration = Duration::from_secs(20);
 /// When the clients rest, until nothing is under way any more: the network tries for a minute.
 const QUIET_WAIT: Duration = Duration::from_secs(75);
@@ -31,25 +32,32 @@ const QUIET_WAIT: Duration = Duration::from_secs(75);
 const LOOK_WAIT_MAX: Duration = Duration::from_mins(5);
 /// How wrong a clock may be, either way.
 pub(super) const CLOCK_ERROR_MAX: Duration = Duration::from_secs(10);
-/// How far a clock jumps, either way. One that is so wrong sends its node out of service, and is set right by the operator.
+/// How far a clock jumps, either way. One that is so wrong sends its node out of service, and is set right by the
+/// operator.
 pub(super) const CLOCK_JUMP_MAX: Duration = Duration::from_hours(1);
-/// How far a clock jumps, either way, that stays wrong: any two that do are nearer to each other than what sends a node out of service.
+/// How far a clock jumps, either way, that stays wrong: any two that do are nearer to each other than what sends a node
+/// out of service.
 pub(super) const CLOCK_STEP_MAX: Duration = Duration::from_secs(25);
 /// How often the log tells the time.
 const LOGGED_TIME_NANOS: u64 = 100_000_000;
-/// Where messages are repeated and overtaken: of a million, how many are one, and how many the other, unless the scenario says so.
+/// Where messages are repeated and overtaken: of a million, how many are one, and how many the other, unless the
+/// scenario says so.
 const DISTURBED_PER_MILLION: u64 = 30_000;
 /// Machines of each datacenter on which no node runs at first, where nodes come and go.
 const SPARES: usize = 3;
-/// When everything is healed and all clients rest, until a node that has joined has copied its ranges of the token ring.
+/// When everything is healed and all clients rest, until a node that has joined has copied its ranges of the token
+/// ring.
 const PLACE_WAIT_MAX: Duration = Duration::from_mins(3);
-/// When everything is healed and all clients rest, until tablets are where they should be and even: moves go a few at a time, and sizes are asked for now and then.
+/// When everything is healed and all clients rest, until tablets are where they should be and even: moves go a few at a
+/// time, and sizes are asked for now and then.
 const BALANCE_WAIT_MAX: Duration = Duration::from_mins(4);
 /// For how much longer than the grace a node is down: compactions run meanwhile.
 const OUTAGE_BEYOND_GRACE: Duration = Duration::from_secs(15);
-/// How long until every member has reported that it is complete beyond what it did before: reports are made every twenty seconds, and stay behind by twice the longest timeout and ten seconds.
+/// How long until every member has reported that it is complete beyond what it did before: reports are made every
+/// twenty seconds, and lag by twice the longest timeout and ten seconds.
 const REPORTS_WAIT: Duration = Duration::from_secs(60);
-/// Options are of each node: what one takes for late, another one may still send. None is shorter: a conditional statement asks several times, and messages may be 800 ms late.
+/// Options are of each node: what one takes for late, another one may still send. None is shorter: a conditional
+/// statement asks several times, and messages may be 800 ms late.
 const WRITE_TIMEOUTS: [Duration; 3] = [Duration::from_secs(2), Duration::from_secs(5), Duration::from_secs(3)];
 /// The grace of tables in scenarios with outages, seconds.
 const OUTAGE_GRACE: u32 = 20;
@@ -62,7 +70,8 @@ pub(super) const SLICE: Duration = Duration::from_millis(10);
 /// Connections between nodes that take so few requests and answers at once that many are refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FewSlots {
-    /// Requests of a connection that are sent and not answered, or that run; one more waits in line, and whatever comes on top is refused.
+    /// Requests of a connection that are sent and not answered, or that run; one more waits in line, and whatever comes
+    /// on top is refused.
     pub requests: usize,
     /// Clients of each node: more than find room.
     pub clients: usize,
@@ -97,7 +106,8 @@ pub struct ClusterScenario {
     pub joiners: usize,
     /// Whether something strikes while they join.
     pub joins_under_faults: bool,
-    /// Memory of each shard. Where it is less than [`SHARD_BYTES`], requests may fail at any time, which no fault has to explain.
+    /// Memory of each shard. Where it is less than [`SHARD_BYTES`], requests may fail at any time, which no fault has
+    /// to explain.
     pub shard_bytes: u64,
     /// Where connections have few slots, requests may fail at any time, which no fault has to explain.
     pub few_slots: Option<FewSlots>,
@@ -109,13 +119,14 @@ pub struct ClusterScenario {
     pub faults: ClusterFaults,
     /// How often something does.
     pub rounds: u32,
-    /// Of a million messages, how many come behind later ones, where messages are disturbed.
+    /// Of a million messages, how many come after later ones, where messages are disturbed.
     pub overtaken_per_million: u64,
     /// Whether logged batches must be whole in the end.
     pub whole_batches: bool,
     /// Whether nodes keep writes that others missed.
     pub hints: bool,
-    /// Whether clients do nothing but conditional statements and serial reads, which lose nothing also where the log is synced now and then.
+    /// Whether clients do nothing but conditional statements and serial reads, which lose nothing also where the log is
+    /// synced now and then.
     pub conditional_only: bool,
     /// What clients do besides.
     pub workload: Workload,
@@ -132,9 +143,9 @@ pub struct ClusterReport {
     pub time: Duration,
     /// What struck nodes.
     pub faults: u64,
-    /// The same by kind, in the order of [`FAULTS`].
+    /// What struck nodes, by kind, in the order of [`FAULTS`].
     pub faults_by_kind: [u64; FAULTS.len()],
-    /// Requests between nodes that came twice, or behind later ones.
+    /// Requests between nodes that came twice, or after later ones.
     pub disturbed_messages: u64,
     /// What the clients did.
     pub counts: ClusterCounts,
@@ -155,7 +166,7 @@ pub(super) struct Run<'a> {
     pub(super) must_restart: Vec<bool>,
     /// Nodes whose latencies change all the time.
     pub(super) reordered: Vec<bool>,
-    /// By how much the clocks of nodes are wrong for good.
+    /// By how much the clocks of nodes are permanently wrong.
     pub(super) clock_us: Vec<i64>,
     pub(super) operator: Operator,
     /// The node whose sstables are damaged.
@@ -222,8 +233,8 @@ impl ClusterScenario {
         scenario
     }
 
-    /// The scenario that a seed chooses in which operators change who is a member and who has copies, and repair: few other faults strike at the same time, so that
-    /// these get somewhere.
+    /// The scenario that a seed chooses in which operators change members and replicas, and repair. Few other faults
+    /// strike at the same time, so that these operations get somewhere.
     #[must_use]
     pub fn elastic_of_seed(seed: u64) -> Self {
         let mut chance = Chance::new(seed ^ 0xe1a5_71c0);
@@ -297,7 +308,7 @@ impl ClusterScenario {
         }
     }
 
-    /// The scenario that a seed chose when there were fewer faults: failures that were found then are told by such seeds.
+    /// The scenario that a seed chose when there were fewer faults: such seeds name failures that were found then.
     #[must_use]
     pub fn basic_of_seed(seed: u64) -> Self {
         let mut chance = Chance::new(seed ^ 0x5eed);
@@ -525,8 +536,9 @@ impl Run<'_> {
         self.end()
     }
 
-    /// A node stays down until the tables' grace is over and the others have compacted what was deleted meanwhile; then all is healed. Half of the times nobody reads, and
-    /// so repairs, before all members have reported that they are complete, when the others may forget what the node has missed unless they know that it did.
+    /// A node stays down until the tables' grace is over and the others have compacted what was deleted meanwhile; then
+    /// all is healed. In half of the cases no client reads, which would repair, before all members have reported that
+    /// they are complete. Then the others may forget what the node has missed unless they know that it did.
     fn outlast(&mut self) -> Result<(), String> {
         let grace = self.scenario.workload.grace.unwrap_or_default();
         let beyond = Duration::from_secs(u64::from(grace)) + OUTAGE_BEYOND_GRACE;
@@ -579,7 +591,7 @@ impl Run<'_> {
             self.heal();
             self.clients.begin_fault();
             self.clients.history.borrow_mut().begin_change();
-            // Everybody's seeds may have left by now.
+            // The common seeds may have left by now.
             let members = self.clients.members();
             self.cluster.start_late(node, &members, None);
             self.clients.members.borrow_mut().insert(node);
@@ -706,7 +718,7 @@ impl Run<'_> {
 
     pub(super) fn slice(&mut self) {
         self.operate();
-        // During an outage nobody writes either, and compactions are what is waited for.
+        // During an outage no client writes either, and compactions are what is waited for.
         self.cluster
             .set_rest(self.clients.phase.get() == Phase::Rest && self.outage.is_none());
         for node in 0..self.reordered.len() {

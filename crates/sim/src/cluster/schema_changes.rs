@@ -1,4 +1,5 @@
-//! Schema changes by all nodes at once, in keyspace `d`: tables of each node's own, and columns of a table that all share. And what operators make of both keyspaces.
+//! Schema changes by all nodes at once, in keyspace `d`: tables of each node's own, and columns of a table that all
+//! share. And what operators make of both keyspaces.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +30,8 @@ pub(crate) struct SchemaChanges {
 }
 
 impl Clients {
-    /// Gives the keyspaces the replication and the kind that they are to have, again and again until it is acknowledged. Ends never.
+    /// Gives the keyspaces the replication and the kind that they are to have, again and again until it is
+    /// acknowledged. Ends never.
     pub(super) async fn alter_keyspaces(self: Rc<Self>) {
         loop {
             runtime::sleep(Duration::from_millis(200)).await;
@@ -102,7 +104,7 @@ impl Clients {
                     Known::There,
                 )
             }
-            // Under those who write and read it, by prepared statements too.
+            // While clients write and read it, by prepared statements too.
             (2, _) => {
                 let name = format!("n{node}_{number}");
                 (

@@ -21,7 +21,8 @@ const ORDER_WAIT_MAX: Duration = Duration::from_mins(2);
 const TABLES: [&str; 11] = ["r", "a", "b", "t", "e", "n", "l", "l$paxos", "w", "u", "u$paxos"];
 /// The tables of which tablets move.
 const MOVED_TABLES: [&str; 9] = ["r", "a", "b", "t", "e", "n", "l", "w", "u"];
-/// Reads of everything may find damage that nobody met before: so often losses are accepted and everything is read.
+/// How often losses are accepted and everything is read: reads of everything may find damage that no request met
+/// before.
 const ACCEPT_PASSES: usize = 2;
 
 impl Run<'_> {
@@ -144,7 +145,8 @@ impl Run<'_> {
         true
     }
 
-    /// A node falls, and stays down until the round is over. One at a time: of two that miss the same deletion no majority has it.
+    /// A node falls, and stays down until the round is over. One at a time: of two that miss the same deletion no
+    /// majority has it.
     fn begin_outage(&mut self, node: usize) -> bool {
         if self.outage.is_some() {
             return false;
@@ -271,8 +273,8 @@ impl Run<'_> {
             self.cluster.set_links(node, true, true);
             self.reordered[node] = false;
             self.cluster.set_link_quality(node, Duration::ZERO, 0);
-            // A clock that has jumped a little stays where it is. One that is far off keeps its node out of service until somebody sets it right; the
-            // node returns by itself then.
+            // A clock that has jumped a little stays where it is. One that is far off keeps its node out of service
+            // until an operator sets it right; the node returns by itself then.
             if u128::from(self.clock_us[node].unsigned_abs()) > CLOCK_STEP_MAX.as_micros() {
                 self.clock_us[node] = 0;
             }
@@ -302,7 +304,8 @@ impl Run<'_> {
 }
 
 impl Run<'_> {
-    /// The operator of a node with damaged sstables accepts the loss, and reads everything at ALL: the other replicas have what is missing.
+    /// The operator of a node with damaged sstables accepts the loss, and reads everything at ALL: the other replicas
+    /// have what is missing.
     pub(super) fn accept_loss(&mut self) -> Result<(), String> {
         let Some(node) = self.rotten else { return Ok(()) };
         for _ in 0..ACCEPT_PASSES {

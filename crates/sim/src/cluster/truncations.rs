@@ -1,4 +1,5 @@
-//! Tables that are emptied: one while nobody uses it, by TRUNCATE or by making it again, or any of them by TRUNCATE while others write and read it.
+//! Tables that are emptied: one while no client uses it, by TRUNCATE or by making it again, or any of them by TRUNCATE
+//! while clients write and read it.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ const LATE_WRITE_WAIT: Duration = Duration::from_secs(3);
 /// Between two truncations under traffic, at most.
 const PAUSE_MAX_MILLIS: u64 = 2000;
 
-/// A table that is truncated while others use it, and who knows what may be there.
+/// A table that is truncated while clients use it, and the model that knows what may be there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Emptied {
     /// The history of registers, by their numbers of tables.
@@ -27,7 +28,8 @@ enum Emptied {
 }
 
 impl Emptied {
-    /// Of eight, three are the table that clients write most, and the others the tables of batches, rows, collections, conditional statements and counters.
+    /// Of eight, three are the table that clients write most, and the others the tables of batches, rows, collections,
+    /// conditional statements and counters.
     const ALL: [Self; 8] = [
         Self::Registers(&[T], "t"),
         Self::Registers(&[T], "t"),
@@ -49,7 +51,7 @@ impl Emptied {
 }
 
 impl Clients {
-    /// Empties table `t` while nobody writes to it: by TRUNCATE, or by making it again.
+    /// Empties table `t` while no client writes to it: by TRUNCATE, or by making it again.
     pub(crate) async fn truncate(&self) -> Result<(), String> {
         while self.at_truncated_table.get() > 0 {
             runtime::sleep(Duration::from_millis(5)).await;
@@ -75,7 +77,8 @@ impl Clients {
         Ok(())
     }
 
-    /// Truncates one table after the other while others write to them and read them, whatever strikes the nodes. Ends never.
+    /// Truncates one table after the other while others write to them and read them, whatever strikes the nodes. Ends
+    /// never.
     pub(crate) async fn truncate_with_traffic(self: Rc<Self>) {
         loop {
             runtime::sleep(Duration::from_millis(300 + runtime::random_u64() % PAUSE_MAX_MILLIS)).await;

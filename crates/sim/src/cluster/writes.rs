@@ -34,7 +34,8 @@ impl Clients {
         self.workload.grace.is_some() && (dice >> 41).is_multiple_of(6)
     }
 
-    /// Where tombstones are forgotten, some writes give themselves more time than the nodes' timeout, or less: what waits in a coordinator that long may be a deletion's last copy.
+    /// Where tombstones are forgotten, some writes give themselves more time than the nodes' timeout, or less: what
+    /// waits in a coordinator that long may be a deletion's last copy.
     pub(crate) fn with_own_time(&self, text: &str, timestamp: i32) -> String {
         let is_chosen = self.workload.grace.is_some() && timestamp % 4 == 0;
         let using = format!("USING TIMESTAMP {timestamp}");
@@ -47,7 +48,8 @@ impl Clients {
         }
     }
 
-    /// Where tombstones are forgotten, some deletions are executed at a second that their client says: long ago, so that their grace is over as soon as they are written, or a while ahead.
+    /// Where tombstones are forgotten, some deletions are executed at a second that their client says: long ago, so
+    /// that their grace is over as soon as they are written, or a while ahead.
     pub(crate) fn own_second(&self, text: &str, timestamp: i32) -> Option<i32> {
         let is_chosen = self.workload.grace.is_some() && timestamp % 4 == 2 && text.starts_with("DELETE");
         let now = i32::try_from(runtime::wall_clock_us() / 1_000_000).unwrap_or(i32::MAX);
@@ -96,7 +98,7 @@ impl Clients {
                 (text, (0..ROWS).map(row).collect(), Effect::Set)
             }
             9..=11 => {
-                // One that nobody writes again stays as its batch left it.
+                // A partition that no other statement writes stays as its batch left it.
                 let is_fresh = (dice >> 40).is_multiple_of(3) || self.workload.mix == Mix::Batches;
                 let p = if is_fresh { FRESH + v } else { p };
                 // Other partitions in the other table, so that other replicas take part.
@@ -175,7 +177,8 @@ impl Clients {
         self.unprepared(text, vec![(R, p, c)], effect, v)
     }
 
-    /// A timestamp of a write. Where tombstones are kept for a short time, one from before is not older than that: nothing would hide the write any more that it is older than.
+    /// A timestamp of a write. Where tombstones are kept for a short time, one from before is not older than that:
+    /// nothing would hide the write any more that it is older than.
     fn timestamp(&self, dice: u64) -> i32 {
         let mut history = self.history.borrow_mut();
         let now = millis();
@@ -198,7 +201,7 @@ impl Clients {
         }
     }
 
-    /// A value that is written now and lives for some seconds, by a clock of which nobody knows more than how wrong it may be.
+    /// A value that is written now and lives for some seconds, by a clock of which only the largest error is known.
     fn expiry(&self, seconds: u64) -> Effect {
         let now = millis();
         let millis = |time: Duration| u64::try_from(time.as_millis()).expect("an age of the world is shorter");

@@ -5,9 +5,10 @@ use stdx::planted::Bug;
 
 /// Plays seeds until one of them finds the bug: by the promise that it breaks, not by an error that it causes.
 ///
-/// How often one seed finds it stands at most tests: with `CETO_MEASURE_SEEDS=30` in the environment a test plays so many seeds, whatever they find, and prints
-/// how many did; with `CETO_MEASURE_HEALTHY=1` besides nothing is planted, and none should. The ranges are so long that all seeds miss the bug with a probability
-/// far below one in a thousand, also when a change of the workload has made it rarer; the seeds behind the first that finds it cost nothing.
+/// Most tests say how often one seed finds it: with `CETO_MEASURE_SEEDS=30` in the environment a test plays so many
+/// seeds, whatever they find, and prints how many did; with `CETO_MEASURE_HEALTHY=1` besides nothing is planted, and
+/// none should. The ranges are so long that all seeds miss the bug with a probability far below one in a thousand, also
+/// when a change of the workload has made it rarer; the seeds after the first that finds it cost nothing.
 pub fn is_found(bug: Bug, scenario: &ClusterScenario, seeds: std::ops::Range<u64>, complaints: &[&str]) {
     let measured: Option<u64> = std::env::var("CETO_MEASURE_SEEDS").ok().and_then(|n| n.parse().ok());
     let is_healthy = std::env::var_os("CETO_MEASURE_HEALTHY").is_some();

@@ -1,11 +1,13 @@
-//! Rounds of writes on the tables of a story, and the check that all of them are there: `t` of plain rows, `l` of rows that conditional statements write, `c` of counters.
+//! Rounds of writes on the tables of a story, and the check that all of them are there: `t` of plain rows, `l` of rows
+//! that conditional statements write, `c` of counters.
 
 use sim::story::{QUORUM, Story};
 
 /// Rows of each table.
 pub const ROWS: i32 = 24;
 
-/// One more round on every row: a plain write, a conditional one and an addition, by one node after the other of those that serve.
+/// One more round on every row: a plain write, a conditional one and an addition, by one node after the other of those
+/// that serve.
 pub fn write(story: &mut Story, round: i32, nodes: &[usize]) {
     for k in 0..ROWS {
         let node = nodes[k as usize % nodes.len()];

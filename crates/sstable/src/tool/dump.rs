@@ -1,4 +1,4 @@
-//! A file's partitions as JSON, item by item as they stand there, in the words of `sstabledump`.
+//! A file's partitions as JSON, item by item in the order of the file, in the format of `sstabledump`.
 
 use std::io::Write;
 use std::path::Path;
@@ -17,7 +17,8 @@ use crate::error::{Damage, Error};
 use crate::reader::Reader;
 use crate::window::Window;
 
-/// Writes the partitions of the sstable that `path` is a component of. `now` (seconds since the epoch) says what has expired.
+/// Writes the partitions of the sstable that `path` is a component of. `now` (seconds since the epoch) says what has
+/// expired.
 ///
 /// # Errors
 /// When the sstable is damaged, or `out` refuses.

@@ -26,8 +26,8 @@ pub struct Report {
     pub data_len: u64,
 }
 
-/// Checks the sstable that `path` is a component of: every checksum, every partition and row and their order, and that index, summary, filter
-/// and statistics say the same as the data.
+/// Checks the sstable that `path` is a component of: every checksum, every partition and row and their order, and that
+/// index, summary, filter and statistics say the same as the data.
 ///
 /// # Errors
 /// The first damage that is found.

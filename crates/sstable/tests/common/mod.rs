@@ -369,7 +369,7 @@ fn empty_values(table: &Table) -> PartitionBlock {
     b
 }
 
-/// A partition tombstone alone, and one with a row behind it.
+/// A partition tombstone alone, and one with a row after it.
 fn deleted(table: &Table) -> Vec<PartitionBlock> {
     let one = int(1);
     let mut blocks = Vec::new();
@@ -459,7 +459,7 @@ fn without_rows(table: &Table) -> Vec<PartitionBlock> {
 }
 
 /// A partition of `rows` rows of `value_len` bytes in `table`, which has one clustering column of type int and a text
-/// column `v`; a range tombstone covers every tenth row and the one behind it.
+/// column `v`; a range tombstone covers every tenth row and the one after it.
 pub fn long_partition(table: &Table, key: &[u8], rows: i32, value_len: usize) -> PartitionBlock {
     let mut b = PartitionBlock::new(token_of(key), key);
     for i in 0..rows {

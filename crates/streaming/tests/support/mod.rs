@@ -1,4 +1,5 @@
-//! Nodes of one shard each in the simulator, with the table `sea.t (k int PRIMARY KEY, v blob)`, that copy from each other.
+//! Nodes of one shard each in the simulator, with the table `sea.t (k int PRIMARY KEY, v blob)`, that copy from each
+//! other.
 //!
 //! ```text
 //! let mut cluster = Cluster::new(1, &[WHOLE, WHOLE]);
@@ -212,17 +213,17 @@ impl Local {
         self.pull_of(table().id, range, sources).await
     }
 
-    /// The same, with the marks of repairs.
+    /// Copies a range from nodes with the marks of repairs.
     pub async fn pull_with_marks(&self, range: TokenRange, sources: Vec<Source>) -> Result<Pulled, StreamError> {
         self.pull_as((table().id, true, PART_BYTES), &[range], sources).await
     }
 
-    /// The same of another table.
+    /// Copies a range of the table with that id from nodes.
     pub async fn pull_of(&self, id: TableId, range: TokenRange, sources: Vec<Source>) -> Result<Pulled, StreamError> {
         self.pull_as((id, false, PART_BYTES), &[range], sources).await
     }
 
-    /// The same of ranges that are copied together, so many bytes at once.
+    /// Copies ranges from nodes together, so many bytes at once.
     pub async fn pull_ranges(
         &self,
         ranges: &[TokenRange],

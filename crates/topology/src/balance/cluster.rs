@@ -36,7 +36,7 @@ pub(super) struct Rack {
 }
 
 pub(super) struct Cluster {
-    /// By number; behind the last one a lost node that stands for numbers which the topology does not have.
+    /// By number; after the last one, a lost node that represents all numbers which the topology does not have.
     pub(super) nodes: Vec<Node>,
     pub(super) racks: Vec<Rack>,
     pub(super) datacenters: Vec<String>,
@@ -112,7 +112,7 @@ impl Cluster {
         self.nodes.push(node);
     }
 
-    /// The node that stands for unknown numbers, in a rack and a datacenter that no replication names.
+    /// The node that represents unknown numbers, in a rack and a datacenter that no replication names.
     fn add_unknown(&mut self, first_shard: usize) {
         self.datacenters.push(String::new());
         let datacenter = place(self.datacenters.len() - 1);
@@ -211,7 +211,8 @@ impl Node {
         }
     }
 
-    /// The place of one of its shards in the arrays of shards. A shard that the node has no more counts where its tablets stand.
+    /// The index of one of its shards in the arrays of shards. A shard that the node no longer has counts as the shard
+    /// that its tablets are on.
     #[inline]
     pub(super) fn shard_index(&self, shard: u16) -> usize {
         self.first_shard + usize::from(shard % self.shards)

@@ -1,11 +1,14 @@
-//! Tables that go from the token ring to tablets of equal size, or back ([`Conversion`]): which piece moves to which replicas.
+//! Tables that go from the token ring to tablets of equal size, or back ([`Conversion`]): which piece moves to which
+//! replicas.
 //!
-//! A piece moves to all of its next replicas at once. Replicas that stay keep their shards meanwhile; when the nodes are right, shards follow.
+//! A piece moves to all of its next replicas at once. Replicas that stay keep their shards meanwhile; when the nodes
+//! are right, shards follow.
 //!
-//! **Why it ends.** On the way to the ring the goal of a piece depends on the ring alone, and each move brings a piece to its goal. On the way to tablets the goal of a
-//! group is the one of its pieces' replica sets with the lowest *cost*: the bytes that go to other nodes, then those that go to other shards. Sets with as many copies in each
-//! rack as there should be come first; where no piece has one, the tablet is spread when it is one. Each move lowers the cost of the goal, so the lowest cost falls with each
-//! move, and a group has finitely many sets of replicas.
+//! **Why it ends.** On the way to the ring the goal of a piece depends on the ring alone, and each move brings a piece
+//! to its goal. On the way to tablets the goal of a group is the one of its pieces' replica sets with the lowest
+//! *cost*: the bytes that go to other nodes, then those that go to other shards. Sets with as many copies in each rack
+//! as there should be come first; where no piece has one, the tablet is spread when it is one. Each move lowers the
+//! cost of the goal, so the lowest cost falls with each move, and a group has finitely many sets of replicas.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

@@ -1,12 +1,13 @@
-//! The steps that bring a tablet's copies to where they should be: away from lost and draining nodes, as many as the replication wants, on
-//! distinct racks.
+//! The steps that bring a tablet's copies to where they should be: away from lost and draining nodes, as many as the
+//! replication wants, on distinct racks.
 //!
 //! A tablet gets the first step that is possible, of this list:
 //!
 //! 1. Replace a lost copy, or remove it when there are too many.
-//! 2. Add a copy where one is missing; only when none can be added, remove one where there are too many. The copies of a datacenter that the
-//!    replication gives up stay until every other datacenter has all of its copies, and no copy is removed while another of its pool is down:
-//!    those that stay may have to copy from each other ([`crate::targets`]).
+//! 2. Add a copy where one is missing; only when none can be added, remove one where there are too many. The copies of
+//!    a datacenter that the replication gives up stay until every other datacenter has all of its copies, and no copy
+//!    is removed while another of its pool is down: those that stay may have to copy from each other
+//!    ([`crate::targets`]).
 //! 3. Move a copy off a draining node.
 //! 4. Move a copy from a rack that has too many to one that has too few.
 
@@ -40,12 +41,12 @@ enum Decision {
     },
     /// The step waits for limits.
     Wait,
-    /// It is told what the step waits for, and nothing else is done meanwhile.
+    /// The plan reports what the step waits for; nothing else is done with the tablet in the meantime.
     Blocked,
     Nothing,
 }
 
-/// Why no node receives a copy; the later variant is told when several hold.
+/// Why no node receives a copy; when several reasons hold, the later variant is reported.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Blocked {
     NoNode,
@@ -431,8 +432,9 @@ impl Planner<'_> {
         result
     }
 
-    /// The holder that gets a copy of a tablet in a pool: in a rack that lacks copies if there is one, else in a rack with the fewest; there the
-    /// emptiest. `near` is the datacenter that is preferred. A copy in the rack `without` is about to leave it.
+    /// The holder that gets a copy of a tablet in a pool: in a rack that lacks copies if there is one, else in a rack
+    /// with the fewest; there the emptiest. `near` is the datacenter that is preferred. A copy in the rack `without` is
+    /// about to leave it.
     fn receiver(
         &self,
         tablet: &Tablet<'_>,

@@ -1,8 +1,9 @@
 //! How many copies of a tablet each rack may have under a replication, and the fair shares that follow.
 //!
-//! The nodes among which a replication places a number of copies are a *pool*: a datacenter, or the whole cluster where datacenters do not count.
-//! Copies are dealt to racks in rounds, one per rack and round, while the rack has nodes left. So with `r` rounds a rack of `n` nodes has
-//! `min(n, r)` copies at most and `min(n, r - 1)` at least: *high* and *low*. A list of racks fixes both.
+//! The nodes among which a replication places a number of copies are a *pool*: a datacenter, or the whole cluster where
+//! datacenters do not count. Copies are dealt to racks in rounds, one per rack and round, while the rack has nodes
+//! left. So with `r` rounds a rack of `n` nodes has `min(n, r)` copies at most and `min(n, r - 1)` at least: *high* and
+//! *low*. A list of racks fixes both.
 
 use std::collections::BTreeMap;
 

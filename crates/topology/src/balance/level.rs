@@ -1,13 +1,14 @@
-//! Levelling: items go from bins that hold more than their share to bins that hold less. Bins are the nodes of a datacenter or the shards of a
-//! node, items are copies of tablets.
+//! Levelling: items go from bins that hold more than their share to bins that hold less. Bins are the nodes of a
+//! datacenter or the shards of a node, items are copies of tablets.
 //!
-//! The emptiest bin gets an item from the fullest that has a suitable one, until all are near their shares or nothing helps. An item of weight `w`
-//! goes from bin `a` to bin `b` only if that reduces the sum over all bins of `(held - share)² / share`, which it does when
-//! `w (1/share_a + 1/share_b) < 2 (relative_a - relative_b)`. The heaviest item that is neither more than `a` has too much nor more than `b` has too
-//! little goes first: no bin crosses its share without need, so what it gives does not come back to it.
+//! The emptiest bin gets an item from the fullest that has a suitable one, until all are near their shares or nothing
+//! helps. An item of weight `w` goes from bin `a` to bin `b` only if that reduces the sum over all bins of `(held -
+//! share)² / share`, which it does when `w (1/share_a + 1/share_b) < 2 (relative_a - relative_b)`. The heaviest item
+//! that is neither more than `a` has too much nor more than `b` has too little goes first: no bin crosses its share
+//! without need, so what it gives does not come back to it.
 //!
-//! Bins that exceed their share only give, the others only receive. So the difference between two bins shrinks only, a pair that found
-//! nothing finds nothing later, and each pair is searched in vain once.
+//! Bins that exceed their share only give, the others only receive. So the difference between two bins shrinks only, a
+//! pair that found nothing finds nothing later, and each pair is searched in vain once.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +31,7 @@ pub(super) struct Item {
     pub(super) weight: f64,
 }
 
-/// What a level may do, and what it has done. Bins are told by their place.
+/// What a level may do, and what it has done. Bins are identified by their place.
 pub(super) trait Rules {
     fn may_give(&self, from: usize) -> bool;
     fn may_receive(&self, to: usize) -> bool;
@@ -43,9 +44,10 @@ pub(super) trait Rules {
     fn may_exchange(&self) -> bool;
 }
 
-/// So many items are asked at most about; a plan that has asked more is not complete, and the next one goes on.
+/// About how many items are checked at most; a plan that has checked more is incomplete, and the next plan continues.
 const QUESTIONS_MAX: u64 = 100_000_000;
-/// An exchange moves at least this part of what the bins should give and receive: smaller ones would follow each other for long.
+/// An exchange moves at least this part of what the bins should give and receive: smaller ones would follow each other
+/// for long.
 const EXCHANGE_MIN: f64 = 0.5;
 /// So many items of a bin, and so many partners of each, are tried for an exchange.
 const EXCHANGES_TRIED: usize = 64;
@@ -83,7 +85,7 @@ impl Shelf {
         Self { items, next }
     }
 
-    /// The first item at or behind a place that is there.
+    /// The first item that is there, at this place or after it.
     fn at_or_behind(&mut self, at: usize) -> usize {
         let mut end = at;
         while self.next[end] as usize != end {

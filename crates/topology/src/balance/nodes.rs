@@ -6,7 +6,8 @@ use super::planner::{Metric, Planner};
 use super::survey::BASE_BYTES;
 use crate::tablet_map::Replica;
 
-/// Levelling by bytes begins when a bin is further from its share than the tolerance, and ends when all are within this part of it.
+/// Levelling by bytes begins when a bin is further from its share than the tolerance, and ends when all are within this
+/// part of it.
 pub(super) const NEAR: f64 = 0.4;
 
 impl Planner<'_> {
@@ -46,7 +47,8 @@ impl Planner<'_> {
         level(bins, items, &mut rules, near);
     }
 
-    /// How near to their shares bins are levelled. Load changes all the time, so it is levelled no further than it must be.
+    /// How near to their shares bins are levelled. Load changes all the time, so it is levelled no further than it must
+    /// be.
     pub(super) fn near(&self, metric: Metric) -> f64 {
         match metric {
             Metric::Bytes => self.options.tolerance * NEAR,

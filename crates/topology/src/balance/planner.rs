@@ -78,7 +78,8 @@ impl<'a> Planner<'a> {
         (*goal.replication != Replication::Local).then_some(goal)
     }
 
-    /// Computes each holder's fair share of the bytes and the load that all copies have when every table has its replication.
+    /// Computes each holder's fair share of the bytes and the load that all copies have when every table has its
+    /// replication.
     pub(super) fn set_shares(&mut self) {
         for goal in &self.goals {
             goal.add_shares(&mut self.cluster);

@@ -1,7 +1,9 @@
-//! Splits tables whose tablets are large or hot, or fewer than the table's options ask for, and merges those whose tablets are small, or more.
+//! Splits tables whose tablets are large or hot, or fewer than the table's options ask for, and merges those whose
+//! tablets are small, or more.
 //!
-//! A table that is to be split or merged takes part in no levelling, so that its transitions end. A merge needs each pair of tablets on the same
-//! nodes and shards: the second tablet of a pair follows the first, one copy per plan, and when all pairs are together the tables is merged.
+//! A table that is to be split or merged takes part in no levelling, so that its transitions end. A merge needs each
+//! pair of tablets on the same nodes and shards: the second tablet of a pair follows the first, one copy per plan, and
+//! when all pairs are together the tables is merged.
 
 use super::planner::Planner;
 use super::survey::BASE_BYTES;
@@ -52,7 +54,8 @@ impl Planner<'_> {
         }
         let copies: usize = tablets.clone().map(|t| self.tablets.replicas(t).len()).sum();
         let per_shard = copies as f64 / shards;
-        // A tablet hotter than the fair load of a shard makes that shard hot wherever it is. Where each shard has one tablet, none is hot.
+        // A tablet hotter than the fair load of a shard makes that shard hot wherever it is. Where each shard has one
+        // tablet, none is hot.
         let hot = (fair_load * (1.0 + self.options.tolerance)).max(self.options.load_min);
         let hottest = tablets.map(|t| self.tablets.load(t)).fold(0.0, f64::max);
         let goal = self.options.tablet_bytes_goal as f64;
@@ -127,7 +130,8 @@ impl Planner<'_> {
         are_together
     }
 
-    /// Moves one copy of a tablet from a node where its partner is not to a node of the same rack where its partner is alone.
+    /// Moves one copy of a tablet from a node where its partner is not to a node of the same rack where its partner is
+    /// alone.
     fn follow_node(&mut self, tablet: u32, there: &[Replica], here: &[Replica]) -> bool {
         let has = |set: &[Replica], r: &Replica| set.iter().any(|other| other.node == r.node);
         for to in there.iter().filter(|r| !has(here, r)) {

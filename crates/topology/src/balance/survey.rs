@@ -1,4 +1,5 @@
-//! The tablets of all tables, and one look at each of them: what nodes hold, and which tablets are not as they should be.
+//! The tablets of all tables, and one look at each of them: what nodes hold, and which tablets are not as they should
+//! be.
 
 use smallvec::SmallVec;
 
@@ -13,7 +14,7 @@ pub(super) const BASE_BYTES: f64 = (1 << 20) as f64;
 /// All tablets in one order: table by table.
 pub(super) struct Tablets<'a> {
     pub(super) tables: &'a [TableInput<'a>],
-    /// The first tablet of each table, and behind the last.
+    /// The first tablet of each table, and at the end the position after the last tablet.
     first: Vec<u32>,
     /// The table of each tablet.
     table_of: Vec<u32>,
@@ -136,7 +137,8 @@ impl<'a> Tablets<'a> {
         !self.is_touched(tablet) && !self.pinned[self.table(tablet)]
     }
 
-    /// Whether the copies of a table's tablets are chosen without regard to what its replication says: the token ring says it.
+    /// Whether the copies of a table's tablets are chosen without regard to what its replication says: the token ring
+    /// says it.
     pub(super) fn has_own_goal(&self, table: usize) -> bool {
         matches!(
             self.tables[table].conversion,

@@ -15,7 +15,7 @@ fn sample(off_us: i64, is_trusted: bool) -> ClockSample {
     }
 }
 
-/// Clocks as text: seconds off the right one; `d` is a day, and `?` behind it one that its node does not trust.
+/// Clocks as text: seconds off the right one; `d` is a day; a clock followed by `?` is not trusted by its node.
 fn clock(text: &str) -> (i64, bool) {
     let (text, is_trusted) = text.strip_suffix('?').map_or((text, true), |text| (text, false));
     let us = match text.strip_suffix('d') {
@@ -70,10 +70,10 @@ fn a_clock_is_judged_by_its_peers_and_by_where_it_was() {
         ("30", "30", "0 0", "outvoted, ahead 29 s, believed 0"),
         ("0", "0", "0 1d?", "trusted, ahead 0 s, believed 0"),
         ("0", "0", "1d 1d", "out, ahead -86399 s, believed 86400"),
-        // One wrong time server for all: nobody is a witness.
+        // One wrong time server for all: no node is a witness.
         ("1d", "0", "1d? 1d?", "stepped, ahead 86400 s, believed 0"),
         ("1d", "0", "1d? 0", "stepped, ahead 86400 s, believed 0"),
-        // A step that others, who did not step, agree with.
+        // A step that is confirmed by nodes that did not step.
         ("0", "-1d", "0 0", "trusted, ahead 0 s, believed 0"),
         ("0", "-1d", "0 -1d", "stepped, ahead 86400 s, believed -86400"),
         // Two nodes: neither outvotes the other, and the steady clock decides.

@@ -103,7 +103,7 @@ impl Cluster {
 
 pub mod world;
 
-/// All nodes of a topology, as the balancer is told of nodes that hold what they have.
+/// All nodes of a topology, as input for the balancer: each holds what it has.
 pub fn holders(topology: &Topology) -> Vec<topology::NodeInput> {
     let input = |(number, _)| topology::NodeInput {
         number,
