@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 const WIDTH_MAX: usize = 120;
 /// Wider ones: tables and byte formats.
 const WIDE_LINES_MAX: usize = 56;
-/// Lines of pages with a denied word.
-const PAGE_LINES_MAX: usize = 110;
+/// Lines of pages with a denied word: headings, and the page of options, which its texts make.
+const PAGE_LINES_MAX: usize = 24;
 /// Texts of logs, errors and answers with a denied word.
 const TEXTS_MAX: usize = 100;
 
