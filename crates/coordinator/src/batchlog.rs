@@ -664,9 +664,9 @@ impl Coordinator {
     }
 }
 
-/// Whether all replicas of a mutation's partition are on this node.
+/// Whether all replicas of a mutation's partition are on this node. A table that was dropped has none.
 fn is_only_here(view: &ClusterView, mutation: &Addressed) -> bool {
-    view.route(mutation.table()).is_some_and(|route| {
+    view.route(mutation.table()).is_none_or(|route| {
         let targets = WriteTargets::new(&route.map.tablet_of(mutation.token()));
         targets.all().all(|replica| replica.node == view.me)
     })

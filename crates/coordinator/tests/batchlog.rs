@@ -10,6 +10,7 @@ use commitlog::SyncMode;
 use coordinator::{ClusterView, Coordinator, CoordinatorError, WriteKind};
 use hints::{Change, Order};
 use runtime::sim::CrashKind;
+use schema::TableId;
 use stdx::planted::{Bug, Planted};
 use topology::{Consistency, HostId, Replication};
 use uuid::Uuid;
@@ -153,6 +154,30 @@ fn a_batch_that_is_older_than_the_grace_period_of_its_table_is_not_finished() {
         let part = has(&mut cluster, 1, keys)[2];
         assert_eq!(part, Some(is_finished), "after {seconds} s: tombstones may be purged");
     }
+}
+
+/// The node alone has the batch, so its tombstones wait for it; a dropped table has none.
+#[test]
+fn a_batch_of_one_node_is_finished_at_any_age_after_one_of_its_tables_was_dropped() {
+    let shape = Shape {
+        gc_grace_seconds: 0,
+        ..Shape::default()
+    };
+    let (mut cluster, [key, _, _]) = of_one_copy_in(13, shape);
+    let rows = cluster.on(0, move |node| async move {
+        let mut dropped = (*table()).clone();
+        dropped.id = TableId(Uuid::from_u128(99));
+        let batch = [&dropped, &*table()].map(|table| insert(table, &[key], 1, b"one", 10));
+        node.coordinator
+            .resume_batch(7, batch.to_vec())
+            .await
+            .expect("the disk works");
+        runtime::sleep(Duration::from_millis(10)).await;
+        node.coordinator.finish_batches().await.expect("this node is enough");
+        node.select(&[key], ONE).await
+    });
+    assert_eq!(rows, Ok(BTreeMap::from([(1, b"one".to_vec())])));
+    assert_eq!(open(&cluster), [0, 0, 0]);
 }
 
 /// A table is truncated while a batch waits to be completed. Whether each part is there afterwards.
