@@ -1,7 +1,7 @@
 //! Taking sealed sstables of another directory into a table's, all or none.
 //!
 //! Their files are linked under names of the table's own, the lists of components under a temporary name, by which
-//! nothing is an sstable yet. Then `adoption-9.txt` lists the new names (`me-9-big-TOC.txt`, one a line), under its
+//! nothing is an sstable yet. Then `adoption-9.txt` lists the new names ([`crate::named`]), under its
 //! final name only when it is durable: from there they count as the table's. Then the lists of components get their
 //! names, then the file goes. The mark of a repair is not taken over: where it was set, other replicas relied on it. A
 //! start ends what a crash has interrupted ([`finish_adoptions`]).
@@ -12,6 +12,7 @@ use crate::component::{Component, Descriptor, delete};
 use crate::error::Error;
 use crate::generation::Generation;
 use crate::io;
+use crate::named;
 use crate::repaired::mark_unrepaired;
 
 const PREFIX: &str = "adoption-";
@@ -45,7 +46,8 @@ pub fn adopt(
         .zip(&adopted)
         .try_for_each(|(original, adopted)| link(original, adopted).and_then(|()| mark_unrepaired(adopted)))
         .and_then(|()| io::sync_dir(into))
-        .and_then(|()| write_list(&list, &adopted))
+        .and_then(|()| named::write(&list, &adopted))
+        .and_then(|()| io::sync_dir(into))
         .and_then(|()| adopted.iter().try_for_each(seal))
         .and_then(|()| io::sync_dir(into));
     if let Err(error) = linked {
@@ -104,19 +106,6 @@ fn seal(adopted: &Descriptor) -> Result<(), Error> {
     io::rename(&adopted.toc_tmp(), &adopted.path(Component::Toc))
 }
 
-fn write_list(list: &Path, adopted: &[Descriptor]) -> Result<(), Error> {
-    let names = adopted.iter().map(|descriptor| descriptor.path(Component::Toc));
-    let mut text = String::new();
-    for name in names {
-        text.push_str(name.file_name().and_then(|name| name.to_str()).unwrap_or_default());
-        text.push('\n');
-    }
-    let temporary = list.with_extension("tmp");
-    io::write_all(temporary.clone(), text.as_bytes())?;
-    io::rename(&temporary, list)?;
-    io::sync_dir(list.parent().unwrap_or(Path::new(".")))
-}
-
 /// Completes the adoptions that a crash interrupted after the point from which they count, and drops the others. Call
 /// it at start, when nothing writes to the directory yet, and before what is not sealed is removed. Blocks.
 ///
@@ -127,9 +116,7 @@ pub(crate) fn finish_adoptions(dir: &Path) -> Result<(), Error> {
     for name in names.iter().filter(|name| name.starts_with(PREFIX)) {
         let list: PathBuf = dir.join(name);
         if name.ends_with(SUFFIX) {
-            let bytes = io::read_all(&list)?;
-            for toc in String::from_utf8_lossy(&bytes).lines() {
-                let descriptor = Descriptor::of_path(&dir.join(toc))?;
+            for descriptor in named::read(&list)? {
                 if io::exists(&descriptor.toc_tmp()) {
                     seal(&descriptor)?;
                 }

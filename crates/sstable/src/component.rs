@@ -9,8 +9,8 @@
 //!   interrupted. They are removed.
 //! - else TOC.txt was lost: it is written again from the components that are there, as Cassandra does.
 //!
-//! Several are deleted together or not at all: first `obsolete-7.txt` lists their TOCs (`me-7-big-TOC.txt`, one a
-//! line), under its final name only when it is durable; then they go; then it goes. Otherwise a crash could leave an
+//! Several are deleted together or not at all: first `obsolete-7.txt` lists their TOCs ([`crate::named`]), under its
+//! final name only when it is durable; then they go; then it goes. Otherwise a crash could leave an
 //! sstable whose rows were deleted, and not the one that deletes them. How several come into a directory together says
 //! [`crate::adopt`].
 
@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::generation::Generation;
 use crate::io;
+use crate::named;
 
 /// One file of an sstable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -284,13 +285,11 @@ fn remove_files<'n>(dir: &Path, names: impl Iterator<Item = &'n String>) -> Resu
 
 /// Sstables that count as deleted, as [`mark_obsolete`] has made durable.
 #[must_use = "their files are still there"]
-pub struct Obsolete(ObsoleteFiles);
-
-enum ObsoleteFiles {
-    /// One or none, of which no list could be made: their deletion cannot be halved.
-    Few(Vec<Descriptor>),
-    /// The file that lists them.
-    Listed(PathBuf),
+pub struct Obsolete {
+    descriptors: Vec<Descriptor>,
+    /// The file that lists them. None for none, and for one of which no list could be made: its deletion cannot be
+    /// halved.
+    list: Option<PathBuf>,
 }
 
 /// Marks sstables of one directory as deleted so that after a crash all of them are there or, once [`remove_unsealed`]
@@ -303,14 +302,15 @@ enum ObsoleteFiles {
 /// # Errors
 /// When the list cannot be made durable: then none is deleted.
 pub fn mark_obsolete(descriptors: &[Descriptor]) -> Result<Obsolete, Error> {
-    let [first, ..] = descriptors else {
-        return Ok(Obsolete(ObsoleteFiles::Few(Vec::new())));
+    let list = match descriptors.first().map(|first| write_list(first, descriptors)) {
+        Some(Err(error)) if descriptors.len() > 1 => return Err(error),
+        Some(Ok(list)) => Some(list),
+        Some(Err(_)) | None => None,
     };
-    match write_list(first, descriptors) {
-        Ok(list) => Ok(Obsolete(ObsoleteFiles::Listed(list))),
-        Err(_) if descriptors.len() == 1 => Ok(Obsolete(ObsoleteFiles::Few(descriptors.to_vec()))),
-        Err(error) => Err(error),
-    }
+    Ok(Obsolete {
+        descriptors: descriptors.to_vec(),
+        list,
+    })
 }
 
 /// Makes the list of what is deleted, durably. On failure there is none.
@@ -318,15 +318,7 @@ fn write_list(first: &Descriptor, descriptors: &[Descriptor]) -> Result<PathBuf,
     let path = first
         .dir
         .join(format!("{OBSOLETE_PREFIX}{}{OBSOLETE_SUFFIX}", first.generation));
-    let mut text = String::new();
-    for descriptor in descriptors {
-        let toc = descriptor.path(Component::Toc);
-        text.push_str(toc.file_name().and_then(|name| name.to_str()).unwrap_or_default());
-        text.push('\n');
-    }
-    let temporary = path.with_extension("tmp");
-    io::write_all(temporary.clone(), text.as_bytes())?;
-    io::rename(&temporary, &path)?;
+    named::write(&path, descriptors)?;
     if let Err(e) = io::sync_dir(&first.dir) {
         // It is unknown whether the list is durable. The caller, which keeps the sstables, needs it removed, also after
         // a power loss.
@@ -343,10 +335,9 @@ impl Obsolete {
     /// # Errors
     /// When a file cannot be removed; [`remove_unsealed`] does it at the next start.
     pub fn delete(self) -> Result<(), Error> {
-        match self.0 {
-            ObsoleteFiles::Few(descriptors) => descriptors.iter().try_for_each(delete),
-            ObsoleteFiles::Listed(path) => delete_listed(&path),
-        }
+        // By what is known, not by what a disk would say: a name that is read wrongly leaves an sstable.
+        delete_all(&self.descriptors)?;
+        self.list.map_or(Ok(()), |list| remove_list(&list))
     }
 }
 
@@ -357,10 +348,11 @@ const OBSOLETE_SUFFIX: &str = ".txt";
 /// Permanently deletes the sstables that a file lists, and then the file: their generations may be used again after the
 /// next start.
 fn delete_listed(list: &Path) -> Result<(), Error> {
-    let bytes = io::read_all(list)?;
-    let text = String::from_utf8_lossy(&bytes);
-    let listed = text.lines().map(|name| Descriptor::of_path(&list.with_file_name(name)));
-    delete_all(&listed.collect::<Result<Vec<_>, _>>()?)?;
+    delete_all(&named::read(list)?)?;
+    remove_list(list)
+}
+
+fn remove_list(list: &Path) -> Result<(), Error> {
     io::remove_if_exists(list)?;
     io::sync_dir(list.parent().unwrap_or(Path::new(".")))
 }

@@ -31,6 +31,7 @@ mod histogram;
 mod index;
 mod io;
 mod large;
+mod named;
 mod quarantine;
 mod reader;
 mod repaired;

@@ -730,3 +730,41 @@ fn several_sstables_are_deleted_together_even_if_a_crash_interrupts_it() {
         .to_string();
     assert!(error.contains("what"), "{error}");
 }
+
+/// A read that the disk damaged once took another sstable's name from the list: a deleted one was there at the next
+/// start, with rows that had been truncated.
+#[test]
+fn a_list_of_deleted_sstables_is_believed_only_as_it_was_written() {
+    let table = long_table();
+    let dir = TempDir::new("changed-list");
+    let create = |generation| {
+        let options = WriterOptions::of_table(&table, 1, EncodingBase::default()).expect("known options");
+        let mut writer = Writer::create(&dir.0, generation, &table, options).expect("a directory");
+        let partition = long_partition(&table, b"a", 3, 10);
+        writer.append(&partition).expect("room on the disk");
+        writer.finish().expect("room on the disk").descriptor
+    };
+    let descriptors: Vec<sstable::Descriptor> = (1..=3).map(create).collect();
+    let list = dir.0.join("obsolete-1.txt");
+    let change = || {
+        let written = runtime::fs::read(&list).expect("the list");
+        let changed = String::from_utf8(written).expect("names").replace("me-2-", "me-3-");
+        runtime::fs::write(&list, changed.as_bytes()).expect("room on the disk");
+    };
+    drop(sstable::mark_obsolete(&descriptors[..2]).expect("room on the disk"));
+    change();
+    let error = sstable::remove_unsealed(&dir.0).expect_err("its checksum is another");
+    let text = error.to_string();
+    assert!(text.contains("obsolete-1.txt") && text.contains("checksum"), "{text}");
+    assert_eq!(
+        sstable::list(&dir.0).expect("a directory"),
+        descriptors,
+        "none is deleted"
+    );
+    // The process that made the list knows what it has deleted.
+    let obsolete = sstable::mark_obsolete(&descriptors[..2]).expect("room on the disk");
+    change();
+    obsolete.delete().expect("a directory");
+    assert_eq!(sstable::list(&dir.0).expect("a directory"), descriptors[2..]);
+    assert!(!runtime::fs::exists(&list));
+}
