@@ -63,7 +63,9 @@ pub use response::{
 };
 pub use rows::{RowsMark, begin_rows, finish_rows, write_prepared};
 pub use segment::{SEGMENT_PAYLOAD_BYTES_MAX, encode_segments};
-pub use splitter::{CompressedBody, FRAME_BYTES_MAX, FRAME_BYTES_MAX_BEFORE_STARTUP, Framing, Limits, Splitter};
+pub use splitter::{
+    CompressedBody, DecompressedBody, FRAME_BYTES_MAX, FRAME_BYTES_MAX_BEFORE_STARTUP, Framing, Limits, Splitter,
+};
 pub use tablet_routing::{
     TABLETS_ROUTING, TABLETS_ROUTING_PAYLOAD, TABLETS_ROUTING_V2, TABLETS_ROUTING_V2_PAYLOAD, TabletRoute,
     TabletVersionBlock,

@@ -125,16 +125,23 @@ pub struct CompressedBody {
     bytes_max: usize,
     /// What it is decompressed into.
     out: Vec<u8>,
+}
+
+/// A long body that was decompressed, or could not be.
+#[derive(Debug)]
+pub struct DecompressedBody {
+    out: Vec<u8>,
     result: Result<(), ProtocolError>,
 }
 
 impl CompressedBody {
     /// Decompresses it, on any thread. `input` is what was not consumed.
     #[must_use]
-    pub fn decompress(mut self, input: &[u8]) -> Self {
+    pub fn decompress(self, input: &[u8]) -> DecompressedBody {
+        let Self { mut out, bytes_max, .. } = self;
         let body = &input[FRAME_HEADER_BYTES..self.frame_bytes];
-        self.result = decompress_body(self.compression, body, self.bytes_max, &mut self.out);
-        self
+        let result = decompress_body(self.compression, body, bytes_max, &mut out);
+        DecompressedBody { out, result }
     }
 }
 
@@ -209,7 +216,7 @@ impl Splitter {
     }
 
     /// Gives back what [`Splitter::take_long_body`] returned, decompressed.
-    pub fn put_long_body(&mut self, body: CompressedBody) {
+    pub fn put_long_body(&mut self, body: DecompressedBody) {
         self.scratch = body.out;
         self.long_body = LongBody::Decompressed(body.result);
     }
@@ -379,7 +386,6 @@ impl Splitter {
                     frame_bytes: header.frame_bytes(),
                     bytes_max: body_bytes_max,
                     out: std::mem::take(&mut self.scratch),
-                    result: Ok(()),
                 });
                 return Ok(None);
             }

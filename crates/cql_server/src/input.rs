@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use cql_protocol::{CompressedBody, Splitter};
+use cql_protocol::{CompressedBody, DecompressedBody, Splitter};
 use runtime::net::ReadHalf;
 use runtime::{Instant, Permit};
 
@@ -80,7 +80,7 @@ impl Input {
     }
 
     /// Decompresses a long body on a thread of the pool; what was read begins with the consumed bytes.
-    pub(crate) async fn decompress(&mut self, body: CompressedBody, consumed: usize) -> CompressedBody {
+    pub(crate) async fn decompress(&mut self, body: CompressedBody, consumed: usize) -> DecompressedBody {
         let bytes = std::mem::take(&mut self.bytes);
         let (bytes, body) = runtime::offload(move || {
             let body = body.decompress(&bytes[consumed..]);
