@@ -160,12 +160,18 @@ impl Manner {
         self.atomicity != Atomicity::Mutation
     }
 
+    /// When the write was made; microseconds since the epoch.
+    fn dated_us(&self) -> i64 {
+        self.made_us.unwrap_or_else(|| wall_clock_at(self.began))
+    }
+
     /// What its request wants of another attempt, which ends at a deadline.
     pub(crate) fn goal_at(&self, deadline: Instant) -> Goal {
         Goal {
             level: self.level,
             timeout: Some(deadline.saturating_duration_since(runtime::now())),
-            made_us: self.made_us,
+            // Not when the next attempt begins: no path dates a write later than it was made.
+            made_us: Some(self.dated_us()),
         }
     }
 }
@@ -493,9 +499,7 @@ impl Write {
 
     /// When it was born (`birth.rs`); microseconds since the epoch. Reads all of its mutations.
     pub(crate) fn birth_us(&self) -> i64 {
-        let began_us = || wall_clock_at(self.manner.began);
-        let dated_us = self.manner.made_us.unwrap_or_else(began_us);
-        self.coordinator.birth_us(&self.mutations, dated_us)
+        self.coordinator.birth_us(&self.mutations, self.manner.dated_us())
     }
 
     /// A replica did not get its share: a hint is stored for it, where there can be one. At ANY that is as good. There
@@ -805,5 +809,44 @@ fn tally(part: &Part, consistency: Consistency) -> Tally {
         consistency,
         received,
         block_for,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runtime::sim::Simulation;
+
+    #[test]
+    fn the_next_attempt_of_a_write_is_dated_when_the_write_was_made() {
+        let mut simulation = Simulation::new(1);
+        let node = simulation.add_node(1);
+        simulation.start(node, |_| {
+            Box::pin(async {
+                let first = Manner {
+                    level: Consistency::Quorum,
+                    timeout: None,
+                    kind: WriteKind::Batch,
+                    atomicity: Atomicity::Batch,
+                    until: Until::LevelMet,
+                    began: runtime::now(),
+                    made_us: None,
+                };
+                let made_us = runtime::wall_clock_us();
+                let is_dated = |goal: &Goal| goal.made_us.is_some_and(|us| (made_us - 1_000..=made_us).contains(&us));
+                runtime::sleep(Duration::from_secs(5)).await;
+                let deadline = runtime::now() + Duration::from_secs(1);
+                let goal = first.goal_at(deadline);
+                assert!(is_dated(&goal), "{goal:?}, made at {made_us}");
+                let second = Manner {
+                    began: runtime::now(),
+                    made_us: goal.made_us,
+                    ..first
+                };
+                runtime::sleep(Duration::from_secs(5)).await;
+                assert!(is_dated(&second.goal_at(deadline)), "the third attempt");
+            })
+        });
+        assert!(simulation.run_until_ended(node, Duration::from_secs(60)));
     }
 }
