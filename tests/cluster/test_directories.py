@@ -73,7 +73,7 @@ def test_a_data_directory_that_is_not_there_is_refused_until_it_is_back_or_its_l
         recover(third, "data", "--data-file-directories", str(unmounted))
     cluster.stop(3)
 
-    # Lost for good.
+    # Lost permanently.
     shutil.rmtree(unmounted)
     third.options[-1] = str(volume)
     refused(third)

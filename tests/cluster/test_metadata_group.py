@@ -189,7 +189,7 @@ def test_a_lost_majority_is_given_up_by_a_command_and_by_nothing_else(form):
         recover("--confirm", sentence)
     cluster.start(1)
 
-    # One workdir is gone for ever, the other comes back when it should not.
+    # One workdir is gone permanently, the other comes back when it should not.
     old = cluster.node(3).workdir.with_name(cluster.node(3).workdir.name + "-old")
     cluster.kill(2)
     cluster.kill(3)

@@ -1,4 +1,4 @@
-"""What a replica has missed for good comes to it by a repair, and nothing else is sent."""
+"""What a replica has missed permanently comes to it by a repair, and nothing else is sent."""
 
 import pytest
 from cassandra import ConsistencyLevel

@@ -1,6 +1,6 @@
 """A story of a cluster that grows from three nodes to six and shrinks to three, while loads write and read.
 
-Two copies become three and two again, a rack is added, and a node is killed for good and replaced. What was written before is counted
+Two copies become three and two again, a rack is added, and a node is killed permanently and replaced. What was written before is counted
 afterwards. CETO_TEST_GROWTH names the bytes of it: 16M without it; 5G takes many minutes and 25 GB of disk. A load has `keyspace`, `phase(name)`, `more()` and `check(allowed)`; the last ends it, and fails with what was lost and with
 errors that no phase allows.
 """

@@ -166,7 +166,7 @@ def test_the_default_ttl_of_a_table(session, table):
     session.execute(f"INSERT INTO {name} (k, v) VALUES (2, 2) USING TTL 0")
     session.execute(f"INSERT INTO {name} (k, v) VALUES (3, 3) USING TTL 100")
     ttls = dict(cql.rows(session, f"SELECT k, TTL(v) FROM {name}"))
-    assert ttls[2] is None, "TTL 0 means for ever"
+    assert ttls[2] is None, "TTL 0 means no expiry"
     assert 3900 < ttls[1] <= 4000 and 50 < ttls[3] <= 100
 
 

@@ -185,7 +185,7 @@ fn say(before: ClockState, verdict: &ClockVerdict) {
              good and no tombstone is purged. Set the clock right; if it is right now, run: ceto nodetool confirmclock"
         ),
         ClockState::Suspect(ClockDoubt::Outvoted) => log::warn!(
-            "the wall clock is {off} of the other nodes, and is not trusted. The node keeps their time, no data expires for good and no tombstone is \
+            "the wall clock is {off} of the other nodes, and is not trusted. The node keeps their time, no data expires permanently and no tombstone is \
              purged. Set the clock right: check NTP on this node"
         ),
         ClockState::OutOfService => log::warn!(

@@ -90,7 +90,7 @@ impl Cluster {
         };
         if topology.is_lost(node) {
             return refused(format!(
-                "node {host_id} is down for ever by an operator's word, and the others rebuild its copies: that does not go back"
+                "node {host_id} is down permanently by an operator's word, and the others rebuild its copies: that does not go back"
             ));
         }
         let has_given_all = format!(

@@ -175,7 +175,7 @@ impl Metadata {
         }
         if let Some(why) = &copies.lost {
             return Some(format!(
-                "nodes that are gone for ever had ranges of the token ring that too few others have ({why}): drop the keyspaces without tablets whose data is lost"
+                "nodes that are gone permanently had ranges of the token ring that too few others have ({why}): drop the keyspaces without tablets whose data is lost"
             ));
         }
         let is_down = |number: NodeNumber| {
@@ -194,7 +194,7 @@ impl Metadata {
         // Nothing is copied in its place: it may have what no other node has.
         let host = self.ring_losers().into_iter().find_map(is_down)?;
         Some(format!(
-            "node {} loses ranges of the token ring and is down: start it, or say that it is gone for ever (nodetool excludenode {host})",
+            "node {} loses ranges of the token ring and is down: start it, or say that it is gone permanently (nodetool excludenode {host})",
             self.name_of(host)
         ))
     }
@@ -451,7 +451,7 @@ impl Metadata {
             replicas.find_map(|replica| is_down(replica.node))
         })?;
         Some(format!(
-            "node {} is down, and tablets that have a copy on it, or get one, wait: start it, or say that it is gone for ever (nodetool excludenode {host})",
+            "node {} is down, and tablets that have a copy on it, or get one, wait: start it, or say that it is gone permanently (nodetool excludenode {host})",
             self.name_of(host)
         ))
     }

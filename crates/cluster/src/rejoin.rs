@@ -274,7 +274,7 @@ impl Cluster {
         self.has_left(host_id).await
     }
 
-    /// Removes a node that is down, for ever. Where it has tablets, returns when the others have rebuilt its copies.
+    /// Permanently removes a node that is down. If it has tablets, returns when the others have rebuilt its copies.
     /// Refused where another node would own data that it does not have; see `removal.rs`.
     ///
     /// # Errors

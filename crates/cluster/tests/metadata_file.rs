@@ -143,7 +143,7 @@ fn a_file_that_grows_is_written_anew_and_stays_within_twice_its_value() {
         "now and then: {written:?}"
     );
     let bytes = file_bytes(&mut sea);
-    assert!(bytes < 200 << 10, "the file does not grow for ever: {bytes}");
+    assert!(bytes < 200 << 10, "the file does not grow without limit: {bytes}");
     sea.crash(0, CrashKind::Kill);
     sea.restart(0);
     sea.expect_normal(0..1);

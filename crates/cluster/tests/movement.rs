@@ -176,7 +176,7 @@ fn a_new_replica_copies_no_other_while_the_one_that_leaves_is_down_unless_it_is_
         match is_excluded {
             true => {
                 let excluded = sea.on(0, |cluster| async move { cluster.exclude_nodes(&[host(2)]).await });
-                excluded.expect("it is down for ever");
+                excluded.expect("it is down permanently");
             }
             false => sea.restart(2),
         }

@@ -432,7 +432,7 @@ fn a_join_waits_for_an_owner_that_is_down_says_so_and_copies_nobody_else_meanwhi
     assert!(join.stage.contains("copy their ranges"), "{join:?}");
     let waits = join.waits.expect("an owner is down");
     let says = format!(
-        "loses ranges of the token ring and is down: start it, or say that it is gone for ever (nodetool excludenode {})",
+        "loses ranges of the token ring and is down: start it, or say that it is gone permanently (nodetool excludenode {})",
         host(2)
     );
     assert!(waits.contains(&says), "{waits}");

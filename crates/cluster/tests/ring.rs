@@ -344,7 +344,7 @@ fn a_node_that_comes_back_while_it_joins_waits_for_its_place_no_longer() {
     sea.sim.run_for(25 * SECOND);
     assert!(!sea.has_started(3), "it serves without a place, and may have one soon");
     sea.sim.run_for(10 * SECOND);
-    assert!(sea.has_started(3), "it waits for its place for ever");
+    assert!(sea.has_started(3), "it waits for its place indefinitely");
     sea.crash(3, CrashKind::Kill);
     sea.restart(3);
     sea.sim.run_for(2 * SECOND);

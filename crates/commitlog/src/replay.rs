@@ -199,8 +199,8 @@ pub fn sync_segments(files: &[PathBuf]) -> Result<(), ReplayError> {
     Ok(())
 }
 
-/// Removes segments of earlier runs for good, in the order of [`last_segment`]: no crash leaves an older one without a
-/// younger one, of whichever shard, which may say what of it is not needed. Blocks.
+/// Removes segments of earlier runs, in the order of [`last_segment`]: no crash leaves an older one without a younger
+/// one, of whichever shard, which may say what of it is not needed. Blocks.
 pub fn remove_segments(files: &[PathBuf]) -> Result<(), ReplayError> {
     for path in files {
         segment::release(path, None).map_err(|source| ReplayError::Io {

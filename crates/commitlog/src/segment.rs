@@ -168,7 +168,7 @@ impl Segment {
     }
 }
 
-/// Takes a segment's file out of the log for good: renames it, or removes it. Blocks.
+/// Takes a segment's file out of the log permanently: renames it, or removes it. Blocks.
 pub(crate) fn release(path: &Path, spare: Option<&Path>) -> io::Result<()> {
     match spare {
         Some(spare) => fs::rename(path, spare)?,

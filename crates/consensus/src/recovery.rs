@@ -46,7 +46,7 @@ impl fmt::Display for RecoveryError {
         match self {
             Self::NotConfirmed => write!(
                 f,
-                "giving up a majority may lose metadata changes for ever and is not done without the confirmation \
+                "giving up a majority may lose metadata changes permanently and is not done without the confirmation \
                  \"{RECOVERY_CONFIRMATION}\""
             ),
             Self::NoLog => f.write_str("there is no metadata log in the directory"),

@@ -391,7 +391,7 @@ fn hints_that_an_operator_forgets_are_not_handed_over_and_no_sync_point_waits_fo
     assert_eq!(
         has(&mut cluster, 2),
         vec![None; usize::from(KEYS)],
-        "they are forgotten for good"
+        "they are forgotten permanently"
     );
 }
 

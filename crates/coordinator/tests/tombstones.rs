@@ -129,7 +129,7 @@ const WAYS: [(&str, Way); 9] = [
         cluster.simulation.set_link_up(zero, two, true);
         cluster.restart(0);
     }),
-    ("the coordinator and its hints are gone for good", |cluster| {
+    ("the coordinator and its hints are gone permanently", |cluster| {
         lose_node_2(cluster);
         delete(cluster);
         cluster.simulation.run_for(5 * SECOND);

@@ -21,7 +21,7 @@ fn on_a_shard<F: Future<Output = ()> + 'static>(main: fn() -> F) {
     sim.start(node, move |_| Box::pin(main()));
     assert!(
         sim.run_until_ended(node, Duration::from_secs(10)),
-        "somebody waits for ever"
+        "somebody waits indefinitely"
     );
 }
 

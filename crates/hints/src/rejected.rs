@@ -93,7 +93,7 @@ impl Hints {
         let taken: u64 = self.rejected.borrow().values().map(|rejected| rejected.bytes).sum();
         if taken + bytes > REJECTED_BYTES_MAX {
             log::error!(
-                "node {} refuses a hint for good, and {taken} bytes of such hints wait for an operator already; it is dropped: {reason}",
+                "node {} refuses a hint permanently, and {taken} bytes of such hints wait for an operator already; it is dropped: {reason}",
                 target.0
             );
             self.count(|m| m.dropped += 1);
@@ -101,7 +101,7 @@ impl Hints {
         }
         let path = self.options.dir.join(file_name(self.options.shard, target));
         log::error!(
-            "node {} refuses a hint of {} bytes for good; it is set aside in {}: {reason}",
+            "node {} refuses a hint of {} bytes permanently; it is set aside in {}: {reason}",
             target.0,
             hint.mutation.len(),
             path.display()

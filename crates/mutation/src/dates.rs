@@ -131,7 +131,7 @@ mod tests {
             (1_000, 1_000),
         ] {
             let ttl = ttl_between(written, expiry);
-            assert!(ttl > 0, "a ttl of 0 is for ever");
+            assert!(ttl > 0, "a ttl of 0 means no expiry");
             let kept = written_second(ttl, expiry);
             assert!(
                 kept == written || (expiry == written && kept == written - 1),

@@ -367,7 +367,7 @@ fn refusal(config: &Config, wrong: &[(Directory, PathBuf, DirectoryState)]) -> S
     let _ = write!(
         text,
         "The node would lack data that it has acknowledged, so it does not start. Mount the right volume, restore the directory that ran last, or correct the option. \
-         If the directory is lost for good and other replicas have copies, remove this node and start a new one on an empty workdir (`ceto page rejoin`). To \
+         If the directory is lost permanently and other replicas have copies, remove this node and start a new one on an empty workdir (`ceto page rejoin`). To \
          accept the loss instead: {}. Nothing was changed",
         accept.join("; ")
     );

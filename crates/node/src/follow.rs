@@ -288,7 +288,7 @@ pub(crate) struct Follower {
     engine: Rc<Engine>,
     shared: Arc<Shared>,
     auto_snapshot: Cell<AutoSnapshot>,
-    /// Told of snapshots that are not kept for ever.
+    /// Told of snapshots that are not kept permanently.
     pub(crate) snapshot_with_end: Notify,
     turn: Semaphore,
 }

@@ -90,7 +90,7 @@ pub(crate) fn noted_cluster(workdir: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&text).trim().to_owned())
 }
 
-/// Notes that the node has left its cluster for good.
+/// Notes that the node has left its cluster permanently.
 pub(crate) fn note_left(workdir: &Path) -> Result<(), String> {
     let path = left_note(workdir);
     let noted = fs::replace_durably(&path, b"the node has left its cluster\n");
@@ -115,7 +115,7 @@ fn encryption_note(workdir: &Path) -> std::path::PathBuf {
 }
 
 /// Under which name a shard adds to counters: that of its last run, when it ended in order, else a new one. What was
-/// kept is used up by this, for good.
+/// kept is used up by this, permanently.
 pub(crate) fn take_counter_source(workdir: &Path, shard: u32) -> Result<[u8; 16], String> {
     let path = counter_source_path(workdir, shard);
     let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());

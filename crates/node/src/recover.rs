@@ -310,7 +310,7 @@ fn write_description(
             }
             writeln!(
                 out,
-                "If this node goes on alone, changes of schema, members and tablets that the others agreed on after {} are lost for ever, and every \
+                "If this node goes on alone, changes of schema, members and tablets that the others agreed on after {} are lost permanently, and every \
                  other member is given up: it stops when it hears of it. One that lives may follow (--follow EPOCH), one that is gone may come back \
                  only with an empty data directory.",
                 raft.last

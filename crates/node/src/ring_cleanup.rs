@@ -65,7 +65,7 @@ pub(crate) fn see(metadata: &Metadata) {
     }
 }
 
-/// Cleans up whenever it is due, for ever; on shard 0 of a member.
+/// Cleans up whenever it is due; never returns. Runs on shard 0 of a member.
 pub(crate) async fn run(shared: Arc<Shared>, engine: Rc<Engine>, cluster: Rc<Cluster>) {
     let changes = Changes::local();
     let note = note_in(&shared.config.workdir);

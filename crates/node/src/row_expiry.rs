@@ -76,7 +76,7 @@ pub(crate) fn set_period(period: Duration) {
     }
 }
 
-/// Makes passes for ever; to be run on each shard of a node that is in its cluster.
+/// Makes passes; never returns. Run this on each shard of a node that is in its cluster.
 pub(crate) async fn run(engine: Rc<Engine>, period: Duration) {
     let passes = Passes::local();
     passes.period.set(period);

@@ -614,7 +614,7 @@ fn announce(shared: &Shared) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// Flushes what was replayed and then, with the last shard, removes the log it came from. Until it is gone for good no
+/// Flushes what was replayed and then, with the last shard, removes the log it came from. Until that log is removed, no
 /// shard may forget a tombstone: after a crash the log would bring back what it covers.
 async fn forget_old_log(shared: Arc<Shared>, shard: Rc<Shard>) {
     while let Err(e) = shard.flush_all().await {

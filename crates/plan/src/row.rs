@@ -102,8 +102,7 @@ impl Row {
         self.ttls[column] = ttl_left;
     }
 
-    /// Notes for the elements of a column, by path, when each was written, and the seconds that it still has to live, 0
-    /// for ever.
+    /// Notes for the elements of a column, by path, when each was written, and the seconds until it expires; 0: never.
     pub fn set_cells<'p>(&mut self, column: usize, elements: impl Iterator<Item = (&'p [u8], i64, i32)>) {
         let mut map = Vec::new();
         let mut builder = CollectionBuilder::new(&mut map);

@@ -207,7 +207,7 @@ mod tests {
         let notify = Arc::new(SharedNotify::new());
         let seen = notify.changes();
         notify.notify_all();
-        // Would block for ever if the change between looking and waiting were missed.
+        // Would block indefinitely if the change between looking and waiting were missed.
         notify.block(seen, Duration::MAX);
     }
 }

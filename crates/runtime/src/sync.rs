@@ -196,8 +196,7 @@ impl Semaphore {
         })))
     }
 
-    /// Waits in line for `units` units. A request for more than there are in all waits for ever (until units are
-    /// added).
+    /// Waits in line for `units` units. A request for more units than there are in all waits until more are added.
     pub async fn acquire(&self, units: usize) -> Permit {
         Acquire {
             semaphore: self,

@@ -20,7 +20,7 @@ const PORT: u16 = 9042;
 
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), PORT);
 
-/// Answers every byte with the same byte, for ever.
+/// Answers every byte with the same byte; never returns.
 async fn serve() {
     let listener = TcpListener::bind(ANY, ListenOptions::default()).expect("the port is free on this machine");
     while let Ok(mut stream) = listener.accept().await {
@@ -677,7 +677,7 @@ fn a_killed_server_resets_its_connections_and_one_without_power_is_silent() {
         assert_eq!(simulation.run_until_ended(client, 2 * SECOND), at_once, "{kind:?}");
         assert!(
             simulation.run_until_ended(client, 2 * 60 * SECOND),
-            "{kind:?}: the client waits for ever"
+            "{kind:?}: the client waits indefinitely"
         );
         assert_eq!(answers.borrow().last(), Some(&Err(expected)), "{kind:?}");
     }

@@ -87,7 +87,7 @@ fn clients_that_say_nothing_keep_nobody_waiting_and_are_gone_after_a_while() {
         for stream in &mut silent {
             assert!(
                 is_closed(stream).await,
-                "it says nothing, and holds a connection for ever"
+                "it says nothing, and holds a connection indefinitely"
             );
         }
     });
@@ -336,7 +336,7 @@ fn frames_that_stop_half_way_keep_nobody_waiting_and_end_their_connections() {
                 assert!(matches!(error, Answer::Error { code: 0x1001, .. }), "{error:?}");
                 sender.answer().await
             });
-            assert!(matches!(ended.await, Ok(Err(_))), "it keeps its room for ever");
+            assert!(matches!(ended.await, Ok(Err(_))), "it keeps its room indefinitely");
         }
         let mut whole = Client::connect(address).await.expect("the node serves");
         let answer = whole.ask(&long_statement(BYTES)).await;

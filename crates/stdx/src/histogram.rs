@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(
             Coarse::bucket(u64::MAX),
             buckets_of(2, 34) - 1,
-            "what takes for ever is counted too"
+            "what takes indefinitely long is counted too"
         );
     }
 

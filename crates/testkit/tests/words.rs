@@ -25,7 +25,8 @@ const DENIED: [&str; 8] = [
     "everybody",
     "behind",
 ];
-const DENIED_PAIRS: [(&str, &[&str]); 2] = [
+const DENIED_PAIRS: [(&str, &[&str]); 3] = [
+    ("ever", &["for"]),
     ("told", &["is", "are", "was", "were", "be", "been"]),
     ("on", &["go", "goes", "going", "went", "gone"]),
 ];
@@ -89,6 +90,16 @@ fn files(dir: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
+/// Fails if there are more of these lines than may be.
+fn at_most(most: usize, what: &str, lines: &[String]) {
+    let count = lines.len();
+    assert!(
+        count <= most,
+        "{count} {what}, at most {most} may be:\n{}",
+        lines.join("\n")
+    );
+}
+
 #[derive(Default)]
 struct Found {
     comments: Vec<String>,
@@ -137,22 +148,9 @@ fn comments_and_texts_use_the_words_of_the_field() {
     let mut found = Found::default();
     sources.iter().for_each(|path| look_at_source(path, &mut found));
     let Found { comments, wide, texts } = found;
-    assert!(
-        comments.is_empty(),
-        "comments that are hard to read:\n{}",
-        comments.join("\n")
-    );
-    for (what, lines, most) in [
-        ("comment lines are too wide", wide, WIDE_LINES_MAX),
-        ("texts are hard to read", texts, TEXTS_MAX),
-    ] {
-        let count = lines.len();
-        assert!(
-            count <= most,
-            "{count} {what}, at most {most} may be:\n{}",
-            lines.join("\n")
-        );
-    }
+    at_most(0, "comments are hard to read", &comments);
+    at_most(WIDE_LINES_MAX, "comment lines are too wide", &wide);
+    at_most(TEXTS_MAX, "texts are hard to read", &texts);
 }
 
 #[test]
@@ -171,12 +169,7 @@ fn pages_use_the_words_of_the_field() {
             }
         }
     }
-    let count = found.len();
-    assert!(
-        count <= PAGE_LINES_MAX,
-        "{count} lines are hard to read, at most {PAGE_LINES_MAX} may be:\n{}",
-        found.join("\n")
-    );
+    at_most(PAGE_LINES_MAX, "lines of pages are hard to read", &found);
 }
 
 #[test]
@@ -187,11 +180,13 @@ fn hard_words_are_found_alone_and_in_pairs_and_not_in_names() {
         "clients are told of it",
         "the read goes on",
         "after it, or behind",
+        "it waits for ever",
     ] {
         assert!(denied(hard).is_some(), "{hard}");
     }
     for plain in [
         "`whom` is a name",
+        "for every row",
         "it goes well; on Mondays",
         "the whole",
         "understands",

@@ -196,7 +196,7 @@ pub enum Refusal {
     },
     /// The first node of a cluster owns the ring.
     FirstWithoutTokens,
-    /// An operator has said that it is down for ever.
+    /// An operator has said that it is down permanently.
     Excluded(HostId),
     /// A dead node that it names cannot be excluded.
     CannotIgnore {
@@ -282,7 +282,7 @@ impl fmt::Display for Refusal {
                 if *is_alive {
                     write!(
                         f,
-                        "alive, or was until a moment ago. If that one is gone for good, say because its disk was lost, start this one with replace_node_first_boot: {by} \
+                        "alive, or was until a moment ago. If that one is gone permanently, say because its disk was lost, start this one with replace_node_first_boot: {by} \
                          when the others take that one for down; otherwise give this one another listen_address or broadcast_address."
                     )
                 } else {
@@ -310,7 +310,7 @@ impl fmt::Display for Refusal {
             ),
             Self::Excluded(host_id) => write!(
                 f,
-                "Host id {host_id} was excluded: an operator has said that it is down for ever, and the cluster no longer waits for it. Its data is out of date. \
+                "Host id {host_id} was excluded: an operator has said that it is down permanently, and the cluster no longer waits for it. Its data is out of date. \
                  Remove or replace it, and start the node on an empty data directory to join as a new one."
             ),
             Self::CannotIgnore { named, why } => write!(
@@ -586,7 +586,7 @@ fn ignored(topology: &Topology, request: &JoinRequest, facts: &JoinFacts) -> Res
             return refused("is no member of this cluster");
         };
         if facts.alive.contains(&node.host_id) {
-            return refused("is alive: only a node that is down for ever can be ignored");
+            return refused("is alive: only a node that is down permanently can be ignored");
         }
         match node.state {
             NodeState::Joining => refused("has joined and owns nothing yet: remove it"),

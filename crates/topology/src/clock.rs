@@ -46,7 +46,7 @@ const OFFSET_US_MAX: i64 = 1 << 60;
 /// How far a clock may be off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClockLimits {
-    /// Beyond it the clock is not trusted: nothing expires for good and no tombstone is purged.
+    /// Beyond it the clock is not trusted: nothing expires permanently and no tombstone is purged.
     pub suspect: Duration,
     /// Beyond it the node leaves service.
     pub out_of_service: Duration,

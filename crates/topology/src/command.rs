@@ -78,7 +78,7 @@ pub enum TopologyCommand {
         /// The node.
         host_id: HostId,
     },
-    /// An operator gives a node up. It becomes `Leaving` for good: others get copies of what it had, then it is
+    /// An operator gives a node up. It stays `Leaving`: others get copies of what it had, then it is
     /// removed.
     GiveUp {
         /// The node.

@@ -19,7 +19,7 @@
 //!
 //! - A replica that takes the place of one that leaves copies that one, and waits for it while it is down: what ONE
 //!   acknowledged may be nowhere else. It then has what the other had, so as many have a write as before. (A move does
-//!   not end while a replica that leaves is down, in any case.) Where an operator says that it is down for ever, the
+//!   not end while a replica that leaves is down, in any case.) If an operator declares it permanently down, the
 //!   replica copies as any other new one.
 //! - Any other new replica copies n - q(n) + 1 of the old replicas. One of them has the write, so it has everything: it
 //!   is *complete*.

@@ -62,7 +62,7 @@ pub enum NodeState {
     Normal,
     /// Still serves what it has, and hands it over.
     Leaving,
-    /// Gone for ever.
+    /// Gone permanently.
     Left,
 }
 
@@ -113,7 +113,7 @@ pub struct Node {
     pub loss: Option<Loss>,
 }
 
-/// How a node that is lost for good leaves.
+/// How a node that is lost permanently leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Loss {
     /// The node that takes its place, if one does.
@@ -136,7 +136,7 @@ pub struct Topology {
     pub(crate) numbers: Vec<HostId>,
     /// The members that never own anything.
     pub(crate) zero_token: BTreeSet<HostId>,
-    /// The members that operators have said are down for ever.
+    /// The members that operators have said are down permanently.
     pub(crate) excluded: BTreeSet<HostId>,
 }
 

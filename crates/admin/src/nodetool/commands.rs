@@ -111,7 +111,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "The node removes by itself what it owned of the token ring, when the ring has rested for auto_cleanup_delay_in_seconds; this does it now, and deletes files that a start has set \
          aside. Tablets that move away leave nothing behind. Without a keyspace: all keyspaces of users. Options of Cassandra's command (-j) are taken and have no effect.",
     ),
-    command("clearrejectedhints", "[NODE…]", "Delete hints that some nodes, or all, have refused for good").with(NODES),
+    command("clearrejectedhints", "[NODE…]", "Delete hints that some nodes, or all, have refused permanently").with(NODES),
     command("clearsnapshot", "[-t TAG] [--all] [KEYSPACE…]", "Delete snapshots")
         .reads_options()
         .with("-t TAG   the snapshot's name\n--all    all snapshots\nOne of the two is required."),
@@ -149,7 +149,7 @@ pub(super) const COMMANDS: &[Command] = &[
     command("enablebinary", "", "Listen for CQL clients again"),
     command("enablehandoff", "", "Keep hints again"),
     command("enablehintsfordc", "DATACENTER", "Keep hints for nodes of a datacenter again"),
-    command("excludenode", "HOST_ID…", "Say of members that they are down for ever").with(
+    command("excludenode", "HOST_ID…", "Say of members that they are down permanently").with(
         "Nothing waits for them any more, and they may not come back. They keep what they own until they are removed or replaced. Only a node that is \
          down can be excluded. See `ceto page remove-node`.",
     ),
@@ -167,7 +167,7 @@ pub(super) const COMMANDS: &[Command] = &[
     command("listmissedwrites", "", "List why tombstones are kept beyond the grace period"),
     command("listpendinghints", "", "List the nodes that hints wait for"),
     command("listquarantined", "", "List damaged sstables that were moved aside; reads of their tokens are refused"),
-    command("listrejectedhints", "", "List the nodes that have refused hints for good"),
+    command("listrejectedhints", "", "List the nodes that have refused hints permanently"),
     command("listsnapshots", "", "List snapshots and their sizes"),
     command("migrate-to-tablets", super::conversion::USAGE, "Take a keyspace from the token ring to tablets while it serves").with(
         "start begins, as ALTER KEYSPACE … WITH tablets = {'enabled': true} does; status prints what the tables are; finalize waits until all have tablets. No node has to be \
@@ -190,7 +190,7 @@ pub(super) const COMMANDS: &[Command] = &[
     command(
         "removenode",
         "[--ignore-dead-nodes NODE,…] HOST_ID | status",
-        "Remove a node that is down, for ever, and rebuild its copies, if that loses no data",
+        "Permanently remove a node that is down, and rebuild its copies, if that loses no data",
     )
     .reads_options()
     .with("The dead nodes that are to be ignored are excluded, see excludenode. See `ceto page remove-node`."),

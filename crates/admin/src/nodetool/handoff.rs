@@ -101,7 +101,7 @@ pub(super) async fn list_rejected(client: &mut Client) -> Result<String, String>
     let told = client.get("/hinted_handoff/rejected").await?;
     let told = told.as_array().map(Vec::as_slice).unwrap_or_default();
     if told.is_empty() {
-        return Ok("No node has refused hints of this node for good\n".to_owned());
+        return Ok("No node has refused hints of this node permanently\n".to_owned());
     }
     let mut rows = vec![["Host ID", "Address", "Hints", "Bytes"].map(str::to_owned).to_vec()];
     for rejected in told {

@@ -34,12 +34,12 @@ pub(super) const ROUTES: &[Route] = &[
     ),
     Route::get(
         "/hinted_handoff/rejected",
-        "Hints that their nodes have refused for good",
+        "Hints that their nodes have refused permanently",
         Later(|c| Box::pin(rejected(c))),
     ),
     Route::delete(
         "/hinted_handoff/rejected",
-        "Delete hints that their nodes have refused for good",
+        "Delete hints that their nodes have refused permanently",
         Later(|c| Box::pin(clear_rejected(c))),
     )
     .takes(&[("host", "of this node only")]),

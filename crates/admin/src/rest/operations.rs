@@ -21,19 +21,19 @@ pub(super) const ROUTES: &[Route] = &[
     ),
     Route::post(
         "/storage_service/remove_node",
-        "Remove a member that is down, for ever, and wait until the others have rebuilt its copies",
+        "Permanently remove a member that is down, and wait until the others have rebuilt its copies",
         Later(|c| Box::pin(remove_node(c))),
     )
     .takes(&[
         ("host_id", "the member"),
         (
             "ignore_nodes",
-            "other members that are down for ever, by host id or address, separated by commas: they are excluded",
+            "other members that are down permanently, by host id or address, separated by commas: they are excluded",
         ),
     ]),
     Route::post(
         "/storage_service/exclude_node",
-        "Say of members that they are down for ever: nothing waits for them, and they may not come back",
+        "Say of members that they are down permanently: nothing waits for them, and they may not come back",
         Later(|c| Box::pin(exclude_nodes(c))),
     )
     .takes(&[("hosts", "their host ids, separated by commas")]),
@@ -80,7 +80,7 @@ pub(super) const ROUTES: &[Route] = &[
     ]),
     Route::get(
         "/storage_service/nodes/excluded",
-        "Addresses of members that are down for ever by an operator's word",
+        "Addresses of members that are down permanently by an operator's word",
         Now(|c| members(c, |member| member.is_excluded)),
     ),
     Route::get(

@@ -531,7 +531,7 @@ pub(super) const TABLE: &[Row] = &[
     row("replace_address_first_boot", Cluster, Name, Is("none"), Never,
         "The same by the member's address", &[("replace_address", Same)]),
     row("ignore_dead_nodes_for_replace", Cluster, List, Follows("none"), Never,
-        "Other members that are down for ever, by host id or address: they are excluded when the node takes the place of another", &[]),
+        "Other members that are down permanently, by host id or address: they are excluded when the node takes the place of another", &[]),
     row("enable_new_features", Cluster, Switch, Is("true"), Restart,
         "Whether the cluster may enable features of this release when all nodes have it; false on all nodes keeps the way back to the older release open", &[]),
     row("auto_repair_enabled_default", Cluster, Switch, Is("true"), Hangup,

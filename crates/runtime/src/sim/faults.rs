@@ -186,7 +186,7 @@ impl Simulation {
         self.world.node(node).faults.damaged_read.set(Some((reads, ())));
     }
 
-    /// Changes one bit of a file for good, anywhere in it. Where, or None when it has no bytes.
+    /// Changes one bit of a file permanently, anywhere in it. Where, or None when it has no bytes.
     ///
     /// # Errors
     /// When there is no such file.
