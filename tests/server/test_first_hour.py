@@ -158,7 +158,7 @@ def test_the_workdir_has_what_the_page_of_questions_says(first, first_session):
     assert list((first.workdir / directory).glob("t-*/*-Data.db")), "no sstable is where the page says"
 
 
-def test_waiting_for_a_task_ends_with_the_codes_of_the_page(first):
+def test_waiting_for_a_task_ends_with_the_codes_of_the_page(first, first_session):
     [line] = re.findall(r"tasks wait ID --quiet .*", (ROOT / "docs/operating/tasks.md").read_text())
     codes = {words: int(number) for number, words in re.findall(r"(\d+) \(([^)]+)\)", line)}
     wait = ["tasks", "wait", "00000000-0000-0000-0000-000000000000", "--quiet"]
