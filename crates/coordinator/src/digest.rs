@@ -11,7 +11,7 @@ use mutation::compact::{LiveColumn, LiveRow};
 use mutation::counting::{Counting, Material};
 use mutation::{Bound, Cell, Liveness, PartitionBlock, RangeTombstone, RowView, Tombstone};
 use replica::PlainRow;
-use schema::{ClusteringOrder, Table};
+use schema::{ClusteringOrder, RowLayout, Table};
 use stdx::planted::{self, Bug};
 use stdx::vint;
 use types::token::murmur3_x64_128;
@@ -49,6 +49,8 @@ const END: u8 = 8;
 const DELETED: u8 = 9;
 const RANGE: u8 = 10;
 const EXPIRED_MARKER: u8 = 11;
+/// Kind, column, timestamp, whether it expires, and length, of a cell with a short value.
+const SHORT_HEAD_BYTES: usize = 1 + 1 + 8 + 1 + 1;
 
 /// What counts of a read.
 fn counting(table: &Table, now: u32) -> Counting {
@@ -96,7 +98,7 @@ impl Digest {
             let start = digest.material.len();
             digest.material.push(ROW);
             digest.sized(clustering);
-            if !counting.row(&table.layout, view, row.partition, &mut digest) {
+            if !digest.row(counting, &table.layout, view, row.partition) {
                 digest.material.truncate(start);
             }
         }
@@ -129,7 +131,7 @@ impl Digest {
             if let Some(row) = block.static_row() {
                 let start = self.material.len();
                 self.material.push(STATIC);
-                if !counting.row(&table.layout, row, block.tombstone, self) {
+                if !self.row(counting, &table.layout, row, block.tombstone) {
                     self.material.truncate(start);
                 }
             }
@@ -146,7 +148,7 @@ impl Digest {
             let start = self.material.len();
             self.material.push(ROW);
             self.sized(clustering);
-            if !counting.row(&table.layout, row, deletion, self) {
+            if !self.row(counting, &table.layout, row, deletion) {
                 self.material.truncate(start);
             }
         }
@@ -201,29 +203,52 @@ impl Digest {
         self.material.extend_from_slice(bytes);
     }
 
+    /// Adds what counts of a row; whether anything does.
+    #[inline]
+    fn row(&mut self, counting: Counting, layout: &RowLayout, row: RowView<'_>, covering: Tombstone) -> bool {
+        let is_plain = row.is_uniform()
+            && row.ttl == 0
+            && !covering.covers(row.timestamp)
+            && !layout.has_complex()
+            && !layout.has_dropped();
+        match is_plain {
+            true => self.plain_row(layout, row),
+            false => counting.row(layout, row, covering, self),
+        }
+    }
+
+    /// Adds a row whose cells all live at its timestamp and do not expire, as nearly all do: the same bytes as
+    /// [`Counting::row`], for a third of the instructions.
+    fn plain_row(&mut self, layout: &RowLayout, row: RowView<'_>) -> bool {
+        let start = self.material.len();
+        self.material
+            .reserve(row.bytes().len() + SHORT_HEAD_BYTES * layout.len());
+        if let Some(marker) = row.marker {
+            self.marker(marker);
+        }
+        for (id, value) in row.values(layout) {
+            self.live_cell(id, row.timestamp, value);
+        }
+        self.material.len() > start
+    }
+
     /// Adds a simple cell that never expires: the same bytes as those of a column and its cell, in two steps instead of
     /// seven.
-    fn live_cell(&mut self, id: usize, cell: &Cell<'_>) {
-        let (id, len) = (id as u64, cell.value.len() as u64);
-        if let (Ok(id @ ..0x80), Ok(len @ ..0x80)) = (u8::try_from(id), u8::try_from(len)) {
+    #[inline]
+    fn live_cell(&mut self, id: usize, timestamp: i64, value: &[u8]) {
+        if let (Ok(id @ ..0x80), Ok(len @ ..0x80)) = (u8::try_from(id), u8::try_from(value.len())) {
             // Both are one byte each, nearly always.
-            let mut head = [0; 1 + 1 + 8 + 1 + 1];
+            let mut head = [0; SHORT_HEAD_BYTES];
             (head[0], head[1], head[11]) = (SIMPLE, id, len);
-            head[2..10].copy_from_slice(&cell.timestamp.to_le_bytes());
+            head[2..10].copy_from_slice(&timestamp.to_le_bytes());
             self.material.extend_from_slice(&head);
-            self.material.extend_from_slice(cell.value);
-            return;
+            self.material.extend_from_slice(value);
+        } else {
+            self.column(id, true);
+            self.material.extend_from_slice(&timestamp.to_le_bytes());
+            self.times(0, 0);
+            self.sized(value);
         }
-        let mut head = [0; 1 + 9 + 8 + 1 + 9];
-        head[0] = SIMPLE;
-        let timestamp_at = 1 + vint::unsigned_len(id);
-        vint::write_unsigned(&mut head[1..timestamp_at], id);
-        head[timestamp_at..timestamp_at + 8].copy_from_slice(&cell.timestamp.to_le_bytes());
-        let len_at = timestamp_at + 9;
-        let end = len_at + vint::unsigned_len(len);
-        vint::write_unsigned(&mut head[len_at..end], len);
-        self.material.extend_from_slice(&head[..end]);
-        self.material.extend_from_slice(cell.value);
     }
 
     fn times(&mut self, ttl: u32, expiry: u32) {
@@ -276,7 +301,7 @@ impl Material for Digest {
     #[inline]
     fn simple_cell(&mut self, id: usize, cell: &Cell<'_>) {
         if cell.ttl == 0 {
-            self.live_cell(id, cell);
+            self.live_cell(id, cell.timestamp, cell.value);
         } else {
             self.column(id, true);
             self.cell(cell);
@@ -320,9 +345,12 @@ mod random;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mutation::RowBuilder;
+    use mutation::row::Shared;
+    use types::CqlType;
 
     #[test]
-    fn a_cell_that_lives_for_ever_adds_the_same_bytes_however_it_is_added() {
+    fn a_cell_that_does_not_expire_adds_the_same_bytes_however_it_is_added() {
         for (id, value) in [
             (0, vec![]),
             (1, vec![7; 100]),
@@ -339,7 +367,7 @@ mod tests {
                 value: &value,
             };
             let mut in_two_steps = Digest::new(false);
-            in_two_steps.live_cell(id, &cell);
+            in_two_steps.live_cell(id, cell.timestamp, cell.value);
             let mut in_seven = Digest::new(false);
             in_seven.column(id, true);
             in_seven.cell(&cell);
@@ -349,6 +377,42 @@ mod tests {
                 "column {id}, {} bytes",
                 value.len()
             );
+        }
+    }
+
+    #[test]
+    fn a_plain_row_adds_the_same_bytes_as_any_other() {
+        let layout = RowLayout::from_types(&[CqlType::Int, CqlType::Blob, CqlType::Blob]);
+        let long = [7; 300];
+        let values: [&[u8]; 4] = [&[], b"short", &long[..127], &long];
+        let marker = |ttl| Liveness {
+            timestamp: 20,
+            ttl,
+            expiry: 1_000,
+        };
+        for (value, marker) in values.into_iter().flat_map(|v| [None, Some(marker(0))].map(|m| (v, m))) {
+            let shared = Shared {
+                timestamp: 20,
+                ttl: 0,
+                expiry: 0,
+            };
+            let mut bytes = Vec::new();
+            let mut row = RowBuilder::begin(&mut bytes, &layout, shared, marker, Tombstone::NONE, false, 3);
+            row.value(0, &[1, 2, 3, 4]);
+            row.value(2, value);
+            let row = RowView::new(&bytes).expect("a whole row");
+            for deleted_at in [i64::MIN, 19, 20, 21] {
+                let covering = Tombstone {
+                    timestamp: deleted_at,
+                    deletion_time: 5,
+                };
+                let counting = Counting::EVERYTHING;
+                let (mut plain, mut any) = (Digest::new(false), Digest::new(false));
+                let counts = plain.row(counting, &layout, row, covering);
+                assert_eq!(counts, counting.row(&layout, row, covering, &mut any));
+                assert_eq!(plain.material, any.material, "{} bytes, {deleted_at}", value.len());
+                assert_eq!(counts, deleted_at < 20, "{deleted_at}");
+            }
         }
     }
 
