@@ -179,8 +179,16 @@ fn list(dir: &Path) -> Result<Vec<(u32, u64, PathBuf)>, ReplayError> {
     Ok(files)
 }
 
-/// Makes what is in old segments durable: a killed process may have left it to the kernel alone. Blocks.
+/// Makes old segments durable, and their names: a killed process may have left both to the kernel alone, and what a
+/// start replays is read from then on. Blocks.
 pub fn sync_segments(files: &[PathBuf]) -> Result<(), ReplayError> {
+    let directories: BTreeSet<&Path> = files.iter().filter_map(|path| path.parent()).collect();
+    for directory in directories {
+        fs::sync_dir(directory).map_err(|source| ReplayError::Io {
+            file: directory.to_owned(),
+            source,
+        })?;
+    }
     for path in files {
         fs::File::open(
             path,

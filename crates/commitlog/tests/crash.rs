@@ -192,6 +192,44 @@ fn batch_mode_loses_nothing_when_the_power_goes() {
     }
 }
 
+/// Clients of the second process read what it has replayed, so the third has it too.
+#[test]
+fn what_a_start_has_replayed_after_a_kill_survives_a_power_loss() {
+    for seed in 0..20 {
+        let mut sim = Simulation::new(seed);
+        let node = sim.add_node(1);
+        let replayed = Arc::new(Mutex::new(Vec::new()));
+        let of_lives = Arc::clone(&replayed);
+        sim.start(node, move |_| {
+            let replayed = Arc::clone(&of_lives);
+            Box::pin(async move {
+                runtime::fs::create_dir_all(dir()).expect("the simulated disk works here");
+                runtime::fs::sync_dir("/").expect("the simulated disk works here");
+                let life = replayed.lock().expect("one thread").len();
+                let found = replay_all(life as u128 + 1).expect("the log is whole");
+                replayed.lock().expect("one thread").push(found);
+                let (last, files) = last_segment(&dir()).expect("the directory is there");
+                commitlog::sync_segments(&files).expect("the simulated disk works here");
+                if life == 0 {
+                    let log = Commitlog::new(options(SyncMode::Batch, 1, last + 1));
+                    log.append(&mutation(1, 100)).expect("the log takes it");
+                    log.write().expect("the kernel takes it");
+                }
+                std::future::pending::<()>().await;
+            })
+        });
+        for kind in [CrashKind::Kill, CrashKind::PowerLoss] {
+            sim.run_for(Duration::from_millis(1));
+            sim.crash(node, kind);
+            sim.restart(node);
+        }
+        sim.run_for(Duration::from_millis(1));
+        let replayed = replayed.lock().expect("one thread");
+        let only = BTreeSet::from([1]);
+        assert_eq!(*replayed, [BTreeSet::new(), only.clone(), only], "seed {seed}");
+    }
+}
+
 #[test]
 fn periodic_mode_loses_nothing_that_was_synced_when_the_power_goes() {
     for seed in 0..80 {

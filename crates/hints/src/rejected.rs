@@ -73,14 +73,11 @@ fn append(path: &Path, record: &[u8]) -> std::io::Result<()> {
         create: true,
         ..OpenOptions::default()
     };
-    let is_new = !fs::exists(path);
     let file = File::open(path, options)?;
     file.write_all_at_blocking(record, file.len()?)?;
     file.sync_all_blocking()?;
-    match path.parent() {
-        Some(dir) if is_new => fs::sync_dir(dir),
-        _ => Ok(()),
-    }
+    // The file need not be new for its name to be: a killed process may have made it.
+    path.parent().map_or(Ok(()), fs::sync_dir)
 }
 
 impl Hints {
