@@ -141,19 +141,22 @@ impl Coordinator {
         (replicas, grows): (impl Iterator<Item = Replica>, bool),
         kind: WriteKind,
     ) -> Result<Counts, CoordinatorError> {
-        let (mut live, mut with_full) = (Counts::default(), Counts::default());
+        let mut live = Counts::default();
         let mut full: SmallVec<[Replica; 3]> = SmallVec::new();
+        let add = |counts: &mut Counts, replica: Replica| {
+            counts.add(requirement, replica.node, view.locality.datacenter(replica.node));
+        };
         for replica in replicas.filter(|replica| self.takes_writes(replica.node)) {
-            let datacenter = view.locality.datacenter(replica.node);
-            with_full.add(requirement, replica.node, datacenter);
             match grows && !self.takes_growth(replica.node) {
                 true => full.push(replica),
-                false => live.add(requirement, replica.node, datacenter),
+                false => add(&mut live, replica),
             }
         }
         let Err(unavailable) = requirement.is_sufficient(&live) else {
             return Ok(live);
         };
+        let mut with_full = live;
+        full.iter().for_each(|replica| add(&mut with_full, *replica));
         if full.is_empty() || requirement.is_sufficient(&with_full).is_err() {
             self.count(|m| m.unavailable += 1);
             return Err(unavailable.into());

@@ -93,21 +93,9 @@ impl Coordinator {
         if *replicas.first()? != self.this_replica(&view) {
             return None;
         }
-        let mut acks = Acks::new(requirement.clone(), Counts::default());
-        let mut asked = 0;
-        for replica in &replicas {
-            if acks.is_satisfied() {
-                break;
-            }
-            let before = acks.received();
-            acks.ack(replica.node, view.locality.datacenter(replica.node));
-            // One that does not count for the level is for the general way.
-            if acks.received() == before {
-                return None;
-            }
-            asked += 1;
-        }
-        acks.is_satisfied().then(|| PointRead {
+        // One that does not count for the level is for the general way.
+        let asked = requirement.first_of(&replicas, &view.locality)?;
+        Some(PointRead {
             view: Arc::clone(&view),
             requirement,
             replicas,

@@ -402,6 +402,31 @@ impl Requirement {
         counts
     }
 
+    /// How many of these replicas have to answer, the first of them first. None where one of those would count for
+    /// nothing, or all of them are too few.
+    #[must_use]
+    pub fn first_of(&self, replicas: &[Replica], locality: &Locality) -> Option<usize> {
+        if planted::is_planted(Bug::SkippedQuorum) {
+            return Some(1);
+        }
+        if let (Need::Anywhere(need), None) = (&self.need, &self.other) {
+            let need = usize::from(*need);
+            return (need <= replicas.len()).then_some(need);
+        }
+        let mut acks = Acks::new(self.clone(), Counts::default());
+        let mut asked = 0;
+        while !acks.is_satisfied() {
+            let replica = replicas.get(asked)?;
+            let before = acks.received();
+            acks.ack(replica.node, locality.datacenter(replica.node));
+            if acks.received() == before {
+                return None;
+            }
+            asked += 1;
+        }
+        Some(asked)
+    }
+
     /// The level.
     #[must_use]
     pub fn consistency(&self) -> Consistency {
