@@ -10,7 +10,6 @@
 //! without which a quorum that includes the node could not answer.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use mutation::{Addressed, Mutation};
 use replica::TableStore;
@@ -18,10 +17,12 @@ use schema::TableId;
 use smallvec::SmallVec;
 use topology::{Consistency, Counts, DiskLevel, NodeNumber, NodeState, Replica, Requirement, WriteTargets};
 use types::Token;
+use types::token::token_of;
 
 use crate::error::Tally;
 use crate::message::{Malformed, decode_mutations, is_repair};
 use crate::service::ReplicaError;
+use crate::write::Place;
 use crate::{ClusterView, Coordinator, CoordinatorError, WriteKind};
 
 /// Why a node refuses.
@@ -181,17 +182,18 @@ impl Coordinator {
     /// As [`Coordinator::require_live`].
     pub(crate) fn require_for_decision(
         self: &Rc<Self>,
-        view: &Arc<ClusterView>,
+        view: &ClusterView,
         value: &[u8],
         levels: [Consistency; 2],
     ) -> Result<(), CoordinatorError> {
-        let Some(mutation) = Addressed::new(value.to_vec()) else {
+        let Some(mutation) = Mutation::new(value) else {
             return Ok(());
         };
-        for level in levels {
-            self.part(view, &mutation, level, WriteKind::Cas)?;
-        }
-        Ok(())
+        let place = Place::new(view, mutation.table, token_of(mutation.key))?;
+        let grows = self.grows(mutation.table, &mutation);
+        levels
+            .into_iter()
+            .try_for_each(|level| self.acks(view, &place, grows, level, WriteKind::Cas).map(drop))
     }
 }
 

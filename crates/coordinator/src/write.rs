@@ -19,7 +19,7 @@ use smallvec::{SmallVec, smallvec};
 use stdx::planted::{self, Bug};
 use stdx::preempt;
 use stdx::probe::{self, Answered};
-use topology::{Acks, Consistency, DatacenterNumber, Replica, WriteTargets};
+use topology::{Acks, Consistency, DatacenterNumber, Replica, Tablet, WriteTargets};
 use types::Token;
 
 use crate::apply::apply_to;
@@ -399,20 +399,49 @@ impl Coordinator {
         level: Consistency,
         kind: WriteKind,
     ) -> Result<(Part, WriteTargets), CoordinatorError> {
-        let unknown = || CoordinatorError::Internal("a write to a table that is not in the cluster's map".to_owned());
-        let route = view.route(mutation.table()).ok_or_else(unknown)?;
-        let tablet = route.map.tablet_of(mutation.token());
-        let targets = WriteTargets::new(&tablet);
-        let requirement = route.write_requirement(level, &tablet, &view.locality);
+        let place = Place::new(view, mutation.table(), mutation.token())?;
         let grows = self.grows(mutation.table(), &mutation.mutation());
-        let live = self.require_live(view, &requirement, (targets.all(), grows), kind)?;
         let part = Part {
-            acks: Acks::new(requirement, live),
+            acks: self.acks(view, &place, grows, level, kind)?,
             answered: Answered::default(),
             is_hinted: false,
             grows,
         };
-        Ok((part, targets))
+        Ok((part, place.targets))
+    }
+
+    /// What a write at a level waits for, if enough replicas live and have room.
+    pub(crate) fn acks(
+        &self,
+        view: &ClusterView,
+        place: &Place<'_>,
+        grows: bool,
+        level: Consistency,
+        kind: WriteKind,
+    ) -> Result<Acks, CoordinatorError> {
+        let requirement = place.route.write_requirement(level, &place.tablet, &view.locality);
+        let live = self.require_live(view, &requirement, (place.targets.all(), grows), kind)?;
+        Ok(Acks::new(requirement, live))
+    }
+}
+
+/// Where a mutation goes.
+pub(crate) struct Place<'v> {
+    route: &'v Route,
+    tablet: Tablet<'v>,
+    targets: WriteTargets,
+}
+
+impl<'v> Place<'v> {
+    pub(crate) fn new(view: &'v ClusterView, table: TableId, token: Token) -> Result<Self, CoordinatorError> {
+        let unknown = || CoordinatorError::Internal("a write to a table that is not in the cluster's map".to_owned());
+        let route = view.route(table).ok_or_else(unknown)?;
+        let tablet = route.map.tablet_of(token);
+        Ok(Self {
+            route,
+            tablet,
+            targets: WriteTargets::new(&tablet),
+        })
     }
 }
 

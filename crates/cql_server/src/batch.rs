@@ -1,5 +1,6 @@
 //! BATCH messages: several statements as one request.
 
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -78,24 +79,26 @@ impl Connection {
             let text = || text_of_batch(&statements);
             let traced = connection.begin_trace(&reply, BATCH, || with_text(parameters_of(&params), text()));
             let mut warnings = Vec::new();
-            let work = async {
-                match collected {
-                    Ok(()) => {
-                        let writes = statements.iter().map(|(prepared, run)| (&**prepared, run));
-                        warnings = engine.guard_batch(writes, &params).await?;
-                        if !conditional {
-                            warnings.extend(write_batch(engine, &statements, &params, kind).await?);
-                            return Ok(None);
+            let result = {
+                let work = pin!(async {
+                    match collected {
+                        Ok(()) => {
+                            let writes = statements.iter().map(|(prepared, run)| (&**prepared, run));
+                            warnings = engine.guard_batch(writes, &params).await?;
+                            if !conditional {
+                                warnings.extend(write_batch(engine, &statements, &params, kind).await?);
+                                return Ok(None);
+                            }
+                            let answer = engine
+                                .execute_conditional(conditional_statements(&statements), true, &params)
+                                .await;
+                            answer.map(Some)
                         }
-                        let answer = engine
-                            .execute_conditional(conditional_statements(&statements), true, &params)
-                            .await;
-                        answer.map(Some)
+                        Err(e) => Err(e),
                     }
-                    Err(e) => Err(e),
-                }
+                });
+                tracing::traced(traced, engine, work).await
             };
-            let result = tracing::traced(traced, engine, work).await;
             connection.note_slow(began.elapsed(), &reply, || {
                 let prepared = statements.iter().map(|(prepared, _)| &**prepared);
                 SlowRequest::new(BATCH, text(), parameters_of(&params), prepared)

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::iter;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -425,13 +426,12 @@ impl Connection {
         let came = runtime::now();
         drop(runtime::spawn(runtime::preemptible(async move {
             let _permits = (permit, room);
-            match later.prepared.plan() {
+            let is_scan = matches!(later.prepared.plan(), Some(Plan::Select(select)) if !select.is_point());
+            let work = pin!(connection.work(later, came));
+            match is_scan {
                 // A scan may take minutes: it stops when the client has left.
-                Some(Plan::Select(select)) if !select.is_point() => {
-                    let outbox = &connection.outbox;
-                    outbox.unless_gone(connection.work(later, came)).await;
-                }
-                _ => connection.work(later, came).await,
+                true => drop(connection.outbox.unless_gone(work).await),
+                false => work.await,
             }
         })));
     }
@@ -506,11 +506,12 @@ impl Connection {
         let began = runtime::now();
         let _running = self.note_running(later.asked(), &later.reply, (came, began));
         let traced = self.begin_trace(&later.reply, kind, || with_text(later.parameters(), later.text()));
-        let executed = async {
+        // Pinned here: given away by value it would be copied, and kept twice in this future.
+        let executed = pin!(async {
             let warnings = engine.guard(&later.prepared, &later.run, &later.params).await?;
             let executed = engine.execute::<Cells>(&later.prepared.statement, &later.run, &later.params);
             Ok::<_, QueryError>((executed.await?, warnings))
-        };
+        });
         let result = tracing::traced(traced, engine, executed).await;
         let mut out = Vec::new();
         if later
