@@ -4,7 +4,9 @@
 //! how. A flight carries it (`flight.rs`): it sends the requests, takes the answers, and sees to the deadline. After a
 //! request is answered the flight continues until every replica is known to have its part or is given a hint.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod parts;
+
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +14,11 @@ use std::time::Duration;
 use commitlog::ReplayPosition;
 use mutation::{Addressed, Located};
 use replica::TableStore;
-use rpc::Sent;
 use runtime::Instant;
 use schema::TableId;
 use smallvec::{SmallVec, smallvec};
-use stdx::planted::{self, Bug};
-use stdx::preempt;
-use stdx::probe::{self, Answered};
-use topology::{Acks, Consistency, DatacenterNumber, Replica, Tablet, WriteTargets};
+use stdx::probe;
+use topology::{Consistency, Replica};
 use types::Token;
 
 use crate::apply::apply_to;
@@ -29,6 +28,9 @@ use crate::lasting::wall_clock_at;
 use crate::service::ReplicaError;
 use crate::tombstones::UnderWay;
 use crate::{ClusterView, Coordinator, CoordinatorError, Levels, Route, Tally, TargetError, WriteKind};
+
+use parts::{Part, share};
+pub(crate) use parts::{Place, State, Target, numbered};
 
 /// How long a write may wait that needs no other node: longer than [`replica::Shard::room`] takes to refuse it.
 const LOCAL_WAIT_MAX: Duration = Duration::from_secs(15);
@@ -43,59 +45,6 @@ pub(crate) type Numbers = SmallVec<[u32; 2]>;
 pub trait WriteDone {
     /// The outcome of the write that was begun with this number, once. It may come while the write is begun.
     fn write_done(self: Rc<Self>, number: u32, result: Result<(), CoordinatorError>);
-}
-
-/// One partition's write.
-pub(crate) struct Part {
-    acks: Acks,
-    /// Those that the acks are of.
-    answered: Answered<Replica>,
-    /// A hint is stored for one of its replicas.
-    is_hinted: bool,
-    /// Nodes whose disks are full refuse it.
-    grows: bool,
-}
-
-impl Part {
-    /// Whether it may be acknowledged: at ANY a stored hint is enough.
-    fn is_satisfied(&self) -> bool {
-        self.acks.is_satisfied() || self.is_hinted && self.acks.requirement().hint_suffices()
-    }
-
-    /// A replica has it. Whether that satisfies it.
-    fn ack(&mut self, replica: Replica, datacenter: DatacenterNumber) -> bool {
-        let before = self.is_satisfied();
-        self.acks.ack(replica.node, datacenter);
-        self.answered.add(replica);
-        if planted::is_planted(Bug::CountedTwice) {
-            self.acks.ack(replica.node, datacenter);
-        }
-        !before && self.is_satisfied()
-    }
-
-    /// A hint is stored. Whether that satisfies it.
-    fn hinted(&mut self) -> bool {
-        let before = self.is_satisfied();
-        self.is_hinted = true;
-        !before && self.is_satisfied()
-    }
-}
-
-/// What is known of a replica's share.
-pub(crate) enum State {
-    /// It was not asked, or its outcome is known.
-    Settled,
-    /// It works on it here.
-    Here,
-    /// It was asked on another node.
-    There(Sent),
-}
-
-/// A replica and its share of the request.
-pub(crate) struct Target {
-    pub(crate) replica: Replica,
-    pub(crate) numbers: Numbers,
-    pub(crate) state: State,
 }
 
 /// What a write is to reach, and how long its client waits for that.
@@ -375,101 +324,6 @@ impl Coordinator {
             None => Ok(()),
         }
     }
-
-    /// Whether enough replicas live, and have room, to write these at a level.
-    ///
-    /// # Errors
-    /// When too few do.
-    pub fn require(
-        &self,
-        mutations: &[Addressed],
-        level: Consistency,
-        kind: WriteKind,
-    ) -> Result<(), CoordinatorError> {
-        let view = self.view();
-        let mut parts = mutations.iter().map(|m| self.part(&view, m, level, kind));
-        parts.try_for_each(|part| part.map(drop))
-    }
-
-    /// Where one mutation goes, if enough of its replicas live and have room.
-    pub(crate) fn part(
-        &self,
-        view: &ClusterView,
-        mutation: &Addressed,
-        level: Consistency,
-        kind: WriteKind,
-    ) -> Result<(Part, WriteTargets), CoordinatorError> {
-        let place = Place::new(view, mutation.table(), mutation.token())?;
-        let grows = self.grows(mutation.table(), &mutation.mutation());
-        let part = Part {
-            acks: self.acks(view, &place, grows, level, kind)?,
-            answered: Answered::default(),
-            is_hinted: false,
-            grows,
-        };
-        Ok((part, place.targets))
-    }
-
-    /// What a write at a level waits for, if enough replicas live and have room.
-    pub(crate) fn acks(
-        &self,
-        view: &ClusterView,
-        place: &Place<'_>,
-        grows: bool,
-        level: Consistency,
-        kind: WriteKind,
-    ) -> Result<Acks, CoordinatorError> {
-        let requirement = place.route.write_requirement(level, &place.tablet, &view.locality);
-        let live = self.require_live(view, &requirement, (place.targets.all(), grows), kind)?;
-        Ok(Acks::new(requirement, live))
-    }
-}
-
-/// Where a mutation goes.
-pub(crate) struct Place<'v> {
-    route: &'v Route,
-    tablet: Tablet<'v>,
-    targets: WriteTargets,
-}
-
-impl<'v> Place<'v> {
-    pub(crate) fn new(view: &'v ClusterView, table: TableId, token: Token) -> Result<Self, CoordinatorError> {
-        let unknown = || CoordinatorError::Internal("a write to a table that is not in the cluster's map".to_owned());
-        let route = view.route(table).ok_or_else(unknown)?;
-        let tablet = route.map.tablet_of(token);
-        Ok(Self {
-            route,
-            tablet,
-            targets: WriteTargets::new(&tablet),
-        })
-    }
-}
-
-/// Which mutations each replica is sent.
-fn shares(of_parts: &[WriteTargets]) -> SmallVec<[Target; 3]> {
-    let target = |(replica, numbers)| Target {
-        replica,
-        numbers,
-        state: State::Settled,
-    };
-    if let [only] = of_parts {
-        return only.all().map(|replica| target((replica, smallvec![0]))).collect();
-    }
-    let mut shares: BTreeMap<Replica, Numbers> = BTreeMap::new();
-    for (number, targets) in (0..).zip(of_parts) {
-        for replica in targets.all() {
-            shares.entry(replica).or_default().push(number);
-        }
-    }
-    shares.into_iter().map(target).collect()
-}
-
-/// Those of the mutations that have these numbers.
-pub(crate) fn numbered<'m>(
-    mutations: &'m [Addressed],
-    numbers: &'m [u32],
-) -> impl Iterator<Item = &'m Addressed> + Clone {
-    numbers.iter().map(|number| &mutations[*number as usize])
 }
 
 impl Write {
@@ -478,27 +332,28 @@ impl Write {
         Stamp::of_tables(&self.view, self.mutations.iter().map(Addressed::table))
     }
 
+    // It is large: a call would copy it.
+    #[inline(always)]
     pub(crate) fn new(
         coordinator: &Rc<Coordinator>,
         view: &Arc<ClusterView>,
         mutations: Mutations,
         manner: Manner,
     ) -> Result<Self, CoordinatorError> {
-        let mut parts: SmallVec<[Part; 1]> = SmallVec::with_capacity(mutations.len());
-        let mut of_parts: SmallVec<[WriteTargets; 1]> = SmallVec::with_capacity(mutations.len());
-        for mutation in &mutations {
-            preempt::allowed(preempt::point);
-            let (part, targets) = coordinator.part(view, mutation, manner.level, manner.kind)?;
-            parts.push(part);
-            of_parts.push(targets);
-        }
+        let (parts, targets) = match &mutations[..] {
+            [only] => {
+                let (part, targets) = coordinator.part(view, only, manner.level, manner.kind)?;
+                (smallvec![part], share(&targets))
+            }
+            all => coordinator.parts(view, all, &manner)?,
+        };
         Ok(Self {
             coordinator: Rc::clone(coordinator),
             view: Arc::clone(view),
             mutations,
             manner,
-            unsatisfied: parts.iter().filter(|part| !part.is_satisfied()).count(),
-            targets: shares(&of_parts),
+            unsatisfied: parts.iter().filter(|part: &&Part| !part.is_satisfied()).count(),
+            targets,
             parts,
             outstanding: 0,
             is_answered: false,
