@@ -263,8 +263,12 @@ impl Link {
     }
 
     fn receive(&self, input: &mut Input, clock: &Clock, answer_bytes_max: usize) -> Result<(), Ended> {
+        // Frames that left in one write carry one time.
+        let mut heard = None;
         while let Some(frame) = input.next()? {
-            clock.hear(frame.header.time, input.read_at());
+            if heard.replace(frame.header.time) != Some(frame.header.time) {
+                clock.hear(frame.header.time, input.read_at());
+            }
             let id = frame.header.id;
             let result = match frame.header.kind {
                 Kind::Response => {
