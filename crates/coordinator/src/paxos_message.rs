@@ -17,6 +17,7 @@ use std::borrow::Cow;
 
 use paxos::{BALLOT_BYTES, Ballot, Promise, Proposal};
 use schema::{Table, TableId};
+use smallvec::SmallVec;
 use stdx::bytes::Reader;
 use stdx::vint;
 use uuid::Uuid;
@@ -62,7 +63,11 @@ pub(crate) struct Reads<'a>(Cow<'a, [u8]>);
 impl Reads<'_> {
     pub(crate) fn of<'e>(commands: impl Iterator<Item = ReadCommand<&'e Extent>>) -> Self {
         let mut bytes = Vec::new();
-        commands.for_each(|command| put_sized(&mut bytes, &command.encode()));
+        for command in commands {
+            let command = command.encode();
+            bytes.reserve(command.len() + LENGTH_BYTES_MAX);
+            put_sized(&mut bytes, &command);
+        }
         Self(Cow::Owned(bytes))
     }
 
@@ -96,6 +101,11 @@ pub(crate) enum PaxosAnswer {
     /// The acceptor can learn it only if it is sent the proposal.
     Lacking,
 }
+
+/// A length before what it is of.
+const LENGTH_BYTES_MAX: usize = 9;
+/// The kind of an answer and a promise, besides its proposal.
+const PROMISE_BYTES_MAX: usize = 16 + BALLOT_BYTES;
 
 const PREPARE: u8 = 1;
 const ACCEPT: u8 = 2;
@@ -180,23 +190,26 @@ impl<'a> PaxosRequest<'a> {
 
 impl PaxosAnswer {
     pub(crate) fn encode(&self, table: TableId) -> Vec<u8> {
-        let mut out = Vec::with_capacity(64);
         match self {
             Self::Promised(promise, answers) => {
+                let answers: SmallVec<[Vec<u8>; 1]> = answers.iter().map(|answer| answer.encode(table)).collect();
+                let answer_bytes: usize = answers.iter().map(|answer| answer.len() + LENGTH_BYTES_MAX).sum();
+                let proposal_bytes = promise.proposal.as_ref().map_or(0, Proposal::encoded_bytes);
+                let mut out = Vec::with_capacity(PROMISE_BYTES_MAX + proposal_bytes + answer_bytes);
                 out.push(1);
                 promise.encode(&mut out);
-                answers
-                    .iter()
-                    .for_each(|answer| put_sized(&mut out, &answer.encode(table)));
+                answers.iter().for_each(|answer| put_sized(&mut out, answer));
+                out
             }
-            Self::Done => out.push(2),
+            Self::Done => vec![2],
             Self::Refused(promised) => {
+                let mut out = Vec::with_capacity(1 + BALLOT_BYTES);
                 out.push(3);
                 promised.encode(&mut out);
+                out
             }
-            Self::Lacking => out.push(4),
+            Self::Lacking => vec![4],
         }
-        out
     }
 
     pub(crate) fn decode(body: &[u8], table: &Table) -> Result<Self, Malformed> {

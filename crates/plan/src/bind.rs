@@ -44,9 +44,17 @@ impl<'a> BoundValues<'a> {
         matches!(self, Self::Lent([]) | Self::Owned([]))
     }
 
+    /// How many there are.
+    pub fn len(self) -> usize {
+        match self {
+            Self::Lent(values) => values.len(),
+            Self::Owned(values) => values.len(),
+        }
+    }
+
     /// All of them.
-    pub fn iter(self) -> impl Iterator<Item = Bound<'a>> {
-        (0..).map_while(move |index| self.get(index))
+    pub fn iter(self) -> impl ExactSizeIterator<Item = Bound<'a>> {
+        (0..self.len()).map(move |index| self.get(index).expect("the index is below the length"))
     }
 }
 

@@ -213,23 +213,17 @@ impl Request {
     /// Which columns are answered.
     fn show(&mut self, statements: &[BoundWrite], exists: bool, batch: bool) {
         let table = self.table.clone();
-        let conditions = |kind: ColumnKind| {
-            let table = table.clone();
-            move |s: &BoundWrite| -> Vec<usize> {
-                match &s.plan.conditions {
-                    Conditions::Columns(c) => {
-                        let columns = c.iter().map(|c| c.column);
-                        columns.filter(|&c| table.columns[c].kind == kind).collect()
-                    }
-                    _ => Vec::new(),
-                }
+        let mut with_conditions: Vec<usize> = Vec::new();
+        for statement in statements {
+            let Conditions::Columns(conditions) = &statement.plan.conditions else {
+                continue;
+            };
+            with_conditions.reserve(conditions.len());
+            for kind in [ColumnKind::Regular, ColumnKind::Static] {
+                let columns = conditions.iter().map(|condition| condition.column);
+                with_conditions.extend(columns.filter(|column| table.columns[*column].kind == kind));
             }
-        };
-        let (regular, statics) = (conditions(ColumnKind::Regular), conditions(ColumnKind::Static));
-        let with_conditions: Vec<usize> = statements
-            .iter()
-            .flat_map(|s| regular(s).into_iter().chain(statics(s)))
-            .collect();
+        }
         let is_key = |c: &Column| matches!(c.kind, ColumnKind::PartitionKey | ColumnKind::Clustering);
         if exists {
             self.shown = table.visible().map(|(i, _)| i).collect();
