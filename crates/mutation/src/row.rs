@@ -518,8 +518,8 @@ impl<'a> RowView<'a> {
         }
     }
 
-    /// The values of a uniform row ([`RowView::is_uniform`]) by column id: as [`RowView::columns`], for a third of the
-    /// instructions. Ends before a multi-cell column and before what is malformed.
+    /// The values of a uniform row ([`RowView::is_uniform`]) by column id: as [`RowView::columns`], without looking for
+    /// what such a row has not. Ends before a multi-cell column and before what is malformed.
     #[inline]
     pub fn values(&self, layout: &'a RowLayout) -> Values<'a> {
         debug_assert!(self.is_uniform(), "cells have flags of their own");
