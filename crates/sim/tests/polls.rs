@@ -2,6 +2,7 @@
 //! merging and writing alike.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -221,7 +222,27 @@ fn statements() -> impl Iterator<Item = (&'static str, String)> {
         .flatten()
 }
 
-async fn story(address: SocketAddr, short: Duration) {
+/// What kept a shard too long: the statement, the machine, the longest poll, and all polls together.
+type Kept = BTreeMap<(&'static str, NodeId), (Duration, Duration)>;
+
+/// How often the statements are played at most.
+const PLAYS: usize = 4;
+
+/// Fails if a statement keeps a shard in every play. Other tests share the processor's caches and the memory, so a poll
+/// may take twice its time by chance.
+fn check(mut play: impl FnMut() -> Kept) {
+    let mut kept = play();
+    for _ in 1..PLAYS {
+        if kept.is_empty() {
+            return;
+        }
+        let again = play();
+        kept.retain(|which, _| again.contains_key(which));
+    }
+    assert!(kept.is_empty(), "statements that kept a shard: {kept:#?}");
+}
+
+async fn story(address: SocketAddr, short: Duration) -> Kept {
     let mut client = loop {
         match Client::connect(address).await {
             Ok(client) => break client,
@@ -232,21 +253,19 @@ async fn story(address: SocketAddr, short: Duration) {
         let answer = client.ask(&text).await.expect("the node answers");
         assert!(!matches!(answer, Answer::Error { .. }), "{text}: {answer:?}");
     }
-    let mut kept = Vec::new();
+    let mut kept = Kept::new();
     for (name, text) in statements() {
         drop(runtime::sim::measured_polls(NODE));
         let answer = client.ask(&text).await.expect("the node answers");
         assert!(!matches!(answer, Answer::Error { .. }), "{name}: {answer:?}");
         let polls = runtime::sim::measured_polls(NODE);
-        kept.extend(
-            too_long(&polls, short).map(|(longest, all)| format!("{name}: a poll of {longest:?}, and {all:?} in all")),
-        );
+        kept.extend(too_long(&polls, short).map(|long| ((name, NODE), long)));
     }
-    assert!(kept.is_empty(), "statements that kept their shard: {kept:#?}");
+    kept
 }
 
 /// Plays the story with a node of so many shards.
-fn play(shards: u32, seed: u64) {
+fn play(shards: u32, seed: u64) -> Kept {
     let short = calibrated();
     let setup = Setup {
         shards,
@@ -256,39 +275,40 @@ fn play(shards: u32, seed: u64) {
         segment_bytes: 4 << 20,
         log_bytes: 8 << 30,
     };
-    let told = Rc::new(RefCell::new(false));
+    let told: Rc<RefCell<Option<Kept>>> = Rc::default();
     let end = told.clone();
     let mut machines = Machines::new(seed, &setup, move |address| {
         let end = end.clone();
         Box::pin(async move {
-            story(address, short).await;
-            *end.borrow_mut() = true;
+            let kept = story(address, short).await;
+            *end.borrow_mut() = Some(kept);
         })
     });
     assert_eq!(machines.node, NODE);
     let clients = machines.clients;
     machines.sim.run_until_ended(clients, Duration::from_mins(30));
-    assert!(
-        *told.borrow(),
-        "the story did not come to its end: {:?}",
-        machines.failure()
-    );
+    let kept = told.take();
+    kept.unwrap_or_else(|| panic!("the story did not come to its end: {:?}", machines.failure()))
 }
 
 #[test]
 fn no_statement_keeps_its_shard_however_many_values_it_has() {
-    play(1, 1);
+    check(|| play(1, 1));
 }
 
 /// The client's connection is of one shard, the partition of the other.
 #[test]
 fn no_statement_keeps_another_shard() {
-    play(2, 1);
-    play(2, 2);
+    check(|| play(2, 1));
+    check(|| play(2, 2));
 }
 
 #[test]
 fn no_statement_keeps_the_shard_of_a_replica() {
+    check(play_on_three);
+}
+
+fn play_on_three() -> Kept {
     let mut setup = Story::setup(3);
     setup.shard_bytes = 4 << 30;
     setup.segment_bytes = vec![4 << 20; 3];
@@ -301,7 +321,7 @@ fn no_statement_keeps_the_shard_of_a_replica() {
         );
     }
     let machines: Vec<NodeId> = (0..3).map(|node| story.cluster.machine(node)).collect();
-    let (mut kept, short) = (Vec::new(), calibrated());
+    let (mut kept, short) = (Kept::new(), calibrated());
     for (name, text) in statements() {
         for machine in &machines {
             drop(story.cluster.sim.measured_polls(*machine));
@@ -313,11 +333,8 @@ fn no_statement_keeps_the_shard_of_a_replica() {
         );
         for machine in &machines {
             let polls = story.cluster.sim.measured_polls(*machine);
-            let long = too_long(&polls, short);
-            kept.extend(
-                long.map(|(longest, all)| format!("{name}, {machine}: a poll of {longest:?}, and {all:?} in all")),
-            );
+            kept.extend(too_long(&polls, short).map(|long| ((name, *machine), long)));
         }
     }
-    assert!(kept.is_empty(), "statements that kept a shard: {kept:#?}");
+    kept
 }
