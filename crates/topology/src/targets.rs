@@ -7,11 +7,11 @@ use types::Token;
 use crate::node::{Liveness, Locality};
 use crate::tablet_map::{Replica, ReplicaList, Selector, Stage, Tablet};
 
+/// Dead or not, how far, and the place among the replicas.
+type Rank = (bool, u8, usize);
 /// A replica that takes no writes, or none that add data, ranks as farther than any other: a read that finds it stale
 /// could not repair it, or would make its disk fuller.
 const REFUSES_WRITES: u8 = 1 << 4;
-/// A dead one ranks as farther still.
-const DEAD: u8 = 1 << 5;
 
 impl<'m> Tablet<'m> {
     /// The replicas that are read.
@@ -59,26 +59,22 @@ impl ReadTargets {
     #[inline]
     #[must_use]
     pub fn new(tablet: &Tablet<'_>, token: Token, locality: &Locality, liveness: &Liveness) -> Self {
-        // The rank of each of `replicas`, which stay in order.
-        let mut ranks: SmallVec<[u8; 8]> = SmallVec::new();
-        let mut replicas = ReplicaList::new();
+        let mut keyed: SmallVec<[(Rank, Replica); 6]> = SmallVec::new();
         let mut live = 0;
-        for replica in tablet.read_replicas() {
+        for (at, replica) in tablet.read_replicas().iter().enumerate() {
             let is_dead = !liveness.is_live(replica.node);
             live += usize::from(!is_dead);
             let refuses = !is_dead && !liveness.takes_growth(replica.node);
-            let mut rank = locality.proximity(replica.node) as u8;
-            rank += if refuses { REFUSES_WRITES } else { 0 } + if is_dead { DEAD } else { 0 };
-            let place = ranks.iter().rposition(|other| *other <= rank).map_or(0, |at| at + 1);
-            ranks.insert(place, rank);
-            replicas.insert(place, *replica);
+            let far = locality.proximity(replica.node) as u8 + if refuses { REFUSES_WRITES } else { 0 };
+            keyed.push(((is_dead, far, at), *replica));
         }
+        keyed.sort_unstable_by_key(|(key, _)| *key);
         // The high bits of a token are the same all over a tablet; the low ones are as good as chance.
         let turn = usize::from(token.0.to_le_bytes()[0]);
-        let mut start = 0;
-        for equals in ranks.chunk_by(|a, b| a == b).map(<[u8]>::len) {
-            replicas[start..start + equals].rotate_left(turn % equals);
-            start += equals;
+        let mut replicas = ReplicaList::new();
+        for equals in keyed.chunk_by(|((a_dead, a, _), _), ((b_dead, b, _), _)| (a_dead, a) == (b_dead, b)) {
+            let (behind, first) = equals.split_at(turn % equals.len());
+            replicas.extend(first.iter().chain(behind).map(|(_, replica)| *replica));
         }
         Self { replicas, live }
     }
