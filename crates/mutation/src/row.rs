@@ -508,9 +508,7 @@ impl<'a> RowView<'a> {
                 at: self.cells,
             },
             layout,
-            presence: self.presence,
-            byte: 0,
-            bits: self.presence.first().copied().unwrap_or(0),
+            present: Present::new(self.presence),
             mixed: self.flags & MIXED != 0,
             timestamp: self.timestamp,
             ttl: self.ttl,
@@ -518,8 +516,8 @@ impl<'a> RowView<'a> {
         }
     }
 
-    /// The values of a uniform row ([`RowView::is_uniform`]) by column id: as [`RowView::columns`], without looking for
-    /// what such a row has not. Ends before a multi-cell column and before what is malformed.
+    /// The values of a uniform row ([`RowView::is_uniform`]) by column id: as [`RowView::columns`], without the checks
+    /// that only other rows need. Ends before a multi-cell column and before what is malformed.
     #[inline]
     pub fn values(&self, layout: &'a RowLayout) -> Values<'a> {
         debug_assert!(self.is_uniform(), "cells have flags of their own");
@@ -529,9 +527,7 @@ impl<'a> RowView<'a> {
                 at: self.cells,
             },
             layout,
-            presence: self.presence,
-            byte: 0,
-            bits: self.presence.first().copied().unwrap_or(0),
+            present: Present::new(self.presence),
         }
     }
 
@@ -597,14 +593,48 @@ impl<'a> RowView<'a> {
     }
 }
 
+/// The ids of the present columns that are still to be read.
+#[derive(Clone, Debug)]
+struct Present<'a> {
+    presence: &'a [u8],
+    byte: usize,
+    /// Of this byte, those still to be read.
+    bits: u8,
+}
+
+impl<'a> Present<'a> {
+    #[inline]
+    fn new(presence: &'a [u8]) -> Self {
+        Self {
+            presence,
+            byte: 0,
+            bits: presence.first().copied().unwrap_or(0),
+        }
+    }
+
+    /// The next one.
+    #[inline]
+    fn peek(&mut self) -> Option<usize> {
+        while self.bits == 0 {
+            self.byte += 1;
+            self.bits = *self.presence.get(self.byte)?;
+        }
+        Some(self.byte * 8 + self.bits.trailing_zeros() as usize)
+    }
+
+    /// Passes over the one that was peeked at.
+    #[inline]
+    fn pass(&mut self) {
+        self.bits &= self.bits - 1;
+    }
+}
+
 /// Iterator over the present columns of a row, in id order.
 #[derive(Clone, Debug)]
 pub struct Columns<'a> {
     cursor: Cursor<'a>,
     layout: &'a RowLayout,
-    presence: &'a [u8],
-    byte: usize,
-    bits: u8,
+    present: Present<'a>,
     mixed: bool,
     timestamp: i64,
     ttl: u32,
@@ -615,11 +645,7 @@ impl<'a> Columns<'a> {
     /// The id of the column that `next` will return.
     #[inline]
     pub fn peek_id(&mut self) -> Option<usize> {
-        while self.bits == 0 {
-            self.byte += 1;
-            self.bits = *self.presence.get(self.byte)?;
-        }
-        Some(self.byte * 8 + self.bits.trailing_zeros() as usize)
+        self.present.peek()
     }
 
     // On the way of every read from memory, and called by `next` alone: as a call it costs a tenth of the whole.
@@ -684,8 +710,8 @@ impl<'a> Iterator for Columns<'a> {
     // A call costs a third of what it does.
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
-        let id = self.peek_id()?;
-        self.bits &= self.bits - 1;
+        let id = self.present.peek()?;
+        self.present.pass();
         let column = self.read(id)?;
         Some((id, column))
     }
@@ -696,16 +722,13 @@ impl<'a> Iterator for Columns<'a> {
 pub struct Values<'a> {
     cursor: Cursor<'a>,
     layout: &'a RowLayout,
-    presence: &'a [u8],
-    byte: usize,
-    bits: u8,
+    present: Present<'a>,
 }
 
 impl Values<'_> {
     /// Whether every byte of the row was read.
-    fn is_at_end(&self) -> bool {
-        let columns = self.presence.get(self.byte + 1..).unwrap_or_default();
-        self.bits == 0 && columns.iter().all(|bits| *bits == 0) && self.cursor.at == self.cursor.bytes.len()
+    fn is_at_end(&mut self) -> bool {
+        self.present.peek().is_none() && self.cursor.at == self.cursor.bytes.len()
     }
 }
 
@@ -714,17 +737,13 @@ impl<'a> Iterator for Values<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        while self.bits == 0 {
-            self.bits = *self.presence.get(self.byte + 1)?;
-            self.byte += 1;
-        }
-        let id = self.byte * 8 + self.bits.trailing_zeros() as usize;
+        let id = self.present.peek()?;
         let value = match self.layout.cell(id) {
             CellLayout::Fixed(n) => self.cursor.take(usize::from(n))?,
             CellLayout::Variable => self.cursor.sized()?,
             CellLayout::Complex | CellLayout::Unknown => return None,
         };
-        self.bits &= self.bits - 1;
+        self.present.pass();
         Some((id, value))
     }
 }
