@@ -65,7 +65,7 @@ impl Reads<'_> {
         let mut bytes = Vec::new();
         for command in commands {
             let command = command.encode();
-            bytes.reserve(command.len() + LENGTH_BYTES_MAX);
+            bytes.reserve(command.len() + vint::LEN_MAX);
             put_sized(&mut bytes, &command);
         }
         Self(Cow::Owned(bytes))
@@ -102,8 +102,6 @@ pub(crate) enum PaxosAnswer {
     Lacking,
 }
 
-/// A length before what it is of.
-const LENGTH_BYTES_MAX: usize = 9;
 /// The kind of an answer and a promise, besides its proposal.
 const PROMISE_BYTES_MAX: usize = 16 + BALLOT_BYTES;
 
@@ -193,7 +191,7 @@ impl PaxosAnswer {
         match self {
             Self::Promised(promise, answers) => {
                 let answers: SmallVec<[Vec<u8>; 1]> = answers.iter().map(|answer| answer.encode(table)).collect();
-                let answer_bytes: usize = answers.iter().map(|answer| answer.len() + LENGTH_BYTES_MAX).sum();
+                let answer_bytes: usize = answers.iter().map(|answer| answer.len() + vint::LEN_MAX).sum();
                 let proposal_bytes = promise.proposal.as_ref().map_or(0, Proposal::encoded_bytes);
                 let mut out = Vec::with_capacity(PROMISE_BYTES_MAX + proposal_bytes + answer_bytes);
                 out.push(1);
