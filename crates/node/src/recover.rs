@@ -310,9 +310,9 @@ fn write_description(
             }
             writeln!(
                 out,
-                "If this node goes on alone, changes of schema, members and tablets that the others agreed on after {} are lost permanently, and every \
-                 other member is given up: it stops when it hears of it. One that lives may follow (--follow EPOCH), one that is gone may come back \
-                 only with an empty data directory.",
+                "If this node continues alone, the cluster permanently loses each change of schema, members and tablets after {}. \
+                 Every other member is given up, and stops when it hears of it. A member that runs may follow (--follow EPOCH). \
+                 A member that does not run may come back only with an empty data directory.",
                 raft.last
             )?;
             (String::new(), prospect.confirmation())
