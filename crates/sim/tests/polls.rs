@@ -228,8 +228,8 @@ type Kept = BTreeMap<(&'static str, NodeId), (Duration, Duration)>;
 /// How often the statements are played at most.
 const PLAYS: usize = 4;
 
-/// Fails if a statement keeps a shard. All plays have one seed and do the same; only the time of a poll differs, because
-/// other tests share the processor's caches and the memory. What keeps a shard does so in each of them.
+/// Fails if a statement keeps a shard. All plays have one seed and do the same. Only the time of a poll differs: other
+/// tests use the processor's caches too. What keeps a shard does so in each play.
 fn check(mut play: impl FnMut() -> Kept) {
     let mut kept = play();
     for _ in 1..PLAYS {
