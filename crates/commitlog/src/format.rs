@@ -21,7 +21,9 @@
 //! the boot id whether there can have been one. All logs of a run of the node begin with the same segment id. Format
 //! version 1, the first, has zeros in place of the distance to it: the run of such a segment is not known.
 
+use crc32fast::Hasher;
 use schema::TableId;
+use stdx::preempt;
 use types::Token;
 use uuid::Uuid;
 
@@ -156,22 +158,27 @@ impl SegmentHeader {
 }
 
 /// Fills in the header of a chunk and pads the chunk. Its payload follows [`CHUNK_HEADER_BYTES`] reserved bytes.
-pub(crate) fn seal_chunk(chunk: &mut Vec<u8>, segment: u64, synced: ReplayPosition) {
+/// `payload`: its checksum, where it is known.
+pub(crate) fn seal_chunk(chunk: &mut Vec<u8>, segment: u64, synced: ReplayPosition, payload: Option<&Hasher>) {
     let len = u32::try_from(chunk.len() - CHUNK_HEADER_BYTES).expect("a chunk is smaller than its segment");
     chunk[..8].copy_from_slice(&segment.to_le_bytes());
     chunk[8..12].copy_from_slice(&len.to_le_bytes());
     chunk[16..24].copy_from_slice(&synced.segment.to_le_bytes());
     chunk[24..28].copy_from_slice(&synced.offset.to_le_bytes());
     chunk[28..32].fill(0);
-    let crc = chunk_crc(chunk);
+    let crc = chunk_crc(chunk, payload);
     chunk[12..16].copy_from_slice(&crc.to_le_bytes());
     chunk.resize(chunk.len().next_multiple_of(ALIGN), 0);
 }
 
-fn chunk_crc(chunk: &[u8]) -> u32 {
-    let mut crc = crc32fast::Hasher::new();
+fn chunk_crc(chunk: &[u8], payload: Option<&Hasher>) -> u32 {
+    let mut crc = Hasher::new();
     crc.update(&chunk[..12]);
-    crc.update(&chunk[16..]);
+    crc.update(&chunk[16..CHUNK_HEADER_BYTES]);
+    match payload {
+        Some(payload) => crc.combine(payload),
+        None => crc.update(&chunk[CHUNK_HEADER_BYTES..]),
+    }
     crc.finalize()
 }
 
@@ -192,7 +199,7 @@ pub(crate) fn read_chunk(segment: &[u8], at: usize, id: u64) -> Option<Chunk<'_>
     }
     let len = u32::from_le_bytes(header[8..12].try_into().ok()?) as usize;
     let whole = rest.get(..CHUNK_HEADER_BYTES.checked_add(len)?)?;
-    if u32::from_le_bytes(header[12..16].try_into().ok()?) != chunk_crc(whole) {
+    if u32::from_le_bytes(header[12..16].try_into().ok()?) != chunk_crc(whole, None) {
         return None;
     }
     Some(Chunk {
@@ -229,7 +236,8 @@ pub(crate) fn put_mutations<'m>(out: &mut Vec<u8>, mutations: impl Iterator<Item
     for m in mutations {
         let len = u32::try_from(m.len()).expect("a record is smaller than its segment");
         out.extend_from_slice(&len.to_le_bytes());
-        out.extend_from_slice(m);
+        preempt::append(out, m);
+        preempt::point();
     }
 }
 

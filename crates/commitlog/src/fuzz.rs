@@ -42,7 +42,7 @@ fn chunk(records: &[(u8, &[u8])]) -> Vec<u8> {
         segment: SEGMENT,
         offset: 64,
     };
-    seal_chunk(&mut chunk, SEGMENT, synced);
+    seal_chunk(&mut chunk, SEGMENT, synced, None);
     chunk
 }
 
@@ -149,7 +149,7 @@ fn seal(segment: &mut [u8]) {
             return;
         };
         let mut whole = whole.to_vec();
-        seal_chunk(&mut whole, SEGMENT, synced);
+        seal_chunk(&mut whole, SEGMENT, synced, None);
         whole.truncate(end - at);
         segment[at..end].copy_from_slice(&whole);
         at = end.next_multiple_of(ALIGN);

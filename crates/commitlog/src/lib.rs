@@ -19,6 +19,7 @@
 mod format;
 #[doc(hidden)]
 pub mod fuzz;
+mod long;
 mod replay;
 mod segment;
 
@@ -36,6 +37,8 @@ use format::{
     RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES,
 };
 pub use format::{Discard, ReplayPosition};
+pub use long::LongRecord;
+use long::Pending;
 pub use replay::{
     Record, Replay, ReplayError, ReplayStats, last_segment, remove_segments, remove_spares, sync_segments,
 };
@@ -139,8 +142,7 @@ fn name_of(file: &Path) -> std::borrow::Cow<'_, str> {
 /// One shard's log.
 pub struct Commitlog {
     options: Options,
-    /// The chunk being built, with room for its header.
-    chunk: RefCell<Vec<u8>>,
+    chunk: RefCell<Pending>,
     /// Position after the last record appended.
     appended: Cell<ReplayPosition>,
     /// Position after the last record that the kernel has.
@@ -171,7 +173,7 @@ impl Commitlog {
         let first = options.first_segment;
         Rc::new(Self {
             options,
-            chunk: RefCell::new(vec![0; CHUNK_HEADER_BYTES]),
+            chunk: RefCell::new(Pending::new()),
             appended: Cell::default(),
             written: Cell::default(),
             synced: Cell::default(),
@@ -235,11 +237,44 @@ impl Commitlog {
         self.append_record(KIND_BATCH_ENDED, &id.to_le_bytes())
     }
 
+    /// As [`Commitlog::append`] and [`Commitlog::append_batch`], of a record that was built before.
+    pub fn append_long(&self, record: LongRecord) -> Result<ReplayPosition, LogError> {
+        let bytes = record.bytes();
+        self.make_ready(bytes)?;
+        if !self.chunk.borrow().is_empty() {
+            self.write()?;
+            // A chunk is padded, so less may be left.
+            self.make_ready(bytes)?;
+        }
+        *self.chunk.borrow_mut() = record.into_pending();
+        Ok(self.advance(CHUNK_HEADER_BYTES + bytes))
+    }
+
     fn append_record(&self, kind: u8, body: &[u8]) -> Result<ReplayPosition, LogError> {
+        let bytes = RECORD_HEADER_BYTES + body.len();
+        self.make_ready(bytes)?;
+        let mut chunk = self.chunk.borrow_mut();
+        let header = if chunk.is_empty() { CHUNK_HEADER_BYTES } else { 0 };
+        chunk.push(kind, body);
+        Ok(self.advance(header + bytes))
+    }
+
+    /// The position after so many bytes more.
+    fn advance(&self, bytes: usize) -> ReplayPosition {
+        let appended = self.appended.get();
+        let after = ReplayPosition {
+            offset: appended.offset + bytes as u32,
+            ..appended
+        };
+        self.appended.set(after);
+        after
+    }
+
+    /// Has the current segment, or the next, take a record of so many bytes.
+    fn make_ready(&self, bytes: usize) -> Result<(), LogError> {
         if self.is_broken.get() {
             return Err(self.broken_error());
         }
-        let bytes = RECORD_HEADER_BYTES + body.len();
         if bytes > self.mutation_bytes_max() {
             return Err(LogError::TooLarge {
                 bytes,
@@ -250,29 +285,11 @@ impl Commitlog {
         let end = appended.offset as usize + CHUNK_HEADER_BYTES + bytes;
         if appended.segment == 0
             || end + ALIGN > self.options.segment_bytes as usize
-            || self.chunk.borrow().len() > CHUNK_BYTES_MAX
+            || self.chunk.borrow().bytes.len() > CHUNK_BYTES_MAX
         {
             self.make_room(bytes)?;
         }
-        let mut chunk = self.chunk.borrow_mut();
-        if chunk.len() == CHUNK_HEADER_BYTES {
-            let p = self.appended.get();
-            self.appended.set(ReplayPosition {
-                offset: p.offset + CHUNK_HEADER_BYTES as u32,
-                ..p
-            });
-        }
-        let len = u32::try_from(body.len()).expect("checked against the segment's size");
-        chunk.extend_from_slice(&len.to_le_bytes());
-        chunk.push(kind);
-        chunk.extend_from_slice(body);
-        let p = self.appended.get();
-        let p = ReplayPosition {
-            offset: p.offset + bytes as u32,
-            ..p
-        };
-        self.appended.set(p);
-        Ok(p)
+        Ok(())
     }
 
     /// Writes out the chunk and goes to a new segment where the current one cannot take `bytes` more.
@@ -337,7 +354,7 @@ impl Commitlog {
             return Err(self.broken_error());
         }
         let mut chunk = self.chunk.borrow_mut();
-        if chunk.len() == CHUNK_HEADER_BYTES {
+        if chunk.is_empty() {
             return Ok(self.written.get());
         }
         let segment = self
@@ -346,11 +363,11 @@ impl Commitlog {
             .back()
             .cloned()
             .expect("a chunk with records has a segment");
-        format::seal_chunk(&mut chunk, segment.id(), self.synced.get());
-        let result = segment.write(&chunk);
+        let checksum = chunk.checksum.take();
+        format::seal_chunk(&mut chunk.bytes, segment.id(), self.synced.get(), checksum.as_ref());
+        let result = segment.write(&chunk.bytes);
         let written = self.appended.get();
-        chunk.clear();
-        chunk.resize(CHUNK_HEADER_BYTES, 0);
+        chunk.clear(2 * CHUNK_BYTES_MAX);
         let end = segment.end();
         self.appended.set(ReplayPosition {
             segment: segment.id(),
@@ -469,7 +486,7 @@ impl Commitlog {
             if self.losses.get() != losses {
                 return Err(LogError::Lost);
             }
-            let is_written = position <= self.written.get() || self.chunk.borrow().len() == CHUNK_HEADER_BYTES;
+            let is_written = position <= self.written.get() || self.chunk.borrow().is_empty();
             if is_written && self.synced.get() >= position.min(self.written.get()) {
                 return Ok(());
             }

@@ -11,7 +11,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use commitlog::{Commitlog, Discard, LogError, Options, Replay, ReplayError, ReplayPosition, SyncMode, last_segment};
+use commitlog::{
+    Commitlog, Discard, LogError, LongRecord, Options, Replay, ReplayError, ReplayPosition, SyncMode, last_segment,
+};
 use mutation::{Mutation, MutationBuilder};
 use runtime::sim::{CrashKind, FailedSync, Simulation};
 use schema::TableId;
@@ -106,7 +108,12 @@ async fn live(sync: SyncMode, boot_id: u128, seen: Arc<Mutex<Seen>>, writes: usi
                 seen.next
             };
             let size = (runtime::random_u64() % 3000) as usize;
-            match log.append(&mutation(n, size)) {
+            let bytes = mutation(n, size);
+            let appended = match runtime::random_u64().is_multiple_of(4) {
+                true => log.append_long(LongRecord::new(&[&bytes])),
+                false => log.append(&bytes),
+            };
+            match appended {
                 Ok(_) => numbers.push(n),
                 Err(_) => seen.lock().expect("one thread").refused += 1,
             }
@@ -528,6 +535,33 @@ fn log_of(shard: u32, shards: u32, first_segment: u64) -> Rc<Commitlog> {
         shards,
         ..options(periodic(), 1, first_segment)
     })
+}
+
+#[test]
+fn long_records_are_replayed_between_others() {
+    let (positions, refused, found) = on_a_machine(None, async || {
+        let log = Commitlog::new(options(periodic(), 1, 1));
+        let mutations: Vec<Vec<u8>> = (1..=8).map(|n| mutation(n, 9_000)).collect();
+        let of = |number: usize| &mutations[number][..];
+        let appended = [
+            log.append(of(0)),
+            log.append_long(LongRecord::new(&[of(1)])),
+            log.append(of(2)),
+            log.append_long(LongRecord::new(&[of(3), of(4)])),
+            log.append_long(LongRecord::new(&[of(5)])),
+            // Does not fit into the first segment any more.
+            log.append_long(LongRecord::new(&[of(6)])),
+            log.append_batch([of(7)].into_iter()),
+        ];
+        let refused = log.append_long(LongRecord::new(&[&mutation(9, SEGMENT_BYTES as usize / 2)]));
+        log.write().expect("the disk works");
+        let positions = appended.map(|position| position.expect("there is room"));
+        (positions, refused, replay_all(1).expect("the log is whole"))
+    });
+    assert!(positions.is_sorted_by(|a, b| a < b), "{positions:?}");
+    assert!(positions[0].segment < positions[6].segment, "{positions:?}");
+    assert!(matches!(refused, Err(LogError::TooLarge { .. })), "{refused:?}");
+    assert_eq!(found, (1..=8).collect());
 }
 
 #[test]

@@ -15,12 +15,13 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use commitlog::ReplayPosition;
+use commitlog::{LongRecord, ReplayPosition};
 use memtable::Memtable;
 use mutation::row::Column;
 use mutation::{Mutation, MutationItem, RowView};
 use schema::{RowLayout, Table};
 use stdx::planted::{self, Bug};
+use stdx::preempt;
 use types::Token;
 
 use crate::shard::{Shard, WriteError};
@@ -97,6 +98,7 @@ pub struct Aside {
     memtables: Vec<(Rc<TableStore>, Rc<Tablet>, Memtable)>,
     /// Which of the write's mutations they have.
     is_merged: Vec<bool>,
+    record: LongRecord,
     charge: Charge,
 }
 
@@ -217,7 +219,7 @@ impl Shard {
     /// # Errors
     /// As those of [`Shard::room`].
     pub async fn merge_aside(self: &Rc<Self>, mutations: &[Addressee<'_>]) -> Result<Option<Aside>, WriteError> {
-        let _waiting = self.wait_with(mutations.iter().map(|(_, _, mutation)| *mutation));
+        let _waiting = preempt::allowed(|| self.wait_with(mutations.iter().map(|(_, _, mutation)| *mutation)));
         // Not all at once: each has its memory before it is counted whole.
         let _turn = self.merge_turn.acquire(1).await;
         self.room().await?;
@@ -236,7 +238,9 @@ impl Shard {
             let mut owned = Vec::with_capacity(group.mutations.len());
             for (number, token, bytes) in &group.mutations {
                 is_merged[*number] = true;
-                owned.push((*token, bytes.to_vec()));
+                let mut copy = Vec::new();
+                preempt::allowed(|| preempt::append(&mut copy, bytes));
+                owned.push((*token, copy));
                 runtime::give_way().await;
             }
             let table = group.store.table();
@@ -244,9 +248,15 @@ impl Shard {
             charge.set(charge.bytes - bytes_of(&group) + memtable.bytes());
             memtables.push((group.store, group.tablet, memtable));
         }
+        let record = preempt::allowed(|| {
+            let bytes = mutations.iter().map(|(_, _, mutation)| mutation.bytes());
+            LongRecord::new(&preempt::collect(bytes))
+        });
+        charge.set(charge.bytes + record.bytes());
         Ok(Some(Aside {
             memtables,
             is_merged,
+            record,
             charge,
         }))
     }
@@ -260,7 +270,7 @@ impl Shard {
     pub fn write_aside(
         self: &Rc<Self>,
         mutations: &[Addressee<'_>],
-        aside: Aside,
+        mut aside: Aside,
     ) -> Result<Option<ReplayPosition>, WriteError> {
         if self.dirty.is_closed() {
             return Err(WriteError::MemoryFull);
@@ -282,13 +292,8 @@ impl Shard {
             rest.push((tablet.ok_or(WriteError::NotHere(*token))?, *token, mutation));
         }
         let before = self.frozen_position();
-        let appended = match mutations {
-            [(_, _, only)] => self.log.append(only.bytes()),
-            _ => self
-                .log
-                .append_batch(mutations.iter().map(|(_, _, mutation)| mutation.bytes())),
-        };
-        let written = appended.map_err(WriteError::Log)?;
+        aside.charge.set(aside.charge.bytes - aside.record.bytes());
+        let written = self.log.append_long(aside.record).map_err(WriteError::Log)?;
         for (store, _, mutation) in mutations {
             store.metrics.note_write(mutation.key);
         }

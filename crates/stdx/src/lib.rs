@@ -5,6 +5,7 @@ pub mod civil;
 pub mod crc32c;
 pub mod histogram;
 pub mod latencies;
+mod long_vec;
 mod nearest;
 pub mod planted;
 pub mod preempt;
@@ -13,4 +14,5 @@ pub mod random;
 pub mod size;
 pub mod vint;
 
+pub use long_vec::LongVec;
 pub use nearest::nearest;

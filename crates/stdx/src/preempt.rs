@@ -55,19 +55,74 @@ const COPY_BYTES: usize = 64 << 10;
 /// Appends bytes with preemption points in between: new memory costs more by the page than the copy does.
 #[inline]
 pub fn append(out: &mut Vec<u8>, bytes: &[u8]) {
+    reserve(out, bytes.len());
     if bytes.len() <= COPY_BYTES {
         return out.extend_from_slice(bytes);
     }
     append_long(out, bytes);
 }
 
+/// Makes room for so many elements more. A large vector moves to at least twice the memory with preemption points in
+/// between.
+#[inline]
+pub fn reserve<T>(items: &mut Vec<T>, more: usize) {
+    if items.capacity() - items.len() < more {
+        grow(items, more);
+    }
+}
+
 #[cold]
 fn append_long(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.reserve(bytes.len());
     for piece in bytes.chunks(COPY_BYTES) {
         out.extend_from_slice(piece);
         long_step();
     }
+}
+
+/// Appends an element; memory as by [`reserve`].
+#[inline]
+pub fn push<T>(items: &mut Vec<T>, item: T) {
+    reserve(items, 1);
+    items.push(item);
+}
+
+#[cold]
+fn grow<T>(items: &mut Vec<T>, more: usize) {
+    let piece = COPY_BYTES / size_of::<T>().max(1);
+    if items.len() <= piece {
+        return items.reserve(more);
+    }
+    let mut all = Vec::with_capacity(items.len() + more.max(items.len()));
+    let mut rest = std::mem::take(items).into_iter();
+    while rest.len() > 0 {
+        all.extend(rest.by_ref().take(piece));
+        long_step();
+    }
+    *items = all;
+}
+
+/// Collects elements into a vector, with a preemption point after each.
+pub fn collect<T>(items: impl Iterator<Item = T>) -> Vec<T> {
+    let mut all = Vec::with_capacity(items.size_hint().0);
+    for item in items {
+        push(&mut all, item);
+        point();
+    }
+    all
+}
+
+/// As [`collect`], of results, up to the first error.
+///
+/// # Errors
+/// The first error.
+pub fn try_collect<T, E>(mut items: impl Iterator<Item = Result<T, E>>) -> Result<Vec<T>, E> {
+    let mut all = Vec::with_capacity(items.size_hint().1.unwrap_or(0));
+    items.try_for_each(|item| {
+        push(&mut all, item?);
+        point();
+        Ok(())
+    })?;
+    Ok(all)
 }
 
 /// Restores the previous hooks when dropped.
@@ -174,6 +229,12 @@ mod tests {
                 drop_each(numbers);
                 let dropped = reached();
                 assert!(dropped > sorted + 10, "so have drops");
+                let mut grown = Vec::new();
+                (0..1_000_000_u32).for_each(|n| push(&mut grown, n));
+                assert!(grown.into_iter().eq(0..1_000_000));
+                let moved = reached();
+                assert!(moved > dropped + 10, "so has the growth of a long vector: {moved}");
+                let dropped = moved;
                 let (bytes, mut copy) = (vec![7; 3 * COPY_BYTES], vec![1]);
                 append(&mut copy, &bytes);
                 assert_eq!((copy[0], &copy[1..]), (1, &bytes[..]));

@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use stdx::preempt;
+
 /// A place on the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub i64);
@@ -85,8 +87,27 @@ const C2: u64 = 0x4cf5_ad43_2745_937f;
 #[inline]
 #[must_use]
 pub fn murmur3_x64_128(key: &[u8], seed: u64) -> (u64, u64) {
-    let (mut h1, mut h2) = (seed, seed);
     let (blocks, tail) = key.as_chunks::<16>();
+    finished(mix_blocks((seed, seed), blocks), tail, key.len())
+}
+
+/// As [`murmur3_x64_128`], for many bytes: with preemption points.
+#[must_use]
+pub fn murmur3_x64_128_of_many(key: &[u8], seed: u64) -> (u64, u64) {
+    let (blocks, tail) = key.as_chunks::<16>();
+    let mut hash = (seed, seed);
+    for piece in blocks.chunks(BLOCKS_PER_STEP) {
+        hash = mix_blocks(hash, piece);
+        preempt::long_step();
+    }
+    finished(hash, tail, key.len())
+}
+
+/// Blocks that are mixed between two preemption points: 64 KiB.
+const BLOCKS_PER_STEP: usize = 4096;
+
+#[inline]
+fn mix_blocks((mut h1, mut h2): (u64, u64), blocks: &[[u8; 16]]) -> (u64, u64) {
     for block in blocks {
         let block = u128::from_le_bytes(*block);
         #[expect(clippy::cast_possible_truncation, reason = "the low half is wanted")]
@@ -104,6 +125,12 @@ pub fn murmur3_x64_128(key: &[u8], seed: u64) -> (u64, u64) {
             .wrapping_mul(5)
             .wrapping_add(0x3849_5ab5);
     }
+    (h1, h2)
+}
+
+/// The hash, given that of the whole blocks, what follows them, and the bytes of both.
+#[inline]
+fn finished((mut h1, mut h2): (u64, u64), tail: &[u8], len: usize) -> (u64, u64) {
     if let Some((low, high)) = tail.split_first_chunk::<8>() {
         // Nothing mixes to nothing, and keys of eight bytes are common.
         if !high.is_empty() {
@@ -113,7 +140,7 @@ pub fn murmur3_x64_128(key: &[u8], seed: u64) -> (u64, u64) {
     } else {
         h1 ^= mix_k1(sign_extend_bytes(load_le(tail)));
     }
-    let len = key.len() as u64;
+    let len = len as u64;
     h1 ^= len;
     h2 ^= len;
     h1 = h1.wrapping_add(h2);
@@ -240,6 +267,10 @@ mod tests {
                 (first.cast_unsigned(), second.cast_unsigned()),
                 "hash of 0x{hex} with seed {seed}"
             );
+        }
+        let many: Vec<u8> = (0..5 * BLOCKS_PER_STEP * 16 / 2 + 11).map(|n| (n * 7) as u8).collect();
+        for bytes in [&many[..], &many[..16 * BLOCKS_PER_STEP], &many[..5]] {
+            assert_eq!(murmur3_x64_128_of_many(bytes, 3), murmur3_x64_128(bytes, 3));
         }
     }
 
