@@ -38,12 +38,16 @@ pub fn collect_thread() {
     mi_collect(false);
 }
 
-/// Gives memory to the system that the threads of this process have freed. Some megabytes take milliseconds, so the
-/// threads of shards do not: from the first call on, mimalloc leaves it to this function. It would otherwise purge in
-/// the middle of an allocation, at most once a second, and never in a process that allocates little.
-pub fn collect_process() {
+/// From here on mimalloc gives no freed memory to the system by itself: [`collect_process`] does. Some megabytes take
+/// milliseconds, and mimalloc would do it in the middle of an allocation of a shard, at most once a second, and never
+/// in a process that allocates little.
+pub fn leave_purges_to_collector() {
     const NEVER: c_long = 1 << 31;
     mi_option_set(PURGE_DELAY, NEVER);
+}
+
+/// Gives memory to the system that the threads of this process have freed.
+pub fn collect_process() {
     mi_collect(true);
 }
 

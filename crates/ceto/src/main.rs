@@ -124,6 +124,7 @@ fn serve(args: &ServerArgs) -> Result<ExitCode, String> {
         return put(config::print(args).as_bytes()).map(|()| ExitCode::SUCCESS);
     }
     config.check_workdir()?;
+    allocator::leave_purges_to_collector();
     let format = config.log_format;
     logging::start(format, config.log_level);
     let args = args.clone();

@@ -13,10 +13,16 @@ use mutation::{Bound, Cell, Liveness, PartitionBlock, RangeTombstone, RowView, T
 use replica::PlainRow;
 use schema::{ClusteringOrder, RowLayout, Table};
 use stdx::planted::{self, Bug};
-use stdx::vint;
-use types::token::murmur3_x64_128;
+use stdx::{preempt, vint};
+use types::token::{murmur3_x64_128, murmur3_x64_128_of_many};
 
 use crate::message::ReadPosition;
+
+/// What an element mostly takes besides its path.
+const ELEMENT_BYTES: usize = 64;
+
+/// What has as many bytes is hashed with preemption points.
+const LONG_BYTES: usize = 64 << 10;
 
 /// Collects what counts of a stretch, block by block.
 pub(crate) struct Digest {
@@ -194,13 +200,16 @@ impl Digest {
                 self.sized(&bound.prefix);
             }
         }
-        let (low, high) = murmur3_x64_128(&self.material, 0);
+        let (low, high) = match self.material.len() {
+            ..LONG_BYTES => murmur3_x64_128(&self.material, 0),
+            _ => preempt::allowed(|| murmur3_x64_128_of_many(&self.material, 0)),
+        };
         u128::from(high) << 64 | u128::from(low)
     }
 
     fn sized(&mut self, bytes: &[u8]) {
         vint::put_unsigned(&mut self.material, bytes.len() as u64);
-        self.material.extend_from_slice(bytes);
+        preempt::append(&mut self.material, bytes);
     }
 
     /// Adds what counts of a row; whether anything does.
@@ -287,6 +296,7 @@ impl Material for Digest {
 
     #[inline]
     fn element(&mut self, path: &[u8]) {
+        preempt::reserve(&mut self.material, ELEMENT_BYTES + path.len());
         self.material.push(ELEMENT);
         self.sized(path);
     }

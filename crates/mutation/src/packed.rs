@@ -19,6 +19,8 @@ const PARTITION_TOMBSTONE: u8 = 1;
 const STATIC_ROW: u8 = 2;
 const ROW: u8 = 3;
 const RANGE_TOMBSTONE: u8 = 4;
+/// More than a short row takes.
+const ROWS_BYTES: usize = 256;
 
 /// A packed mutation, borrowed.
 #[derive(Clone, Copy, Debug)]
@@ -249,6 +251,11 @@ impl<'b> MutationBuilder<'b> {
     pub fn static_row(&mut self, pack: impl FnOnce(&mut Vec<u8>)) {
         self.out.push(STATIC_ROW);
         self.sized(pack);
+    }
+
+    /// Makes room for a row or more: a buffer that grows is copied, here with preemption points.
+    pub fn reserve_rows(&mut self) {
+        stdx::preempt::reserve(self.out, ROWS_BYTES);
     }
 
     /// Changes a row; `pack` appends the packed row.

@@ -41,8 +41,6 @@ const ROW_FLAGS: u8 = 0x1f;
 const HEADER: usize = 9;
 /// What an element may take besides its path and value: flags, timestamp, times of its expiry, two lengths.
 pub const ELEMENT_HEAD_BYTES_MAX: usize = 32;
-/// Flags and one length.
-const ELEMENT_HEAD_BYTES_MIN: usize = 2;
 /// The buffer grows once for so many elements: it is copied in one step when it grows.
 pub const MANY_ELEMENTS: usize = 1024;
 

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use mutation::{Mutation, MutationItem, RowView};
+use stdx::preempt;
 
 /// See the module.
 #[derive(Default)]
@@ -94,7 +95,8 @@ pub fn min_timestamp(bytes: &[u8]) -> i64 {
             RowView::new(row).map_or(i64::MIN, |row| row.timestamp)
         }
     };
-    mutation.items().map(timestamp).min().unwrap_or(i64::MAX)
+    let items = mutation.items().inspect(|_| preempt::point());
+    items.map(timestamp).min().unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use schema::{CellLayout, RowLayout};
 use stdx::vint;
 
 use super::{
-    Cell, CellFlags, Complex, ELEMENT_HEAD_BYTES_MAX, ELEMENT_HEAD_BYTES_MIN, HEADER, Liveness, MANY_ELEMENTS, MARKER,
-    MARKER_OWN, MIXED, TOMBSTONE, TTL,
+    Cell, CellFlags, Complex, ELEMENT_HEAD_BYTES_MAX, HEADER, Liveness, MANY_ELEMENTS, MARKER, MARKER_OWN, MIXED,
+    TOMBSTONE, TTL,
 };
 use crate::Tombstone;
 
@@ -181,9 +181,8 @@ impl<'b> RowBuilder<'b> {
         let bytes_of =
             |(count, bytes), (path, cell): (&[u8], Cell<'_>)| (count + 1, bytes + path.len() + cell.value.len());
         let (count, bytes) = elements.clone().fold((0, 0), bytes_of);
-        // Unless the caller has reserved memory for the whole row.
-        if count >= MANY_ELEMENTS && self.out.capacity() - self.out.len() < bytes + ELEMENT_HEAD_BYTES_MIN * count {
-            self.out.reserve(bytes + ELEMENT_HEAD_BYTES_MAX * count);
+        if count >= MANY_ELEMENTS {
+            stdx::preempt::reserve(self.out, bytes + ELEMENT_HEAD_BYTES_MAX * count);
         }
         let at = self.begin_complex(id, tombstone, count);
         for (path, cell) in elements {
@@ -226,7 +225,13 @@ impl<'b> RowBuilder<'b> {
         if same {
             stdx::preempt::append(self.out, part.elements);
         } else {
-            part.elements().for_each(|(path, cell)| self.element(path, &cell));
+            // A count that a peer sent may be anything.
+            let count = part.count.min(part.elements.len());
+            stdx::preempt::reserve(self.out, part.elements.len() + ELEMENT_HEAD_BYTES_MAX * count);
+            for (path, cell) in part.elements() {
+                self.element(path, &cell);
+                stdx::preempt::point();
+            }
         }
     }
 
