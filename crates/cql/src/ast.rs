@@ -11,6 +11,8 @@
 //! What the grammar of Cassandra accepts but its planner refuses, such as two primary keys, is
 //! representable here, so that the refusal keeps its proper error code.
 
+use stdx::LongVec;
+
 /// One statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(
@@ -84,15 +86,15 @@ pub enum Term {
     /// `?` or `:name`.
     BindMarker(BindMarker),
     /// `[a, b]`: a list or a vector; the receiving type decides.
-    List(Vec<Term>),
+    List(LongVec<Term>),
     /// `{a, b}`. The empty `{}` is a set here and may be received as an empty map.
-    Set(Vec<Term>),
+    Set(LongVec<Term>),
     /// `{k: v, …}`, never empty.
-    Map(Vec<(Term, Term)>),
+    Map(LongVec<(Term, Term)>),
     /// `{field: v, …}`, never empty.
     UserType(Vec<(String, Term)>),
     /// `(a, b)`, never empty. One element `(a)` is a tuple of one.
-    Tuple(Vec<Term>),
+    Tuple(LongVec<Term>),
     /// `[keyspace.]name(arguments)`.
     FunctionCall(Box<FunctionCall>),
     /// `(type) term`.
@@ -448,7 +450,7 @@ pub enum Predicate {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InValues {
     /// `(a, b)`; may be empty.
-    Terms(Vec<Term>),
+    Terms(LongVec<Term>),
     /// One marker for the whole list.
     BindMarker(BindMarker),
 }
@@ -543,7 +545,7 @@ pub struct Update {
     /// `USING`.
     pub attributes: Attributes,
     /// `SET`, never empty.
-    pub assignments: Vec<Assignment>,
+    pub assignments: LongVec<Assignment>,
     /// `WHERE`, never empty.
     pub relations: Vec<Relation>,
     /// `IF`.
@@ -608,7 +610,7 @@ pub enum Conditions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delete {
     /// What is removed; empty for whole rows.
-    pub targets: Vec<Target>,
+    pub targets: LongVec<Target>,
     /// The table written.
     pub table: QualifiedName,
     /// `USING TIMESTAMP` and `TIMEOUT`; the TTL is always `None`.
@@ -629,7 +631,7 @@ pub struct Batch {
     /// `USING`, for all statements of the batch; a TTL here is valid syntax but has no meaning.
     pub attributes: Attributes,
     /// The statements; may be empty.
-    pub statements: Vec<Modification>,
+    pub statements: LongVec<Modification>,
 }
 
 /// The kinds of batches.

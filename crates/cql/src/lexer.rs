@@ -121,7 +121,7 @@ pub(crate) fn tokenize(text: &str) -> Vec<Token> {
     loop {
         stdx::preempt::point();
         let token = lexer.next();
-        tokens.push(token);
+        stdx::preempt::push(&mut tokens, token);
         if matches!(token.kind, TokenKind::Unterminated) {
             let end = text.len() as u32;
             tokens.push(Token {

@@ -124,10 +124,10 @@ fn term() -> impl Strategy<Value = Term> {
     literal().prop_map(Term::Literal).prop_recursive(4, 24, 3, |inner| {
         let several = prop::collection::vec(inner.clone(), 1..3);
         prop_oneof![
-            prop::collection::vec(inner.clone(), 0..3).prop_map(Term::List),
-            prop::collection::vec(inner.clone(), 0..3).prop_map(Term::Set),
-            several.clone().prop_map(Term::Tuple),
-            prop::collection::vec((inner.clone(), inner.clone()), 1..3).prop_map(Term::Map),
+            prop::collection::vec(inner.clone(), 0..3).prop_map(|terms| Term::List(terms.into())),
+            prop::collection::vec(inner.clone(), 0..3).prop_map(|terms| Term::Set(terms.into())),
+            several.clone().prop_map(|terms| Term::Tuple(terms.into())),
+            prop::collection::vec((inner.clone(), inner.clone()), 1..3).prop_map(|pairs| Term::Map(pairs.into())),
             prop::collection::vec((name(), inner.clone()), 1..3).prop_map(Term::UserType),
             (qualified_name(), prop::collection::vec(inner.clone(), 0..3))
                 .prop_map(|(name, arguments)| Term::FunctionCall(Box::new(FunctionCall { name, arguments }))),
@@ -279,7 +279,7 @@ fn relation() -> impl Strategy<Value = Relation> {
         (select(comparisons), term()).prop_map(|(operator, value)| Predicate::Compare(operator, value)),
         (any::<bool>(), prop::collection::vec(term(), 0..3)).prop_map(|(negated, values)| Predicate::In {
             negated,
-            values: InValues::Terms(values)
+            values: InValues::Terms(values.into())
         }),
         (boxed_term(), boxed_term()).prop_map(|(low, high)| Predicate::Between(low, high)),
         Just(Predicate::IsNotNull),

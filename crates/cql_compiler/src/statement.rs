@@ -286,7 +286,6 @@ pub fn compile_with(
         ast::Statement::Delete(d) => write(Modification::Delete(d), &mut markers)?,
         ast::Statement::Batch(b) => {
             let plan = compile_batch(&b, schema, keyspace, (nulls, &mut markers))?;
-            stdx::preempt::drop_each(b.statements);
             Statement::Plan(Plan::Batch(Arc::new(plan)))
         }
         ast::Statement::Truncate(t) => {
@@ -422,7 +421,7 @@ fn compile_batch(
         kind,
         timestamp,
         timeout,
-        writes,
+        writes: writes.into(),
     })
 }
 

@@ -187,7 +187,7 @@ pub fn compile_in(
         }
         InValues::Terms(terms) => {
             let compile = |term| compile_term(term, receiver, markers, schema, keyspace);
-            let operands = terms.iter().map(compile).collect::<Result<_, _>>()?;
+            let operands = stdx::preempt::try_collect(terms.iter().map(compile))?.into();
             Ok(InOperand::Terms {
                 receiver: receiver.name.clone(),
                 operands,
@@ -500,7 +500,7 @@ impl TermCompiler<'_, '_> {
             }
             self.compile(term, &element)
         };
-        elements.iter().map(compile).collect()
+        stdx::preempt::try_collect(elements.iter().map(compile))
     }
 
     fn set(&mut self, elements: &[Term], receiver: &Receiver) -> Result<Operand, CompileError> {

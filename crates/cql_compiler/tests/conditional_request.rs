@@ -46,7 +46,7 @@ fn statements(schema: &Schema, text: &str) -> (Vec<BoundWrite>, bool) {
         Ast::Insert(i) => (vec![Modification::Insert(i)], false),
         Ast::Update(u) => (vec![Modification::Update(u)], false),
         Ast::Delete(d) => (vec![Modification::Delete(d)], false),
-        Ast::Batch(b) => (b.statements, true),
+        Ast::Batch(b) => (b.statements.into_vec(), true),
         other => panic!("{other:?} is no modification"),
     };
     let statements = modifications.iter().map(|m| BoundWrite {

@@ -82,7 +82,7 @@ fn writes(schema: &Schema, text: &str) -> Vec<Arc<WritePlan>> {
     let compiled = compile_with(text, schema, None, Dialect::default()).unwrap_or_else(|e| panic!("{what}: {e}"));
     match compiled.statement.plan() {
         Some(Plan::Write(write)) => vec![write.clone()],
-        Some(Plan::Batch(batch)) => batch.writes.clone(),
+        Some(Plan::Batch(batch)) => batch.writes.to_vec(),
         _ => panic!("{what} is a write"),
     }
 }

@@ -2,6 +2,7 @@
 
 use plan::RowSink;
 use plan::write::ConditionalAnswer;
+use stdx::preempt;
 
 /// Gives values to a buffer of cells that other code owns, such as the answers of a socket read.
 #[derive(Debug)]
@@ -13,17 +14,26 @@ pub struct Cells(pub Vec<u8>);
 
 /// More than a row mostly takes.
 const FIRST_BYTES: usize = 512;
+/// What is longer is copied with preemption points.
+pub(crate) const LONG_BYTES: usize = 64 << 10;
 
 #[inline]
 fn put_cell(out: &mut Vec<u8>, value: Option<&[u8]>) {
     match value {
         None => out.extend_from_slice(&(-1i32).to_be_bytes()),
-        Some(v) => {
-            let len = u32::try_from(v.len()).expect("a value is smaller than 2 GiB");
-            out.extend_from_slice(&len.to_be_bytes());
+        Some(v) if v.len() < LONG_BYTES => {
+            out.extend_from_slice(&(v.len() as u32).to_be_bytes());
             out.extend_from_slice(v);
         }
+        Some(v) => put_long_cell(out, v),
     }
+}
+
+#[cold]
+fn put_long_cell(out: &mut Vec<u8>, value: &[u8]) {
+    let len = u32::try_from(value.len()).expect("a value is smaller than 2 GiB");
+    out.extend_from_slice(&len.to_be_bytes());
+    preempt::append(out, value);
 }
 
 impl RowSink for CellWriter<'_> {
@@ -51,7 +61,13 @@ impl RowSink for Cells {
     }
 
     #[inline]
-    fn end_row(&mut self) {}
+    fn end_row(&mut self) {
+        // Before it is full: where it grows inside of a row, all of it is copied in one step.
+        if self.0.len() >= LONG_BYTES && self.0.capacity() - self.0.len() < self.0.len() / 8 {
+            let more = self.0.len();
+            preempt::reserve(&mut self.0, more);
+        }
+    }
 
     #[inline]
     fn bytes(&self) -> usize {
@@ -70,6 +86,7 @@ pub(crate) fn of_answer(answer: &ConditionalAnswer) -> (u32, Vec<u8>) {
     for row in &answer.rows {
         put_cell(&mut cells, Some(&applied));
         row.iter().for_each(|value| put_cell(&mut cells, value.as_deref()));
+        preempt::point();
     }
     (row_count(answer.rows.len()), cells)
 }

@@ -468,6 +468,8 @@ impl Connection {
             });
         }
         self.outbox.push(&mut out);
+        // Its plan may have many values.
+        stdx::preempt::allowed(|| drop(later));
     }
 
     /// Whether the first result of a connection, whose size is unknown, begins with a trial: there is no room for a

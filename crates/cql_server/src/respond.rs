@@ -9,9 +9,10 @@ use plan::write::ConditionalAnswer;
 use query::ddl::{ChangeKind, SchemaChange};
 use query::trace::TraceId;
 use query::{CoordinatorError, Operation, Outcome, Page, Prepared, QueryError, WriteKind};
+use stdx::preempt;
 
 use crate::Server;
-use crate::cells::{self, Cells};
+use crate::cells::{self, Cells, LONG_BYTES};
 use crate::dispatch::Taken;
 use crate::metadata;
 use crate::tablets::Payload;
@@ -318,7 +319,10 @@ impl Reply {
         out.reserve(page.sink.0.len() + metadata.size() + ROWS_FRAME_BYTES);
         let mark = begin_response(out, self.version, self.stream, Opcode::Result, extras);
         let rows = begin_rows(out, metadata, skip_metadata, new_id);
-        out.extend_from_slice(&page.sink.0);
+        match page.sink.0.len() {
+            ..LONG_BYTES => out.extend_from_slice(&page.sink.0),
+            _ => preempt::allowed(|| preempt::append(out, &page.sink.0)),
+        }
         finish_rows(out, rows, page.rows, page.paging_state.as_deref());
         if let Err(e) = finish_response(out, mark) {
             self.error(out, &QueryError::invalid(format!("Use paging: {e}")));
@@ -334,7 +338,7 @@ impl Reply {
         answer: &ConditionalAnswer,
         prepared: Option<&Prepared>,
     ) {
-        let page = whole(cells::of_answer(answer));
+        let page = whole(preempt::allowed(|| cells::of_answer(answer)));
         if let Some(prepared) = prepared.filter(|_| answer.shown.is_empty()) {
             let m = metadata::applied(prepared, self.version, answer);
             return self.rows(out, extras, &page, m, false, None);

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use stdx::LongVec;
+
 use crate::{BindContext, Evaluated, Operand, PlanError, WritePlan, own_timeout};
 
 /// What a batch promises.
@@ -26,7 +28,7 @@ pub struct BatchPlan {
     /// How long its client waits, a duration; None for the shortest that one of its writes says.
     pub timeout: Option<Operand>,
     /// The writes.
-    pub writes: Vec<Arc<WritePlan>>,
+    pub writes: LongVec<Arc<WritePlan>>,
 }
 
 impl BatchPlan {

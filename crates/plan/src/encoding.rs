@@ -45,7 +45,7 @@ use std::sync::Arc;
 
 use schema::{Schema, Table, TableId};
 use stdx::bytes::{Reader, Truncated};
-use stdx::vint;
+use stdx::{LongVec, vint};
 use types::{Comparator, CqlType};
 use uuid::Uuid;
 
@@ -663,7 +663,9 @@ impl<'a> Field<'a> {
                 if columns == 0 {
                     return Err(DecodeError::Malformed("a tuple of no columns"));
                 }
-                let alternatives = self.all(|field| (0..columns).map(|_| field.operand(table)).collect())?;
+                let alternatives = self
+                    .all(|field| (0..columns).map(|_| field.operand(table)).collect())?
+                    .into();
                 Choice::Tuples { columns, alternatives }
             }
             3 => {
@@ -711,7 +713,7 @@ impl<'a> Field<'a> {
             },
             true => InOperand::Terms {
                 receiver,
-                operands: self.all(|field| field.operand(table))?,
+                operands: self.all(|field| field.operand(table))?.into(),
             },
         })
     }
@@ -726,7 +728,7 @@ impl<'a> Field<'a> {
             },
             3 => self.nested(|field| {
                 let operation = field.operation(table)?;
-                let arguments = field.all(|field| field.operand(table))?;
+                let arguments = LongVec::from(field.all(|field| field.operand(table))?);
                 check_arguments(&operation, arguments.len())?;
                 Ok(Operand::Computed(Box::new(Computed { operation, arguments })))
             })?,

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use stdx::preempt;
+use stdx::{LongVec, preempt};
 use types::sorted::checked;
 use types::{CollectionIter, CqlType, Malformed, TupleIter};
 
@@ -35,7 +35,7 @@ pub enum Operand {
 #[derive(Clone, Debug)]
 pub struct Computed {
     pub(crate) operation: Operation,
-    pub(crate) arguments: Vec<Operand>,
+    pub(crate) arguments: LongVec<Operand>,
 }
 
 impl Operand {
@@ -151,7 +151,10 @@ impl Operand {
     pub fn computed(operation: Operation, arguments: Vec<Self>) -> Result<Self, PlanError> {
         let is_constant = arguments.iter().all(|argument| argument.as_constant().is_some());
         let is_literal = operation.is_literal();
-        let computed = Self::Computed(Box::new(Computed { operation, arguments }));
+        let computed = Self::Computed(Box::new(Computed {
+            operation,
+            arguments: arguments.into(),
+        }));
         let Self::Computed(inner) = &computed else {
             return Ok(computed);
         };
@@ -177,7 +180,7 @@ impl Operand {
 
 impl Computed {
     fn eval<'v>(&'v self, ctx: &BindContext<'v>) -> Result<Evaluated<'v>, PlanError> {
-        let mut arguments = Vec::with_capacity(self.arguments.len());
+        let mut arguments = LongVec::from(Vec::with_capacity(self.arguments.len()));
         for (index, argument) in self.arguments.iter().enumerate() {
             preempt::point();
             match argument.eval(ctx)? {
@@ -320,7 +323,7 @@ pub enum InOperand {
         /// The name of what they are compared with.
         receiver: String,
         /// The alternatives.
-        operands: Vec<Operand>,
+        operands: LongVec<Operand>,
     },
     /// `?`: a list.
     List {
@@ -347,22 +350,17 @@ impl InOperand {
     pub fn eval<'v>(&'v self, ctx: &BindContext<'v>) -> Result<Vec<Cow<'v, [u8]>>, PlanError> {
         match self {
             Self::List { receiver, operand } => operand.eval_list(receiver, ctx),
-            Self::Terms { receiver, operands } => operands
-                .iter()
-                .map(|operand| {
-                    preempt::point();
-                    match operand.eval(ctx)? {
-                        Evaluated::Value(bytes) => Ok(bytes),
-                        Evaluated::Null => Err(null_in_condition(receiver)),
-                        Evaluated::Unset if is_of_columns(receiver) => {
-                            Err(PlanError::invalid(format!("Invalid unset value for tuple {receiver}")))
-                        }
-                        Evaluated::Unset => {
-                            Err(PlanError::invalid(format!("Invalid unset value for column {receiver}")))
-                        }
+            Self::Terms { receiver, operands } => {
+                let eval = |operand: &'v Operand| match operand.eval(ctx)? {
+                    Evaluated::Value(bytes) => Ok(bytes),
+                    Evaluated::Null => Err(null_in_condition(receiver)),
+                    Evaluated::Unset if is_of_columns(receiver) => {
+                        Err(PlanError::invalid(format!("Invalid unset value for tuple {receiver}")))
                     }
-                })
-                .collect(),
+                    Evaluated::Unset => Err(PlanError::invalid(format!("Invalid unset value for column {receiver}"))),
+                };
+                preempt::try_collect(operands.iter().map(eval))
+            }
         }
     }
 
@@ -374,7 +372,9 @@ impl InOperand {
         let mut values = self.eval(ctx)?;
         preempt::sort_by(&mut values, Ord::cmp);
         values.dedup();
-        Ok(values.len() as u64)
+        let count = values.len() as u64;
+        preempt::drop_each(values);
+        Ok(count)
     }
 
     /// How many alternatives there are, when the text of the statement says it.

@@ -336,7 +336,7 @@ fn rows_are_written_and_read_by_plans_that_were_built_by_hand() {
             kind: BatchKind::Logged,
             timestamp: None,
             timeout: None,
-            writes: vec![write_plan(update), write_plan(delete)],
+            writes: vec![write_plan(update), write_plan(delete)].into(),
         }));
         assert_eq!(
             execute(&engine, &batch, &run, &Params::default()).await,
@@ -344,7 +344,7 @@ fn rows_are_written_and_read_by_plans_that_were_built_by_hand() {
         );
         let both = PartitionRestriction::Keys(vec![InOperand::Terms {
             receiver: "device".to_owned(),
-            operands: vec![int(2), int(1)],
+            operands: vec![int(2), int(1)].into(),
         }]);
         let restrictions = Restrictions {
             partition: both,

@@ -293,6 +293,7 @@ fn put_element(out: &mut Vec<u8>, element: Option<&[u8]>) {
     match element {
         Some(bytes) => {
             let len = i32::try_from(bytes.len()).expect("frames and cells are limited to 256 MiB");
+            preempt::reserve(out, size_of_val(&len) + bytes.len());
             out.extend_from_slice(&len.to_be_bytes());
             out.extend_from_slice(bytes);
         }

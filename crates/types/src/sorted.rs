@@ -10,11 +10,40 @@ use crate::collection::{
 use crate::validate::{validate_elements, validate_map};
 use crate::{Comparator, CqlType, TypeError};
 
+/// Bytes of a count or length in front of what it counts.
+const LENGTH_BYTES: usize = 4;
+
+/// A serialised list.
+#[must_use]
+pub fn list(elements: &[&[u8]]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes_of(elements.iter().map(|element| element.len())));
+    let mut builder = CollectionBuilder::new(&mut out);
+    for element in elements {
+        preempt::point();
+        builder.push(element);
+    }
+    builder.finish();
+    out
+}
+
+/// The bytes of a serialised collection with elements, keys and values of these lengths: a buffer that grows copies
+/// what it has.
+fn bytes_of(lengths: impl Iterator<Item = usize>) -> usize {
+    let length = |length| {
+        preempt::point();
+        LENGTH_BYTES + length
+    };
+    LENGTH_BYTES + lengths.map(length).sum::<usize>()
+}
+
 /// A serialised set: its elements sorted, each once.
 pub fn set(mut elements: Vec<Cow<'_, [u8]>>, comparator: &Comparator) -> Vec<u8> {
     preempt::sort_by(&mut elements, |a, b| comparator.compare(a, b));
-    elements.dedup_by(|a, b| comparator.compare(a, b).is_eq());
-    let mut out = Vec::new();
+    elements.dedup_by(|a, b| {
+        preempt::point();
+        comparator.compare(a, b).is_eq()
+    });
+    let mut out = Vec::with_capacity(bytes_of(elements.iter().map(|element| element.len())));
     let mut builder = CollectionBuilder::new(&mut out);
     for element in &elements {
         preempt::point();
@@ -31,7 +60,7 @@ pub type Pair<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
 /// A serialised map: its keys sorted, the last value of each.
 pub fn map(mut pairs: Vec<Pair<'_>>, comparator: &Comparator) -> Vec<u8> {
     preempt::sort_by(&mut pairs, |a, b| comparator.compare(&a.0, &b.0));
-    let mut out = Vec::new();
+    let mut out = Vec::with_capacity(bytes_of(pairs.iter().flat_map(|(key, value)| [key.len(), value.len()])));
     let mut builder = CollectionBuilder::new(&mut out);
     for (index, (key, value)) in pairs.iter().enumerate() {
         preempt::point();

@@ -307,7 +307,8 @@ impl<'a> Parser<'a> {
         let mut items = Vec::with_capacity(if is_several { 8 } else { 1 });
         items.push(first);
         while self.accept(TokenKind::Comma) {
-            items.push(item(self)?);
+            let next = item(self)?;
+            stdx::preempt::push(&mut items, next);
         }
         Ok(items)
     }

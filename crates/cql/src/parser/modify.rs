@@ -1,5 +1,7 @@
 //! INSERT, UPDATE, DELETE, BATCH, TRUNCATE and USE.
 
+use stdx::LongVec;
+
 use super::{Parse, Parser};
 use crate::ast::{
     Assignment, Attributes, Batch, BatchKind, ComparisonOperator, Conditions, Delete, Insert, InsertValues,
@@ -106,7 +108,7 @@ impl Parser<'_> {
         Ok(Update {
             table,
             attributes,
-            assignments,
+            assignments: assignments.into(),
             relations,
             conditions,
         })
@@ -261,7 +263,7 @@ impl Parser<'_> {
         let relations = self.where_relations()?;
         let conditions = self.conditions()?;
         Ok(Delete {
-            targets,
+            targets: targets.into(),
             table,
             attributes,
             relations,
@@ -291,7 +293,7 @@ impl Parser<'_> {
         };
         self.expect_word(Keyword::Batch)?;
         let attributes = self.attributes(AttributesOf::Write)?;
-        let mut statements = Vec::new();
+        let mut statements = LongVec::new();
         loop {
             statements.push(match self.keyword() {
                 Keyword::Insert => Modification::Insert(self.insert()?),

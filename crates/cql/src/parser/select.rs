@@ -1,5 +1,7 @@
 //! SELECT, and the relations it shares with UPDATE and DELETE.
 
+use stdx::LongVec;
+
 use super::term::{begins_value, product_operator};
 use super::{NESTING_MAX, Parse, Parser};
 use crate::ast::{
@@ -667,9 +669,9 @@ impl Parser<'_> {
             TokenKind::LeftParenthesis => {
                 self.advance();
                 if self.accept(TokenKind::RightParenthesis) {
-                    InValues::Terms(Vec::new())
+                    InValues::Terms(LongVec::new())
                 } else {
-                    InValues::Terms(self.terms_until(TokenKind::RightParenthesis)?)
+                    InValues::Terms(self.terms_until(TokenKind::RightParenthesis)?.into())
                 }
             }
             _ => return Err(self.no_viable_from(start)),
@@ -697,7 +699,7 @@ impl Parser<'_> {
             return Err(self.no_viable_from(start));
         }
         if self.kind() == TokenKind::LeftParenthesis && self.ahead(1).kind != TokenKind::RightParenthesis {
-            let values = InValues::Terms(self.parenthesized(|parser| parser.tuple_or_marker(start))?);
+            let values = InValues::Terms(self.parenthesized(|parser| parser.tuple_or_marker(start))?.into());
             return Ok(Predicate::In { negated, values });
         }
         self.in_values(negated, start)
@@ -708,7 +710,7 @@ impl Parser<'_> {
             TokenKind::Question | TokenKind::Colon => Ok(Term::BindMarker(self.bind_marker()?)),
             TokenKind::LeftParenthesis => {
                 self.advance();
-                Ok(Term::Tuple(self.terms_until(TokenKind::RightParenthesis)?))
+                Ok(Term::Tuple(self.terms_until(TokenKind::RightParenthesis)?.into()))
             }
             _ => Err(self.no_viable_from(start)),
         }

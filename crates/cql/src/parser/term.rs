@@ -1,5 +1,7 @@
 //! Terms: what yields a value without a row.
 
+use stdx::LongVec;
+
 use super::{Parse, Parser, undollar, unquote};
 use crate::Variables;
 use crate::ast::{ArithmeticOperator, BindMarker, FunctionCall, Literal, LiteralKind, QualifiedName, Term, TypeName};
@@ -94,14 +96,14 @@ impl Parser<'_> {
             }
             TokenKind::LeftParenthesis => {
                 self.advance();
-                Ok(Term::Tuple(self.terms_until(TokenKind::RightParenthesis)?))
+                Ok(Term::Tuple(self.terms_until(TokenKind::RightParenthesis)?.into()))
             }
             TokenKind::LeftBracket => {
                 self.advance();
                 if self.accept(TokenKind::RightBracket) {
-                    return Ok(Term::List(Vec::new()));
+                    return Ok(Term::List(LongVec::new()));
                 }
-                Ok(Term::List(self.terms_until(TokenKind::RightBracket)?))
+                Ok(Term::List(self.terms_until(TokenKind::RightBracket)?.into()))
             }
             TokenKind::LeftBrace => self.term_in_braces(),
             _ if self.is_function_call() => Ok(Term::FunctionCall(Box::new(self.function_call()?))),
@@ -131,7 +133,7 @@ impl Parser<'_> {
     fn term_in_braces(&mut self) -> Parse<Term> {
         self.advance();
         if self.accept(TokenKind::RightBrace) {
-            return Ok(Term::Set(Vec::new()));
+            return Ok(Term::Set(LongVec::new()));
         }
         let mut height = 0;
         if self.is_name(self.token()) && self.ahead(1).kind == TokenKind::Colon {
@@ -149,7 +151,7 @@ impl Parser<'_> {
         let first = self.term()?;
         height = self.height;
         if !self.accept(TokenKind::Colon) {
-            let mut elements = vec![first];
+            let mut elements = LongVec::from(vec![first]);
             while self.accept(TokenKind::Comma) {
                 elements.push(self.term()?);
                 height = height.max(self.height);
@@ -160,7 +162,7 @@ impl Parser<'_> {
         }
         let value = self.term()?;
         height = height.max(self.height);
-        let mut entries = vec![(first, value)];
+        let mut entries = LongVec::from(vec![(first, value)]);
         while self.accept(TokenKind::Comma) {
             let key = self.term()?;
             height = height.max(self.height);

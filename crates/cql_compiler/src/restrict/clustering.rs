@@ -5,6 +5,7 @@ use plan::Operand;
 use plan::restrict::{Choice, ClusteringBound, ClusteringRestriction};
 use schema::Column;
 use smallvec::SmallVec;
+use stdx::LongVec;
 use types::CqlType;
 
 use super::{NEEDS_FILTERING, Relations, Scope, StatementKind, flip, single_alternative};
@@ -206,11 +207,12 @@ fn compile_tuple(terms: &[Term], columns: &[&Column], scope: &mut Scope<'_>) -> 
             terms.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
         )));
     }
-    terms
-        .iter()
-        .zip(columns)
-        .map(|(t, c)| scope.term(t, &c.name, &c.cql_type))
-        .collect()
+    stdx::preempt::point();
+    let mut operands = Vec::with_capacity(terms.len());
+    for (term, column) in terms.iter().zip(columns) {
+        operands.push(scope.term(term, &column.name, &column.cql_type)?);
+    }
+    Ok(operands)
 }
 
 fn compile_choice(r: &Relation, columns: &[&Column], scope: &mut Scope<'_>) -> Result<Choice, CompileError> {
@@ -226,7 +228,7 @@ fn compile_choice(r: &Relation, columns: &[&Column], scope: &mut Scope<'_>) -> R
         )?)),
         Predicate::Compare(_, Term::Tuple(terms)) => Ok(Choice::Tuples {
             columns: columns.len(),
-            alternatives: vec![compile_tuple(terms, columns, scope)?],
+            alternatives: vec![compile_tuple(terms, columns, scope)?].into(),
         }),
         Predicate::Compare(_, term) => {
             let value = scope.term(term, &tuple_name(columns), &tuple_type(columns))?;
@@ -239,7 +241,7 @@ fn compile_choice(r: &Relation, columns: &[&Column], scope: &mut Scope<'_>) -> R
             values: InValues::Terms(terms),
             ..
         } if terms.iter().all(|t| matches!(t, Term::Tuple(_))) => {
-            let mut all = Vec::new();
+            let mut all = LongVec::new();
             for term in terms {
                 if let Term::Tuple(parts) = term {
                     all.push(compile_tuple(parts, columns, scope)?);

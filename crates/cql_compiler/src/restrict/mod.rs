@@ -427,6 +427,6 @@ const fn is_of_keys(op: ComparisonOperator) -> bool {
 pub(crate) fn single_alternative(receiver: &str, operand: Operand) -> InOperand {
     InOperand::Terms {
         receiver: receiver.to_owned(),
-        operands: vec![operand],
+        operands: vec![operand].into(),
     }
 }

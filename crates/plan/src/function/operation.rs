@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use stdx::vint;
-use types::{CollectionBuilder, Comparator, CqlType, TupleBuilder, UdtType, sorted};
+use stdx::{preempt, vint};
+use types::{Comparator, CqlType, TupleBuilder, UdtType, sorted};
 
 use super::Scalar;
 use super::mask::Mask;
@@ -140,29 +140,18 @@ impl Operation {
         let mut out = Vec::new();
         match self {
             Self::List => {
-                let mut builder = CollectionBuilder::new(&mut out);
-                for element in elements(arguments, "collections") {
-                    builder.push(element?);
-                }
-                builder.finish();
+                let elements = preempt::try_collect(elements(arguments, "collections"))?;
+                out = sorted::list(&elements);
             }
             Self::Set(comparator) => {
-                let elements: Result<Vec<_>, _> = elements(arguments, "collections")
-                    .map(|e| e.map(Cow::Borrowed))
-                    .collect();
-                out = sorted::set(elements?, comparator);
+                let elements = elements(arguments, "collections").map(|e| e.map(Cow::Borrowed));
+                out = sorted::set(preempt::try_collect(elements)?, comparator);
             }
             Self::Map(comparator) => {
-                let elements: Result<Vec<_>, _> = elements(arguments, "collections")
-                    .map(|e| e.map(Cow::Borrowed))
-                    .collect();
-                let pairs = elements?
-                    .as_chunks::<2>()
-                    .0
-                    .iter()
-                    .map(|[k, v]| (k.clone(), v.clone()))
-                    .collect();
-                out = sorted::map(pairs, comparator);
+                let elements = preempt::try_collect(elements(arguments, "collections"))?;
+                let pairs = elements.as_chunks::<2>().0.iter();
+                let pairs = pairs.map(|[k, v]| (Cow::Borrowed(*k), Cow::Borrowed(*v)));
+                out = sorted::map(preempt::collect(pairs), comparator);
             }
             Self::Tuple | Self::UserType(_) => {
                 let mut builder = TupleBuilder::new(&mut out);
@@ -170,6 +159,7 @@ impl Operation {
             }
             Self::Vector { is_fixed } => {
                 for element in elements(arguments, "vectors") {
+                    preempt::point();
                     let element = element?;
                     if !is_fixed {
                         vint::put_unsigned(&mut out, element.len() as u64);

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use mutation::{Bound, ClusteringSlice};
 use schema::{Column, Table, pad_with_nulls, push_component};
-use stdx::preempt;
+use stdx::{LongVec, preempt};
 use types::TupleIter;
 
 use super::partition::check_combinations;
@@ -22,7 +22,7 @@ pub enum Choice {
         /// How many columns.
         columns: usize,
         /// The alternatives.
-        alternatives: Vec<Vec<Operand>>,
+        alternatives: LongVec<Vec<Operand>>,
     },
     /// Alternatives that are whole tuples: each value is split into so many columns.
     TupleValues(InOperand, usize),
@@ -368,7 +368,7 @@ impl ClusteringRestriction {
                         check_length(&v)?;
                         let mut part = Vec::new();
                         push_component(&mut part, &v);
-                        alternatives.push(part);
+                        preempt::push(&mut alternatives, part);
                     }
                     at += 1;
                 }
@@ -379,12 +379,13 @@ impl ClusteringRestriction {
                     let of = &columns[at..at + n];
                     for tuple in tuples {
                         preempt::point();
-                        alternatives.push(tuple_prefix(tuple, of, tuples.len() > 1, ctx)?);
+                        preempt::push(&mut alternatives, tuple_prefix(tuple, of, tuples.len() > 1, ctx)?);
                     }
                     at += n;
                 }
                 Choice::TupleValues(operand, n) => {
                     for v in operand.eval(ctx)? {
+                        preempt::point();
                         let mut part = Vec::new();
                         for (i, value) in TupleIter::new(&v).take(*n).enumerate() {
                             let Ok(Some(value)) = value else {
@@ -396,21 +397,17 @@ impl ClusteringRestriction {
                             check_length(value)?;
                             push_component(&mut part, value);
                         }
-                        alternatives.push(part);
+                        preempt::push(&mut alternatives, part);
                     }
                     at += n;
                 }
             }
             check_combinations(prefixes.len(), alternatives.len())?;
-            prefixes = prefixes
+            let longer = prefixes
                 .iter()
-                .flat_map(|p| {
-                    alternatives.iter().map(move |a| {
-                        preempt::point();
-                        [&p[..], &a[..]].concat()
-                    })
-                })
-                .collect();
+                .flat_map(|p| alternatives.iter().map(move |a| [&p[..], &a[..]].concat()));
+            let longer = preempt::collect(longer);
+            preempt::drop_each(std::mem::replace(&mut prefixes, longer));
             preempt::drop_each(alternatives);
             // IN () names no row, whatever the columns after it are compared with.
             if prefixes.is_empty() {
@@ -420,7 +417,10 @@ impl ClusteringRestriction {
         if self.has_in() {
             let order = &table.clustering_order;
             preempt::sort_by(&mut prefixes, |a, b| order.compare(a, b));
-            prefixes.dedup_by(|a, b| order.compare(a, b).is_eq());
+            prefixes.dedup_by(|a, b| {
+                preempt::point();
+                order.compare(a, b).is_eq()
+            });
         }
         Ok(prefixes)
     }
@@ -468,7 +468,7 @@ impl ClusteringRestriction {
                         end: end.clone(),
                     };
                     if !slice.is_empty(order) {
-                        slices.push(slice);
+                        preempt::push(&mut slices, slice);
                     }
                 }
             }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use schema::Table;
+use stdx::preempt;
 use types::{CollectionIter, Comparator, CqlType, MapIter};
 
 use super::{Comparison, is_like};
@@ -263,8 +264,8 @@ impl Filter {
             return Ok(Alternatives(Vec::new()));
         };
         let alternatives = alternatives.eval(ctx)?.into_iter().map(Cow::into_owned);
-        let mut alternatives: Vec<Vec<u8>> = alternatives.collect();
-        alternatives.sort_by(|a, b| comparator.compare(a, b));
+        let mut alternatives: Vec<Vec<u8>> = preempt::collect(alternatives);
+        preempt::sort_by(&mut alternatives, |a, b| comparator.compare(a, b));
         Ok(Alternatives(alternatives))
     }
 

@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 
 use schema::Table;
+use stdx::{LongVec, preempt};
 use types::TupleIter;
 
 use super::clustering::{Choice, ClusteringBound, ClusteringRestriction};
@@ -65,7 +66,7 @@ fn alternatives(from: &InOperand, fields: Option<usize>, ctx: &BindContext<'_>) 
         InOperand::Terms { receiver, operands } => {
             let mut values = Vec::with_capacity(operands.len());
             for operand in operands {
-                stdx::preempt::point();
+                preempt::point();
                 values.push(match operand.eval(ctx)? {
                     Evaluated::Value(value) => Some(value),
                     Evaluated::Null => None,
@@ -136,7 +137,7 @@ impl PartitionRestriction {
     fn of_none(table: &Table) -> Self {
         let none = |column: &schema::Column| InOperand::Terms {
             receiver: column.name.clone(),
-            operands: Vec::new(),
+            operands: LongVec::new(),
         };
         Self::Keys(table.partition_key().map(none).collect())
     }
@@ -159,8 +160,9 @@ impl Choice {
                 of_values(operand, Some(*columns), &|operand| Self::TupleValues(operand, *columns))
             }
             Self::Tuples { columns, alternatives } => {
-                let mut left = Vec::with_capacity(alternatives.len());
+                let mut left = LongVec::new();
                 for tuple in alternatives {
+                    preempt::point();
                     if !any_null(tuple, ctx)? {
                         left.push(tuple.clone());
                     }

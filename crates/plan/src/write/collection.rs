@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use mutation::Tombstone;
 use mutation::row::Cell;
 use schema::{Column, RowLayout};
-use stdx::preempt;
+use stdx::{LongVec, preempt};
 use types::{CollectionIter, CqlType, MapIter, TupleIter, timeuuid};
 
 use super::list::PresentList;
@@ -43,14 +43,14 @@ impl Element<'_> {
 /// A collection's change: perhaps a tombstone, then elements in path order.
 pub(super) struct Elements<'v> {
     pub(super) tombstone: Tombstone,
-    pub(super) elements: Vec<Element<'v>>,
+    pub(super) elements: LongVec<Element<'v>>,
 }
 
 impl Elements<'_> {
     fn none() -> Self {
         Self {
             tombstone: Tombstone::NONE,
-            elements: Vec::new(),
+            elements: LongVec::new(),
         }
     }
 
@@ -65,12 +65,33 @@ impl Elements<'_> {
                 (a, b) => a.is_some().cmp(&b.is_some()),
             })
         });
-        self.elements
-            .dedup_by(|b, a| layout.compare_paths(id, &a.path, &b.path).is_eq());
+        self.elements.dedup_by(|b, a| {
+            preempt::point();
+            layout.compare_paths(id, &a.path, &b.path).is_eq()
+        });
     }
 }
 
 impl<'v> Elements<'v> {
+    /// Puts the elements of one change in order, of several with one path the last. A literal is sorted; a bound value
+    /// need not be.
+    fn sort(&mut self, layout: &RowLayout, id: usize) {
+        let is_sorted = self.elements.is_sorted_by(|a, b| {
+            preempt::point();
+            layout.compare_paths(id, &a.path, &b.path).is_lt()
+        });
+        if is_sorted {
+            return;
+        }
+        preempt::sort_by(&mut self.elements, |a, b| layout.compare_paths(id, &a.path, &b.path));
+        self.elements.reverse();
+        self.elements.dedup_by(|a, b| {
+            preempt::point();
+            layout.compare_paths(id, &a.path, &b.path).is_eq()
+        });
+        self.elements.reverse();
+    }
+
     /// Makes the change in a list that is present.
     fn change(&self, list: &mut PresentList<'v>) {
         if !self.tombstone.is_none() {
@@ -96,7 +117,11 @@ fn check_bound(column: &Column, operand: &Operand, value: &[u8]) -> Result<(), P
         return Ok(());
     }
     let mut elements = CollectionIter::new(value).map_err(|_| malformed(column))?;
-    match elements.any(|bytes| bytes.is_ok_and(<[u8]>::is_empty)) {
+    let is_empty = |bytes: Result<&[u8], _>| {
+        preempt::point();
+        bytes.is_ok_and(<[u8]>::is_empty)
+    };
+    match elements.any(is_empty) {
         true => Err(PlanError::Invalid(format!(
             "Invalid empty element in the value of list {}: null is not supported inside collections",
             column.name
@@ -120,6 +145,7 @@ fn split<'v>(
     match &column.cql_type {
         CqlType::List(_) => {
             for v in elements()? {
+                preempt::point();
                 out.push(Element {
                     path: position(),
                     value: Some(Cow::Borrowed(v.map_err(|_| malformed(column))?)),
@@ -128,6 +154,7 @@ fn split<'v>(
         }
         CqlType::Set(_) => {
             for v in elements()? {
+                preempt::point();
                 out.push(Element {
                     path: Cow::Borrowed(v.map_err(|_| malformed(column))?),
                     value: Some(Cow::Borrowed(&[])),
@@ -136,6 +163,7 @@ fn split<'v>(
         }
         CqlType::Map(..) => {
             for pair in MapIter::new(value).map_err(|_| malformed(column))? {
+                preempt::point();
                 let (k, v) = pair.map_err(|_| malformed(column))?;
                 out.push(Element {
                     path: Cow::Borrowed(k),
@@ -306,11 +334,11 @@ fn pack_complex<'c>(
         }
         (Change::Replace(_), Evaluated::Value(v)) => {
             out.tombstone = packer.times.tombstone_before();
-            out.elements = split(column, v, append)?;
+            out.elements = split(column, v, append)?.into();
         }
-        (Change::Append(_), Evaluated::Value(v)) => out.elements = split(column, v, append)?,
+        (Change::Append(_), Evaluated::Value(v)) => out.elements = split(column, v, append)?.into(),
         (Change::Prepend(_), Evaluated::Value(v)) => {
-            out.elements = split(column, v, || Cow::Borrowed(&[]))?;
+            out.elements = split(column, v, || Cow::Borrowed(&[]))?.into();
             // Later positions sort first, so the last element takes its position first.
             for e in out.elements.iter_mut().rev() {
                 preempt::point();
@@ -322,11 +350,12 @@ fn pack_complex<'c>(
         }
         (Change::Remove(_), Evaluated::Value(v)) => {
             for key in CollectionIter::new(v).map_err(|_| malformed(column))? {
-                let key = key.map_err(|_| malformed(column))?;
-                out.elements.push(Element {
-                    path: Cow::Borrowed(key),
+                preempt::point();
+                let element = Element {
+                    path: Cow::Borrowed(key.map_err(|_| malformed(column))?),
                     value: None,
-                });
+                };
+                preempt::push(&mut out.elements, element);
             }
         }
         (Change::Take(_), Evaluated::Value(v)) => {
@@ -363,24 +392,14 @@ fn pack_complex<'c>(
             value: Some(Cow::Borrowed(number)),
         }),
         (Change::PutAt { .. } | Change::TakeAt(_) | Change::Discard(_), value) => {
-            out.elements = change_list(packer, assignment, column, value, list)?;
+            out.elements = change_list(packer, assignment, column, value, list)?.into();
         }
         // Adding or removing null changes nothing.
         (_, Evaluated::Null) => return Ok(out),
         (Change::Set(_) | Change::Compute(_), Evaluated::Value(_)) => return Err(malformed(column)),
     }
-    let is_sorted = |elements: &[Element<'_>]| {
-        elements.is_sorted_by(|a, b| layout.compare_paths(assignment.id, &a.path, &b.path).is_lt())
-    };
-    if !matches!(column.cql_type, CqlType::List(_)) && !is_sorted(&out.elements) {
-        // A literal is sorted; a bound value need not be.
-        preempt::sort_by(&mut out.elements, |a, b| {
-            layout.compare_paths(assignment.id, &a.path, &b.path)
-        });
-        out.elements.reverse();
-        out.elements
-            .dedup_by(|a, b| layout.compare_paths(assignment.id, &a.path, &b.path).is_eq());
-        out.elements.reverse();
+    if !matches!(column.cql_type, CqlType::List(_)) {
+        out.sort(layout, assignment.id);
     }
     Ok(out)
 }
@@ -416,14 +435,15 @@ fn change_list<'c>(
             Ok(vec![Element { path, value: None }])
         }
         (Change::Discard(_), Evaluated::Value(v)) => {
-            let unwanted = CollectionIter::new(v).map_err(|_| malformed(column))?.flatten();
-            let unwanted: HashSet<&[u8]> = unwanted.collect();
-            let discarded = list.map(|list| list.take_matches(&unwanted));
-            let removal = |path| {
+            let values = CollectionIter::new(v).map_err(|_| malformed(column))?;
+            let mut unwanted: HashSet<&[u8]> = HashSet::with_capacity(values.len_max());
+            for value in values.flatten() {
                 preempt::point();
-                Element { path, value: None }
-            };
-            Ok(discarded.unwrap_or_default().into_iter().map(removal).collect())
+                unwanted.insert(value);
+            }
+            let discarded = list.map(|list| list.take_matches(&unwanted));
+            let removal = |path| Element { path, value: None };
+            Ok(preempt::collect(discarded.unwrap_or_default().into_iter().map(removal)))
         }
         _ => Ok(Vec::new()),
     }

@@ -14,6 +14,7 @@
 use std::sync::Arc;
 
 use schema::{ColumnKind, Table};
+use stdx::preempt;
 use types::{CollectionIter, Comparator, CqlType, MapIter, TupleIter};
 
 use crate::operand::{elements_with_nulls, is_as_null};
@@ -316,14 +317,17 @@ fn alternatives(
     ctx: &BindContext<'_>,
 ) -> Result<Vec<Option<Vec<u8>>>, PlanError> {
     match operand {
-        InOperand::Terms { operands, .. } => operands
-            .iter()
-            .filter_map(|o| match o.eval(ctx) {
-                Ok(Evaluated::Unset) => None,
-                Ok(value) => Some(owned(value)),
-                Err(e) => Some(Err(e)),
-            })
-            .collect(),
+        InOperand::Terms { operands, .. } => {
+            let known = operands.iter().filter_map(|operand| {
+                preempt::point();
+                match operand.eval(ctx) {
+                    Ok(Evaluated::Unset) => None,
+                    Ok(value) => Some(owned(value)),
+                    Err(e) => Some(Err(e)),
+                }
+            });
+            preempt::try_collect(known)
+        }
         InOperand::List {
             operand: Operand::Marker { index, .. },
             ..

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use mutation::compact::{LiveColumn, LiveRow};
 use mutation::{Column as StoredColumn, MutationBuilder, PartitionBlock, RowView};
 use schema::{Column, ColumnKind, Table, components};
+use stdx::{LongVec, preempt};
 use types::Token;
 
 use super::condition::{BoundCondition, Conditions};
@@ -72,7 +73,7 @@ pub struct Request {
     /// The partition's serialised key.
     pub key: Vec<u8>,
     /// By clustering key, in clustering order.
-    rows: Vec<(Vec<u8>, RowCondition)>,
+    rows: LongVec<(Vec<u8>, RowCondition)>,
     statics: Option<RowCondition>,
     /// Positions in `table.columns` of what is answered when it does not apply.
     shown: Vec<usize>,
@@ -156,7 +157,7 @@ impl Request {
         let mut request = Self {
             token,
             key,
-            rows: Vec::new(),
+            rows: LongVec::new(),
             statics: None,
             shown: Vec::new(),
             is_read: vec![false; table.columns.len()],
@@ -170,6 +171,7 @@ impl Request {
         };
         let mut exists = false;
         for BoundWrite { plan, run } in statements {
+            preempt::point();
             let named = plan.rows_of_conditions(run)?;
             if plan.reads() {
                 request.reads.rows.extend(named.iter().cloned());
@@ -205,8 +207,11 @@ impl Request {
         let reads = &mut request.reads;
         reads.first_row = request.rows.is_empty();
         reads.rows.extend(request.rows.iter().map(|(row, _)| row.clone()));
-        reads.rows.sort_by(|a, b| order.compare(a, b));
-        reads.rows.dedup_by(|a, b| order.compare(a, b).is_eq());
+        preempt::sort_by(&mut reads.rows, |a, b| order.compare(a, b));
+        reads.rows.dedup_by(|a, b| {
+            preempt::point();
+            order.compare(a, b).is_eq()
+        });
         Ok(request)
     }
 
@@ -267,8 +272,9 @@ impl Request {
     fn join_rows(&mut self) -> Result<(), PlanError> {
         let order = &self.table.clustering_order;
         let mut added = std::mem::take(&mut self.rows);
-        added.sort_by(|a, b| order.compare(&a.0, &b.0));
+        preempt::sort_by(&mut added, |a, b| order.compare(&a.0, &b.0));
         for (row, condition) in added {
+            preempt::point();
             match self.rows.last_mut() {
                 Some((last, known)) if order.compare(last, &row).is_eq() => known.join(condition)?,
                 _ => self.rows.push((row, condition)),
@@ -369,7 +375,7 @@ impl Request {
             table: Arc::clone(table),
             applied,
             shown: shown.to_vec(),
-            rows: rows.iter().map(values).collect(),
+            rows: preempt::collect(rows.iter().map(values)),
         }
     }
 
@@ -461,6 +467,7 @@ impl RowCondition {
 fn one_partition(statements: &[BoundWrite]) -> Result<(Token, Vec<u8>), PlanError> {
     let mut partition: Option<(Token, Vec<u8>)> = None;
     for BoundWrite { plan, run } in statements {
+        preempt::point();
         if plan.is_conditional() && plan.partition.has_alternatives() {
             return Err(PlanError::invalid(format!(
                 "IN on the partition key is not supported with conditional {}",
@@ -498,7 +505,7 @@ impl CurrentRows {
     }
 
     fn live<'a>(&self, table: &'a Table, block: &'a PartitionBlock, i: usize) -> Option<LiveRow<'a>> {
-        stdx::preempt::point();
+        preempt::point();
         let deletion = block.deletion_of(&table.clustering_order, block.clustering(i));
         let live = LiveRow::new(block.row(i), &table.layout, deletion, self.now);
         live.is_live().then_some(live)
@@ -512,7 +519,9 @@ impl CurrentRows {
             let mut blocks: Vec<usize> = (0..self.named.len())
                 .filter(|n| !self.named[*n].has_no_rows())
                 .collect();
-            blocks.sort_by(|a, b| order.compare(self.named[*a].clustering(0), self.named[*b].clustering(0)));
+            preempt::sort_by(&mut blocks, |a, b| {
+                order.compare(self.named[*a].clustering(0), self.named[*b].clustering(0))
+            });
             blocks
         });
         let after = blocks.partition_point(|n| order.compare(self.named[*n].clustering(0), clustering).is_le());
@@ -549,6 +558,7 @@ impl CurrentRows {
     pub fn timestamp_max(&self, table: &Table) -> i64 {
         let mut max = i64::MIN;
         for block in self.blocks() {
+            preempt::point();
             max = max.max(block.tombstone.timestamp);
             max = block
                 .range_tombstones

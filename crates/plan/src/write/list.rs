@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use schema::RowLayout;
-use stdx::preempt;
+use stdx::{LongVec, preempt};
 
 /// The most elements of a run.
 const RUN_MAX: usize = 512;
@@ -21,7 +21,7 @@ type PathsByValue<'l> = HashMap<Cow<'l, [u8]>, Vec<Cow<'l, [u8]>>>;
 /// See the module.
 pub(super) struct PresentList<'l> {
     /// None of them is empty.
-    runs: Vec<Vec<Entry<'l>>>,
+    runs: LongVec<Vec<Entry<'l>>>,
     layout: &'l RowLayout,
     /// The id of the column.
     id: usize,
@@ -57,7 +57,7 @@ impl<'l> PresentList<'l> {
     }
 
     /// Whether it has no element, which is no list at all.
-    pub(super) const fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
@@ -83,7 +83,7 @@ impl<'l> PresentList<'l> {
     pub(super) fn take_matches(&mut self, values: &HashSet<&[u8]>) -> Vec<Cow<'l, [u8]>> {
         if !std::mem::replace(&mut self.is_searched, true) {
             let matches = self.iter().filter(|(_, value)| values.contains(&**value));
-            return matches.map(|(path, _)| path.clone()).collect();
+            return preempt::collect(matches.map(|(path, _)| path.clone()));
         }
         let mut by_value = self.by_value.take().unwrap_or_else(|| {
             let mut by_value: HashMap<_, Vec<_>> = HashMap::new();
@@ -100,7 +100,10 @@ impl<'l> PresentList<'l> {
         }
         self.by_value = Some(by_value);
         preempt::sort_by(&mut paths, |a, b| self.layout.compare_paths(self.id, a, b));
-        paths.dedup();
+        paths.dedup_by(|a, b| {
+            preempt::point();
+            a == b
+        });
         paths
     }
 

@@ -402,6 +402,7 @@ impl<'p> Packer<'p> {
             Target::Rows(restriction) => {
                 for row in restriction.rows(&plan.table, ctx)? {
                     preempt::point();
+                    m.reserve_rows();
                     plan.check_clustering_key(&row)?;
                     check_write_bytes(m.bytes())?;
                     any |= self.of_row(&row).regulars(m)?;
@@ -410,6 +411,7 @@ impl<'p> Packer<'p> {
             Target::WholeRows(restriction) => {
                 for row in restriction.rows(&plan.table, ctx)? {
                     preempt::point();
+                    m.reserve_rows();
                     plan.check_clustering_key(&row)?;
                     m.row(&row, |out| {
                         let shared = Shared {

@@ -16,6 +16,7 @@ use mutation::{Mutation, MutationItem, RangeTombstone};
 use plan::BatchKind;
 use replica::TableHistogram;
 use schema::{Table, components};
+use stdx::preempt;
 
 use crate::QueryError;
 use crate::guardrails::BatchGuardrails;
@@ -88,7 +89,8 @@ impl<'a> BatchSize<'a> {
 
     /// Whether the batch is about several partitions: one of a single partition is one write, however large.
     fn is_of_several(&self) -> bool {
-        let mut names = self.partitions.iter().map(|(keyspace, _, key)| (keyspace, key));
+        let names = self.partitions.iter().map(|(keyspace, _, key)| (keyspace, key));
+        let mut names = names.inspect(|_| preempt::point());
         let first = names.next();
         names.any(|name| Some(name) != first)
     }
@@ -99,6 +101,7 @@ impl<'a> BatchSize<'a> {
             .partitions
             .iter()
             .map(|(keyspace, table, _)| (keyspace, table))
+            .inspect(|_| preempt::point())
             .collect();
         let names: Vec<String> = names
             .into_iter()
@@ -131,11 +134,9 @@ impl<'a> BatchSize<'a> {
         }
         // Of the same key in two tables Cassandra counts one.
         let keys = || {
-            self.partitions
-                .iter()
-                .map(|(_, _, key)| key)
-                .collect::<BTreeSet<_>>()
-                .len() as u64
+            let keys = self.partitions.iter().map(|(_, _, key)| key);
+            let keys: BTreeSet<_> = keys.inspect(|_| preempt::point()).collect();
+            keys.len() as u64
         };
         if kind != BatchKind::Logged
             && let Some(max) = limits.unlogged_partitions

@@ -60,7 +60,7 @@ impl Engine {
                 statement.run = read;
             }
         }
-        let request = Request::new(&statements, batch)?;
+        let request = preempt::allowed(|| Request::new(&statements, batch))?;
         self.check_commit_level(&request, params.consistency)?;
         let bound = statements.iter().map(|s| (&*s.plan, &s.run));
         let goal = CasGoal {
@@ -71,7 +71,9 @@ impl Engine {
         };
         let owner = ShardId(self.owner(request.table.id, request.token));
         if owner == self.shard.id() {
-            return self.conditional_here(statements, &request, goal).await;
+            let answer = self.conditional_here(statements, &request, goal).await;
+            preempt::allowed(|| drop(request));
+            return answer;
         }
         trace::submit(owner, move || async move {
             Self::local().conditional_here(statements, &request, goal).await
@@ -107,8 +109,8 @@ impl Engine {
         statements
             .iter_mut()
             .for_each(|statement| statement.run.now_us = dated.began_us());
-        let statements = &statements[..];
-        let now = statements.first().map_or(0, |s| s.run.expiry_now());
+        let writes = &statements[..];
+        let now = writes.first().map_or(0, |s| s.run.expiry_now());
         let read = request.what_to_read();
         let table = &request.table;
         let wanted = |slices: Vec<ClusteringSlice>, rows: usize| CasRead {
@@ -122,7 +124,8 @@ impl Engine {
                 bytes: BLOCK_BYTES,
             },
         };
-        let named: Vec<ClusteringSlice> = read.rows.iter().map(|row| ClusteringSlice::exactly(row)).collect();
+        let named = read.rows.iter().map(|row| ClusteringSlice::exactly(row));
+        let named = preempt::allowed(|| preempt::collect(named));
         let mut reads = Vec::with_capacity(2);
         let named_at = (!named.is_empty()).then(|| {
             reads.push(wanted(named, STRETCH_ROWS));
@@ -165,7 +168,7 @@ impl Engine {
             let decide = || {
                 let applied = request.applies(&rows);
                 let mutation = match applied {
-                    true => request.mutation(statements, &rows, timestamp, &self.clock)?,
+                    true => request.mutation(writes, &rows, timestamp, &self.clock)?,
                     false => None,
                 };
                 Ok((mutation, request.answer(applied, &rows)))
@@ -190,6 +193,7 @@ impl Engine {
             }
         };
         let done = self.coordinator.cas(&cas, &mut decide).await;
+        preempt::allowed(|| preempt::drop_each(statements));
         done.map_err(QueryError::of_replicas)?;
         last.unwrap_or_else(|| Err(QueryError::Server("a conditional statement ended undecided".to_owned())))
     }

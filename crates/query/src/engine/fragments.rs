@@ -21,6 +21,7 @@ use plan::restrict::Partitions;
 use plan::{Execution, PageSink, RowSink, SelectPlan};
 use replica::{BlockLimits, PartitionRead, PartitionReader, Shard, TabletScan, TokenRange, Version};
 use schema::{ClusteringOrder, Table, components, push_component, push_null};
+use stdx::LongVec;
 use types::Token;
 use types::token::token_of;
 
@@ -264,7 +265,7 @@ struct Fragments {
     /// The place of the last fragment of the page before.
     behind: Option<Place>,
     /// Which of them the statement wants.
-    slices: Arc<[ClusteringSlice]>,
+    slices: Arc<LongVec<ClusteringSlice>>,
     limits: BlockLimits,
 }
 

@@ -15,7 +15,7 @@ use plan::selection::AggregateState;
 use plan::{BindContext, Evaluated, Operand, Row, RowSink, SelectPlan, ValueRows, key_component};
 use replica::RowMemory;
 use schema::{ColumnKind, components};
-use stdx::size;
+use stdx::{LongVec, preempt, size};
 use types::Comparator;
 
 use super::Engine;
@@ -107,9 +107,9 @@ pub struct Consumer<S> {
     /// Rows that are sorted over several partitions go to the sink when all are here.
     sorted: Option<Kept>,
     /// The slices of rows that the statement names, once they are known.
-    slices: OnceCell<Arc<[ClusteringSlice]>>,
+    slices: OnceCell<Arc<LongVec<ClusteringSlice>>>,
     /// Of a scan: only rows inside one of these count.
-    row_slices: Option<Arc<[ClusteringSlice]>>,
+    row_slices: Option<Arc<LongVec<ClusteringSlice>>>,
     /// Of a statement that may read much.
     patience: Option<Patience>,
     /// The room of what it holds.
@@ -283,12 +283,12 @@ impl<S: RowSink> Consumer<S> {
         &self,
         plan: &SelectPlan,
         ctx: &BindContext<'_>,
-    ) -> Result<Arc<[ClusteringSlice]>, QueryError> {
+    ) -> Result<Arc<LongVec<ClusteringSlice>>, QueryError> {
         if let Some(slices) = self.slices.get() {
             return Ok(slices.clone());
         }
         let slices = plan.restrictions.clustering.slices(&plan.table, ctx)?;
-        Ok(self.slices.get_or_init(|| slices.into()).clone())
+        Ok(self.slices.get_or_init(|| Arc::new(slices.into())).clone())
     }
 
     /// Whether there may be more rows than one page takes.
@@ -615,7 +615,7 @@ impl<S: RowSink> Consumer<S> {
         let bytes = match &mut self.sorted {
             Some(kept) => {
                 plan.selection.write_row(&self.row, ctx, &mut kept.values)?;
-                kept.names.push(name.1.to_vec());
+                preempt::push(&mut kept.names, name.1.to_vec());
                 kept.values.bytes()
             }
             None => {
@@ -773,19 +773,26 @@ impl<S: RowSink> Consumer<S> {
     /// Gives the rows of several partitions to the sink in the statement's order, as many as the limit says.
     fn give_sorted(&mut self, plan: &SelectPlan, kept: Kept) {
         let (order, columns) = (&plan.table.clustering_order, plan.sorted.unwrap_or(0));
-        let mut rows: Vec<_> = kept.names.into_iter().zip(kept.values.rows).collect();
-        rows.sort_by(|(a, _), (b, _)| {
+        let mut rows = preempt::collect(kept.names.into_iter().zip(kept.values.rows));
+        preempt::sort_by(&mut rows, |(a, _), (b, _)| {
             // A partition of static columns alone has a row without a name, which comes before all others.
             let o = b.is_empty().cmp(&a.is_empty());
             let o = o.then_with(|| order.compare_first(columns, a, b));
             if plan.reversed { o.reverse() } else { o }
         });
-        rows.truncate(usize::try_from(self.limit_left).unwrap_or(usize::MAX));
+        let cut = rows.len().min(usize::try_from(self.limit_left).unwrap_or(usize::MAX));
+        preempt::drop_each(rows.split_off(cut));
         self.rows = u32::try_from(rows.len()).unwrap_or(u32::MAX);
         for (_, values) in rows {
+            preempt::point();
             values.iter().for_each(|value| self.out.value(value.as_deref()));
             self.out.end_row();
         }
+    }
+
+    /// The page. What was needed to make it is dropped.
+    pub(super) fn into_sink(self) -> S {
+        self.out
     }
 
     /// Continues in the middle of a partition, of which rows were seen or not.

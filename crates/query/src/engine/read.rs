@@ -752,7 +752,7 @@ pub(super) fn end_page<S: PageSink>(
     }
     Ok(Page {
         rows: consumer.rows,
-        sink: consumer.out,
+        sink: preempt::allowed(|| consumer.into_sink()),
         paging_state,
         warnings: Vec::new(),
     })

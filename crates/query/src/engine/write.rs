@@ -53,11 +53,20 @@ fn record_bytes(mutation: &Addressed) -> usize {
     mutation.bytes().len() + LENGTH_BYTES_MAX
 }
 
-/// Mutations in parts of at most so many bytes, those of one partition in one part; and the bytes of the largest
-/// partition.
-fn parts_of(mutations: Mutations, bytes_max: usize) -> (Vec<Mutations>, usize) {
-    let mut partitions: Vec<(usize, Mutations)> = Vec::new();
-    let mut places: HashMap<(TableId, Vec<u8>), usize> = HashMap::new();
+/// Partitions that are written together, unless they are a logged batch: the replicas and the state of each are steps
+/// that keep the shard.
+const PARTITIONS_AT_ONCE: usize = 1024;
+
+/// The most that a part of a write has.
+struct PartMax {
+    bytes: usize,
+    partitions: usize,
+}
+
+/// Mutations in parts, those of one partition in one part; and the bytes of the largest partition.
+fn parts_of(mutations: Mutations, max: &PartMax) -> (Vec<Mutations>, usize) {
+    let mut partitions: Vec<(usize, Mutations)> = Vec::with_capacity(mutations.len());
+    let mut places: HashMap<(TableId, Vec<u8>), usize> = HashMap::with_capacity(mutations.len());
     for mutation in mutations {
         preempt::point();
         let of = mutation.mutation();
@@ -70,15 +79,19 @@ fn parts_of(mutations: Mutations, bytes_max: usize) -> (Vec<Mutations>, usize) {
     }
     let largest = partitions.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0);
     let mut parts: Vec<Mutations> = Vec::new();
-    let mut left = 0;
+    let (mut bytes_left, mut partitions_left) = (0, 0);
     for (bytes, partition) in partitions {
-        match parts.last_mut().filter(|_| bytes <= left) {
+        preempt::point();
+        let fits = bytes <= bytes_left && partitions_left > 0;
+        match parts.last_mut().filter(|_| fits) {
             Some(part) => {
-                left -= bytes;
+                bytes_left -= bytes;
+                partitions_left -= 1;
                 part.extend(partition);
             }
             None => {
-                left = bytes_max.saturating_sub(bytes);
+                bytes_left = max.bytes.saturating_sub(bytes);
+                partitions_left = max.partitions - 1;
                 parts.push(partition);
             }
         }
@@ -358,7 +371,8 @@ impl Engine {
             }
         });
         size.record(kind, &self.batch_partitions);
-        let warnings = size.check(kind, self.guardrails().batches)?;
+        let limits = self.guardrails().batches;
+        let warnings = preempt::allowed(|| size.check(kind, limits))?;
         self.log_guardrails(&warnings);
         Ok(warnings)
     }
@@ -384,6 +398,7 @@ impl Engine {
         if keys.is_empty() {
             run.with_at(now_us, |ctx| plan.check_rows(ctx))?;
         }
+        out.reserve(keys.len());
         let mut packed = 0;
         for (token, key) in keys {
             check_write_bytes(packed)?;
@@ -479,7 +494,8 @@ impl Engine {
     }
 
     /// What one replica gets of a write counts all or not at all: so do the rows of one partition. It is one record of
-    /// the log, which has a limit: beyond it partitions are written one after the other, as many together as fit.
+    /// the log, which has a limit: beyond it, and beyond [`PARTITIONS_AT_ONCE`], partitions are written one after the
+    /// other, as many together as fit.
     async fn write_in_parts(
         self: &Rc<Self>,
         mutations: Mutations,
@@ -488,10 +504,14 @@ impl Engine {
     ) -> Result<(), CoordinatorError> {
         let bytes_max = self.shard.log.mutation_bytes_max();
         let all: usize = mutations.iter().map(record_bytes).sum();
-        if mutations.len() == 1 || all <= bytes_max {
+        if mutations.len() == 1 || (all <= bytes_max && mutations.len() <= PARTITIONS_AT_ONCE) {
             return self.coordinator.write(mutations, goal, kind, Atomicity::Share).await;
         }
-        let (parts, largest) = preempt::allowed(|| parts_of(mutations, bytes_max));
+        let max = PartMax {
+            bytes: bytes_max,
+            partitions: PARTITIONS_AT_ONCE,
+        };
+        let (parts, largest) = preempt::allowed(|| parts_of(mutations, &max));
         if largest > bytes_max {
             // Nothing is written of what cannot be written whole.
             let error = LogError::TooLarge {
@@ -562,7 +582,8 @@ mod tests {
             let keys = |part: &Mutations| part.iter().map(|m| m.mutation().key.to_vec()).collect();
             parts.iter().map(keys).collect()
         };
-        let (parts, largest) = parts_of(mutations.clone(), 3 * one);
+        let max = |bytes, partitions| PartMax { bytes, partitions };
+        let (parts, largest) = parts_of(mutations.clone(), &max(3 * one, 100));
         assert_eq!(largest, 2 * one);
         let expected: [&[&[u8]]; 2] = [&[b"a", b"a"], &[b"b", b"b", b"c"]];
         let mut found = keys_of(&parts);
@@ -571,6 +592,13 @@ mod tests {
             found,
             expected.map(|part| part.iter().map(|key| key.to_vec()).collect::<Vec<_>>())
         );
-        assert_eq!(keys_of(&parts_of(mutations, 6 * one).0).len(), 1, "all fit in one");
+        let (together, _) = parts_of(mutations.clone(), &max(6 * one, 100));
+        assert_eq!(keys_of(&together).len(), 1, "all fit in one");
+        let (at_most_two, _) = parts_of(mutations, &max(6 * one, 2));
+        let expected: [&[&[u8]]; 2] = [&[b"a", b"a", b"b", b"b"], &[b"c", b"d"]];
+        assert_eq!(
+            keys_of(&at_most_two),
+            expected.map(|part| part.iter().map(|key| key.to_vec()).collect::<Vec<_>>())
+        );
     }
 }
