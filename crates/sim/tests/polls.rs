@@ -19,9 +19,9 @@ const NODE: NodeId = NodeId(0);
 const VALUES: usize = 20_000;
 /// What is less than this part of all that a statement takes is no loop over its values.
 const PART_MAX: u32 = 4;
-/// Steps of a computation that takes about 10 ms. No statement is blamed for a shorter poll: a copy of all bytes, the
+/// Steps of a computation that takes about 8 ms. No statement is blamed for a shorter poll: a copy of all bytes, the
 /// first touch of their memory, a new segment of the log, which the simulated disk fills with zeros.
-const STEPS: u64 = 10_000_000;
+const STEPS: u64 = 8_000_000;
 const QUORUM: u16 = 4;
 
 fn joined(begin: &str, separator: &str, end: &str, value: impl Fn(usize) -> String) -> String {
@@ -87,6 +87,7 @@ fn reads_of_collections() -> Statements {
     let number = |n: usize| n.to_string();
     let list = joined("[", ",", "]", number);
     let set = joined("{", ",", "}", number);
+    let map = joined("{", ",", "}", |n| format!("{n}:{n}"));
     let names = joined("(", ",", ")", number);
     let row = "WHERE k = 1 AND c = 1";
     vec![
@@ -109,6 +110,11 @@ fn reads_of_collections() -> Statements {
             format!("SELECT c FROM ks.t WHERE k = 1 AND f = {list} ALLOW FILTERING"),
         ),
         ("if equal", format!("UPDATE ks.t SET v = 1 {row} IF s = {set}")),
+        ("if equal map", format!("UPDATE ks.t SET v = 1 {row} IF m = {map}")),
+        (
+            "if an entry in",
+            format!("UPDATE ks.t SET v = 1 {row} IF m[1] IN {names}"),
+        ),
         ("if in", format!("UPDATE ks.t SET v = 1 {row} IF v IN {names}")),
     ]
 }
@@ -173,6 +179,10 @@ fn many_rows() -> Statements {
             "filtered by values",
             format!("SELECT c FROM ks.w WHERE k = 1 AND v IN {names} ALLOW FILTERING"),
         ),
+        (
+            "rows of several partitions in order",
+            format!("SELECT c FROM ks.w WHERE k IN (1, 2) AND c IN {names} ORDER BY c DESC"),
+        ),
         ("deleted rows", format!("DELETE FROM ks.w WHERE k = 2 AND c IN {names}")),
         (
             "deleted partitions",
@@ -180,6 +190,10 @@ fn many_rows() -> Statements {
                 "DELETE FROM ks.w WHERE k IN ({})",
                 (0..few).map(number).collect::<Vec<_>>().join(",")
             ),
+        ),
+        (
+            "very many deleted partitions",
+            format!("DELETE FROM ks.w WHERE k IN {names}"),
         ),
         ("counted", "SELECT count(*) FROM ks.w".to_owned()),
     ]
