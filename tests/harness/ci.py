@@ -1,6 +1,8 @@
 """Steps of `./dev test`: what failed runs again once by itself, and a report names what took long.
 
     python -m harness.ci pytest NAME PYTEST ARGUMENT...   a step of pytest
+    python -m harness.ci begin NAME PYTEST ARGUMENT...    its tests, beside other steps
+    python -m harness.ci end NAME PYTEST ARGUMENT...      when those have ended: its outcome, with failed tests run again
     python -m harness.ci report                           the slowest tests, the times of the steps, the unsteady tests
 
 A test of real processes may fail because the machine was busy. When its step has ended, it runs once more while nothing else does. If it passes then, it is
@@ -9,7 +11,9 @@ A test of real processes may fail because the machine was busy. When its step ha
 Everything is kept in `.dev/results`: `NAME.xml` of pytest, `unit-*.txt` of the unit tests (harness/timed.py), `steps.txt` and `unsteady.txt`.
 """
 
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -35,13 +39,39 @@ def cases(path):
         yield name, float(case.get("time", 0)), bool(wrong), has_died
 
 
-def run_pytest(name, command):
-    """Runs a step and then each failed test alone; returns the exit code of the step."""
+def file_of(name, suffix):
     RESULTS.mkdir(parents=True, exist_ok=True)
-    report = RESULTS / f"{name.replace(' ', '-')}.xml"
+    return RESULTS / f"{name.replace(' ', '-')}.{suffix}"
+
+
+def run_once(name, command, output=None):
+    """Runs the tests of a step; returns the exit code."""
+    report = file_of(name, "xml")
     report.unlink(missing_ok=True)
     options = [f"--junitxml={report}", "-o", "junit_family=xunit1"]
-    code = subprocess.run([*command, *options], check=False).returncode
+    return subprocess.run([*command, *options], check=False, stdout=output, stderr=output and subprocess.STDOUT).returncode
+
+
+def begin(name, command):
+    """Runs the tests of a step while other steps run; `end` has the outcome. Told to end, it has pytest end its servers."""
+    # An interrupt reaches pytest through the process group.
+    signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGINT))
+    os.setpgid(0, 0)
+    with file_of(name, "txt").open("w") as output:
+        code = run_once(name, command, output)
+    file_of(name, "code").write_text(str(code))
+    return PASSED
+
+
+def end(name, command):
+    """The exit code of a step that has run; each failed test runs again alone."""
+    print(file_of(name, "txt").read_text(), end="")
+    return outcome(name, command, int(file_of(name, "code").read_text()))
+
+
+def outcome(name, command, code):
+    """Runs each failed test of a step alone; returns the exit code of the step."""
+    report = file_of(name, "xml")
     if code != FAILED or not report.exists():
         return code
     found = list(cases(report))
@@ -98,7 +128,11 @@ def report():
 def main(arguments):
     match arguments:
         case ["pytest", name, *command] if command:
-            return run_pytest(name, command)
+            return outcome(name, command, run_once(name, command))
+        case ["begin", name, *command] if command:
+            return begin(name, command)
+        case ["end", name, *command] if command:
+            return end(name, command)
         case ["report"]:
             return report()
     print(__doc__, file=sys.stderr)
