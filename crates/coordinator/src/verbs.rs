@@ -5,7 +5,7 @@
 
 use std::cell::OnceCell;
 use std::future::Future;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use mutation::Located;
 use replica::Shard;
@@ -140,9 +140,10 @@ fn of_number(number: u16) -> Option<&'static Entry> {
     BY_NUMBER.get(usize::from(number))?.as_ref()
 }
 
-/// What this node does for coordinators elsewhere: the handler of the verbs of this crate.
+/// What this node does for coordinators elsewhere: the handler of the verbs of this crate. The coordinator holds the
+/// `Rpc` that holds the handler.
 #[derive(Default)]
-pub struct ReplicaHandler(OnceCell<Rc<Coordinator>>);
+pub struct ReplicaHandler(OnceCell<Weak<Coordinator>>);
 
 impl Handler for ReplicaHandler {
     fn is_repeatable(&self, verb: u16) -> bool {
@@ -151,10 +152,16 @@ impl Handler for ReplicaHandler {
 
     fn handle(&self, request: Request<'_>) -> Reply {
         // The handler is made before the coordinator, and asked when that is there.
-        let coordinator = || self.0.get_or_init(Coordinator::local);
+        let coordinator = self.0.get_or_init(|| Rc::downgrade(&Coordinator::local()));
+        let Some(coordinator) = coordinator.upgrade() else {
+            return Reply::Err(RemoteError {
+                kind: RemoteErrorKind::Refused,
+                message: "the shard has ended".to_owned(),
+            });
+        };
         match of_number(request.verb) {
-            Some(entry) => entry.answer(coordinator(), request),
-            None if request.verb == Verb::Traced as u16 => traced(coordinator(), request),
+            Some(entry) => entry.answer(&coordinator, request),
+            None if request.verb == Verb::Traced as u16 => traced(&coordinator, request),
             None => Reply::Err(RemoteError::unknown_verb(request.verb)),
         }
     }

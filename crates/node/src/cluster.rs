@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::rc::Rc;
+use std::rc::{self, Rc};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -275,7 +275,7 @@ pub(crate) async fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>, rpc: &Rc<Rp
         .map_err(|e| e.to_string())?;
     crate::identity::note_member(&shared.config.workdir, cluster.metadata().topology.cluster_name())?;
     engine.set_keeper(Rc::new(Keeper {
-        cluster: cluster.clone(),
+        cluster: Rc::downgrade(&cluster),
         truncate_timeout: shared.config.timeouts.truncate,
     }));
     drop(runtime::spawn(describe_members(shared.clone(), cluster.clone())));
@@ -306,10 +306,18 @@ pub(crate) async fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>, rpc: &Rc<Rp
     Ok(cluster)
 }
 
-/// The cluster's group as the keeper of the schema.
+/// The cluster's group as the keeper of the schema. The cluster's listener holds the engine, which holds its keeper.
 struct Keeper {
-    cluster: Rc<Cluster>,
+    cluster: rc::Weak<Cluster>,
     truncate_timeout: Duration,
+}
+
+impl Keeper {
+    fn cluster(&self) -> Rc<Cluster> {
+        self.cluster
+            .upgrade()
+            .expect("the shard keeps it while its engine is asked")
+    }
 }
 
 impl SchemaKeeper for Keeper {
@@ -319,14 +327,14 @@ impl SchemaKeeper for Keeper {
         next: Arc<Schema>,
     ) -> Pin<Box<dyn Future<Output = Result<Vec<String>, KeepError>> + '_>> {
         Box::pin(async move {
-            let (tablets, warnings) =
-                tablets::for_schema(&self.cluster.metadata(), &next, self.cluster.tablet_bytes_goal())
-                    .map_err(KeepError::Refused)?;
-            match self.cluster.propose_schema_with_tablets(base, next, tablets).await {
+            let cluster = self.cluster();
+            let (tablets, warnings) = tablets::for_schema(&cluster.metadata(), &next, cluster.tablet_bytes_goal())
+                .map_err(KeepError::Refused)?;
+            match cluster.propose_schema_with_tablets(base, next, tablets).await {
                 Ok(()) => Ok(warnings),
                 Err(ChangeError::Conflict) => {
                     // What it lost to is on its way here.
-                    let caught_up = self.cluster.barrier().await;
+                    let caught_up = cluster.barrier().await;
                     caught_up.map_err(|e| KeepError::Failed(e.to_string()))?;
                     Err(KeepError::Conflict)
                 }
@@ -345,7 +353,7 @@ impl SchemaKeeper for Keeper {
     ) -> Pin<Box<dyn Future<Output = Result<(), String>> + '_>> {
         Box::pin(async move {
             let deadline = runtime::now() + timeout.unwrap_or(self.truncate_timeout);
-            self.cluster.truncate(table, &replicas, deadline).await
+            self.cluster().truncate(table, &replicas, deadline).await
         })
     }
 }
