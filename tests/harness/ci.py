@@ -11,7 +11,6 @@ A test of real processes may fail because the machine was busy. When its step ha
 Everything is kept in `.dev/results`: `NAME.xml` of pytest, `unit-*.txt` of the unit tests (harness/timed.py), `steps.txt` and `unsteady.txt`.
 """
 
-import os
 import re
 import signal
 import subprocess
@@ -44,22 +43,21 @@ def file_of(name, suffix):
     return RESULTS / f"{name.replace(' ', '-')}.{suffix}"
 
 
-def run_once(name, command, output=None):
-    """Runs the tests of a step; returns the exit code."""
+def with_report(name, command):
+    """The command of a step, which leaves a report."""
     report = file_of(name, "xml")
     report.unlink(missing_ok=True)
-    options = [f"--junitxml={report}", "-o", "junit_family=xunit1"]
-    return subprocess.run([*command, *options], check=False, stdout=output, stderr=output and subprocess.STDOUT).returncode
+    return [*command, f"--junitxml={report}", "-o", "junit_family=xunit1"]
 
 
 def begin(name, command):
     """Runs the tests of a step while other steps run; `end` has the outcome. Told to end, it has pytest end its servers."""
-    # An interrupt reaches pytest through the process group.
-    signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGINT))
-    os.setpgid(0, 0)
+    # A shell has what it runs in the background ignore interrupts, and pytest would inherit that.
+    signal.signal(signal.SIGINT, lambda *_: None)
     with file_of(name, "txt").open("w") as output:
-        code = run_once(name, command, output)
-    file_of(name, "code").write_text(str(code))
+        tests = subprocess.Popen(with_report(name, command), stdout=output, stderr=subprocess.STDOUT)
+        signal.signal(signal.SIGTERM, lambda *_: tests.send_signal(signal.SIGINT))
+        file_of(name, "code").write_text(str(tests.wait()))
     return PASSED
 
 
@@ -128,7 +126,7 @@ def report():
 def main(arguments):
     match arguments:
         case ["pytest", name, *command] if command:
-            return outcome(name, command, run_once(name, command))
+            return outcome(name, command, subprocess.run(with_report(name, command), check=False).returncode)
         case ["begin", name, *command] if command:
             return begin(name, command)
         case ["end", name, *command] if command:
