@@ -174,10 +174,12 @@ pub(crate) fn seal_chunk(chunk: &mut Vec<u8>, segment: u64, synced: ReplayPositi
 fn chunk_crc(chunk: &[u8], payload: Option<&Hasher>) -> u32 {
     let mut crc = Hasher::new();
     crc.update(&chunk[..12]);
-    crc.update(&chunk[16..CHUNK_HEADER_BYTES]);
     match payload {
-        Some(payload) => crc.combine(payload),
-        None => crc.update(&chunk[CHUNK_HEADER_BYTES..]),
+        Some(payload) => {
+            crc.update(&chunk[16..CHUNK_HEADER_BYTES]);
+            crc.combine(payload);
+        }
+        None => crc.update(&chunk[16..]),
     }
     crc.finalize()
 }
