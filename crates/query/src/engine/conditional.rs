@@ -71,12 +71,10 @@ impl Engine {
         };
         let owner = ShardId(self.owner(request.table.id, request.token));
         if owner == self.shard.id() {
-            let answer = self.conditional_here(statements, &request, goal).await;
-            preempt::allowed(|| drop(request));
-            return answer;
+            return self.conditional_here(statements, request, goal).await;
         }
         trace::submit(owner, move || async move {
-            Self::local().conditional_here(statements, &request, goal).await
+            Self::local().conditional_here(statements, request, goal).await
         })
         .await
     }
@@ -100,7 +98,7 @@ impl Engine {
     async fn conditional_here(
         self: &Rc<Self>,
         mut statements: Vec<BoundWrite>,
-        request: &Request,
+        request: Request,
         goal: CasGoal,
     ) -> Result<ConditionalAnswer, QueryError> {
         // Its deletions have the second of this moment, and no report passes it while the statement waits for its turn
@@ -193,7 +191,10 @@ impl Engine {
             }
         };
         let done = self.coordinator.cas(&cas, &mut decide).await;
-        preempt::allowed(|| preempt::drop_each(statements));
+        preempt::allowed(|| {
+            preempt::drop_each(statements);
+            drop(request);
+        });
         done.map_err(QueryError::of_replicas)?;
         last.unwrap_or_else(|| Err(QueryError::Server("a conditional statement ended undecided".to_owned())))
     }
