@@ -33,6 +33,9 @@ unsafe extern "C" {
 /// thread that allocates gives it to the system.
 const PURGE_DELAY: c_int = 15;
 
+/// A purge delay of 25 days.
+const NEVER: c_long = 1 << 31;
+
 /// Frees the empty pages of the calling thread.
 pub fn collect_thread() {
     mi_collect(false);
@@ -42,7 +45,6 @@ pub fn collect_thread() {
 /// milliseconds, and mimalloc would do it in the middle of an allocation of a shard, at most once a second, and never
 /// in a process that allocates little.
 pub fn leave_purges_to_collector() {
-    const NEVER: c_long = 1 << 31;
     mi_option_set(PURGE_DELAY, NEVER);
 }
 
@@ -126,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_option_of_the_purge_delay_has_its_default() {
+    fn purges_are_left_to_the_collector_by_the_option_of_the_purge_delay() {
         unsafe extern "C" {
             safe fn mi_option_get(option: std::ffi::c_int) -> std::ffi::c_long;
         }
@@ -139,6 +141,8 @@ mod tests {
             (1000, 1),
             "mimalloc has numbered its options anew: see mi_option_t"
         );
+        super::leave_purges_to_collector();
+        assert_eq!(mi_option_get(super::PURGE_DELAY), super::NEVER);
     }
 
     #[test]
