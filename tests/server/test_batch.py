@@ -26,6 +26,16 @@ def test_a_batch_statement_applies_all_its_parts(session, rows_table, begin):
     ]
 
 
+def test_a_write_of_thousands_of_partitions_writes_all_of_them(session, rows_table):
+    keys = range(3000)
+    inserts = " ".join(f"INSERT INTO {rows_table} (k, c, v) VALUES ({k}, 1, 'a');" for k in keys)
+    session.execute(f"BEGIN UNLOGGED BATCH {inserts} APPLY BATCH")
+    assert sorted(cql.rows(session, f"SELECT k, c, v FROM {rows_table}")) == [(k, 1, "a") for k in keys]
+    most = ",".join(map(str, keys[:-1]))
+    session.execute(f"DELETE FROM {rows_table} WHERE k IN ({most})")
+    assert cql.rows(session, f"SELECT k FROM {rows_table}") == [(keys[-1],)]
+
+
 @pytest.mark.parametrize("kind", [BatchType.LOGGED, BatchType.UNLOGGED], ids=["logged", "unlogged"])
 def test_a_batch_message_mixes_prepared_and_simple(session, rows_table, kind):
     insert = session.prepare(f"INSERT INTO {rows_table} (k, c, v) VALUES (?, ?, ?)")
