@@ -8,8 +8,6 @@ use stdx::preempt;
 
 use crate::format::{ALIGN, CHUNK_HEADER_BYTES, KIND_BATCH, KIND_MUTATION, RECORD_HEADER_BYTES, put_mutations};
 
-/// Bytes that are checksummed between two preemption points.
-const STEP_BYTES: usize = 64 << 10;
 /// Of a batch each mutation has its length in front.
 const LENGTH_BYTES: usize = 4;
 
@@ -43,7 +41,7 @@ impl LongRecord {
             all => put_mutations(&mut chunk, all.iter().copied()),
         }
         let mut checksum = Hasher::new();
-        for piece in chunk[CHUNK_HEADER_BYTES..].chunks(STEP_BYTES) {
+        for piece in chunk[CHUNK_HEADER_BYTES..].chunks(preempt::STEP_BYTES) {
             checksum.update(piece);
             preempt::long_step();
         }

@@ -21,9 +21,6 @@ use crate::message::ReadPosition;
 /// What an element mostly takes besides its path.
 const ELEMENT_BYTES: usize = 64;
 
-/// What has as many bytes is hashed with preemption points.
-const LONG_BYTES: usize = 64 << 10;
-
 /// Collects what counts of a stretch, block by block.
 pub(crate) struct Digest {
     material: Vec<u8>,
@@ -201,7 +198,7 @@ impl Digest {
             }
         }
         let (low, high) = match self.material.len() {
-            ..LONG_BYTES => murmur3_x64_128(&self.material, 0),
+            ..preempt::STEP_BYTES => murmur3_x64_128(&self.material, 0),
             _ => preempt::allowed(|| murmur3_x64_128_of_many(&self.material, 0)),
         };
         u128::from(high) << 64 | u128::from(low)

@@ -14,14 +14,12 @@ pub struct Cells(pub Vec<u8>);
 
 /// More than a row mostly takes.
 const FIRST_BYTES: usize = 512;
-/// What is longer is copied with preemption points.
-pub(crate) const LONG_BYTES: usize = 64 << 10;
 
 #[inline]
 fn put_cell(out: &mut Vec<u8>, value: Option<&[u8]>) {
     match value {
         None => out.extend_from_slice(&(-1i32).to_be_bytes()),
-        Some(v) if v.len() < LONG_BYTES => {
+        Some(v) if v.len() < preempt::STEP_BYTES => {
             out.extend_from_slice(&(v.len() as u32).to_be_bytes());
             out.extend_from_slice(v);
         }
@@ -63,7 +61,7 @@ impl RowSink for Cells {
     #[inline]
     fn end_row(&mut self) {
         // Before it is full: where it grows inside of a row, all of it is copied in one step.
-        if self.0.len() >= LONG_BYTES && self.0.capacity() - self.0.len() < self.0.len() / 8 {
+        if self.0.len() >= preempt::STEP_BYTES && self.0.capacity() - self.0.len() < self.0.len() / 8 {
             let more = self.0.len();
             preempt::reserve(&mut self.0, more);
         }

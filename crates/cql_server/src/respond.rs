@@ -12,7 +12,7 @@ use query::{CoordinatorError, Operation, Outcome, Page, Prepared, QueryError, Wr
 use stdx::preempt;
 
 use crate::Server;
-use crate::cells::{self, Cells, LONG_BYTES};
+use crate::cells::{self, Cells};
 use crate::dispatch::Taken;
 use crate::metadata;
 use crate::tablets::Payload;
@@ -320,7 +320,7 @@ impl Reply {
         let mark = begin_response(out, self.version, self.stream, Opcode::Result, extras);
         let rows = begin_rows(out, metadata, skip_metadata, new_id);
         match page.sink.0.len() {
-            ..LONG_BYTES => out.extend_from_slice(&page.sink.0),
+            ..preempt::STEP_BYTES => out.extend_from_slice(&page.sink.0),
             _ => preempt::allowed(|| preempt::append(out, &page.sink.0)),
         }
         finish_rows(out, rows, page.rows, page.paging_state.as_deref());

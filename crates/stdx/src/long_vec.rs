@@ -9,7 +9,7 @@ use crate::preempt;
 const SHORT: usize = 32;
 
 /// A vector that grows and is dropped with preemption points ([`preempt::point`]).
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct LongVec<T>(Vec<T>);
 
 impl<T> LongVec<T> {
@@ -23,6 +23,16 @@ impl<T> LongVec<T> {
     #[inline]
     pub fn push(&mut self, item: T) {
         preempt::push(&mut self.0, item);
+    }
+
+    /// Appends elements, with a preemption point after each.
+    pub fn extend(&mut self, items: impl IntoIterator<Item = T>) {
+        let items = items.into_iter();
+        preempt::reserve(&mut self.0, items.size_hint().0);
+        for item in items {
+            self.push(item);
+            preempt::point();
+        }
     }
 
     /// The elements as a vector, which is dropped without preemption points.
@@ -100,15 +110,6 @@ impl<'a, T> IntoIterator for &'a LongVec<T> {
     }
 }
 
-impl<'a, T> IntoIterator for &'a mut LongVec<T> {
-    type Item = &'a mut T;
-    type IntoIter = std::slice::IterMut<'a, T>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.iter_mut()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
@@ -122,7 +123,8 @@ mod tests {
     #[test]
     fn a_long_vector_is_dropped_with_preemption_points_and_a_short_one_is_not() {
         let reached_by_drop_of = |len: u32| {
-            let items: LongVec<u32> = (0..len).collect();
+            let mut items = LongVec::new();
+            items.extend(0..len);
             assert!(items.iter().copied().eq(0..len));
             let hook: Option<fn()> = Some(|| REACHED.set(REACHED.get() + 1));
             REACHED.set(0);

@@ -49,14 +49,14 @@ pub fn long_step() {
     }
 }
 
-/// Bytes that are copied between two preemption points.
-const COPY_BYTES: usize = 64 << 10;
+/// Bytes that are copied, hashed or checksummed between two preemption points.
+pub const STEP_BYTES: usize = 64 << 10;
 
 /// Appends bytes with preemption points in between: new memory costs more by the page than the copy does.
 #[inline]
 pub fn append(out: &mut Vec<u8>, bytes: &[u8]) {
     reserve(out, bytes.len());
-    if bytes.len() <= COPY_BYTES {
+    if bytes.len() <= STEP_BYTES {
         return out.extend_from_slice(bytes);
     }
     append_long(out, bytes);
@@ -73,7 +73,7 @@ pub fn reserve<T>(items: &mut Vec<T>, more: usize) {
 
 #[cold]
 fn append_long(out: &mut Vec<u8>, bytes: &[u8]) {
-    for piece in bytes.chunks(COPY_BYTES) {
+    for piece in bytes.chunks(STEP_BYTES) {
         out.extend_from_slice(piece);
         long_step();
     }
@@ -88,7 +88,7 @@ pub fn push<T>(items: &mut Vec<T>, item: T) {
 
 #[cold]
 fn grow<T>(items: &mut Vec<T>, more: usize) {
-    let piece = COPY_BYTES / size_of::<T>().max(1);
+    let piece = STEP_BYTES / size_of::<T>().max(1);
     if items.len() <= piece {
         return items.reserve(more);
     }
@@ -235,7 +235,7 @@ mod tests {
                 let moved = reached();
                 assert!(moved > dropped + 10, "so has the growth of a long vector: {moved}");
                 let dropped = moved;
-                let (bytes, mut copy) = (vec![7; 3 * COPY_BYTES], vec![1]);
+                let (bytes, mut copy) = (vec![7; 3 * STEP_BYTES], vec![1]);
                 append(&mut copy, &bytes);
                 assert_eq!((copy[0], &copy[1..]), (1, &bytes[..]));
                 assert_eq!(reached(), dropped + 3, "so have copies of many bytes");

@@ -103,8 +103,8 @@ pub fn murmur3_x64_128_of_many(key: &[u8], seed: u64) -> (u64, u64) {
     finished(hash, tail, key.len())
 }
 
-/// Blocks that are mixed between two preemption points: 64 KiB.
-const BLOCKS_PER_STEP: usize = 4096;
+/// Blocks that are mixed between two preemption points.
+const BLOCKS_PER_STEP: usize = preempt::STEP_BYTES / 16;
 
 #[inline]
 fn mix_blocks((mut h1, mut h2): (u64, u64), blocks: &[[u8; 16]]) -> (u64, u64) {
