@@ -71,10 +71,14 @@ impl Engine {
         };
         let owner = ShardId(self.owner(request.table.id, request.token));
         if owner == self.shard.id() {
-            return self.conditional_here(statements, request, goal).await;
+            let answer = self.conditional_here(statements, &request, goal).await;
+            preempt::allowed(|| drop(request));
+            return answer;
         }
         trace::submit(owner, move || async move {
-            Self::local().conditional_here(statements, request, goal).await
+            let answer = Self::local().conditional_here(statements, &request, goal).await;
+            preempt::allowed(|| drop(request));
+            answer
         })
         .await
     }
@@ -98,7 +102,7 @@ impl Engine {
     async fn conditional_here(
         self: &Rc<Self>,
         mut statements: Vec<BoundWrite>,
-        request: Request,
+        request: &Request,
         goal: CasGoal,
     ) -> Result<ConditionalAnswer, QueryError> {
         // Its deletions have the second of this moment, and no report passes it while the statement waits for its turn
@@ -191,10 +195,7 @@ impl Engine {
             }
         };
         let done = self.coordinator.cas(&cas, &mut decide).await;
-        preempt::allowed(|| {
-            preempt::drop_each(statements);
-            drop(request);
-        });
+        preempt::allowed(|| preempt::drop_each(statements));
         done.map_err(QueryError::of_replicas)?;
         last.unwrap_or_else(|| Err(QueryError::Server("a conditional statement ended undecided".to_owned())))
     }
