@@ -46,6 +46,8 @@ class Connection:
         self._pending = b""
         source = (server.host, source_port) if source_port else None
         self.socket = socket.create_connection((server.host, port or server.port), SECONDS, source)
+        # As drivers do: without it a small frame after a large one waits 40 ms for the server's delayed ACK.
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def __enter__(self):
         return self
@@ -73,7 +75,10 @@ class Connection:
     # --- frames ---
 
     def send(self, opcode, body=b"", stream=1, flags=0, version=None):
-        data = frame(opcode, body, stream, flags, version or self.version)
+        self.send_frames(frame(opcode, body, stream, flags, version or self.version))
+
+    def send_frames(self, data):
+        """Send whole frames in one write."""
         self.send_bytes(segments(data) if self.segments else data)
 
     def recv(self):
