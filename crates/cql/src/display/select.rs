@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::term::{FunctionName, SelectedName};
+use super::term::{FunctionName, SelectedName, name_of_type};
 use super::{Name, bracketed, clause, conjunction, entries_of, fields_of, list, maybe, names, when};
 use crate::ast::{
     AliasedSelector, ArithmeticOperator, ComparisonOperator, Direction, InValues, Literal, LiteralKind, Ordering,
@@ -98,7 +98,11 @@ impl Display for Selector {
             Selector::Set(elements) => bracketed(f, "{}", |f| list(f, elements)),
             Selector::Map(entries) => entries_of(f, entries),
             Selector::UserType(fields) => fields_of(f, fields),
-            Selector::Tuple(elements) => bracketed(f, "()", |f| list(f, elements)),
+            Selector::Tuple(elements) => bracketed(f, "()", |f| match &elements[..] {
+                // Bare, `(int)` in front of `[0]` or `- 1` would be a hint.
+                [Selector::Column(name)] if name_of_type(name) => f.write_str(&quoted(name)),
+                _ => list(f, elements),
+            }),
             Selector::TypeHint { type_name, selector } => write!(f, "({type_name}){}", Hinted(type_name, selector)),
             Selector::Arithmetic { operator, left, right } => {
                 let level = precedence(*operator);

@@ -128,7 +128,7 @@ impl Display for TypeName {
 }
 
 /// Whether the name, written bare, is a type of the language.
-fn name_of_type(name: &str) -> bool {
+pub(super) fn name_of_type(name: &str) -> bool {
     let keyword = keyword(name.as_bytes());
     crate::parser::native_type(keyword).is_some()
         || matches!(
