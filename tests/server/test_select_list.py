@@ -173,3 +173,25 @@ def test_a_part_of_an_element_was_written_with_it(session, table):
     session.execute(f"UPDATE {name} USING TIMESTAMP 77 SET m['x'] = {{'y': 1}} WHERE k = 1")
     selected = "writetime(m['x']['y']), writetime(m['x']['z']), maxwritetime(m['x']['y'])"
     assert cql.rows(session, f"SELECT {selected} FROM {name}") == [(77, None, 77)]
+
+
+def test_a_vector_has_as_many_dimensions_as_cassandra_lets_it_have(session, table):
+    name = table("k int PRIMARY KEY, v vector<float, 70000>, w vector<vector<int, 2147483647>, 2147483647>")
+    value = [float(number) for number in range(70_000)]
+    insert = session.prepare(f"INSERT INTO {name} (k, v) VALUES (?, ?)")
+    session.execute(insert, (1, value))
+    written = ",".join(map(str, value))
+    session.execute(f"INSERT INTO {name} (k, v) VALUES (2, [{written}])")
+    select = session.prepare(f"SELECT v, similarity_euclidean(v, ?) FROM {name}")
+    rows = session.execute(select, (value,))
+    assert [(list(found), near) for found, near in rows] == [(value, 1.0)] * 2
+    for few in ("v", "w"):
+        code, message = cql.refusal(session, f"INSERT INTO {name} (k, {few}) VALUES (3, [])")
+        assert code == cql.INVALID and "elements, but given 0" in message
+
+
+@pytest.mark.ceto_only("Cassandra makes the value when a row asks for it")
+def test_no_value_of_gigabytes_is_made_of_a_type(session, table):
+    name = table("k int PRIMARY KEY, w vector<vector<int, 2147483647>, 2147483647>")
+    code, message = cql.refusal(session, f"SELECT mask_default(w) FROM {name}")
+    assert code == cql.INVALID and "takes more than 1048576 bytes" in message

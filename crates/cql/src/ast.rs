@@ -196,8 +196,8 @@ pub enum TypeName {
     Map(Box<TypeName>, Box<TypeName>),
     /// `tuple<a, b>`, never empty.
     Tuple(Vec<TypeName>),
-    /// `vector<element, dimension>`.
-    Vector(Box<TypeName>, u32),
+    /// `vector<element, dimension>`; the dimension as written, which may be none that a vector can have.
+    Vector(Box<TypeName>, i32),
     /// `frozen<type>`.
     Frozen(Box<TypeName>),
     /// A user-defined type.

@@ -103,7 +103,7 @@ fn type_name() -> impl Strategy<Value = TypeName> {
             inner.clone().prop_map(|element| TypeName::Set(Box::new(element))),
             inner.clone().prop_map(|element| TypeName::Frozen(Box::new(element))),
             (inner.clone(), inner.clone()).prop_map(|(key, value)| TypeName::Map(Box::new(key), Box::new(value))),
-            (inner.clone(), 1..2000_u32)
+            (inner.clone(), -1..=i32::MAX)
                 .prop_map(|(element, dimension)| TypeName::Vector(Box::new(element), dimension)),
             prop::collection::vec(inner, 1..3).prop_map(TypeName::Tuple),
         ]

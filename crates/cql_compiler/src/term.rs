@@ -257,7 +257,7 @@ impl<'a> Scope<'a> {
             Term::BindMarker(_) => Assignment::Weak,
             Term::List(elements) => match inner {
                 CqlType::List(element) => self.test_all(elements, element),
-                CqlType::Vector(element, dimension) if usize::from(*dimension) == elements.len() => {
+                CqlType::Vector(element, dimension) if *dimension as usize == elements.len() => {
                     self.test_all(elements, element)
                 }
                 _ => Assignment::Not,
@@ -461,7 +461,7 @@ impl TermCompiler<'_, '_> {
     fn list(&mut self, elements: &[Term], receiver: &Receiver) -> Result<Operand, CompileError> {
         let (what, element) = match receiver.cql_type.unfrozen() {
             CqlType::List(element) => ("list", element),
-            CqlType::Vector(element, dimension) if usize::from(*dimension) != elements.len() => {
+            CqlType::Vector(element, dimension) if *dimension as usize != elements.len() => {
                 return refuse(format!(
                     "Invalid vector literal for {} of type {}; expected {dimension} elements, but given {}",
                     receiver.name,

@@ -36,14 +36,9 @@ fn resolve_raw(name: &TypeName, schema: &Schema, keyspace: &str) -> Result<CqlTy
 }
 
 /// The dimension of a vector, when it may be that.
-pub(crate) fn vector_dimension(dimension: u32) -> Result<u16, CompileError> {
-    if dimension == 0 {
-        return Err(CompileError::invalid(
-            "vectors may only have positive dimensions; given 0",
-        ));
-    }
-    let found = u16::try_from(dimension).ok();
-    found.ok_or_else(|| CompileError::Invalid(format!("A vector has 1 to {} dimensions, not {dimension}", u16::MAX)))
+pub(crate) fn vector_dimension(dimension: i32) -> Result<u32, CompileError> {
+    let found = u32::try_from(dimension).ok().filter(|&dimension| dimension > 0);
+    found.ok_or_else(|| CompileError::Invalid(format!("vectors may only have positive dimensions; given {dimension}")))
 }
 
 /// The type that the name of a native one means.

@@ -651,7 +651,8 @@ fn any_type() -> impl Strategy<Value = CqlType> {
             inner.clone().prop_map(|t| CqlType::List(Arc::new(t))),
             inner.clone().prop_map(|t| CqlType::Frozen(Arc::new(t))),
             (inner.clone(), inner.clone()).prop_map(|(k, v)| CqlType::Map(Arc::new(k), Arc::new(v))),
-            (inner.clone(), 1..u16::MAX).prop_map(|(t, dimension)| CqlType::Vector(Arc::new(t), dimension)),
+            (inner.clone(), 1..=types::DIMENSION_MAX)
+                .prop_map(|(t, dimension)| CqlType::Vector(Arc::new(t), dimension)),
             prop::collection::vec(inner, 0..4).prop_map(|types| CqlType::Tuple(types.into())),
         ]
     })

@@ -202,9 +202,11 @@ pub struct VectorIter<'a> {
 impl<'a> VectorIter<'a> {
     /// Starts at the first of `dimension` elements, each of `element_len` bytes when elements have a fixed length.
     #[must_use]
-    pub const fn new(bytes: &'a [u8], dimension: u16, element_len: Option<usize>) -> Self {
+    pub const fn new(bytes: &'a [u8], dimension: u32, element_len: Option<usize>) -> Self {
+        // No value has elements of no bytes, so none is looped over.
+        let count = if let Some(0) = element_len { 0 } else { dimension };
         Self {
-            elements: Elements::new(Reader::new(bytes), dimension as u32),
+            elements: Elements::new(Reader::new(bytes), count),
             element_len,
         }
     }

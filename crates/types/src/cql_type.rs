@@ -8,6 +8,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+/// The most dimensions of a vector: they are a positive `int` of Java in Cassandra's type names.
+pub const DIMENSION_MAX: u32 = i32::MAX as u32;
+
 /// A CQL type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CqlType {
@@ -61,8 +64,8 @@ pub enum CqlType {
     Tuple(Arc<[CqlType]>),
     /// A user-defined type.
     Udt(Arc<UdtType>),
-    /// A fixed count of values of one type.
-    Vector(Arc<CqlType>, u16),
+    /// A fixed count of values of one type, at most [`DIMENSION_MAX`].
+    Vector(Arc<CqlType>, u32),
     /// One cell for a whole collection or user-defined type.
     Frozen(Arc<CqlType>),
     /// No value but the empty one: the value column of old compact tables.
@@ -227,9 +230,7 @@ impl CqlType {
             Self::Float | Self::Int => Some(4),
             Self::BigInt | Self::Double | Self::Timestamp => Some(8),
             Self::TimeUuid | Self::Uuid => Some(16),
-            Self::Vector(element, dimension) => element
-                .fixed_len()
-                .and_then(|len| len.checked_mul(usize::from(*dimension))),
+            Self::Vector(element, dimension) => element.fixed_len().map(|len| len.saturating_mul(*dimension as usize)),
             Self::Frozen(inner) => inner.fixed_len(),
             Self::Ascii
             | Self::Blob

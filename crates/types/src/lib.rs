@@ -33,7 +33,7 @@ mod zone;
 pub use calendar::iso_seconds;
 pub use collection::{CollectionBuilder, CollectionIter, Malformed, MapIter, TupleBuilder, TupleIter, VectorIter};
 pub use compare::Comparator;
-pub use cql_type::{CqlType, UdtType, quote_identifier};
+pub use cql_type::{CqlType, DIMENSION_MAX, UdtType, quote_identifier};
 pub use duration::Duration;
 pub use error::TypeError;
 pub use literal::{LiteralKind, NUMBER_DIGITS_MAX};

@@ -14,7 +14,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::cql_type::{CqlType, UdtType};
+use crate::cql_type::{CqlType, DIMENSION_MAX, UdtType};
 use crate::type_cursor::{NESTING_MAX, TypeCursor, TypeNameError, TypeNameProblem};
 
 const PACKAGE: &str = "org.apache.cassandra.db.marshal.";
@@ -322,12 +322,12 @@ impl<'a> TypeCursor<'a> {
         })
     }
 
-    fn parse_dimension(&mut self) -> Result<u16, TypeNameError> {
+    fn parse_dimension(&mut self) -> Result<u32, TypeNameError> {
         self.skip_spaces();
         let start = self.at;
         let word = self.parse_word("a dimension")?;
-        match word.parse::<u16>() {
-            Ok(dimension) if dimension > 0 => Ok(dimension),
+        match word.parse() {
+            Ok(dimension @ 1..=DIMENSION_MAX) => Ok(dimension),
             _ => {
                 self.at = start;
                 Err(self.error(TypeNameProblem::Dimension(word.to_owned())))

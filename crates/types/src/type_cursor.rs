@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::cql_type::CqlType;
+use crate::cql_type::{CqlType, DIMENSION_MAX};
 
 /// How deep types may be inside each other. Each level costs stack when a type is read, compared or dropped.
 pub const NESTING_MAX: usize = 64;
@@ -46,7 +46,7 @@ impl fmt::Display for TypeNameError {
             }
             TypeNameProblem::TooDeep => write!(f, "types are nested more than {NESTING_MAX} deep")?,
             TypeNameProblem::Dimension(dimension) => {
-                write!(f, "a vector has 1 to {} dimensions, not {dimension}", u16::MAX)?;
+                write!(f, "a vector has 1 to {DIMENSION_MAX} dimensions, not {dimension}")?;
             }
         }
         write!(f, " at offset {} of type name '{}'", self.at, self.text)

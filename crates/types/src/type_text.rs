@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use crate::cql_type::{CqlType, UdtType};
+use crate::cql_type::{CqlType, DIMENSION_MAX, UdtType};
 use crate::type_cursor::{NESTING_MAX, TypeCursor, TypeNameError, TypeNameProblem};
 
 /// Finds a user-defined type by keyspace, when the text names one, and name.
@@ -120,12 +120,12 @@ impl Parser<'_, '_> {
         Ok(parsed)
     }
 
-    fn parse_dimension(&mut self) -> Result<u16, TypeNameError> {
+    fn parse_dimension(&mut self) -> Result<u32, TypeNameError> {
         self.cursor.skip_spaces();
         let rest = self.cursor.rest();
         let digits = &rest[..rest.bytes().take_while(u8::is_ascii_digit).count()];
-        match digits.parse::<u16>() {
-            Ok(dimension) if dimension > 0 => {
+        match digits.parse() {
+            Ok(dimension @ 1..=DIMENSION_MAX) => {
                 self.cursor.at += digits.len();
                 Ok(dimension)
             }

@@ -74,7 +74,7 @@ impl CqlType {
         }
     }
 
-    fn validate_vector(&self, bytes: &[u8], element: &Self, dimension: u16) -> Result<(), TypeError> {
+    fn validate_vector(&self, bytes: &[u8], element: &Self, dimension: u32) -> Result<(), TypeError> {
         if bytes.is_empty() {
             return malformed("Invalid empty vector value");
         }

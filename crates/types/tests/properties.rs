@@ -33,7 +33,7 @@ fn any_type() -> impl Strategy<Value = CqlType> {
             inner.clone().prop_map(|element| CqlType::Set(Arc::new(element))),
             (inner.clone(), inner.clone()).prop_map(|(key, value)| CqlType::Map(Arc::new(key), Arc::new(value))),
             prop::collection::vec(inner.clone(), 1..4).prop_map(|elements| CqlType::Tuple(elements.into())),
-            (inner.clone(), 1..4_u16).prop_map(|(element, dimension)| CqlType::Vector(Arc::new(element), dimension)),
+            (inner.clone(), 1..4_u32).prop_map(|(element, dimension)| CqlType::Vector(Arc::new(element), dimension)),
             inner.clone().prop_map(|inner| inner.frozen()),
             prop::collection::vec(inner, 1..4).prop_map(|types| {
                 let fields = types
@@ -138,7 +138,7 @@ fn any_value(of: &CqlType) -> BoxedStrategy<Value> {
                 .collect();
             fields.prop_map(Value::Udt).boxed()
         }
-        CqlType::Vector(element, dimension) => prop::collection::vec(any_value(element), usize::from(*dimension))
+        CqlType::Vector(element, dimension) => prop::collection::vec(any_value(element), *dimension as usize)
             .prop_map(Value::Vector)
             .boxed(),
         CqlType::Frozen(inner) => any_value(inner),

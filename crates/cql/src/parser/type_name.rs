@@ -64,18 +64,24 @@ impl Parser<'_> {
         Ok(Box::new(parameter))
     }
 
-    fn dimension(&mut self) -> Parse<u32> {
-        let token = self.token();
-        if token.kind != TokenKind::Integer {
-            return Err(self.mismatched("INTEGER"));
-        }
-        let Ok(dimension) = self.written(token).parse() else {
-            return Err(self
-                .source()
-                .at(self.position, format!("{} is no vector dimension", self.written(token))));
+    fn dimension(&mut self) -> Parse<i32> {
+        let position = self.position;
+        let number = match self.kind() {
+            TokenKind::Minus => self.ahead(1),
+            _ => self.token(),
         };
-        self.advance();
-        Ok(dimension)
+        let literal = match number.kind {
+            TokenKind::Integer => self.literal()?,
+            _ => None,
+        };
+        let Some(literal) = literal else {
+            return Err(self.mismatched("INTEGER"));
+        };
+        let is_none = |_| {
+            let message = format!("{} is no vector dimension", literal.text);
+            self.source().at(position, message)
+        };
+        literal.text.parse().map_err(is_none)
     }
 }
 

@@ -342,7 +342,7 @@ impl<'a> Inference<'a> {
             (Selector::Term(term), _) => self.scope.test(term, receiver),
             (Selector::List(elements), CqlType::List(element)) => all(elements, element),
             (Selector::List(elements), CqlType::Vector(element, dimension))
-                if elements.len() == usize::from(*dimension) =>
+                if elements.len() == *dimension as usize =>
             {
                 all(elements, element)
             }

@@ -170,7 +170,7 @@ impl Reader<'_> {
             }
             CqlType::Vector(element, dimension) => {
                 let elements = self.sequence(cql_type, element, table)?;
-                if elements.len() != usize::from(*dimension) {
+                if elements.len() != *dimension as usize {
                     return Err(failure(format!(
                         "expected a value of type {cql_type}, found {} elements",
                         elements.len()

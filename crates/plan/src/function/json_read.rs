@@ -172,7 +172,7 @@ fn convert(cql_type: &CqlType, json: &Json) -> Result<Vec<u8>, String> {
         }
         (CqlType::Set(_), _) => expected("a list (representing a set)"),
         (CqlType::Vector(element, dimension), Json::List(items)) => {
-            if items.len() != usize::from(*dimension) {
+            if items.len() != *dimension as usize {
                 return Err(format!(
                     "List had incorrect size: expected {dimension} but given {}; {json}",
                     items.len()

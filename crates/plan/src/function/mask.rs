@@ -30,6 +30,9 @@ pub(crate) enum Mask {
 
 const TEXTS: &str = "[text|varchar|ascii]";
 
+/// The longest default: its type says how long it is, and a client chooses that.
+const DEFAULT_BYTES_MAX: usize = 1 << 20;
+
 /// The character that replaces those of a text when the call names no padding.
 const PADDING: u16 = b'*' as u16;
 
@@ -48,6 +51,11 @@ impl Mask {
                 let cql_type = known(name, "any", *argument)?;
                 let mask = match name {
                     "mask_null" => Self::Null,
+                    _ if default_bytes(&cql_type) > DEFAULT_BYTES_MAX => {
+                        return Err(PlanError::Invalid(format!(
+                            "mask_default: a value of type {cql_type} takes more than {DEFAULT_BYTES_MAX} bytes"
+                        )));
+                    }
                     _ => Self::Default(cql_type.clone()),
                 };
                 (vec![cql_type.clone()], cql_type, mask)
@@ -174,6 +182,21 @@ fn from_units(units: impl Iterator<Item = u16>, is_ascii: bool) -> String {
         .collect()
 }
 
+/// How long the value that replaces every value of a type is, about: what of it depends on dimensions.
+fn default_bytes(cql_type: &CqlType) -> usize {
+    use CqlType as T;
+    match cql_type {
+        T::Tuple(types) => types.iter().map(default_bytes).fold(0, usize::saturating_add),
+        T::Udt(udt) => {
+            let fields = udt.fields.iter().map(|(_, field_type)| default_bytes(field_type));
+            fields.fold(0, usize::saturating_add)
+        }
+        T::Vector(element, dimension) => default_bytes(element).saturating_mul(*dimension as usize),
+        T::Frozen(inner) => default_bytes(inner),
+        _ => cql_type.fixed_len().unwrap_or(size_of::<u64>()),
+    }
+}
+
 /// The serialised value that replaces every value of a type.
 fn default_of(cql_type: &CqlType) -> Vec<u8> {
     use CqlType as T;
@@ -200,7 +223,7 @@ fn default_of(cql_type: &CqlType) -> Vec<u8> {
                 stdx::vint::put_unsigned(&mut one, default.len() as u64);
             }
             one.extend(default);
-            one.repeat(usize::from(*dimension))
+            one.repeat(*dimension as usize)
         }
         T::Frozen(inner) => default_of(inner),
     }

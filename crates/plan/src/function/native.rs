@@ -240,7 +240,7 @@ fn similarity(name: &str, similarity: Similarity, arguments: &[&dyn Argument]) -
     let dimensions = arguments.iter().map(dimension).collect::<Result<Vec<_>, _>>()?;
     let listed = || {
         let elements = arguments.iter().find_map(|argument| argument.elements());
-        elements.and_then(|elements| u16::try_from(elements).ok())
+        elements.and_then(|elements| u32::try_from(elements).ok())
     };
     let Some(dimension) = dimensions.into_iter().flatten().next().or_else(listed) else {
         return Err(cannot_infer(name, SIGNATURE, arguments[0]));

@@ -5,9 +5,7 @@
 use std::sync::Arc;
 
 use record::{Field, Message, Of, RecordError};
-use types::{CqlType, UdtType};
-
-use super::small;
+use types::{CqlType, DIMENSION_MAX, UdtType};
 
 /// A CQL type.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -90,7 +88,7 @@ pub(super) fn to_record(cql_type: &CqlType) -> TypeRecord {
         CqlType::Tuple(elements) => of(TUPLE, &elements.iter().collect::<Vec<_>>()),
         CqlType::Frozen(inner) => of(FROZEN, &[inner]),
         CqlType::Vector(element, dimension) => TypeRecord {
-            dimension: u32::from(*dimension),
+            dimension: *dimension,
             ..of(VECTOR, &[element])
         },
         CqlType::Udt(udt) => TypeRecord {
@@ -147,7 +145,10 @@ pub(super) fn from_record(record: &TypeRecord, place: &str) -> Result<CqlType, R
                 SET => CqlType::Set(element),
                 FROZEN => CqlType::Frozen(element),
                 _ if record.keyspace.is_empty() && record.name.is_empty() && record.field_names.is_empty() => {
-                    CqlType::Vector(element, small(record.dimension, place)?)
+                    if !(1..=DIMENSION_MAX).contains(&record.dimension) {
+                        return Err(damaged(format!("a vector of {} dimensions", record.dimension)));
+                    }
+                    CqlType::Vector(element, record.dimension)
                 }
                 _ => return Err(damaged("a vector with a name".to_owned())),
             }
