@@ -36,12 +36,13 @@ use stdx::planted::{self, Bug};
 use topology::{Consistency, HostId, Node, NodeNumber, Replica, ReplicaList, Unavailable, WriteTargets};
 use uuid::Uuid;
 
+use crate::dated::{Dated, Deadline};
 use crate::fence::Stamp;
 use crate::gather::Gather;
 use crate::message::{Malformed, decode_mutations, encode_mutations};
 use crate::service::ReplicaError;
 use crate::verbs::Verb;
-use crate::write::{Atomicity, Goal, Mutations};
+use crate::write::{Atomicity, Manner, Mutations, Until};
 use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, WriteKind, spawn};
 
 /// The table of notes. It has no rows anywhere, and a node that does not know notes passes them by.
@@ -152,19 +153,12 @@ impl Coordinator {
     ///
     /// # Errors
     /// As [`Coordinator::write_logged`].
-    pub async fn write_batch(
-        self: &Rc<Self>,
-        mutations: Mutations,
-        goal: impl Into<Goal>,
-    ) -> Result<(), CoordinatorError> {
-        let goal = goal.into();
+    pub async fn write_batch(self: &Rc<Self>, mutations: Mutations, dated: &Dated) -> Result<(), CoordinatorError> {
         let view = self.view();
+        let manner = Manner::of(dated, WriteKind::Batch, Atomicity::Batch);
         match needs_note_in(&view, &mutations) {
-            true => self.write_logged(mutations.into_vec(), goal).await,
-            false => {
-                self.write_from(view, mutations, goal, WriteKind::Batch, Atomicity::Batch)
-                    .await
-            }
+            true => self.write_noted(mutations.into_vec(), manner).await,
+            false => self.write_from(view, mutations, manner).await,
         }
     }
 
@@ -177,14 +171,26 @@ impl Coordinator {
     pub async fn write_logged(
         self: &Rc<Self>,
         mutations: Vec<Addressed>,
-        goal: impl Into<Goal>,
+        dated: &Dated,
     ) -> Result<(), CoordinatorError> {
-        let goal = goal.into();
-        let level = goal.level;
+        let manner = Manner::of(dated, WriteKind::Batch, Atomicity::Batch);
+        self.write_noted(mutations, manner).await
+    }
+
+    /// As [`Coordinator::write_logged`].
+    pub(crate) async fn write_noted(
+        self: &Rc<Self>,
+        mutations: Vec<Addressed>,
+        manner: Manner,
+    ) -> Result<(), CoordinatorError> {
+        let level = manner.level;
+        // Noted, it is finished by who has the note.
+        let manner = Manner {
+            atomicity: Atomicity::Share,
+            ..manner
+        };
         if planted::is_planted(Bug::BatchWithoutNote) {
-            return self
-                .write(Mutations::from(mutations), goal, WriteKind::Batch, Atomicity::Share)
-                .await;
+            return self.write_from(self.view(), Mutations::from(mutations), manner).await;
         }
         let view = self.view();
         // What is refused for this must not be finished later.
@@ -209,7 +215,6 @@ impl Coordinator {
             }));
         }
         let mutations = Rc::new(mutations);
-        let deadline = goal.timeout.map(|timeout| runtime::now() + timeout);
         let noted = self.note_batch(note, &mutations, true).await;
         let writing = Writing(self, id);
         noted.map_err(|e| match e {
@@ -226,8 +231,8 @@ impl Coordinator {
             },
             e => CoordinatorError::Internal(e.to_string()),
         })?;
-        let timeout = goal.timeout.unwrap_or(self.timeouts().write);
-        if let Err(e) = self.store_at(&view, &holders, &note, (&mutations, timeout)).await {
+        let until = manner.deadline.or_after(self.timeouts().write);
+        if let Err(e) = self.store_at(&view, &holders, &note, (&mutations, until)).await {
             self.end_batch(id, &view, &holders);
             return Err(e);
         }
@@ -235,18 +240,12 @@ impl Coordinator {
             self.end_batch(id, &view, &holders);
         }
         runtime::stop_point(StopPoint::BatchNoted);
-        let goal_left = Goal {
-            timeout: deadline.map(|at| at.saturating_duration_since(runtime::now())),
-            ..goal
+        let manner = Manner {
+            began: runtime::now(),
+            ..manner
         };
         let written = self
-            .write_from(
-                Arc::clone(&view),
-                Mutations::from(&mutations[..]),
-                goal_left,
-                WriteKind::Batch,
-                Atomicity::Share,
-            )
+            .write_from(Arc::clone(&view), Mutations::from(&mutations[..]), manner)
             .await;
         runtime::stop_point(StopPoint::BatchWritten);
         if written.is_ok() {
@@ -312,7 +311,7 @@ impl Coordinator {
         view: &Arc<ClusterView>,
         holders: &[Replica],
         note: &Note,
-        (mutations, timeout): (&[Addressed], Duration),
+        (mutations, until): (&[Addressed], Instant),
     ) -> Result<(), CoordinatorError> {
         let note = note.addressed();
         let all = std::iter::once(&note).chain(mutations);
@@ -323,15 +322,14 @@ impl Coordinator {
             let (coordinator, view, gather) = (Rc::clone(self), view.clone(), Rc::clone(&gather));
             let (holder, body) = (*holder, body.clone());
             spawn(async move {
-                let stored = coordinator.call(&view, holder, Verb::BatchStore, body, timeout).await;
+                let stored = coordinator.call(&view, holder, Verb::BatchStore, body, until).await;
                 gather.put((holder, stored.map(|_| ())));
             });
         }
-        let deadline = runtime::now() + timeout;
         let mut silent = holders.to_vec();
         let mut refusals = Vec::new();
         while !silent.is_empty() {
-            let Some((holder, result)) = gather.next(deadline).await else {
+            let Some((holder, result)) = gather.next(until).await else {
                 break;
             };
             match result {
@@ -396,13 +394,13 @@ impl Coordinator {
     /// A batch needs no note any more, here or elsewhere.
     fn end_batch(self: &Rc<Self>, id: u128, view: &Arc<ClusterView>, holders: &[Replica]) {
         self.forget_batch(id);
-        let timeout = self.timeouts().write;
+        let until = runtime::now() + self.timeouts().write;
         for holder in holders {
             let (coordinator, view, holder) = (Rc::clone(self), view.clone(), *holder);
             spawn(async move {
                 let body = id.to_le_bytes().to_vec();
                 // A holder that does not hear of it asks later.
-                let _ = coordinator.call(&view, holder, Verb::BatchRemove, body, timeout).await;
+                let _ = coordinator.call(&view, holder, Verb::BatchRemove, body, until).await;
             });
         }
     }
@@ -571,7 +569,13 @@ impl Coordinator {
         let replica = Replica { node: number, shard };
         let body = id.to_le_bytes().to_vec();
         let answer = self
-            .call(&view, replica, Verb::BatchKnown, body, self.timeouts().write)
+            .call(
+                &view,
+                replica,
+                Verb::BatchKnown,
+                body,
+                runtime::now() + self.timeouts().write,
+            )
             .await;
         // Without an answer it is asked again, until it is down.
         matches!(answer, Ok(known) if known == [0])
@@ -597,7 +601,16 @@ impl Coordinator {
         let wanted: Mutations = wanted.into_iter().cloned().collect();
         if !wanted.is_empty() {
             if since.elapsed() < LEVEL_TIME_MAX || planted::is_planted(Bug::BatchPinsLog) {
-                let written = self.write(wanted, note.level, WriteKind::Batch, Atomicity::Share).await;
+                let manner = Manner {
+                    level: note.level,
+                    deadline: Deadline::USUAL,
+                    kind: WriteKind::Batch,
+                    atomicity: Atomicity::Share,
+                    until: Until::LevelMet,
+                    began: runtime::now(),
+                    made_us: None,
+                };
+                let written = self.write_from(self.view(), wanted, manner).await;
                 written.map_err(|e| e.to_string())?;
             } else {
                 self.write_or_hint(wanted, note.noted_us).await?;

@@ -121,21 +121,20 @@ impl Coordinator {
         (table, key): (TableId, &[u8]),
         until: Instant,
     ) -> Option<QueueTurn> {
-        let timeout = until.saturating_duration_since(runtime::now());
         let shard = ShardId(u32::from(queue.shard));
         let number = if queue.node != view.me {
             let mut body = table.0.as_bytes().to_vec();
             body.extend_from_slice(key);
-            let answer = self.call(view, queue, Verb::TakeTurn, body, timeout).await.ok()?;
+            let answer = self.call(view, queue, Verb::TakeTurn, body, until).await.ok()?;
             u64::from_le_bytes(answer.try_into().ok()?)
         } else if shard == self.shard.id() {
-            let turn = runtime::timeout(timeout, self.contention.queues.take(table, key)).await;
+            let turn = runtime::timeout_at(until, self.contention.queues.take(table, key)).await;
             return turn.ok().map(QueueTurn::Here);
         } else {
             let key = key.to_vec();
             let given =
                 runtime::submit_async_to(shard, move || async move { Self::local().give_turn(table, &key).await });
-            runtime::timeout(timeout, given).await.ok()?
+            runtime::timeout_at(until, given).await.ok()?
         };
         Some(QueueTurn::There(Ending {
             coordinator: Rc::clone(self),

@@ -34,12 +34,13 @@ use topology::{Consistency, Replica, WriteTargets};
 use types::Token;
 
 use crate::apply::{self, Origin};
+use crate::dated::{Dated, Deadline};
 use crate::fence::Stamp;
 use crate::message::{Malformed, decode_mutations, encode_mutations, put_sized, sized};
 use crate::service::{self, ReplicaError};
 use crate::trace;
 use crate::verbs::Verb;
-use crate::write::{Atomicity, Goal, Mutations};
+use crate::write::{Atomicity, Manner, Mutations, Until};
 use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, WriteKind};
 
 /// Bytes that one step of a leader's read takes.
@@ -91,18 +92,13 @@ impl Coordinator {
     /// # Errors
     /// When too few replicas live, answer, or can write. After a timeout or a failure the addition may have happened;
     /// it is not tried again.
-    pub async fn add(
-        self: &Rc<Self>,
-        additions: Vec<Addressed>,
-        goal: impl Into<Goal>,
-    ) -> Result<(), CoordinatorError> {
-        let goal = goal.into();
-        let deadline = runtime::now() + goal.timeout.unwrap_or(self.timeouts.get().counter);
+    pub async fn add(self: &Rc<Self>, additions: Vec<Addressed>, dated: &Dated) -> Result<(), CoordinatorError> {
+        let deadline = dated.deadline.or_after(self.timeouts.get().counter);
         let mut results = Vec::new();
         let mut left = additions;
         // One round for each view that its replicas have moved past: a node that catches up has hundreds.
         while !left.is_empty() {
-            let round = match self.add_once(std::mem::take(&mut left), goal.level, deadline).await {
+            let round = match self.add_once(std::mem::take(&mut left), dated.level, deadline).await {
                 Ok(round) => round,
                 Err(error) => vec![Err(error)],
             };
@@ -114,7 +110,7 @@ impl Coordinator {
                 }
             }
         }
-        joined(results, goal.level)
+        joined(results, dated.level)
     }
 
     /// For each share of the additions: what is to be added again in a newer view, of which nothing was.
@@ -249,8 +245,7 @@ impl Coordinator {
             let mut body = vec![level as u8];
             body.extend(encode_mutations(false, additions.iter()));
             stamp.sign(&mut body);
-            let timeout = deadline.saturating_duration_since(runtime::now());
-            let answer = self.call(view, leader, Verb::Add, body, timeout).await?;
+            let answer = self.call(view, leader, Verb::Add, body, deadline).await?;
             return decode_answer(&answer, level).map_err(|e| TargetError::Failed(e.to_string()));
         }
         let shard = ShardId(u32::from(leader.shard));
@@ -303,14 +298,16 @@ impl Coordinator {
         if !added.iter().any(has_others) {
             return Ok(outcome);
         }
-        let goal = Goal {
+        let manner = Manner {
             level,
-            timeout: Some(deadline.saturating_duration_since(runtime::now())),
+            deadline: Deadline::at(deadline),
+            kind: WriteKind::Counter,
+            atomicity: Atomicity::Mutation,
+            until: Until::LevelMet,
+            began: runtime::now(),
             made_us: None,
         };
-        let told = self
-            .write_from(Arc::clone(&view), added, goal, WriteKind::Counter, Atomicity::Mutation)
-            .await;
+        let told = self.write_from(Arc::clone(&view), added, manner).await;
         // Whatever kept the others from being told, it is added here.
         Ok(outcome.and(told.map_err(|error| match error {
             CoordinatorError::Unavailable(unavailable) => CoordinatorError::WriteTimeout {

@@ -9,7 +9,6 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use runtime::{Instant, ShardId, Sleep};
 use smallvec::SmallVec;
@@ -59,7 +58,7 @@ impl<T: 'static> Fan<T> {
         self.branches.push((replica, branch));
     }
 
-    /// Asks another node; a request with a fenced verb is stamped already. The other node receives how long an answer
+    /// Asks another node; a request with a fenced verb is stamped already. The other node receives until when an answer
     /// is waited for; the fan itself waits as long as [`Fan::next`] says.
     pub(crate) fn call(
         &mut self,
@@ -67,11 +66,12 @@ impl<T: 'static> Fan<T> {
         replica: Replica,
         verb: Verb,
         body: Vec<u8>,
-        timeout: Duration,
+        until: Instant,
     ) {
         let branch = match (&coordinator.rpc, view.peer(replica.node)) {
             (Some(rpc), Some(peer)) => {
                 let shard = u32::from(replica.shard);
+                let timeout = until.saturating_duration_since(runtime::now());
                 let (verb, body) = trace::wrapped(view, verb, body);
                 Branch::There(rpc.call(&peer, shard, verb as u16, body, timeout).without_timer())
             }

@@ -402,7 +402,7 @@ impl Flight {
             && !planted::is_planted(Bug::BatchAgainWithoutNote)
         {
             // A tablet of it has moved: one replica alone had all of it.
-            let written = coordinator.write_logged(mutations.into_vec(), manner.goal_at(self.deadline));
+            let written = coordinator.write_noted(mutations.into_vec(), manner.again_until(self.deadline));
             let written = Box::pin(written).await;
             return done
                 .0

@@ -251,8 +251,8 @@ impl Coordinator {
         let mut body = encode_mutations(false, share.iter());
         mark_hints(&mut body);
         Stamp::of_tables(view, share.iter().map(Addressed::table)).sign(&mut body);
-        let timeout = self.timeouts().write;
-        let answer = self.call(view, replica, Verb::Mutate, body, timeout).await;
+        let until = runtime::now() + self.timeouts().write;
+        let answer = self.call(view, replica, Verb::Mutate, body, until).await;
         answer.map(drop)
     }
 

@@ -191,7 +191,13 @@ impl Coordinator {
                     Ok(measure_here(&coordinator.shard, table, asked.iter()))
                 });
             } else {
-                fan.call((self, &view), replica, Verb::Measure, encode(table, asked), PATIENCE);
+                fan.call(
+                    (self, &view),
+                    replica,
+                    Verb::Measure,
+                    encode(table, asked),
+                    runtime::now() + PATIENCE,
+                );
             }
         }
         let until = runtime::now() + PATIENCE;

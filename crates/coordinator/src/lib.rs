@@ -28,6 +28,7 @@ mod cas;
 mod commit;
 mod contention;
 mod counter;
+mod dated;
 mod deadlines;
 mod digest;
 mod error;
@@ -79,7 +80,7 @@ use hints::Hints;
 use mutation::{Addressed, Located};
 use replica::Shard;
 use rpc::{RemoteError, RemoteErrorKind, Rpc, RpcError};
-use runtime::{Notify, ShardId};
+use runtime::{Instant, Notify, ShardId};
 use schema::TableId;
 use stdx::planted::{self, Bug};
 use stdx::probe::Answered;
@@ -89,6 +90,7 @@ pub use self::cas::{CasRead, CasRequest, Decision, ReadResult, SERIAL_BYTES_MAX}
 pub use acceptor::{Promises, paxos_state_of};
 pub use apply::{Origin, apply};
 pub use batchlog::NOTE_SEGMENTS_MAX;
+pub use dated::{Dated, Deadline};
 pub use error::{CoordinatorError, Tally, WriteKind};
 pub use fence::Stamp;
 pub use lasting::Lasting;
@@ -103,7 +105,7 @@ pub use turns::{Ended, PartitionTurns, Turn};
 pub use verbs::{ReplicaHandler, Verb};
 pub use view::{ClusterView, Forgotten, Levels, NotAMember, Ring, Route};
 pub use virtual_tables::register_system_tables;
-pub use write::{Atomicity, Goal, Mutations, WriteDone};
+pub use write::{Atomicity, Mutations, WriteDone};
 
 use latency::TableLatencies;
 use message::{encode_mutations, mark_repair};
@@ -557,8 +559,9 @@ impl Coordinator {
         replica: Replica,
         verb: Verb,
         body: Vec<u8>,
-        timeout: Duration,
+        until: Instant,
     ) -> Result<Vec<u8>, TargetError> {
+        let timeout = until.saturating_duration_since(runtime::now());
         let rpc = self.rpc.as_ref().ok_or_else(Self::unreachable)?;
         let peer = view.peer(replica.node).ok_or_else(Self::unreachable)?;
         let (verb, body) = trace::wrapped(view, verb, body);
@@ -575,8 +578,8 @@ impl Coordinator {
             let mut body = encode_mutations(false, mutations.iter());
             mark_repair(&mut body);
             stamp.sign(&mut body);
-            let timeout = self.timeouts.get().write;
-            let answer = self.call(view, replica, Verb::Mutate, body, timeout).await;
+            let until = runtime::now() + self.timeouts.get().write;
+            let answer = self.call(view, replica, Verb::Mutate, body, until).await;
             return answer.map(|_| ());
         }
         let shard = ShardId(u32::from(replica.shard));

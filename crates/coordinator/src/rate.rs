@@ -190,7 +190,9 @@ impl Coordinator {
         let is_here = gate.node == view.me;
         let is_taken = if !is_here {
             let body = admission.encode();
-            let answer = self.call(&view, gate, Verb::Admit, body, PATIENCE).await;
+            let answer = self
+                .call(&view, gate, Verb::Admit, body, runtime::now() + PATIENCE)
+                .await;
             answer.map_or(true, |answer| answer != [0])
         } else if shard == self.shard.id() {
             self.rates.take(admission, runtime::now())

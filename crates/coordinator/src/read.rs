@@ -29,6 +29,7 @@ use topology::{Acks, Consistency, Counts, ReadTargets, Replica, ReplicaList, Req
 use types::Token;
 use types::token::token_of;
 
+use crate::dated::Deadline;
 use crate::fan::{Fan, Response};
 use crate::fence::Stamp;
 use crate::lasting::Lasting;
@@ -92,7 +93,9 @@ pub struct ReplicatedRead {
     /// The partition of the block returned last.
     last_key: Option<(Token, Vec<u8>)>,
     skips: bool,
-    timeout: Duration,
+    /// How long a round of requests takes at most, unless the request has a deadline.
+    round: Duration,
+    deadline: Deadline,
     /// While it may write what it has read to replicas that lack it, and that takes long.
     lasting: Option<Rc<Lasting>>,
     latencies: Rc<TableLatencies>,
@@ -154,10 +157,10 @@ impl ReplicatedRead {
         let unknown = || CoordinatorError::Internal(format!("table {} is not in the cluster's map", table.name));
         let route = view.route(table.id).ok_or_else(unknown)?;
         let timeouts = coordinator.timeouts();
-        let (mut pieces, mut is_range, mut timeout) = (VecDeque::new(), false, timeouts.read);
+        let (mut pieces, mut is_range, mut round) = (VecDeque::new(), false, timeouts.read);
         let mut left = Some(extent);
         if let Some(Extent::Tokens { .. }) = &left {
-            (is_range, timeout) = (true, timeouts.range);
+            (is_range, round) = (true, timeouts.range);
             pieces = left
                 .take()
                 .into_iter()
@@ -190,7 +193,8 @@ impl ReplicatedRead {
             spare: VecDeque::new(),
             last_key: None,
             skips: false,
-            timeout,
+            round,
+            deadline: Deadline::USUAL,
             lasting: None,
             latencies: coordinator.latencies_of(table),
             is_range,
@@ -238,10 +242,21 @@ impl ReplicatedRead {
         self.is_stale
     }
 
-    /// This read, with a limit for how long each round of requests may take.
+    /// This read, with a limit for how long each round of requests may take, if the request has no deadline.
     #[must_use]
-    pub fn within(self, timeout: Duration) -> Self {
-        Self { timeout, ..self }
+    pub fn within(self, round: Duration) -> Self {
+        Self { round, ..self }
+    }
+
+    /// This read, for a request with a deadline.
+    #[must_use]
+    pub fn until(self, deadline: Deadline) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// When a round of requests ends that begins now.
+    fn round_end(&self) -> Instant {
+        self.deadline.or_after(self.round)
     }
 
     /// This read, which bypasses the caches of the replicas if `does` says so.
@@ -274,7 +289,7 @@ impl ReplicatedRead {
                 }
                 return Ok(Some(block));
             }
-            let until = *deadline.get_or_insert_with(|| runtime::now() + self.timeout);
+            let until = *deadline.get_or_insert_with(|| self.round_end());
             let (error, left) = if !self.feeds.is_empty() {
                 match self.reconcile().await {
                     Ok(Some(block)) => {
@@ -414,7 +429,7 @@ impl ReplicatedRead {
         if replica.node != self.view.me {
             let mut body = command.encode();
             stamp.sign(&mut body);
-            fan.call((coordinator, &self.view), replica, Verb::Read, body, self.timeout);
+            fan.call((coordinator, &self.view), replica, Verb::Read, body, self.round_end());
         } else if ShardId(u32::from(replica.shard)) == coordinator.shard.id() {
             let (shard, command) = (Rc::clone(&coordinator.shard), command.owning());
             fan.here(replica, async move { service::read(&shard, command, stamp).await });
@@ -448,7 +463,8 @@ impl ReplicatedRead {
     async fn agree(&mut self, extent: &Extent, mut deadline: Instant) -> Result<(), CoordinatorError> {
         self.coordinator.count(|m| m.reads += 1);
         let began = runtime::now();
-        let is_lasting = self.coordinator.is_lasting(self.timeout);
+        let longest = self.round_end().saturating_duration_since(began);
+        let is_lasting = self.coordinator.is_lasting(longest);
         self.lasting = is_lasting.then(|| Rc::new(Lasting::since(&self.coordinator, began)));
         let mut speculates = self.latencies().delay().map(|delay| began + delay);
         let mut fan = Fan::new();
@@ -644,7 +660,7 @@ impl ReplicatedRead {
     /// Asks each feed that has nothing ready for its next stretch. If its replica fails, another one takes its place:
     /// the failed replica had what was returned so far, so the level is kept.
     async fn fill(&mut self) -> Result<(), CoordinatorError> {
-        let mut deadline = runtime::now() + self.timeout;
+        let mut deadline = self.round_end();
         let mut fan = Fan::new();
         let mut outstanding = Vec::new();
         for feed in &self.feeds {
@@ -666,7 +682,7 @@ impl ReplicatedRead {
                     withheld: Some(bytes), ..
                 }) => {
                     self.reserve_row(bytes).await?;
-                    deadline = runtime::now() + self.timeout;
+                    deadline = self.round_end();
                     let feed = self.feeds.iter().find(|feed| feed.replica == replica);
                     let extent = feed.and_then(|feed| feed.left.clone());
                     let extent = extent.expect("only feeds are asked, for what is left");

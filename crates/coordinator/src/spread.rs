@@ -7,8 +7,8 @@
 //! level, so what it finds counts as much as what this node would have found.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
+use runtime::Instant;
 use schema::TableId;
 use topology::{Consistency, Replica, ReplicaList};
 use types::Token;
@@ -123,11 +123,11 @@ impl Coordinator {
         view: &ClusterView,
         replica: Replica,
         mut body: Vec<u8>,
-        timeout: Duration,
+        until: Instant,
     ) -> Result<Vec<u8>, TargetError> {
         // The other node reads by its own view, at the request's level.
         Stamp::of_tables(view, std::iter::empty()).sign(&mut body);
-        self.call(view, replica, Verb::Aggregate, body, timeout).await
+        self.call(view, replica, Verb::Aggregate, body, until).await
     }
 
     /// The error of a spread read that no replica answered in time.

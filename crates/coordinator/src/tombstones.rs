@@ -464,6 +464,7 @@ impl Coordinator {
     }
 
     async fn send_report(&self, report: &Report, timeout: Duration) {
+        let until = runtime::now() + timeout;
         let (view, body) = (self.view(), report.encode());
         let numbers = coordinators(&view).filter_map(|host| view.topology.number(host));
         // A node that has left no longer learns which members are up. One that ends for another reason asks those that
@@ -478,7 +479,7 @@ impl Coordinator {
             runtime::spawn(async move {
                 let replica = Replica { node, shard: 0 };
                 // One that does not take it holds its tombstones, and gets the next.
-                let _ = Self::local().call(&view, replica, Verb::Report, body, timeout).await;
+                let _ = Self::local().call(&view, replica, Verb::Report, body, until).await;
             })
         });
         for sent in sent.collect::<Vec<_>>() {

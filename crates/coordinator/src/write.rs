@@ -22,6 +22,7 @@ use topology::{Consistency, Replica};
 use types::Token;
 
 use crate::apply::apply_to;
+use crate::dated::{Dated, Deadline};
 use crate::fence::Stamp;
 use crate::flight::{Flight, Waiting};
 use crate::lasting::wall_clock_at;
@@ -45,27 +46,6 @@ pub(crate) type Numbers = SmallVec<[u32; 2]>;
 pub trait WriteDone {
     /// The outcome of the write that was begun with this number, once. It may come while the write is begun.
     fn write_done(self: Rc<Self>, number: u32, result: Result<(), CoordinatorError>);
-}
-
-/// What a write is to reach, and how long its client waits for that.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Goal {
-    /// How many replicas must have it.
-    pub level: Consistency,
-    /// How long the client waits; None for as long as the node's options say.
-    pub timeout: Option<Duration>,
-    /// When the write was made, if something was waited for since; microseconds.
-    pub made_us: Option<i64>,
-}
-
-impl From<Consistency> for Goal {
-    fn from(level: Consistency) -> Self {
-        Self {
-            level,
-            timeout: None,
-            made_us: None,
-        }
-    }
 }
 
 /// When a request is answered.
@@ -92,8 +72,7 @@ pub enum Atomicity {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
     pub(crate) level: Consistency,
-    /// How long the client waits; None for as long as the node's options say.
-    pub(crate) timeout: Option<Duration>,
+    pub(crate) deadline: Deadline,
     pub(crate) kind: WriteKind,
     pub(crate) atomicity: Atomicity,
     pub(crate) until: Until,
@@ -104,6 +83,19 @@ pub(crate) struct Manner {
 }
 
 impl Manner {
+    /// Of a dated write.
+    pub(crate) fn of(dated: &Dated, kind: WriteKind, atomicity: Atomicity) -> Self {
+        Self {
+            level: dated.level,
+            deadline: dated.deadline,
+            kind,
+            atomicity,
+            until: Until::LevelMet,
+            began: runtime::now(),
+            made_us: Some(dated.now_us()),
+        }
+    }
+
     /// Whether what goes to one replica is one record of its log.
     pub(crate) fn has_whole_shares(&self) -> bool {
         self.atomicity != Atomicity::Mutation
@@ -114,13 +106,14 @@ impl Manner {
         self.made_us.unwrap_or_else(|| wall_clock_at(self.began))
     }
 
-    /// What its request wants of another attempt, which ends at a deadline.
-    pub(crate) fn goal_at(&self, deadline: Instant) -> Goal {
-        Goal {
-            level: self.level,
-            timeout: Some(deadline.saturating_duration_since(runtime::now())),
+    /// Of another attempt, which begins now and ends at that moment.
+    pub(crate) fn again_until(&self, moment: Instant) -> Self {
+        Self {
+            deadline: Deadline::at(moment),
+            began: runtime::now(),
             // Not when the next attempt begins: no path dates a write later than it was made.
             made_us: Some(self.dated_us()),
+            ..*self
         }
     }
 }
@@ -173,12 +166,12 @@ impl Coordinator {
     pub async fn write(
         self: &Rc<Self>,
         mutations: impl Into<Mutations>,
-        goal: impl Into<Goal>,
+        dated: &Dated,
         kind: WriteKind,
         atomicity: Atomicity,
     ) -> Result<(), CoordinatorError> {
-        self.write_from(self.view(), mutations.into(), goal.into(), kind, atomicity)
-            .await
+        let manner = Manner::of(dated, kind, atomicity);
+        self.write_from(self.view(), mutations.into(), manner).await
     }
 
     /// Writes packed mutations that were made of what the table had in this view, and waits until the level is met for
@@ -190,20 +183,9 @@ impl Coordinator {
         self: &Rc<Self>,
         view: Arc<ClusterView>,
         mutations: Mutations,
-        goal: Goal,
-        kind: WriteKind,
-        atomicity: Atomicity,
+        manner: Manner,
     ) -> Result<(), CoordinatorError> {
         let waiting = Rc::new(Waiting::default());
-        let manner = Manner {
-            level: goal.level,
-            timeout: goal.timeout,
-            kind,
-            atomicity,
-            until: Until::LevelMet,
-            began: runtime::now(),
-            made_us: goal.made_us,
-        };
         self.begin_write(&view, mutations, manner, (waiting.clone(), 0))?;
         // Held by the flight from here on.
         drop(view);
@@ -265,7 +247,7 @@ impl Coordinator {
     pub fn write_then(self: &Rc<Self>, mutation: Addressed, level: Consistency, done: (Rc<dyn WriteDone>, u32)) {
         let manner = Manner {
             level,
-            timeout: None,
+            deadline: Deadline::USUAL,
             kind: WriteKind::Simple,
             atomicity: Atomicity::Mutation,
             until: Until::LevelMet,
@@ -287,16 +269,14 @@ impl Coordinator {
     ) -> Result<(), CoordinatorError> {
         self.count(|m| m.writes += 1);
         let write = Write::new(self, view, mutations, manner)?;
-        let began = write.manner.began;
-        let timeout = write.manner.timeout.unwrap_or_else(|| {
-            match write.targets.iter().all(|target| target.replica.node == view.me) {
-                // All replicas are on this node, so none can be cut off. What the write waits for has a limit of its
-                // own.
-                true => self.timeouts.get().write.max(LOCAL_WAIT_MAX),
-                false => self.timeouts.get().write,
-            }
-        });
-        Flight::start(write, began + timeout, done);
+        let usual = || {
+            let usual = self.timeouts.get().write;
+            let are_here = write.targets.iter().all(|target| target.replica.node == view.me);
+            // If all replicas are on this node, none can be cut off. What the write waits for has a limit of its own.
+            write.manner.began + if are_here { usual.max(LOCAL_WAIT_MAX) } else { usual }
+        };
+        let deadline = write.manner.deadline.own().unwrap_or_else(usual);
+        Flight::start(write, deadline, done);
         Ok(())
     }
 
@@ -308,7 +288,7 @@ impl Coordinator {
     pub(crate) async fn write_or_hint(self: &Rc<Self>, mutations: Mutations, made_us: i64) -> Result<(), String> {
         let manner = Manner {
             level: Consistency::Any,
-            timeout: None,
+            deadline: Deadline::USUAL,
             kind: WriteKind::Batch,
             atomicity: Atomicity::Share,
             until: Until::AllKnown,
@@ -709,7 +689,7 @@ mod tests {
             Box::pin(async {
                 let first = Manner {
                     level: Consistency::Quorum,
-                    timeout: None,
+                    deadline: Deadline::USUAL,
                     kind: WriteKind::Batch,
                     atomicity: Atomicity::Batch,
                     until: Until::LevelMet,
@@ -717,18 +697,13 @@ mod tests {
                     made_us: None,
                 };
                 let made_us = runtime::wall_clock_us();
-                let is_dated = |goal: &Goal| goal.made_us.is_some_and(|us| (made_us - 1_000..=made_us).contains(&us));
+                let is_dated = |manner: &Manner| (made_us - 1_000..=made_us).contains(&manner.dated_us());
                 runtime::sleep(Duration::from_secs(5)).await;
                 let deadline = runtime::now() + Duration::from_secs(1);
-                let goal = first.goal_at(deadline);
-                assert!(is_dated(&goal), "{goal:?}, made at {made_us}");
-                let second = Manner {
-                    began: runtime::now(),
-                    made_us: goal.made_us,
-                    ..first
-                };
+                let second = first.again_until(deadline);
+                assert!(is_dated(&second), "{second:?}, made at {made_us}");
                 runtime::sleep(Duration::from_secs(5)).await;
-                assert!(is_dated(&second.goal_at(deadline)), "the third attempt");
+                assert!(is_dated(&second.again_until(deadline)), "the third attempt");
             })
         });
         assert!(simulation.run_until_ended(node, Duration::from_secs(60)));

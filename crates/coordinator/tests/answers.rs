@@ -332,7 +332,7 @@ fn a_write_needs_the_replica_that_a_tablet_gains() {
 
 async fn add(node: Local, number: i64) -> Result<(), CoordinatorError> {
     let additions = vec![addressed(addition(b"k", number))];
-    node.coordinator.add(additions, ALL).await
+    node.coordinator.add(additions, &node.dated(ALL)).await
 }
 
 /// The counter's value as a client sees it.
@@ -379,7 +379,7 @@ fn an_addition_counts_behind_a_deletion_by_a_clock_that_is_ahead() {
         let mutations = vec![addressed(out)];
         let kind = coordinator::WriteKind::Simple;
         node.coordinator
-            .write(mutations, ALL, kind, coordinator::Atomicity::Mutation)
+            .write(mutations, &node.dated(ALL), kind, coordinator::Atomicity::Mutation)
             .await
     });
     assert_eq!(deleted, Ok(()));
@@ -397,7 +397,7 @@ fn additions_of_which_one_was_made_are_not_answered_as_refused() {
             addressed(addition(b"k", 1)),
             addressed(insert(&table(), b"k", 1, b"no number", 10)),
         ];
-        node.coordinator.add(additions, ALL).await
+        node.coordinator.add(additions, &node.dated(ALL)).await
     });
     assert!(matches!(added, Err(CoordinatorError::WriteFailure { .. })), "{added:?}");
     cluster.simulation.run_for(Duration::from_secs(1));

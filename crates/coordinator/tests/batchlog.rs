@@ -49,7 +49,7 @@ fn of_one_copy_in(seed: u64, shape: Shape) -> (Cluster, [u8; 3]) {
 async fn write(node: Local, keys: [u8; 3], v: &'static [u8]) -> Result<(), CoordinatorError> {
     let mutation = |key: &u8| addressed(insert(&table(), &[*key], 1, v, 10));
     let mutations = keys.iter().map(mutation).collect();
-    node.coordinator.write_logged(mutations, ONE).await
+    node.coordinator.write_logged(mutations, &node.dated(ONE)).await
 }
 
 /// What the batch left: whether each node has its part.
@@ -248,7 +248,7 @@ fn begin_without_node_2(cluster: &mut Cluster) {
     cluster.kill(2);
     let batch = cluster.on(0, |node| async move {
         let parts = [&b"a"[..], b"b"].map(|key| addressed(insert(&table(), key, 1, b"one", 10)));
-        node.coordinator.write_logged(parts.to_vec(), ALL).await
+        node.coordinator.write_logged(parts.to_vec(), &node.dated(ALL)).await
     });
     assert!(batch.is_err(), "node 2 is a replica of both");
     cluster.set_live(2, false);
@@ -645,7 +645,7 @@ fn is_noted_when_its_replicas_part(planted: Option<Bug>) -> bool {
     let written = cluster.spawn(0, move |node| async move {
         let mutation = |key: u8| addressed(insert(&table(), &[key], 1, b"one", 10));
         let mutations = [key, other].map(mutation).into_iter().collect();
-        node.coordinator.write_batch(mutations, ONE).await
+        node.coordinator.write_batch(mutations, &node.dated(ONE)).await
     });
     cluster.simulation.run_for(Duration::from_millis(100));
     assert!(

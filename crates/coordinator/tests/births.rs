@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::support::{Cluster, SECOND, Shape, addressed, clustering, table};
-use coordinator::{Atomicity, Coordinator, Goal, WriteKind};
+use coordinator::{Atomicity, Coordinator, Deadline, WriteKind};
 use hints::{Change, Order};
 use mutation::row::{RowBuilder, Shared};
 use mutation::{Addressed, MutationBuilder, Tombstone};
@@ -87,16 +87,16 @@ fn is_forgotten(seed: u64, place: Place, mode: Option<TombstoneGc>) -> bool {
         match place {
             Place::Batch => {
                 let mutations = (0..8_u8).map(|key| deletion(&[key], second)).collect();
-                node.coordinator.write_logged(mutations, Consistency::All).await
+                node.coordinator
+                    .write_logged(mutations, &node.dated(Consistency::All))
+                    .await
             }
             _ => {
-                let goal = Goal {
-                    timeout: (place == Place::Flight).then_some(Duration::from_secs(3_600)),
-                    ..QUORUM.into()
-                };
+                let timeout = (place == Place::Flight).then_some(Duration::from_secs(3_600));
+                let dated = node.coordinator.date(QUORUM, Deadline::after(timeout));
                 let mutations = vec![deletion(b"k", second)];
                 node.coordinator
-                    .write(mutations, goal, WriteKind::Simple, Atomicity::Mutation)
+                    .write(mutations, &dated, WriteKind::Simple, Atomicity::Mutation)
                     .await
             }
         }
@@ -223,18 +223,14 @@ fn is_back_after_a_repair(seed: u64) -> bool {
     let is_sent = Rc::new(Cell::new(false));
     let sends = is_sent.clone();
     let deleting = cluster.spawn(without, move |node| async move {
-        let dated = node.coordinator.lasting_write();
+        let dated = node.dated(QUORUM);
         while !sends.get() {
             runtime::sleep(SECOND).await;
         }
-        let goal = Goal {
-            made_us: Some(dated.began_us()),
-            ..QUORUM.into()
-        };
-        let second = u32::try_from(dated.began_us() / 1_000_000).expect("the clock is right");
+        let second = u32::try_from(dated.now_us() / 1_000_000).expect("the clock is right");
         let mutations = vec![deletion(b"k", second)];
         node.coordinator
-            .write(mutations, goal, WriteKind::Simple, Atomicity::Mutation)
+            .write(mutations, &dated, WriteKind::Simple, Atomicity::Mutation)
             .await
     });
     cluster.simulation.run_for(100 * SECOND);

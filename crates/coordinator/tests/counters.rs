@@ -9,7 +9,10 @@ const KEY: &[u8] = b"key";
 
 fn add(cluster: &mut Cluster, level: Consistency) {
     let added = cluster.on(0, move |local| async move {
-        local.coordinator.add(vec![addressed(addition(KEY, 1))], level).await
+        local
+            .coordinator
+            .add(vec![addressed(addition(KEY, 1))], &local.dated(level))
+            .await
     });
     assert_eq!(added, Ok(()));
 }

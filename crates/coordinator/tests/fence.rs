@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::support;
 use crate::support::{Cluster, SECOND, Shape, addition, addressed, counters, everything, rows, sum};
-use coordinator::{ClusterView, CoordinatorError};
+use coordinator::{ClusterView, CoordinatorError, Deadline};
 use runtime::StopPoint;
 use runtime::sim::Stop;
 use topology::{Consistency, HostId, Replication};
@@ -317,7 +317,7 @@ fn an_addition_that_was_refused_is_made_once_when_its_coordinator_has_heard_of_t
     // Keys of all three nodes, so some are added to elsewhere.
     let added = cluster.spawn(0, |node| async move {
         let additions = (0..20u8).map(|k| addressed(addition(&[k], 1))).collect();
-        node.coordinator.add(additions, Consistency::One).await
+        node.coordinator.add(additions, &node.dated(Consistency::One)).await
     });
     cluster.simulation.run_for(Duration::from_millis(100));
     assert!(
@@ -352,13 +352,10 @@ fn an_addition_outlives_thousands_of_versions_that_its_coordinator_takes_over_on
     (1..3).for_each(|node| hears_of_copies(&cluster, node, (VERSIONS, VERSIONS), 1));
     // Keys of all three nodes, so some are added to elsewhere.
     let added = cluster.spawn(0, |node| async move {
-        let goal = coordinator::Goal {
-            level: Consistency::One,
-            timeout: Some(Duration::from_mins(1)),
-            made_us: None,
-        };
+        let deadline = Deadline::after(Some(Duration::from_mins(1)));
+        let dated = node.coordinator.date(Consistency::One, deadline);
         let additions = (0..20u8).map(|k| addressed(addition(&[k], 1))).collect();
-        node.coordinator.add(additions, goal).await
+        node.coordinator.add(additions, &dated).await
     });
     for version in 5..VERSIONS {
         cluster.simulation.run_for(Duration::from_millis(5));

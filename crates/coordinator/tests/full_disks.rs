@@ -201,7 +201,10 @@ fn a_batch_with_data_is_refused_before_it_is_noted_and_one_of_deletes_is_taken()
     let table = table();
     let mixed = batch(vec![insert(&table, b"x", 1, b"v", 100), delete(&table, KEY, 0, 200)]);
     let refused = cluster.on(0, move |local| async move {
-        local.coordinator.write_logged(mixed, Consistency::Quorum).await
+        local
+            .coordinator
+            .write_logged(mixed, &local.dated(Consistency::Quorum))
+            .await
     });
     assert_full(&refused, WriteKind::Batch, 2);
     cluster.simulation.run_for(60 * SECOND);
@@ -212,7 +215,10 @@ fn a_batch_with_data_is_refused_before_it_is_noted_and_one_of_deletes_is_taken()
     );
     let deletes = batch(vec![delete(&table, b"x", 1, 200), delete(&table, KEY, 0, 200)]);
     let taken = cluster.on(0, move |local| async move {
-        local.coordinator.write_logged(deletes, Consistency::All).await
+        local
+            .coordinator
+            .write_logged(deletes, &local.dated(Consistency::All))
+            .await
     });
     taken.expect("all take it");
     assert!(read(&mut cluster, 0, Consistency::All).is_empty());
@@ -228,7 +234,10 @@ fn an_addition_that_its_leader_has_made_is_not_called_undone_when_the_others_are
     cluster.announce_disk(2, true, &[1]);
     let refused = cluster.on(0, async move |local: Local| {
         let additions = vec![addressed(addition(KEY, 1))];
-        local.coordinator.add(additions, Consistency::Quorum).await
+        local
+            .coordinator
+            .add(additions, &local.dated(Consistency::Quorum))
+            .await
     });
     match refused {
         Err(CoordinatorError::WriteFailure {
@@ -245,7 +254,10 @@ fn additions_to_counters_are_led_and_kept_by_nodes_with_room() {
     let mut cluster = with_full_disks(6, &[2]);
     let add = |cluster: &mut Cluster, node: usize, level| {
         cluster.on(node, move |local: Local| async move {
-            local.coordinator.add(vec![addressed(addition(KEY, 1))], level).await
+            local
+                .coordinator
+                .add(vec![addressed(addition(KEY, 1))], &local.dated(level))
+                .await
         })
     };
     for node in ALL {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::support::{Cluster, SECOND, Shape, addressed, everything, insert, table};
-use coordinator::{Atomicity, Coordinator, Goal, WriteKind};
+use coordinator::{Atomicity, Coordinator, WriteKind};
 use hints::{Change, Order};
 use schema::{TombstoneGc, TombstoneGcMode};
 use topology::Consistency;
@@ -129,24 +129,27 @@ fn a_write_that_began_late_is_dated_by_when_it_was_made() {
         let mut cluster = begin(seed, mode);
         let waited = 100 * SECOND;
         let made_us = cluster.on(0, |_| async { runtime::wall_clock_us() });
+        let is_sent = Rc::new(Cell::new(false));
+        let sends = is_sent.clone();
+        let writing = cluster.spawn(0, move |node| async move {
+            let dated = node.dated(Consistency::Quorum);
+            while !sends.get() {
+                runtime::sleep(SECOND).await;
+            }
+            let mutations = vec![addressed(insert(&table(), b"k", 1, b"old", 10))];
+            node.coordinator
+                .write(mutations, &dated, WriteKind::Simple, Atomicity::Mutation)
+                .await
+        });
         let deleted = cluster.on(0, |node| async move { node.delete(b"k", 1, 20, ALL).await });
         assert_eq!(deleted, Ok(()));
         cluster.simulation.run_for(waited);
         cluster.on(0, |_| Coordinator::order_hints(Order::Allow(Change::Enable(false))));
         cluster.kill(2);
         cluster.set_live(2, false);
-        let written = cluster.on(0, move |node| async move {
-            let goal = Goal {
-                made_us: Some(made_us),
-                ..Consistency::Quorum.into()
-            };
-            let mutations = vec![addressed(insert(&table(), b"k", 1, b"old", 10))];
-            node.coordinator
-                .write(mutations, goal, WriteKind::Simple, Atomicity::Mutation)
-                .await
-        });
-        assert_eq!(written, Ok(()));
+        is_sent.set(true);
         cluster.simulation.run_for(60 * SECOND);
+        assert_eq!(writing.take(), Some(Ok(())));
         let held = cluster.on(0, |node| async move { node.coordinator.held_tombstones() });
         let made = u32::try_from(made_us / 1_000_000).expect("the clock is right");
         assert!(

@@ -90,7 +90,7 @@ fn requests_by_an_older_view_are_done_again_and_those_by_a_newer_one_wait_for_wh
     );
     let added = cluster.spawn(1, |node| async move {
         let addition = vec![addressed(addition(b"key", 3))];
-        node.coordinator.add(addition, ALL).await
+        node.coordinator.add(addition, &node.dated(ALL)).await
     });
     let is_pending = || written.borrow().is_none() && read.borrow().is_none() && swapped.borrow().is_none();
     cluster.simulation.run_for(MOMENT);

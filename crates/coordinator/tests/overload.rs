@@ -35,7 +35,7 @@ fn additions_whose_answers_find_no_room(seed: u64) -> (i64, i64, i64) {
         let key = key.clone();
         outcomes.push(cluster.spawn(0, |node| async move {
             let additions = vec![addressed(addition(&key, 1))];
-            node.coordinator.add(additions, Consistency::One).await
+            node.coordinator.add(additions, &node.dated(Consistency::One)).await
         }));
     }
     cluster.simulation.run_for(20 * SECOND);

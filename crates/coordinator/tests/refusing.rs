@@ -40,7 +40,10 @@ fn read(cluster: &mut Cluster, node: usize, level: Consistency) -> BTreeMap<i32,
 fn add(cluster: &mut Cluster, node: usize, key: &'static [u8]) -> Result<(), CoordinatorError> {
     cluster.on(node, move |local| async move {
         let additions = vec![addressed(addition(key, 1))];
-        local.coordinator.add(additions, Consistency::Quorum).await
+        local
+            .coordinator
+            .add(additions, &local.dated(Consistency::Quorum))
+            .await
     })
 }
 
@@ -116,7 +119,10 @@ fn it_holds_no_batches() {
     let mutations = vec![batch(b"x"), batch(b"y")];
     let begun = cluster.simulation.now();
     let refused = cluster.on(0, move |local| async move {
-        local.coordinator.write_logged(mutations, Consistency::One).await
+        local
+            .coordinator
+            .write_logged(mutations, &local.dated(Consistency::One))
+            .await
     });
     assert!(matches!(refused, Err(CoordinatorError::Unavailable(_))), "{refused:?}");
     assert!(cluster.simulation.now() - begun < SECOND, "it is not asked");
@@ -175,7 +181,12 @@ fn after_a_failed_sync_it_takes_writes_again_with_its_next_run() {
         let mutations = vec![addressed(insert(&support::table(), KEY, 1, b"v", 100))];
         local
             .coordinator
-            .write(mutations, Consistency::All, kind, coordinator::Atomicity::Mutation)
+            .write(
+                mutations,
+                &local.dated(Consistency::All),
+                kind,
+                coordinator::Atomicity::Mutation,
+            )
             .await
     });
     all.expect("all take it");
@@ -206,7 +217,12 @@ fn a_write_of_which_the_log_lost_a_part_with_another_write_is_not_acknowledged()
         let mutations = parts.map(addressed).to_vec();
         local
             .coordinator
-            .write(mutations, Consistency::One, WriteKind::Batch, Atomicity::Mutation)
+            .write(
+                mutations,
+                &local.dated(Consistency::One),
+                WriteKind::Batch,
+                Atomicity::Mutation,
+            )
             .await
     });
     cluster.simulation.run_for(Duration::from_millis(10));

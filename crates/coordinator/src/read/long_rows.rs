@@ -51,6 +51,6 @@ impl ReplicatedRead {
         }
         self.reserve_row(bytes).await?;
         self.send(fan, replica, self.command_in_full(extent));
-        Ok(Some(runtime::now() + self.timeout))
+        Ok(Some(self.round_end()))
     }
 }

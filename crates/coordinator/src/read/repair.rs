@@ -31,7 +31,7 @@ impl ReplicatedRead {
         merged: &PartitionBlock,
         parts: &[(Replica, Option<PartitionBlock>)],
     ) -> Result<(), CoordinatorError> {
-        let deadline = runtime::now() + self.timeout;
+        let deadline = self.round_end();
         let gather: Rc<Gather<Repaired>> = Gather::new();
         let (requirement, others) = self.of_repairs(merged.token);
         let mut acks = Acks::new(requirement, Counts::default());

@@ -324,6 +324,11 @@ pub fn partition(key: &[u8]) -> Extent {
 }
 
 impl Local {
+    /// A write that is dated now.
+    pub fn dated(&self, level: Consistency) -> coordinator::Dated {
+        self.coordinator.date(level, coordinator::Deadline::USUAL)
+    }
+
     /// Writes one row through the coordinator.
     pub async fn insert(
         &self,
@@ -337,7 +342,7 @@ impl Local {
         let kind = coordinator::WriteKind::Simple;
         let mutations = vec![addressed(mutation)];
         self.coordinator
-            .write(mutations, level, kind, coordinator::Atomicity::Mutation)
+            .write(mutations, &self.dated(level), kind, coordinator::Atomicity::Mutation)
             .await
     }
 
@@ -353,7 +358,7 @@ impl Local {
         let kind = coordinator::WriteKind::Simple;
         let mutations = vec![addressed(mutation)];
         self.coordinator
-            .write(mutations, level, kind, coordinator::Atomicity::Mutation)
+            .write(mutations, &self.dated(level), kind, coordinator::Atomicity::Mutation)
             .await
     }
 

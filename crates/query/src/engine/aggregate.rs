@@ -381,7 +381,7 @@ impl Engine {
         };
         let answer = self
             .coordinator
-            .aggregate_there(&work.view, replica, request.encode(), timeout)
+            .aggregate_there(&work.view, replica, request.encode(), runtime::now() + timeout)
             .await;
         let failed = |reason: &str| {
             let error = self

@@ -10,9 +10,8 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
-use coordinator::{CasRead, CasRequest, Decision, Extent, ReadResult, Stretch};
+use coordinator::{CasRead, CasRequest, Deadline, Decision, Extent, ReadResult, Stretch};
 use mutation::{ClusteringSlice, PartitionBlock};
 use plan::write::{BoundWrite, ConditionalAnswer, CurrentRows, Request};
 use plan::{Execution, RowSink, SelectPlan};
@@ -23,10 +22,9 @@ use stdx::preempt;
 use topology::Consistency;
 
 use super::page::{Consumer, Flow};
-use super::patience::Patience;
 use super::read::{BLOCK_BYTES, BlockSource, consume_partition, partition_left};
 use super::result_room::{LateShare, ResultRoom};
-use super::write::time_of_all;
+use super::write::deadline_of_all;
 use super::{Engine, Params};
 use crate::{QueryError, trace};
 
@@ -40,8 +38,8 @@ struct CasGoal {
     serial: Consistency,
     /// How many replicas have learned the decision before it is answered.
     commit: Consistency,
-    /// How long the client waits, if the statement says so.
-    timeout: Option<Duration>,
+    /// When the client gives up.
+    deadline: Deadline,
     /// The room for what it reads.
     room: Option<Arc<ResultRoom>>,
 }
@@ -66,7 +64,7 @@ impl Engine {
         let goal = CasGoal {
             serial: params.serial_consistency,
             commit: params.consistency,
-            timeout: time_of_all(bound, params)?,
+            deadline: deadline_of_all(bound, params)?,
             room: params.result_room.clone(),
         };
         let owner = ShardId(self.owner(request.table.id, request.token));
@@ -138,7 +136,6 @@ impl Engine {
             reads.len() - 1
         });
         let timeouts = self.coordinator.timeouts();
-        let began = runtime::now();
         let cas = CasRequest {
             table: table.clone(),
             key: request.key.clone(),
@@ -146,8 +143,8 @@ impl Engine {
             now,
             serial: goal.serial,
             commit: goal.commit,
-            deadline: began + goal.timeout.unwrap_or(timeouts.write),
-            contention_deadline: began + goal.timeout.unwrap_or(timeouts.cas_contention),
+            deadline: goal.deadline.or_after(timeouts.write),
+            contention_deadline: goal.deadline.or_after(timeouts.cas_contention),
             timestamp_us: self.clock.timestamp(runtime::wall_clock_us()),
             memory: goal
                 .room
@@ -222,7 +219,7 @@ impl Engine {
             },
             rows: if is_plain { consumer.rows_left() } else { usize::MAX },
             ready: VecDeque::new(),
-            time: consumer.own_time(),
+            deadline: consumer.own_deadline(),
             left: Some(partition_left(select, run, consumer, key)?),
         };
         consume_partition(select, run, consumer, &mut read).await
@@ -239,8 +236,7 @@ struct SerialRead {
     /// Living rows that must be of one moment.
     rows: usize,
     ready: VecDeque<PartitionBlock>,
-    /// What the statement gives itself, if it does.
-    time: Option<Patience>,
+    deadline: Deadline,
     left: Option<Extent>,
 }
 
@@ -251,8 +247,7 @@ impl BlockSource for SerialRead {
                 return Ok(None);
             };
             let (engine, table) = (&self.engine, &self.table);
-            let left = self.time.as_ref().map(Patience::left);
-            let deadline = runtime::now() + left.unwrap_or(engine.coordinator.timeouts().read);
+            let deadline = self.deadline.or_after(engine.coordinator.timeouts().read);
             let read = CasRead {
                 extent: extent.clone(),
                 stretch: self.stretch,

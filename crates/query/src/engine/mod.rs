@@ -44,7 +44,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use coordinator::{Coordinator, Levels, PointRead};
+use coordinator::{Coordinator, Deadline, Levels, PointRead};
 use cql_compiler::Dialect;
 use cql_compiler::ddl::SchemaChange;
 use cql_compiler::describe::DescribedNode;
@@ -162,8 +162,8 @@ pub struct Params {
     pub timestamp: Option<i64>,
     /// The read is at SERIAL or LOCAL_SERIAL: it comes before or after every conditional statement.
     pub serial: bool,
-    /// How long the client waits, where its batch says so (`USING TIMEOUT`).
-    pub timeout: Option<Duration>,
+    /// When the client gives up, where its batch says so (`USING TIMEOUT`).
+    pub deadline: Deadline,
     /// How long the request has waited for replicas before it is executed.
     pub waited: Duration,
     /// The room for the result, which grows with it; None: only the limits of results bound it.
@@ -184,7 +184,7 @@ impl Default for Params {
             statement: None,
             takes_empty_pages: false,
             timestamp: None,
-            timeout: None,
+            deadline: Deadline::USUAL,
             waited: Duration::ZERO,
             result_share: None,
             result_room: None,

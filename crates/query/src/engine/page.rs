@@ -8,6 +8,7 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
+use coordinator::Deadline;
 use mutation::compact::LiveRow;
 use mutation::{ClusteringSlice, PartitionBlock};
 use plan::restrict::{Alternatives, Partitions};
@@ -360,9 +361,10 @@ impl<S: RowSink> Consumer<S> {
         self.out.bytes() + sorted + self.group_bytes
     }
 
-    /// The time that the statement gives itself, if it does.
-    pub(super) fn own_time(&self) -> Option<Patience> {
-        self.patience.clone().filter(Patience::is_own)
+    /// When the client gives up, if the statement says so.
+    pub(super) fn own_deadline(&self) -> Deadline {
+        let own = self.patience.as_ref().filter(|patience| patience.is_own());
+        own.map_or(Deadline::USUAL, |patience| Deadline::at(patience.deadline()))
     }
 
     /// What comes of `work` that is done elsewhere, if it comes in time.

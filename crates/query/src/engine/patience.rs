@@ -55,6 +55,11 @@ impl Patience {
         self.is_own
     }
 
+    /// When the time is up.
+    pub(crate) const fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
     /// What is left of the time.
     pub(crate) fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(runtime::now())

@@ -47,13 +47,11 @@ impl Engine {
             .map_err(QueryError::of_replicas)?
             .bypassing_cache(select.bypasses_cache)
             .with_row_memory(consumer.row_memory());
-        if let Some(time) = consumer.own_time() {
-            return Ok(read.within(time.left()));
-        }
-        Ok(match waited.is_zero() {
+        let read = match waited.is_zero() {
             true => read,
             false => read.within(self.coordinator.timeouts().read.saturating_sub(waited)),
-        })
+        };
+        Ok(read.until(consumer.own_deadline()))
     }
 
     /// Reads one partition from its replicas.

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coordinator::{Atomicity, Extent, Goal, Mutations, ReplicatedRead, Stretch, WriteKind};
+use coordinator::{Atomicity, Deadline, Extent, Mutations, ReplicatedRead, Stretch, WriteKind};
 use mutation::compact::{LiveColumn, LiveRow};
 use mutation::row::Shared;
 use mutation::{Addressed, Bound, ClusteringSlice, MutationBuilder, PartitionBlock, RowBuilder, RowView, Tombstone};
@@ -153,6 +153,7 @@ impl Engine {
         rows: &[Vec<u8>],
         clock: &Clock,
     ) -> Result<u64, QueryError> {
+        let dated = self.coordinator.date(Consistency::Quorum, Deadline::USUAL);
         let extent = Extent::Partition {
             key: key.to_vec(),
             slices: rows.iter().map(|row| ClusteringSlice::exactly(row)).collect(),
@@ -184,10 +185,9 @@ impl Engine {
             }
         }
         if deleted > 0 {
-            let goal = Goal::from(Consistency::Quorum);
             let written = self
                 .coordinator
-                .write(deletions, goal, WriteKind::Simple, Atomicity::Share)
+                .write(deletions, &dated, WriteKind::Simple, Atomicity::Share)
                 .await;
             written.map_err(QueryError::of_replicas)?;
         }

@@ -9,14 +9,13 @@ use commitlog::{LogError, ReplayPosition};
 use coordinator::service::ReplicaError;
 use coordinator::trace;
 use coordinator::{
-    Admission, Atomicity, Coordinator, CoordinatorError, Extent, Goal, Lasting, Mutations, Operation, ReplicatedRead,
-    Stretch, WriteDone, WriteKind,
+    Admission, Atomicity, CoordinatorError, Dated, Deadline, Extent, Mutations, Operation, ReplicatedRead, Stretch,
+    WriteDone, WriteKind,
 };
 use mutation::{Addressed, ClusteringSlice, Located, Mutation};
 use plan::write::{ListContents, check_write_bytes, collect_lists};
 use plan::{BatchKind, BatchPlan, BindContext, Execution, WritePlan};
 use replica::RowMemory;
-use runtime::Instant;
 use schema::{Table, TableId};
 use stdx::planted::{self, Bug};
 use stdx::preempt;
@@ -134,52 +133,18 @@ impl Lists {
     }
 }
 
-/// When a write was dated, and when its time is over, if it gives itself one (`USING TIMEOUT`).
-///
-/// Its timestamp and the seconds of its deletions are all of the moment at which it was dated. From that poll on the
-/// coordinator knows of it, so that no report passes that moment while the write waits: for a list that it reads, for
-/// room, or for its replicas.
-pub(super) struct Time {
-    dated: Lasting,
-    end: Option<Instant>,
-}
-
-impl Time {
-    /// Dates a write. It must be given its timestamp and its deletions by [`Time::now_us`].
-    pub(super) fn begin(coordinator: &Rc<Coordinator>, timeout: Option<Duration>) -> Self {
-        Self {
-            dated: coordinator.lasting_write(),
-            end: timeout.map(|timeout| runtime::now() + timeout),
-        }
-    }
-
-    /// When it was dated; microseconds since the epoch.
-    fn now_us(&self) -> i64 {
-        self.dated.began_us()
-    }
-
-    /// What a request of it may take from now on.
-    fn goal(&self, level: Consistency) -> Goal {
-        Goal {
-            level,
-            timeout: self.end.map(|end| end.saturating_duration_since(runtime::now())),
-            made_us: Some(self.now_us()),
-        }
-    }
-}
-
-/// How long the client of a batch waits: as the batch says, else as the most hurried of its statements says.
-pub(super) fn time_of_all<'p>(
+/// When the client of a batch gives up: as the batch says, else as the most hurried of its statements says.
+pub(super) fn deadline_of_all<'p>(
     writes: impl Iterator<Item = (&'p WritePlan, &'p Execution)>,
     params: &Params,
-) -> Result<Option<Duration>, QueryError> {
+) -> Result<Deadline, QueryError> {
     let mut shortest = None;
     for (plan, run) in writes {
         if let Some(own) = run.with(|ctx| plan.own_timeout(ctx))? {
             shortest = Some(shortest.map_or(own, |other: Duration| other.min(own)));
         }
     }
-    Ok(params.timeout.or(shortest))
+    Ok(params.deadline.or(Deadline::after(shortest)))
 }
 
 fn log_failure(e: &commitlog::LogError) -> QueryError {
@@ -247,14 +212,14 @@ impl Engine {
         {
             self.admit(plan.table.id, token, Operation::Write, limit).await?;
         }
-        let time = Time::begin(&self.coordinator, run.with(|ctx| plan.own_timeout(ctx))?);
+        let deadline = Deadline::after(run.with(|ctx| plan.own_timeout(ctx))?);
+        let dated = self.coordinator.date(params.consistency, deadline);
         let mut mutations = Mutations::new();
-        self.pack(plan, run, params, (None, &time), &mut mutations).await?;
-        let goal = time.goal(params.consistency);
+        self.pack(plan, run, params, (None, &dated), &mut mutations).await?;
         if plan.counts() {
-            return self.add(mutations, goal).await;
+            return self.add(mutations, &dated).await;
         }
-        self.apply(mutations, goal, WriteKind::Simple).await
+        self.apply(mutations, &dated, WriteKind::Simple).await
     }
 
     /// Takes an operation on a partition, if the table's limit leaves room.
@@ -276,8 +241,8 @@ impl Engine {
     }
 
     /// Adds to counters.
-    async fn add(self: &Rc<Self>, additions: Mutations, goal: Goal) -> Result<(), QueryError> {
-        let added = self.coordinator.add(additions.into_vec(), goal).await;
+    async fn add(self: &Rc<Self>, additions: Mutations, dated: &Dated) -> Result<(), QueryError> {
+        let added = self.coordinator.add(additions.into_vec(), dated).await;
         added.map_err(QueryError::of_replicas)
     }
 
@@ -303,7 +268,7 @@ impl Engine {
         params: &Params,
     ) -> Result<Params, QueryError> {
         Ok(Params {
-            timeout: run.with(|ctx| batch.own_timeout(ctx))?.or(params.timeout),
+            deadline: Deadline::after(run.with(|ctx| batch.own_timeout(ctx))?).or(params.deadline),
             ..params.clone()
         })
     }
@@ -327,15 +292,16 @@ impl Engine {
         }
         let runs = if read.is_empty() { runs } else { &read_runs[..] };
         let own = writes.iter().zip(runs).map(|(plan, run)| (&**plan, *run));
-        let time = Time::begin(&self.coordinator, time_of_all(own, params)?);
+        let deadline = deadline_of_all(own, params)?;
+        let dated = self.coordinator.date(params.consistency, deadline);
         // All statements of a batch write at the same moment.
         let timestamp = timestamp
             .or(params.timestamp)
-            .unwrap_or_else(|| self.clock.timestamp(time.now_us()));
+            .unwrap_or_else(|| self.clock.timestamp(dated.now_us()));
         let (mut mutations, mut additions) = (Mutations::new(), Mutations::new());
         for (plan, run) in writes.iter().zip(runs) {
             let out = if plan.counts() { &mut additions } else { &mut mutations };
-            self.pack(plan, run, params, (Some(timestamp), &time), out).await?;
+            self.pack(plan, run, params, (Some(timestamp), &dated), out).await?;
         }
         let warnings = self.check_batch(writes, mutations.iter().chain(&additions), kind)?;
         let write_kind = match kind {
@@ -344,10 +310,10 @@ impl Engine {
             BatchKind::Counter => WriteKind::Counter,
         };
         if !mutations.is_empty() || additions.is_empty() {
-            self.apply(mutations, time.goal(params.consistency), write_kind).await?;
+            self.apply(mutations, &dated, write_kind).await?;
         }
         if !additions.is_empty() {
-            self.add(additions, time.goal(params.consistency)).await?;
+            self.add(additions, &dated).await?;
         }
         Ok(warnings)
     }
@@ -382,10 +348,10 @@ impl Engine {
         plan: &WritePlan,
         run: &Execution,
         params: &Params,
-        (timestamp, time): (Option<i64>, &Time),
+        (timestamp, dated): (Option<i64>, &Dated),
         out: &mut Mutations,
     ) -> Result<(), QueryError> {
-        let now_us = time.now_us();
+        let now_us = dated.now_us();
         let keys = run.with_at(now_us, |ctx| plan.keys(ctx))?;
         let timestamp = match run
             .with_at(now_us, |ctx| plan.own_timestamp(ctx))?
@@ -403,8 +369,7 @@ impl Engine {
         for (token, key) in keys {
             check_write_bytes(packed)?;
             let lists = if plan.reads() {
-                let goal = time.goal(params.consistency);
-                Some(self.lists(plan, &key, run, (goal, params)).await?)
+                Some(self.lists(plan, &key, run, (dated, params)).await?)
             } else {
                 None
             };
@@ -434,7 +399,7 @@ impl Engine {
         plan: &WritePlan,
         key: &[u8],
         run: &Execution,
-        (goal, params): (Goal, &Params),
+        (dated, params): (&Dated, &Params),
     ) -> Result<ListContents, QueryError> {
         let now = run.expiry_now();
         let rows = run.with(|ctx| plan.named_rows(ctx))?;
@@ -457,7 +422,7 @@ impl Engine {
             share: params.result_share.clone(),
         };
         let key = key.to_vec();
-        let level = match goal.level {
+        let level = match dated.level {
             Consistency::Any => Consistency::One,
             level => level,
         };
@@ -474,21 +439,18 @@ impl Engine {
         let read = ReplicatedRead::new(&self.coordinator, &view, &plan.table, level, extent, now, stretch);
         let row_memory = params.result_share.clone().map(|share| share as Arc<dyn RowMemory>);
         let read = read.map_err(QueryError::of_replicas)?.with_row_memory(row_memory);
-        let mut read = match goal.timeout {
-            Some(timeout) => read.within(timeout),
-            None => read,
-        };
+        let mut read = read.until(dated.deadline);
         wanted.collect(&mut read).await
     }
 
     /// Applies mutations on all their replicas and waits until the level is met.
-    async fn apply(self: &Rc<Self>, mutations: Mutations, goal: Goal, kind: WriteKind) -> Result<(), QueryError> {
+    async fn apply(self: &Rc<Self>, mutations: Mutations, dated: &Dated, kind: WriteKind) -> Result<(), QueryError> {
         if mutations.is_empty() {
             return Ok(());
         }
         let written = match kind {
-            WriteKind::Batch => self.coordinator.write_batch(mutations, goal).await,
-            _ => self.write_in_parts(mutations, goal, kind).await,
+            WriteKind::Batch => self.coordinator.write_batch(mutations, dated).await,
+            _ => self.write_in_parts(mutations, dated, kind).await,
         };
         written.map_err(QueryError::of_replicas)
     }
@@ -499,13 +461,13 @@ impl Engine {
     async fn write_in_parts(
         self: &Rc<Self>,
         mutations: Mutations,
-        goal: Goal,
+        dated: &Dated,
         kind: WriteKind,
     ) -> Result<(), CoordinatorError> {
         let bytes_max = self.shard.log.mutation_bytes_max();
         let all: usize = mutations.iter().map(record_bytes).sum();
         if mutations.len() == 1 || (all <= bytes_max && mutations.len() <= PARTITIONS_AT_ONCE) {
-            return self.coordinator.write(mutations, goal, kind, Atomicity::Share).await;
+            return self.coordinator.write(mutations, dated, kind, Atomicity::Share).await;
         }
         let max = PartMax {
             bytes: bytes_max,
@@ -520,13 +482,8 @@ impl Engine {
             };
             return Err(CoordinatorError::Rejected(error.to_string()));
         }
-        let began = runtime::now();
         for part in parts {
-            let goal = Goal {
-                timeout: goal.timeout.map(|timeout| timeout.saturating_sub(began.elapsed())),
-                ..goal
-            };
-            self.coordinator.write(part, goal, kind, Atomicity::Share).await?;
+            self.coordinator.write(part, dated, kind, Atomicity::Share).await?;
         }
         Ok(())
     }
