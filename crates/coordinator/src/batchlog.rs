@@ -608,7 +608,7 @@ impl Coordinator {
                     atomicity: Atomicity::Share,
                     until: Until::LevelMet,
                     began: runtime::now(),
-                    made_us: None,
+                    made_us: Some(note.noted_us),
                 };
                 let written = self.write_from(self.view(), wanted, manner).await;
                 written.map_err(|e| e.to_string())?;

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::support::{Cluster, SECOND, Shape, addressed, clustering, table};
+use crate::support::{Cluster, SECOND, Shape, addressed, clustering, insert, table};
 use coordinator::{Atomicity, Coordinator, Deadline, WriteKind};
 use hints::{Change, Order};
 use mutation::row::{RowBuilder, Shared};
@@ -272,4 +272,63 @@ fn a_repair_does_not_count_for_a_deletion_that_was_on_its_way() {
 fn a_row_would_be_back_if_a_repair_counted_for_what_was_on_its_way() {
     let _planted = Planted::new(Some(Bug::RepairOutrunsWrites));
     assert!(is_back_after_a_repair(50));
+}
+
+/// A batch of old data is noted, then its coordinator is cut off; most of a minute later the others finish the batch.
+/// Whether one of them may then forget a deletion that was made in between, while it has a hint for the coordinator.
+fn is_forgotten_for_a_batch_that_is_finished_later(seed: u64) -> bool {
+    let shape = Shape {
+        hints: true,
+        gc_grace_seconds: 3_600,
+        tablets: 8,
+        ..Shape::default()
+    };
+    let mut cluster = Cluster::new(seed, shape);
+    cluster.simulation.run_for(60 * SECOND);
+    let (zero, others) = (cluster.id(0), [cluster.id(1), cluster.id(2)]);
+    // Nothing is written before the first holder has answered.
+    for other in others {
+        cluster.simulation.set_delay(other, zero, Duration::from_millis(20));
+    }
+    let writing = cluster.spawn(0, |node| async move {
+        let old = |key: u8| addressed(insert(&table(), &[key], 1, b"old", 10));
+        let dated = node.dated(QUORUM);
+        node.coordinator.write_logged((0..8).map(old).collect(), &dated).await
+    });
+    let (first, second) = (cluster.local(1), cluster.local(2));
+    let are_noted = || first.coordinator.open_batches() + second.coordinator.open_batches() == 2;
+    assert!(cluster.simulation.run_until(SECOND, are_noted), "both note it");
+    let us = cluster.on(1, |_| async { runtime::wall_clock_us() });
+    for node in 0..3 {
+        cluster.set_live(node, false);
+    }
+    for other in others {
+        cluster.simulation.set_link_up(zero, other, false);
+    }
+    cluster.simulation.run_for(45 * SECOND);
+    assert!(
+        writing.take().is_some_and(|written| written.is_err()),
+        "no quorum answers"
+    );
+    for node in [1, 2] {
+        cluster.on(node, |_| Coordinator::order_hints(Order::Pause(true)));
+        cluster.set_live(node, true);
+    }
+    cluster.simulation.run_for(10 * SECOND);
+    let local = cluster.local(1);
+    assert_eq!(local.coordinator.open_batches(), 0, "it is finished");
+    // The coordinator hands over what it wrote itself.
+    for other in others {
+        cluster.simulation.set_link_up(zero, other, true);
+    }
+    cluster.set_live(0, true);
+    cluster.simulation.run_for(120 * SECOND);
+    let noted = u32::try_from(us / 1_000_000).expect("the clock is right");
+    let hold = local.shard.tombstone_hold(table().id, TokenRange::ALL);
+    hold.from > noted && !hold.spans.iter().any(|span| span.contains(&noted))
+}
+
+#[test]
+fn a_batch_that_is_finished_later_is_dated_by_when_it_was_noted() {
+    assert!(!is_forgotten_for_a_batch_that_is_finished_later(60));
 }
