@@ -184,7 +184,7 @@ impl Coordinator {
         manner: Manner,
     ) -> Result<(), CoordinatorError> {
         let level = manner.level;
-        // Noted, it is finished by who has the note.
+        // Whichever node has the note finishes it.
         let manner = Manner {
             atomicity: Atomicity::Share,
             ..manner

@@ -76,7 +76,7 @@ impl Coordinator {
     #[must_use]
     pub fn date(self: &Rc<Self>, level: Consistency, deadline: Deadline) -> Dated {
         Dated {
-            guard: self.lasting_write(),
+            guard: Lasting::since(self, runtime::now()),
             level,
             deadline,
         }

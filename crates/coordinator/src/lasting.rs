@@ -19,15 +19,14 @@ pub(crate) struct Begun(RefCell<BTreeMap<i64, u32>>);
 
 /// Guard of a long write or read repair: it may write what was read or made when it began. While the guard lives,
 /// reports do not pass that time.
-pub struct Lasting {
+pub(crate) struct Lasting {
     coordinator: Rc<Coordinator>,
     began_us: i64,
 }
 
 impl Lasting {
     /// When it began; microseconds since the epoch.
-    #[must_use]
-    pub fn began_us(&self) -> i64 {
+    pub(crate) fn began_us(&self) -> i64 {
         self.began_us
     }
 
@@ -67,13 +66,6 @@ impl Coordinator {
     pub(crate) fn is_lasting(&self, timeout: Duration) -> bool {
         // Here it waits for so long, and then at a replica.
         timeout.saturating_mul(2) > Duration::from_secs(u64::from(self.late_write_seconds()))
-    }
-
-    /// Dates a write: its timestamp and its deletions are to be of [`Lasting::began_us`]. Keep the guard until the
-    /// write is answered; what is on its way afterwards is known by its flight.
-    #[must_use]
-    pub fn lasting_write(self: &Rc<Self>) -> Lasting {
-        Lasting::since(self, runtime::now())
     }
 
     /// When the oldest operation began that is in progress on this shard and may write; microseconds.

@@ -93,7 +93,6 @@ pub use batchlog::NOTE_SEGMENTS_MAX;
 pub use dated::{Dated, Deadline};
 pub use error::{CoordinatorError, Tally, WriteKind};
 pub use fence::Stamp;
-pub use lasting::Lasting;
 pub use message::{Answer, Extent, Malformed, ReadCommand, difference};
 pub use point::{Confirmation, PointRead, ReadDone};
 pub use rate::{Admission, Operation};

@@ -9,6 +9,7 @@
 //! pieces.
 
 mod long_rows;
+mod pieces;
 mod repair;
 
 use std::cmp::Ordering;
@@ -164,7 +165,7 @@ impl ReplicatedRead {
             pieces = left
                 .take()
                 .into_iter()
-                .flat_map(|extent| cut(view, table.id, extent))
+                .flat_map(|extent| pieces::cut(view, table.id, extent))
                 .collect();
             left = pieces.pop_front();
         }
@@ -233,7 +234,7 @@ impl ReplicatedRead {
         let after = std::mem::take(&mut self.pieces);
         let again = std::iter::once(left).chain(after);
         self.pieces = again
-            .flat_map(|extent| cut(&self.view, self.table.id, extent))
+            .flat_map(|extent| pieces::cut(&self.view, self.table.id, extent))
             .collect();
     }
 
@@ -836,72 +837,6 @@ fn token_in(extent: &Extent) -> Token {
     }
 }
 
-/// Cuts an extent into pieces of which each has the same replicas throughout.
-fn cut(view: &ClusterView, table: schema::TableId, extent: Extent) -> VecDeque<Extent> {
-    let Extent::Tokens {
-        after,
-        to,
-        from,
-        inside,
-    } = extent
-    else {
-        return VecDeque::from([extent]);
-    };
-    // What is before `from` was read.
-    let before = Token(from.0.0.saturating_sub(1)).max(after);
-    let pieces = Coordinator::pieces(view, table, before, to).into_iter();
-    let piece = |(after, to): (Token, Token)| {
-        let is_first = from.0 > after || after.0 == i64::MIN;
-        let (from, inside) = match is_first {
-            true => (from.clone(), inside.clone()),
-            false => ((Token(after.0 + 1), Vec::new()), None),
-        };
-        Extent::Tokens {
-            after,
-            to,
-            from,
-            inside,
-        }
-    };
-    pieces.map(piece).collect()
-}
-
 fn in_reading_order(order: Ordering, reversed: bool) -> Ordering {
     if reversed { order.reverse() } else { order }
-}
-
-impl Coordinator {
-    /// Cuts `(after, to]` into pieces of which each has the same replicas throughout: pairs of exclusive start and
-    /// inclusive end.
-    #[must_use]
-    pub fn pieces(view: &ClusterView, table: schema::TableId, after: Token, to: Token) -> Vec<(Token, Token)> {
-        let Some(route) = view.route(table) else {
-            return Vec::new();
-        };
-        let map = &route.map;
-        let mut pieces: Vec<(Token, Token)> = Vec::new();
-        let mut last: Option<ReplicaList> = None;
-        let first = if after.0 == i64::MIN { after } else { Token(after.0 + 1) };
-        let mut id = map.tablet_id(first).0;
-        let mut start = after;
-        while let Some(tablet) = map.tablet(topology::TabletId(id)) {
-            let (_, end) = map.token_range(tablet.id).expect("the map has the tablet");
-            let end = end.min(to);
-            let mut replicas: ReplicaList = tablet.read_replicas().into();
-            replicas.sort_unstable();
-            match (pieces.last_mut(), &last) {
-                (Some(piece), Some(before)) if *before == replicas => piece.1 = end,
-                _ => {
-                    pieces.push((start, end));
-                    last = Some(replicas);
-                }
-            }
-            if end >= to {
-                break;
-            }
-            start = end;
-            id += 1;
-        }
-        pieces
-    }
 }

@@ -49,7 +49,7 @@ fn what_is_deleted_while_a_write_goes_on_for_long_is_kept_until_it_has_ended() {
         let is_over = Rc::new(Cell::new(false));
         let ends = is_over.clone();
         let write = cluster.spawn(1, move |node| async move {
-            let _held = node.coordinator.lasting_write();
+            let _held = node.dated(ALL);
             while !ends.get() {
                 runtime::sleep(SECOND).await;
             }
@@ -165,7 +165,7 @@ fn a_node_that_stops_in_order_while_a_write_goes_on_has_not_said_its_last_word()
     let spans = |holds: bool| {
         let mut cluster = begin(30, None);
         let _write = cluster.spawn(0, move |node| async move {
-            let _held = holds.then(|| node.coordinator.lasting_write());
+            let _held = holds.then(|| node.dated(ALL));
             std::future::pending::<()>().await;
         });
         cluster.simulation.run_for(SECOND);

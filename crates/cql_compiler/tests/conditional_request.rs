@@ -8,7 +8,7 @@ use cql_compiler::restrict::Scope;
 use cql_compiler::{Markers, compile_delete, compile_insert, compile_update};
 use mutation::{Mutation, MutationItem, PartitionBlock};
 use plan::restrict::NullRule;
-use plan::write::{BoundWrite, CurrentRows, Request, WriteClock};
+use plan::write::{BoundWrite, ConditionalRequest, CurrentRows, WriteClock};
 use plan::{BindContext, BoundValues, Execution, PlanError, WritePlan};
 use schema::{Schema, Table};
 use types::Token;
@@ -121,7 +121,7 @@ fn a_request_reads_the_rows_that_have_conditions_in_their_order() {
         ),
     ] {
         let (statements, batch) = statements(&schema, text);
-        let request = Request::new(&statements, batch).expect(text);
+        let request = ConditionalRequest::new(&statements, batch).expect(text);
         let read = request.what_to_read();
         let found: Vec<i32> = read.rows.iter().map(|r| clustering(r)).collect();
         assert_eq!((&found[..], read.first_row), (rows, first_row), "{text}");
@@ -157,7 +157,7 @@ fn a_request_refuses_what_one_turn_cannot_do() {
         ),
     ] {
         let (statements, batch) = statements(&schema, text);
-        let refused = Request::new(&statements, batch).expect_err(text);
+        let refused = ConditionalRequest::new(&statements, batch).expect_err(text);
         assert_eq!(refused, PlanError::invalid(error), "{text}");
     }
 }
@@ -210,13 +210,13 @@ fn a_request_applies_when_all_its_conditions_hold_and_deletes_only_what_it_read(
         ("INSERT INTO ks.t (k, c) VALUES (1, 4) IF NOT EXISTS", true),
     ] {
         let (statements, batch) = statements(&schema, text);
-        let request = Request::new(&statements, batch).expect(text);
+        let request = ConditionalRequest::new(&statements, batch).expect(text);
         assert_eq!(request.applies(&rows), applies, "{text}");
     }
     let text = "BEGIN BATCH DELETE FROM ks.t WHERE k = 1; UPDATE ks.t SET v = 9 WHERE k = 1 AND c = 2 IF v = 20; \
                 APPLY BATCH";
     let (statements, batch) = statements(&schema, text);
-    let request = Request::new(&statements, batch).expect(text);
+    let request = ConditionalRequest::new(&statements, batch).expect(text);
     let timestamp = rows.timestamp_max(table(&schema)) + 1;
     let bytes = request.mutation(&statements, &rows, timestamp, &WriteClock::default());
     let bytes = bytes.expect("it can be packed").expect("it changes something");
@@ -242,7 +242,7 @@ fn a_condition_on_static_columns_shows_the_row_when_a_statement_beside_it_change
     ] {
         let text = format!("BEGIN BATCH UPDATE ks.t SET s = 3 WHERE k = 1 IF EXISTS; {beside}; APPLY BATCH");
         let (statements, batch) = statements(&schema, &text);
-        let request = Request::new(&statements, batch).expect(&text);
+        let request = ConditionalRequest::new(&statements, batch).expect(&text);
         let answer = request.answer(request.applies(&rows), &rows);
         let v = table(&schema).columns.iter().position(|c| c.name == "v");
         let at = answer

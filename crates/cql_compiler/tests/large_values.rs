@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cql_compiler::{Dialect, compile_with};
 use mutation::{ClusteringSlice, Mutation, MutationItem, PartitionBlock};
-use plan::write::{BoundWrite, CurrentRows, ListContents, Request, WriteClock, collect_lists};
+use plan::write::{BoundWrite, ConditionalRequest, CurrentRows, ListContents, WriteClock, collect_lists};
 use plan::{BindContext, Bound, BoundValues, Execution, OwnedBound, Plan, Row, ValueRows, WritePlan};
 use schema::{Schema, Table};
 use types::Token;
@@ -325,7 +325,7 @@ fn conditions() {
                 plan: plan[0].clone(),
                 run: run(&[value]),
             }];
-            let request = Request::new(&statements, false).expect(condition);
+            let request = ConditionalRequest::new(&statements, false).expect(condition);
             assert_eq!(request.applies(&one), applies, "{condition}");
         }
         // A batch of as many statements as the protocol allows, each on a row of its own, in no order.
@@ -343,7 +343,7 @@ fn conditions() {
         );
         let all = current(block_of(&packed(&rows[0], &[decimals()], None)));
         let statements = of_each_row("UPDATE ks.t SET l[0] = 8 WHERE k = 1 AND c = ? AND d = 0 IF v = 0");
-        let request = Request::new(&statements, true).expect("it is one request");
+        let request = ConditionalRequest::new(&statements, true).expect("it is one request");
         assert!(request.applies(&all));
         let made = request.mutation(&statements, &all, 2, &WriteClock::default());
         assert!(made.expect("it is made").is_some());
@@ -359,7 +359,7 @@ fn conditions() {
         });
         let each = CurrentRows::new(blocks.collect(), Vec::new(), 1000);
         let statements = of_each_row("UPDATE ks.t SET v = 1 WHERE k = 1 AND c = ? AND d = 0 IF v = 5");
-        let request = Request::new(&statements, true).expect("it is one request");
+        let request = ConditionalRequest::new(&statements, true).expect("it is one request");
         assert!(!request.applies(&each));
         assert_eq!(request.answer(false, &each).rows.len(), usize::from(u16::MAX));
     });

@@ -8,7 +8,7 @@ use cql_protocol::{BatchKind, BatchStatement, Extras, WriteType, write_void};
 use plan::write::BoundWrite;
 use plan::{BatchPlan, BoundValues, Execution, Plan};
 use query::engine::{READ_BYTES, partition_of};
-use query::{Engine, Level, Params, Prepared, QueryError};
+use query::{Engine, Level, Prepared, QueryError};
 
 use crate::connection::{Connection, ROW_BYTES_FIRST};
 use crate::counts::increment;
@@ -59,7 +59,7 @@ impl Connection {
         if conditional {
             reply.write_type = WriteType::Cas;
         }
-        let mut params = params_of_batch(b);
+        let mut request = request_of_batch(b);
         let connection = self.clone();
         let permit = self.in_flight.try_acquire(1);
         let came = runtime::now();
@@ -67,30 +67,30 @@ impl Connection {
             let _permits = (permit, room);
             let mut out = Vec::new();
             let engine = &connection.server.engine;
-            params.result_room = conditional.then(|| connection.server.unsent_room.results().clone());
+            request.result_room = conditional.then(|| connection.server.unsent_room.results().clone());
             let reads = |(prepared, _): &(Rc<Prepared>, Execution)| matches!(prepared.plan(), Some(Plan::Write(write)) if write.reads());
             let reserved = match !conditional && statements.iter().any(reads) {
                 true => Some(connection.reserve_result(ROW_BYTES_FIRST, READ_BYTES).await),
                 false => None,
             };
-            params.result_share = reserved.as_ref().map(|(_, share)| Arc::clone(share));
+            request.result_share = reserved.as_ref().map(|(_, share)| Arc::clone(share));
             let began = runtime::now();
             let _running = connection.note_running(Asked::batch(&statements), &reply, (came, began));
             let text = || text_of_batch(&statements);
-            let traced = connection.begin_trace(&reply, BATCH, || with_text(parameters_of(&params), text()));
+            let traced = connection.begin_trace(&reply, BATCH, || with_text(parameters_of(&request), text()));
             let mut warnings = Vec::new();
             let result = {
                 let work = pin!(async {
                     match collected {
                         Ok(()) => {
                             let writes = statements.iter().map(|(prepared, run)| (&**prepared, run));
-                            warnings = engine.guard_batch(writes, &params).await?;
+                            warnings = engine.guard_batch(writes, &request).await?;
                             if !conditional {
-                                warnings.extend(write_batch(engine, &statements, &params, kind).await?);
+                                warnings.extend(write_batch(engine, &statements, &request, kind).await?);
                                 return Ok(None);
                             }
                             let answer = engine
-                                .execute_conditional(conditional_statements(&statements), true, &params)
+                                .execute_conditional(conditional_statements(&statements), true, &request)
                                 .await;
                             answer.map(Some)
                         }
@@ -101,7 +101,7 @@ impl Connection {
             };
             connection.note_slow(began.elapsed(), &reply, || {
                 let prepared = statements.iter().map(|(prepared, _)| &**prepared);
-                SlowRequest::new(BATCH, text(), parameters_of(&params), prepared)
+                SlowRequest::new(BATCH, text(), parameters_of(&request), prepared)
             });
             let took = elapsed_us(now_us);
             let counts = &connection.server.counts;
@@ -180,12 +180,12 @@ fn collect(
     Ok(())
 }
 
-fn params_of_batch(batch: &cql_protocol::Batch<'_>) -> Params {
-    Params {
-        consistency: level(batch.consistency),
-        serial_consistency: batch.serial_consistency.map_or(Level::Serial, level),
+fn request_of_batch(batch: &cql_protocol::Batch<'_>) -> query::Request {
+    query::Request {
+        level: level(batch.consistency),
+        serial_level: batch.serial_consistency.map_or(Level::Serial, level),
         timestamp: batch.timestamp,
-        ..Params::default()
+        ..query::Request::default()
     }
 }
 
@@ -211,7 +211,7 @@ fn conditional_statements(statements: &[(Rc<Prepared>, Execution)]) -> Vec<Bound
 async fn write_batch(
     engine: &Rc<Engine>,
     statements: &[(Rc<Prepared>, Execution)],
-    params: &Params,
+    request: &query::Request,
     kind: plan::BatchKind,
 ) -> Result<Vec<String>, QueryError> {
     let mut writes = Vec::with_capacity(statements.len());
@@ -222,5 +222,5 @@ async fn write_batch(
             runs.push(run);
         }
     }
-    engine.write_all(&writes, &runs, params, None, kind).await
+    engine.write_all(&writes, &runs, request, None, kind).await
 }

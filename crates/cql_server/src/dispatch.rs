@@ -14,7 +14,7 @@ use plan::{BindContext, BoundValues, Execution, Plan};
 use query::engine::traces::Parameter;
 use query::engine::{CameTo, READ_BYTES, ResultShare, UNPREPARED, Written, partition_of};
 use query::trace::{Trace, TraceId};
-use query::{Level, Outcome, Params, PointOutcome, Prepared, QueryError, Recorded, Statement};
+use query::{Level, Outcome, PointOutcome, Prepared, QueryError, Recorded, Statement};
 use runtime::{Instant, Permit};
 use schema::TableId;
 use stdx::probe;
@@ -139,16 +139,16 @@ pub(crate) fn check_serial(consistency: Consistency, serial: Option<Consistency>
     Ok(())
 }
 
-fn params(p: &QueryParams<'_>, keyspace: Option<&str>) -> Params {
-    Params {
+fn request(p: &QueryParams<'_>, keyspace: Option<&str>) -> query::Request {
+    query::Request {
         keyspace: p.keyspace.or(keyspace).map(str::to_owned),
         page_rows: p.page_size,
         paging_state: p.paging_state.map(<[u8]>::to_vec),
         timestamp: p.timestamp,
-        consistency: level(p.consistency),
-        serial_consistency: p.serial_consistency.map_or(Level::Serial, level),
-        serial: p.consistency.is_serial(),
-        ..Params::default()
+        level: level(p.consistency),
+        serial_level: p.serial_consistency.map_or(Level::Serial, level),
+        is_serial: p.consistency.is_serial(),
+        ..query::Request::default()
     }
 }
 
@@ -407,10 +407,10 @@ impl Connection {
                 now_in_seconds: ctx.now_in_seconds,
                 random: ctx.random,
             },
-            params: Params {
+            request: query::Request {
                 takes_empty_pages: self.takes_empty_pages,
                 statement: Some(prepared.text.clone()),
-                ..self::params(params, keyspace.as_deref())
+                ..self::request(params, keyspace.as_deref())
             },
             skip_metadata: metadata::is_skipped(prepared, params, metadata_id),
             metadata_id: metadata_id.map(<[u8]>::to_vec),
@@ -449,9 +449,9 @@ impl Connection {
                 reserved = Some(self.reserve_result(bytes, later.read_bytes()).await);
             }
         }
-        later.params.result_share = reserved.as_ref().map(|(_, share)| Arc::clone(share));
+        later.request.result_share = reserved.as_ref().map(|(_, share)| Arc::clone(share));
         if later.prepared.is_conditional() {
-            later.params.result_room = Some(self.server.unsent_room.results().clone());
+            later.request.result_room = Some(self.server.unsent_room.results().clone());
         }
         let mut out = match out {
             Some(out) => out,
@@ -481,7 +481,7 @@ impl Connection {
         };
         estimate == ROWS_BYTES_FIRST
             && !is_limited
-            && !matches!(later.params.consistency, Level::Serial | Level::LocalSerial)
+            && !matches!(later.request.level, Level::Serial | Level::LocalSerial)
             && later.reply.tracing_id.is_none()
             && self.outbox.is_free(0)
             && !(self.outbox.is_free(estimate)
@@ -494,10 +494,10 @@ impl Connection {
         let results = self.server.unsent_room.results();
         let _of_connection = self.answers.acquire(LITTLE_UNSENT_BYTES).await;
         let share = results.reserve_trial(LITTLE_UNSENT_BYTES + READ_BYTES).await;
-        later.params.result_share = Some(Arc::clone(&share));
+        later.request.result_share = Some(Arc::clone(&share));
         let out = self.make_answer(later, came).await;
         // Given back before it waits for more.
-        later.params.result_share = None;
+        later.request.result_share = None;
         (!share.is_outgrown() && self.outbox.is_free(out.len())).then_some(out)
     }
 
@@ -510,14 +510,14 @@ impl Connection {
         let traced = self.begin_trace(&later.reply, kind, || with_text(later.parameters(), later.text()));
         // Pinned here: given away by value it would be copied, and kept twice in this future.
         let executed = pin!(async {
-            let warnings = engine.guard(&later.prepared, &later.run, &later.params).await?;
-            let executed = engine.execute::<Cells>(&later.prepared.statement, &later.run, &later.params);
+            let warnings = engine.guard(&later.prepared, &later.run, &later.request).await?;
+            let executed = engine.execute::<Cells>(&later.prepared.statement, &later.run, &later.request);
             Ok::<_, QueryError>((executed.await?, warnings))
         });
         let result = tracing::traced(traced, engine, executed).await;
         let mut out = Vec::new();
         if later
-            .params
+            .request
             .result_share
             .as_ref()
             .is_some_and(|share| share.is_outgrown())
@@ -526,7 +526,7 @@ impl Connection {
             return out;
         }
         self.server.note_latency(later);
-        let took = began.elapsed() + later.params.waited;
+        let took = began.elapsed() + later.request.waited;
         self.note_slow(took, &later.reply, || later.slow());
         match result {
             Ok((outcome, warnings)) => {
@@ -697,7 +697,7 @@ impl Server {
     pub(crate) fn note_latency(&self, later: &Later) {
         let counts = &self.counts;
         let latencies = match later.prepared.plan() {
-            _ if later.prepared.is_conditional() || later.params.serial => &counts.conditional,
+            _ if later.prepared.is_conditional() || later.request.is_serial => &counts.conditional,
             Some(Plan::Select(select)) if select.is_point() => &counts.reads,
             Some(Plan::Select(_)) => &counts.ranges,
             Some(Plan::Write(_)) => &counts.writes,
@@ -791,7 +791,7 @@ pub(crate) fn kind_of(prepared: &Prepared) -> &'static str {
 pub(crate) struct Later {
     prepared: Rc<Prepared>,
     run: Execution,
-    pub(crate) params: Params,
+    pub(crate) request: query::Request,
     skip_metadata: bool,
     metadata_id: Option<Vec<u8>>,
     pub(crate) reply: Reply,
@@ -807,7 +807,7 @@ impl Later {
     fn estimate<'a>(&self, connection: &'a Connection) -> Option<&'a Cell<usize>> {
         match self.prepared.plan() {
             Some(Plan::Select(select)) if select.is_point() => Some(&connection.row_estimate),
-            Some(Plan::Select(_)) if self.params.page_rows.is_none() => Some(&connection.unpaged_estimate),
+            Some(Plan::Select(_)) if self.request.page_rows.is_none() => Some(&connection.unpaged_estimate),
             Some(Plan::Select(_)) => Some(&connection.page_estimate),
             _ => None,
         }
@@ -845,7 +845,7 @@ impl Later {
 
     /// Names and values that describe it, but its text.
     fn parameters(&self) -> Vec<Parameter> {
-        let mut parameters = parameters_of(&self.params);
+        let mut parameters = parameters_of(&self.request);
         parameters.extend(bound_parameters(&self.prepared, &self.run));
         parameters
     }

@@ -199,7 +199,7 @@ impl ReadDone for Connection {
             }
             Confirmation::Open => {
                 drop(in_flight);
-                again.params.waited = began.elapsed();
+                again.request.waited = began.elapsed();
                 return self.run_later(again, room);
             }
             Confirmation::Failed(error) => {

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use logging::LineLimit;
 use plan::{Execution, OwnedBound};
+use query::Prepared;
 use query::engine::traces::{Parameter, Session, SlowRow};
-use query::{Params, Prepared};
 
 use crate::connection::Connection;
 use crate::respond::Reply;
@@ -65,14 +65,14 @@ impl SlowRequest {
 }
 
 /// Names and values that describe a request, but its text: as Cassandra has them in a session of `system_traces`.
-pub(crate) fn parameters_of(params: &Params) -> Vec<Parameter> {
-    let level = match params.serial {
-        true => params.serial_consistency,
-        false => params.consistency,
+pub(crate) fn parameters_of(request: &query::Request) -> Vec<Parameter> {
+    let level = match request.is_serial {
+        true => request.serial_level,
+        false => request.level,
     };
     let mut parameters = vec![level_parameter(level)];
-    parameters.extend(params.page_rows.map(|rows| ("page_size".into(), rows.to_string())));
-    let serial = params.serial_consistency.to_string();
+    parameters.extend(request.page_rows.map(|rows| ("page_size".into(), rows.to_string())));
+    let serial = request.serial_level.to_string();
     parameters.push(("serial_consistency_level".into(), serial));
     parameters
 }

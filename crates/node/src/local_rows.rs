@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mutation::row::Shared;
 use mutation::{Liveness, Mutation, MutationBuilder, RowBuilder, Tombstone};
-use query::{Engine, Outcome, Params, ValueRows};
+use query::{Engine, Outcome, Request, ValueRows};
 use runtime::ShardId;
 use schema::Table;
 use types::token::token_of;
@@ -84,8 +84,8 @@ pub(crate) async fn read(engine: &Rc<Engine>, select: &str) -> Result<Vec<Vec<Op
         now_in_seconds: None,
         random: runtime::random_u64(),
     };
-    let params = Params::default();
-    let read = engine.execute::<ValueRows>(&prepared.statement, &run, &params);
+    let request = Request::default();
+    let read = engine.execute::<ValueRows>(&prepared.statement, &run, &request);
     match read.await.map_err(|e| e.message())? {
         Outcome::Rows(page) => Ok(page.sink.rows),
         _ => Err("a SELECT gave no rows".to_owned()),

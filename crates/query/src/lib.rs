@@ -14,7 +14,7 @@ pub use coordinator::trace;
 pub use cql::Variables;
 pub use cql_compiler::Dialect;
 pub use cql_compiler::{MarkerSpec, Statement, ddl, describe};
-pub use engine::{Engine, ExpiredRows, NodeState, Outcome, Page, Params, PointOutcome, Prepared};
+pub use engine::{Engine, ExpiredRows, NodeState, Outcome, Page, PointOutcome, Prepared, Request};
 pub use error::QueryError;
 pub use plan::restrict::NullRule;
 pub use plan::{BindContext, Bound, Execution, OwnedBound, Plan, ResultColumn, ValueRows};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support;
 use plan::ValueRows;
-use query::{Engine, Execution, Outcome, Params, QueryError};
+use query::{Engine, Execution, Outcome, QueryError, Request};
 use runtime::sim::{CrashKind, Simulation};
 use schema::{Schema, TableId};
 use uuid::Uuid;
@@ -24,11 +24,11 @@ async fn engine(boot_id: u128) -> Rc<Engine> {
     support::engine(boot_id, schema(), support::system_tables().build()).await
 }
 
-async fn execute(engine: &Rc<Engine>, text: &str, serial: bool) -> Outcome<ValueRows> {
-    try_execute(engine, text, serial).await.expect(text)
+async fn execute(engine: &Rc<Engine>, text: &str, is_serial: bool) -> Outcome<ValueRows> {
+    try_execute(engine, text, is_serial).await.expect(text)
 }
 
-async fn try_execute(engine: &Rc<Engine>, text: &str, serial: bool) -> Result<Outcome<ValueRows>, QueryError> {
+async fn try_execute(engine: &Rc<Engine>, text: &str, is_serial: bool) -> Result<Outcome<ValueRows>, QueryError> {
     let statement = engine.compile(text, Some("ks")).expect(text).statement;
     let run = Execution {
         values: Vec::new(),
@@ -36,11 +36,11 @@ async fn try_execute(engine: &Rc<Engine>, text: &str, serial: bool) -> Result<Ou
         now_in_seconds: None,
         random: 0,
     };
-    let params = Params {
-        serial,
-        ..Params::default()
+    let request = Request {
+        is_serial,
+        ..Request::default()
     };
-    engine.execute(&statement, &run, &params).await
+    engine.execute(&statement, &run, &request).await
 }
 
 /// Whether a statement was applied, and the first current value that is answered.

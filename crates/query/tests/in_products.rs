@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::support;
 use plan::{OwnedBound, ValueRows};
-use query::{Engine, Execution, Outcome, Params, QueryError};
+use query::{Engine, Execution, Outcome, QueryError, Request};
 use runtime::sim::Simulation;
 
 fn ints(numbers: impl Iterator<Item = i32>) -> OwnedBound {
@@ -25,7 +25,7 @@ async fn ask(
     engine: &Rc<Engine>,
     text: &str,
     values: Vec<OwnedBound>,
-    params: &Params,
+    request: &Request,
 ) -> Result<Outcome<ValueRows>, QueryError> {
     let statement = engine.compile(text, Some("ks")).expect(text).statement;
     let run = Execution {
@@ -34,19 +34,19 @@ async fn ask(
         now_in_seconds: None,
         random: 0,
     };
-    engine.execute(&statement, &run, params).await
+    engine.execute(&statement, &run, request).await
 }
 
 /// The ints of a result's rows, page by page.
 async fn numbers(engine: &Rc<Engine>, text: &str, values: &[OwnedBound], page_rows: Option<u32>) -> Vec<Vec<i32>> {
     let (mut all, mut state) = (Vec::new(), None);
     loop {
-        let params = Params {
+        let request = Request {
             page_rows,
             paging_state: state,
-            ..Params::default()
+            ..Request::default()
         };
-        let Outcome::Rows(page) = ask(engine, text, values.to_vec(), &params).await.expect(text) else {
+        let Outcome::Rows(page) = ask(engine, text, values.to_vec(), &request).await.expect(text) else {
             panic!("a SELECT returns rows");
         };
         let int = |value: Option<Vec<u8>>| value.and_then(|v| v.try_into().ok()).map_or(-1, i32::from_be_bytes);
@@ -84,7 +84,7 @@ fn partitions_that_are_not_there_are_passed_over_with_all_their_rows() {
         for k in (0..30).step_by(3) {
             for c in (0..20).step_by(2) {
                 let text = format!("INSERT INTO t (k, c, v) VALUES ({k}, {c}, {})", 100 * k + c);
-                ask(&engine, &text, Vec::new(), &Params::default())
+                ask(&engine, &text, Vec::new(), &Request::default())
                     .await
                     .expect("it is written");
             }
@@ -97,7 +97,7 @@ fn partitions_that_are_not_there_are_passed_over_with_all_their_rows() {
             "DELETE FROM t WHERE k = 6",
             "DELETE FROM t WHERE k = 21 AND c < 10",
         ] {
-            ask(&engine, text, Vec::new(), &Params::default())
+            ask(&engine, text, Vec::new(), &Request::default())
                 .await
                 .expect("it is written");
         }
@@ -115,7 +115,7 @@ fn partitions_that_are_not_there_are_passed_over_with_all_their_rows() {
             assert_eq!(found, expected, "pages of {page_rows:?}");
         }
         let text = "SELECT count(*) FROM t WHERE k IN ? AND c IN ?";
-        let Outcome::Rows(page) = ask(&engine, text, vec![keys, rows], &Params::default())
+        let Outcome::Rows(page) = ask(&engine, text, vec![keys, rows], &Request::default())
             .await
             .expect(text)
         else {
@@ -134,7 +134,7 @@ fn a_statement_that_multiplies_two_lists_is_limited() {
     on_shard(async |engine: Rc<Engine>| {
         let refusal = async |text: &str, partitions: i32, rows: i32| {
             let values = vec![ints(0..partitions), ints(0..rows)];
-            match ask(&engine, text, values, &Params::default()).await {
+            match ask(&engine, text, values, &Request::default()).await {
                 Err(QueryError::Invalid(message)) => message,
                 other => panic!("{text} of {partitions} x {rows}: {:?}", other.map(drop)),
             }

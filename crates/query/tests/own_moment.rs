@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support;
 use plan::ValueRows;
-use query::{Engine, Execution, Outcome, Params};
+use query::{Engine, Execution, Outcome, Request};
 use runtime::sim::Simulation;
 
 async fn ask(engine: &Rc<Engine>, text: &str, now_in_seconds: Option<i32>) -> Option<i64> {
@@ -18,7 +18,7 @@ async fn ask(engine: &Rc<Engine>, text: &str, now_in_seconds: Option<i32>) -> Op
         now_in_seconds,
         random: 0,
     };
-    let outcome: Outcome<ValueRows> = engine.execute(&statement, &run, &Params::default()).await.expect(text);
+    let outcome: Outcome<ValueRows> = engine.execute(&statement, &run, &Request::default()).await.expect(text);
     let Outcome::Rows(page) = outcome else { return None };
     let value = page.sink.rows.first()?[0].as_ref()?;
     Some(value.iter().fold(0, |number, byte| number << 8 | i64::from(*byte)))

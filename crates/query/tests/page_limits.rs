@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::support;
 use plan::ValueRows;
 use query::engine::PageLimits;
-use query::{Engine, Execution, Outcome, Params, QueryError};
+use query::{Engine, Execution, Outcome, QueryError, Request};
 use runtime::sim::Simulation;
 use schema::Schema;
 
@@ -27,7 +27,7 @@ fn schema() -> Schema {
     support::schema_of("CREATE TABLE ks.t (k int, c int, s int static, v int, PRIMARY KEY (k, c))")
 }
 
-async fn ask(engine: &Rc<Engine>, text: &str, params: &Params) -> Result<Outcome<ValueRows>, QueryError> {
+async fn ask(engine: &Rc<Engine>, text: &str, request: &Request) -> Result<Outcome<ValueRows>, QueryError> {
     let statement = engine.compile(text, Some("ks")).expect(text).statement;
     let run = Execution {
         values: Vec::new(),
@@ -35,11 +35,11 @@ async fn ask(engine: &Rc<Engine>, text: &str, params: &Params) -> Result<Outcome
         now_in_seconds: None,
         random: 0,
     };
-    engine.execute(&statement, &run, params).await
+    engine.execute(&statement, &run, request).await
 }
 
 async fn write(engine: &Rc<Engine>, text: &str) {
-    ask(engine, text, &Params::default()).await.expect(text);
+    ask(engine, text, &Request::default()).await.expect(text);
 }
 
 /// The rows of each page, and how many warnings came.
@@ -53,13 +53,13 @@ async fn pages(engine: &Rc<Engine>, text: &str, rows: u32) -> Result<Pages, Quer
 async fn pages_of(engine: &Rc<Engine>, text: &str, rows: u32, takes_empty_pages: bool) -> Result<Pages, QueryError> {
     let (mut all, mut warnings, mut state) = (Vec::new(), 0, None);
     for _ in 0..PAGES_MAX {
-        let params = Params {
+        let request = Request {
             page_rows: Some(rows),
             paging_state: state,
             takes_empty_pages,
-            ..Params::default()
+            ..Request::default()
         };
-        let Outcome::Rows(page) = ask(engine, text, &params).await? else {
+        let Outcome::Rows(page) = ask(engine, text, &request).await? else {
             panic!("a SELECT returns rows");
         };
         all.push(page.sink.rows);
@@ -225,7 +225,7 @@ fn a_page_of_tombstones_alone_is_empty_and_a_read_without_pages_is_whole() {
             .expect(text);
         assert_eq!(cut.concat().len(), 0);
         assert!(cut.len() >= 2, "{cut:?}");
-        let Outcome::Rows(page) = ask(&engine, text, &Params::default()).await.expect(text) else {
+        let Outcome::Rows(page) = ask(&engine, text, &Request::default()).await.expect(text) else {
             panic!("a SELECT returns rows");
         };
         assert_eq!((page.rows, page.paging_state), (10, None));
@@ -256,7 +256,7 @@ fn a_read_warns_of_more_tombstones_than_the_threshold_and_names_the_partition() 
         let text = "SELECT c FROM t WHERE k = 1";
         for (warn, warned) in [(39, true), (40, false), (u64::MAX, false)] {
             engine.set_page_limits(PageLimits { warn, ..NONE });
-            let Outcome::Rows(page) = ask(&engine, text, &Params::default()).await.expect(text) else {
+            let Outcome::Rows(page) = ask(&engine, text, &Request::default()).await.expect(text) else {
                 panic!("a SELECT returns rows");
             };
             assert_eq!(page.warnings.len(), usize::from(warned), "{warn}: {:?}", page.warnings);
@@ -284,7 +284,7 @@ fn a_read_of_more_tombstones_than_the_limit_fails_unless_its_pages_end_before() 
     on_shard(async |engine: Rc<Engine>| {
         let text = "SELECT c FROM t WHERE k = 1";
         engine.set_page_limits(PageLimits { failure: 39, ..NONE });
-        let failed = ask(&engine, text, &Params::default()).await;
+        let failed = ask(&engine, text, &Request::default()).await;
         let expected = "Scanned over 40 tombstones of ks.t, at last in the partition k = 1; the read was aborted (see tombstone_failure_threshold)";
         assert_eq!(failed, Err(QueryError::TooManyTombstones(expected.to_owned())));
         let failed = pages(&engine, text, 100).await;
@@ -298,7 +298,7 @@ fn a_read_of_more_tombstones_than_the_limit_fails_unless_its_pages_end_before() 
         let (cut, _) = pages(&engine, text, 100).await.expect(text);
         assert_eq!(cut.concat().len(), 10);
         // An aggregate reads on: it has one page however much it reads.
-        ask(&engine, "SELECT count(*) FROM t WHERE k = 1", &Params::default())
+        ask(&engine, "SELECT count(*) FROM t WHERE k = 1", &Request::default())
             .await
             .expect("it counts");
     });

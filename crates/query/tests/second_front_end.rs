@@ -25,7 +25,7 @@ use plan::{
     ResultColumn, Select, SelectPlan, Selection, ValueRows, Write, WritePlan,
 };
 use query::engine::{NodeState, SharedStatements, SlowRequest, TraceProbability};
-use query::{Engine, Outcome, Page, Params, PointOutcome};
+use query::{Engine, Outcome, Page, PointOutcome, Request};
 use replica::{Shard, ShardOptions, TableFiles};
 use runtime::sim::Simulation;
 use runtime::{ShardId, SharedNotify};
@@ -253,13 +253,13 @@ fn write_plan(write: Write) -> Arc<WritePlan> {
     Arc::new(WritePlan::new(write).expect("the write fits its table"))
 }
 
-async fn execute(engine: &Rc<Engine>, plan: &Plan, run: &Execution, params: &Params) -> Outcome<ValueRows> {
-    let outcome = engine.execute_plan(plan, run, params).await;
+async fn execute(engine: &Rc<Engine>, plan: &Plan, run: &Execution, request: &Request) -> Outcome<ValueRows> {
+    let outcome = engine.execute_plan(plan, run, request).await;
     outcome.expect("the plan is executed")
 }
 
-async fn page(engine: &Rc<Engine>, plan: &Plan, params: &Params) -> Page<ValueRows> {
-    match execute(engine, plan, &run(&[]), params).await {
+async fn page(engine: &Rc<Engine>, plan: &Plan, request: &Request) -> Page<ValueRows> {
+    match execute(engine, plan, &run(&[]), request).await {
         Outcome::Rows(page) => page,
         other => panic!("a read gives rows: {other:?}"),
     }
@@ -287,7 +287,7 @@ async fn fill(engine: &Rc<Engine>) {
             minute.to_be_bytes(),
             (10 * device + minute).to_be_bytes(),
         );
-        let outcome = execute(engine, &plan, &run(&[&d, &m, b"a name", &v]), &Params::default()).await;
+        let outcome = execute(engine, &plan, &run(&[&d, &m, b"a name", &v]), &Request::default()).await;
         assert_eq!(outcome, Outcome::Void, "a write returns nothing");
     }
 }
@@ -305,7 +305,7 @@ fn rows_are_written_and_read_by_plans_that_were_built_by_hand() {
         );
         for device in 0..16 {
             let plan = plan_of(columns_of(&[NAME, VALUE, MINUTE], row_of(device, 2)));
-            let page = page(&engine, &plan, &Params::default()).await;
+            let page = page(&engine, &plan, &Request::default()).await;
             let value = (10 * device + 2).to_be_bytes().to_vec();
             let row = vec![
                 Some(b"a name".to_vec()),
@@ -339,7 +339,7 @@ fn rows_are_written_and_read_by_plans_that_were_built_by_hand() {
             writes: vec![write_plan(update), write_plan(delete)].into(),
         }));
         assert_eq!(
-            execute(&engine, &batch, &run, &Params::default()).await,
+            execute(&engine, &batch, &run, &Request::default()).await,
             Outcome::Batch(Vec::new())
         );
         let both = PartitionRestriction::Keys(vec![InOperand::Terms {
@@ -351,7 +351,7 @@ fn rows_are_written_and_read_by_plans_that_were_built_by_hand() {
             ..rows_of(None)
         };
         let read = plan_of(columns_of(&[DEVICE, VALUE], restrictions));
-        let left = page(&engine, &read, &Params::default()).await;
+        let left = page(&engine, &read, &Request::default()).await;
         assert_eq!(ints(&left), [[1, 10], [1, -1], [1, 12], [1, 13]]);
     });
 }
@@ -359,10 +359,10 @@ fn rows_are_written_and_read_by_plans_that_were_built_by_hand() {
 #[test]
 fn conditional_writes_are_decided_by_the_rows_that_are_there() {
     with_node(|engine| async move {
-        let params = Params::default();
+        let request = Request::default();
         let decide = async |write: Write| -> ConditionalAnswer {
             let plan = Plan::Write(write_plan(write));
-            match execute(&engine, &plan, &run(&[]), &params).await {
+            match execute(&engine, &plan, &run(&[]), &request).await {
                 Outcome::Conditional(answer) => answer,
                 other => panic!("a conditional write says whether it was applied: {other:?}"),
             }
@@ -394,10 +394,10 @@ fn conditional_writes_are_decided_by_the_rows_that_are_there() {
             assert!(!decide(update(2, 3)).await.applied, "the value is 1");
             assert!(decide(update(1, 3)).await.applied, "the value is 1");
             let read = plan_of(columns_of(&[VALUE], row_of(device, 0)));
-            let serial = Params {
-                consistency: Consistency::Serial,
-                serial: true,
-                ..Params::default()
+            let serial = Request {
+                level: Consistency::Serial,
+                is_serial: true,
+                ..Request::default()
             };
             assert_eq!(ints(&page(&engine, &read, &serial).await), [[3]]);
         }
@@ -426,12 +426,12 @@ fn a_range_is_read_in_pages_and_filtered() {
         let plan = plan_of(columns_of(&[DEVICE, MINUTE, VALUE], restrictions));
         let (mut found, mut pages, mut paging_state) = (Vec::new(), 0, None);
         loop {
-            let params = Params {
+            let request = Request {
                 page_rows: Some(7),
                 paging_state,
-                ..Params::default()
+                ..Request::default()
             };
-            let page = page(&engine, &plan, &params).await;
+            let page = page(&engine, &plan, &request).await;
             assert!(page.rows <= 7, "a page of {} rows", page.rows);
             found.extend(ints(&page));
             pages += 1;
@@ -485,7 +485,7 @@ fn a_whole_table_is_aggregated() {
         ];
         let selection = Selection::new(&table(), items, aggregates, false).expect("it fits the table");
         let plan = plan_of(Select::new(table(), selection, rows_of(None)));
-        let page = page(&engine, &plan, &Params::default()).await;
+        let page = page(&engine, &plan, &Request::default()).await;
         let sum: i32 = (0..16).flat_map(|d| (0..4).map(move |m| 10 * d + m)).sum();
         let row = [
             64_i64.to_be_bytes().to_vec(),

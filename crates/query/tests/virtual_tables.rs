@@ -9,12 +9,10 @@ use crate::support;
 use mutation::row::Shared;
 use mutation::{Liveness, Mutation, MutationBuilder, RowBuilder, Tombstone};
 use plan::ValueRows;
-use query::{Engine, Execution, Outcome, Params, QueryError};
+use query::{Engine, Execution, Outcome, QueryError, Request};
 use runtime::sim::Simulation;
 use schema::{Schema, push_component};
-use system_tables::{
-    Builder, Content, Definition, Kind, Opening, Options, Partitions, Request, Rows, Value, VirtualTable,
-};
+use system_tables::{Builder, Content, Definition, Kind, Opening, Options, Partitions, Rows, Value, VirtualTable};
 use types::token::token_of;
 use uuid::Uuid;
 
@@ -51,7 +49,7 @@ impl VirtualTable for Moons {
         &MOONS
     }
 
-    fn open(&self, _: Request) -> Opening<'_> {
+    fn open(&self, _: system_tables::Request) -> Opening<'_> {
         Box::pin(async {
             runtime::sleep(Duration::from_millis(1)).await;
             let content: Box<dyn Content> = Box::new(Seen {
@@ -127,7 +125,7 @@ fn on_shard<F: Future<Output = ()> + 'static>(
     assert!(*told.lock().expect("one thread"), "the test did not come to its end");
 }
 
-async fn execute(engine: &Rc<Engine>, text: &str, params: &Params) -> Result<Outcome<ValueRows>, QueryError> {
+async fn execute(engine: &Rc<Engine>, text: &str, request: &Request) -> Result<Outcome<ValueRows>, QueryError> {
     let statement = engine.compile(text, None)?.statement;
     let run = Execution {
         values: Vec::new(),
@@ -135,7 +133,7 @@ async fn execute(engine: &Rc<Engine>, text: &str, params: &Params) -> Result<Out
         now_in_seconds: None,
         random: 0,
     };
-    engine.execute(&statement, &run, params).await
+    engine.execute(&statement, &run, request).await
 }
 
 /// The rows of a statement that selects one column of texts (or JSON).
@@ -147,7 +145,7 @@ fn lines(rows: &[Vec<Option<Vec<u8>>>]) -> Vec<String> {
 }
 
 async fn rows(engine: &Rc<Engine>, text: &str) -> Vec<String> {
-    match execute(engine, text, &Params::default()).await {
+    match execute(engine, text, &Request::default()).await {
         Ok(Outcome::Rows(page)) => lines(&page.sink.rows),
         other => panic!("{text}: {other:?}"),
     }
@@ -208,7 +206,7 @@ fn a_table_that_one_crate_registers_is_read_and_listed_like_any_other() {
             moons.look("pluto", &[("charon", 1212)]);
             let charon = rows(&engine, "SELECT moon FROM system_views.moons WHERE planet = 'pluto'").await;
             assert_eq!(charon, ["charon"], "a read shows the facts of before");
-            let described = execute(&engine, "DESCRIBE TABLE system_views.moons", &Params::default()).await;
+            let described = execute(&engine, "DESCRIBE TABLE system_views.moons", &Request::default()).await;
             let Ok(Outcome::Table(_, table, None)) = described else {
                 panic!("{described:?}");
             };
@@ -266,17 +264,17 @@ fn pages_of_any_size_show_every_row_once() {
         ] {
             let whole = rows(&engine, text).await;
             for size in 1..9 {
-                let (mut paged, mut params) = (Vec::new(), Params::default());
-                params.page_rows = Some(size);
+                let (mut paged, mut request) = (Vec::new(), Request::default());
+                request.page_rows = Some(size);
                 loop {
-                    let answer = execute(&engine, text, &params).await;
+                    let answer = execute(&engine, text, &request).await;
                     let Ok(Outcome::Rows(page)) = answer else {
                         panic!("{text}: {answer:?}");
                     };
                     assert!(page.rows <= size, "{text}: a page of {} rows", page.rows);
                     paged.extend(lines(&page.sink.rows));
-                    params.paging_state = page.paging_state;
-                    if params.paging_state.is_none() {
+                    request.paging_state = page.paging_state;
+                    if request.paging_state.is_none() {
                         break;
                     }
                 }
@@ -297,7 +295,7 @@ fn nobody_writes_to_a_table_that_is_not_stored() {
             "ALTER TABLE system_views.moons ADD v int",
             "DROP TABLE system_views.moons",
         ] {
-            let answer = execute(&engine, text, &Params::default()).await;
+            let answer = execute(&engine, text, &Request::default()).await;
             assert!(
                 matches!(answer, Err(QueryError::Invalid(_) | QueryError::Unauthorized(_))),
                 "{text}: {answer:?}"
@@ -345,7 +343,7 @@ fn a_local_table_is_stored_by_its_node_and_by_nobody_else() {
             let read = "SELECT JSON * FROM system.notes WHERE topic = 'buy'";
             assert_eq!(rows(&engine, read).await, [r#"{"topic": "buy", "note": "bread"}"#]);
             let text = "INSERT INTO system.notes (topic, note) VALUES ('buy', 'salt')";
-            let refused = execute(&engine, text, &Params::default()).await;
+            let refused = execute(&engine, text, &Request::default()).await;
             assert!(matches!(refused, Err(QueryError::Invalid(_))), "{refused:?}");
         },
     );

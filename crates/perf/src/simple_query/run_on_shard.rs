@@ -12,7 +12,7 @@ use cql_protocol::{
 use cql_server::{CellWriter, Cells};
 use plan::{BindContext, Bound, BoundValues, Execution, OwnedBound, Plan};
 use query::engine::Written;
-use query::{Engine, Level, Outcome, Params, PointOutcome, QueryError};
+use query::{Engine, Level, Outcome, PointOutcome, QueryError, Request};
 use runtime::{InstructionCounter, ShardId};
 use stdx::random::SplitMix64;
 use types::token::token_of;
@@ -187,7 +187,7 @@ async fn make_table(engine: &Rc<Engine>, made_by: &[String]) -> Result<(), Query
             random: runtime::random_u64(),
         };
         engine
-            .execute::<Cells>(&statement.statement, &run, &Params::default())
+            .execute::<Cells>(&statement.statement, &run, &Request::default())
             .await?;
     }
     Ok(())
@@ -314,13 +314,13 @@ impl<'e> Worker<'e> {
             now_in_seconds: None,
             random: runtime::random_u64(),
         };
-        let params = Params {
-            consistency: self.level,
-            ..Params::default()
+        let request = Request {
+            level: self.level,
+            ..Request::default()
         };
         let executed = self
             .engine
-            .execute::<Cells>(&statement.statement, &run, &params)
+            .execute::<Cells>(&statement.statement, &run, &request)
             .await?;
         let Outcome::Rows(page) = executed else {
             return Err(QueryError::Server("a scan returns rows".to_owned()));
@@ -409,11 +409,11 @@ impl<'e> Worker<'e> {
             now_in_seconds: None,
             random: runtime::random_u64(),
         };
-        let params = Params {
-            consistency: self.level,
-            ..Params::default()
+        let request = Request {
+            level: self.level,
+            ..Request::default()
         };
-        let executed = self.engine.execute::<Cells>(&statement.statement, &run, &params);
+        let executed = self.engine.execute::<Cells>(&statement.statement, &run, &request);
         match executed.await? {
             Outcome::Conditional(answer) if !answer.applied => {
                 Err(QueryError::Server("a condition that holds does not".to_owned()))

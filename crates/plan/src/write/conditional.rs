@@ -2,8 +2,8 @@
 //! was read, what it answers and what it writes.
 //!
 //! All of this is a function of the statements, their values and the rows: the caller reads the rows, and decides which
-//! of several conditional statements comes first. A [`Request`] is made once, is asked [`Request::what_to_read`], and
-//! then receives the [`CurrentRows`].
+//! of several conditional statements comes first. A [`ConditionalRequest`] is made once, is asked
+//! [`ConditionalRequest::what_to_read`], and then receives the [`CurrentRows`].
 //!
 //! What is answered when it does not apply is what users of Cassandra know: one row for each row with a condition that
 //! exists; every column of the table after IF EXISTS or IF NOT EXISTS, else those of the conditions, and in a batch the
@@ -65,7 +65,7 @@ enum RowCondition {
 
 /// Conditional statements on one partition, bound.
 #[derive(Debug)]
-pub struct Request {
+pub struct ConditionalRequest {
     /// The table.
     pub table: Arc<Table>,
     /// The partition's token.
@@ -142,7 +142,7 @@ fn invalid<T>(text: &str) -> Result<T, PlanError> {
     Err(PlanError::invalid(text))
 }
 
-impl Request {
+impl ConditionalRequest {
     /// Binds the conditions of statements on one partition. `batch`: they are those of a BATCH.
     pub fn new(statements: &[BoundWrite], batch: bool) -> Result<Self, PlanError> {
         let Some(first) = statements.first() else {
@@ -258,7 +258,7 @@ impl Request {
     }
 
     /// Adds the condition of a statement on a row, or on the static row. Those of one row meet in
-    /// [`Request::join_rows`].
+    /// [`ConditionalRequest::join_rows`].
     fn add(&mut self, row: Option<Vec<u8>>, new: RowCondition) -> Result<(), PlanError> {
         match (row, &mut self.statics) {
             (Some(row), _) => self.rows.push((row, new)),
@@ -534,7 +534,7 @@ impl CurrentRows {
     }
 
     /// The first row that can be answered, and its clustering key.
-    fn first_row<'a>(&'a self, request: &'a Request) -> Option<(&'a [u8], LiveRow<'a>)> {
+    fn first_row<'a>(&'a self, request: &'a ConditionalRequest) -> Option<(&'a [u8], LiveRow<'a>)> {
         self.first.iter().find_map(|block| {
             let live = |i: usize| Some((block.clustering(i), self.live(&request.table, block, i)?));
             (0..block.len())

@@ -21,7 +21,7 @@ use crate::restrict::{ClusteringRestriction, KeyMarkers, PartitionRestriction, n
 use crate::{BindContext, Operand, PlanError, own_timeout};
 
 pub use condition::{ColumnCondition, ConditionTest, Conditions, Part};
-pub use conditional::{BoundWrite, ConditionalAnswer, CurrentRows, ReadSpec, Request, collect_lists};
+pub use conditional::{BoundWrite, ConditionalAnswer, ConditionalRequest, CurrentRows, ReadSpec, collect_lists};
 pub use json::JsonRow;
 pub use pack::check_write_bytes;
 pub use values::WrittenValue;

@@ -36,7 +36,7 @@ use super::aggregate_message::{Part, PartRequest, Span, decode_answer};
 use super::groups::{Found, GROUP_BYTES_MAX};
 use super::page::{Consumer, Flow, group_order};
 use super::paging_state::Position;
-use super::{Engine, Params};
+use super::{Engine, Request};
 use crate::{QueryError, trace};
 
 /// Shards that are at work for one request at a time.
@@ -160,21 +160,21 @@ impl Engine {
     pub(super) fn spread(
         &self,
         select: &SelectPlan,
-        params: &Params,
+        request: &Request,
         consumer: &Consumer<impl RowSink>,
         (from, to): (Token, Token),
     ) -> Result<Option<Spread>, QueryError> {
         let has_one_shard = self.shards == 1 && self.coordinator.is_alone();
         let begins = *consumer.position() == Position::Start;
         let has_groups = || select.has_groups_apart() && self.expects_few_groups(select.table.id, consumer);
-        if has_one_shard || params.serial || !begins || from > to || !(select.is_mergeable() || has_groups()) {
+        if has_one_shard || request.is_serial || !begins || from > to || !(select.is_mergeable() || has_groups()) {
             return Ok(None);
         }
         let after = Token(from.0.saturating_sub(1));
         let view = self.coordinator.view();
         let spread = self
             .coordinator
-            .spread(&view, select.table.id, (after, to), params.consistency);
+            .spread(&view, select.table.id, (after, to), request.level);
         spread.map_err(QueryError::of_replicas)
     }
 

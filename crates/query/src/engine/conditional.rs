@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use coordinator::{CasRead, CasRequest, Deadline, Decision, Extent, ReadResult, Stretch};
 use mutation::{ClusteringSlice, PartitionBlock};
-use plan::write::{BoundWrite, ConditionalAnswer, CurrentRows, Request};
+use plan::write::{BoundWrite, ConditionalAnswer, ConditionalRequest, CurrentRows};
 use plan::{Execution, RowSink, SelectPlan};
 use replica::RowMemory;
 use runtime::ShardId;
@@ -23,26 +23,13 @@ use topology::Consistency;
 
 use super::page::{Consumer, Flow};
 use super::read::{BLOCK_BYTES, BlockSource, consume_partition, partition_left};
-use super::result_room::{LateShare, ResultRoom};
+use super::result_room::LateShare;
 use super::write::deadline_of_all;
-use super::{Engine, Params};
+use super::{Engine, Request};
 use crate::{QueryError, trace};
 
 /// Rows that one step of a statement's read takes.
 const STRETCH_ROWS: usize = 1000;
-
-/// What a conditional statement is to reach.
-#[derive(Clone, Debug)]
-struct CasGoal {
-    /// Where it is decided.
-    serial: Consistency,
-    /// How many replicas have learned the decision before it is answered.
-    commit: Consistency,
-    /// When the client gives up.
-    deadline: Deadline,
-    /// The room for what it reads.
-    room: Option<Arc<ResultRoom>>,
-}
 
 impl Engine {
     /// Executes statements on one partition, at least one of them conditional: all or none of them. `batch`: they are
@@ -51,43 +38,42 @@ impl Engine {
         self: &Rc<Self>,
         mut statements: Vec<BoundWrite>,
         batch: bool,
-        params: &Params,
+        request: &Request,
     ) -> Result<ConditionalAnswer, QueryError> {
         for statement in &mut statements {
             if let Cow::Owned(read) = statement.plan.read_json(&statement.run)? {
                 statement.run = read;
             }
         }
-        let request = preempt::allowed(|| Request::new(&statements, batch))?;
-        self.check_commit_level(&request, params.consistency)?;
+        let conditional = preempt::allowed(|| ConditionalRequest::new(&statements, batch))?;
+        self.check_commit_level(&conditional, request.level)?;
         let bound = statements.iter().map(|s| (&*s.plan, &s.run));
-        let goal = CasGoal {
-            serial: params.serial_consistency,
-            commit: params.consistency,
-            deadline: deadline_of_all(bound, params)?,
-            room: params.result_room.clone(),
-        };
-        let owner = ShardId(self.owner(request.table.id, request.token));
+        let deadline = deadline_of_all(bound, request)?;
+        let owner = ShardId(self.owner(conditional.table.id, conditional.token));
         if owner == self.shard.id() {
-            let answer = self.conditional_here(statements, &request, goal).await;
-            preempt::allowed(|| drop(request));
+            let answer = self.conditional_here(statements, &conditional, request, deadline).await;
+            preempt::allowed(|| drop(conditional));
             return answer;
         }
+        let request = request.clone();
         trace::submit(owner, move || async move {
-            let answer = Self::local().conditional_here(statements, &request, goal).await;
-            preempt::allowed(|| drop(request));
+            let engine = Self::local();
+            let answer = engine
+                .conditional_here(statements, &conditional, &request, deadline)
+                .await;
+            preempt::allowed(|| drop(conditional));
             answer
         })
         .await
     }
 
     /// EACH_QUORUM counts copies by datacenter, so the keyspace must say how many each has.
-    fn check_commit_level(&self, request: &Request, level: Consistency) -> Result<(), QueryError> {
+    fn check_commit_level(&self, conditional: &ConditionalRequest, level: Consistency) -> Result<(), QueryError> {
         if level != Consistency::EachQuorum {
             return Ok(());
         }
         let schema = self.schema();
-        let keyspace = schema.keyspaces.get(&request.table.keyspace);
+        let keyspace = schema.keyspaces.get(&conditional.table.keyspace);
         let class = keyspace.and_then(|keyspace| keyspace.replication.get("class"));
         match class {
             Some(class) if !class.ends_with("NetworkTopologyStrategy") => Err(QueryError::Invalid(format!(
@@ -100,22 +86,23 @@ impl Engine {
     async fn conditional_here(
         self: &Rc<Self>,
         mut statements: Vec<BoundWrite>,
+        conditional: &ConditionalRequest,
         request: &Request,
-        goal: CasGoal,
+        deadline: Deadline,
     ) -> Result<ConditionalAnswer, QueryError> {
         // Its deletions have the second of this moment, and no report passes it while the statement waits for its turn
         // and for its replicas.
-        let dated = self.coordinator.lasting_write();
+        let dated = self.coordinator.date(request.level, deadline);
         statements
             .iter_mut()
-            .for_each(|statement| statement.run.now_us = dated.began_us());
+            .for_each(|statement| statement.run.now_us = dated.now_us());
         let writes = &statements[..];
         let now = writes.first().map_or(0, |s| s.run.expiry_now());
-        let read = request.what_to_read();
-        let table = &request.table;
+        let read = conditional.what_to_read();
+        let table = &conditional.table;
         let wanted = |slices: Vec<ClusteringSlice>, rows: usize| CasRead {
             extent: Extent::Partition {
-                key: request.key.clone(),
+                key: conditional.key.clone(),
                 slices,
                 reversed: false,
             },
@@ -138,24 +125,26 @@ impl Engine {
         let timeouts = self.coordinator.timeouts();
         let cas = CasRequest {
             table: table.clone(),
-            key: request.key.clone(),
+            key: conditional.key.clone(),
             reads,
             now,
-            serial: goal.serial,
-            commit: goal.commit,
-            deadline: goal.deadline.or_after(timeouts.write),
-            contention_deadline: goal.deadline.or_after(timeouts.cas_contention),
+            serial: request.serial_level,
+            commit: dated.level,
+            deadline: dated.deadline.or_after(timeouts.write),
+            contention_deadline: dated.deadline.or_after(timeouts.cas_contention),
             timestamp_us: self.clock.timestamp(runtime::wall_clock_us()),
-            memory: goal
-                .room
+            memory: request
+                .result_room
+                .clone()
                 .map(|room| Arc::new(LateShare::new(room)) as Arc<dyn RowMemory>),
         };
         let mut last: Option<Result<ConditionalAnswer, QueryError>> = None;
         let mut decide = |found: &mut [ReadResult], timestamp: i64| {
             for (at, is_enough) in [(named_at, false), (first_at, true)] {
                 let Some(at) = at else { continue };
-                let has_row =
-                    |found: &ReadResult| preempt::allowed(|| found.blocks.iter().any(|b| request.shows_row_of(b, now)));
+                let has_row = |found: &ReadResult| {
+                    preempt::allowed(|| found.blocks.iter().any(|b| conditional.shows_row_of(b, now)))
+                };
                 let is_complete = found[at].is_all || (is_enough && has_row(&found[at]));
                 if !is_complete {
                     return Decision::ReadOn(at);
@@ -165,12 +154,12 @@ impl Engine {
             let rows = CurrentRows::new(blocks(named_at), blocks(first_at), now);
             let written = preempt::allowed(|| rows.timestamp_max(table));
             let decide = || {
-                let applied = request.applies(&rows);
+                let applied = conditional.applies(&rows);
                 let mutation = match applied {
-                    true => request.mutation(writes, &rows, timestamp, &self.clock)?,
+                    true => conditional.mutation(writes, &rows, timestamp, &self.clock)?,
                     false => None,
                 };
-                Ok((mutation, request.answer(applied, &rows)))
+                Ok((mutation, conditional.answer(applied, &rows)))
             };
             let decided = (written < timestamp).then(|| preempt::allowed(decide));
             // It may be asked again.

@@ -9,7 +9,7 @@ use plan::write::{BoundWrite, ConditionalAnswer};
 use plan::{Execution, PageSink, Plan, ResultColumn};
 
 use super::read::Page;
-use super::{Engine, Params, description};
+use super::{Engine, Request, description};
 use crate::QueryError;
 
 /// A change of the schema, and what the user should know about it.
@@ -44,10 +44,10 @@ impl Engine {
         self: &Rc<Self>,
         statement: &Statement,
         run: &Execution,
-        params: &Params,
+        request: &Request,
     ) -> Result<Outcome<S>, QueryError> {
         match statement {
-            Statement::Plan(plan) => self.execute_plan(plan, run, params).await,
+            Statement::Plan(plan) => self.execute_plan(plan, run, request).await,
             Statement::Truncate(table, timeout) => {
                 let timeout = run.with(|ctx| plan::own_timeout(timeout.as_ref(), ctx))?;
                 self.truncate(table, timeout).await.map(|()| Outcome::Void)
@@ -59,19 +59,19 @@ impl Engine {
                 Ok(Outcome::SetKeyspace(keyspace.clone()))
             }
             Statement::Ddl(statement) => {
-                let changed = self.change_schema(statement, run, params).await?;
+                let changed = self.change_schema(statement, run, request).await?;
                 Ok(changed.map_or(Outcome::Void, |(change, warnings)| Outcome::Schema(change, warnings)))
             }
             Statement::Describe(statement) => {
                 let node = (self.node.described)();
                 let ctx = DescribeContext {
-                    keyspace: params.keyspace.as_deref(),
+                    keyspace: request.keyspace.as_deref(),
                     node: &node,
                 };
                 let schema = self.schema();
                 let (columns, rows) = describe(&schema, statement, &ctx)?;
-                let state = params.paging_state.as_deref();
-                let (rows, next) = description::page(rows, schema.version, params.page_rows, state)?;
+                let state = request.paging_state.as_deref();
+                let (rows, next) = description::page(rows, schema.version, request.page_rows, state)?;
                 Ok(Outcome::Table(columns, rows, next))
             }
         }
@@ -85,29 +85,29 @@ impl Engine {
         self: &Rc<Self>,
         plan: &Plan,
         run: &Execution,
-        params: &Params,
+        request: &Request,
     ) -> Result<Outcome<S>, QueryError> {
         match plan {
-            Plan::Select(select) => self.read(select, run, params).await.map(Outcome::Rows),
+            Plan::Select(select) => self.read(select, run, request).await.map(Outcome::Rows),
             Plan::Write(_) | Plan::Batch(_) if plan.is_conditional() => {
                 let (writes, batch) = match plan {
                     Plan::Batch(b) => (b.writes.as_slice(), true),
                     Plan::Write(w) => (std::slice::from_ref(w), false),
                     Plan::Select(_) | Plan::VirtualWrite(_) => (&[][..], false),
                 };
-                let params = match plan {
-                    Plan::Batch(b) => &self.params_of_batch(b, run, params)?,
-                    _ => params,
+                let request = match plan {
+                    Plan::Batch(b) => &self.request_of_batch(b, run, request)?,
+                    _ => request,
                 };
                 let bound = writes.iter().map(|w| BoundWrite {
                     plan: w.clone(),
                     run: run.clone(),
                 });
-                let answer = self.execute_conditional(bound.collect(), batch, params).await?;
+                let answer = self.execute_conditional(bound.collect(), batch, request).await?;
                 Ok(Outcome::Conditional(answer))
             }
-            Plan::Write(w) => self.write(w, run, params).await.map(|()| Outcome::Void),
-            Plan::Batch(b) => self.write_batch(b, run, params).await.map(Outcome::Batch),
+            Plan::Write(w) => self.write(w, run, request).await.map(|()| Outcome::Void),
+            Plan::Batch(b) => self.write_batch(b, run, request).await.map(Outcome::Batch),
             Plan::VirtualWrite(w) => self.write_virtual(w, run).await.map(|()| Outcome::Void),
         }
     }

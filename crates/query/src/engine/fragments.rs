@@ -31,7 +31,7 @@ use super::paging_state::Position;
 use super::read::{
     BLOCK_BYTES, BlockSource, Page, Part, consume_partition, end_page, failure, keys_read, start_behind,
 };
-use super::{Engine, Params};
+use super::{Engine, Request};
 use crate::QueryError;
 
 const PARTITION_START: u8 = 0;
@@ -46,7 +46,7 @@ impl Engine {
         of: &Table,
         select: &Arc<SelectPlan>,
         run: &Execution,
-        params: &Params,
+        request: &Request,
     ) -> Result<Page<S>, QueryError> {
         let table = &select.table;
         if self.node.system_tables.virtual_table(table.id).is_some() {
@@ -55,7 +55,7 @@ impl Engine {
                 of.quoted_name()
             )));
         }
-        let (mut consumer, _waiting) = self.consumer::<S>(select, run, params)?;
+        let (mut consumer, _waiting) = self.consumer::<S>(select, run, request)?;
         let parts: Vec<(u32, Part)> = match run.with(|ctx| select.restrictions.partition.partitions(table, ctx))? {
             Partitions::None => Vec::new(),
             Partitions::Keys(keys) => {

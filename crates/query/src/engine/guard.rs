@@ -8,7 +8,7 @@ use plan::{Execution, Plan, WritePlan};
 use replica::Touched;
 use schema::TableId;
 
-use super::{Engine, Params, Prepared};
+use super::{Engine, Prepared, Request};
 use crate::QueryError;
 use crate::guardrails::Guardrails;
 
@@ -45,12 +45,12 @@ impl Engine {
         &self,
         prepared: &Prepared,
         run: &Execution,
-        params: &Params,
+        request: &Request,
     ) -> Result<Vec<String>, QueryError> {
         let Some(plan) = prepared.plan() else {
             return Ok(Vec::new());
         };
-        let mut warnings = self.guardrails().check(plan, run, params, runtime::wall_clock_us())?;
+        let mut warnings = self.guardrails().check(plan, run, request, runtime::wall_clock_us())?;
         self.log_guardrails(&warnings);
         let writes: &[Arc<WritePlan>] = match plan {
             Plan::Write(write) => std::slice::from_ref(write),
@@ -117,7 +117,7 @@ impl Engine {
     pub async fn guard_batch<'s>(
         &self,
         statements: impl Iterator<Item = (&'s Prepared, &'s Execution)>,
-        params: &Params,
+        request: &Request,
     ) -> Result<Vec<String>, QueryError> {
         let guardrails = self.guardrails();
         let clock_us = runtime::wall_clock_us();
@@ -131,7 +131,7 @@ impl Engine {
                 guarded.push((&**write, run));
             }
             let mut of_write = Vec::new();
-            guardrails.check_levels(write, params, &mut of_write)?;
+            guardrails.check_levels(write, request, &mut of_write)?;
             guardrails.check_write(write, run, clock_us, &mut of_write)?;
             of_write.retain(|warning| !warnings.contains(warning));
             warnings.append(&mut of_write);

@@ -28,6 +28,7 @@ mod point_anywhere;
 mod prepared;
 mod read;
 mod replicated;
+mod request;
 mod result_room;
 mod row_expiry;
 mod schema_change;
@@ -44,7 +45,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use coordinator::{Coordinator, Deadline, Levels, PointRead};
+use coordinator::{Coordinator, Levels, PointRead};
 use cql_compiler::Dialect;
 use cql_compiler::ddl::SchemaChange;
 use cql_compiler::describe::DescribedNode;
@@ -66,6 +67,7 @@ pub use paging_state::{PagingState, Position};
 pub use point::PointOutcome;
 pub use prepared::{Prepared, PreparedId, SharedStatements, UNPREPARED};
 pub use read::Page;
+pub use request::Request;
 pub use result_room::{GROWTH_WAIT_MAX, READ_BYTES, ResultRoom, ResultShare, SMALL_SHARE_BYTES_MAX};
 pub use row_expiry::ExpiredRows;
 pub use schema_change::{KeepError, SchemaKeeper};
@@ -137,57 +139,6 @@ impl SlowRequest {
         match self.0.load(Ordering::Relaxed) {
             0 => None,
             microseconds => Some(Duration::from_micros(microseconds)),
-        }
-    }
-}
-
-/// What comes with a request besides its values.
-#[derive(Clone, Debug)]
-pub struct Params {
-    /// How many replicas must answer.
-    pub consistency: Consistency,
-    /// Where a conditional statement is decided: SERIAL or LOCAL_SERIAL.
-    pub serial_consistency: Consistency,
-    /// The keyspace of the connection or of the request.
-    pub keyspace: Option<String>,
-    /// Rows in a page; None for everything.
-    pub page_rows: Option<u32>,
-    /// What the page before returned.
-    pub paging_state: Option<Vec<u8>>,
-    /// The text of the statement, where it has one: a paging state is taken for its statement alone.
-    pub statement: Option<Arc<str>>,
-    /// Whether the client asks for the next page after one without rows. If not, a page without rows is the last one.
-    pub takes_empty_pages: bool,
-    /// The client's write timestamp, microseconds.
-    pub timestamp: Option<i64>,
-    /// The read is at SERIAL or LOCAL_SERIAL: it comes before or after every conditional statement.
-    pub serial: bool,
-    /// When the client gives up, where its batch says so (`USING TIMEOUT`).
-    pub deadline: Deadline,
-    /// How long the request has waited for replicas before it is executed.
-    pub waited: Duration,
-    /// The room for the result, which grows with it; None: only the limits of results bound it.
-    pub result_share: Option<Arc<ResultShare>>,
-    /// The room for what a conditional statement reads; None: it is not limited.
-    pub result_room: Option<Arc<ResultRoom>>,
-}
-
-impl Default for Params {
-    fn default() -> Self {
-        Self {
-            consistency: Consistency::One,
-            serial_consistency: Consistency::Serial,
-            serial: false,
-            keyspace: None,
-            page_rows: None,
-            paging_state: None,
-            statement: None,
-            takes_empty_pages: false,
-            timestamp: None,
-            deadline: Deadline::USUAL,
-            waited: Duration::ZERO,
-            result_share: None,
-            result_room: None,
         }
     }
 }

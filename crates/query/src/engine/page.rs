@@ -363,17 +363,14 @@ impl<S: RowSink> Consumer<S> {
 
     /// When the client gives up, if the statement says so.
     pub(super) fn own_deadline(&self) -> Deadline {
-        let own = self.patience.as_ref().filter(|patience| patience.is_own());
-        own.map_or(Deadline::USUAL, |patience| Deadline::at(patience.deadline()))
+        self.patience.as_ref().map_or(Deadline::USUAL, Patience::own_deadline)
     }
 
     /// What comes of `work` that is done elsewhere, if it comes in time.
     pub(super) async fn within<T>(&self, work: impl Future<Output = T>) -> Result<T, QueryError> {
         match &self.patience {
             None => Ok(work.await),
-            Some(patience) => runtime::timeout(patience.left(), work)
-                .await
-                .map_err(|_| patience.timeout()),
+            Some(patience) => patience.within(work).await,
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use coordinator::{CoordinatorError, Tally};
+use coordinator::{CoordinatorError, Deadline, Tally};
 use runtime::Instant;
 use topology::Consistency;
 
@@ -50,19 +50,23 @@ impl Patience {
         (patience, Waiting(is_over))
     }
 
-    /// Whether the statement itself says how long.
-    pub(crate) const fn is_own(&self) -> bool {
-        self.is_own
-    }
-
-    /// When the time is up.
-    pub(crate) const fn deadline(&self) -> Instant {
-        self.deadline
+    /// When the time is up, if the statement itself says how long it has.
+    pub(crate) const fn own_deadline(&self) -> Deadline {
+        match self.is_own {
+            true => Deadline::at(self.deadline),
+            false => Deadline::USUAL,
+        }
     }
 
     /// What is left of the time.
     pub(crate) fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(runtime::now())
+    }
+
+    /// What comes of `work`, if it comes in time.
+    pub(crate) async fn within<T>(&self, work: impl Future<Output = T>) -> Result<T, QueryError> {
+        let result = runtime::timeout_at(self.deadline, work).await;
+        result.map_err(|_| self.timeout())
     }
 
     /// Whether to continue.

@@ -11,7 +11,7 @@ use topology::Consistency;
 
 use super::point::PointOutcome;
 use super::read::Page;
-use super::{Engine, Params};
+use super::{Engine, Request};
 use crate::QueryError;
 
 /// What the memory of a shard has of a row.
@@ -33,11 +33,11 @@ impl Engine {
         self: &Rc<Self>,
         select: &Arc<SelectPlan>,
         run: &Execution,
-        params: &Params,
+        request: &Request,
     ) -> Result<Option<Page<S>>, QueryError> {
-        let level = params.consistency;
+        let level = request.level;
         let mut owner = self.shard.id();
-        let mut bytes_max = match &params.result_share {
+        let mut bytes_max = match &request.result_share {
             Some(_) => UNRESERVED_ROW_BYTES_MAX,
             None => usize::MAX,
         };
@@ -52,7 +52,7 @@ impl Engine {
                 }
                 // The row is read again: a thousand copies that wait for memory would take it.
                 InMemory::Long(bytes) => {
-                    if let Some(share) = &params.result_share {
+                    if let Some(share) = &request.result_share {
                         share.grow_for_row(bytes).await?;
                     }
                     bytes_max = usize::MAX;

@@ -22,7 +22,7 @@ use coordinator::trace::{self, Trace};
 use super::patience::{Patience, Waiting};
 use super::point::{self, PointOutcome, PointScratch};
 use super::tablets::TokenOwners;
-use super::{Engine, Params};
+use super::{Engine, Request};
 use crate::QueryError;
 
 /// Bytes that one step of a read takes from each source.
@@ -164,23 +164,23 @@ impl Engine {
         self: &Rc<Self>,
         select: &Arc<SelectPlan>,
         run: &Execution,
-        params: &Params,
+        request: &Request,
     ) -> Result<Page<S>, QueryError> {
         let without_nulls = run.with(|ctx| select.without_nulls(ctx))?.map(Arc::new);
         let select = without_nulls.as_ref().unwrap_or(select);
         if let Some(of) = &select.fragments_of {
-            return self.read_fragments(of, select, run, params).await;
+            return self.read_fragments(of, select, run, request).await;
         }
         if let Some(table) = self.node.system_tables.virtual_table(select.table.id) {
-            return self.read_virtual(&*table.source, select, run, params).await;
+            return self.read_virtual(&*table.source, select, run, request).await;
         }
         let own = run.with(|ctx| select.own_timeout(ctx))?;
         let Some(timeout) = own else {
-            return self.read_stored(select, run, params).await;
+            return self.read_stored(select, run, request).await;
         };
         // Whatever it waits for.
-        let read = runtime::timeout(timeout, self.read_stored(select, run, params)).await;
-        let level = params.consistency;
+        let read = runtime::timeout(timeout, self.read_stored(select, run, request)).await;
+        let level = request.level;
         let block_for = || self.coordinator.block_for(select.table.id, level);
         read.unwrap_or_else(|_| Err(Patience::new((timeout, true), level, block_for()).0.timeout()))
     }
@@ -190,11 +190,11 @@ impl Engine {
         self: &Rc<Self>,
         select: &Arc<SelectPlan>,
         run: &Execution,
-        params: &Params,
+        request: &Request,
     ) -> Result<Page<S>, QueryError> {
-        let level = params.consistency;
+        let level = request.level;
         if let Some(limit) = select.table.options.rate_limits.reads
-            && !params.serial
+            && !request.is_serial
             && let Partitions::Keys(keys) =
                 run.with(|ctx| select.restrictions.partition.partitions(&select.table, ctx))?
             && let [(token, _)] = &keys[..]
@@ -202,12 +202,12 @@ impl Engine {
             self.admit(select.table.id, *token, Operation::Read, limit).await?;
         }
         let is_here = self.reads_here(select.table.id, level);
-        let page = self.read_page(select, run, params, (is_here, true)).await;
+        let page = self.read_page(select, run, request, (is_here, true)).await;
         // What a damaged file keeps from this node another replica may have.
         let has_replicas = || self.coordinator.view().route(select.table.id).is_some();
         match page {
-            Err(QueryError::ReadFailure(_)) if !params.serial && has_replicas() => {
-                self.read_page(select, run, params, (false, false)).await
+            Err(QueryError::ReadFailure(_)) if !request.is_serial && has_replicas() => {
+                self.read_page(select, run, request, (false, false)).await
             }
             Err(QueryError::TooManyTombstones(reason)) => {
                 self.note_too_many_tombstones(&reason);
@@ -221,10 +221,10 @@ impl Engine {
         self: &Rc<Self>,
         select: &Arc<SelectPlan>,
         run: &Execution,
-        params: &Params,
+        request: &Request,
         (is_here, is_first): (bool, bool),
     ) -> Result<Page<S>, QueryError> {
-        let level = params.consistency;
+        let level = request.level;
         // While this is held, a change of where data is waits until the page is read.
         let view = self.coordinator.view();
         // The flight of a point read has the node's timeout, and no trace.
@@ -232,9 +232,9 @@ impl Engine {
         if is_here {
             trace::note(|| format!("Reading on this node alone, which suffices for {level}"));
         }
-        if is_point && !params.serial {
+        if is_point && !request.is_serial {
             let page = match is_here {
-                true => self.point_anywhere(select, run, params).await?,
+                true => self.point_anywhere(select, run, request).await?,
                 // What memory has was tried already.
                 false if is_first => self.point_from_disk(select, run, level).await?,
                 false => None,
@@ -243,21 +243,21 @@ impl Engine {
                 return Ok(page);
             }
         }
-        let (mut consumer, _waiting) = self.consumer(select, run, params)?;
+        let (mut consumer, _waiting) = self.consumer(select, run, request)?;
         if system_tables::kind(&select.table.keyspace).is_none() {
-            consumer.limit_tombstones(select, self.page_limits.get(), params.takes_empty_pages);
+            consumer.limit_tombstones(select, self.page_limits.get(), request.takes_empty_pages);
         }
         let partitions = run.with(|ctx| select.restrictions.partition.partitions(&select.table, ctx))?;
         // A request to aggregate elsewhere has room for one moment, and functions need the wall clock.
         if let Partitions::Tokens(from, to) = partitions
             && run.now_in_seconds.is_none()
-            && let Some(spread) = self.spread(select, params, &consumer, (from, to))?
+            && let Some(spread) = self.spread(select, request, &consumer, (from, to))?
             && let Some(flow) = self.spread_aggregate(select, run, &mut consumer, level, spread).await?
         {
             return end_page(select, run, consumer, flow);
         }
         let run = &Arc::new(run.clone());
-        let serial = params.serial.then_some(level);
+        let serial = request.is_serial.then_some(level);
         let aggregates_several = select.aggregates_rows()
             && matches!(&partitions, Partitions::Keys(keys) if keys.len() > 1)
             && !schema::is_virtual_keyspace(&select.table.keyspace);
@@ -269,7 +269,7 @@ impl Engine {
             }
             // Pages and aggregates read one partition after the other, each as of a moment of its own.
             Partitions::Keys(keys)
-                if params.serial && keys.len() > 1 && !consumer.spans_pages() && !select.aggregates_rows() =>
+                if request.is_serial && keys.len() > 1 && !consumer.spans_pages() && !select.aggregates_rows() =>
             {
                 return Err(QueryError::invalid(
                     "SERIAL/LOCAL_SERIAL consistency may only be requested for one partition at a time",
@@ -285,9 +285,9 @@ impl Engine {
                     if place > from {
                         consumer.pause().await?;
                     }
-                    if !is_here && !params.serial {
+                    if !is_here && !request.is_serial {
                         flow = self
-                            .replicated_partition(select, run, &mut consumer, &key, (level, params.waited))
+                            .replicated_partition(select, run, &mut consumer, &key, (level, request.waited))
                             .await?;
                         if matches!(flow, Flow::PageFull | Flow::Done) {
                             break;
@@ -341,18 +341,18 @@ impl Engine {
         &self,
         select: &SelectPlan,
         run: &Execution,
-        params: &Params,
+        request: &Request,
     ) -> Result<(Consumer<S>, Option<Waiting>), QueryError> {
-        let request = PageRequest {
-            rows: params.page_rows,
-            state: params.paging_state.clone(),
-            statement: params.statement.clone(),
+        let page = PageRequest {
+            rows: request.page_rows,
+            state: request.paging_state.clone(),
+            statement: request.statement.clone(),
             binds_statement: self.has_feature(BOUND_PAGING_STATES),
         };
-        let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &request, S::default()))?;
+        let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &page, S::default()))?;
         consumer.limit_sizes(self.page_limits.get());
-        consumer.set_share(params.result_share.clone());
-        let waiting = self.patience(select, run, params)?;
+        consumer.set_share(request.result_share.clone());
+        let waiting = self.patience(select, run, request)?;
         let waiting = waiting.map(|(patience, waiting)| {
             consumer.set_patience(patience);
             waiting
@@ -365,15 +365,15 @@ impl Engine {
         &self,
         select: &SelectPlan,
         run: &Execution,
-        params: &Params,
+        request: &Request,
     ) -> Result<Option<(Patience, Waiting)>, QueryError> {
         let own = run.with(|ctx| select.own_timeout(ctx))?;
         // A page that must have a row may have to pass many tombstones.
-        let is_cut_short = params.page_rows.is_some() && params.takes_empty_pages;
+        let is_cut_short = request.page_rows.is_some() && request.takes_empty_pages;
         if own.is_none() && is_cut_short && !select.may_read_much() {
             return Ok(None);
         }
-        let level = params.consistency;
+        let level = request.level;
         let limit = (own.unwrap_or(self.coordinator.timeouts().scan), own.is_some());
         let block_for = self.coordinator.block_for(select.table.id, level);
         Ok(Some(Patience::new(limit, level, block_for)))

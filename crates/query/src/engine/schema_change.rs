@@ -21,7 +21,7 @@ use topology::HostId;
 use uuid::Uuid;
 
 use super::execute::SchemaChanged;
-use super::{Engine, Params};
+use super::{Engine, Request};
 use crate::QueryError;
 use crate::guardrails::{check_change, check_kind};
 
@@ -65,9 +65,9 @@ impl Engine {
         self: &Rc<Self>,
         statement: &Statement,
         run: &Execution,
-        params: &Params,
+        request: &Request,
     ) -> Result<Option<SchemaChanged>, QueryError> {
-        let (statement, keyspace, now_us) = (statement.clone(), params.keyspace.clone(), run.now_us);
+        let (statement, keyspace, now_us) = (statement.clone(), request.keyspace.clone(), run.now_us);
         runtime::submit_async_to(ShardId(0), move || async move {
             Engine::local()
                 .change_schema_here(&statement, keyspace.as_deref(), now_us)

@@ -18,7 +18,7 @@ use topology::SLOW_REQUEST_TABLES;
 use types::timeuuid;
 
 use super::Engine;
-use crate::{Level, Params};
+use crate::{Level, Request};
 
 /// How long traces are kept, in seconds.
 const TTL: i32 = 86_400;
@@ -195,11 +195,11 @@ impl Engine {
             now_in_seconds: None,
             random: runtime::random_u64(),
         };
-        let params = Params {
-            consistency: Level::One,
-            ..Params::default()
+        let request = Request {
+            level: Level::One,
+            ..Request::default()
         };
-        self.write(write, &run, &params).await.map_err(|e| e.message())
+        self.write(write, &run, &request).await.map_err(|e| e.message())
     }
 }
 

@@ -8,8 +8,7 @@ use mutation::{Column as MutationColumn, Mutation, MutationItem, PartitionBlock,
 use plan::restrict::Partitions;
 use plan::{BindContext, Execution, PageSink, RowSink, SelectPlan, WritePlan};
 use system_tables::{
-    BlockLimits, PartitionBlocks, Reader, Request, ScanBlocks, VirtualTable, Wanted, WrittenRow,
-    modification_unsupported,
+    BlockLimits, PartitionBlocks, Reader, ScanBlocks, VirtualTable, Wanted, WrittenRow, modification_unsupported,
 };
 use types::Token;
 use types::token::token_of;
@@ -19,7 +18,7 @@ use super::paging_state::Position;
 use super::read::{
     BLOCK_BYTES, BlockSource, Page, consume_partition, consume_scan, end_page, keys_read, slices_left, successor,
 };
-use super::{Engine, Params};
+use super::{Engine, Request};
 use crate::QueryError;
 
 impl BlockSource for PartitionBlocks<'_> {
@@ -50,12 +49,17 @@ impl Engine {
         source: &dyn VirtualTable,
         select: &SelectPlan,
         run: &Execution,
-        params: &Params,
+        request: &Request,
     ) -> Result<Page<S>, QueryError> {
-        let (mut consumer, _waiting) = self.consumer::<S>(select, run, params)?;
+        let (mut consumer, _waiting) = self.consumer::<S>(select, run, request)?;
         let open = |wanted| {
             let schema = self.schema();
-            Reader::open(source, select.table.clone(), Request { schema, wanted }, run.now_us)
+            Reader::open(
+                source,
+                select.table.clone(),
+                system_tables::Request { schema, wanted },
+                run.now_us,
+            )
         };
         let flow = match run.with(|ctx| select.restrictions.partition.partitions(&select.table, ctx))? {
             Partitions::None => Flow::Continue,

@@ -26,7 +26,7 @@ use types::Token;
 use super::batch_size::BatchSize;
 use super::read::BlockSource;
 use super::result_room::ResultShare;
-use super::{Engine, Params};
+use super::{Engine, Request};
 use crate::QueryError;
 
 /// What came of an attempt to write in one call.
@@ -136,7 +136,7 @@ impl Lists {
 /// When the client of a batch gives up: as the batch says, else as the most hurried of its statements says.
 pub(super) fn deadline_of_all<'p>(
     writes: impl Iterator<Item = (&'p WritePlan, &'p Execution)>,
-    params: &Params,
+    request: &Request,
 ) -> Result<Deadline, QueryError> {
     let mut shortest = None;
     for (plan, run) in writes {
@@ -144,7 +144,7 @@ pub(super) fn deadline_of_all<'p>(
             shortest = Some(shortest.map_or(own, |other: Duration| other.min(own)));
         }
     }
-    Ok(params.deadline.or(Deadline::after(shortest)))
+    Ok(request.deadline.or(Deadline::after(shortest)))
 }
 
 fn log_failure(e: &commitlog::LogError) -> QueryError {
@@ -204,7 +204,12 @@ impl Engine {
     }
 
     /// Writes by the general way and waits until it may be acknowledged.
-    pub async fn write(self: &Rc<Self>, plan: &WritePlan, run: &Execution, params: &Params) -> Result<(), QueryError> {
+    pub async fn write(
+        self: &Rc<Self>,
+        plan: &WritePlan,
+        run: &Execution,
+        request: &Request,
+    ) -> Result<(), QueryError> {
         let run = &*plan.read_json(run)?;
         if let Some(limit) = plan.table.options.rate_limits.writes
             && !plan.counts()
@@ -213,9 +218,9 @@ impl Engine {
             self.admit(plan.table.id, token, Operation::Write, limit).await?;
         }
         let deadline = Deadline::after(run.with(|ctx| plan.own_timeout(ctx))?);
-        let dated = self.coordinator.date(params.consistency, deadline);
+        let dated = self.coordinator.date(request.level, deadline);
         let mut mutations = Mutations::new();
-        self.pack(plan, run, params, (None, &dated), &mut mutations).await?;
+        self.pack(plan, run, request, (None, &dated), &mut mutations).await?;
         if plan.counts() {
             return self.add(mutations, &dated).await;
         }
@@ -251,25 +256,25 @@ impl Engine {
         self: &Rc<Self>,
         batch: &BatchPlan,
         run: &Execution,
-        params: &Params,
+        request: &Request,
     ) -> Result<Vec<String>, QueryError> {
-        let params = &self.params_of_batch(batch, run, params)?;
+        let request = &self.request_of_batch(batch, run, request)?;
         let runs: Vec<&Execution> = batch.writes.iter().map(|_| run).collect();
         let own = run.with(|ctx| batch.own_timestamp(ctx))?;
         let writes: Vec<&WritePlan> = batch.writes.iter().map(|w| &**w).collect();
-        self.write_all(&writes, &runs, params, own, batch.kind).await
+        self.write_all(&writes, &runs, request, own, batch.kind).await
     }
 
     /// The parameters with what the batch itself says of its time.
-    pub(super) fn params_of_batch(
+    pub(super) fn request_of_batch(
         &self,
         batch: &BatchPlan,
         run: &Execution,
-        params: &Params,
-    ) -> Result<Params, QueryError> {
-        Ok(Params {
-            deadline: Deadline::after(run.with(|ctx| batch.own_timeout(ctx))?).or(params.deadline),
-            ..params.clone()
+        request: &Request,
+    ) -> Result<Request, QueryError> {
+        Ok(Request {
+            deadline: Deadline::after(run.with(|ctx| batch.own_timeout(ctx))?).or(request.deadline),
+            ..request.clone()
         })
     }
 
@@ -279,7 +284,7 @@ impl Engine {
         self: &Rc<Self>,
         writes: &[&WritePlan],
         runs: &[&Execution],
-        params: &Params,
+        request: &Request,
         timestamp: Option<i64>,
         kind: BatchKind,
     ) -> Result<Vec<String>, QueryError> {
@@ -292,16 +297,16 @@ impl Engine {
         }
         let runs = if read.is_empty() { runs } else { &read_runs[..] };
         let own = writes.iter().zip(runs).map(|(plan, run)| (&**plan, *run));
-        let deadline = deadline_of_all(own, params)?;
-        let dated = self.coordinator.date(params.consistency, deadline);
+        let deadline = deadline_of_all(own, request)?;
+        let dated = self.coordinator.date(request.level, deadline);
         // All statements of a batch write at the same moment.
         let timestamp = timestamp
-            .or(params.timestamp)
+            .or(request.timestamp)
             .unwrap_or_else(|| self.clock.timestamp(dated.now_us()));
         let (mut mutations, mut additions) = (Mutations::new(), Mutations::new());
         for (plan, run) in writes.iter().zip(runs) {
             let out = if plan.counts() { &mut additions } else { &mut mutations };
-            self.pack(plan, run, params, (Some(timestamp), &dated), out).await?;
+            self.pack(plan, run, request, (Some(timestamp), &dated), out).await?;
         }
         let warnings = self.check_batch(writes, mutations.iter().chain(&additions), kind)?;
         let write_kind = match kind {
@@ -347,7 +352,7 @@ impl Engine {
         self: &Rc<Self>,
         plan: &WritePlan,
         run: &Execution,
-        params: &Params,
+        request: &Request,
         (timestamp, dated): (Option<i64>, &Dated),
         out: &mut Mutations,
     ) -> Result<(), QueryError> {
@@ -356,7 +361,7 @@ impl Engine {
         let timestamp = match run
             .with_at(now_us, |ctx| plan.own_timestamp(ctx))?
             .or(timestamp)
-            .or(params.timestamp)
+            .or(request.timestamp)
         {
             Some(t) => t,
             None => self.clock.timestamp(now_us),
@@ -369,7 +374,7 @@ impl Engine {
         for (token, key) in keys {
             check_write_bytes(packed)?;
             let lists = if plan.reads() {
-                Some(self.lists(plan, &key, run, (dated, params)).await?)
+                Some(self.lists(plan, &key, run, (dated, request)).await?)
             } else {
                 None
             };
@@ -382,7 +387,7 @@ impl Engine {
             // The lists are packed: what others wait for is not kept until the replicas have answered.
             if let Some(lists) = lists {
                 preempt::allowed(|| lists.free());
-                params.result_share.iter().for_each(|share| share.give_back());
+                request.result_share.iter().for_each(|share| share.give_back());
             }
             if any {
                 out.push(Addressed::at(token, bytes).expect("it was packed just now"));
@@ -399,7 +404,7 @@ impl Engine {
         plan: &WritePlan,
         key: &[u8],
         run: &Execution,
-        (dated, params): (&Dated, &Params),
+        (dated, request): (&Dated, &Request),
     ) -> Result<ListContents, QueryError> {
         let now = run.expiry_now();
         let rows = run.with(|ctx| plan.named_rows(ctx))?;
@@ -419,7 +424,7 @@ impl Engine {
             ids: plan.columns_read().collect(),
             now,
             are_static,
-            share: params.result_share.clone(),
+            share: request.result_share.clone(),
         };
         let key = key.to_vec();
         let level = match dated.level {
@@ -437,7 +442,7 @@ impl Engine {
         };
         let view = self.coordinator.view();
         let read = ReplicatedRead::new(&self.coordinator, &view, &plan.table, level, extent, now, stretch);
-        let row_memory = params.result_share.clone().map(|share| share as Arc<dyn RowMemory>);
+        let row_memory = request.result_share.clone().map(|share| share as Arc<dyn RowMemory>);
         let read = read.map_err(QueryError::of_replicas)?.with_row_memory(row_memory);
         let mut read = read.until(dated.deadline);
         wanted.collect(&mut read).await

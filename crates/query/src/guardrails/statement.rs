@@ -9,7 +9,7 @@ use types::{CollectionIter, CqlType, MapIter};
 
 use super::{Guardrails, check_limit, refused};
 use crate::QueryError;
-use crate::engine::Params;
+use crate::engine::Request;
 
 /// How far ahead of the node's clock `restrict_future_timestamp` lets USING TIMESTAMP be: three days, in microseconds.
 const FUTURE_US: u64 = 3 * 86_400 * 1_000_000;
@@ -129,19 +129,19 @@ impl Guardrails {
         &self,
         plan: &Plan,
         run: &Execution,
-        params: &Params,
+        request: &Request,
         clock_us: i64,
     ) -> Result<Vec<String>, QueryError> {
         let mut warnings = Vec::new();
         match plan {
-            Plan::Select(select) => self.check_select(select, run, params, &mut warnings)?,
+            Plan::Select(select) => self.check_select(select, run, request, &mut warnings)?,
             Plan::Write(write) => {
-                self.check_levels(write, params, &mut warnings)?;
+                self.check_levels(write, request, &mut warnings)?;
                 self.check_write(write, run, clock_us, &mut warnings)?;
             }
             Plan::Batch(batch) => {
                 if let Some(first) = batch.writes.iter().find(|write| is_of_users(&write.table)) {
-                    self.check_levels(first, params, &mut warnings)?;
+                    self.check_levels(first, request, &mut warnings)?;
                 }
                 if let Some(timestamp) = run.with(|ctx| batch.own_timestamp(ctx))? {
                     self.check_timestamp(timestamp, clock_us, &mut warnings)?;
@@ -159,19 +159,19 @@ impl Guardrails {
         &self,
         select: &SelectPlan,
         run: &Execution,
-        params: &Params,
+        request: &Request,
         warnings: &mut Vec<String>,
     ) -> Result<(), QueryError> {
         if !is_of_users(&select.table) {
             return Ok(());
         }
-        let level = params.consistency;
+        let level = request.level;
         let what = format_args!("The read has the consistency level {level}");
         self.read_levels.check(&level, READ_LEVELS, what, warnings)?;
         if select.is_point() {
             return Ok(());
         }
-        if let Some(rows) = params.page_rows {
+        if let Some(rows) = request.page_rows {
             let what = format_args!("The pages of the read have {rows} rows");
             self.page_rows.check_max(u64::from(rows), "page_size", what, warnings)?;
         }
@@ -216,14 +216,14 @@ impl Guardrails {
     pub(crate) fn check_levels(
         &self,
         write: &WritePlan,
-        params: &Params,
+        request: &Request,
         warnings: &mut Vec<String>,
     ) -> Result<(), QueryError> {
         if self.write_levels.is_empty() || !is_of_users(&write.table) {
             return Ok(());
         }
-        let serial = write.is_conditional().then_some(params.serial_consistency);
-        for level in [Some(params.consistency), serial].into_iter().flatten() {
+        let serial = write.is_conditional().then_some(request.serial_level);
+        for level in [Some(request.level), serial].into_iter().flatten() {
             let what = format_args!("The write has the consistency level {level}");
             self.write_levels.check(&level, WRITE_LEVELS, what, warnings)?;
         }

@@ -224,14 +224,14 @@ fn run(guardrails: &Guardrails, text: &str, consistency: Consistency) -> String 
         now_in_seconds: None,
         random: 1,
     };
-    let params = crate::Params {
-        consistency,
+    let request = crate::Request {
+        level: consistency,
         page_rows: Some(100),
-        ..crate::Params::default()
+        ..crate::Request::default()
     };
     let told = guardrails
         .check_text(&compiled.statement)
-        .and_then(|()| guardrails.check(plan.expect("it reads or writes"), &run, &params, 1_000_000_000));
+        .and_then(|()| guardrails.check(plan.expect("it reads or writes"), &run, &request, 1_000_000_000));
     told.map_or_else(|e| format!("refused: {e}"), |warnings| warnings.join("\n"))
 }
 
