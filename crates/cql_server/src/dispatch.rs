@@ -276,6 +276,7 @@ impl Connection {
             random: batch.random(),
         };
         reply.warns_of_disks = engine.coordinator.warns_of_disks() && self.writes_where_full(prepared, &ctx);
+        let mut missed = None;
         match prepared.plan() {
             _ if reply.tracing_id.is_some() || prepared.is_guarded || batch.is_long => {}
             _ if self.has_other_version(&reply, prepared, &ctx) => {}
@@ -318,7 +319,11 @@ impl Connection {
                         engine.forget_unconfirmed();
                         out.truncate(start);
                     }
-                    Ok(_) => mark.abandon(out),
+                    Ok(PointOutcome::Missed) => {
+                        mark.abandon(out);
+                        missed = engine.take_missed();
+                    }
+                    Ok(PointOutcome::NeedsDisk | PointOutcome::OtherShard(_)) => mark.abandon(out),
                     Err(e) => {
                         mark.abandon(out);
                         return reply.refuse(out, &e);
@@ -362,7 +367,8 @@ impl Connection {
         let Some(room) = self.room_in(batch, bytes) else {
             return Taken::NeedsRoom(bytes);
         };
-        let later = self.later(prepared, params, metadata_id, reply, &ctx);
+        let mut later = self.later(prepared, params, metadata_id, reply, &ctx);
+        later.request.missed = missed;
         self.run_later(later, room);
         Taken::Done
     }

@@ -38,6 +38,9 @@ pub struct Options {
     /// Write on a condition that holds.
     #[arg(long, group = "workload")]
     pub conditional: bool,
+    /// Read rows that are in an sstable alone: flush the table before, and keep no rows in the row cache.
+    #[arg(long, conflicts_with_all = ["write", "prepare"])]
+    pub flush: bool,
     /// Parse and prepare the statement of a read, each time another one.
     #[arg(long, group = "workload")]
     pub prepare: bool,

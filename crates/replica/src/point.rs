@@ -91,6 +91,24 @@ impl Version {
         Some(self.with_memtables(hash.token(), key, |sources| f(sources, cached)))
     }
 
+    /// Runs `f` on the memtables' parts of a row's partition and on what [`Version::load_row`] has just read of the row.
+    /// None when there are too many memtables.
+    pub fn read_loaded<R>(
+        &self,
+        (hash, key): (KeyHash, &[u8]),
+        loaded: &CachedRow,
+        f: impl FnOnce(&Sources<'_>, Option<&CachedRow>) -> R,
+    ) -> Option<R> {
+        probe::step(|| {
+            format!(
+                "memory: {} memtables, with the row as it was read",
+                1 + self.frozen.len()
+            )
+        });
+        let has_room = self.frozen.len() < MEMTABLES_MAX;
+        has_room.then(|| self.with_memtables(hash.token(), key, |sources| f(sources, Some(loaded))))
+    }
+
     /// What the cache has of a row of the files; the inner None when no file has its partition, the outer one when a
     /// file would have to be read.
     #[inline(never)]

@@ -69,7 +69,7 @@ type Generation = HashMap<Box<[u8]>, CachedRow, foldhash::fast::FixedState>;
 #[derive(Debug, Default)]
 pub struct RowCacheBudget {
     bytes: Cell<usize>,
-    bytes_max: usize,
+    bytes_max: Cell<usize>,
 }
 
 impl RowCacheBudget {
@@ -77,13 +77,18 @@ impl RowCacheBudget {
     pub fn new(bytes_max: usize) -> Rc<Self> {
         Rc::new(Self {
             bytes: Cell::new(0),
-            bytes_max,
+            bytes_max: Cell::new(bytes_max),
         })
     }
 
     /// The most bytes that may be held.
     pub fn bytes_max(&self) -> usize {
-        self.bytes_max
+        self.bytes_max.get()
+    }
+
+    /// Changes what may be held. What is held is kept until something else is.
+    pub fn set_bytes_max(&self, bytes_max: usize) {
+        self.bytes_max.set(bytes_max);
     }
 
     /// Bytes held now.
@@ -130,7 +135,7 @@ impl RowCache {
     /// Keeps what the sstables say, if there is room for it.
     pub fn put(&mut self, name: &[u8], entry: &CachedRow) {
         let bytes = ENTRY_BYTES + name.len() + entry.bytes();
-        let bytes_max = self.budget.bytes_max;
+        let bytes_max = self.budget.bytes_max.get();
         if bytes > bytes_max / ROWS_MIN {
             return;
         }

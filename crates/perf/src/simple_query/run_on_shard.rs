@@ -11,7 +11,7 @@ use cql_protocol::{
 };
 use cql_server::{CellWriter, Cells};
 use plan::{BindContext, Bound, BoundValues, Execution, OwnedBound, Plan};
-use query::engine::Written;
+use query::engine::{MissedRow, Written};
 use query::{Engine, Level, Outcome, PointOutcome, QueryError, Request};
 use runtime::{InstructionCounter, ShardId};
 use stdx::random::SplitMix64;
@@ -36,6 +36,7 @@ pub(super) struct Bench {
     windows: u32,
     operations: Option<u64>,
     consistency: Consistency,
+    flush: bool,
     /// Shards that have come to each place where all wait for each other.
     arrived: [AtomicU32; 3],
     results: Results,
@@ -60,6 +61,7 @@ impl Bench {
             windows: options.duration,
             operations: options.operations,
             consistency: options.consistency_level,
+            flush: options.flush,
             arrived: Default::default(),
             results: Results::new(Ok(Vec::new())),
         }
@@ -112,6 +114,10 @@ impl Bench {
         let mut worker = Worker::new(engine, self).map_err(|error| error.message())?;
         if self.workload != Workload::Write {
             worker.fill().await.map_err(|error| error.message())?;
+        }
+        if self.flush {
+            engine.shard.row_cache_budget.set_bytes_max(0);
+            engine.shard.flush_all().await?;
         }
         if !self.meet(Meeting::TableFilled).await {
             return Ok(None);
@@ -208,6 +214,8 @@ struct Worker<'e> {
     key_choice: SplitMix64,
     answers: Vec<u8>,
     batch_operations: u64,
+    /// The row of the last read that memory did not answer.
+    missed: Option<Box<MissedRow>>,
 }
 
 impl<'e> Worker<'e> {
@@ -254,6 +262,7 @@ impl<'e> Worker<'e> {
             key_choice: SplitMix64::new(runtime::random_u64()),
             answers: Vec::with_capacity(1 << 16),
             batch_operations: bench.concurrency,
+            missed: None,
         })
     }
 
@@ -367,10 +376,14 @@ impl<'e> Worker<'e> {
             Some(Plan::Select(select)) => {
                 let mark = begin_response(out, VERSION, 0, Opcode::Result, &Extras::default());
                 let rows = begin_rows(out, &self.metadata, true, None);
-                let PointOutcome::Rows(count) = engine.read_now(select, &context, self.level, &mut CellWriter(out))?
-                else {
-                    mark.abandon(out);
-                    return Ok(false);
+                let count = match engine.read_now(select, &context, self.level, &mut CellWriter(out))? {
+                    PointOutcome::Rows(count) => count,
+                    outcome => {
+                        mark.abandon(out);
+                        let is_missed = outcome == PointOutcome::Missed;
+                        self.missed = is_missed.then(|| engine.take_missed()).flatten();
+                        return Ok(false);
+                    }
                 };
                 finish_rows(out, rows, count, None);
                 finish_response(out, mark).map_err(|error| QueryError::invalid(error.to_string()))?;
@@ -395,7 +408,7 @@ impl<'e> Worker<'e> {
     /// The general way, for what memory could not answer.
     #[cold]
     async fn operation_later(
-        &self,
+        &mut self,
         id: &[u8; 16],
         (bound, key): (Option<&[u8]>, &[u8]),
         now_us: i64,
@@ -411,6 +424,7 @@ impl<'e> Worker<'e> {
         };
         let request = Request {
             level: self.level,
+            missed: self.missed.take(),
             ..Request::default()
         };
         let executed = self.engine.execute::<Cells>(&statement.statement, &run, &request);

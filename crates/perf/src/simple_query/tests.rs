@@ -23,6 +23,7 @@ fn options(words: &str) -> Options {
 fn each_workload_does_all_its_operations_on_every_shard() {
     for (words, name) in [
         ("", "read"),
+        ("--flush", "read"),
         ("--write", "write"),
         ("--delete", "delete"),
         ("--values counters", "read"),

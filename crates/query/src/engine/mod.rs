@@ -64,7 +64,7 @@ pub use execute::Outcome;
 pub use ownership::{CameTo, TabletPlace, partition_of};
 pub use page::PageRequest;
 pub use paging_state::{PagingState, Position};
-pub use point::PointOutcome;
+pub use point::{MissedRow, PointOutcome};
 pub use prepared::{Prepared, PreparedId, SharedStatements, UNPREPARED};
 pub use read::Page;
 pub use request::Request;

@@ -6,7 +6,7 @@
 use mutation::compact::{LiveColumn, LiveElements, LiveRow};
 use mutation::{RowView, Tombstone, merge, stretch};
 use plan::{BindContext, PlanError, PointSource, RowSink, SelectPlan, key_component, put_collection};
-use replica::{CachedRow, PlainRow, Sources, TableStore, Tablet};
+use replica::{CachedRow, PlainRow, Sources, TableStore, Tablet, Version};
 use schema::components;
 use smallvec::SmallVec;
 use stdx::probe;
@@ -23,6 +23,27 @@ pub struct PointScratch {
     merged: Vec<u8>,
     other: Vec<u8>,
     name: Vec<u8>,
+    /// The hash of `key`, after [`PointOutcome::Missed`].
+    missed: Option<KeyHash>,
+}
+
+/// A row by its whole key, which the memory of this shard was just asked for in vain.
+#[derive(Clone, Debug)]
+pub struct MissedRow {
+    pub(super) hash: KeyHash,
+    pub(super) key: Vec<u8>,
+    pub(super) clustering: Vec<u8>,
+}
+
+impl PointScratch {
+    /// The row of the last [`PointOutcome::Missed`].
+    pub(super) fn take_missed(&mut self) -> Option<MissedRow> {
+        self.missed.take().map(|hash| MissedRow {
+            hash,
+            key: self.key.clone(),
+            clustering: self.clustering.clone(),
+        })
+    }
 }
 
 /// What came of an attempt to answer from memory.
@@ -36,6 +57,8 @@ pub enum PointOutcome {
     OtherShard(u32),
     /// An sstable may hold it.
     NeedsDisk,
+    /// An sstable of this shard holds it, or may: the buffers have its name.
+    Missed,
 }
 
 /// Tries to answer from this shard's memory; gives the row to `out`.
@@ -81,13 +104,40 @@ fn read_named(
         merged,
         other,
         name,
+        missed,
     } = scratch;
     let rows = tablet.with_version(|v| {
         v.read_memory(hash, key, clustering, name, |parts, cached| {
             point_row(plan, sources, parts, cached, key, clustering, now, merged, other, out)
         })
     });
-    rows.flatten().map_or(PointOutcome::NeedsDisk, PointOutcome::Rows)
+    match rows {
+        Some(Some(rows)) => PointOutcome::Rows(rows),
+        Some(None) => PointOutcome::NeedsDisk,
+        None => {
+            *missed = Some(hash);
+            PointOutcome::Missed
+        }
+    }
+}
+
+/// Answers a point read of a row from what was just read of it from files, and from memory.
+pub(super) fn read_loaded(
+    plan: &SelectPlan,
+    ctx: &BindContext<'_>,
+    (version, row): (&Version, &MissedRow),
+    loaded: &CachedRow,
+    scratch: &mut PointScratch,
+    out: &mut impl RowSink,
+) -> Option<u32> {
+    let sources = plan.point()?;
+    let now = ctx.expiry_now();
+    let PointScratch { merged, other, .. } = scratch;
+    let (key, clustering) = (&row.key[..], &row.clustering[..]);
+    let rows = version.read_loaded((row.hash, key), loaded, |parts, loaded| {
+        point_row(plan, sources, parts, loaded, key, clustering, now, merged, other, out)
+    });
+    rows.flatten()
 }
 
 /// Tries to answer a point read whose names are in the scratch already: see [`SelectPlan::point_names`].

@@ -63,11 +63,11 @@ impl Engine {
             }
         }
         if owner == self.shard.id() {
-            return self.point_from_disk(select, run, level).await;
+            return self.point_from_disk(select, run, level, None).await;
         }
         let (select, run) = (select.clone(), run.clone());
         trace::submit(owner, move || async move {
-            Engine::local().point_from_disk(&select, &run, level).await
+            Engine::local().point_from_disk(&select, &run, level, None).await
         })
         .await
     }
@@ -103,7 +103,7 @@ impl Engine {
                 PointOutcome::Rows(_) if sink.bytes() > bytes_max => InMemory::Long(sink.bytes()),
                 PointOutcome::Rows(rows) => InMemory::Page(Page::of_point(rows, sink)),
                 PointOutcome::OtherShard(owner) => InMemory::OtherShard(owner),
-                PointOutcome::NeedsDisk | PointOutcome::Unconfirmed(_) => {
+                PointOutcome::NeedsDisk | PointOutcome::Missed | PointOutcome::Unconfirmed(_) => {
                     self.forget_unconfirmed();
                     InMemory::Unknown
                 }

@@ -8,8 +8,12 @@ use coordinator::{Confirmation, Extent, Levels, Operation, ReadDone};
 use mutation::{Bound, ClusteringSlice, PartitionBlock};
 use plan::restrict::Partitions;
 use plan::{BindContext, Execution, PageSink, RowSink, SelectPlan};
-use replica::{BlockLimits, PartitionRead, PartitionReader, PlainRow, ReadError, TableStore, TabletScan, TokenRange};
+use replica::{
+    BlockLimits, PartitionRead, PartitionReader, PlainRow, ReadError, TableStore, Tablet, TabletScan, TokenRange,
+    Version,
+};
 use runtime::{ShardId, Signal};
+use schema::TableId;
 use stdx::{preempt, probe};
 use topology::{BOUND_PAGING_STATES, Consistency};
 use types::Token;
@@ -20,7 +24,7 @@ use super::paging_state::Position;
 use coordinator::trace::{self, Trace};
 
 use super::patience::{Patience, Waiting};
-use super::point::{self, PointOutcome, PointScratch};
+use super::point::{self, MissedRow, PointOutcome, PointScratch};
 use super::tablets::TokenOwners;
 use super::{Engine, Request};
 use crate::QueryError;
@@ -140,6 +144,12 @@ impl Engine {
         Ok(PointOutcome::Unconfirmed(rows))
     }
 
+    /// The row of the [`PointOutcome::Missed`] that [`Engine::read_now`] has just returned, for [`Request::missed`].
+    #[cold]
+    pub fn take_missed(&self) -> Option<Box<MissedRow>> {
+        self.point.borrow_mut().take_missed().map(Box::new)
+    }
+
     /// The row that was just read as [`PointOutcome::Unconfirmed`] is not confirmed: it no longer holds the view that
     /// it was read in.
     pub fn forget_unconfirmed(&self) {
@@ -233,10 +243,12 @@ impl Engine {
             trace::note(|| format!("Reading on this node alone, which suffices for {level}"));
         }
         if is_point && !request.is_serial {
+            let missed = request.missed.as_deref().filter(|_| is_first);
             let page = match is_here {
-                true => self.point_anywhere(select, run, request).await?,
+                true if missed.is_none() => self.point_anywhere(select, run, request).await?,
+                true => self.point_from_disk(select, run, level, missed).await?,
                 // What memory has was tried already.
-                false if is_first => self.point_from_disk(select, run, level).await?,
+                false if is_first => self.point_from_disk(select, run, level, missed).await?,
                 false => None,
             };
             if let Some(page) = page {
@@ -379,31 +391,67 @@ impl Engine {
         Ok(Some(Patience::new(limit, level, block_for)))
     }
 
-    /// Reads the row from this shard's sstables into the row cache, and answers from there.
+    /// Whether this shard may answer reads of a level alone, of a version that it still has.
+    fn still_reads(
+        &self,
+        store: &Rc<TableStore>,
+        (tablet, version): (&Rc<Tablet>, &Rc<Version>),
+        table: TableId,
+        level: Consistency,
+    ) -> bool {
+        let is_there = self.shard.store(table).is_some_and(|now| Rc::ptr_eq(&now, store));
+        is_there && Levels::from_bits(store.reads_here.get()).contains(level) && Rc::ptr_eq(&tablet.version(), version)
+    }
+
+    /// Reads the row from this shard's sstables, into the row cache too, and answers with what memory has of it.
+    /// `missed`: the row, where the memory of this shard was just asked for it in vain.
     pub(super) async fn point_from_disk<S: PageSink>(
         self: &Rc<Self>,
         select: &SelectPlan,
         run: &Execution,
         level: Consistency,
+        missed: Option<&MissedRow>,
     ) -> Result<Option<Page<S>>, QueryError> {
         let Some(store) = self.shard.store(select.table.id) else {
             return Ok(None);
         };
-        let Some((hash, key, clustering)) = run.with(|ctx| select.point_key(ctx))? else {
+        let named;
+        let row = match missed {
+            Some(row) => row,
+            None => {
+                let Some((hash, key, clustering)) = run.with(|ctx| select.point_key(ctx))? else {
+                    return Ok(None);
+                };
+                named = MissedRow { hash, key, clustering };
+                &named
+            }
+        };
+        let Some(tablet) = store.tablet(row.hash.token()) else {
             return Ok(None);
         };
-        let Some(tablet) = store.tablet(hash.token()) else {
-            return Ok(None);
-        };
-        tablet.count_request();
+        if missed.is_none() {
+            tablet.count_request();
+        }
         let version = tablet.version();
-        store.metrics.note_row_read(version.sstables_for(hash));
+        store.metrics.note_row_read(version.sstables_for(row.hash));
         let cache = self.shard.cache.clone();
-        version
-            .load_row(&select.table, &cache, hash, &key, &clustering)
+        let loaded = version
+            .load_row(&select.table, &cache, row.hash, &row.key, &row.clustering)
             .await
             .map_err(failure)?;
         let mut sink = S::default();
+        if let Some(loaded) = loaded
+            && self.still_reads(&store, (&tablet, &version), select.table.id, level)
+        {
+            let mut scratch = self.point.borrow_mut();
+            let answer = |ctx: &BindContext<'_>| {
+                point::read_loaded(select, ctx, (&version, row), &loaded, &mut scratch, &mut sink)
+            };
+            if let Some(rows) = run.with_unpreempted(answer) {
+                return Ok(Some(Page::of_point(rows, sink)));
+            }
+            sink = S::default();
+        }
         // Unless the files changed meanwhile, or the row has no room in the cache.
         match run.with_unpreempted(|ctx| self.read_admitted(select, ctx, level, &mut sink))? {
             PointOutcome::Rows(rows) => Ok(Some(Page::of_point(rows, sink))),
@@ -416,7 +464,7 @@ impl Engine {
                     Confirmation::Failed(error) => Err(QueryError::of_replicas(error)),
                 }
             }
-            PointOutcome::NeedsDisk | PointOutcome::OtherShard(_) => Ok(None),
+            PointOutcome::NeedsDisk | PointOutcome::Missed | PointOutcome::OtherShard(_) => Ok(None),
         }
     }
 

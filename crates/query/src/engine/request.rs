@@ -6,6 +6,7 @@ use std::time::Duration;
 use coordinator::Deadline;
 use topology::Consistency;
 
+use super::point::MissedRow;
 use super::result_room::{ResultRoom, ResultShare};
 
 /// See the module.
@@ -33,6 +34,8 @@ pub struct Request {
     pub statement: Option<Arc<str>>,
     /// Whether the client asks for the next page after one without rows. If not, a page without rows is the last one.
     pub takes_empty_pages: bool,
+    /// The row of a point read, if the memory of this shard was just asked for it in vain.
+    pub missed: Option<Box<MissedRow>>,
     /// The room for the result, which grows with it; None: only the limits of results bound it.
     pub result_share: Option<Arc<ResultShare>>,
     /// The room for what a conditional statement reads; None: it is not limited.
@@ -53,6 +56,7 @@ impl Default for Request {
             paging_state: None,
             statement: None,
             takes_empty_pages: false,
+            missed: None,
             result_share: None,
             result_room: None,
         }
