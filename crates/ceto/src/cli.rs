@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use node::config::ServerArgs;
+use config::ServerArgs;
 
 /// A distributed wide-column database. Without a command it is a server, until SIGTERM.
 #[derive(Parser, Debug)]

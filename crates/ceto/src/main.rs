@@ -15,9 +15,9 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 use cli::{Cli, Command, Perf, RecoverDirectory, RecoverMetadata, Sstable};
+use config::{Config, Machine, ServerArgs};
 use log::LevelFilter;
 use node::StartError;
-use node::config::{self, Config, Machine, ServerArgs};
 
 /// The exit code of a server that has left its cluster, or was removed: no start from its directories can succeed. The
 /// systemd unit of docs/install.md does not restart it.

@@ -24,6 +24,7 @@ pub const TARGETS: &[Target] = &[
         inputs_per_round: 2_000,
         memory_base: 256 << 10,
     },
+    target_of("config", config::fuzz::seeds, config::fuzz::read),
     target_of("consensus", consensus::fuzz::seeds, consensus::fuzz::read),
     target_of("coordinator", coordinator::fuzz::seeds, coordinator::fuzz::read),
     target_of("cql", cql::fuzz::seeds, cql::fuzz::read),

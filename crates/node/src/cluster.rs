@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ::cluster::{ChangeError, Cluster, Drain, Listener, Local, Metadata, RACK_OPTION, Reach};
+use config::{Between, Config};
 use coordinator::{ClusterView, Coordinator, ReplicaHandler};
 use cql_server::{MemberEvent, Server};
 use query::Engine;
@@ -23,7 +24,6 @@ use types::Token;
 use uuid::Uuid;
 
 use crate::client_events::{events, first_announcements, is_superseded, next_announcements};
-use crate::config::{Between, Config};
 use crate::disk_space;
 use crate::disks;
 use crate::early_words::EarlyWords;

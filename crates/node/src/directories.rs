@@ -34,12 +34,12 @@ use std::fmt::Write;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use config::Config;
 use coordinator::AcceptedLoss;
 use runtime::fs;
 use stdx::planted::{self, Bug};
 use uuid::Uuid;
 
-use crate::config::Config;
 use crate::identity;
 
 const FORMAT: &str = "format 1";

@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use config::Machine;
 use runtime::sim::{CrashKind, NodeId, Simulation};
 
 use super::*;
-use crate::config::Machine;
 
 const HOUR: Duration = Duration::from_hours(1);
 const WORKDIR: &str = "/ceto";

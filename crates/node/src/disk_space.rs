@@ -9,12 +9,12 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use config::Config;
 use replica::Shard;
 use runtime::fs::DiskSpace;
 use runtime::{ShardId, SharedNotify};
 use topology::{DiskLevel, DiskLimits, RECOVERY, Utilization};
 
-use crate::config::Config;
 use crate::directories::Directory;
 use crate::start::Shared;
 

@@ -7,9 +7,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use cluster::Cluster;
+use config::DiskFailurePolicy;
 use replica::{DiskFailure, Shard};
 
-use crate::config::DiskFailurePolicy;
 use crate::start::Shared;
 
 /// What is done about a failure.

@@ -25,6 +25,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ::cluster::UNWRITTEN_PROMISES;
+use config::AutoSnapshot;
 use coordinator::ClusterView;
 use query::Engine;
 use query::ddl::{SchemaDifference, schema_difference};
@@ -35,7 +36,6 @@ use system_tables::KeyspaceKind;
 use tasks::{Origin, Spec};
 use types::Token;
 
-use crate::config::AutoSnapshot;
 use crate::operator::snapshots::{self, Loss};
 use crate::start::Shared;
 use crate::view::{awaited_by_shard, cuts, first_targets, ranges_by_shard, without};

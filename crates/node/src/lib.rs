@@ -9,7 +9,6 @@ mod cleanup;
 mod client_events;
 mod cluster;
 mod compaction_history;
-pub mod config;
 mod continuous_repair;
 mod copy;
 mod directories;

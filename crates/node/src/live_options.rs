@@ -6,9 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use config::{Config, Described, SetOptions, Source, described};
 use tasks::{Class, Tasks};
-
-use crate::config::{Config, Described, SetOptions, Source, described};
 
 /// The options as they are now. Lives on the node.
 #[derive(Debug)]
@@ -55,7 +54,7 @@ impl LiveOptions {
 
 /// The options whose values commands of nodetool replace until the next start or SIGHUP.
 fn changed_by_nodetool(tasks: &Tasks) -> BTreeMap<&'static str, String> {
-    let rate = |class| crate::config::rate_text(tasks.bytes_per_second(class));
+    let rate = |class| config::rate_text(tasks.bytes_per_second(class));
     let (ttl, user_ttl) = tasks.ttls();
     BTreeMap::from([
         ("compaction_throughput", rate(Class::Compaction)),

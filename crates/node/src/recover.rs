@@ -16,11 +16,11 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use ::cluster::{Epoch, Lost, Prospect, Reach};
+use config::Config;
 use rpc::Rpc;
 use topology::HostId;
 
 use crate::cluster;
-use crate::config::Config;
 use crate::identity::{self, WorkdirLock};
 
 /// Directory of the metadata in the workdir.

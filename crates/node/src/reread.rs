@@ -10,13 +10,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::cluster::Cluster;
+use config::{Changed, Config, SetOptions, changes_at_hangup};
 use query::Engine;
 use rpc::{Rpc, Tls};
 use runtime::{Semaphore, ShardId};
 use tasks::Class;
 
 use crate::cluster::tls_files;
-use crate::config::{self, Changed, Config, SetOptions, changes_at_hangup};
 use crate::follow::on_all_shards;
 use crate::live_options::left_by_file;
 use crate::shard_main::follower;

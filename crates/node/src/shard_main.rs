@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use ::cluster::Cluster;
 use commitlog::{Commitlog, SyncMode};
+use config::{CommitlogSync, Config};
 use coordinator::{AcceptedLoss, Coordinator};
 use cql_server::{ClientMemory, Listeners, Server, TabletRoute};
 use hints::Hints;
@@ -21,7 +22,6 @@ use rpc::Rpc;
 use runtime::ShardId;
 
 use crate::cluster;
-use crate::config::{CommitlogSync, Config};
 use crate::directories::{self, Directory};
 use crate::disks;
 use crate::follow::Follower;

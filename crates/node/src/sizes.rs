@@ -5,13 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::cluster::{Disk, Splits, TabletBytes, TabletReport};
+use config::Config;
 use coordinator::ClusterView;
 use query::Engine;
 use replica::{TableStore, TokenRange};
 use schema::{Keyspace, TableId};
 use topology::{Boundaries, Replication, ring_map};
 
-use crate::config::Config;
 use crate::directories::Directory;
 use crate::follow::on_all_shards;
 use crate::view;

@@ -13,6 +13,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ::cluster::Metadata;
+use config::{Config, SetOptions};
 use coordinator::{AcceptedLoss, ClusterView, Promises, Ring};
 use cql_server::Clients;
 use query::engine::{NodeState, SharedStatements, SlowRequest, TraceProbability};
@@ -28,7 +29,6 @@ use topology::{HostId, Topology, TopologyCommand};
 use types::Token;
 use uuid::Uuid;
 
-use crate::config::{Config, SetOptions};
 use crate::directories;
 use crate::disk_space::DiskMonitor;
 use crate::disks::Disks;

@@ -17,8 +17,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
+use config::{Machine, ServerArgs};
 use cql_protocol::Consistency;
-use node::config::{self, Machine, ServerArgs};
 use query::Engine;
 
 pub use report::Report;

@@ -9,8 +9,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use config::{AutoSnapshot, CommitlogSync, Config, Machine};
 use node::Prepared;
-use node::config::{AutoSnapshot, CommitlogSync, Config, Machine};
 use query::engine::PageLimits;
 use runtime::ShardId;
 use runtime::net::TcpStream;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use config::Described;
 use query::Engine;
 use system_tables::{
     Content, Definition, Opening, Options, Partitions, Request, Rows, Value, VirtualTable, Writing, WrittenRow, ready,
 };
 
-use crate::config::Described;
 use crate::live_options::LiveOptions;
 use crate::reread;
 

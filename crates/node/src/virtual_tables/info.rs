@@ -5,11 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ::cluster::ClientRoutes;
+use config::Config;
 use query::describe::DescribedNode;
 use topology::NodeState;
 use uuid::Uuid;
-
-use crate::config::Config;
 
 /// The release of Cassandra that a node is to be taken for.
 pub(super) const RELEASE_VERSION: &str = "4.1.7";

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use ::cluster::{ClientRoute, ClientRouteKey};
+use config::{Config, Machine};
 use cql_server::Clients;
 use schema::Schema;
 use system_tables::rows_of;
@@ -12,7 +13,6 @@ use topology::NodeState;
 use uuid::Uuid;
 
 use super::{About, NodeInfo, PeerInfo, registry};
-use crate::config::{Config, Machine};
 use crate::live_options::LiveOptions;
 
 fn alone() -> NodeInfo {

@@ -7,8 +7,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use config::Config;
 use node::Directory;
-use node::config::Config;
 use rpc::Limits;
 use runtime::ShardId;
 use runtime::sim::{CrashKind, NodeId, Simulation};

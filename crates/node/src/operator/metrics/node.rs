@@ -2,10 +2,10 @@
 
 use admin::handoff::{MissedWrites, Pending, State};
 use admin::operator::{Metric, Node, Value};
+use config::Config;
 use tasks::ClassStatus;
 
 use super::float;
-use crate::config::Config;
 use crate::directories::Directory;
 
 type Labels = Vec<(&'static str, String)>;

@@ -15,19 +15,19 @@ pub(super) const SWITCH: &str = "enable_cql_config_updates";
 
 /// One spelling of an option.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Described {
+pub struct Described {
     /// The spelling.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// The form of its values, by the names that ScyllaDB has for them.
-    pub(crate) kind: &'static str,
+    pub kind: &'static str,
     /// Where the value is from.
-    pub(crate) source: Source,
+    pub source: Source,
     /// The value as JSON; None when the option has none, or none that the spelling's unit can express.
-    pub(crate) value: Option<String>,
+    pub value: Option<String>,
 }
 
 /// All options. Those that the node or an operator has changed besides are in `changed`, by name.
-pub(crate) fn described(config: &Config, changed: &BTreeMap<&'static str, String>) -> Vec<Described> {
+pub fn described(config: &Config, changed: &BTreeMap<&'static str, String>) -> Vec<Described> {
     let mut all = Vec::new();
     for row in TABLE {
         let text = config.settings.get(row.name).cloned().flatten();
@@ -97,13 +97,13 @@ fn is_bare(text: &str) -> bool {
 
 /// What comes of giving options other values.
 #[derive(Debug)]
-pub(crate) struct Changed {
+pub struct Changed {
     /// All options that clients have set, with these.
-    pub(crate) set: SetOptions,
+    pub set: SetOptions,
     /// The configuration from here on.
-    pub(crate) config: Config,
+    pub config: Config,
     /// The names of the options that were given.
-    pub(crate) names: Vec<&'static str>,
+    pub names: Vec<&'static str>,
 }
 
 /// Gives options of a running node other values, all or none. `set` are those that clients have set before.
@@ -111,7 +111,7 @@ pub(crate) struct Changed {
 /// # Errors
 /// In words for the client: when clients may change nothing, an option does not exist or does not change while the node
 /// runs, or a value does not fit.
-pub(crate) fn set(config: &Config, set: &SetOptions, changes: &[(String, Option<String>)]) -> Result<Changed, String> {
+pub fn set(config: &Config, set: &SetOptions, changes: &[(String, Option<String>)]) -> Result<Changed, String> {
     if !config.changes_by_cql {
         return Err(format!("options are not changed by CQL, as {SWITCH} is false"));
     }
@@ -158,7 +158,7 @@ fn unquoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Given, Machine, ServerArgs};
+    use crate::{Given, Machine, ServerArgs};
 
     /// A node of this options file and command line.
     fn node(yaml: &str, args: &ServerArgs) -> Config {

@@ -304,7 +304,7 @@ fn the_command_line_beats_the_file_in_any_spelling() {
 
 #[test]
 fn unknown_and_wrong_options_are_refused_by_name() {
-    testkit::run(testkit::path!("src/config/refused.txt"), |case| {
+    testkit::run(testkit::path!("src/refused.txt"), |case| {
         let (words, yaml): (Vec<&str>, Vec<&str>) = case.text.lines().partition(|line| line.starts_with("$ "));
         let words: Vec<&str> = words.iter().map(|line| &line[2..]).collect();
         outcome(&yaml.join("\n"), &words.join(" "))

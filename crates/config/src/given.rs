@@ -11,7 +11,7 @@ use runtime::fs;
 use super::{Config, ConfigError, Machine, OPTIONS_FILE, ServerArgs, WORKDIR, World, resolve};
 
 /// The options that clients have set: by name, the spelling used and the value.
-pub(crate) type SetOptions = BTreeMap<&'static str, (String, String)>;
+pub type SetOptions = BTreeMap<&'static str, (String, String)>;
 
 /// The command line, the machine, the options file, and the files and names that were looked up for them.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl Given {
     ///
     /// # Errors
     /// With every option that is unknown or wrong.
-    pub(crate) fn config(&self, set: &SetOptions) -> Result<Config, ConfigError> {
+    pub fn config(&self, set: &SetOptions) -> Result<Config, ConfigError> {
         let world = World {
             machine: &self.machine,
             read: &|path| {

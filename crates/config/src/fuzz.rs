@@ -1,9 +1,16 @@
-//! What the fuzzer needs of options: files to begin with, and the reading of them.
+//! What the fuzzer needs of options: files of options and of the machine to begin with, and everything that reads them.
 
 use std::net::IpAddr;
 use std::path::Path;
 
 use super::{Machine, RACKDC_FILE, ServerArgs, SetOptions, World, resolve};
+
+/// A file of options: the rest of the input is YAML, and after [`BESIDE`] the text of cassandra-rackdc.properties.
+const OPTIONS: u8 = 0;
+/// A file of the kernel.
+const MACHINE: u8 = 1;
+/// Separates the two texts of [`OPTIONS`].
+const BESIDE: char = '\u{1}';
 
 const STOCK: [&str; 5] = [
     include_str!("stock/cassandra-3.11.yaml"),
@@ -42,8 +49,33 @@ log_level: debug
 shadow_round_ms: 0x10
 ";
 
+/// Options files of other releases and short ones, and files of the kernel.
+#[must_use]
+pub fn seeds() -> Vec<Vec<u8>> {
+    let options = options_samples().into_iter().map(|text| (OPTIONS, text));
+    let machine = machine_samples().into_iter().map(|text| (MACHINE, text));
+    options
+        .chain(machine)
+        .map(|(kind, text)| [&[kind], text.as_bytes()].concat())
+        .collect()
+}
+
+/// Reads the bytes as options, or as each of the kernel's files.
+pub fn read(bytes: &[u8]) {
+    let Some((&kind, bytes)) = bytes.split_first() else {
+        return;
+    };
+    let text = String::from_utf8_lossy(bytes);
+    if kind == OPTIONS {
+        let (yaml, properties) = text.split_once(BESIDE).unwrap_or((&text, ""));
+        read_options(yaml, properties);
+    } else {
+        read_machine(&text);
+    }
+}
+
 /// The stock files of the other databases, one with most kinds of values, and one with its properties.
-pub(crate) fn seeds() -> Vec<String> {
+fn options_samples() -> Vec<String> {
     let mut seeds: Vec<String> = STOCK.iter().map(|text| (*text).to_owned()).collect();
     // A line of a stock file, so that most changes hit something that matters.
     seeds.extend(
@@ -53,12 +85,12 @@ pub(crate) fn seeds() -> Vec<String> {
             .map(str::to_owned),
     );
     seeds.push(SHORT.to_owned());
-    seeds.push(format!("{SHORT}\u{1}dc=DC1\nrack=RAC1\nprefer_local=true\n"));
+    seeds.push(format!("{SHORT}{BESIDE}dc=DC1\nrack=RAC1\nprefer_local=true\n"));
     seeds
 }
 
 /// Reads options and properties as at a start.
-pub(crate) fn read(yaml: &str, properties: &str) {
+fn read_options(yaml: &str, properties: &str) {
     let machine = Machine {
         cpus: vec![0, 1, 2, 3],
         cpu_quota: None,
@@ -85,7 +117,7 @@ pub(crate) fn read(yaml: &str, properties: &str) {
 }
 
 /// Files of the kernel.
-pub(crate) fn machine_samples() -> Vec<String> {
+fn machine_samples() -> Vec<String> {
     let samples = [
         "Name:\tceto\nCpus_allowed_list:\t0-3,7\n",
         "MemTotal:       16384000 kB\nMemFree: 1 kB\n",
@@ -97,7 +129,7 @@ pub(crate) fn machine_samples() -> Vec<String> {
 }
 
 /// Reads a text as each of the kernel's files that say what the process may use.
-pub(crate) fn read_machine(text: &str) {
+fn read_machine(text: &str) {
     let machine = Machine::from_texts(|_| Some(text.to_owned()));
     assert!(
         !machine.cpus.is_empty() && machine.shards() >= 1,

@@ -20,7 +20,7 @@ fn the_page_of_options_is_up_to_date() {
     let found = fs::read(Path::new(PATH)).unwrap_or_default();
     assert!(
         found == expected.as_bytes(),
-        "docs/operating/configuration.md is out of date; `./dev rewrite node` writes it"
+        "docs/operating/configuration.md is out of date; `./dev rewrite config` writes it"
     );
 }
 
@@ -28,7 +28,7 @@ fn page() -> String {
     let mut page = "\
 # Configuration
 
-<!-- Made from the tables in crates/node/src/config by `./dev rewrite node`; a test fails when it is out of date. -->
+<!-- Made from the tables in crates/config/src by `./dev rewrite config`; a test fails when it is out of date. -->
 
 A node takes its options from the command line (`--listen-address 10.0.0.1`), from a YAML file (`listen_address: 10.0.0.1`), and from their
 defaults; the first that has a value wins. The file is the one that `--options-file` names, else `ceto.yaml` in the workdir. A `cassandra.yaml`

@@ -1,7 +1,7 @@
 //! The configuration of a node: from the command line, a YAML file with the names of cassandra.yaml and scylla.yaml,
 //! and defaults.
 //!
-//! The command line beats the file, which beats the default. A value is text until this module knows its option,
+//! The command line beats the file, which beats the default. A value is text until this crate knows its option,
 //! wherever it came from. A wrong value is an error that names the option, what was given and what is expected; all
 //! errors are reported at once. Nothing is ignored in silence: if a name of the two files asks for something that is
 //! not done, it stops the start, causes a warning, or is counted as meaningless here ([`wishes`]). Any other name is an
@@ -16,7 +16,8 @@ mod dialect;
 mod error;
 mod experimental;
 mod file;
-pub(crate) mod fuzz;
+#[doc(hidden)]
+pub mod fuzz;
 mod given;
 mod guardrails;
 mod large_data;
@@ -57,13 +58,12 @@ use cluster::Cluster;
 pub use cluster::{Between, Encryption, Hints};
 pub use error::{ConfigError, OptionOrigin};
 pub use experimental::Experimental;
-pub use given::Given;
-pub(crate) use given::SetOptions;
-pub(crate) use live::{Changed, Described, described, set};
+pub use given::{Given, SetOptions};
+pub use live::{Changed, Described, described, set};
 pub use machine::Machine;
 use options::{Lookup, Options};
 pub use print::print;
-pub(crate) use table::changes_at_hangup;
+pub use table::changes_at_hangup;
 
 /// What is kept of tables that are dropped or truncated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -640,7 +640,7 @@ fn throughput(options: &mut Options<'_>, option: &'static str) -> Option<u64> {
 }
 
 /// Bytes per second as the option's text; 0 is no limit.
-pub(crate) fn rate_text(bytes_per_second: u64) -> String {
+pub fn rate_text(bytes_per_second: u64) -> String {
     format!("{}/s", value::size_text(bytes_per_second))
 }
 
