@@ -570,7 +570,7 @@ async fn requests_end(view: Weak<ClusterView>, at_end: Arc<SharedNotify>) -> boo
 impl Listener for NodeListener {
     fn changed(&self, next: Arc<Metadata>) -> Local<'_, Drain> {
         Box::pin(async move {
-            crate::ring_cleanup::see(&next);
+            upkeep::cleanup::ring::see(&next);
             let former = self.engine.coordinator.view();
             let view = match view_of(&self.shared, &next, &former) {
                 Ok(view) => Arc::new(view),

@@ -5,7 +5,6 @@
 //! identity, check that the directories belong to it, load the schema, start the shards; each shard opens its sstables
 //! and replays its log; when all are ready the node accepts clients.
 
-mod cleanup;
 mod client_events;
 mod cluster;
 mod compaction_history;
@@ -29,7 +28,6 @@ mod recover;
 mod repair_history;
 mod repairs;
 mod reread;
-mod ring_cleanup;
 mod row_expiry;
 mod selected_repairs;
 mod shard_main;

@@ -40,7 +40,6 @@ use crate::maintenance;
 use crate::start::Shared;
 
 pub(crate) use control::key_text;
-pub(crate) use operations::{as_task, spec_of, tables_of};
 
 /// Listens for operators; an error names the options that choose another address.
 async fn bind(what: &str, address: SocketAddr, options: &str) -> Result<(TcpListener, SocketAddr), String> {

@@ -252,6 +252,15 @@ fn begin_member_chores(shared: &Arc<Shared>, engine: &Rc<Engine>, has_peers: boo
     }
 }
 
+/// Begins to clean up after changes of the token ring. On shard 0 of a member.
+fn begin_ring_cleanup(shared: &Arc<Shared>, engine: &Rc<Engine>, cluster: &Rc<Cluster>) {
+    let (tasks, workdir) = (shared.tasks.clone(), shared.config.workdir.clone());
+    let shared = shared.clone();
+    let delay = move || shared.options.current().config.ring_cleanup_delay;
+    let cleanup = upkeep::cleanup::ring::run(engine.clone(), cluster.clone(), tasks, workdir, delay);
+    drop(runtime::spawn_in(runtime::Group::BACKGROUND, cleanup));
+}
+
 /// Stays until a signal ends the process, where an operator has had the node drain. What fails ends all shards.
 async fn stay_drained(shared: &Arc<Shared>, drained: &Result<(), String>, terminated: &mut runtime::TerminateSignal) {
     if let Err(e) = drained {
@@ -421,8 +430,7 @@ async fn serve(
         drop(runtime::spawn(crate::repair_history::recall(engine.clone())));
         if let Some(cluster) = &member {
             cluster.open();
-            let cleanup = crate::ring_cleanup::run(shared.clone(), engine.clone(), cluster.clone());
-            drop(runtime::spawn_in(runtime::Group::BACKGROUND, cleanup));
+            begin_ring_cleanup(shared, &engine, cluster);
         }
         if let Some(listeners) = for_operators {
             listeners.open(shared, &engine, member.as_ref())?;

@@ -11,10 +11,10 @@ use query::Engine;
 use schema::Table;
 use tasks::{Kind, Origin, Spec, Task, Tasks};
 use topology::HostId;
+use upkeep::cleanup::{self, CLEANUP};
 use uuid::Uuid;
 
 use super::{NodeOperator, rebuild};
-use crate::cleanup;
 
 impl Operations for NodeOperator {
     fn decommission(&self) -> Local<'_, Result<(), String>> {
@@ -97,7 +97,7 @@ impl Operations for NodeOperator {
 
     fn cleanup(&self, what: Selection) -> Local<'_, Result<Vec<Cleaned>, String>> {
         let (engine, tasks) = (self.engine.clone(), self.shared.tasks.clone());
-        let done = runtime::spawn(async move { cleanup::run(&engine, &tasks, what).await });
+        let done = runtime::spawn(async move { clean_up(&engine, &tasks, what).await });
         Box::pin(done)
     }
 
@@ -109,8 +109,29 @@ impl Operations for NodeOperator {
     }
 }
 
+/// Cleans up, and says of each table what was removed.
+///
+/// # Errors
+/// A sentence, when a disk refuses or the task is aborted. What was removed until then stays so.
+async fn clean_up(engine: &Rc<Engine>, tasks: &Arc<Tasks>, what: Selection) -> Result<Vec<Cleaned>, String> {
+    let spec = spec_of(&CLEANUP, "node", &what);
+    let work = async |task: &Task| {
+        let tables = tables_of(engine, &what)?;
+        cleanup::clean(engine, &tables, task).await
+    };
+    let cleaned = as_task(tasks, spec, work).await?;
+    let shown = |of: cleanup::Cleaned| Cleaned {
+        keyspace: of.table.keyspace.clone(),
+        table: of.table.name.clone(),
+        removed_bytes: of.removed_bytes,
+        unowned_files: of.unowned_files,
+        is_skipped: of.is_skipped,
+    };
+    Ok(cleaned.into_iter().map(shown).collect())
+}
+
 /// Does work of an operator's as a task: what it comes to is how the task ends.
-pub(crate) async fn as_task<T, E: std::fmt::Display>(
+pub(super) async fn as_task<T, E: std::fmt::Display>(
     tasks: &Arc<Tasks>,
     spec: Spec,
     work: impl AsyncFnOnce(&Task) -> Result<T, E>,
@@ -123,7 +144,7 @@ pub(crate) async fn as_task<T, E: std::fmt::Display>(
 }
 
 /// The task of an operator's work on some tables.
-pub(crate) fn spec_of(kind: &'static Kind, scope: &'static str, what: &Selection) -> Spec {
+pub(super) fn spec_of(kind: &'static Kind, scope: &'static str, what: &Selection) -> Spec {
     Spec {
         scope,
         keyspace: what.keyspaces.join(","),
@@ -144,7 +165,7 @@ fn member_named(cluster: &Cluster, name: &str) -> Result<HostId, String> {
 ///
 /// # Errors
 /// When there is no keyspace or table of a name.
-pub(crate) fn tables_of(engine: &Rc<Engine>, what: &Selection) -> Result<Vec<Arc<Table>>, String> {
+pub(super) fn tables_of(engine: &Rc<Engine>, what: &Selection) -> Result<Vec<Arc<Table>>, String> {
     let schema = engine.schema();
     for name in &what.keyspaces {
         let keyspace = schema.keyspaces.get(name);

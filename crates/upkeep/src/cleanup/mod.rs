@@ -7,26 +7,25 @@
 //! While the token ring goes to other owners, nothing of it is removed: a node may be about to own what it does not own
 //! yet.
 
+pub mod ring;
+
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use admin::operations::Cleaned;
-use admin::operator::Selection;
 use coordinator::ClusterView;
 use query::Engine;
 use replica::{TokenRange, UNOWNED};
 use runtime::ShardId;
 use schema::{Table, TableId};
 use stdx::planted::{self, Bug};
-use tasks::{Class, Kind, Module, Origin, Task, Tasks};
+use tasks::{Class, Kind, Module, Origin, Spec, Task, Tasks};
 use topology::{NodeNumber, TabletMap};
 
-use crate::follow::on_all_shards;
-use crate::operator::{as_task, spec_of, tables_of};
+use crate::tables_of_users;
 
 /// A cleanup of tables.
-const CLEANUP: Kind = Kind {
+pub const CLEANUP: Kind = Kind {
     name: "cleanup",
     module: Module::Compaction,
     class: Class::Compaction,
@@ -34,38 +33,46 @@ const CLEANUP: Kind = Kind {
     is_abortable: true,
 };
 
-/// Cleans up, and says of each table what was removed.
+/// What a cleanup has removed of a table.
+#[derive(Clone, Debug)]
+pub struct Cleaned {
+    /// The table.
+    pub table: Arc<Table>,
+    /// Bytes that the node has less.
+    pub removed_bytes: u64,
+    /// Files among them that a start had set aside.
+    pub unowned_files: u64,
+    /// The token ring goes to other owners, so nothing of it was removed.
+    pub is_skipped: bool,
+}
+
+/// Cleans up tables as a part of a task, and says of each what was removed.
 ///
 /// # Errors
 /// A sentence, when a disk refuses or the task is aborted. What was removed until then stays so.
-pub(crate) async fn run(engine: &Rc<Engine>, tasks: &Arc<Tasks>, what: Selection) -> Result<Vec<Cleaned>, String> {
-    let spec = spec_of(&CLEANUP, "node", &what);
-    let work = async |task: &Task| {
-        let tables = tables_of(engine, &what)?;
-        each(&tables, task, async |table| of_table(engine, table, task).await).await
-    };
-    as_task(tasks, spec, work).await
+pub async fn clean(engine: &Rc<Engine>, tables: &[Arc<Table>], task: &Task) -> Result<Vec<Cleaned>, String> {
+    each(tables, task, async |table| of_table(engine, table, task).await).await
 }
 
 /// What a cleanup after a change of the token ring has removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Lost {
+struct Lost {
     /// How much less the node has.
-    pub(crate) bytes: u64,
+    bytes: u64,
     /// Nothing is left.
-    pub(crate) is_all: bool,
+    is_all: bool,
     /// An operator has aborted it, and the rest stays. Else the ring has begun to go to other owners, when not all is
     /// gone.
-    pub(crate) is_aborted: bool,
+    is_aborted: bool,
 }
 
 /// Removes what this node has of ranges of the token ring that it lost, of all tables of users. Files that a start has
 /// set aside stay.
 ///
 /// # Errors
-/// As those of [`run`].
-pub(crate) async fn after_ring_change(engine: &Rc<Engine>, tasks: &Arc<Tasks>) -> Result<Lost, String> {
-    let mut tables = tables_of(engine, &Selection::default())?;
+/// As those of [`clean`].
+async fn after_ring_change(engine: &Rc<Engine>, tasks: &Arc<Tasks>) -> Result<Lost, String> {
+    let mut tables = tables_of_users(engine);
     let is_on_ring = |table: &Arc<Table>| {
         let has_tablets = |view: &ClusterView| view.route(table.id).is_some_and(|route| route.has_own_tablets);
         !engine.coordinator.with_view(has_tablets)
@@ -79,7 +86,7 @@ pub(crate) async fn after_ring_change(engine: &Rc<Engine>, tasks: &Arc<Tasks>) -
     if tables.is_empty() {
         return Ok(lost);
     }
-    let task = tasks.start(spec_of(&CLEANUP, "node", &Selection::default()), &Origin::Node);
+    let task = tasks.start(Spec::of(&CLEANUP), &Origin::Node);
     task.begin();
     let done = each(&tables, &task, async |table| {
         ranges_of_table(engine, table, &task).await
@@ -125,8 +132,7 @@ async fn of_table(engine: &Rc<Engine>, table: &Arc<Table>, task: &Task) -> Resul
     }
     let (files, set_aside) = runtime::offload(move || remove_unowned(&dirs)).await?;
     Ok(Cleaned {
-        keyspace: table.keyspace.clone(),
-        table: table.name.clone(),
+        table: table.clone(),
         removed_bytes: removed + set_aside,
         unowned_files: files,
         is_skipped: !is_all,
@@ -211,21 +217,33 @@ fn not_of(node: NodeNumber, map: &TabletMap) -> Vec<TokenRange> {
     ranges
 }
 
-/// Bytes of the sstables of tables, before compression.
+/// Bytes of the sstables of tables on all shards, before compression.
 async fn bytes(tables: Vec<TableId>) -> u64 {
-    let of_shard = async move |engine: Rc<Engine>| {
-        let mut bytes = 0;
-        for store in tables.iter().filter_map(|table| engine.shard.store(*table)) {
-            for tablet in store.tablets().iter() {
-                tablet.with_version(|version| {
-                    let sstables = version.sstables.iter();
-                    bytes += sstables.map(|reader| reader.meta().data_len).sum::<u64>();
-                });
-            }
+    let asked: Vec<_> = (0..runtime::shard_count())
+        .map(|shard| {
+            let tables = tables.clone();
+            runtime::submit_async_to(ShardId(shard), move || async move { bytes_here(&tables) })
+        })
+        .collect();
+    let mut bytes = 0;
+    for of_shard in asked {
+        bytes += of_shard.await;
+    }
+    bytes
+}
+
+fn bytes_here(tables: &[TableId]) -> u64 {
+    let engine = Engine::local();
+    let mut bytes = 0;
+    for store in tables.iter().filter_map(|table| engine.shard.store(*table)) {
+        for tablet in store.tablets().iter() {
+            tablet.with_version(|version| {
+                let sstables = version.sstables.iter();
+                bytes += sstables.map(|reader| reader.meta().data_len).sum::<u64>();
+            });
         }
-        bytes
-    };
-    on_all_shards(of_shard).await.into_iter().sum()
+    }
+    bytes
 }
 
 /// Deletes directories of files that were set aside. How many files they had, and their bytes. Blocks.

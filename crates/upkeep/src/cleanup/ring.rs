@@ -8,7 +8,7 @@
 //! the note is deleted when a cleanup is due again. So a node that stops in between looks again after its start, and a
 //! node that has nothing to remove does not look.
 //!
-//! The crate-internal module `cleanup` says what a cleanup removes, and why nothing is lost; docs/dev/ring-moves.md has
+//! The module above says what a cleanup removes, and why nothing is lost; docs/dev/ring-moves.md has
 //! the rest.
 
 use std::cell::Cell;
@@ -21,9 +21,9 @@ use cluster::{Cluster, Metadata};
 use query::Engine;
 use runtime::{Notify, fs};
 use stdx::planted::{self, Bug};
+use tasks::Tasks;
 
-use crate::cleanup::{self, Lost};
-use crate::start::Shared;
+use super::{Lost, after_ring_change};
 
 /// How long it is until what failed is tried again.
 const RETRY_PAUSE: Duration = Duration::from_mins(5);
@@ -59,16 +59,23 @@ impl Changes {
 }
 
 /// Takes note of a value of the metadata. On shard 0, for each value that the node takes over.
-pub(crate) fn see(metadata: &Metadata) {
+pub fn see(metadata: &Metadata) {
     if metadata.ring.is_some() {
         Changes::local().note();
     }
 }
 
-/// Cleans up whenever it is due; never returns. Runs on shard 0 of a member.
-pub(crate) async fn run(shared: Arc<Shared>, engine: Rc<Engine>, cluster: Rc<Cluster>) {
+/// Cleans up whenever it is due; never returns. Runs on shard 0 of a member. `delay`: how long the ring must have been
+/// at rest, at this moment.
+pub async fn run(
+    engine: Rc<Engine>,
+    cluster: Rc<Cluster>,
+    tasks: Arc<Tasks>,
+    workdir: PathBuf,
+    delay: impl Fn() -> Duration,
+) {
     let changes = Changes::local();
-    let note = note_in(&shared.config.workdir);
+    let note = note_in(&workdir);
     let mut done = None;
     if noted(&note).await.as_deref() == Some(mark(&cluster.metadata()).as_str()) {
         done = Some(changes.seen.get());
@@ -82,7 +89,6 @@ pub(crate) async fn run(shared: Arc<Shared>, engine: Rc<Engine>, cluster: Rc<Clu
         if let Err(why) = forget(&note).await {
             log::warn!("cannot note that a cleanup of the token ring is due: {why}");
         }
-        let delay = || shared.options.current().config.ring_cleanup_delay;
         let is_at_rest = rests(&changes, &delay).await && cluster.metadata().ring.is_none();
         if !is_at_rest && !planted::is_planted(Bug::CleansWhileRingMoves) {
             // A ring change may be in progress before this task has seen a step of it.
@@ -90,7 +96,7 @@ pub(crate) async fn run(shared: Arc<Shared>, engine: Rc<Engine>, cluster: Rc<Clu
             continue;
         }
         let mark = mark(&cluster.metadata());
-        match cleanup::after_ring_change(&engine, &shared.tasks).await {
+        match after_ring_change(&engine, &tasks).await {
             Ok(Lost { is_aborted: true, .. }) => done = Some(began),
             Ok(lost) if lost.is_all && changes.seen.get() == began => {
                 if lost.bytes > 0 {

@@ -1,0 +1,23 @@
+//! What a node does so that its replicas have all that they should, and no more.
+//!
+//! - [`cleanup`] removes what a node has of ranges that are not its own any more.
+//!
+//! It chooses ranges; crates below do the work on one range. It knows the options of a node as values that it is given,
+//! and operators by the tasks that they start.
+
+pub mod cleanup;
+
+use std::sync::Arc;
+
+use query::Engine;
+use schema::Table;
+
+/// The tables that upkeep is for: those of users that several nodes have, in the order of their names.
+fn tables_of_users(engine: &Engine) -> Vec<Arc<Table>> {
+    let schema = engine.schema();
+    let keyspaces = schema.keyspaces.values();
+    let of_users = keyspaces.filter(|keyspace| system_tables::kind(&keyspace.name).is_none());
+    of_users
+        .flat_map(|keyspace| keyspace.tables.values().cloned())
+        .collect()
+}
