@@ -28,7 +28,6 @@ mod recover;
 mod repair_history;
 mod repairs;
 mod reread;
-mod row_expiry;
 mod selected_repairs;
 mod shard_main;
 mod sizes;

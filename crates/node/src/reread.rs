@@ -150,7 +150,7 @@ async fn take_over(shared: &Shared, config: &Config, is_given: &dyn Fn(&'static 
         engine.coordinator.set_timeouts(timeouts);
         engine.set_page_limits(page_limits);
         engine.set_guardrails(&guardrails);
-        crate::row_expiry::set_period(row_expiry_period);
+        upkeep::row_expiry::set_period(row_expiry_period);
     })
     .await;
 }

@@ -239,7 +239,7 @@ fn begin_member_chores(shared: &Arc<Shared>, engine: &Rc<Engine>, has_peers: boo
     let group = runtime::Group::BACKGROUND;
     drop(runtime::spawn_in(group, engine.coordinator.clone().run_handoff()));
     drop(runtime::spawn_in(group, engine.coordinator.clone().run_batchlog()));
-    let expiry = crate::row_expiry::run(engine.clone(), shared.options.current().config.row_expiry_period);
+    let expiry = upkeep::row_expiry::run(engine.clone(), shared.options.current().config.row_expiry_period);
     drop(runtime::spawn_in(group, expiry));
     if has_peers {
         let shared = shared.clone();

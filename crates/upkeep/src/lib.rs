@@ -1,11 +1,13 @@
 //! What a node does so that its replicas have all that they should, and no more.
 //!
 //! - [`cleanup`] removes what a node has of ranges that are not its own any more.
+//! - [`row_expiry`] deletes the rows that a column of their own says have expired.
 //!
 //! It chooses ranges; crates below do the work on one range. It knows the options of a node as values that it is given,
 //! and operators by the tasks that they start.
 
 pub mod cleanup;
+pub mod row_expiry;
 
 use std::sync::Arc;
 

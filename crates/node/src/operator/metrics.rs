@@ -10,9 +10,9 @@ use cql_server::Server;
 use query::Engine;
 use replica::PausedCounts;
 use rpc::Rpc;
+use upkeep::row_expiry::{self, RowExpiryCounts};
 
 use crate::continuous_repair::{self, Ages};
-use crate::row_expiry::{self, RowExpiryCounts};
 
 /// The metrics of one shard, while they are collected.
 struct Shard {

@@ -15,7 +15,7 @@ use schema::{Table, TableId};
 use topology::{Replica, TabletMap};
 use types::Token;
 
-use crate::repairs::tables_of_users;
+use crate::tables_of_users;
 
 /// How long a shard waits that has no clock to go by, and before it tries again what failed.
 const RETRY_PAUSE: Duration = Duration::from_secs(30);
@@ -30,17 +30,17 @@ struct Passes {
 
 /// What passes have done on a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct RowExpiryCounts {
+pub struct RowExpiryCounts {
     /// Passes that came to their ends.
-    pub(crate) passes: u64,
+    pub passes: u64,
     /// Tables that were looked through.
-    pub(crate) tables: u64,
+    pub tables: u64,
     /// Rows that were looked at.
-    pub(crate) looked_at: u64,
+    pub looked_at: u64,
     /// Rows that were deleted.
-    pub(crate) deleted: u64,
+    pub deleted: u64,
     /// Ranges that could not be looked through.
-    pub(crate) failures: u64,
+    pub failures: u64,
 }
 
 /// Tokens `after < token <= to` of a table.
@@ -63,13 +63,14 @@ impl Passes {
 }
 
 /// What the passes of this shard have done.
-pub(crate) fn counts() -> RowExpiryCounts {
+#[must_use]
+pub fn counts() -> RowExpiryCounts {
     runtime::local::<Passes>().map_or_else(RowExpiryCounts::default, |passes| passes.counts.get())
 }
 
 /// Sets how long it is from the beginning of a pass of this shard to that of the next, also for the one that is waited
 /// for.
-pub(crate) fn set_period(period: Duration) {
+pub fn set_period(period: Duration) {
     let passes = Passes::local();
     if passes.period.replace(period) != period {
         passes.changed.notify_all();
@@ -77,7 +78,7 @@ pub(crate) fn set_period(period: Duration) {
 }
 
 /// Makes passes; never returns. Run this on each shard of a node that is in its cluster.
-pub(crate) async fn run(engine: Rc<Engine>, period: Duration) {
+pub async fn run(engine: Rc<Engine>, period: Duration) {
     let passes = Passes::local();
     passes.period.set(period);
     loop {
