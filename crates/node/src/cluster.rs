@@ -669,11 +669,11 @@ impl Listener for NodeListener {
     }
 
     fn discard(&self, discard: ::cluster::Discard) -> Local<'_, Result<(), String>> {
-        Box::pin(crate::copy::discard(&self.engine, discard))
+        Box::pin(upkeep::copies::discard(&self.engine, discard))
     }
 
     fn copy(&self, copy: ::cluster::Copy) -> Local<'_, Result<usize, String>> {
-        Box::pin(crate::copy::copy(&self.engine, copy))
+        Box::pin(upkeep::copies::copy(&self.engine, copy))
     }
 
     fn left(&self, removed: Option<String>) {

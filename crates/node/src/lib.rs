@@ -9,7 +9,6 @@ mod client_events;
 mod cluster;
 mod compaction_history;
 mod continuous_repair;
-mod copy;
 mod directories;
 mod disk_space;
 mod disks;

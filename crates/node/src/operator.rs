@@ -10,7 +10,6 @@ mod jobs;
 mod members;
 mod metrics;
 mod operations;
-mod rebuild;
 mod repairs;
 pub(crate) mod snapshots;
 mod tablet_repairs;

@@ -1,5 +1,6 @@
 //! What a node does so that its replicas have all that they should, and no more.
 //!
+//! - [`copies`] bring the data of ranges from other nodes: of those that move here, and of those that a node has lost.
 //! - [`cleanup`] removes what a node has of ranges that are not its own any more.
 //! - [`row_expiry`] deletes the rows that a column of their own says have expired.
 //!
@@ -7,6 +8,7 @@
 //! and operators by the tasks that they start.
 
 pub mod cleanup;
+pub mod copies;
 pub mod row_expiry;
 
 use std::sync::Arc;
@@ -22,4 +24,9 @@ fn tables_of_users(engine: &Engine) -> Vec<Arc<Table>> {
     of_users
         .flat_map(|keyspace| keyspace.tables.values().cloned())
         .collect()
+}
+
+/// The second since the epoch of a wall clock's microsecond.
+fn second(us: i64) -> u32 {
+    u32::try_from(us / 1_000_000).unwrap_or(0)
 }

@@ -9,12 +9,22 @@ use admin::operations::{Cleaned, KeyspaceKind, Progress, Rebuild, Rebuilt};
 use admin::operator::{Local, Selection};
 use query::Engine;
 use schema::Table;
-use tasks::{Kind, Origin, Spec, Task, Tasks};
+use tasks::{Class, Kind, Module, Origin, Spec, Task, Tasks};
 use topology::HostId;
-use upkeep::cleanup::{self, CLEANUP};
+use upkeep::cleanup::CLEANUP;
+use upkeep::{cleanup, copies};
 use uuid::Uuid;
 
-use super::{NodeOperator, rebuild};
+use super::NodeOperator;
+
+/// A rebuild of tables, as an operator asks for it. It takes no worker: its streams do.
+const REBUILD: Kind = Kind {
+    name: "rebuild",
+    module: Module::Streaming,
+    class: Class::Streaming,
+    units: "ranges",
+    is_abortable: true,
+};
 
 impl Operations for NodeOperator {
     fn decommission(&self) -> Local<'_, Result<(), String>> {
@@ -90,7 +100,7 @@ impl Operations for NodeOperator {
         let (engine, cluster, tasks) = (self.engine.clone(), self.cluster().cloned(), self.shared.tasks.clone());
         let done = runtime::spawn(async move {
             let cluster = cluster?;
-            rebuild::run(&engine, &tasks, |host| cluster.is_live(host), wanted).await
+            rebuild(&engine, &tasks, |host| cluster.is_live(host), wanted).await
         });
         Box::pin(done)
     }
@@ -107,6 +117,38 @@ impl Operations for NodeOperator {
             self.cluster()?.exclude_nodes(&hosts).await.map_err(|e| e.to_string())
         })
     }
+}
+
+/// Rebuilds, and says how much was copied.
+///
+/// # Errors
+/// A sentence with what was not copied; the rest was.
+async fn rebuild(
+    engine: &Rc<Engine>,
+    tasks: &Arc<Tasks>,
+    is_live: impl Fn(HostId) -> bool,
+    wanted: Rebuild,
+) -> Result<Rebuilt, String> {
+    let spec = Spec {
+        entity: wanted.datacenter.clone().unwrap_or_default(),
+        ..spec_of(&REBUILD, "node", &wanted.what)
+    };
+    let datacenter = wanted.datacenter.as_deref();
+    let work = async |task: &Task| {
+        if let Some(name) = datacenter {
+            engine
+                .coordinator
+                .with_view(|view| copies::check_datacenter(view, name))?;
+        }
+        let tables = tables_of(engine, &wanted.what)?;
+        copies::rebuild(engine, tables, datacenter, is_live, task).await
+    };
+    let rebuilt = as_task(tasks, spec, work).await?;
+    Ok(Rebuilt {
+        tables: rebuilt.tables,
+        ranges: rebuilt.ranges,
+        bytes: rebuilt.bytes,
+    })
 }
 
 /// Cleans up, and says of each table what was removed.

@@ -7,7 +7,7 @@
 
 use std::rc::Rc;
 
-use ::cluster::{Copy, Discard, INHERITED_MARKS, STREAMS_OF_RANGES};
+use cluster::{Copy, Discard, INHERITED_MARKS, STREAMS_OF_RANGES};
 use coordinator::ClusterView;
 use query::Engine;
 use repair::{Mode, Participant};
@@ -20,14 +20,14 @@ use tasks::Origin;
 use types::Token;
 use uuid::Uuid;
 
-use crate::repairs::second;
+use crate::second;
 
 /// Brings what other nodes have of the first ranges of a copy: how many, one at least. When this returns Ok, all of
 /// these is durable and part of the table here. On shard 0.
 ///
 /// # Errors
 /// A sentence: from which node what could not be copied, and why.
-pub(crate) async fn copy(engine: &Rc<Engine>, copy: Copy) -> Result<usize, String> {
+pub async fn copy(engine: &Rc<Engine>, copy: Copy) -> Result<usize, String> {
     let purpose = if copy.is_replica {
         Purpose::Complete
     } else {
@@ -41,7 +41,7 @@ pub(crate) async fn copy(engine: &Rc<Engine>, copy: Copy) -> Result<usize, Strin
 ///
 /// # Errors
 /// As [`copy`].
-pub(crate) async fn copy_again(engine: &Rc<Engine>, copy: Copy, task: Origin) -> Result<(usize, u64), String> {
+pub(super) async fn copy_again(engine: &Rc<Engine>, copy: Copy, task: Origin) -> Result<(usize, u64), String> {
     copy_for(engine, copy, Purpose::Rebuild(task)).await
 }
 
@@ -91,7 +91,7 @@ async fn copy_for(engine: &Rc<Engine>, copy: Copy, purpose: Purpose) -> Result<(
 ///
 /// # Errors
 /// A sentence.
-pub(crate) async fn discard(engine: &Rc<Engine>, discard: Discard) -> Result<(), String> {
+pub async fn discard(engine: &Rc<Engine>, discard: Discard) -> Result<(), String> {
     let Some(table) = engine.schema().table_by_id(discard.table).cloned() else {
         return Ok(());
     };

@@ -7,62 +7,57 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ::cluster::Copy;
-use admin::operations::{Rebuild, Rebuilt};
+use cluster::Copy;
 use coordinator::{ClusterView, Route};
 use query::Engine;
-use schema::TableId;
-use tasks::{Class, Kind, Module, Origin, Spec, Task, Tasks};
+use schema::{Table, TableId};
+use tasks::{Origin, Task};
 use topology::{HostId, Replica};
 
-use super::operations::{as_task, spec_of, tables_of};
-
-/// A rebuild of tables, as an operator asks for it. It takes no worker: its streams do.
-const REBUILD: Kind = Kind {
-    name: "rebuild",
-    module: Module::Streaming,
-    class: Class::Streaming,
-    units: "ranges",
-    is_abortable: true,
-};
+use super::copy;
 
 /// How many copies are made at once.
 const COPIES_AT_ONCE: usize = 8;
 
-/// Rebuilds, and says how much was copied.
+/// What a rebuild has copied.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Rebuilt {
+    /// Tables of which something was copied.
+    pub tables: u64,
+    /// Ranges of them.
+    pub ranges: u64,
+    /// Bytes of sstables.
+    pub bytes: u64,
+}
+
+/// Refuses a datacenter that has no data to copy.
+///
+/// # Errors
+/// A sentence.
+pub fn check_datacenter(view: &ClusterView, name: &str) -> Result<(), String> {
+    match view.topology.datacenters_of_data().contains(name) {
+        true => Ok(()),
+        false => Err(format!("there is no datacenter {name} with data")),
+    }
+}
+
+/// Rebuilds tables as a part of a task, from replicas in any datacenter or in one, and says how much was copied.
 ///
 /// # Errors
 /// A sentence with what was not copied; the rest was.
-pub(super) async fn run(
+pub async fn rebuild(
     engine: &Rc<Engine>,
-    tasks: &Arc<Tasks>,
+    tables: Vec<Arc<Table>>,
+    datacenter: Option<&str>,
     is_live: impl Fn(HostId) -> bool,
-    wanted: Rebuild,
-) -> Result<Rebuilt, String> {
-    let spec = Spec {
-        entity: wanted.datacenter.clone().unwrap_or_default(),
-        ..spec_of(&REBUILD, "node", &wanted.what)
-    };
-    as_task(tasks, spec, async |task| run_as(engine, is_live, &wanted, task).await).await
-}
-
-async fn run_as(
-    engine: &Rc<Engine>,
-    is_live: impl Fn(HostId) -> bool,
-    wanted: &Rebuild,
     task: &Task,
 ) -> Result<Rebuilt, String> {
     let view = engine.coordinator.view();
-    if let Some(name) = &wanted.datacenter
-        && !view.topology.datacenters_of_data().contains(name.as_str())
-    {
-        return Err(format!("there is no datacenter {name} with data"));
-    }
     let mut parts = Vec::new();
     let mut rebuilt = Rebuilt::default();
-    for table in tables_of(engine, &wanted.what)? {
+    for table in tables {
         let Some(route) = view.route(table.id) else { continue };
-        let of_table = parts_of(&view, route, table.id, wanted.datacenter.as_deref(), &is_live);
+        let of_table = parts_of(&view, route, table.id, datacenter, &is_live);
         let of_table =
             of_table.map_err(|why| format!("{}.{}: {why}. Nothing was copied", table.keyspace, table.name))?;
         rebuilt.tables += u64::from(!of_table.is_empty());
@@ -102,7 +97,7 @@ async fn run_as(
 async fn copy_again(engine: &Rc<Engine>, mut part: Copy, origin: Origin) -> Result<(u64, u64), String> {
     let (ranges, mut bytes) = (part.ranges.len() as u64, 0);
     while !part.ranges.is_empty() {
-        let (copied, of_piece) = crate::copy::copy_again(engine, part.clone(), origin.clone()).await?;
+        let (copied, of_piece) = copy::copy_again(engine, part.clone(), origin.clone()).await?;
         part.ranges.drain(..copied.clamp(1, part.ranges.len()));
         bytes += of_piece;
     }
