@@ -234,7 +234,7 @@ fn is_back_after_a_repair(seed: u64) -> bool {
             .await
     });
     cluster.simulation.run_for(100 * SECOND);
-    // As `node/src/repairs.rs` does it: all replicas have what any had.
+    // As `upkeep/src/repairs/part.rs` does it: all replicas have what any had.
     let table = table().id;
     let until = cluster.on(replicas[0], move |node| async move {
         let now = u32::try_from(runtime::wall_clock_us() / 1_000_000).expect("the clock is right");

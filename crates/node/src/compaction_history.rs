@@ -11,9 +11,8 @@ use query::Engine;
 use replica::Compacted;
 use system_tables::{Builder, Definition, Options, table_id};
 use types::timeuuid;
+use upkeep::local_rows::{self, LocalRow};
 use uuid::Uuid;
-
-use crate::local_rows::{self, LocalRow};
 
 /// How long a compaction is remembered, in seconds.
 const SECONDS_KEPT: i32 = 604_800;

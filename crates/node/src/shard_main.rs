@@ -109,7 +109,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     set_limits(&engine, config);
     runtime::set_local(engine.clone());
     crate::compaction_history::keep(&engine);
-    crate::repair_history::keep(&engine);
+    upkeep::repairs::history::keep(&engine);
     if !shared.meet(Stage::Recovered).await {
         return Ok(());
     }
@@ -244,11 +244,11 @@ fn begin_member_chores(shared: &Arc<Shared>, engine: &Rc<Engine>, has_peers: boo
     if has_peers {
         let shared = shared.clone();
         let threshold = move || shared.options.current().config.repair_threshold;
-        let repairs = crate::continuous_repair::run(engine.clone(), threshold);
+        let repairs = upkeep::repairs::run(engine.clone(), threshold);
         drop(runtime::spawn_in(group, repairs));
     }
     if engine.shard.id() == ShardId(0) {
-        repair::on_wanted(Box::new(|wanted| Box::pin(crate::continuous_repair::want(wanted))));
+        repair::on_wanted(Box::new(|wanted| Box::pin(upkeep::repairs::want(wanted))));
     }
 }
 
@@ -427,7 +427,7 @@ async fn serve(
         return Ok(member);
     }
     if id == ShardId(0) {
-        drop(runtime::spawn(crate::repair_history::recall(engine.clone())));
+        drop(runtime::spawn(upkeep::repairs::history::recall(engine.clone())));
         if let Some(cluster) = &member {
             cluster.open();
             begin_ring_cleanup(shared, &engine, cluster);

@@ -1,14 +1,17 @@
 //! What a node does so that its replicas have all that they should, and no more.
 //!
+//! - [`repairs`] decide which ranges of which tables are made equal on their replicas, when, and with which of them.
 //! - [`copies`] bring the data of ranges from other nodes: of those that move here, and of those that a node has lost.
 //! - [`cleanup`] removes what a node has of ranges that are not its own any more.
 //! - [`row_expiry`] deletes the rows that a column of their own says have expired.
 //!
-//! It chooses ranges; crates below do the work on one range. It knows the options of a node as values that it is given,
-//! and operators by the tasks that they start.
+//! The crates `repair`, `streaming` and `query` do the work on one range; this one chooses the ranges. It knows the
+//! options of a node as values that it is given, and operators by the tasks that they start.
 
 pub mod cleanup;
 pub mod copies;
+pub mod local_rows;
+pub mod repairs;
 pub mod row_expiry;
 
 use std::sync::Arc;

@@ -10,9 +10,8 @@ use cql_server::Server;
 use query::Engine;
 use replica::PausedCounts;
 use rpc::Rpc;
+use upkeep::repairs::Ages;
 use upkeep::row_expiry::{self, RowExpiryCounts};
-
-use crate::continuous_repair::{self, Ages};
 
 /// The metrics of one shard, while they are collected.
 struct Shard {
@@ -74,7 +73,7 @@ pub(super) fn of_shard(engine: &Engine) -> Vec<Metric> {
     }
     streams(&mut shard, &streaming::metrics());
     repairs(&mut shard, &repair::metrics());
-    repaired_ranges(&mut shard, &continuous_repair::ages(engine));
+    repaired_ranges(&mut shard, &upkeep::repairs::ages(engine));
     expired_rows(&mut shard, row_expiry::counts());
     shard.metrics
 }

@@ -8,13 +8,11 @@ use ::cluster::{Cluster, SELECTED_REPAIRS};
 use admin::operator::{Selection, TabletRepair};
 use query::Engine;
 use repair::{Selected, Wanted};
-use rpc::Rpc;
-use tasks::{Class, Kind, Module, Origin, Spec, Task, Tasks};
+use tasks::{Class, Kind, Module, Origin, Spec, Tasks};
+use upkeep::repairs::{check_datacenters, has_tablets, mode_of, repair_selected};
 use uuid::Uuid;
 
 use super::operations::tables_of;
-use super::repairs::{LOOK_PERIOD, check_datacenters, left_everywhere, mode_of};
-use crate::repairs::has_tablets;
 
 /// It takes no worker: its ranges do.
 const REPAIR_TABLETS: Kind = Kind {
@@ -47,7 +45,7 @@ pub(super) async fn start(
     task.begin();
     let (id, engine) = (task.id(), Rc::clone(engine));
     let running = runtime::spawn(async move {
-        let done = run(&engine, &cluster, wanted, &task).await;
+        let done = repair_selected(&engine, |host| cluster.is_live(host), wanted, &task).await;
         task.end(&done);
         done
     });
@@ -115,50 +113,4 @@ fn wanted(engine: &Rc<Engine>, asked: &TabletRepair) -> Result<Wanted, String> {
             is_over: false,
         }),
     })
-}
-
-async fn run(engine: &Rc<Engine>, cluster: &Rc<Cluster>, wanted: Wanted, task: &Task) -> Result<(), String> {
-    let done = ask_until_done(engine, cluster, &wanted, task).await;
-    if done.is_err() {
-        // A node that does not receive this ends the repair by itself once it is no longer asked for it.
-        let over = wanted.selected.map(|selected| Selected {
-            is_over: true,
-            ..selected
-        });
-        let over = Wanted {
-            selected: over,
-            ..wanted
-        };
-        if let Some(rpc) = runtime::local::<Rpc>() {
-            let _ = left_everywhere(engine, &rpc, |host| cluster.is_live(host), &over).await;
-        }
-    }
-    done
-}
-
-async fn ask_until_done(
-    engine: &Rc<Engine>,
-    cluster: &Rc<Cluster>,
-    wanted: &Wanted,
-    task: &Task,
-) -> Result<(), String> {
-    let rpc = runtime::local::<Rpc>().ok_or("this node has no connections to others")?;
-    let control = task.control();
-    let (mut total, mut told) = (0, 0);
-    loop {
-        if control.is_aborted() {
-            return Err("aborted; nodes end behind the ranges that they are at".to_owned());
-        }
-        let left = left_everywhere(engine, &rpc, |host| cluster.is_live(host), wanted).await?;
-        total = total.max(left.ranges);
-        task.set_total(total);
-        let done = total - left.ranges;
-        task.advance(done.saturating_sub(told));
-        told = told.max(done);
-        match (left.ranges, left.failure.is_empty()) {
-            (0, true) => return Ok(()),
-            (0, false) => return Err(format!("not everything is repaired: {}", left.failure)),
-            _ => runtime::sleep(LOOK_PERIOD).await,
-        }
-    }
 }

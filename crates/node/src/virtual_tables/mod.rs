@@ -32,7 +32,7 @@ pub(crate) fn registry(about: &Arc<About>, clients: &Arc<Clients>, options: &Arc
     coordinator::register_system_tables(&mut tables);
     cql_server::register_system_tables(&mut tables, clients);
     crate::compaction_history::register(&mut tables);
-    crate::repair_history::register(&mut tables);
+    upkeep::repairs::history::register(&mut tables);
     facts::register(&mut tables);
     internode::register(&mut tables);
     large::register(&mut tables);

@@ -1,10 +1,10 @@
-//! Which ranges of tables this node repairs, and how one is repaired: by an operator's word (`operator/repairs.rs`) or
+//! Which ranges of tables this node repairs, and how one is repaired: by an operator's word (`requested.rs`) or
 //! continuously.
 
 use std::fmt;
 use std::time::Duration;
 
-use ::cluster::{INCREMENTAL_REPAIR, REPAIR_MODES};
+use cluster::{INCREMENTAL_REPAIR, REPAIR_MODES};
 use coordinator::ClusterView;
 use logging::LineLimit;
 use query::Engine;
@@ -17,6 +17,8 @@ use tasks::Origin;
 use topology::{Boundaries, NodeNumber, Replica, ReplicaList, TabletMap};
 use types::Token;
 
+use crate::second;
+
 /// How often a range is repaired again that something in passing got in the way of.
 const ATTEMPTS: u32 = 3;
 /// How often a range is planned that goes to other replicas again and again.
@@ -26,17 +28,17 @@ const ATTEMPT_PAUSE: Duration = Duration::from_secs(2);
 
 /// A range of a table that this node repairs.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
-    pub(crate) table: TableId,
-    pub(crate) range: TokenRange,
+pub(super) struct Part {
+    pub(super) table: TableId,
+    pub(super) range: TokenRange,
     /// The shard here that has it.
-    pub(crate) shard: u16,
+    pub(super) shard: u16,
     /// The other replicas that are meant, with their nodes.
-    pub(crate) others: Vec<(NodeNumber, Participant)>,
+    pub(super) others: Vec<(NodeNumber, Participant)>,
     /// Whether this node is the first of its replicas.
-    pub(crate) is_here_first: bool,
+    pub(super) is_here_first: bool,
     /// A replica that cannot be asked: its node's address is not known.
-    pub(crate) unknown: Option<NodeNumber>,
+    pub(super) unknown: Option<NodeNumber>,
     /// All replicas of the range, where none comes or goes and all are meant. When they are the same after the repair,
     /// all are equal.
     whole: Option<ReplicaList>,
@@ -44,7 +46,7 @@ pub(crate) struct Part {
 
 /// The ranges of a table of which this node has a replica, in token order; `is_meant` tells with which other replicas
 /// they are repaired.
-pub(crate) fn parts(
+pub(super) fn parts(
     view: &ClusterView,
     map: &TabletMap,
     table: TableId,
@@ -138,7 +140,7 @@ impl Part {
     }
 
     /// Why it cannot be repaired now: one of its replicas cannot be asked.
-    pub(crate) fn obstacle(&self, engine: &Engine) -> Option<String> {
+    pub(super) fn obstacle(&self, engine: &Engine) -> Option<String> {
         let is_down = |(node, _): &&(NodeNumber, Participant)| !engine.coordinator.is_live(*node);
         let down = self.others.iter().find(is_down);
         let down = down.map(|(_, other)| other.peer.host_id.to_string());
@@ -148,7 +150,7 @@ impl Part {
     }
 
     /// Whether all replicas are meant, and none comes or goes.
-    pub(crate) fn is_whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         self.whole.is_some()
     }
 
@@ -183,15 +185,15 @@ fn within((after, to): (Token, Token), bounds: Option<(i64, i64)>) -> Option<Tok
 
 /// How a range is repaired.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct How {
+pub(super) struct How {
     /// Whether differences are only counted.
-    pub(crate) mode: Mode,
+    pub(super) mode: Mode,
     /// What is done with marks of sstables, where there can be any.
-    pub(crate) incremental: IncrementalMode,
+    pub(super) incremental: IncrementalMode,
     /// Marked sstables are read as well where they were read so long ago.
-    pub(crate) full_after: Option<Duration>,
+    pub(super) full_after: Option<Duration>,
     /// It rests for so many times as long as it works.
-    pub(crate) rest: u32,
+    pub(super) rest: u32,
 }
 
 impl How {
@@ -223,19 +225,19 @@ impl How {
 }
 
 /// Whether all nodes know marks of sstables.
-pub(crate) fn knows_marks(engine: &Engine) -> bool {
+pub(super) fn knows_marks(engine: &Engine) -> bool {
     let is_enabled = |view: &ClusterView| view.topology.enabled_features().contains(INCREMENTAL_REPAIR);
     engine.coordinator.with_view(is_enabled)
 }
 
 /// Whether a table has tablets of its own: of ranges of the token ring nothing is marked.
-pub(crate) fn has_tablets(engine: &Engine, table: TableId) -> bool {
+pub fn has_tablets(engine: &Engine, table: TableId) -> bool {
     let has_own = |view: &ClusterView| view.route(table).is_some_and(|route| route.has_own_tablets);
     engine.coordinator.with_view(has_own)
 }
 
 /// Why a range is not repaired.
-pub(crate) enum NotRepaired {
+pub(super) enum NotRepaired {
     /// It went to other replicas meanwhile: what [`parts`] says of it now can be repaired.
     Moved,
     /// A sentence.
@@ -255,7 +257,7 @@ impl fmt::Display for NotRepaired {
 ///
 /// # Errors
 /// [`NotRepaired`].
-pub(crate) async fn repair_part(part: &Part, how: How, origin: &Origin) -> Result<Repaired, NotRepaired> {
+pub(super) async fn repair_part(part: &Part, how: How, origin: &Origin) -> Result<Repaired, NotRepaired> {
     let mut attempt = 1;
     loop {
         match attempt_part(part, how, origin).await {
@@ -274,11 +276,11 @@ pub(crate) async fn repair_part(part: &Part, how: How, origin: &Origin) -> Resul
 }
 
 /// What a range comes to in a plan: parts that can be repaired, and why others cannot.
-pub(crate) type Planned = (Vec<Part>, Vec<String>);
+pub(super) type Planned = (Vec<Part>, Vec<String>);
 
 /// Repairs a range with the replicas that it has when its turn comes. `plan` tells its parts at that moment; it is
 /// asked again where a part goes to other replicas while it is repaired. One result for each part.
-pub(crate) async fn repair_range(
+pub(super) async fn repair_range(
     range: TokenRange,
     how: How,
     origin: &Origin,
@@ -371,19 +373,4 @@ async fn attempt_part(part: &Part, how: How, origin: &Origin) -> Result<Repaired
         repair::tell_equal(&rpc, &request.others, equal, (mode, know_modes)).await;
     }
     Ok(repaired)
-}
-
-/// The second since the epoch of a wall clock's microsecond.
-pub(crate) fn second(us: i64) -> u32 {
-    u32::try_from(us / 1_000_000).unwrap_or(0)
-}
-
-/// The tables that repairs are for: those of users that several nodes have, in the order of their names.
-pub(crate) fn tables_of_users(engine: &Engine) -> Vec<std::sync::Arc<schema::Table>> {
-    let schema = engine.schema();
-    let keyspaces = schema.keyspaces.values();
-    let of_users = keyspaces.filter(|keyspace| system_tables::kind(&keyspace.name).is_none());
-    of_users
-        .flat_map(|keyspace| keyspace.tables.values().cloned())
-        .collect()
 }

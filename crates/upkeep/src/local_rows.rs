@@ -12,16 +12,19 @@ use schema::Table;
 use types::token::token_of;
 
 /// A row of a local table.
-pub(crate) struct LocalRow {
-    pub(crate) table: Arc<Table>,
-    pub(crate) key: Vec<u8>,
-    pub(crate) clustering: Vec<u8>,
+pub struct LocalRow {
+    /// The table.
+    pub table: Arc<Table>,
+    /// The serialised partition key.
+    pub key: Vec<u8>,
+    /// The serialised clustering key; empty where the table has none.
+    pub clustering: Vec<u8>,
     /// By the names of their columns; those that the table does not have are left out.
-    pub(crate) values: Vec<(&'static str, Vec<u8>)>,
+    pub values: Vec<(&'static str, Vec<u8>)>,
     /// When it is written, microseconds.
-    pub(crate) now_us: i64,
+    pub now_us: i64,
     /// Seconds until it expires.
-    pub(crate) ttl: u32,
+    pub ttl: u32,
 }
 
 impl LocalRow {
@@ -29,7 +32,7 @@ impl LocalRow {
     ///
     /// # Errors
     /// A sentence: the shard that has its token has not started yet, or does not take it.
-    pub(crate) async fn write(self, engine: &Engine) -> Result<(), String> {
+    pub async fn write(self, engine: &Engine) -> Result<(), String> {
         let (packed, token, table) = (self.pack(), token_of(&self.key), self.table.id);
         let shard = ShardId(engine.owner(table, token));
         let written = runtime::submit_to(shard, move || {
@@ -76,7 +79,7 @@ impl LocalRow {
 ///
 /// # Errors
 /// A sentence.
-pub(crate) async fn read(engine: &Rc<Engine>, select: &str) -> Result<Vec<Vec<Option<Vec<u8>>>>, String> {
+pub async fn read(engine: &Rc<Engine>, select: &str) -> Result<Vec<Vec<Option<Vec<u8>>>>, String> {
     let prepared = engine.prepare(select, None).map_err(|e| e.message())?;
     let run = query::Execution {
         values: Vec::new(),

@@ -14,10 +14,10 @@ use topology::{Boundaries, Replica, TabletId, TabletMap};
 use types::Token;
 
 /// Up to which second the replicas of a range are known to be equal; 0: never.
-pub(crate) type Until<'a> = &'a dyn Fn(TokenRange) -> u32;
+pub(super) type Until<'a> = &'a dyn Fn(TokenRange) -> u32;
 
 /// Those of one table.
-pub(crate) struct OwnRanges {
+pub(super) struct OwnRanges {
     map: Arc<TabletMap>,
     here: Replica,
     /// By their last tokens.
@@ -36,7 +36,7 @@ struct OwnRange {
 
 impl OwnRanges {
     /// Those of a shard, as the table's map has them.
-    pub(crate) fn new(map: &Arc<TabletMap>, here: Replica, until: Until<'_>) -> Self {
+    pub(super) fn new(map: &Arc<TabletMap>, here: Replica, until: Until<'_>) -> Self {
         let mut own = Self {
             map: map.clone(),
             here,
@@ -50,7 +50,7 @@ impl OwnRanges {
     }
 
     /// Follows the map, and the repairs of some ranges.
-    pub(crate) fn follow(&mut self, map: &Arc<TabletMap>, repaired: &[TokenRange], until: Until<'_>) {
+    pub(super) fn follow(&mut self, map: &Arc<TabletMap>, repaired: &[TokenRange], until: Until<'_>) {
         let before = std::mem::replace(&mut self.map, map.clone());
         if !Arc::ptr_eq(&before, map) {
             match (map.changed_since(&before), map.boundaries()) {
@@ -164,12 +164,12 @@ impl OwnRanges {
     }
 
     /// How many there are whose replicas were never equal.
-    pub(crate) fn never(&self) -> u64 {
+    pub(super) fn never(&self) -> u64 {
         self.never
     }
 
     /// The second of the range that was repaired longest ago, of those that were.
-    pub(crate) fn oldest(&self) -> Option<u32> {
+    pub(super) fn oldest(&self) -> Option<u32> {
         self.by_second
             .range((1, Token::MIN)..)
             .next()
@@ -178,7 +178,7 @@ impl OwnRanges {
 
     /// Those whose replicas are known to be equal up to an earlier second than this, with that second: the earliest
     /// first.
-    pub(crate) fn before(&self, second: u32) -> impl Iterator<Item = (u32, TokenRange)> {
+    pub(super) fn before(&self, second: u32) -> impl Iterator<Item = (u32, TokenRange)> {
         let due = self.by_second.range(..(second, Token::MIN));
         due.filter_map(|(until, to)| {
             let range = self.ranges.get(to)?;

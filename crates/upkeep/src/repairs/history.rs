@@ -36,12 +36,13 @@ static DEFINITION: Definition = Definition {
 
 const READ: &str = "SELECT table_uuid, repair_time, range_start, range_end FROM system.repair_history";
 
-pub(crate) fn register(tables: &mut Builder) {
+/// Registers the table.
+pub fn register(tables: &mut Builder) {
     tables.local_table(&DEFINITION);
 }
 
 /// Remembers the ranges of this shard that are equal from here on.
-pub(crate) fn keep(engine: &Rc<Engine>) {
+pub fn keep(engine: &Rc<Engine>) {
     let weak = Rc::downgrade(engine);
     repair::on_equal(Box::new(move |equal, mode| {
         if let Some(engine) = weak.upgrade() {
@@ -87,7 +88,7 @@ async fn remember(engine: Rc<Engine>, equal: RepairedRange, mode: Option<Increme
 }
 
 /// Has every shard of this node know what an earlier run did. To be called once, when all shards serve.
-pub(crate) async fn recall(engine: Rc<Engine>) {
+pub async fn recall(engine: Rc<Engine>) {
     match read(&engine).await {
         Ok(ranges) => {
             for shard in 0..runtime::shard_count() {

@@ -32,9 +32,10 @@ use tasks::Origin;
 use topology::Replica;
 use types::Token;
 
-use crate::own_ranges::OwnRanges;
-use crate::repairs::{How, Part, parts, repair_part, tables_of_users};
-use crate::selected_repairs;
+use super::own_ranges::OwnRanges;
+use super::part::{How, Part, parts, repair_part};
+use super::selected;
+use crate::tables_of_users;
 
 /// A repair rests for so many times as long as it works.
 const REST: u32 = 120;
@@ -87,7 +88,7 @@ struct Due {
 /// Repairs what is due and what operators request. Spawn this on each shard of a node that is in its cluster; it never
 /// returns. `threshold`: how long ago the replicas of a range may have been known to be equal, at this moment; None:
 /// only what operators request is repaired. A repair that has begun continues.
-pub(crate) async fn run(engine: Rc<Engine>, threshold: impl Fn() -> Option<Duration>) {
+pub async fn run(engine: Rc<Engine>, threshold: impl Fn() -> Option<Duration>) {
     let wants = Wants::local();
     let mut waits: BTreeMap<(TableId, Token), Instant> = BTreeMap::new();
     loop {
@@ -238,15 +239,16 @@ impl Own {
 
 /// How long ago the ranges that this shard repairs were repaired.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Ages {
+pub struct Ages {
     /// Of the range that was repaired longest ago; 0 when none was.
-    pub(crate) oldest_seconds: u64,
+    pub oldest_seconds: u64,
     /// Ranges that were never repaired.
-    pub(crate) never: u64,
+    pub never: u64,
 }
 
 /// How long ago the ranges of users' tables were repaired that this shard repairs.
-pub(crate) fn ages(engine: &Engine) -> Ages {
+#[must_use]
+pub fn ages(engine: &Engine) -> Ages {
     let (view, own) = (engine.coordinator.view(), Own::local());
     let now = u32::try_from(runtime::wall_clock_us() / 1_000_000).unwrap_or(0);
     let tables = tables_of_users(engine);
@@ -307,7 +309,7 @@ fn due(engine: &Engine, threshold: Option<Duration>, waits: &BTreeMap<(TableId, 
 }
 
 /// Has all shards of this node repair what an operator wants, and tells what is left.
-pub(crate) async fn want(wanted: Wanted) -> Left {
+pub async fn want(wanted: Wanted) -> Left {
     let mut left = Left::default();
     for shard in 0..runtime::shard_count() {
         let wanted = wanted.clone();
@@ -323,8 +325,8 @@ pub(crate) async fn want(wanted: Wanted) -> Left {
 fn want_here(wanted: &Wanted) -> Left {
     let (engine, wants) = (Engine::local(), Wants::local());
     let view = engine.coordinator.view();
-    if let Some(selected) = &wanted.selected {
-        return selected_repairs::want_here(&engine, &view, wanted, selected);
+    if let Some(selection) = &wanted.selected {
+        return selected::want_here(&engine, &view, wanted, selection);
     }
     let mut left = Left::default();
     for table in &wanted.tables {

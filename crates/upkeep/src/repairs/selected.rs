@@ -1,6 +1,6 @@
 //! Repairs of some tablets, or with some replicas, that an operator asks a node of the cluster for.
 //!
-//! The node that is asked tells all nodes (`operator/tablet_repairs.rs`), again and again, and each shard says how many
+//! The node that is asked tells all nodes (`everywhere.rs`), again and again, and each shard says how many
 //! ranges it has left. A shard repairs a range when its node is the first of the replicas that are meant. What a shard
 //! has begun it knows by the id of the request, in memory: a node that restarts begins again.
 
@@ -18,7 +18,7 @@ use schema::TableId;
 use tasks::Origin;
 use topology::Replica;
 
-use crate::repairs::{How, Part, Planned, parts, repair_range};
+use super::part::{How, Part, Planned, parts, repair_range};
 
 /// How long a request is remembered after a node last asked for it. Then it ends by itself.
 const FORGET_AFTER: Duration = Duration::from_mins(10);
@@ -46,7 +46,7 @@ impl Jobs {
 }
 
 /// Begins what is wanted of this shard, if it has not; what is left of it.
-pub(crate) fn want_here(engine: &Rc<Engine>, view: &ClusterView, wanted: &Wanted, selected: &Selected) -> Left {
+pub(super) fn want_here(engine: &Rc<Engine>, view: &ClusterView, wanted: &Wanted, selected: &Selected) -> Left {
     let (jobs, now) = (Jobs::local(), runtime::now());
     let mut jobs = jobs.0.borrow_mut();
     jobs.retain(|_, job| {
