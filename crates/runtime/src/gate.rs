@@ -8,6 +8,7 @@
 //! reads `asleep`. The shard first sets `asleep`, then reads `rung`, then sleeps. Both sides have a full barrier in
 //! between, so at least one of them sees the other. Ringing a busy shard never costs a system call.
 
+use std::cell::RefCell;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock};
@@ -76,7 +77,7 @@ pub(crate) struct Gate {
 
 static GATES: [OnceLock<Gate>; GATES_MAX] = [const { OnceLock::new() }; GATES_MAX];
 /// Simulated shards have gates of their own, so that no late wake-up of a production shard can reach them and change
-/// their run.
+/// their run. Nor can one of a simulation in another thread: a thread keeps the gates of its simulations until it ends.
 static FREE: [Mutex<FreeGates>; 2] = [const {
     Mutex::new(FreeGates {
         returned: Vec::new(),
@@ -90,6 +91,19 @@ struct FreeGates {
     created: u32,
 }
 
+/// The gates that simulated shards of this thread have given back.
+struct OfThisThread(RefCell<Vec<u32>>);
+
+impl Drop for OfThisThread {
+    fn drop(&mut self) {
+        lock_free(true).returned.append(self.0.get_mut());
+    }
+}
+
+thread_local! {
+    static OF_THIS_THREAD: OfThisThread = const { OfThisThread(RefCell::new(Vec::new())) };
+}
+
 fn lock_free(simulated: bool) -> MutexGuard<'static, FreeGates> {
     FREE[usize::from(simulated)]
         .lock()
@@ -99,16 +113,22 @@ fn lock_free(simulated: bool) -> MutexGuard<'static, FreeGates> {
 impl Gate {
     /// Takes a gate that no shard uses.
     pub(crate) fn acquire(simulated: bool) -> &'static Self {
-        let mut free = lock_free(simulated);
-        let index = free.returned.pop().unwrap_or_else(|| {
-            assert!(
-                free.created < SIMULATED_GATES,
-                "at most {SIMULATED_GATES} shards at once in one process"
-            );
-            free.created += 1;
-            free.created - 1 + if simulated { SIMULATED_GATES } else { 0 }
+        let own = if simulated {
+            OF_THIS_THREAD.with(|own| own.0.borrow_mut().pop())
+        } else {
+            None
+        };
+        let index = own.unwrap_or_else(|| {
+            let mut free = lock_free(simulated);
+            free.returned.pop().unwrap_or_else(|| {
+                assert!(
+                    free.created < SIMULATED_GATES,
+                    "at most {SIMULATED_GATES} shards at once in one process"
+                );
+                free.created += 1;
+                free.created - 1 + if simulated { SIMULATED_GATES } else { 0 }
+            })
         });
-        drop(free);
         GATES[index as usize].get_or_init(|| Self {
             index,
             rung: AtomicBool::new(false),
@@ -129,7 +149,12 @@ impl Gate {
         for word in &self.doorbell {
             word.store(0, Ordering::SeqCst);
         }
-        lock_free(self.index >= SIMULATED_GATES).returned.push(self.index);
+        let simulated = self.index >= SIMULATED_GATES;
+        let keep = |own: &OfThisThread| own.0.borrow_mut().push(self.index);
+        // While the thread ends, its list may be gone.
+        if !simulated || OF_THIS_THREAD.try_with(keep).is_err() {
+            lock_free(simulated).returned.push(self.index);
+        }
     }
 
     /// The gate a task id names.
@@ -259,6 +284,22 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A waker that outlived a simulation rang the gate of one in another thread, which then took other steps.
+    #[test]
+    fn simulations_in_other_threads_get_no_gate_that_one_of_this_thread_had() {
+        let mine = Gate::acquire(true);
+        mine.release();
+        let of_another = std::thread::spawn(|| {
+            let theirs = Gate::acquire(true);
+            theirs.release();
+            theirs.index()
+        });
+        assert_ne!(of_another.join().expect("it does not panic"), mine.index());
+        let again = Gate::acquire(true);
+        assert_eq!(again.index(), mine.index());
+        again.release();
+    }
 
     #[test]
     fn a_task_id_keeps_its_three_parts_apart() {
