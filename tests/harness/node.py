@@ -93,6 +93,7 @@ class Node:
         # CQL, shard-aware CQL and other nodes; those of a node that is alone are chosen at its first start.
         self.port, self.shard_aware_port, self.storage_port = ports or (None, None, 0)
         self.process = None
+        self._reaping = threading.Lock()
         self.lines = []
         self.start_seconds = None
 
@@ -217,8 +218,9 @@ class Node:
         self.process.send_signal(signal.SIGCONT)
 
     def kill9(self):
-        if self.process is not None:
-            self.process.kill()
+        process = self.process
+        if process is not None:
+            process.kill()
             self._reap()
 
     def restart(self):
@@ -226,12 +228,16 @@ class Node:
         return self.start()
 
     def _reap(self):
-        code = self.process.wait()
-        self._reader.join()
-        self.process.stdout.close()
-        self.process = None
-        _started.discard(self)
-        return code
+        """The exit code; None if another thread, whose `start` has failed, was first."""
+        with self._reaping:
+            if self.process is None:
+                return None
+            code = self.process.wait()
+            self._reader.join()
+            self.process.stdout.close()
+            self.process = None
+            _started.discard(self)
+            return code
 
     @property
     def alive(self):
