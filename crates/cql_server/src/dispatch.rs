@@ -139,6 +139,16 @@ pub(crate) fn check_serial(consistency: Consistency, serial: Option<Consistency>
     Ok(())
 }
 
+/// Refuses levels that the statement cannot have; the answer to a conditional one is that of one.
+#[inline]
+fn check_levels(prepared: &Prepared, params: &QueryParams<'_>, reply: &mut Reply) -> Result<(), QueryError> {
+    if prepared.is_conditional() {
+        reply.write_type = WriteType::Cas;
+        return check_serial(params.consistency, params.serial_consistency);
+    }
+    check_consistency(prepared, params.consistency)
+}
+
 fn request(p: &QueryParams<'_>, keyspace: Option<&str>) -> query::Request {
     query::Request {
         keyspace: p.keyspace.or(keyspace).map(str::to_owned),
@@ -257,13 +267,7 @@ impl Connection {
         batch: &mut Batch,
     ) -> Taken {
         let engine = &self.server.engine;
-        let checked = match prepared.is_conditional() {
-            true => {
-                reply.write_type = WriteType::Cas;
-                check_serial(params.consistency, params.serial_consistency)
-            }
-            false => check_consistency(prepared, params.consistency),
-        };
+        let checked = check_levels(prepared, params, &mut reply);
         let values = match checked.and_then(|()| binds(prepared, &params.values)) {
             Ok(values) => values,
             Err(e) => return reply.refuse(&mut batch.out, &e),

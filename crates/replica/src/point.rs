@@ -91,8 +91,8 @@ impl Version {
         Some(self.with_memtables(hash.token(), key, |sources| f(sources, cached)))
     }
 
-    /// Runs `f` on the memtables' parts of a row's partition and on what [`Version::load_row`] has just read of it. None
-    /// when there are too many memtables.
+    /// Runs `f` on the memtables' parts of a row's partition and on what [`Version::load_row`] has just read of it.
+    /// None when there are too many memtables.
     pub fn read_loaded<R>(
         &self,
         (hash, key): (KeyHash, &[u8]),
