@@ -4,9 +4,10 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
-use crate::support::{Cluster, SECOND, Shape, addressed, everything, insert, table};
-use coordinator::{Atomicity, Coordinator, WriteKind};
+use crate::support::{Cluster, SECOND, Shape, addressed, everything, insert, partition, table};
+use coordinator::{Atomicity, Coordinator, CoordinatorError, Deadline, WriteKind};
 use hints::{Change, Order};
 use schema::{TombstoneGc, TombstoneGcMode};
 use topology::Consistency;
@@ -178,4 +179,34 @@ fn a_node_that_stops_in_order_while_a_write_goes_on_has_not_said_its_last_word()
     };
     assert_eq!(spans(false), 0);
     assert!(spans(true) > 0, "what was under way counts as written everywhere");
+}
+
+/// Each of its rounds of requests had the whole time of the client once more.
+#[test]
+fn a_read_ends_when_its_client_gives_up_however_many_rounds_it_takes() {
+    let mut cluster = Cluster::new(40, Shape::default());
+    for c in 0..6 {
+        let written = cluster.on(0, move |node| async move { node.insert(b"k", c, b"v", 10, ALL).await });
+        assert_eq!(written, Ok(()));
+    }
+    for other in [1, 2] {
+        let (other, reader) = (cluster.id(other), cluster.id(0));
+        cluster.simulation.set_delay(other, reader, Duration::from_millis(400));
+    }
+    let (blocks, error, took) = cluster.on(0, |node| async move {
+        let began = runtime::now();
+        let read = node.read(&table(), partition(b"k"), ALL, 1).expect("all live");
+        let mut read = read.until(Deadline::after(Some(SECOND)));
+        let mut blocks = 0;
+        loop {
+            match read.next_block().await {
+                Ok(Some(_)) => blocks += 1,
+                Ok(None) => panic!("all was read, in {:?}", began.elapsed()),
+                Err(error) => return (blocks, error, began.elapsed()),
+            }
+        }
+    });
+    assert!(matches!(error, CoordinatorError::ReadTimeout { .. }), "{error:?}");
+    assert!(blocks > 0, "the first round was answered");
+    assert!((SECOND..SECOND * 11 / 10).contains(&took), "{took:?}");
 }
