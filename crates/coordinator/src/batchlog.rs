@@ -36,13 +36,13 @@ use stdx::planted::{self, Bug};
 use topology::{Consistency, HostId, Node, NodeNumber, Replica, ReplicaList, Unavailable, WriteTargets};
 use uuid::Uuid;
 
-use crate::dated::{Dated, Deadline};
+use crate::dated::Dated;
 use crate::fence::Stamp;
 use crate::gather::Gather;
 use crate::message::{Malformed, decode_mutations, encode_mutations};
 use crate::service::ReplicaError;
 use crate::verbs::Verb;
-use crate::write::{Atomicity, Manner, Mutations, Until};
+use crate::write::{Atomicity, Manner, Mutations};
 use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, WriteKind, spawn};
 
 /// The table of notes. It has no rows anywhere, and a node that does not know notes passes them by.
@@ -602,13 +602,8 @@ impl Coordinator {
         if !wanted.is_empty() {
             if since.elapsed() < LEVEL_TIME_MAX || planted::is_planted(Bug::BatchPinsLog) {
                 let manner = Manner {
-                    level: note.level,
-                    deadline: Deadline::USUAL,
-                    kind: WriteKind::Batch,
-                    atomicity: Atomicity::Share,
-                    until: Until::LevelMet,
-                    began: runtime::now(),
                     made_us: Some(note.noted_us),
+                    ..Manner::new(note.level, WriteKind::Batch, Atomicity::Share)
                 };
                 let written = self.write_from(self.view(), wanted, manner).await;
                 written.map_err(|e| e.to_string())?;

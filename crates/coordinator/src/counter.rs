@@ -40,7 +40,7 @@ use crate::message::{Malformed, decode_mutations, encode_mutations, put_sized, s
 use crate::service::{self, ReplicaError};
 use crate::trace;
 use crate::verbs::Verb;
-use crate::write::{Atomicity, Manner, Mutations, Until};
+use crate::write::{Atomicity, Manner, Mutations};
 use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, WriteKind};
 
 /// Bytes that one step of a leader's read takes.
@@ -299,13 +299,8 @@ impl Coordinator {
             return Ok(outcome);
         }
         let manner = Manner {
-            level,
             deadline: Deadline::at(deadline),
-            kind: WriteKind::Counter,
-            atomicity: Atomicity::Mutation,
-            until: Until::LevelMet,
-            began: runtime::now(),
-            made_us: None,
+            ..Manner::new(level, WriteKind::Counter, Atomicity::Mutation)
         };
         let told = self.write_from(Arc::clone(&view), added, manner).await;
         // Whatever kept the others from being told, it is added here.

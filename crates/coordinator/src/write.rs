@@ -83,16 +83,25 @@ pub(crate) struct Manner {
 }
 
 impl Manner {
-    /// Of a dated write.
-    pub(crate) fn of(dated: &Dated, kind: WriteKind, atomicity: Atomicity) -> Self {
+    /// Of a write that is made now, and answered when the level is met.
+    pub(crate) fn new(level: Consistency, kind: WriteKind, atomicity: Atomicity) -> Self {
         Self {
-            level: dated.level,
-            deadline: dated.deadline,
+            level,
+            deadline: Deadline::USUAL,
             kind,
             atomicity,
             until: Until::LevelMet,
             began: runtime::now(),
+            made_us: None,
+        }
+    }
+
+    /// Of a dated write.
+    pub(crate) fn of(dated: &Dated, kind: WriteKind, atomicity: Atomicity) -> Self {
+        Self {
+            deadline: dated.deadline,
             made_us: Some(dated.now_us()),
+            ..Self::new(dated.level, kind, atomicity)
         }
     }
 
@@ -245,15 +254,7 @@ impl Coordinator {
 
     /// Begins to write one mutation; `done` receives the outcome, with its number.
     pub fn write_then(self: &Rc<Self>, mutation: Addressed, level: Consistency, done: (Rc<dyn WriteDone>, u32)) {
-        let manner = Manner {
-            level,
-            deadline: Deadline::USUAL,
-            kind: WriteKind::Simple,
-            atomicity: Atomicity::Mutation,
-            until: Until::LevelMet,
-            began: runtime::now(),
-            made_us: None,
-        };
+        let manner = Manner::new(level, WriteKind::Simple, Atomicity::Mutation);
         let told = done.clone();
         if let Err(error) = self.begin_write(&self.view(), smallvec![mutation], manner, done) {
             told.0.write_done(told.1, Err(error));
@@ -287,13 +288,9 @@ impl Coordinator {
     /// When a replica has neither. Others may have the mutations then.
     pub(crate) async fn write_or_hint(self: &Rc<Self>, mutations: Mutations, made_us: i64) -> Result<(), String> {
         let manner = Manner {
-            level: Consistency::Any,
-            deadline: Deadline::USUAL,
-            kind: WriteKind::Batch,
-            atomicity: Atomicity::Share,
             until: Until::AllKnown,
-            began: runtime::now(),
             made_us: Some(made_us),
+            ..Manner::new(Consistency::Any, WriteKind::Batch, Atomicity::Share)
         };
         let waiting = Rc::new(Waiting::default());
         let begun = self.begin_write(&self.view(), mutations, manner, (waiting.clone(), 0));
@@ -687,15 +684,7 @@ mod tests {
         let node = simulation.add_node(1);
         simulation.start(node, |_| {
             Box::pin(async {
-                let first = Manner {
-                    level: Consistency::Quorum,
-                    deadline: Deadline::USUAL,
-                    kind: WriteKind::Batch,
-                    atomicity: Atomicity::Batch,
-                    until: Until::LevelMet,
-                    began: runtime::now(),
-                    made_us: None,
-                };
+                let first = Manner::new(Consistency::Quorum, WriteKind::Batch, Atomicity::Batch);
                 let made_us = runtime::wall_clock_us();
                 let is_dated = |manner: &Manner| (made_us - 1_000..=made_us).contains(&manner.dated_us());
                 runtime::sleep(Duration::from_secs(5)).await;
