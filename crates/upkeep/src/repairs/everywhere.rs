@@ -45,7 +45,7 @@ pub async fn repair_everywhere(
     let (mut left_before, mut changed_at) = (u64::MAX, runtime::now());
     loop {
         if control.is_aborted() {
-            return Err("aborted; nodes go on with the ranges that they have begun".to_owned());
+            return Err("aborted: each node finishes the ranges that it has begun to repair".to_owned());
         }
         let left = left_everywhere(engine, &rpc, &is_live, &wanted).await?;
         total = total.max(left.ranges);
@@ -117,7 +117,7 @@ async fn ask_until_done(
     let (mut total, mut told) = (0, 0);
     loop {
         if control.is_aborted() {
-            return Err("aborted; nodes end behind the ranges that they are at".to_owned());
+            return Err("aborted: each node stops after the range that it repairs now".to_owned());
         }
         let left = left_everywhere(engine, &rpc, is_live, wanted).await?;
         total = total.max(left.ranges);
