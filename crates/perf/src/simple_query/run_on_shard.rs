@@ -378,10 +378,13 @@ impl<'e> Worker<'e> {
                 let rows = begin_rows(out, &self.metadata, true, None);
                 let count = match engine.read_now(select, &context, self.level, &mut CellWriter(out))? {
                     PointOutcome::Rows(count) => count,
-                    outcome => {
+                    PointOutcome::Missed => {
                         mark.abandon(out);
-                        let is_missed = outcome == PointOutcome::Missed;
-                        self.missed = is_missed.then(|| engine.take_missed()).flatten();
+                        self.missed = engine.take_missed();
+                        return Ok(false);
+                    }
+                    _ => {
+                        mark.abandon(out);
                         return Ok(false);
                     }
                 };
