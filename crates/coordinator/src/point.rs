@@ -12,7 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use replica::PlainRow;
+use replica::{PlainRow, RowBuffers, RowName};
 use rpc::{AnswerTaker, RpcError, Sent};
 use runtime::Instant;
 use schema::{Table, TableId, components};
@@ -51,9 +51,8 @@ pub trait ReadDone {
 /// Buffers that point reads reuse.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    pub(crate) name: Vec<u8>,
-    pub(crate) merged: Vec<u8>,
-    pub(crate) material: Vec<u8>,
+    row: RowBuffers,
+    material: Vec<u8>,
 }
 
 /// A read of one row that this shard takes part in.
@@ -105,9 +104,9 @@ impl Coordinator {
 
     /// The digest of a row, as a replica answers a read of it.
     #[must_use]
-    pub fn digest_of_row(&self, table: &Table, key: &[u8], clustering: &[u8], row: &PlainRow<'_>, now: u32) -> u128 {
+    pub fn digest_of_row(&self, table: &Table, name: RowName<'_>, row: &PlainRow<'_>, now: u32) -> u128 {
         let material = std::mem::take(&mut self.scratch.borrow_mut().material);
-        let (digest, material) = Digest::of_plain_row(material, table, key, clustering, row, now);
+        let (digest, material) = Digest::of_plain_row(material, table, name.key, name.clustering, row, now);
         self.scratch.borrow_mut().material = material;
         digest
     }
@@ -158,8 +157,12 @@ impl Coordinator {
         let scratch = &mut *self.scratch.borrow_mut();
         let material = std::mem::take(&mut scratch.material);
         let read = tablet.with_version(|version| {
-            let names = (hash, point.key, point.clustering);
-            version.read_plain_row(&table, names, &mut scratch.name, &mut scratch.merged, |row| {
+            let name = RowName {
+                hash,
+                key: point.key,
+                clustering: point.clustering,
+            };
+            version.read_plain_row(&table, name, &mut scratch.row, |row| {
                 let digest = Digest::of_plain_row(material, &table, point.key, point.clustering, &row, point.now);
                 (digest, f(hash.token(), &row))
             })

@@ -20,12 +20,13 @@ use std::time::Duration;
 
 use mutation::PartitionBlock;
 use mutation::merge::merge_blocks;
-use replica::{RowMemory, split_block};
+use replica::split_block;
 use runtime::{Instant, ShardId};
 use schema::Table;
 use stdx::planted::{self, Bug};
 use stdx::preempt;
 use stdx::probe::Answered;
+use stdx::row_memory::RowMemory;
 use topology::{Acks, Consistency, Counts, ReadTargets, Replica, ReplicaList, Requirement};
 use types::Token;
 use types::token::token_of;

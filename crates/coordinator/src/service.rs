@@ -95,7 +95,10 @@ impl From<Malformed> for ReplicaError {
 
 impl From<ReadError> for ReplicaError {
     fn from(error: ReadError) -> Self {
-        Self::Read(error.to_string())
+        match error {
+            ReadError::NoRowMemory(why) => Self::Overloaded(why),
+            error => Self::Read(error.to_string()),
+        }
     }
 }
 
@@ -139,7 +142,7 @@ pub async fn read(shard: &Rc<Shard>, command: ReadCommand, stamp: Stamp) -> Resu
             let sstables = store
                 .tablet(token)
                 .map(|tablet| tablet.with_version(|version| version.sstables_for(hash)));
-            let done = stretch.partition(shard, &store, read).await;
+            let done = stretch.partition((shard, &store), read).await;
             done.map_err(|e| stamp.or_moved(&store, e))?;
             store.metrics.note_partition_read(sstables.unwrap_or(0), stretch.met());
         }
@@ -150,7 +153,7 @@ pub async fn read(shard: &Rc<Shard>, command: ReadCommand, stamp: Stamp) -> Resu
             inside,
         } => {
             range_ready(&store, (after, to), stamp).await?;
-            let done = stretch.tokens(shard, &store, (after, to), from, inside).await;
+            let done = stretch.tokens((shard, &store), (after, to), from, inside).await;
             done.map_err(|e| stamp.or_moved(&store, e))?;
         }
     }

@@ -17,13 +17,12 @@ use std::sync::Arc;
 
 use mutation::{Bound, ClusteringSlice, PartitionBlock};
 use replica::{
-    BlockLimits, NoLongRows, PartitionRead, PartitionReader, ReadError, RowMemory, Shard, TableStore, TabletScan,
-    TokenRange, UNRESERVED_ROW_BYTES_MAX, row_of, split_block,
+    BlockLimits, PartitionRead, ReadError, ReadOptions, Shard, ShardReader, TableStore, TokenRange, split_block,
 };
 use schema::Table;
 use stdx::preempt;
+use stdx::row_memory::{NoLongRows, RowMemory, UNRESERVED_ROW_BYTES_MAX};
 use types::Token;
-use types::token::KeyHash;
 
 use crate::digest::{self, Digest};
 use crate::message::{Answer, Extent, ReadCommand, ReadPosition};
@@ -111,11 +110,6 @@ impl Stretch {
 
     fn is_full(&self) -> bool {
         self.end.is_some()
-    }
-
-    fn row_memory(&self) -> Option<Arc<dyn RowMemory>> {
-        let no_long_rows = self.no_long_rows.clone()?;
-        Some(no_long_rows)
     }
 
     /// The length of the long row that is withheld.
@@ -252,52 +246,38 @@ impl Stretch {
         }
     }
 
-    /// Slices of one partition. A block that ends a slice but not the last says so by the slice's end.
+    fn options(&self) -> ReadOptions {
+        let row_memory = self.no_long_rows.clone().map(|memory| memory as Arc<dyn RowMemory>);
+        ReadOptions {
+            bypasses_cache: self.bypasses_cache,
+            row_memory,
+        }
+    }
+
+    /// Slices of one partition.
     pub(crate) async fn partition(
         &mut self,
-        shard: &Rc<Shard>,
-        store: &Rc<TableStore>,
+        shard: (&Rc<Shard>, &TableStore),
         read: PartitionRead,
     ) -> Result<(), ReplicaError> {
-        let tablet = store.tablet(read.token).ok_or(ReplicaError::NotHere(read.token))?;
-        tablet.count_request();
-        let (table, version) = (self.table.clone(), tablet.version());
-        if let [slice] = &read.slices[..]
-            && !self.bypasses_cache
-            && let Some(clustering) = row_of(&table, slice)
-        {
-            let hash = KeyHash::of(&read.key);
-            let row = version.read_row_within(&table, &shard.cache, (hash, &read.key, clustering), self.row_memory());
-            let row = row.await;
-            if let Some(block) = self.unless_withheld(row)? {
+        let token = read.token;
+        let reader = ShardReader::of_partition(shard, self.table.clone(), read, self.options());
+        let mut reader = reader.ok_or(ReplicaError::NotHere(token))?;
+        let is_of_row = reader.is_of_row();
+        loop {
+            let next = reader.next_block().await;
+            let Some(block) = self.unless_withheld(next)? else {
+                break;
+            };
+            if is_of_row {
                 // The slice ends with the row, however many were asked for.
                 self.count(&block, false);
                 self.keep(block);
-            }
-            return Ok(());
-        }
-        // In reading order, the first to end last.
-        let mut ends: Vec<Bound> = if read.reversed {
-            read.slices.iter().map(|s| s.start.clone()).collect()
-        } else {
-            read.slices.iter().rev().map(|s| s.end.clone()).collect()
-        };
-        let (cache, paused) = (shard.cache_of_read(self.bypasses_cache), &shard.paused_readers);
-        let mut reader = PartitionReader::resumed(paused, table, version, cache, read);
-        reader.set_row_memory(self.row_memory());
-        loop {
-            let next = reader.next_block().await;
-            let Some(mut block) = self.unless_withheld(next)? else {
-                break;
-            };
-            // Slices of which nothing is here end without a block.
-            ends.truncate(reader.slices_left() + 1);
-            if block.covered.is_none() && reader.slices_left() > 0 {
-                block.covered = ends.pop();
+                return Ok(());
             }
             let is_last = block.covered.is_none();
             // What `until` cuts off is not kept.
-            self.keeps_last = self.until.is_none() && reader.is_in_files();
+            self.keeps_last = self.until.is_none() && reader.is_worth_keeping();
             self.push(block);
             self.keeps_last = false;
             if self.withheld().is_some() {
@@ -305,7 +285,7 @@ impl Stretch {
             }
             if is_last || self.is_full() {
                 if let Some(last) = self.last.take() {
-                    paused.pause(&tablet, reader, last);
+                    reader.keep(last);
                 }
                 return Ok(());
             }
@@ -320,8 +300,7 @@ impl Stretch {
 
     pub(crate) async fn tokens(
         &mut self,
-        shard: &Rc<Shard>,
-        store: &Rc<TableStore>,
+        shard: (&Rc<Shard>, &TableStore),
         (after, to): (Token, Token),
         mut from: (Token, Vec<u8>),
         inside: Option<Bound>,
@@ -337,24 +316,16 @@ impl Stretch {
                 reversed: false,
                 limits: self.limits(),
             };
-            self.partition(shard, store, read).await?;
+            self.partition(shard, read).await?;
             if self.is_full() || self.withheld().is_some() {
                 return Ok(());
             }
             from.1.push(0);
         }
-        let range = TokenRange { after, to };
-        let mut scan = TabletScan::new(
-            store.table(),
-            store,
-            shard.cache_of_read(self.bypasses_cache),
-            range,
-            from,
-            self.limits(),
-        )
-        .with_row_memory(self.row_memory());
+        let extent = (TokenRange { after, to }, from);
+        let mut reader = ShardReader::of_tokens(shard, shard.1.table(), extent, self.limits(), self.options());
         loop {
-            let next = scan.next_block().await;
+            let next = reader.next_block().await;
             let Some(block) = self.unless_withheld(next)? else {
                 return Ok(());
             };

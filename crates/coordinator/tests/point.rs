@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::support::{Cluster, Local, SECOND, Shape, clustering, delete, insert, partition, table};
 use coordinator::{Confirmation, CoordinatorError, ReadDone, ReplicatedRead, Stretch};
 use mutation::Mutation;
+use replica::{RowBuffers, RowName};
 use rpc::Limits;
 use runtime::Signal;
 use schema::Table;
@@ -39,9 +40,9 @@ async fn read(node: Local, table: Arc<Table>, key: &[u8], c: i32, level: Consist
     let store = node.shard.store(table.id).expect("the table is open");
     let tablet = store.tablet(hash.token()).expect("the shard has the partition").clone();
     let digest = tablet.with_version(|version| {
-        let names = (hash, key, &clustering[..]);
-        version.read_plain_row(&table, names, &mut Vec::new(), &mut Vec::new(), |row| {
-            node.coordinator.digest_of_row(&table, key, &clustering, &row, now)
+        let name = RowName::new(key, &clustering);
+        version.read_plain_row(&table, name, &mut RowBuffers::default(), |row| {
+            node.coordinator.digest_of_row(&table, name, &row, now)
         })
     })?;
     if read.is_enough() {

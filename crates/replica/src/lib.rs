@@ -32,10 +32,12 @@ mod links;
 mod load;
 mod marks;
 mod memory;
+mod merged_row;
 mod noted_batches;
 mod point;
 mod quarantine;
 mod read;
+mod reader;
 mod reconcile;
 mod recovery;
 mod repaired;
@@ -62,12 +64,14 @@ pub use files::{INCOMING, STREAMS, TableCuts, TableFiles, UNOWNED, prepare_sstab
 pub use large::{Measured, MeasuredRow, Touched};
 pub use marks::{Inheritance, MarkError, RepairSet, forget_all_records};
 pub use memory::MemoryStats;
+pub use merged_row::{InMemory, RowBuffers, RowWanted};
 pub use noted_batches::{NotedBatches, min_timestamp};
-pub use point::{PlainRow, Sources, row_of};
+pub use point::{PlainRow, RowName, Sources, row_of};
 pub use quarantine::{DiskFailure, OnDiskFailure};
 pub use read::{
     BlockLimits, PartitionRead, PartitionReader, PausedCounts, PausedReaders, ReadError, ScanReader, split_block,
 };
+pub use reader::{ReadOptions, ShardReader};
 pub use reconcile::{AdoptError, Sealed, WantedTable};
 pub use recovery::{Foreign, RecoveryError, RecoveryStats};
 pub use repaired::{PurgeHold, RepairedRange};
@@ -77,7 +81,6 @@ pub use row_cache::{CachedRow, RowCacheBudget};
 pub use scan::TabletScan;
 pub use shard::{Shard, ShardOptions, WriteError, shard_range};
 pub use snapshot::{SNAPSHOTS, Work};
-pub use sstable::{NoLongRows, Reserving, RowMemory, UNRESERVED_ROW_BYTES_MAX};
 pub use succession::changes_shards;
 pub use table_metrics::{Recorded, Samplers, TableHistogram, TableMetrics, requests};
 pub use tablet::{Admission, Frozen, RebuildGuard, TableStore, Tablet, TokenRange, Version};

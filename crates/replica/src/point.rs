@@ -8,15 +8,40 @@ use mutation::merge::{merge_blocks, merge_rows};
 use mutation::{ClusteringSlice, PartitionBlock, RangeTombstone, RowView, Tombstone};
 use schema::{Table, components};
 use smallvec::SmallVec;
-use sstable::{ChunkCache, NoLongRows, RowMemory};
+use sstable::ChunkCache;
 use stdx::probe;
+use stdx::row_memory::{NoLongRows, RowMemory};
 use types::Token;
 use types::token::KeyHash;
 
+use crate::merged_row::RowBuffers;
 use crate::read::{BlockLimits, PartitionRead, PartitionReader, ReadError};
 use crate::row_cache::{CachedRow, RowCache, put_name};
 use crate::tablet::Version;
 use crate::trace;
+
+/// A row by its whole key.
+#[derive(Clone, Copy, Debug)]
+pub struct RowName<'n> {
+    /// The hash of `key`.
+    pub hash: KeyHash,
+    /// The serialised key of its partition.
+    pub key: &'n [u8],
+    /// Its clustering key; empty in a table whose partitions are rows.
+    pub clustering: &'n [u8],
+}
+
+impl<'n> RowName<'n> {
+    /// Of these bytes.
+    #[must_use]
+    pub fn new(key: &'n [u8], clustering: &'n [u8]) -> Self {
+        Self {
+            hash: KeyHash::of(key),
+            key,
+            clustering,
+        }
+    }
+}
 
 /// The memtables of a tablet that hold a partition: the active one, those aside and those being flushed.
 pub struct Sources<'a> {
@@ -64,9 +89,7 @@ impl Version {
     #[inline]
     pub fn read_memory<R>(
         &self,
-        hash: KeyHash,
-        key: &[u8],
-        clustering: &[u8],
+        row: RowName<'_>,
         name: &mut Vec<u8>,
         f: impl FnOnce(&Sources<'_>, Option<&CachedRow>) -> R,
     ) -> Option<R> {
@@ -75,7 +98,7 @@ impl Version {
         }
         let rows = self.rows.borrow();
         let cached = match self.has_files {
-            true => self.cached(&rows, hash, key, clustering, name),
+            true => self.cached(&rows, row, name),
             false => Some(None),
         };
         probe::step(|| {
@@ -88,14 +111,14 @@ impl Version {
             format!("memory: {} memtables; {in_files}", 1 + self.frozen.len())
         });
         let cached = cached?;
-        Some(self.with_memtables(hash.token(), key, |sources| f(sources, cached)))
+        Some(self.with_memtables(row, |sources| f(sources, cached)))
     }
 
     /// Runs `f` on the memtables' parts of a row's partition and on what [`Version::load_row`] has just read of it.
     /// None when there are too many memtables.
     pub fn read_loaded<R>(
         &self,
-        (hash, key): (KeyHash, &[u8]),
+        row: RowName<'_>,
         loaded: &CachedRow,
         f: impl FnOnce(&Sources<'_>, Option<&CachedRow>) -> R,
     ) -> Option<R> {
@@ -106,20 +129,14 @@ impl Version {
             )
         });
         let has_room = self.frozen.len() < MEMTABLES_MAX;
-        has_room.then(|| self.with_memtables(hash.token(), key, |sources| f(sources, Some(loaded))))
+        has_room.then(|| self.with_memtables(row, |sources| f(sources, Some(loaded))))
     }
 
     /// What the cache has of a row of the files; the inner None when no file has its partition, the outer one when a
     /// file would have to be read.
     #[inline(never)]
-    fn cached<'c>(
-        &self,
-        rows: &'c RowCache,
-        hash: KeyHash,
-        key: &[u8],
-        clustering: &[u8],
-        name: &mut Vec<u8>,
-    ) -> Option<Option<&'c CachedRow>> {
+    fn cached<'c>(&self, rows: &'c RowCache, row: RowName<'_>, name: &mut Vec<u8>) -> Option<Option<&'c CachedRow>> {
+        let RowName { hash, key, clustering } = row;
         let token = hash.token();
         if self.missing.iter().any(|missing| missing.overlaps(token, token)) {
             return None;
@@ -134,7 +151,8 @@ impl Version {
 
     /// Runs `f` on the memtables' parts of a partition. There are fewer frozen ones than the most.
     #[inline]
-    fn with_memtables<R>(&self, token: Token, key: &[u8], f: impl FnOnce(&Sources<'_>) -> R) -> R {
+    fn with_memtables<R>(&self, row: RowName<'_>, f: impl FnOnce(&Sources<'_>) -> R) -> R {
+        let (token, key) = (row.hash.token(), row.key);
         let active = self.active.borrow();
         let mut sources = Sources {
             parts: [None; MEMTABLES_MAX],
@@ -155,13 +173,13 @@ impl Version {
     pub fn read_plain_row<R>(
         &self,
         table: &Table,
-        (hash, key, clustering): (KeyHash, &[u8], &[u8]),
-        name: &mut Vec<u8>,
-        merged: &mut Vec<u8>,
+        row: RowName<'_>,
+        buffers: &mut RowBuffers,
         f: impl FnOnce(PlainRow<'_>) -> R,
     ) -> Option<R> {
-        self.read_memory(hash, key, clustering, name, |sources, cached| {
-            let row = PlainRow::of(table, clustering, sources, cached, merged)?;
+        let RowBuffers { name, merged, .. } = buffers;
+        self.read_memory(row, name, |sources, cached| {
+            let row = PlainRow::of(table, row.clustering, sources, cached, merged)?;
             Some(f(row))
         })
         .flatten()
@@ -176,10 +194,9 @@ impl Version {
         &self,
         table: &Table,
         cache: &Rc<ChunkCache>,
-        hash: KeyHash,
-        key: &[u8],
-        clustering: &[u8],
+        row: RowName<'_>,
     ) -> Result<Option<CachedRow>, ReadError> {
+        let RowName { hash, key, clustering } = row;
         let token = hash.token();
         let order = &table.clustering_order;
         let slices = [ClusteringSlice::exactly(clustering)];
@@ -243,11 +260,9 @@ impl Version {
         self: &Rc<Self>,
         table: &Arc<Table>,
         cache: &Rc<ChunkCache>,
-        hash: KeyHash,
-        key: &[u8],
-        clustering: &[u8],
+        row: RowName<'_>,
     ) -> Result<Option<PartitionBlock>, ReadError> {
-        self.read_row_within(table, cache, (hash, key, clustering), None).await
+        self.read_row_within(table, cache, row, None).await
     }
 
     /// As [`Version::read_row`]; reserves memory for a long row before it reads it from a file.
@@ -258,9 +273,10 @@ impl Version {
         self: &Rc<Self>,
         table: &Arc<Table>,
         cache: &Rc<ChunkCache>,
-        (hash, key, clustering): (KeyHash, &[u8], &[u8]),
+        row: RowName<'_>,
         row_memory: Option<Arc<dyn RowMemory>>,
     ) -> Result<Option<PartitionBlock>, ReadError> {
+        let RowName { hash, key, clustering } = row;
         let token = hash.token();
         let mut name = Vec::with_capacity(size_of::<u32>() + key.len() + clustering.len());
         let wanted = Wanted {
@@ -271,19 +287,16 @@ impl Version {
         };
         // A long row is read in steps.
         let is_of_one_step = self.frozen.len() < MEMTABLES_MAX
-            && !(table.layout.has_complex()
-                && self.with_memtables(token, key, |sources| sources.have_long_row(clustering)));
+            && !(table.layout.has_complex() && self.with_memtables(row, |sources| sources.have_long_row(clustering)));
         let merged = match is_of_one_step {
-            true => self.read_memory(hash, key, clustering, &mut name, |sources, cached| {
-                wanted.merge(sources, cached)
-            }),
+            true => self.read_memory(row, &mut name, |sources, cached| wanted.merge(sources, cached)),
             false => None,
         };
         if let Some(block) = merged {
             return Ok(block);
         }
-        if is_of_one_step && let Some(entry) = self.load_row(table, cache, hash, key, clustering).await? {
-            return Ok(self.with_memtables(token, key, |sources| wanted.merge(sources, Some(&entry))));
+        if is_of_one_step && let Some(entry) = self.load_row(table, cache, row).await? {
+            return Ok(self.with_memtables(row, |sources| wanted.merge(sources, Some(&entry))));
         }
         let read = PartitionRead {
             token,

@@ -16,8 +16,9 @@ use memtable::Memtable;
 use mutation::merge::{merge_blocks, merge_rows};
 use mutation::{Bound, ClusteringSlice, PartitionBlock, RowView, Tombstone};
 use schema::{ClusteringOrder, Table};
-use sstable::{ChunkCache, RowMemory};
+use sstable::ChunkCache;
 use stdx::preempt;
+use stdx::row_memory::RowMemory;
 use types::Token;
 use types::token::KeyHash;
 
@@ -425,8 +426,9 @@ impl PartitionReader {
         Ok(!is_begun && self.slices.len() > 1 && !self.version.may_have(self.token, &self.key)?)
     }
 
-    /// The next merged block; None when every slice is read. `covered` of a block says where it ends; a block that
-    /// ends its slice has none.
+    /// The next merged block; None when every slice is read. `covered` of a block says where it ends: a block that ends
+    /// a slice but not the last says so by the slice's end, one that ends the last has none. Slices of which nothing is
+    /// here end without a block.
     pub async fn next_block(&mut self) -> Result<Option<PartitionBlock>, ReadError> {
         if self.slice.is_none() && self.is_absent()? {
             self.slices.clear();
@@ -465,6 +467,7 @@ impl PartitionReader {
             let ready = preempt::allowed(|| merge_ready(&self.table, &order, &mut self.feeds, reversed));
             let Some(mut block) = ready else { continue };
             self.head.complete(&self.table, &mut block);
+            let is_last = self.slices.is_empty();
             self.slice = block.covered.clone().map(|covered| match reversed {
                 true => ClusteringSlice {
                     start: slice.start.clone(),
@@ -475,6 +478,13 @@ impl PartitionReader {
                     end: slice.end.clone(),
                 },
             });
+            if block.covered.is_none() && !is_last {
+                block.covered = Some(if reversed {
+                    slice.start.clone()
+                } else {
+                    slice.end.clone()
+                });
+            }
             self.given = Some(slice);
             // Memtables are read again from the new bound: what they had ready may be outdated by then.
             for feed in &mut self.feeds {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use mutation::PartitionBlock;
 use schema::Table;
-use sstable::{ChunkCache, RowMemory};
+use sstable::ChunkCache;
+use stdx::row_memory::RowMemory;
 use types::Token;
 
 use crate::read::{BlockLimits, ReadError, ScanReader};

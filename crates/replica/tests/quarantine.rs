@@ -12,12 +12,12 @@ use crate::support::{shard, whole};
 use mutation::compact::LiveRow;
 use mutation::row::{RowBuilder, Shared};
 use mutation::{Liveness, Mutation, MutationBuilder, Tombstone};
-use replica::{DiskFailure, PartitionReader, ReadError, ScanReader, Shard, TableCuts, TableStore, TokenRange};
+use replica::{DiskFailure, PartitionReader, ReadError, RowName, ScanReader, Shard, TableCuts, TableStore, TokenRange};
 use runtime::sim::{CrashKind, NodeId, Simulation};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
 use sstable::Component;
 use stdx::planted::{Bug, Planted};
-use types::token::{KeyHash, token_of};
+use types::token::token_of;
 use types::{CqlType, Token};
 use uuid::Uuid;
 
@@ -121,7 +121,7 @@ async fn read(shard: &Rc<Shard>, store: &Rc<TableStore>, key: &[u8]) -> Result<b
                 .any(|(_, row)| LiveRow::new(row, &table.layout, b.tombstone, 2).is_live())
         })
     };
-    let by_name = version.read_row(&table, &shard.cache, KeyHash::of(key), key, &[]).await;
+    let by_name = version.read_row(&table, &shard.cache, RowName::new(key, &[])).await;
     let partition = whole(key, 10);
     let limits = partition.limits;
     let mut reader = PartitionReader::new(table.clone(), version.clone(), shard.cache.clone(), partition);
@@ -138,7 +138,7 @@ async fn read(shard: &Rc<Shard>, store: &Rc<TableStore>, key: &[u8]) -> Result<b
         Err(e) => Err(e.clone()),
     });
     assert!(found.iter().all(|f| *f == found[0]), "{found:?}");
-    let from_memory = version.read_memory(KeyHash::of(key), key, &[], &mut Vec::new(), |_, _| ());
+    let from_memory = version.read_memory(RowName::new(key, &[]), &mut Vec::new(), |_, _| ());
     assert!(found[0].is_ok() || from_memory.is_none(), "memory answered alone");
     found[0].clone()
 }
@@ -399,7 +399,7 @@ async fn meets_damage(shard: &Rc<Shard>, store: &Rc<TableStore>) -> bool {
     for key in keys() {
         let version = store.tablets()[0].version();
         let read = version
-            .read_row(&store.table(), &shard.cache, KeyHash::of(&key), &key, &[])
+            .read_row(&store.table(), &shard.cache, RowName::new(&key, &[]))
             .await;
         meets |= matches!(read, Err(ReadError::File(_)));
     }
@@ -643,7 +643,7 @@ fn no_file_is_lost_when_power_is_while_a_running_node_moves_them() {
             for key in &keys()[..3] {
                 let version = store.tablets()[0].version();
                 let table = store.table();
-                let read = version.read_row(&table, &shard.cache, KeyHash::of(key), key, &[]);
+                let read = version.read_row(&table, &shard.cache, RowName::new(key, &[]));
                 assert!(read.await.is_err(), "a crash after {operations} operations");
             }
             runtime::sleep(Duration::from_secs(1)).await;

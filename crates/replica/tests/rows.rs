@@ -11,12 +11,12 @@ use mutation::{
     Bound, Cell, ClusteringSlice, Liveness, Mutation, MutationBuilder, PartitionBlock, RangeTombstone, RowBuilder,
     RowView, Tombstone,
 };
-use replica::{PartitionRead, PartitionReader, Shard, TableStore, row_of};
+use replica::{PartitionRead, PartitionReader, RowName, Shard, TableStore, row_of};
 use runtime::random_u64;
 use runtime::sim::Simulation;
 use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
 use types::CqlType;
-use types::token::{KeyHash, token_of};
+use types::token::token_of;
 use uuid::Uuid;
 
 const ROUNDS: u64 = 400;
@@ -190,7 +190,7 @@ async fn compare(shard: &Rc<Shard>, store: &Rc<TableStore>) -> bool {
     // A compaction between the two may forget old deletions.
     let version = tablet.version();
     let by_name = version
-        .read_row(&table, &shard.cache, KeyHash::of(&key), &key, &clustering)
+        .read_row(&table, &shard.cache, RowName::new(&key, &clustering))
         .await;
     let by_name = by_name.expect("the files can be read");
     let read = PartitionRead {

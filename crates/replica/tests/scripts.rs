@@ -32,11 +32,11 @@ use std::time::Duration;
 
 use crate::support::{Limits, open_table, shard_with, whole};
 use mutation::{ClusteringSlice, Mutation, PartitionBlock};
-use replica::{PartitionRead, PartitionReader, ReadError, Shard, TableStore, TombstoneHold, WantedTable};
+use replica::{PartitionRead, PartitionReader, ReadError, RowName, Shard, TableStore, TombstoneHold, WantedTable};
 use runtime::sim::{CrashKind, Simulation};
 use schema::{Table, TableOptions};
 use testkit::{Case, path};
-use types::token::{KeyHash, token_of};
+use types::token::token_of;
 
 const HOUR: Duration = Duration::from_hours(1);
 const DIR: &str = "/data/sea/t-00000000000000000000000000000007";
@@ -416,10 +416,10 @@ impl Process {
         let key = read.key.clone();
         let version = self.store.tablets()[0].version();
         let from_memory = version
-            .read_memory(KeyHash::of(&key), &key, &clustering, &mut Vec::new(), |_, _| ())
+            .read_memory(RowName::new(&key, &clustering), &mut Vec::new(), |_, _| ())
             .is_some();
         let by_name = version
-            .read_row(table, &self.shard.cache, KeyHash::of(&key), &key, &clustering)
+            .read_row(table, &self.shard.cache, RowName::new(&key, &clustering))
             .await;
         let block = match by_name {
             Ok(block) => block,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use mutation::{Bound, ClusteringSlice, PartitionBlock};
 use stdx::preempt;
+use stdx::row_memory::RowMemory;
 use types::Token;
 
 use crate::cache::ChunkCache;
@@ -18,7 +19,7 @@ use crate::decode::Stop;
 use crate::error::Error;
 use crate::index::{IndexBlock, IndexBytes, Promoted};
 use crate::reader::Reader;
-use crate::row_memory::{self, RowMemory};
+use crate::row_memory;
 use crate::window::{PartitionDecoder, Progress, ReadLimits};
 
 /// The stretch of Data.db that has arrived and is not consumed: a chunk of the cache as long as one is enough, then a

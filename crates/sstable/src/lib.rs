@@ -61,7 +61,6 @@ pub use large::{
 pub use quarantine::{Quarantined, accept, quarantine, quarantined, read_twice};
 pub use reader::{Meta, Reader};
 pub use repaired::{FileHosts, RepairRecord, mark_repaired, records, remove_record, remove_records, write_record};
-pub use row_memory::{NoLongRows, Reserving, RowMemory, UNRESERVED_ROW_BYTES_MAX};
 pub use scan::{BlockingScan, ScanCursor};
 pub use statistics::Statistics;
 pub use window::ReadLimits;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use mutation::PartitionBlock;
+use stdx::row_memory::RowMemory;
 use types::Token;
 use types::token::token_of;
 
@@ -11,7 +12,7 @@ use crate::decode::Stop;
 use crate::error::Error;
 use crate::index::Entry;
 use crate::reader::Reader;
-use crate::row_memory::{self, RowMemory};
+use crate::row_memory;
 use crate::summary::{Sample, Summary};
 use crate::window::{PartitionDecoder, Progress, ReadLimits, Window};
 

@@ -11,6 +11,7 @@ pub mod planted;
 pub mod preempt;
 pub mod probe;
 pub mod random;
+pub mod row_memory;
 pub mod size;
 pub mod vint;
 

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use mutation::row::Shared;
 use mutation::{Column as StoredColumn, Mutation, MutationBuilder, RowBuilder, Tombstone};
 use paxos::{Ballot, Proposal, State};
-use replica::{Shard, TableStore, Tablet, WriteError, paxos_state_id, proposal_life};
+use replica::{RowName, Shard, TableStore, Tablet, WriteError, paxos_state_id, proposal_life};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
 use stdx::bytes::Reader;
-use types::token::KeyHash;
 use types::{CqlType, Token};
 
 use super::known::{Known, LogPlace};
@@ -85,7 +84,7 @@ impl Row {
     pub(super) async fn read(self, shard: &Rc<Shard>, key: &[u8]) -> Result<Known, ReplicaError> {
         let table = self.states.table();
         let (version, cache) = (self.tablet.version(), shard.cache.clone());
-        let block = version.read_row(&table, &cache, KeyHash::of(key), key, &[]).await?;
+        let block = version.read_row(&table, &cache, RowName::new(key, &[])).await?;
         let now = now();
         let mut state = State::default();
         let mut changed_at = i64::MIN;

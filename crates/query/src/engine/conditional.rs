@@ -15,10 +15,10 @@ use coordinator::{CasRead, CasRequest, Deadline, Decision, Extent, ReadResult, S
 use mutation::{ClusteringSlice, PartitionBlock};
 use plan::write::{BoundWrite, ConditionalAnswer, ConditionalRequest, CurrentRows};
 use plan::{Execution, RowSink, SelectPlan};
-use replica::RowMemory;
 use runtime::ShardId;
 use schema::Table;
 use stdx::preempt;
+use stdx::row_memory::RowMemory;
 use topology::Consistency;
 
 use super::page::{Consumer, Flow};

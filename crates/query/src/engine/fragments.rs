@@ -13,13 +13,13 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use coordinator::{Coordinator, OwnRead, OwnSource, ReadOptions, Stretch};
 use mutation::row::Shared;
 use mutation::{
     Bound, BoundKind, Cell, ClusteringSlice, Liveness, PartitionBlock, RangeTombstone, RowBuilder, Tombstone,
 };
 use plan::restrict::Partitions;
 use plan::{Execution, PageSink, RowSink, SelectPlan};
-use replica::{BlockLimits, PartitionRead, PartitionReader, Shard, TabletScan, TokenRange, Version};
 use schema::{ClusteringOrder, Table, components, push_component, push_null};
 use stdx::LongVec;
 use types::Token;
@@ -28,9 +28,7 @@ use types::token::token_of;
 use super::fragment_text::{metadata_of_row, metadata_of_static, tombstone_text, values};
 use super::page::{Consumer, Flow};
 use super::paging_state::Position;
-use super::read::{
-    BLOCK_BYTES, BlockSource, Page, Part, consume_partition, end_page, failure, keys_read, start_behind,
-};
+use super::read::{BlockSource, Page, Part, consume_partition, end_page, failure, keys_read, start_behind, stretch_of};
 use super::{Engine, Request};
 use crate::QueryError;
 
@@ -100,35 +98,28 @@ impl Engine {
         consumer: &mut Consumer<impl RowSink>,
         (token, key): (Token, &[u8]),
     ) -> Result<Flow, QueryError> {
-        let store = self.store(&select.table)?;
-        let Some(tablet) = store.tablet(token) else {
-            return Ok(Flow::Continue);
-        };
         let behind = match consumer.position() {
             Position::BehindRow { key: last, clustering } if last == key => Some(Place::parse(clustering)),
             _ => None,
         };
-        let mut sources: Vec<(String, Rc<Version>)> = tablet.version().by_source();
-        sources.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let sources = self.coordinator.own_sources(&select.table, token);
+        let mut sources = sources.map_err(|e| failure(&select.table, e))?;
         if let Some(place) = &behind {
             let is_read =
                 |name: &[u8]| name < &place.source[..] || name == place.source && place.region == PARTITION_END;
-            sources.retain(|(name, _)| !is_read(name.as_bytes()));
+            sources.retain(|source| !is_read(source.name.as_bytes()));
         }
         let mut fragments = Fragments {
             of: of.clone(),
             shown: select.table.clone(),
             key: key.to_vec(),
             token,
-            shard: self.shard.clone(),
+            coordinator: self.coordinator.clone(),
             sources: sources.into(),
             source: None,
             behind,
             slices: run.with(|ctx| consumer.slices(select, ctx))?,
-            limits: BlockLimits {
-                rows: consumer.rows_wanted(),
-                bytes: BLOCK_BYTES,
-            },
+            stretch: stretch_of(consumer),
         };
         consume_partition(select, run, consumer, &mut fragments).await
     }
@@ -142,7 +133,6 @@ impl Engine {
         consumer: &mut Consumer<impl RowSink>,
         (from, to): (Token, Token),
     ) -> Result<Flow, QueryError> {
-        let store = self.store(&select.table)?;
         let start = match consumer.position().clone() {
             Position::Start => (from, Vec::new()),
             Position::BehindPartition { key } => start_behind(key, from),
@@ -151,14 +141,16 @@ impl Engine {
                 _ => (from, Vec::new()),
             },
         };
-        let range = TokenRange {
-            after: Token(from.0.saturating_sub(1)),
-            to,
+        let failure = |e| failure(&select.table, e);
+        let extent = ((Token(from.0.saturating_sub(1)), to), start);
+        let options = ReadOptions {
+            bypasses_cache: true,
+            row_memory: None,
         };
-        let limits = BlockLimits { rows: 1, bytes: 1 };
-        let cache = self.shard.cache_of_read(true);
-        let mut scan = TabletScan::new(of.clone(), &store, cache, range, start, limits);
-        while let Some(block) = TabletScan::next_block(&mut scan).await.map_err(failure)? {
+        let keys_alone = Stretch { rows: 1, bytes: 1 };
+        let scan = self.coordinator.read_own_tokens(of, extent, keys_alone, options);
+        let mut scan = scan.map_err(failure)?;
+        while let Some(block) = scan.next_block().await.map_err(failure)? {
             let partition = (block.token, block.key());
             let flow = self
                 .fragments_of_partition(of, select, run, consumer, partition)
@@ -166,7 +158,7 @@ impl Engine {
             if matches!(flow, Flow::PageFull | Flow::Done) {
                 return Ok(flow);
             }
-            TabletScan::skip_partition(&mut scan).await.map_err(failure)?;
+            scan.skip_partition().await.map_err(failure)?;
         }
         Ok(Flow::Continue)
     }
@@ -247,7 +239,7 @@ impl Place {
 /// A source that is being read.
 struct Reading {
     name: String,
-    reader: PartitionReader,
+    read: OwnRead,
     has_begun: bool,
     /// The range tombstone that covers what follows, and where it is cut.
     open: Option<(Tombstone, Bound)>,
@@ -259,27 +251,27 @@ struct Fragments {
     shown: Arc<Table>,
     key: Vec<u8>,
     token: Token,
-    shard: Rc<Shard>,
-    sources: VecDeque<(String, Rc<Version>)>,
+    coordinator: Rc<Coordinator>,
+    sources: VecDeque<OwnSource>,
     source: Option<Reading>,
     /// The place of the last fragment of the page before.
     behind: Option<Place>,
     /// Which of them the statement wants.
     slices: Arc<LongVec<ClusteringSlice>>,
-    limits: BlockLimits,
+    stretch: Stretch,
 }
 
 impl BlockSource for Fragments {
     async fn next_block(&mut self) -> Result<Option<PartitionBlock>, QueryError> {
         loop {
             let Some(reading) = &mut self.source else {
-                let Some((name, version)) = self.sources.pop_front() else {
+                let Some(source) = self.sources.pop_front() else {
                     return Ok(None);
                 };
-                self.begin(name, version);
+                self.begin(source);
                 continue;
             };
-            let of_source = reading.reader.next_block().await.map_err(failure)?;
+            let of_source = reading.read.next_block().await.map_err(|e| failure(&self.of, e))?;
             let mut out = PartitionBlock::new(self.token, &self.key);
             match of_source {
                 Some(block) => self.show_block(&block, &mut out),
@@ -304,25 +296,19 @@ impl BlockSource for Fragments {
 }
 
 impl Fragments {
-    fn begin(&mut self, name: String, version: Rc<Version>) {
+    fn begin(&mut self, source: OwnSource) {
         // The page continues among the rows of this source: what is before them is not read again.
         let behind = self.behind.as_ref();
-        let inside = behind.filter(|place| place.source == name.as_bytes() && place.region == CLUSTERED);
+        let inside = behind.filter(|place| place.source == source.name.as_bytes() && place.region == CLUSTERED);
         let mut slice = ClusteringSlice::all();
         if let Some(place) = inside {
             // The row itself is read again, for a range tombstone may begin right after it.
             slice.start = Bound::before(&place.prefix);
         }
-        let read = PartitionRead {
-            token: self.token,
-            key: self.key.clone(),
-            slices: vec![slice],
-            reversed: false,
-            limits: self.limits,
-        };
+        let partition = (self.token, &self.key[..]);
         self.source = Some(Reading {
-            name,
-            reader: PartitionReader::new(self.of.clone(), version, self.shard.cache_of_read(true), read),
+            read: source.read(&self.coordinator, &self.of, partition, slice, self.stretch),
+            name: source.name,
             has_begun: false,
             open: None,
         });

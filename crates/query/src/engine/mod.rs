@@ -308,10 +308,4 @@ impl Engine {
     pub fn set_listener(&self, listener: SchemaListener) {
         *self.listener.borrow_mut() = Some(listener);
     }
-
-    /// The part of a stored table that is here.
-    fn store(&self, table: &Table) -> Result<Rc<TableStore>, QueryError> {
-        let store = self.shard.store(table.id);
-        store.ok_or_else(|| QueryError::invalid(format!("unconfigured table {}", table.name)))
-    }
 }

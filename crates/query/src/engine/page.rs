@@ -14,8 +14,8 @@ use mutation::{ClusteringSlice, PartitionBlock};
 use plan::restrict::{Alternatives, Partitions};
 use plan::selection::AggregateState;
 use plan::{BindContext, Evaluated, Operand, Row, RowSink, SelectPlan, ValueRows, key_component};
-use replica::RowMemory;
 use schema::{ColumnKind, components};
+use stdx::row_memory::RowMemory;
 use stdx::{LongVec, preempt, size};
 use types::Comparator;
 

@@ -3,13 +3,14 @@
 //! This is the shortest way through the engine: key bytes, token, tablet, memtable, row, and its values straight into
 //! the sink. It allocates nothing beyond the buffers that its caller reuses.
 
+use coordinator::{Coordinator, InMemory, LoadedRow, OwnRow, OwnTable, RowBuffers, RowName, RowWanted};
 use mutation::compact::{LiveColumn, LiveElements, LiveRow};
-use mutation::{RowView, Tombstone, merge, stretch};
+use mutation::{RowView, Tombstone};
 use plan::{BindContext, PlanError, PointSource, RowSink, SelectPlan, key_component, put_collection};
-use replica::{CachedRow, PlainRow, Sources, TableStore, Tablet, Version};
 use schema::components;
 use smallvec::SmallVec;
 use stdx::probe;
+use topology::Consistency;
 use types::Token;
 use types::token::KeyHash;
 
@@ -20,9 +21,7 @@ use super::columns::count;
 pub struct PointScratch {
     pub(super) key: Vec<u8>,
     pub(super) clustering: Vec<u8>,
-    merged: Vec<u8>,
-    other: Vec<u8>,
-    name: Vec<u8>,
+    row: RowBuffers,
     /// The hash of `key`, after [`PointOutcome::Missed`].
     missed: Option<KeyHash>,
 }
@@ -33,6 +32,16 @@ pub struct MissedRow {
     pub(super) hash: KeyHash,
     pub(super) key: Vec<u8>,
     pub(super) clustering: Vec<u8>,
+}
+
+impl MissedRow {
+    pub(super) fn name(&self) -> RowName<'_> {
+        RowName {
+            hash: self.hash,
+            key: &self.key,
+            clustering: &self.clustering,
+        }
+    }
 }
 
 impl PointScratch {
@@ -61,12 +70,12 @@ pub enum PointOutcome {
     Missed,
 }
 
-/// Tries to answer from this shard's memory; gives the row to `out`.
+/// Tries to answer from the memory of this shard, which satisfies the read; gives the row to `out`.
 #[inline]
 pub(super) fn read_point(
     plan: &SelectPlan,
     ctx: &BindContext<'_>,
-    store: &TableStore,
+    table: OwnTable,
     owner: impl FnOnce(Token) -> u32,
     scratch: &mut PointScratch,
     out: &mut impl RowSink,
@@ -78,22 +87,20 @@ pub(super) fn read_point(
     let hash = KeyHash::of(&scratch.key);
     let token = hash.token();
     probe::step(|| format!("engine: key of {} bytes, token {}", scratch.key.len(), token.0));
-    let Some(tablet) = store.tablet(token) else {
+    let Some(row) = table.row((token, &scratch.key)) else {
         return Ok(PointOutcome::OtherShard(owner(token)));
     };
     probe::step(|| "coordinator: this shard suffices for a read of every level".to_owned());
-    store.metrics.note_read(&scratch.key);
-    tablet.count_request();
-    Ok(read_named(plan, sources, ctx, (&tablet, hash), scratch, out))
+    Ok(read_named(plan, sources, ctx, (&row, hash), scratch, out))
 }
 
-/// Tries to answer from the memory of a tablet of this shard, whose row is named in the scratch.
+/// Tries to answer from memory; the row is named in the scratch.
 #[inline]
 fn read_named(
     plan: &SelectPlan,
     sources: &[PointSource],
     ctx: &BindContext<'_>,
-    (tablet, hash): (&Tablet, KeyHash),
+    (row, hash): (&OwnRow, KeyHash),
     scratch: &mut PointScratch,
     out: &mut impl RowSink,
 ) -> PointOutcome {
@@ -101,131 +108,88 @@ fn read_named(
     let PointScratch {
         key,
         clustering,
-        merged,
-        other,
-        name,
+        row: buffers,
         missed,
     } = scratch;
-    let rows = tablet.with_version(|v| {
-        v.read_memory(hash, key, clustering, name, |parts, cached| {
-            point_row(plan, sources, parts, cached, key, clustering, now, merged, other, out)
-        })
+    let name = RowName { hash, key, clustering };
+    let read = row.read(name, &wanted(plan, sources, now), buffers, |row, deletion| {
+        write_row(plan, sources, (row, deletion), name, now, out)
     });
-    match rows {
-        Some(Some(rows)) => PointOutcome::Rows(rows),
-        Some(None) => PointOutcome::NeedsDisk,
-        None => {
+    match read {
+        InMemory::Row(rows) => PointOutcome::Rows(rows),
+        InMemory::General => PointOutcome::NeedsDisk,
+        InMemory::Missed => {
             *missed = Some(hash);
             PointOutcome::Missed
         }
     }
 }
 
+/// What a point read wants of a row.
+#[inline]
+fn wanted<'w>(
+    plan: &'w SelectPlan,
+    sources: &'w [PointSource],
+    now: u32,
+) -> RowWanted<'w, impl Fn() -> Vec<u16> + use<'w>> {
+    RowWanted {
+        layout: &plan.table.layout,
+        now,
+        columns: || {
+            let ids = sources.iter().filter_map(|source| match source {
+                PointSource::Cell(id) | PointSource::Counter(id) | PointSource::Elements { id, .. } => Some(*id),
+                PointSource::PartitionKey(_) | PointSource::Clustering(_) => None,
+            });
+            ids.collect()
+        },
+    }
+}
+
 /// Answers a point read of a row from what was just read of it from files, and from memory.
 pub(super) fn read_loaded(
-    plan: &SelectPlan,
+    coordinator: &Coordinator,
+    (plan, level): (&SelectPlan, Consistency),
     ctx: &BindContext<'_>,
-    (version, row): (&Version, &MissedRow),
-    loaded: &CachedRow,
+    (name, loaded): (RowName<'_>, &LoadedRow),
     scratch: &mut PointScratch,
     out: &mut impl RowSink,
 ) -> Option<u32> {
     let sources = plan.point()?;
     let now = ctx.expiry_now();
-    let PointScratch { merged, other, .. } = scratch;
-    let (key, clustering) = (&row.key[..], &row.clustering[..]);
-    let rows = version.read_loaded((row.hash, key), loaded, |parts, loaded| {
-        point_row(plan, sources, parts, loaded, key, clustering, now, merged, other, out)
-    });
-    rows.flatten()
+    let (table, wanted) = ((&*plan.table, level), wanted(plan, sources, now));
+    loaded.read(coordinator, table, name, &wanted, &mut scratch.row, |row, deletion| {
+        write_row(plan, sources, (row, deletion), name, now, out)
+    })
 }
 
 /// Tries to answer a point read whose names are in the scratch already: see [`SelectPlan::point_names`].
 pub(super) fn read_here(
     plan: &SelectPlan,
     ctx: &BindContext<'_>,
-    tablet: (&Tablet, KeyHash),
+    row: (&OwnRow, KeyHash),
     scratch: &mut PointScratch,
     out: &mut impl RowSink,
 ) -> PointOutcome {
     match plan.point() {
-        Some(sources) => read_named(plan, sources, ctx, tablet, scratch, out),
+        Some(sources) => read_named(plan, sources, ctx, row, scratch, out),
         None => PointOutcome::NeedsDisk,
     }
 }
 
-/// How many rows live, 0 or 1; None when the row must be read in the general way.
+/// Gives a row to the sink, if it lives; how many rows live, 0 or 1.
 #[inline]
-#[expect(
-    clippy::too_many_arguments,
-    reason = "borrowed pieces of one scratch, on the hot path"
-)]
-fn point_row(
+fn write_row(
     plan: &SelectPlan,
     sources: &[PointSource],
-    parts: &Sources<'_>,
-    cached: Option<&CachedRow>,
-    key: &[u8],
-    clustering: &[u8],
+    (row, deletion): (Option<RowView<'_>>, Tombstone),
+    name: RowName<'_>,
     now: u32,
-    merged: &mut Vec<u8>,
-    other: &mut Vec<u8>,
     out: &mut impl RowSink,
-) -> Option<u32> {
-    let layout = &*plan.table.layout;
-    let mut deletion = Tombstone::NONE;
-    let mut found = 0;
-    let mut row: Option<RowView<'_>> = None;
-    if let Some(cached) = cached {
-        deletion = cached.deletion();
-        row = cached.row.as_deref().and_then(RowView::new);
-        found = u32::from(row.is_some());
+) -> u32 {
+    match row {
+        Some(view) => write_live_row(plan, sources, (view, deletion), name, now, out),
+        None => 0,
     }
-    for part in parts.iter() {
-        deletion = deletion.merge(part.deletion_of(clustering));
-        let Some((row_name, part_row)) = part.named_row(clustering) else {
-            continue;
-        };
-        if row_name != clustering {
-            // Equal, but written in another way, which is what is answered.
-            return None;
-        }
-        let Some(view) = part_row.packed() else {
-            if parts.iter().any(|part| part.has_long_row(clustering)) {
-                return None;
-            }
-            deletion = assemble_large_row(plan, sources, parts, cached, clustering, now, merged, other);
-            (row, found) = (None, 1);
-            break;
-        };
-        found += 1;
-        if found == 1 {
-            row = Some(view);
-            continue;
-        }
-        // Several memtables hold the row: merge into one buffer, then into the other.
-        let have = match row.take() {
-            Some(v) => v,
-            None => RowView::new(merged).expect("a merged row is well formed"),
-        };
-        other.clear();
-        merge::merge_rows(layout, have, view, other);
-        std::mem::swap(merged, other);
-    }
-    let view = match row {
-        Some(v) => v,
-        None if found == 0 => return Some(0),
-        None => RowView::new(merged).expect("a merged row is well formed"),
-    };
-    Some(write_live_row(
-        plan,
-        sources,
-        (view, deletion),
-        key,
-        clustering,
-        now,
-        out,
-    ))
 }
 
 /// The living values of a row's plain columns, by column id.
@@ -272,8 +236,7 @@ fn write_live_row(
     plan: &SelectPlan,
     sources: &[PointSource],
     (view, deletion): (RowView<'_>, Tombstone),
-    key: &[u8],
-    clustering: &[u8],
+    RowName { key, clustering, .. }: RowName<'_>,
     now: u32,
     out: &mut impl RowSink,
 ) -> u32 {
@@ -313,95 +276,29 @@ fn write_live_row(
     1
 }
 
-/// Reads a plain row from this shard's memory, to be confirmed by other replicas: gives it to `out`, and says how many
-/// rows live and the row's digest, as `digest` computes it from key, clustering key, row and second. None: in the
-/// general way.
+/// Reads a plain row from this shard's memory, to be confirmed by other replicas if it `needs_others`: gives it to
+/// `out`, and says how many rows live and the row's digest. None: in the general way.
 pub(super) fn read_plain(
-    plan: &SelectPlan,
+    coordinator: &Coordinator,
+    (plan, needs_others): (&SelectPlan, bool),
     ctx: &BindContext<'_>,
-    (tablet, hash): (&Tablet, KeyHash),
+    (row, hash): (&OwnRow, KeyHash),
     scratch: &mut PointScratch,
     out: &mut impl RowSink,
-    digest: impl FnOnce(&[u8], &[u8], &PlainRow<'_>, u32) -> u128,
 ) -> Option<(u32, u128)> {
     let sources = plan.point()?;
     let now = ctx.expiry_now();
     let PointScratch {
         key,
         clustering,
-        merged,
-        name,
+        row: buffers,
         ..
     } = scratch;
-    tablet.with_version(|v| {
-        v.read_plain_row(&plan.table, (hash, key, clustering), name, merged, |row| {
-            let rows = match row.row {
-                Some(view) => write_live_row(plan, sources, (view, row.partition), key, clustering, now, out),
-                None => 0,
-            };
-            (rows, digest(key, clustering, &row, now))
-        })
+    let name = RowName { hash, key, clustering };
+    let (of_table, digest) = ((&*plan.table, name), (now, needs_others));
+    row.read_plain(coordinator, of_table, buffers, digest, |row, deletion| {
+        write_row(plan, sources, (row, deletion), name, now, out)
     })
-}
-
-/// Puts a row that a memtable holds in fragments together in `merged`; returns the deletion over it.
-///
-/// Only fragments of the columns that are returned are read, unless nothing of them lives. Then another cell may, and
-/// the row is there all the same.
-#[cold]
-#[expect(clippy::too_many_arguments, reason = "those of point_row")]
-fn assemble_large_row(
-    plan: &SelectPlan,
-    sources: &[PointSource],
-    parts: &Sources<'_>,
-    cached: Option<&CachedRow>,
-    clustering: &[u8],
-    now: u32,
-    merged: &mut Vec<u8>,
-    other: &mut Vec<u8>,
-) -> Tombstone {
-    let layout = &*plan.table.layout;
-    let ids = sources.iter().filter_map(|source| match source {
-        PointSource::Cell(id) | PointSource::Counter(id) | PointSource::Elements { id, .. } => Some(*id),
-        PointSource::PartitionKey(_) | PointSource::Clustering(_) => None,
-    });
-    let ids: Vec<u16> = ids.collect();
-    let mut deletion = cached.map_or(Tombstone::NONE, CachedRow::deletion);
-    for part in parts.iter() {
-        deletion = deletion.merge(part.deletion_of(clustering));
-    }
-    let cached_row = cached.and_then(|c| c.row.as_deref()).and_then(RowView::new);
-    let mut one = Vec::new();
-    for whole in [false, true] {
-        merged.clear();
-        match cached_row {
-            Some(row) if whole => merged.extend_from_slice(row.bytes()),
-            Some(row) => stretch::select(row, layout, &ids, merged),
-            None => {}
-        }
-        for row in parts.iter().filter_map(|part| part.row(clustering)) {
-            one.clear();
-            if whole {
-                row.pack(&mut one);
-            } else {
-                row.pack_columns(&ids, &mut one);
-            }
-            if merged.is_empty() {
-                std::mem::swap(merged, &mut one);
-                continue;
-            }
-            other.clear();
-            let (a, b) = (RowView::new(merged), RowView::new(&one));
-            let (a, b) = a.zip(b).expect("rows in memory are well formed");
-            merge::merge_rows(layout, a, b, other);
-            std::mem::swap(merged, other);
-        }
-        let view = RowView::new(merged).expect("a memtable holds the row");
-        if LiveRow::new(view, layout, deletion, now).is_live() {
-            break;
-        }
-    }
-    deletion
 }
 
 /// Where a multi-cell column is returned.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use coordinator::trace;
 use plan::{Execution, PageSink, SelectPlan};
-use replica::UNRESERVED_ROW_BYTES_MAX;
 use runtime::ShardId;
+use stdx::row_memory::UNRESERVED_ROW_BYTES_MAX;
 use topology::Consistency;
 
 use super::point::PointOutcome;

@@ -4,16 +4,13 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use coordinator::{Confirmation, Extent, Levels, Operation, ReadDone};
+use coordinator::service::ReplicaError;
+use coordinator::{Confirmation, Extent, Operation, OwnRead, OwnTable, ReadDone, ReadOptions, Stretch};
 use mutation::{Bound, ClusteringSlice, PartitionBlock};
 use plan::restrict::Partitions;
 use plan::{BindContext, Execution, PageSink, RowSink, SelectPlan};
-use replica::{
-    BlockLimits, PartitionRead, PartitionReader, PlainRow, ReadError, TableStore, Tablet, TabletScan, TokenRange,
-    Version,
-};
 use runtime::{ShardId, Signal};
-use schema::TableId;
+use schema::Table;
 use stdx::{preempt, probe};
 use topology::{BOUND_PAGING_STATES, Consistency};
 use types::Token;
@@ -56,9 +53,12 @@ pub(super) enum Part {
     Tokens(Token, Token),
 }
 
-pub(super) fn failure(e: ReadError) -> QueryError {
+/// The error of a read of what this shard has of a table.
+pub(super) fn failure(table: &Table, e: ReplicaError) -> QueryError {
     match e {
-        ReadError::NoRowMemory(why) => QueryError::Overloaded(why),
+        ReplicaError::Overloaded(why) => QueryError::Overloaded(why),
+        ReplicaError::UnknownTable(_) => QueryError::invalid(format!("unconfigured table {}", table.name)),
+        ReplicaError::NotHere(_) => QueryError::Server("a token came to a shard that does not own it".to_owned()),
         e => QueryError::ReadFailure(format!("The read failed on the replica: {e}")),
     }
 }
@@ -88,15 +88,15 @@ impl Engine {
         level: Consistency,
         out: &mut impl RowSink,
     ) -> Result<PointOutcome, QueryError> {
-        let Some(store) = self.shard.store(plan.table.id) else {
+        let Some(table) = self.coordinator.own_table(plan.table.id) else {
             return Ok(PointOutcome::NeedsDisk);
         };
         let mut scratch = self.point.borrow_mut();
-        if Levels::from_bits(store.reads_here.get()).contains(level) {
+        if table.satisfies(level) {
             let owner = |t| self.owner(plan.table.id, t);
-            return Ok(point::read_point(plan, ctx, &store, owner, &mut scratch, out)?);
+            return Ok(point::read_point(plan, ctx, table, owner, &mut scratch, out)?);
         }
-        self.read_unconfirmed(plan, ctx, (&store, level), &mut scratch, out)
+        self.read_unconfirmed(plan, ctx, (table, level), &mut scratch, out)
     }
 
     /// Reads a row that this shard has in memory, for other replicas to confirm: see [`Engine::confirm`].
@@ -104,7 +104,7 @@ impl Engine {
         &self,
         plan: &SelectPlan,
         ctx: &BindContext<'_>,
-        (store, level): (&TableStore, Consistency),
+        (table, level): (OwnTable, Consistency),
         scratch: &mut PointScratch,
         out: &mut impl RowSink,
     ) -> Result<PointOutcome, QueryError> {
@@ -112,29 +112,24 @@ impl Engine {
             return Ok(PointOutcome::NeedsDisk);
         }
         let hash = KeyHash::of(&scratch.key);
-        let (table, token) = (&plan.table, hash.token());
+        let (id, token) = (plan.table.id, hash.token());
         probe::step(|| format!("engine: key of {} bytes, token {}", scratch.key.len(), token.0));
-        let Some(tablet) = store.tablet(token) else {
+        let Some(row) = table.row((token, &scratch.key)) else {
             return Ok(PointOutcome::NeedsDisk);
         };
-        store.metrics.note_read(&scratch.key);
-        if self.coordinator.reads_here(store, table.id, token, level) {
-            tablet.count_request();
+        if row.satisfies(&self.coordinator, (id, token), level) {
             probe::step(|| format!("coordinator: this shard suffices for a read at {level}"));
-            return Ok(point::read_here(plan, ctx, (&tablet, hash), scratch, out));
+            return Ok(point::read_here(plan, ctx, (&row, hash), scratch, out));
         }
         if plan.timeout.is_some() {
             return Ok(PointOutcome::NeedsDisk);
         }
-        let Some(read) = self.coordinator.begin_point(table.id, token, level) else {
+        let Some(read) = self.coordinator.begin_point(id, token, level) else {
             return Ok(PointOutcome::NeedsDisk);
         };
         let needs_others = !read.is_enough();
-        let digest = |key: &[u8], clustering: &[u8], row: &PlainRow<'_>, now| match needs_others {
-            true => self.coordinator.digest_of_row(table, key, clustering, row, now),
-            false => 0,
-        };
-        let Some((rows, digest)) = point::read_plain(plan, ctx, (&tablet, hash), scratch, out, digest) else {
+        let (plan, of_row) = ((plan, needs_others), (&row, hash));
+        let Some((rows, digest)) = point::read_plain(&self.coordinator, plan, ctx, of_row, scratch, out) else {
             return Ok(PointOutcome::NeedsDisk);
         };
         if !needs_others {
@@ -391,18 +386,6 @@ impl Engine {
         Ok(Some(Patience::new(limit, level, block_for)))
     }
 
-    /// Whether this shard may answer reads of a level alone, of a version that it still has.
-    fn still_reads(
-        &self,
-        store: &Rc<TableStore>,
-        (tablet, version): (&Rc<Tablet>, &Rc<Version>),
-        table: TableId,
-        level: Consistency,
-    ) -> bool {
-        let is_there = self.shard.store(table).is_some_and(|now| Rc::ptr_eq(&now, store));
-        is_there && Levels::from_bits(store.reads_here.get()).contains(level) && Rc::ptr_eq(&tablet.version(), version)
-    }
-
     /// Reads the row from this shard's sstables, into the row cache too, and answers with what memory has of it.
     /// `missed`: the row, where the memory of this shard was just asked for it in vain.
     pub(super) async fn point_from_disk<S: PageSink>(
@@ -412,11 +395,8 @@ impl Engine {
         level: Consistency,
         missed: Option<&MissedRow>,
     ) -> Result<Option<Page<S>>, QueryError> {
-        let Some(store) = self.shard.store(select.table.id) else {
-            return Ok(None);
-        };
         let named;
-        let row = match missed {
+        let missed = match missed {
             Some(row) => row,
             None => {
                 let Some((hash, key, clustering)) = run.with(|ctx| select.point_key(ctx))? else {
@@ -426,26 +406,18 @@ impl Engine {
                 &named
             }
         };
-        let Some(tablet) = store.tablet(row.hash.token()) else {
+        let (name, table) = (missed.name(), self.coordinator.own_table(select.table.id));
+        let Some(row) = table.and_then(|table| table.find(name.hash.token())) else {
             return Ok(None);
         };
-        if missed.is_none() {
-            tablet.count_request();
-        }
-        let version = tablet.version();
-        store.metrics.note_row_read(version.sstables_for(row.hash));
-        let cache = self.shard.cache.clone();
-        let loaded = version
-            .load_row(&select.table, &cache, row.hash, &row.key, &row.clustering)
-            .await
-            .map_err(failure)?;
+        let loaded = row.load(&self.coordinator, &select.table, name).await;
+        let loaded = loaded.map_err(|e| failure(&select.table, e))?;
         let mut sink = S::default();
-        if let Some(loaded) = loaded
-            && self.still_reads(&store, (&tablet, &version), select.table.id, level)
-        {
+        if let Some(loaded) = loaded {
             let mut scratch = self.point.borrow_mut();
             let answer = |ctx: &BindContext<'_>| {
-                point::read_loaded(select, ctx, (&version, row), &loaded, &mut scratch, &mut sink)
+                let (of_select, of_row) = ((select, level), (name, &loaded));
+                point::read_loaded(&self.coordinator, of_select, ctx, of_row, &mut scratch, &mut sink)
             };
             if let Some(rows) = run.with_unpreempted(answer) {
                 return Ok(Some(Page::of_point(rows, sink)));
@@ -554,53 +526,29 @@ impl Engine {
                 .fragments_of_partition(of, select, run, consumer, (token, key))
                 .await;
         }
-        let store = self.store(&select.table)?;
-        let Some(tablet) = store.tablet(token) else {
-            return Err(QueryError::Server(
-                "a token came to a shard that does not own it".to_owned(),
-            ));
-        };
-        let version = tablet.version();
-        store.metrics.note_read(key);
-        tablet.count_request();
+        let failure = |e| failure(&select.table, e);
+        let partition = self
+            .coordinator
+            .own_partition(&select.table, (token, key))
+            .map_err(failure)?;
         let has_many_slices = run.with(|ctx| consumer.slices(select, ctx))?.len() > 1;
-        if has_many_slices && !version.may_have(token, key).map_err(failure)? {
+        if has_many_slices && !partition.may_be_there().map_err(failure)? {
             consumer.leave_partition();
             return Ok(Flow::Continue);
         }
-        let slices = slices_left(select, run, consumer, key)?;
-        let limits = BlockLimits {
-            rows: consumer.rows_wanted(),
-            bytes: BLOCK_BYTES,
-        };
-        let cache = self.shard.cache_of_read(select.bypasses_cache);
-        let table = select.table.clone();
-        let read = PartitionRead {
-            token,
-            key: key.to_vec(),
-            slices,
-            reversed: select.reversed,
-            limits,
-        };
-        let sstables = version.sstables_for(KeyHash::of(key));
-        let paused = &self.shard.paused_readers;
-        let mut source = PausableReader {
-            reader: PartitionReader::resumed(paused, table, version, cache, read),
+        let slices = (slices_left(select, run, consumer, key)?, select.reversed);
+        let (stretch, options) = (stretch_of(consumer), read_options(select, consumer));
+        let read = partition.read(&self.coordinator, &select.table, slices, stretch, options);
+        let mut source = KeptRead {
+            read: read.map_err(failure)?,
+            table: &select.table,
             unused: None,
         };
-        source.reader.set_row_memory(consumer.row_memory());
         consumer.take_met();
         let consumed = consume_partition(select, run, consumer, &mut source).await;
-        store.metrics.note_partition_read(sstables, consumer.take_met());
-        if let (
-            Ok(Flow::PageFull),
-            PausableReader {
-                reader,
-                unused: Some(last),
-            },
-        ) = (&consumed, source)
-        {
-            paused.pause(&tablet, reader, last);
+        partition.note_met(consumer.take_met());
+        if let (Ok(Flow::PageFull), Some(last)) = (&consumed, source.unused) {
+            source.read.keep(last);
         }
         consumed
     }
@@ -616,43 +564,50 @@ impl Engine {
         if let Some(of) = &select.fragments_of {
             return self.fragments_of_tokens(of, select, run, consumer, (from, to)).await;
         }
-        let store = self.store(&select.table)?;
         let (start, begun) = match consumer.position().clone() {
             Position::Start => ((from, Vec::new()), None),
             Position::BehindPartition { key } => (start_behind(key, from), None),
             Position::BehindRow { key, .. } => (start_behind(key.clone(), from), Some(key)),
         };
-        let range = TokenRange {
-            after: Token(from.0.saturating_sub(1)),
-            to,
-        };
-        let limits = |consumer: &Consumer<_>| BlockLimits {
-            rows: consumer.rows_wanted(),
-            bytes: BLOCK_BYTES,
-        };
         // Of the tablets that are here now: some may leave while the rest of a partition is read.
-        let mut scan = TabletScan::new(
-            select.table.clone(),
-            &store,
-            self.shard.cache_of_read(select.bypasses_cache),
-            range,
-            start,
-            limits(consumer),
-        )
-        .with_row_memory(consumer.row_memory());
+        let extent = ((Token(from.0.saturating_sub(1)), to), start);
+        let (stretch, options) = (stretch_of(consumer), read_options(select, consumer));
+        let read = self
+            .coordinator
+            .read_own_tokens(&select.table, extent, stretch, options);
+        let mut source = KeptRead {
+            read: read.map_err(|e| failure(&select.table, e))?,
+            table: &select.table,
+            unused: None,
+        };
         if let Some(key) = begun {
             let token = token_of(&key);
             // The rest of a partition is read with the tokens that it is among, not with those after it.
-            if (from..=to).contains(&token) && store.tablet(token).is_some() {
+            if (from..=to).contains(&token) && self.coordinator.has_token(&select.table, token) {
                 let flow = self.partition(select, run, consumer, token, &key).await?;
                 if flow != Flow::Continue && flow != Flow::SkipPartition {
                     return Ok(flow);
                 }
             }
-            scan.set_limits(limits(consumer));
+            source.read.set_stretch(stretch_of(consumer));
         }
         run.with(|ctx| consumer.begin_scan(select, ctx))?;
-        consume_scan(select, run, consumer, &mut scan).await
+        consume_scan(select, run, consumer, &mut source).await
+    }
+}
+
+/// How much a consumer wants at once.
+pub(super) fn stretch_of(consumer: &Consumer<impl RowSink>) -> Stretch {
+    Stretch {
+        rows: consumer.rows_wanted(),
+        bytes: BLOCK_BYTES,
+    }
+}
+
+fn read_options(select: &SelectPlan, consumer: &Consumer<impl RowSink>) -> ReadOptions {
+    ReadOptions {
+        bypasses_cache: select.bypasses_cache,
+        row_memory: consumer.row_memory(),
     }
 }
 
@@ -697,34 +652,25 @@ pub(super) trait BlockSource {
     fn page_ended(&mut self, _block: PartitionBlock) {}
 }
 
-/// A partition whose rest the next page may want.
-struct PausableReader {
-    reader: PartitionReader,
+/// A read of this shard, whose rest the next page may want.
+struct KeptRead<'t> {
+    read: OwnRead,
+    table: &'t Table,
     /// The block in which the page ended.
     unused: Option<PartitionBlock>,
 }
 
-impl BlockSource for PausableReader {
+impl BlockSource for KeptRead<'_> {
     async fn next_block(&mut self) -> Result<Option<PartitionBlock>, QueryError> {
-        self.reader.next_block().await.map_err(failure)
+        self.read.next_block().await.map_err(|e| failure(self.table, e))
     }
 
     async fn skip_partition(&mut self) -> Result<(), QueryError> {
-        Ok(())
+        self.read.skip_partition().await.map_err(|e| failure(self.table, e))
     }
 
     fn page_ended(&mut self, block: PartitionBlock) {
         self.unused = Some(block);
-    }
-}
-
-impl BlockSource for TabletScan {
-    async fn next_block(&mut self) -> Result<Option<PartitionBlock>, QueryError> {
-        Self::next_block(self).await.map_err(failure)
-    }
-
-    async fn skip_partition(&mut self) -> Result<(), QueryError> {
-        Self::skip_partition(self).await.map_err(failure)
     }
 }
 

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use replica::{Reserving, RowMemory};
+use stdx::row_memory::{Reserving, RowMemory};
 
 use crate::QueryError;
 

@@ -15,11 +15,11 @@ use coordinator::{
 use mutation::{Addressed, ClusteringSlice, Located, Mutation};
 use plan::write::{ListContents, check_write_bytes, collect_lists};
 use plan::{BatchKind, BatchPlan, BindContext, Execution, WritePlan};
-use replica::RowMemory;
 use schema::{Table, TableId};
 use stdx::planted::{self, Bug};
 use stdx::preempt;
 use stdx::probe;
+use stdx::row_memory::RowMemory;
 use topology::Consistency;
 use types::Token;
 

@@ -1,0 +1,164 @@
+//! Reads of what this shard has, for clients whose level it satisfies alone, and for work that runs beside the data.
+//!
+//! A read gives blocks as a [`ReplicatedRead`](crate::ReplicatedRead) does, whose every block other replicas vouch for.
+
+mod row;
+mod source;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use mutation::{ClusteringSlice, PartitionBlock};
+use replica::{BlockLimits, PartitionRead, ReadOptions, ShardReader, TableStore, TokenRange};
+use schema::Table;
+use types::Token;
+use types::token::KeyHash;
+
+use crate::service::ReplicaError;
+use crate::{Coordinator, Stretch};
+
+pub use row::{LoadedRow, OwnRow, OwnTable};
+pub use source::OwnSource;
+
+/// What this shard has of an extent, block by block.
+pub struct OwnRead {
+    reader: ShardReader,
+}
+
+/// A partition that this shard has.
+pub struct OwnPartition<'k> {
+    store: Rc<TableStore>,
+    token: Token,
+    key: &'k [u8],
+    /// Those that may have it.
+    sstables: u64,
+}
+
+impl From<Stretch> for BlockLimits {
+    fn from(stretch: Stretch) -> Self {
+        let Stretch { rows, bytes } = stretch;
+        Self { rows, bytes }
+    }
+}
+
+impl Coordinator {
+    /// Finds a partition that is to be read from this shard.
+    ///
+    /// # Errors
+    /// When this shard does not have the table or the token.
+    pub fn own_partition<'k>(
+        &self,
+        table: &Table,
+        (token, key): (Token, &'k [u8]),
+    ) -> Result<OwnPartition<'k>, ReplicaError> {
+        let store = self.own_store(table)?;
+        let tablet = store.tablet(token).ok_or(ReplicaError::NotHere(token))?;
+        store.metrics.note_read(key);
+        let hash = KeyHash::of(key);
+        Ok(OwnPartition {
+            sstables: tablet.with_version(|version| version.sstables_for(hash)),
+            store,
+            token,
+            key,
+        })
+    }
+
+    /// Whether this shard has the token of a table.
+    #[must_use]
+    pub fn has_token(&self, table: &Table, token: Token) -> bool {
+        let store = self.shard.store(table.id);
+        store.is_some_and(|store| store.tablet(token).is_some())
+    }
+
+    /// Reads the partitions of the tokens `after..=to` that this shard has, from the partition at or above `from` on.
+    ///
+    /// # Errors
+    /// When this shard does not have the table.
+    pub fn read_own_tokens(
+        &self,
+        table: &Arc<Table>,
+        ((after, to), from): ((Token, Token), (Token, Vec<u8>)),
+        stretch: Stretch,
+        options: ReadOptions,
+    ) -> Result<OwnRead, ReplicaError> {
+        let store = self.own_store(table)?;
+        let (shard, extent) = ((&self.shard, &*store), (TokenRange { after, to }, from));
+        let reader = ShardReader::of_tokens(shard, table.clone(), extent, stretch.into(), options);
+        Ok(OwnRead { reader })
+    }
+
+    fn own_store(&self, table: &Table) -> Result<Rc<TableStore>, ReplicaError> {
+        self.shard.store(table.id).ok_or(ReplicaError::UnknownTable(table.id))
+    }
+}
+
+impl OwnPartition<'_> {
+    /// Whether anything of the partition may be here: false when no memtable has it, and no file by its filter.
+    ///
+    /// # Errors
+    /// When a file with its token is quarantined.
+    pub fn may_be_there(&self) -> Result<bool, ReplicaError> {
+        let Some(tablet) = self.store.tablet(self.token) else {
+            return Ok(false);
+        };
+        Ok(tablet.with_version(|version| version.may_have(self.token, self.key))?)
+    }
+
+    /// Reads slices of it, in clustering order and disjoint.
+    ///
+    /// # Errors
+    /// When the token is no longer here.
+    pub fn read(
+        &self,
+        coordinator: &Coordinator,
+        table: &Arc<Table>,
+        (slices, reversed): (Vec<ClusteringSlice>, bool),
+        stretch: Stretch,
+        options: ReadOptions,
+    ) -> Result<OwnRead, ReplicaError> {
+        let read = PartitionRead {
+            token: self.token,
+            key: self.key.to_vec(),
+            slices,
+            reversed,
+            limits: stretch.into(),
+        };
+        let shard = (&coordinator.shard, &*self.store);
+        let reader = ShardReader::of_partition(shard, table.clone(), read, options);
+        let reader = reader.ok_or(ReplicaError::NotHere(self.token))?;
+        Ok(OwnRead { reader })
+    }
+
+    /// Counts what a read of the partition has met: living rows, and tombstones.
+    pub fn note_met(&self, met: (u64, u64)) {
+        self.store.metrics.note_partition_read(self.sstables, met);
+    }
+}
+
+impl OwnRead {
+    /// Says how much of a partition is one block, of what a scan reads from now on.
+    pub fn set_stretch(&mut self, stretch: Stretch) {
+        self.reader.set_limits(stretch.into());
+    }
+
+    /// The next block; None at the end.
+    ///
+    /// # Errors
+    /// When a file cannot be read, something of the tokens is missing, or no memory can be reserved for a long row.
+    pub async fn next_block(&mut self) -> Result<Option<PartitionBlock>, ReplicaError> {
+        Ok(self.reader.next_block().await?)
+    }
+
+    /// Leaves the rest of the current partition unread.
+    ///
+    /// # Errors
+    /// As [`OwnRead::next_block`].
+    pub async fn skip_partition(&mut self) -> Result<(), ReplicaError> {
+        Ok(self.reader.skip_partition().await?)
+    }
+
+    /// Keeps the reader of a partition for the page that follows, which begins inside the block that was given last.
+    pub fn keep(self, last: PartitionBlock) {
+        self.reader.keep(last);
+    }
+}
