@@ -19,6 +19,7 @@
 mod format;
 #[doc(hidden)]
 pub mod fuzz;
+mod logged;
 mod long;
 mod replay;
 mod segment;
@@ -37,6 +38,7 @@ use format::{
     RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES,
 };
 pub use format::{Discard, ReplayPosition};
+pub use logged::{LogMark, LogPlace, Logged};
 pub use long::LongRecord;
 use long::Pending;
 pub use replay::{
@@ -202,19 +204,19 @@ impl Commitlog {
         self.options.sync == SyncMode::Batch
     }
 
-    /// Adds a mutation to the chunk being built and returns the position after it.
+    /// Adds a mutation to the chunk being built.
     #[inline]
-    pub fn append(&self, mutation: &[u8]) -> Result<ReplayPosition, LogError> {
+    pub fn append(&self, mutation: &[u8]) -> Result<Logged, LogError> {
         self.append_record(KIND_MUTATION, mutation)
     }
 
     /// Notes that a table's mutations up to a position need no replay. Durable after the next sync.
-    pub fn append_discard(&self, discard: &Discard) -> Result<ReplayPosition, LogError> {
+    pub fn append_discard(&self, discard: &Discard) -> Result<Logged, LogError> {
         self.append_record(KIND_DISCARD, &discard.encode())
     }
 
     /// Adds mutations that take effect all or not at all: they are in one record.
-    pub fn append_batch<'m>(&self, mutations: impl Iterator<Item = &'m [u8]>) -> Result<ReplayPosition, LogError> {
+    pub fn append_batch<'m>(&self, mutations: impl Iterator<Item = &'m [u8]>) -> Result<Logged, LogError> {
         let mut body = Vec::new();
         format::put_mutations(&mut body, mutations);
         self.append_record(KIND_BATCH, &body)
@@ -226,19 +228,19 @@ impl Commitlog {
         &self,
         id: u128,
         mutations: impl Iterator<Item = &'m [u8]>,
-    ) -> Result<ReplayPosition, LogError> {
+    ) -> Result<Logged, LogError> {
         let mut body = id.to_le_bytes().to_vec();
         format::put_mutations(&mut body, mutations);
         self.append_record(KIND_BATCH_BEGUN, &body)
     }
 
     /// Notes that every shard has its part of a batch in its own log.
-    pub fn append_batch_ended(&self, id: u128) -> Result<ReplayPosition, LogError> {
+    pub fn append_batch_ended(&self, id: u128) -> Result<Logged, LogError> {
         self.append_record(KIND_BATCH_ENDED, &id.to_le_bytes())
     }
 
     /// As [`Commitlog::append`] and [`Commitlog::append_batch`], of a record that was built before.
-    pub fn append_long(&self, record: LongRecord) -> Result<ReplayPosition, LogError> {
+    pub fn append_long(&self, record: LongRecord) -> Result<Logged, LogError> {
         let bytes = record.bytes();
         self.make_ready(bytes)?;
         if !self.chunk.borrow().is_empty() {
@@ -250,7 +252,7 @@ impl Commitlog {
         Ok(self.advance(CHUNK_HEADER_BYTES + bytes))
     }
 
-    fn append_record(&self, kind: u8, body: &[u8]) -> Result<ReplayPosition, LogError> {
+    fn append_record(&self, kind: u8, body: &[u8]) -> Result<Logged, LogError> {
         let bytes = RECORD_HEADER_BYTES + body.len();
         self.make_ready(bytes)?;
         let mut chunk = self.chunk.borrow_mut();
@@ -259,15 +261,15 @@ impl Commitlog {
         Ok(self.advance(header + bytes))
     }
 
-    /// The position after so many bytes more.
-    fn advance(&self, bytes: usize) -> ReplayPosition {
+    /// So many bytes more are appended.
+    fn advance(&self, bytes: usize) -> Logged {
         let appended = self.appended.get();
         let after = ReplayPosition {
             offset: appended.offset + bytes as u32,
             ..appended
         };
         self.appended.set(after);
-        after
+        Logged::new(after, self.mark())
     }
 
     /// Has the current segment, or the next, take a record of so many bytes.
@@ -347,8 +349,8 @@ impl Commitlog {
 
     /// Hands everything appended to the kernel. Nothing may be acknowledged before.
     ///
-    /// On failure the records in the chunk are dropped, and [`Commitlog::losses`] grows: a writer that has appended
-    /// since it read that number must not acknowledge.
+    /// On failure the records in the chunk are dropped: what was appended after a [`LogMark`] from before is lost, in
+    /// part or whole, and must not be acknowledged.
     pub fn write(&self) -> Result<ReplayPosition, LogError> {
         if self.is_broken.get() {
             return Err(self.broken_error());
@@ -407,13 +409,6 @@ impl Commitlog {
         }
     }
 
-    /// How often appended records were lost because their chunk could not be written. A writer looks before its first
-    /// append and after its last write: a difference means that its records may be among them.
-    #[inline]
-    pub fn losses(&self) -> u64 {
-        self.losses.get()
-    }
-
     #[cold]
     fn broken_error(&self) -> LogError {
         LogError::Broken {
@@ -470,30 +465,6 @@ impl Commitlog {
             if self.sync_running.get() {
                 self.sync_done.notified().await;
             } else {
-                self.sync().await?;
-            }
-        }
-    }
-
-    /// Waits until everything appended so far is durable. What several waiting tasks have appended is written with one
-    /// write and one sync. `losses` is what [`Commitlog::losses`] was before the caller appended.
-    pub async fn durable(self: &Rc<Self>, losses: u64) -> Result<(), LogError> {
-        let position = self.appended.get();
-        loop {
-            if self.is_broken.get() {
-                return Err(self.broken_error());
-            }
-            if self.losses.get() != losses {
-                return Err(LogError::Lost);
-            }
-            let is_written = position <= self.written.get() || self.chunk.borrow().is_empty();
-            if is_written && self.synced.get() >= position.min(self.written.get()) {
-                return Ok(());
-            }
-            if self.sync_running.get() {
-                self.sync_done.notified().await;
-            } else {
-                self.write()?;
                 self.sync().await?;
             }
         }

@@ -219,7 +219,9 @@ fn what_a_start_has_replayed_after_a_kill_survives_a_power_loss() {
                 commitlog::sync_segments(&files).expect("the simulated disk works here");
                 if life == 0 {
                     let log = Commitlog::new(options(SyncMode::Batch, 1, last + 1));
-                    log.append(&mutation(1, 100)).expect("the log takes it");
+                    log.append(&mutation(1, 100))
+                        .expect("the log takes it")
+                        .is_not_awaited();
                     log.write().expect("the kernel takes it");
                 }
                 std::future::pending::<()>().await;
@@ -277,7 +279,7 @@ fn periodic() -> SyncMode {
 
 async fn write_numbers(log: &Rc<Commitlog>, numbers: std::ops::RangeInclusive<u64>) {
     for n in numbers {
-        log.append(&mutation(n, 100)).expect("there is room");
+        log.append(&mutation(n, 100)).expect("there is room").is_not_awaited();
         log.write().expect("the disk works");
     }
 }
@@ -345,7 +347,8 @@ fn what_was_flushed_or_truncated_is_not_replayed() {
             up_to_token: Token(i64::MAX),
             position,
         })
-        .expect("there is room");
+        .expect("there is room")
+        .is_not_awaited();
         log.write().expect("the disk works");
         write_numbers(&log, 6..=8).await;
         replay_all(1).map_err(|e| e.to_string())
@@ -368,11 +371,12 @@ fn a_discard_covers_the_record_that_it_ends_with_and_none_behind_it() {
     let found = on_a_machine(None, async || {
         let log = Commitlog::new(options(periodic(), 1, 1));
         // One chunk: the position is in the middle of it.
-        log.append(&mutation(1, 10)).expect("there is room");
-        let position = log.append(&mutation(2, 10)).expect("there is room");
-        log.append(&mutation(3, 10)).expect("there is room");
+        log.append(&mutation(1, 10)).expect("there is room").is_not_awaited();
+        let position = log.append(&mutation(2, 10)).expect("there is room").place().position;
+        log.append(&mutation(3, 10)).expect("there is room").is_not_awaited();
         log.append_discard(&discard(Token(i64::MIN), Token(i64::MAX), position))
-            .expect("there is room");
+            .expect("there is room")
+            .is_not_awaited();
         log.write().expect("the disk works");
         replay_all(1).map_err(|e| e.to_string())
     });
@@ -385,9 +389,10 @@ fn a_discard_covers_the_last_token_of_its_range_and_not_that_before_its_first() 
         let token = types::token::token_of(&7u64.to_be_bytes());
         let found = |first_segment, range: (Token, Token)| {
             let log = Commitlog::new(options(periodic(), 1, first_segment));
-            let position = log.append(&mutation(7, 10)).expect("there is room");
+            let position = log.append(&mutation(7, 10)).expect("there is room").place().position;
             log.append_discard(&discard(range.0, range.1, position))
-                .expect("there is room");
+                .expect("there is room")
+                .is_not_awaited();
             log.write().expect("the disk works");
             let found = replay_all(1).map_err(|e| e.to_string());
             let (_, files) = last_segment(&dir()).expect("the directory is there");
@@ -407,7 +412,7 @@ fn a_segment_that_is_needed_stays_and_older_ones_go() {
         let mut n = 0;
         while log.appended().segment < 4 {
             n += 1;
-            log.append(&mutation(n, 3_000)).expect("there is room");
+            log.append(&mutation(n, 3_000)).expect("there is room").is_not_awaited();
             log.write().expect("the disk works");
         }
         log.sync().await.expect("the disk works");
@@ -427,7 +432,7 @@ fn cut_short(boot_id: u128) -> Result<(u64, u64), String> {
         let (mut n, mut ends) = (0, Vec::new());
         while log.appended().segment < 2 {
             n += 1;
-            log.append(&mutation(n, 3_000)).expect("there is room");
+            log.append(&mutation(n, 3_000)).expect("there is room").is_not_awaited();
             ends.push(log.write().expect("the disk works"));
         }
         let in_first = ends.iter().filter(|end| end.segment == 1).count();
@@ -460,20 +465,21 @@ fn a_failed_write_is_seen_by_all_whose_records_it_lost_and_no_discard_from_befor
         Box::pin(async move {
             runtime::fs::create_dir_all(dir()).expect("the simulated disk works here");
             let log = Commitlog::new(options(periodic(), 1, 1));
-            log.append(&mutation(1, 10)).expect("there is room");
+            log.append(&mutation(1, 10)).expect("there is room").is_not_awaited();
             log.write().expect("the disk works");
             // The moment at which the disk fails.
             runtime::sleep(Duration::from_secs(1)).await;
-            let losses = log.losses();
-            log.append(&mutation(2, 10)).expect("there is room");
+            let mark = log.mark();
+            log.append(&mutation(2, 10)).expect("there is room").is_not_awaited();
             let frozen_at = log.appended();
             let other = log.write();
             // The writer of record 2 finds nothing left to write.
             let own = log.write();
-            let seen = (log.losses() - losses, log.durable(losses).await);
-            log.append(&mutation(3, 10)).expect("there is room");
+            let seen = (mark.has_losses(&log), log.durable_since(mark).await);
+            log.append(&mutation(3, 10)).expect("there is room").is_not_awaited();
             log.append_discard(&discard(Token(i64::MIN), Token(i64::MAX), frozen_at))
-                .expect("there is room");
+                .expect("there is room")
+                .is_not_awaited();
             log.write().expect("the disk works again");
             let found = replay_all(1).map_err(|e| e.to_string());
             *r.lock().expect("one thread") = Some((other.is_err(), own.is_ok(), seen, found));
@@ -489,7 +495,7 @@ fn a_failed_write_is_seen_by_all_whose_records_it_lost_and_no_discard_from_befor
         .expect("it returned something");
     let (failed, rest_is_written, (losses, durable), found) = outcome;
     assert!(failed && rest_is_written);
-    assert_eq!((losses, durable), (1, Err(LogError::Lost)));
+    assert_eq!((losses, durable), (true, Err(LogError::Lost)));
     assert_eq!(found, Ok(BTreeSet::from([3])), "the discard covers what was before it");
 }
 
@@ -499,10 +505,14 @@ fn a_batch_that_did_not_end_is_handed_out_again_and_one_that_did_is_not() {
         let log = Commitlog::new(options(periodic(), 1, 1));
         let parts: Vec<Vec<u8>> = (1..=3).map(|n| mutation(n, 10)).collect();
         let all = || parts.iter().map(Vec::as_slice);
-        log.append_batch_begun(1, all()).expect("there is room");
-        log.append_batch_begun(2, all().take(2)).expect("there is room");
-        log.append_batch(all().skip(1)).expect("there is room");
-        log.append_batch_ended(1).expect("there is room");
+        log.append_batch_begun(1, all())
+            .expect("there is room")
+            .is_not_awaited();
+        log.append_batch_begun(2, all().take(2))
+            .expect("there is room")
+            .is_not_awaited();
+        log.append_batch(all().skip(1)).expect("there is room").is_not_awaited();
+        log.append_batch_ended(1).expect("there is room").is_not_awaited();
         log.write().expect("the disk works");
         let mut replay = Replay::open(&dir(), 1, 0, 1).expect("the log is whole");
         let mut found = BTreeSet::new();
@@ -555,7 +565,7 @@ fn long_records_are_replayed_between_others() {
         ];
         let refused = log.append_long(LongRecord::new(&[&mutation(9, SEGMENT_BYTES as usize / 2)]));
         log.write().expect("the disk works");
-        let positions = appended.map(|position| position.expect("there is room"));
+        let positions = appended.map(|logged| logged.expect("there is room").place().position);
         (positions, refused, replay_all(1).expect("the log is whole"))
     });
     assert!(positions.is_sorted_by(|a, b| a < b), "{positions:?}");
@@ -568,7 +578,7 @@ fn long_records_are_replayed_between_others() {
 fn a_truncation_counts_for_what_a_node_with_other_shards_logged_before() {
     let found = on_a_machine(None, async || {
         let before = log_of(0, 1, 1);
-        before.append(&mutation(1, 10)).expect("there is room");
+        before.append(&mutation(1, 10)).expect("there is room").is_not_awaited();
         before.write().expect("the disk works");
         // The node has two shards now; the second one has replayed what is its own, and truncates.
         let after = log_of(1, 2, 2);
@@ -578,8 +588,11 @@ fn a_truncation_counts_for_what_a_node_with_other_shards_logged_before() {
             up_to_token: Token(i64::MAX),
             position: after.end(),
         };
-        after.append_discard(&truncation).expect("there is room");
-        after.append(&mutation(2, 10)).expect("there is room");
+        after
+            .append_discard(&truncation)
+            .expect("there is room")
+            .is_not_awaited();
+        after.append(&mutation(2, 10)).expect("there is room").is_not_awaited();
         after.write().expect("the disk works");
         [1, 2, 3].map(replay_shards)
     });
@@ -608,7 +621,9 @@ fn each_log_is_read_by_one_shard_whatever_their_number_was() {
     let found = on_a_machine(None, async || {
         for shard in 0..3 {
             let log = log_of(shard, 3, 1);
-            log.append(&mutation(u64::from(shard), 10)).expect("there is room");
+            log.append(&mutation(u64::from(shard), 10))
+                .expect("there is room")
+                .is_not_awaited();
             log.write().expect("the disk works");
         }
         [1, 2, 3, 5].map(replay_shards)
@@ -623,19 +638,20 @@ fn what_a_shard_flushed_before_a_tablet_left_it_says_nothing_of_the_log_of_the_n
     let found = on_a_machine(None, async || {
         // Two shards of one run: their positions mean nothing to each other.
         let (from, to) = (log_of(0, 2, 1), log_of(1, 2, 1));
-        to.append(&mutation(2, 10)).expect("there is room");
+        to.append(&mutation(2, 10)).expect("there is room").is_not_awaited();
         to.write().expect("the disk works");
         write_numbers(&from, 3..=5).await;
-        from.append(&mutation(1, 10)).expect("there is room");
+        from.append(&mutation(1, 10)).expect("there is room").is_not_awaited();
         let all = discard(Token(i64::MIN), Token(i64::MAX), from.end());
-        from.append_discard(&all).expect("there is room");
+        from.append_discard(&all).expect("there is room").is_not_awaited();
         from.write().expect("the disk works");
         let same_shards = replay_shards(2);
         // A third run on one shard, whose discard counts for both.
         let last = log_of(0, 1, 3);
         let again = replay_shards(1);
         last.append_discard(&discard(Token(i64::MIN), Token(i64::MAX), last.end()))
-            .expect("there is room");
+            .expect("there is room")
+            .is_not_awaited();
         last.write().expect("the disk works");
         (same_shards, again, replay_shards(1))
     });
@@ -649,12 +665,15 @@ fn a_batch_that_a_later_run_finished_is_not_begun_again() {
         let before = log_of(1, 2, 1);
         for id in [1, 2] {
             let parts = parts.iter().map(Vec::as_slice);
-            before.append_batch_begun(id, parts).expect("there is room");
+            before
+                .append_batch_begun(id, parts)
+                .expect("there is room")
+                .is_not_awaited();
         }
         before.write().expect("the disk works");
         // This log is read before the log of shard 1: the end of the batch comes before its beginning.
         let after = log_of(0, 1, 2);
-        after.append_batch_ended(1).expect("there is room");
+        after.append_batch_ended(1).expect("there is room").is_not_awaited();
         after.write().expect("the disk works");
         let mut replay = Replay::open(&dir(), 1, 0, 1).expect("the log is whole");
         while replay.next_segment(|_| Ok(())).expect("the log is whole") {}
@@ -669,7 +688,7 @@ fn the_logs_of_all_shards_are_removed_by_age() {
     let ids = on_a_machine(None, async || {
         for (shard, shards, id) in [(0, 1, 1), (1, 2, 2), (0, 2, 3), (2, 3, 4)] {
             let log = log_of(shard, shards, id);
-            log.append(&mutation(1, 10)).expect("there is room");
+            log.append(&mutation(1, 10)).expect("there is room").is_not_awaited();
             log.write().expect("the disk works");
         }
         let (last, files) = last_segment(&dir()).expect("the directory is there");
@@ -733,7 +752,7 @@ fn with_one_failure(sync: SyncMode, after: u64, periodic_syncs: bool) -> Outcome
             let log = Commitlog::new(options(sync, 1, 1));
             let mut n = 0;
             for _ in 0..30 {
-                let losses = log.losses();
+                let mark = log.mark();
                 let (mut numbers, mut ok) = (Vec::new(), true);
                 for _ in 0..10 {
                     n += 1;
@@ -741,7 +760,7 @@ fn with_one_failure(sync: SyncMode, after: u64, periodic_syncs: bool) -> Outcome
                     // Large enough that chunks and segments end in the middle of a batch.
                     ok &= log.append(&mutation(n, 4000)).is_ok();
                 }
-                ok &= log.write().is_ok() && log.losses() == losses;
+                ok &= log.commit_since(mark).is_ok();
                 if ok && sync == SyncMode::Batch {
                     ok = log.synced(log.appended()).await.is_ok();
                 }
@@ -868,7 +887,7 @@ fn a_mutation_larger_than_half_a_segment_is_refused_by_value() {
     let outcome = on_a_machine(None, async || {
         let log = Commitlog::new(options(periodic(), 1, 1));
         log.append(&mutation(1, SEGMENT_BYTES as usize))
-            .map(|p: ReplayPosition| p.segment)
+            .map(|logged| logged.place())
     });
     assert!(matches!(outcome, Err(LogError::TooLarge { .. })), "{outcome:?}");
 }

@@ -9,7 +9,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use commitlog::{LogError, ReplayPosition};
+use commitlog::{LogError, LogMark, LogPlace, Logged, ReplayPosition};
 use mutation::{Located, Mutation};
 use replica::aside::{is_long, is_long_alone, may_be_long};
 use replica::{Shard, TableStore, WriteError};
@@ -71,11 +71,10 @@ pub async fn apply(
     origin: Origin,
     stamp: Stamp,
 ) -> Result<(), ReplicaError> {
-    let losses = shard.log.losses();
     if let [only] = mutations
-        && let Some(position) = apply_at_once(shard, *only, origin, stamp)?
+        && let Some(logged) = apply_at_once(shard, *only, origin, stamp)?
     {
-        return committed(shard, losses, position).await;
+        return committed(shard, logged.into()).await;
     }
     // The rest may take longer than a slice, and this poll belongs to the caller.
     if mutations.len() > MUTATIONS_AT_ONCE || mutations.iter().any(|located| may_be_long(&located.mutation)) {
@@ -92,8 +91,7 @@ pub async fn apply(
         parts.push((store, *token, *mutation));
         runtime::give_way().await;
     }
-    let losses = shard.log.losses();
-    let mut last = None;
+    let mut all: Option<Logged> = None;
     let in_one = all_or_nothing && parts.len() > 1;
     let mut left = &parts[..];
     while let Some((store, token, mutation)) = left.first() {
@@ -103,12 +101,14 @@ pub async fn apply(
             true => shard
                 .merge_aside(now)
                 .await
-                .map_err(|error| failed(error.into(), last))?,
+                .map_err(|error| failed(error.into(), all.as_ref()))?,
             false => None,
         };
         let places = now.iter().map(|(store, token, _)| (&**store, *token));
-        if !are_ready(places.clone(), stamp).map_err(|error| failed(error, last))? {
-            ready(places, stamp).await.map_err(|error| failed(error, last))?;
+        if !are_ready(places.clone(), stamp).map_err(|error| failed(error, all.as_ref()))? {
+            ready(places, stamp)
+                .await
+                .map_err(|error| failed(error, all.as_ref()))?;
             if is_long(now) {
                 // While it waited, nothing kept deletions for it.
                 continue;
@@ -116,7 +116,7 @@ pub async fn apply(
         }
         let written = match aside {
             Some(aside) => match shard.write_aside(now, aside) {
-                Ok(Some(position)) => Ok(position),
+                Ok(Some(logged)) => Ok(logged),
                 // Its tablet has left meanwhile.
                 Ok(None) => continue,
                 Err(error) => Err(error),
@@ -125,35 +125,34 @@ pub async fn apply(
             None => shard.write(store, *token, mutation),
         };
         match written {
-            Ok(position) => {
+            Ok(logged) => {
                 trace::note(|| written_to(store));
-                last = Some(position);
+                logged.add_to(&mut all);
                 left = &left[now.len()..];
             }
             Err(WriteError::MemoryFull) => {
                 let waits = left.iter().map(|(_, _, mutation)| *mutation);
                 let room = shard.room_for(waits).await;
-                room.map_err(|error| failed(error.into(), last))?;
+                room.map_err(|error| failed(error.into(), all.as_ref()))?;
             }
-            Err(error) => return Err(failed(error.into(), last)),
+            Err(error) => return Err(failed(error.into(), all.as_ref())),
         }
     }
-    match last {
-        Some(position) => committed(shard, losses, position).await,
+    match all {
+        Some(logged) => committed(shard, logged.into()).await,
         None => Ok(()),
     }
 }
 
 /// The error of a request of which some was written: that has to be answered for.
-fn failed(error: ReplicaError, written: Option<ReplayPosition>) -> ReplicaError {
+fn failed(error: ReplicaError, written: Option<&Logged>) -> ReplicaError {
     match written {
         None => error,
         Some(_) => ReplicaError::Partial(error.to_string()),
     }
 }
 
-/// Writes one mutation as [`apply`] does, as far as that needs no waiting. Returns its position in the log, which is
-/// not handed to the kernel yet. None: nothing was done, because the mutation has to wait for its table, a truncation
+/// Writes one mutation as [`apply`] does, as far as that needs no waiting. None: nothing was done, because the mutation has to wait for its table, a truncation
 /// or memory, or is long.
 ///
 /// # Errors
@@ -164,7 +163,7 @@ pub(crate) fn apply_at_once(
     Located { token, mutation }: Located<'_>,
     origin: Origin,
     stamp: Stamp,
-) -> Result<Option<ReplayPosition>, ReplicaError> {
+) -> Result<Option<Logged>, ReplicaError> {
     let store = match shard.store(mutation.table) {
         None if origin == Origin::Peer => return Ok(None),
         None => return Err(ReplicaError::UnknownTable(mutation.table)),
@@ -195,7 +194,7 @@ pub(crate) fn apply_to(
     shard: &Rc<Shard>,
     store: &TableStore,
     Located { token, mutation }: Located<'_>,
-) -> Result<Option<ReplayPosition>, ReplicaError> {
+) -> Result<Option<Logged>, ReplicaError> {
     match is_long_alone(store, &mutation) {
         true => Ok(None),
         false => write_short(shard, store, Located { token, mutation }),
@@ -207,11 +206,11 @@ fn write_short(
     shard: &Rc<Shard>,
     store: &TableStore,
     Located { token, mutation }: Located<'_>,
-) -> Result<Option<ReplayPosition>, ReplicaError> {
+) -> Result<Option<Logged>, ReplicaError> {
     match shard.write(store, token, &mutation) {
-        Ok(position) => {
+        Ok(logged) => {
             trace::note(|| written_to(store));
-            Ok(Some(position))
+            Ok(Some(logged))
         }
         Err(WriteError::MemoryFull) => Ok(None),
         Err(e) => Err(e.into()),
@@ -237,27 +236,23 @@ fn check(store: &TableStore, mutation: &Mutation<'_>, origin: Origin) -> Result<
     Ok(())
 }
 
-/// Hands the log to the kernel, and waits until what was written up to a position, since its losses were counted, may
-/// be acknowledged.
-pub(crate) async fn committed(shard: &Shard, losses: u64, position: ReplayPosition) -> Result<(), ReplicaError> {
-    commit(shard, losses)?;
+/// Hands the log to the kernel, and waits until what it has at a place may be acknowledged.
+pub(crate) async fn committed(shard: &Shard, place: LogPlace) -> Result<(), ReplicaError> {
+    commit(shard, place.mark)?;
     match acknowledges_by_sync(shard) {
-        true => durable(shard, position).await,
+        true => durable(shard, place.position).await,
         false => Ok(()),
     }
 }
 
-/// Hands the log to the kernel, with what was written since its losses were counted.
+/// Hands the log to the kernel, with what was written since a mark.
 ///
 /// # Errors
 /// When some of that may be lost.
 #[inline]
-pub(crate) fn commit(shard: &Shard, losses: u64) -> Result<(), ReplicaError> {
-    shard.commit().map_err(|e| ReplicaError::Log(e.to_string()))?;
-    if shard.log.losses() != losses {
-        return Err(ReplicaError::Log("a write to it failed meanwhile".to_owned()));
-    }
-    Ok(())
+pub(crate) fn commit(shard: &Shard, since: LogMark) -> Result<(), ReplicaError> {
+    let committed = shard.commit_since(since);
+    committed.map(drop).map_err(|e| ReplicaError::Log(e.to_string()))
 }
 
 /// Whether what is committed may be acknowledged only when it is [`durable`].

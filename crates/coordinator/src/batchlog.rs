@@ -409,7 +409,7 @@ impl Coordinator {
     fn forget_batch(&self, id: u128) {
         if self.batches.borrow_mut().0.remove(&id).is_some() {
             self.shard.end_batch(id);
-            if let Err(e) = self.shard.commit() {
+            if let Err(e) = self.shard.log.write() {
                 log::warn!("cannot record the end of a logged batch: {e}");
             }
         }
@@ -526,7 +526,7 @@ impl Coordinator {
         if planted::is_planted(Bug::BatchPinsLog) {
             return Ok(());
         }
-        let (losses, mut again) = (self.shard.log.losses(), Vec::new());
+        let (mark, mut again) = (self.shard.log.mark(), Vec::new());
         for id in self.shard.batches_noted_before(NOTE_SEGMENTS_MAX) {
             let batches = self.batches.borrow();
             let Some(open) = batches.0.get(&id) else { continue };
@@ -537,7 +537,7 @@ impl Coordinator {
         if again.is_empty() {
             return Ok(());
         }
-        self.shard.release_older_notes(&again, losses).await
+        self.shard.release_older_notes(&again, mark).await
     }
 
     /// Whether this shard has to finish a batch, because no other does.

@@ -37,7 +37,7 @@ use topology::{Consistency, Unavailable, WriteTargets};
 use types::Token;
 use types::token::token_of;
 
-use crate::apply::apply_to;
+use crate::apply::{self, apply_to};
 use crate::fence::Stamp;
 use crate::message::{Extent, ReadCommand};
 use crate::service::{self, ReplicaError};
@@ -424,7 +424,6 @@ impl Coordinator {
                     None => return Ok(Alone::Again),
                 }
             }
-            let losses = self.shard.log.losses();
             let applied = match aside.take() {
                 Some(aside) => match self.shard.write_aside(&[(store, token, mutation)], aside) {
                     Ok(None) => continue,
@@ -434,20 +433,19 @@ impl Coordinator {
                 None => apply_to(&self.shard, &store, Located { token, mutation }),
             };
             let written = match applied {
-                Ok(Some(_)) => self.shard.commit().map_err(|e| ReplicaError::Log(e.to_string())),
+                Ok(Some(logged)) => {
+                    let committed = apply::commit(&self.shard, logged.place().mark);
+                    committed.map(|()| logged.place())
+                }
                 Ok(None) => match self.shard.room().await {
                     Ok(()) => continue,
                     Err(e) => Err(e.into()),
                 },
                 Err(e) => Err(e),
             };
-            let position = written.map_err(|e| self.failed_alone(request, e))?;
-            if self.shard.log.losses() != losses {
-                let lost = ReplicaError::Log("a write to it failed meanwhile".to_owned());
-                return Err(self.failed_alone(request, lost));
-            }
-            turn.wrote(position);
-            self.acceptor.decided_alone(position, losses);
+            let place = written.map_err(|e| self.failed_alone(request, e))?;
+            turn.wrote(place.position);
+            self.acceptor.decided_alone(place);
             return Ok(Alone::Decided(true));
         }
     }

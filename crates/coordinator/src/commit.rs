@@ -9,7 +9,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
-use commitlog::ReplayPosition;
+use commitlog::{LogMark, LogPlace, Logged, ReplayPosition};
 use rpc::{RemoteError, Responder};
 use runtime::Signal;
 
@@ -48,18 +48,41 @@ impl Acknowledgement {
 #[derive(Default)]
 pub(crate) struct GroupCommit {
     waiting: RefCell<Vec<Acknowledgement>>,
-    /// What the log had lost before the first of them was applied.
-    losses: Cell<u64>,
+    /// From before the first of them was applied.
+    mark: Cell<LogMark>,
     /// The log position of the last of them.
     position: Cell<Option<ReplayPosition>>,
     wake: Signal,
     is_running: Cell<bool>,
 }
 
+/// What this shard has written for its own clients, the kernel has, and may be acknowledged when it is synced.
+#[must_use]
+#[derive(Debug)]
+pub struct Unsynced(ReplayPosition);
+
 impl Coordinator {
-    /// Notifies `whom` when what was applied at `position` may be acknowledged. `losses` is what the log had lost
-    /// before that.
-    pub(crate) fn acknowledge_committed(self: &Rc<Self>, losses: u64, position: ReplayPosition, whom: Acknowledgement) {
+    /// Hands what this shard alone has written to the kernel. None: it may be acknowledged.
+    ///
+    /// # Errors
+    /// When some of it may be lost.
+    #[inline]
+    pub fn commit_own(&self, logged: &Logged) -> Result<Option<Unsynced>, ReplicaError> {
+        let LogPlace { position, mark } = logged.place();
+        commit(&self.shard, mark)?;
+        Ok(acknowledges_by_sync(&self.shard).then_some(Unsynced(position)))
+    }
+
+    /// Waits until what was committed may be acknowledged.
+    ///
+    /// # Errors
+    /// When the log cannot be synced.
+    pub async fn sync_own(&self, unsynced: Unsynced) -> Result<(), ReplicaError> {
+        durable(&self.shard, unsynced.0).await
+    }
+
+    /// Notifies `whom` when what the log has at a place may be acknowledged.
+    pub(crate) fn acknowledge_committed(self: &Rc<Self>, place: LogPlace, whom: Acknowledgement) {
         let commits = &self.commits;
         let is_first = {
             let mut waiting = commits.waiting.borrow_mut();
@@ -67,11 +90,11 @@ impl Coordinator {
             waiting.len() == 1
         };
         // What was applied before is acknowledged again when it is asked for again: its position is an earlier one.
-        commits.position.set(commits.position.get().max(Some(position)));
+        commits.position.set(commits.position.get().max(Some(place.position)));
         if !is_first {
             return;
         }
-        commits.losses.set(losses);
+        commits.mark.set(place.mark);
         if commits.is_running.replace(true) {
             commits.wake.ring();
         } else {
@@ -87,7 +110,7 @@ async fn run(coordinator: Weak<Coordinator>) {
         let commits = &this.commits;
         commits.wake.wait_until(|| !commits.waiting.borrow().is_empty()).await;
         std::mem::swap(&mut waiting, &mut *commits.waiting.borrow_mut());
-        let committed = commit(&this.shard, commits.losses.get());
+        let committed = commit(&this.shard, commits.mark.get());
         let position = commits.position.get().filter(|_| acknowledges_by_sync(&this.shard));
         match (committed, position) {
             (Ok(()), Some(position)) => {

@@ -228,7 +228,6 @@ impl Flight {
     /// Applies this shard's own share.
     fn write_here(self: &Rc<Self>, coordinator: &Rc<Coordinator>, at: usize) {
         let number = u32::try_from(at).expect("a write has few targets");
-        let losses = coordinator.shard.log.losses();
         let (applied, stamp) = {
             let write = self.write.borrow();
             let mut share = numbered(&write.mutations, &write.targets[at].numbers);
@@ -240,9 +239,9 @@ impl Flight {
             (applied, stamp)
         };
         match applied {
-            Ok(Some(position)) => {
+            Ok(Some(logged)) => {
                 let whom = Acknowledgement::Write(Rc::clone(self), number);
-                coordinator.acknowledge_committed(losses, position, whom);
+                coordinator.acknowledge_committed(logged.into(), whom);
             }
             Err(error) => self.applied_here(number, Err(error)),
             Ok(None) => {

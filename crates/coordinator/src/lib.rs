@@ -91,6 +91,8 @@ pub use self::cas::{CasRead, CasRequest, Decision, ReadResult, SERIAL_BYTES_MAX}
 pub use acceptor::{Promises, paxos_state_of};
 pub use apply::{Origin, apply};
 pub use batchlog::NOTE_SEGMENTS_MAX;
+pub use commit::Unsynced;
+pub use commitlog::Logged;
 pub use dated::{Dated, Deadline};
 pub use error::{CoordinatorError, Tally, WriteKind};
 pub use fence::Stamp;

@@ -269,11 +269,10 @@ fn mutate(coordinator: &Rc<Coordinator>, request: &Request<'_>, stamp: Stamp) ->
     // forget it then.
     let is_durable = are_hints(request.body) && !planted::is_planted(Bug::UnsyncedHint);
     if let Some(only) = only_mutation(request.body).filter(|_| !is_durable) {
-        let losses = shard.log.losses();
         match apply_at_once(shard, only, Origin::Peer, stamp) {
-            Ok(Some(position)) => {
+            Ok(Some(logged)) => {
                 let whom = Acknowledgement::Peer(request.responder());
-                coordinator.acknowledge_committed(losses, position, whom);
+                coordinator.acknowledge_committed(logged.into(), whom);
                 return Reply::Taken;
             }
             Ok(None) => {}

@@ -4,6 +4,7 @@
 //! how. A flight carries it (`flight.rs`): it sends the requests, takes the answers, and sees to the deadline. After a
 //! request is answered the flight continues until every replica is known to have its part or is given a hint.
 
+mod in_parts;
 mod parts;
 
 use std::collections::BTreeSet;
@@ -11,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use commitlog::ReplayPosition;
+use commitlog::Logged;
 use mutation::{Addressed, Located};
 use replica::TableStore;
 use runtime::Instant;
@@ -201,18 +202,13 @@ impl Coordinator {
         waiting.result().await
     }
 
-    /// Writes one mutation in this call, if this shard suffices for the level. Returns its position in the log, which
-    /// is not handed to the kernel yet: acknowledge it after [`Shard::commit`]. None: nothing was done, because others
+    /// Writes one mutation in this call, if this shard suffices for the level. None: nothing was done, because others
     /// are needed, or memory is full.
     ///
     /// # Errors
     /// When the log does not take it.
     #[inline]
-    pub fn write_here(
-        &self,
-        mutation: Located<'_>,
-        level: Consistency,
-    ) -> Result<Option<ReplayPosition>, ReplicaError> {
+    pub fn write_here(&self, mutation: Located<'_>, level: Consistency) -> Result<Option<Logged>, ReplicaError> {
         let Some(store) = self.shard.store(mutation.mutation.table) else {
             return Ok(None);
         };

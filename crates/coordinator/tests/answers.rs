@@ -31,7 +31,8 @@ fn write_at(cluster: &mut Cluster, node: usize, key: u8, c: i32, timestamp: i64)
         let mutation = Mutation::new(&bytes).expect("a whole mutation");
         node.shard
             .write(&store, token_of(&[key]), &mutation)
-            .expect("there is room");
+            .expect("there is room")
+            .is_not_awaited();
     });
 }
 

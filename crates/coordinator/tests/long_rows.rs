@@ -131,7 +131,10 @@ fn replicas_that_differ_in_a_long_row_are_asked_for_all_of_it_and_repaired() {
         cluster.on(1, move |node| async move {
             let store = node.shard.store(table().id).expect("it has the table");
             let newer = Mutation::new(&newer).expect("a whole mutation");
-            node.shard.write(&store, token_of(KEY), &newer).expect("there is room");
+            node.shard
+                .write(&store, token_of(KEY), &newer)
+                .expect("there is room")
+                .is_not_awaited();
         });
         let (found, asked) = cluster.on(0, |node| read(node, partition(KEY), Consistency::All, false));
         let expected = BTreeMap::from([(1, b"short".to_vec()), (2, vec![8; LONG])]);

@@ -14,7 +14,7 @@ use plan::{BindContext, BoundValues, Execution, Plan};
 use query::engine::traces::Parameter;
 use query::engine::{CameTo, READ_BYTES, ResultShare, UNPREPARED, Written, partition_of};
 use query::trace::{Trace, TraceId};
-use query::{Level, Outcome, PointOutcome, Prepared, QueryError, Recorded, Statement};
+use query::{Level, Logged, Outcome, PointOutcome, Prepared, QueryError, Recorded, Statement};
 use runtime::{Instant, Permit};
 use schema::TableId;
 use stdx::probe;
@@ -47,8 +47,8 @@ pub(crate) struct Batch {
     /// Acknowledgements of writes in `out`: where each begins and ends, and the request that it answers.
     writes: Vec<(usize, usize, Reply)>,
     now_us: i64,
-    /// The log's losses before the first write.
-    losses: u64,
+    /// The writes that this shard has done alone.
+    logged: Option<Logged>,
     /// Requests of one partition that this shard answered at once.
     owned: u64,
     /// The table of the last of them.
@@ -335,9 +335,6 @@ impl Connection {
                 }
             }
             Some(Plan::Write(write)) => {
-                if batch.writes.is_empty() {
-                    batch.losses = engine.losses();
-                }
                 let done = |token| {
                     let is_plain = prepared.warnings.is_empty();
                     is_plain
@@ -353,7 +350,10 @@ impl Connection {
                 };
                 match engine.write_now(write, &ctx, level(params.consistency), params.timestamp, done) {
                     Ok(Written::UnderWay) => return Taken::Done,
-                    Ok(Written::Here(_) | Written::Nothing) => {
+                    Ok(written @ (Written::Here(_) | Written::Nothing)) => {
+                        if let Written::Here(logged) = written {
+                            logged.add_to(&mut batch.logged);
+                        }
                         batch.owned += 1;
                         batch.table = Some(write.table.id);
                         let start = batch.out.len();
@@ -612,12 +612,14 @@ impl Connection {
             self.outbox.push(&mut batch.out);
             return;
         }
-        match self.server.engine.commit_since(batch.losses) {
-            Ok(_) if !self.server.engine.shard.log.is_batch() => {
+        let logged = batch.logged.take();
+        let committed = logged.map_or(Ok(None), |logged| self.server.engine.commit(&logged));
+        match committed {
+            Ok(None) => {
                 batch.writes.clear();
                 self.outbox.push(&mut batch.out);
             }
-            Ok(position) => {
+            Ok(Some(unsynced)) => {
                 // The acknowledgements wait for the sync; other batches share it.
                 let mut answers = std::mem::take(batch);
                 let connection = self.clone();
@@ -626,7 +628,7 @@ impl Connection {
                 self.outbox.count(counted);
                 drop(runtime::spawn(async move {
                     let _permit = permit;
-                    if let Err(e) = connection.server.engine.acknowledged(position).await {
+                    if let Err(e) = connection.server.engine.synced(unsynced).await {
                         answers.fail_writes(&e);
                     }
                     connection.outbox.uncount(counted);

@@ -22,5 +22,5 @@ pub use plan::{BindContext, Bound, Execution, OwnedBound, Plan, ResultColumn, Va
 pub use replica::Recorded;
 
 /// A consistency level, and how requests end that replicas do not answer as it wants.
-pub use coordinator::{Confirmation, CoordinatorError, Operation, ReadDone, WriteDone, WriteKind};
+pub use coordinator::{Confirmation, CoordinatorError, Logged, Operation, ReadDone, Unsynced, WriteDone, WriteKind};
 pub use topology::Consistency as Level;

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
+use commitlog::LogMark;
 use mutation::counting::Counting;
 use replica::{RepairedRange, Shard, TokenRange};
 use rpc::Rpc;
@@ -247,7 +248,7 @@ async fn run(
     let mut counting = Counting::of_table(&store.table(), request.now);
     let mut side = Side::new(shard, &store, request.range, counting, stop.control.clone());
     side.check_whole()?;
-    let losses = shard.log.losses();
+    let mark = shard.log.mark();
     let mut marking = None;
     if let Some(is_full) = marks {
         if is_full {
@@ -297,7 +298,7 @@ async fn run(
         is_over: Cell::new(false),
         done: Cell::new(0),
     });
-    let done = run.all(counting, (truncated_at, losses), marking.as_ref()).await;
+    let done = run.all(counting, (truncated_at, mark), marking.as_ref()).await;
     run.is_over.set(true);
     if !matches!(done, Ok(Ended::Repaired)) {
         run.give_up();
@@ -318,7 +319,7 @@ impl Run {
     async fn all(
         self: &Rc<Self>,
         counting: Counting,
-        (truncated_at, losses): (u64, u64),
+        (truncated_at, mark): (u64, LogMark),
         marking: Option<&Marking>,
     ) -> Result<Ended, RepairError> {
         let open = Open {
@@ -345,7 +346,7 @@ impl Run {
         }
         walked?;
         self.side.check_whole()?;
-        self.side.persist(losses).await?;
+        self.side.persist(mark).await?;
         self.side.sync().await?;
         match marking {
             None => drop(self.ask_all(message::CLOSE, &self.id.encode()).await?),

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use commitlog::LogMark;
 use mutation::counting::Counting;
 use replica::Shard;
 use rpc::{Caller, Handler, Later, RemoteError, RemoteErrorKind, Reply, Request};
@@ -54,7 +55,7 @@ pub(crate) struct Session {
     side: Side,
     /// What it marks, if it does.
     marking: Option<Marking>,
-    log_losses: u64,
+    mark: LogMark,
     asked_at: Cell<Instant>,
     requests: Cell<usize>,
     /// One comparison at a time, in the order of the requests: each continues the walk of the one before.
@@ -142,7 +143,7 @@ fn open_session(open: &Open, caller: &Caller) -> Reply {
 struct Prepared {
     side: Side,
     task: Task,
-    log_losses: u64,
+    mark: LogMark,
 }
 
 /// What a session works with, where nothing speaks against it; else the answer that says so.
@@ -190,7 +191,7 @@ fn prepare(open: &Open) -> Result<Prepared, Reply> {
     Ok(Prepared {
         side,
         task,
-        log_losses: shard.log.losses(),
+        mark: shard.log.mark(),
     })
 }
 
@@ -200,7 +201,7 @@ impl Prepared {
         let session = Rc::new(Session {
             id,
             caller,
-            log_losses: self.log_losses,
+            mark: self.mark,
             side: self.side,
             marking,
             asked_at: Cell::new(runtime::now()),
@@ -424,7 +425,7 @@ impl Session {
     /// Makes everything durable that was written here, when all that the repair relies on is still so.
     async fn settle(&self) -> Result<(), Trouble> {
         self.side.check_whole()?;
-        self.side.persist(self.log_losses).await?;
+        self.side.persist(self.mark).await?;
         self.side.sync().await?;
         self.side.check_whole()
     }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use commitlog::LogMark;
 use mutation::counting::Counting;
 use mutation::{Bound, Mutation, PartitionBlock};
 use replica::{Baseline, PurgeHold, Shard, TableStore, TokenRange, WriteError, split_block};
@@ -424,7 +425,7 @@ impl Side {
     /// not here.
     pub(crate) async fn write(&self, mutations: &[&[u8]]) -> Result<u64, Trouble> {
         let mut units = 0;
-        let losses = self.shard.log.losses();
+        let mark = self.shard.log.mark();
         for bytes in mutations {
             let mutation = Mutation::new(bytes).expect("it was packed or checked just now");
             let token = token_of(mutation.key);
@@ -447,7 +448,10 @@ impl Side {
                 // In the step of the write.
                 self.check()?;
                 match self.shard.write(&self.store, token, &mutation) {
-                    Ok(_) => break,
+                    Ok(logged) => {
+                        logged.is_covered_by(mark);
+                        break;
+                    }
                     Err(WriteError::NotHere(_)) => return Err(Trouble::NotHere),
                     Err(WriteError::Log(error)) => return Err(Trouble::Log(error.to_string())),
                     Err(WriteError::MemoryFull) => {
@@ -458,14 +462,14 @@ impl Side {
             }
             runtime::give_way().await;
         }
-        self.persist(losses).await?;
+        self.persist(mark).await?;
         Ok(units)
     }
 
     /// Makes what was applied here so far durable, whatever acknowledgements ask for: once all replicas are known to
     /// have a deletion, they forget it. What an earlier failure has left in memory alone is flushed.
     pub(crate) async fn sync(&self) -> Result<(), Trouble> {
-        if self.shard.log.losses() > 0 {
+        if self.shard.log.has_ever_lost() {
             for tablet in self.store.tablets().iter() {
                 if tablet.range.intersects(self.range) {
                     let flushed = self.shard.flush(&self.store, tablet).await;
@@ -477,18 +481,16 @@ impl Side {
         synced.map_err(|error| Trouble::Log(error.to_string()))
     }
 
-    /// Makes what was applied here so far as durable as what is acknowledged.
-    pub(crate) async fn persist(&self, losses: u64) -> Result<(), Trouble> {
+    /// Makes what was applied here since a mark as durable as what is acknowledged.
+    pub(crate) async fn persist(&self, mark: LogMark) -> Result<(), Trouble> {
         let log = &self.shard.log;
-        let position = self.shard.commit().map_err(|error| Trouble::Log(error.to_string()))?;
+        let position = self.shard.commit_since(mark);
+        let position = position.map_err(|error| Trouble::Log(error.to_string()))?;
         if log.is_batch() {
             let synced = log.synced(position).await;
             synced.map_err(|error| Trouble::Log(error.to_string()))?;
         }
-        match log.losses() == losses {
-            true => Ok(()),
-            false => Err(Trouble::Log("a write of the commitlog failed meanwhile".to_owned())),
-        }
+        Ok(())
     }
 }
 

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use commitlog::{LongRecord, ReplayPosition};
+use commitlog::{Logged, LongRecord, ReplayPosition};
 use memtable::Memtable;
 use mutation::row::Column;
 use mutation::{Mutation, MutationItem, RowView};
@@ -271,7 +271,7 @@ impl Shard {
         self: &Rc<Self>,
         mutations: &[Addressee<'_>],
         mut aside: Aside,
-    ) -> Result<Option<ReplayPosition>, WriteError> {
+    ) -> Result<Option<Logged>, WriteError> {
         if self.dirty.is_closed() {
             return Err(WriteError::MemoryFull);
         }
@@ -293,32 +293,28 @@ impl Shard {
         }
         let before = self.frozen_position();
         aside.charge.set(aside.charge.bytes - aside.record.bytes());
-        let written = self.log.append_long(aside.record).map_err(WriteError::Log)?;
+        let logged = self.log.append_long(aside.record).map_err(WriteError::Log)?;
+        let segment = logged.place().position.segment;
         for (store, _, mutation) in mutations {
             store.metrics.note_write(mutation.key);
         }
         for (tablet, token, mutation) in rest {
             tablet.count_request();
-            self.merge(&tablet, token, mutation, written.segment);
+            self.merge(&tablet, token, mutation, segment);
         }
         let after = self.frozen_position();
         aside.charge.hand_over();
         for (store, tablet, memtable) in aside.memtables {
             tablet.count_request();
             let numbers = [self.number_frozen(), self.number_frozen()];
-            tablet.put_aside(
-                &store.table(),
-                (Arc::new(memtable), written.segment),
-                numbers,
-                [before, after],
-            );
+            tablet.put_aside(&store.table(), (Arc::new(memtable), segment), numbers, [before, after]);
             self.fold_soon(&store, &tablet);
         }
         // Not earlier: a memtable that is frozen between two parts would become durable without the other.
         if self.dirty.wants_flush() {
             self.flush_for_memory();
         }
-        Ok(Some(written))
+        Ok(Some(logged))
     }
 
     /// Folds memtables aside of a tablet, unless a task does so already.

@@ -133,7 +133,7 @@ impl Shard {
         ranges: &[TokenRange],
         position: ReplayPosition,
     ) -> Result<(), String> {
-        let table = store.table().id;
+        let (table, mark) = (store.table().id, self.log.mark());
         for range in ranges {
             let discard = Discard {
                 table,
@@ -141,9 +141,10 @@ impl Shard {
                 up_to_token: range.to,
                 position,
             };
-            self.log.append_discard(&discard).map_err(|e| e.to_string())?;
+            let logged = self.log.append_discard(&discard).map_err(|e| e.to_string())?;
+            logged.is_covered_by(mark);
         }
-        self.log.write().map_err(|e| e.to_string())?;
+        self.log.commit_since(mark).map_err(|e| e.to_string())?;
         self.log.sync().await.map_err(|e| e.to_string())
     }
 }

@@ -393,7 +393,10 @@ impl Shard {
     /// Notes in the log that the writes of tokens up to a position are in sstables, and releases segments.
     async fn forget_in_log(&self, table: &Table, range: TokenRange, position: commitlog::ReplayPosition) {
         let discard = discard_of(table, range, position);
-        let noted = self.log.append_discard(&discard).and_then(|_| self.log.write());
+        let noted = self
+            .log
+            .append_discard(&discard)
+            .and_then(|logged| self.log.commit(&logged));
         if noted.is_err() || self.log.sync().await.is_err() {
             // Without the note a crash replays writes that are in sstables too, which merges to the same.
             return;
@@ -569,7 +572,7 @@ impl Shard {
     ) -> Result<(), String> {
         self.log
             .append_discard(&discard_of(table, tablet.range, position))
-            .and_then(|_| self.log.write())
+            .and_then(|logged| self.log.commit(&logged))
             .map_err(|e| e.to_string())?;
         self.log.sync().await.map_err(|e| e.to_string())
     }
@@ -577,11 +580,15 @@ impl Shard {
     /// Makes it durable that the log's writes to several tablets of a table are not replayed. The tablets take no
     /// writes any more, so this covers all that the log has of them.
     pub(crate) async fn discard_all_durably(&self, table: &Table, tablets: &[Rc<Tablet>]) -> Result<(), String> {
-        let position = self.log.end();
+        let (position, mark) = (self.log.end(), self.log.mark());
         let mut discards = tablets.iter().map(|tablet| discard_of(table, tablet.range, position));
         discards
-            .try_for_each(|discard| self.log.append_discard(&discard).map(drop))
-            .and_then(|()| self.log.write())
+            .try_for_each(|discard| {
+                self.log
+                    .append_discard(&discard)
+                    .map(|logged| logged.is_covered_by(mark))
+            })
+            .and_then(|()| self.log.commit_since(mark))
             .map_err(|e| e.to_string())?;
         self.log.sync().await.map_err(|e| e.to_string())
     }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use commitlog::{Commitlog, LogError, ReplayPosition};
+use commitlog::{Commitlog, LogError, LogMark, Logged, ReplayPosition};
 use mutation::Mutation;
 use runtime::{Notify, Semaphore, ShardId};
 use schema::{Table, TableId};
@@ -113,7 +113,7 @@ pub struct Shard {
     pub(crate) open_batches: RefCell<BTreeMap<u128, u64>>,
     /// Batches that have ended, but not yet durably so: how often the log had lost records when their end was noted
     /// there, if it was.
-    ended_batches: RefCell<Vec<(u128, Option<u64>)>>,
+    ended_batches: RefCell<Vec<(u128, Option<Logged>)>>,
     /// The node's disks have room for data of users.
     takes_growth: Cell<bool>,
     /// The log says that a compaction waits for room.
@@ -268,7 +268,7 @@ impl Shard {
         store: &TableStore,
         token: Token,
         mutation: &Mutation<'_>,
-    ) -> Result<ReplayPosition, WriteError> {
+    ) -> Result<Logged, WriteError> {
         let tablet = store.tablet(token).ok_or(WriteError::NotHere(token))?;
         store.metrics.note_write(mutation.key);
         self.write_to(&tablet, token, mutation)
@@ -285,7 +285,7 @@ impl Shard {
         tablet: &Rc<Tablet>,
         token: Token,
         mutation: &Mutation<'_>,
-    ) -> Result<ReplayPosition, WriteError> {
+    ) -> Result<Logged, WriteError> {
         if self.dirty.is_full() {
             return Err(WriteError::MemoryFull);
         }
@@ -293,11 +293,11 @@ impl Shard {
             return Err(WriteError::NotHere(token));
         }
         tablet.count_request();
-        let position = self.log.append(mutation.bytes()).map_err(WriteError::Log)?;
+        let logged = self.log.append(mutation.bytes()).map_err(WriteError::Log)?;
         probe::step(|| format!("log: a mutation of {} bytes is appended", mutation.bytes().len()));
-        self.apply(tablet, token, mutation, position.segment);
+        self.apply(tablet, token, mutation, logged.place().position.segment);
         probe::step(|| "memtable: the mutation is applied".to_owned());
-        Ok(position)
+        Ok(logged)
     }
 
     /// Writes mutations that count all or not at all: one record of the log, applied in one step.
@@ -307,7 +307,7 @@ impl Shard {
     pub fn write_batch(
         self: &Rc<Self>,
         mutations: &[(Rc<TableStore>, Token, Mutation<'_>)],
-    ) -> Result<ReplayPosition, WriteError> {
+    ) -> Result<Logged, WriteError> {
         if self.dirty.is_full() {
             return Err(WriteError::MemoryFull);
         }
@@ -317,20 +317,22 @@ impl Shard {
         };
         let tablets: Vec<Rc<Tablet>> = mutations.iter().map(here).collect::<Result<_, _>>()?;
         let bytes = mutations.iter().map(|(_, _, m)| m.bytes());
-        let position = self.log.append_batch(bytes).map_err(WriteError::Log)?;
+        let logged = self.log.append_batch(bytes).map_err(WriteError::Log)?;
+        let segment = logged.place().position.segment;
         for ((store, token, m), tablet) in mutations.iter().zip(&tablets) {
             store.metrics.note_write(m.key);
             tablet.count_request();
-            self.merge(tablet, *token, m, position.segment);
+            self.merge(tablet, *token, m, segment);
         }
         // Only now: a memtable frozen between them would become durable without the rest.
         if self.dirty.wants_flush() {
             self.flush_for_memory();
         }
-        Ok(position)
+        Ok(logged)
     }
 
-    /// Notes a batch that goes to several shards, and keeps the note until [`Shard::end_batch`].
+    /// Notes a batch that goes to several shards, and keeps the note until [`Shard::end_batch`]. The note is committed;
+    /// returns where it is.
     pub fn begin_batch<'m>(
         &self,
         id: u128,
@@ -338,8 +340,8 @@ impl Shard {
     ) -> Result<ReplayPosition, WriteError> {
         let mut min_timestamp = i64::MAX;
         let mutations = mutations.inspect(|m| min_timestamp = min_timestamp.min(noted_batches::min_timestamp(m)));
-        let position = self.log.append_batch_begun(id, mutations).map_err(WriteError::Log)?;
-        self.log.write().map_err(WriteError::Log)?;
+        let logged = self.log.append_batch_begun(id, mutations).map_err(WriteError::Log)?;
+        let position = self.log.commit(&logged).map_err(WriteError::Log)?;
         self.open_batches.borrow_mut().insert(id, position.segment);
         self.options.noted_batches.begin(id, min_timestamp);
         Ok(position)
@@ -359,18 +361,18 @@ impl Shard {
         &self,
         id: u128,
         mutations: impl Iterator<Item = &'m [u8]>,
-    ) -> Result<ReplayPosition, LogError> {
+    ) -> Result<Logged, LogError> {
         self.log.append_batch_begun(id, mutations)
     }
 
-    /// Lets the segments go that only older notes of these batches hold, once the newer ones are durable. `losses` is
-    /// what the log had lost before they were appended.
-    pub async fn release_older_notes(&self, again: &[(u128, ReplayPosition)], losses: u64) -> Result<(), LogError> {
-        self.log.durable(losses).await?;
-        for (id, position) in again {
+    /// Lets the segments go that only older notes of these batches hold, once the newer ones are durable, which are the
+    /// first that were appended after `mark`.
+    pub async fn release_older_notes(&self, again: &[(u128, Logged)], mark: LogMark) -> Result<(), LogError> {
+        self.log.durable_since(mark).await?;
+        for (id, logged) in again {
             // It may have ended meanwhile.
             if let Some(segment) = self.open_batches.borrow_mut().get_mut(id) {
-                *segment = position.segment;
+                *segment = logged.place().position.segment;
             }
         }
         self.release_log().await;
@@ -400,13 +402,14 @@ impl Shard {
         }
     }
 
-    /// Notes that a batch has ended: how often the log had lost records before. Without the note a replay applies the
-    /// batch once more, which changes nothing while tombstones wait for it, and truncations
-    /// ([`Shard::settle_batches`]).
-    fn note_batch_end(&self, id: u128) -> Result<u64, LogError> {
-        let losses = self.log.losses();
-        self.log.append_batch_ended(id)?;
-        Ok(losses)
+    /// Notes that a batch has ended. Without the note a replay applies the batch once more, which changes nothing while
+    /// tombstones wait for it, and truncations ([`Shard::settle_batches`]).
+    fn note_batch_end(&self, id: u128) -> Result<Logged, LogError> {
+        self.log.append_batch_ended(id)
+    }
+
+    fn has_note(&self, noted: Option<&Logged>) -> bool {
+        noted.is_some_and(|logged| !logged.place().is_lost(&self.log))
     }
 
     /// Waits until the log durably has the ends of all batches that have ended. Called before a truncation, after which
@@ -416,15 +419,15 @@ impl Shard {
     /// When the log takes no more.
     pub async fn settle_batches(&self) -> Result<(), LogError> {
         loop {
-            let losses = self.log.losses();
+            let mark = self.log.mark();
             for (id, noted) in self.ended_batches.borrow_mut().iter_mut() {
-                if *noted != Some(losses) {
+                if !self.has_note(noted.as_ref()) {
                     *noted = Some(self.note_batch_end(*id)?);
                 }
             }
             self.log.write()?;
             self.log.sync().await?;
-            if self.log.losses() == losses {
+            if !mark.has_losses(&self.log) {
                 return Ok(());
             }
         }
@@ -435,7 +438,7 @@ impl Shard {
         loop {
             runtime::sleep(BATCH_END_DELAY).await;
             for (id, noted) in self.ended_batches.borrow_mut().iter_mut() {
-                if *noted != Some(self.log.losses()) {
+                if !self.has_note(noted.as_ref()) {
                     *noted = self.note_batch_end(*id).ok();
                 }
             }
@@ -444,11 +447,10 @@ impl Shard {
                 continue;
             }
             let mut ended = self.ended_batches.borrow_mut();
-            let losses = self.log.losses();
             let mut durable = Vec::new();
             let mut left = Vec::new();
             for (i, (id, noted)) in ended.drain(..).enumerate() {
-                if i < count && noted == Some(losses) {
+                if i < count && self.has_note(noted.as_ref()) {
                     durable.push(id);
                 } else {
                     left.push((id, noted));
@@ -494,11 +496,26 @@ impl Shard {
         self.dirty.close();
     }
 
-    /// Hands the log of everything written so far to the kernel; with it periodic mode may acknowledge.
+    /// Hands the log of everything written so far to the kernel, and returns the position of what is committed: periodic
+    /// mode may acknowledge it, batch mode when it is synced.
+    ///
+    /// # Errors
+    /// When it may be lost, or something that was written with it.
     #[inline]
-    pub fn commit(&self) -> Result<ReplayPosition, LogError> {
+    pub fn commit(&self, logged: &Logged) -> Result<ReplayPosition, LogError> {
+        self.commit_since(logged.place().mark)?;
+        Ok(logged.place().position)
+    }
+
+    /// Hands the log of everything written so far to the kernel, and returns the position after it: see
+    /// [`Shard::commit`].
+    ///
+    /// # Errors
+    /// When something may be lost that was written after the mark.
+    #[inline]
+    pub fn commit_since(&self, mark: LogMark) -> Result<ReplayPosition, LogError> {
         probe::step(|| "log: what was appended is handed to the kernel".to_owned());
-        self.log.write()
+        self.log.commit_since(mark)
     }
 
     /// Waits until memtables have room. Err when that takes too long, and at once when there will be none: what a node

@@ -169,14 +169,15 @@ impl Shard {
 
     /// Notes that what the log has of these tokens must not come back. [`Shard::flush_inherited`] syncs it.
     fn discard_gaps(&self, store: &TableStore, gaps: impl Iterator<Item = TokenRange>) -> Result<(), LogError> {
-        let (table, position) = (store.table(), self.log.end());
+        let (table, position, mark) = (store.table(), self.log.end(), self.log.mark());
         let mut has_some = false;
         for gap in gaps {
             has_some = true;
-            self.log.append_discard(&discard_of(&table, gap, position))?;
+            let logged = self.log.append_discard(&discard_of(&table, gap, position))?;
+            logged.is_covered_by(mark);
         }
         match has_some {
-            true => self.log.write().map(drop),
+            true => self.log.commit_since(mark).map(drop),
             false => Ok(()),
         }
     }

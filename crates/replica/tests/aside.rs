@@ -75,7 +75,7 @@ async fn write_long(shard: &Rc<Shard>, store: &Rc<TableStore>, value: u32) -> bo
     assert!(is_long(&mutations));
     let aside = merged(shard, &mutations).await;
     let written = shard.write_aside(&mutations, aside).expect("there is room");
-    shard.commit().expect("the disk works");
+    shard.log.write().expect("the disk works");
     written.is_some()
 }
 
@@ -83,8 +83,11 @@ async fn write_long(shard: &Rc<Shard>, store: &Rc<TableStore>, value: u32) -> bo
 fn write_short(shard: &Rc<Shard>, store: &TableStore, value: u32) {
     let bytes = insert(ROWS..ROWS + 1, value);
     let mutation = Mutation::new(&bytes).expect("a whole mutation");
-    shard.write(store, token_of(KEY), &mutation).expect("there is room");
-    shard.commit().expect("the disk works");
+    shard
+        .write(store, token_of(KEY), &mutation)
+        .expect("there is room")
+        .is_not_awaited();
+    shard.log.write().expect("the disk works");
 }
 
 /// The values of the rows of long writes that a client sees, and that of the row of short ones.
@@ -383,7 +386,8 @@ fn a_batch_of_many_tablets_moves_few_of_them_aside() {
         shard
             .write_aside(&mutations, aside)
             .expect("there is room")
-            .expect("all are here");
+            .expect("all are here")
+            .is_not_awaited();
         let tablets = store.tablets();
         let frozen: Vec<usize> = tablets.iter().map(|tablet| tablet.version().frozen.len()).collect();
         assert_eq!(frozen.iter().sum::<usize>(), 1, "{frozen:?}");

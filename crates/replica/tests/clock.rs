@@ -64,7 +64,10 @@ fn deleted(table: &Table, key: &[u8], now: u32) -> Vec<u8> {
 async fn write(shard: &Rc<Shard>, store: &Rc<TableStore>, bytes: &[u8]) {
     let mutation = Mutation::new(bytes).expect("a whole mutation");
     let token = token_of(mutation.key);
-    shard.write(store, token, &mutation).expect("there is room");
+    shard
+        .write(store, token, &mutation)
+        .expect("there is room")
+        .is_not_awaited();
     let tablet = store.tablet(token).expect("the shard has every token");
     shard.flush(store, &tablet).await.expect("the disk works");
 }

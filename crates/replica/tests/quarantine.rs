@@ -103,7 +103,10 @@ fn write(shard: &Rc<Shard>, store: &TableStore, key: &[u8], at: i64, is_deletion
         RowBuilder::begin(out, &table.layout, shared, marker, tombstone, false, 0);
     });
     let mutation = Mutation::new(&bytes).expect("a whole mutation");
-    shard.write(store, token, &mutation).expect("writes go on");
+    shard
+        .write(store, token, &mutation)
+        .expect("writes go on")
+        .is_not_awaited();
 }
 
 async fn flush(shard: &Rc<Shard>, store: &Rc<TableStore>) {

@@ -69,7 +69,7 @@ impl Sea {
         });
         let mutation = Mutation::new(&bytes).expect("a whole mutation");
         let written = self.shard.write(&self.store, token_of(&key), &mutation);
-        written.expect("there is room");
+        written.expect("there is room").is_not_awaited();
         let partition = (token_of(&key), key.to_vec());
         let mut all = self.written.borrow_mut();
         all.entry(partition).or_default().insert(clustering, timestamp);

@@ -31,8 +31,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{Limits, open_table, shard_with, whole};
+use commitlog::Logged;
 use mutation::{ClusteringSlice, Mutation, PartitionBlock};
-use replica::{PartitionRead, PartitionReader, ReadError, RowName, Shard, TableStore, TombstoneHold, WantedTable};
+use replica::{
+    PartitionRead, PartitionReader, ReadError, RowName, Shard, TableStore, TombstoneHold, WantedTable, WriteError,
+};
 use runtime::sim::{CrashKind, Simulation};
 use schema::{Table, TableOptions};
 use testkit::{Case, path};
@@ -309,12 +312,7 @@ impl Process {
     fn write(&self, text: &str) -> String {
         let (key, bytes) = self.mutation(text);
         let mutation = Mutation::new(&bytes).expect("a mutation");
-        if let Err(e) = self.shard.write(&self.store, token_of(&key), &mutation) {
-            return format!("write: {e}");
-        }
-        self.shard
-            .commit()
-            .map_or_else(|e| format!("write: {e}"), |_| String::new())
+        self.commit("write", self.shard.write(&self.store, token_of(&key), &mutation))
     }
 
     fn write_together(&self, text: &str) -> String {
@@ -329,12 +327,17 @@ impl Process {
                 )
             })
             .collect();
-        if let Err(e) = self.shard.write_batch(&mutations) {
-            return format!("together: {e}");
-        }
-        self.shard
-            .commit()
-            .map_or_else(|e| format!("together: {e}"), |_| String::new())
+        self.commit("together", self.shard.write_batch(&mutations))
+    }
+
+    /// Commits what was written; says why it is not written.
+    fn commit(&self, what: &str, written: Result<Logged, WriteError>) -> String {
+        let logged = match written {
+            Ok(logged) => logged,
+            Err(e) => return format!("{what}: {e}"),
+        };
+        let committed = self.shard.commit(&logged);
+        committed.map_or_else(|e| format!("{what}: {e}"), |_| String::new())
     }
 
     /// Begins a batch, and writes this shard's part of it.

@@ -41,7 +41,10 @@ async fn flush_rows(shard: &Rc<Shard>, store: &Rc<TableStore>, rows: std::ops::R
             RowBuilder::begin(out, &table.layout, shared, None, Tombstone::NONE, false, 1).value(0, &[0; 1024]);
         });
         let mutation = Mutation::new(&bytes).expect("a whole mutation");
-        shard.write(store, token_of(KEY), &mutation).expect("there is room");
+        shard
+            .write(store, token_of(KEY), &mutation)
+            .expect("there is room")
+            .is_not_awaited();
     }
     shard.flush(store, &store.tablets()[0]).await.expect("the disk works");
 }

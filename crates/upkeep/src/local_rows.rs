@@ -45,8 +45,8 @@ impl LocalRow {
             };
             let mutation = Mutation::new(&packed).expect("it was packed just now");
             let written = engine.shard.write(&store, token, &mutation);
-            written.map_err(|e| e.to_string())?;
-            engine.shard.commit().map_err(|e| e.to_string()).map(drop)
+            let logged = written.map_err(|e| e.to_string())?;
+            engine.shard.commit(&logged).map_err(|e| e.to_string()).map(drop)
         });
         written.await
     }

@@ -1,6 +1,6 @@
 //! What an acceptor knows of one partition, and what of it the row holds.
 
-use commitlog::{Commitlog, ReplayPosition};
+use commitlog::{Commitlog, LogPlace};
 use paxos::{Ballot, Proposal, State};
 use smallvec::SmallVec;
 use stdx::planted::{self, Bug};
@@ -21,14 +21,6 @@ impl Summary {
             proposal: state.proposal.as_ref().map(|p| (p.ballot, p.value().is_some())),
         }
     }
-}
-
-/// Where the log has something.
-#[derive(Clone, Copy)]
-pub(super) struct LogPlace {
-    pub(super) position: ReplayPosition,
-    /// What the log had lost before.
-    pub(super) losses: u64,
 }
 
 /// A state in memory.
@@ -77,14 +69,13 @@ impl Known {
 
     /// Finds out what became of what was written. What was learned and perhaps lost is not known as learned any more.
     pub(super) fn look_at_log(&mut self, log: &Commitlog) {
-        let losses = log.losses();
-        if self.learned_at.is_some_and(|at| at.losses != losses) {
+        if self.learned_at.is_some_and(|at| at.is_lost(log)) {
             self.state.committed = self.stored.committed;
             (self.learned_at, self.prunable, self.is_row_lost) = (None, None, true);
         }
         match self.row_at {
-            Some(at) if at.losses != losses => (self.row_at, self.is_row_lost) = (None, true),
-            Some(at) if log.is_synced(at.position) => {
+            Some(at) if at.is_lost(log) => (self.row_at, self.is_row_lost) = (None, true),
+            Some(at) if at.is_durable(log) => {
                 self.row_at = None;
                 self.beside.clear();
             }
@@ -99,8 +90,7 @@ impl Known {
 
     /// Whether the mutation that was learned last is durable.
     fn is_durable(&mut self, log: &Commitlog) -> bool {
-        let is_synced = |at: LogPlace| at.losses == log.losses() && log.is_synced(at.position);
-        if planted::is_planted(Bug::UnsyncedNote) || self.learned_at.is_some_and(is_synced) {
+        if planted::is_planted(Bug::UnsyncedNote) || self.learned_at.is_some_and(|at| at.is_durable(log)) {
             self.learned_at = None;
         }
         self.learned_at.is_none()

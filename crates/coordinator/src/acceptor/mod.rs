@@ -31,7 +31,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use commitlog::{Commitlog, LogError, ReplayPosition};
+use commitlog::{Commitlog, LogError, LogPlace};
 use paxos::Ballot;
 use replica::{BlockLimits, Shard, TabletScan, WriteError, paxos_state_id};
 use runtime::Semaphore;
@@ -52,7 +52,7 @@ pub(crate) use phases::{PhaseDone, Whom, handle, handle_from_beside};
 pub use promises::Promises;
 pub use row::paxos_state_of;
 
-use known::{Known, LogPlace};
+use known::Known;
 use phases::{AwaitingSync, change};
 use row::{Buffers, Row};
 
@@ -161,15 +161,15 @@ impl Acceptor {
         !is_known && states.is_some_and(|states| states.tablet(token).is_some_and(|tablet| tablet.is_empty()))
     }
 
-    /// The shard decided about a partition alone, and the log has the decision at `position`. No answer may reveal it
-    /// before it is durable.
-    pub(crate) fn decided_alone(&self, position: ReplayPosition, losses: u64) {
-        self.alone_at.set(Some(LogPlace { position, losses }));
+    /// The shard decided about a partition alone, and the log has the decision there. No answer may reveal it before it
+    /// is durable.
+    pub(crate) fn decided_alone(&self, place: LogPlace) {
+        self.alone_at.set(Some(place));
     }
 
     /// Whether everything that the shard decided alone is durable.
     fn is_settled_alone(&self, log: &Commitlog) -> bool {
-        let is_open = |at: LogPlace| at.losses == log.losses() && !log.is_synced(at.position);
+        let is_open = |at: LogPlace| !at.is_lost(log) && !at.is_durable(log);
         if !self.alone_at.get().is_some_and(is_open) {
             self.alone_at.set(None);
         }
@@ -306,7 +306,7 @@ impl Acceptor {
         // The notes may only be written after a sync of what they note.
         let log_error = |e: LogError| ReplicaError::Log(e.to_string());
         if !planted::is_planted(Bug::UnsyncedNote) {
-            shard.commit().map_err(log_error)?;
+            shard.log.write().map_err(log_error)?;
             shard.log.sync().await.map_err(log_error)?;
         }
         for (table, key) in self.noted.take() {
@@ -325,7 +325,7 @@ impl Acceptor {
                 runtime::yield_now().await;
             }
         }
-        let written = shard.commit().map_err(log_error);
+        let written = shard.log.write().map_err(log_error);
         result.and(written.map(drop))
     }
 
@@ -362,7 +362,7 @@ pub(crate) async fn forget(shard: &Rc<Shard>, acceptor: &Rc<Acceptor>, table: Ta
     let Some(states) = shard.store(paxos_state_id(table)) else {
         return Ok(());
     };
-    let losses = shard.log.losses();
+    let mark = shard.log.mark();
     let at = Ballot {
         timestamp_us: runtime::wall_clock_us(),
         ..Ballot::NONE
@@ -395,7 +395,7 @@ pub(crate) async fn forget(shard: &Rc<Shard>, acceptor: &Rc<Acceptor>, table: Ta
         }
     }
     if is_changed {
-        phases::synced(shard, losses).await?;
+        phases::synced(shard, mark).await?;
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use commitlog::{LogMark, LogPlace};
 use mutation::{Located, Mutation};
 use paxos::{Proposal, State};
 use replica::Shard;
@@ -18,7 +19,6 @@ use types::Token;
 use types::token::token_of;
 
 use super::Acceptor;
-use super::known::LogPlace;
 use super::steps::{AcceptorStep, Before, Step, Until, Wait, check};
 use crate::apply::Origin;
 use crate::commit::Acknowledgement;
@@ -70,7 +70,7 @@ pub(crate) fn handle(
 ) -> Option<Answering> {
     trace::note(|| phase.activity());
     let (shard, acceptor) = (&coordinator.shard, &coordinator.acceptor);
-    let losses = shard.log.losses();
+    let mark = shard.log.mark();
     let waiting = |step: Step<Done>, answers: Vec<Answer>| -> Answering {
         let (key, phase) = (key.to_vec(), phase.to_owned());
         let part = Part {
@@ -82,7 +82,7 @@ pub(crate) fn handle(
         };
         match step {
             Step::Wait(wait) => Box::pin(part.go_on(Some(wait))),
-            Step::Done(done) => Box::pin(part.finish(done, answers, losses)),
+            Step::Done(done) => Box::pin(part.finish(done, answers, mark)),
         }
     };
     let mut done = match step(shard, acceptor, (table, key), phase, stamp, Before::default()) {
@@ -114,10 +114,10 @@ pub(crate) fn handle(
                 whom: whom(),
                 answer: done.answer,
             };
-            acceptor.tell_when_synced(shard, losses, waiter);
+            acceptor.tell_when_synced(shard, mark, waiter);
         }
-        Until::Committed(position) => {
-            coordinator.acknowledge_committed(losses, position, Acknowledgement::Learned(whom()));
+        Until::Committed(place) => {
+            coordinator.acknowledge_committed(place, Acknowledgement::Learned(whom()));
         }
     }
     None
@@ -160,16 +160,16 @@ pub(super) async fn change<T>(
     }
 }
 
-/// Waits until everything appended since the log had so many losses is durable.
-pub(super) async fn synced(shard: &Shard, losses: u64) -> Result<(), ReplicaError> {
+/// Waits until everything appended after a mark is durable.
+pub(super) async fn synced(shard: &Shard, mark: LogMark) -> Result<(), ReplicaError> {
     if planted::is_planted(Bug::UnsyncedAcceptance) {
         return Ok(());
     }
-    durable(shard, losses).await
+    durable(shard, mark).await
 }
 
-async fn durable(shard: &Shard, losses: u64) -> Result<(), ReplicaError> {
-    let durable = shard.log.durable(losses).await;
+async fn durable(shard: &Shard, mark: LogMark) -> Result<(), ReplicaError> {
+    let durable = shard.log.durable_since(mark).await;
     durable.map_err(|e| ReplicaError::Log(e.to_string()))
 }
 
@@ -220,7 +220,7 @@ impl Wait {
                 let promises = Arc::clone(&acceptor.promises.borrow());
                 entry.read(shard, &promises, row).await
             }
-            Self::Sync => durable(shard, shard.log.losses()).await,
+            Self::Sync => durable(shard, shard.log.mark()).await,
             Self::Room => Ok(shard.room().await?),
             Self::Checked(..) | Self::Applied(_) => Ok(()),
         }
@@ -254,11 +254,11 @@ impl Part {
                 let over = wait.over((shard, acceptor), (self.table, token_of(&self.key)), self.stamp);
                 Box::pin(over).await?;
             }
-            let losses = shard.log.losses();
+            let mark = shard.log.mark();
             let partition = (self.table, &self.key[..]);
             match step(shard, acceptor, partition, &self.phase, self.stamp, before.clone())? {
                 Step::Wait(next) => wait = Some(next),
-                Step::Done(done) => return self.finish(done, Vec::new(), losses).await,
+                Step::Done(done) => return self.finish(done, Vec::new(), mark).await,
             }
         }
     }
@@ -268,16 +268,16 @@ impl Part {
         let mutation = proposal.value().and_then(Mutation::new);
         let mutation = mutation.ok_or_else(|| ReplicaError::Malformed("expected a whole mutation".to_owned()))?;
         let (shard, token) = (&self.coordinator.shard, token_of(&self.key));
-        let losses = shard.log.losses();
+        let mark = shard.log.mark();
         let located = [Located { token, mutation }];
         apply::apply(shard, &located, false, Origin::Local, self.stamp).await?;
         let position = shard.log.written();
-        Ok(LogPlace { position, losses })
+        Ok(LogPlace { position, mark })
     }
 
     /// Adds what a promise still has to carry to the answers that there are already, and waits until the answer may be
     /// sent.
-    async fn finish(self, done: Done, mut answers: Vec<Answer>, losses: u64) -> Result<PaxosAnswer, ReplicaError> {
+    async fn finish(self, done: Done, mut answers: Vec<Answer>, mark: LogMark) -> Result<PaxosAnswer, ReplicaError> {
         let Done { answer, until } = done;
         let shard = &self.coordinator.shard;
         let answer = match (answer, &self.phase) {
@@ -298,9 +298,9 @@ impl Part {
             Until::Now => {}
             Until::Synced => {
                 runtime::stop_point(StopPoint::AcceptorNoted);
-                synced(shard, losses).await?;
+                synced(shard, mark).await?;
             }
-            Until::Committed(position) => apply::committed(shard, losses, position).await?,
+            Until::Committed(place) => apply::committed(shard, place).await?,
         }
         Ok(answer)
     }
@@ -316,14 +316,14 @@ struct Waiter {
 #[derive(Default)]
 pub(super) struct AwaitingSync {
     waiters: RefCell<Vec<Waiter>>,
-    /// What the log had lost before the first of them was written.
-    losses: Cell<u64>,
+    /// From before the first of them was written.
+    mark: Cell<LogMark>,
     is_running: Cell<bool>,
 }
 
 impl Acceptor {
     /// Tells an answer when everything that was written is durable. Those that come while a sync runs share the next.
-    fn tell_when_synced(self: &Rc<Self>, shard: &Rc<Shard>, losses: u64, waiter: Waiter) {
+    fn tell_when_synced(self: &Rc<Self>, shard: &Rc<Shard>, mark: LogMark, waiter: Waiter) {
         let awaiting = &self.awaiting_sync;
         let is_first = {
             let mut waiters = awaiting.waiters.borrow_mut();
@@ -331,7 +331,7 @@ impl Acceptor {
             waiters.len() == 1
         };
         if is_first {
-            awaiting.losses.set(losses);
+            awaiting.mark.set(mark);
         }
         if !awaiting.is_running.replace(true) {
             let (acceptor, shard) = (Rc::clone(self), Rc::clone(shard));
@@ -348,7 +348,7 @@ impl Acceptor {
                 awaiting.is_running.set(false);
                 return;
             }
-            let synced = synced(shard, awaiting.losses.get()).await;
+            let synced = synced(shard, awaiting.mark.get()).await;
             for Waiter { whom, answer } in waiters.drain(..) {
                 whom.tell(synced.clone().map(|()| answer));
             }

@@ -11,7 +11,7 @@ use schema::{Column, ColumnKind, Table, TableId, TableOptions};
 use stdx::bytes::Reader;
 use types::{CqlType, Token};
 
-use super::known::{Known, LogPlace};
+use super::known::Known;
 use crate::service::ReplicaError;
 
 /// A row up to this size is written whole, though only a ballot of it changed: it replaces the former row, where a part
@@ -159,8 +159,7 @@ impl Row {
             }
         });
         let mutation = Mutation::new(&buffers.row).expect("it was packed just now");
-        let losses = shard.log.losses();
-        let position = match known.beside.is_empty() {
+        let logged = match known.beside.is_empty() {
             true => shard.write_to(&self.tablet, token, &mutation)?,
             false => {
                 let learned = known
@@ -173,7 +172,7 @@ impl Row {
             }
         };
         (known.changed_at, known.stored, known.is_row_lost) = (timestamp, says, false);
-        known.row_at = Some(LogPlace { position, losses });
+        known.row_at = Some(logged.into());
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use commitlog::ReplayPosition;
+use commitlog::LogPlace;
 use mutation::{Located, Mutation};
 use paxos::{Ballot, Promise, Proposal, Refused, State};
 use replica::aside::is_long_alone;
@@ -12,7 +12,7 @@ use runtime::StopPoint;
 use schema::{Table, TableId};
 use types::token::token_of;
 
-use super::known::{LogPlace, Summary};
+use super::known::Summary;
 use super::row::Row;
 use super::{Acceptor, Entry};
 use crate::apply::{Origin, apply_at_once};
@@ -59,8 +59,8 @@ pub(super) enum Until {
     Now,
     /// When what was written is durable.
     Synced,
-    /// When the log up to this position may be acknowledged.
-    Committed(ReplayPosition),
+    /// When what the log has there may be acknowledged.
+    Committed(LogPlace),
 }
 
 /// One partition at this shard's acceptor, for one step.
@@ -257,7 +257,7 @@ impl<'s> AcceptorStep<'s> {
                 return Ok(self.unread());
             };
             if known.state.committed == ballot {
-                let until = known.learned_at.map_or(Until::Now, |at| Until::Committed(at.position));
+                let until = known.learned_at.map_or(Until::Now, Until::Committed);
                 return Ok(Step::Done((PaxosAnswer::Done, until)));
             }
             known
@@ -280,7 +280,6 @@ impl<'s> AcceptorStep<'s> {
 
     fn apply(&self, proposal: &Proposal) -> Result<Step<(PaxosAnswer, Until)>, ReplicaError> {
         let log = &self.shard.log;
-        let losses = log.losses();
         let mut learned_at = self.before.applied;
         if let Some(value) = proposal.value().filter(|_| learned_at.is_none()) {
             let mutation = Mutation::new(value);
@@ -289,13 +288,13 @@ impl<'s> AcceptorStep<'s> {
                 token: self.entry.token,
                 mutation,
             };
-            let Some(position) = apply_at_once(self.shard, located, Origin::Local, self.stamp)? else {
+            let Some(logged) = apply_at_once(self.shard, located, Origin::Local, self.stamp)? else {
                 return Ok(Step::Wait(match is_long_alone(&self.row.base, &mutation) {
                     true => Wait::Applied(proposal.clone()),
                     false => Wait::Room,
                 }));
             };
-            learned_at = Some(LogPlace { position, losses });
+            learned_at = Some(logged.into());
         }
         runtime::stop_point(StopPoint::DecisionApplied);
         let is_noted = self
@@ -306,7 +305,7 @@ impl<'s> AcceptorStep<'s> {
         if is_noted {
             self.acceptor.noted(self.shard, self.id, &self.entry);
         }
-        let until = learned_at.map_or(Until::Now, |at| Until::Committed(at.position));
+        let until = learned_at.map_or(Until::Now, Until::Committed);
         Ok(Step::Done((PaxosAnswer::Done, until)))
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::task::Poll;
 
+use commitlog::LogPlace;
 use paxos::{Ballot, Proposal};
 use runtime::sim::CrashKind;
 use topology::Consistency;
@@ -314,10 +315,13 @@ fn a_promise_waits_until_what_its_shard_decided_alone_is_durable() {
     cluster.on(1, |node| async move {
         let learned = ask(&node, Phase::Learn(proposal(10, 1, 1))).await;
         learned.expect("the disk works");
-        let (log, losses) = (&node.shard.log, node.shard.log.losses());
+        let (log, mark) = (&node.shard.log, node.shard.log.mark());
         let written = log.written();
         assert!(!log.is_synced(written), "a sync comes once a second");
-        node.coordinator.acceptor.decided_alone(written, losses);
+        node.coordinator.acceptor.decided_alone(LogPlace {
+            position: written,
+            mark,
+        });
         let answer = prepare(&node, runtime::wall_clock_us()).await;
         assert!(matches!(answer, PaxosAnswer::Promised(..)), "{answer:?}");
         assert!(log.is_synced(written), "a power loss takes what the leader has read");

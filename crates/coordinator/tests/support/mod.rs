@@ -180,7 +180,7 @@ pub fn fill_log(cluster: &mut Cluster, node: usize) {
             let filler = insert(&table, b"filler", 0, &vec![7; bytes], 10);
             let filler = mutation::Mutation::new(&filler).expect("a whole mutation");
             let takes = || local.shard.write(&store, token_of(b"filler"), &filler).is_ok();
-            while takes() && local.shard.commit().is_ok() {}
+            while takes() && local.shard.log.write().is_ok() {}
         }
     });
 }

@@ -12,7 +12,7 @@ use cql_protocol::{
 use cql_server::{CellWriter, Cells};
 use plan::{BindContext, Bound, BoundValues, Execution, OwnedBound, Plan};
 use query::engine::{MissedRow, Written};
-use query::{Engine, Level, Outcome, PointOutcome, QueryError, Request};
+use query::{Engine, Level, Logged, Outcome, PointOutcome, QueryError, Request};
 use runtime::{InstructionCounter, ShardId};
 use stdx::random::SplitMix64;
 use types::token::token_of;
@@ -216,6 +216,8 @@ struct Worker<'e> {
     batch_operations: u64,
     /// The row of the last read that memory did not answer.
     missed: Option<Box<MissedRow>>,
+    /// The writes that are not committed yet.
+    logged: Option<Logged>,
 }
 
 impl<'e> Worker<'e> {
@@ -263,6 +265,7 @@ impl<'e> Worker<'e> {
             answers: Vec::with_capacity(1 << 16),
             batch_operations: bench.concurrency,
             missed: None,
+            logged: None,
         })
     }
 
@@ -398,7 +401,10 @@ impl<'e> Worker<'e> {
                 Ok(true)
             }
             Some(Plan::Write(write)) => match engine.write_now(write, &context, self.level, None, |_| None)? {
-                Written::Here(_) | Written::Nothing => {
+                written @ (Written::Here(_) | Written::Nothing) => {
+                    if let Written::Here(logged) = written {
+                        logged.add_to(&mut self.logged);
+                    }
                     write_void(out, VERSION, 0, &Extras::default());
                     Ok(true)
                 }
@@ -442,8 +448,13 @@ impl<'e> Worker<'e> {
     /// Hands the writes of a batch to the kernel, and drops its answers.
     async fn finish_batch(&mut self) -> Result<(), QueryError> {
         self.answers.clear();
-        let position = self.engine.commit_since(0)?;
-        self.engine.acknowledged(position).await
+        let Some(logged) = self.logged.take() else {
+            return Ok(());
+        };
+        match self.engine.commit(&logged)? {
+            Some(unsynced) => self.engine.synced(unsynced).await,
+            None => Ok(()),
+        }
     }
 
     /// Any key of this shard, equally often.

@@ -52,11 +52,10 @@ use cql_compiler::describe::DescribedNode;
 use logging::LineLimit;
 use plan::write::WriteClock;
 use replica::{Shard, TableStore};
-use schema::{Schema, Table, TableId};
+use schema::{Schema, TableId};
 use system_tables::Registry;
 use topology::Consistency;
 
-use crate::QueryError;
 use crate::guardrails::Guardrails;
 
 pub use batch_size::BatchPartitions;

@@ -5,18 +5,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use commitlog::{LogError, ReplayPosition};
-use coordinator::service::ReplicaError;
 use coordinator::trace;
 use coordinator::{
-    Admission, Atomicity, CoordinatorError, Dated, Deadline, Extent, Mutations, Operation, ReplicatedRead, Stretch,
-    WriteDone, WriteKind,
+    Admission, Dated, Deadline, Extent, Logged, Mutations, Operation, ReplicatedRead, Stretch, Unsynced, WriteDone,
+    WriteKind,
 };
 use mutation::{Addressed, ClusteringSlice, Located, Mutation};
 use plan::write::{ListContents, check_write_bytes, collect_lists};
 use plan::{BatchKind, BatchPlan, BindContext, Execution, WritePlan};
 use schema::{Table, TableId};
-use stdx::planted::{self, Bug};
 use stdx::preempt;
 use stdx::probe;
 use stdx::row_memory::RowMemory;
@@ -30,10 +27,10 @@ use super::{Engine, Request};
 use crate::QueryError;
 
 /// What came of an attempt to write in one call.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub enum Written {
-    /// In log and memtable of this shard; acknowledge after the shard's next commit.
-    Here(ReplayPosition),
+    /// In log and memtable of this shard; acknowledge after [`Engine::commit`].
+    Here(Logged),
     /// The statement changes nothing.
     Nothing,
     /// Its replicas are asked, and the given receiver is notified of the outcome.
@@ -45,58 +42,6 @@ pub enum Written {
 /// What one step of a read for lists takes.
 const LISTS_ROWS: usize = 1000;
 const LISTS_BYTES: usize = super::read::BLOCK_BYTES;
-
-/// The bytes of a mutation among those of a record.
-fn record_bytes(mutation: &Addressed) -> usize {
-    const LENGTH_BYTES_MAX: usize = 16;
-    mutation.bytes().len() + LENGTH_BYTES_MAX
-}
-
-/// Partitions that are written together, unless they are a logged batch: the replicas and the state of each are steps
-/// that keep the shard.
-const PARTITIONS_AT_ONCE: usize = 1024;
-
-/// The most that a part of a write has.
-struct PartMax {
-    bytes: usize,
-    partitions: usize,
-}
-
-/// Mutations in parts, those of one partition in one part; and the bytes of the largest partition.
-fn parts_of(mutations: Mutations, max: &PartMax) -> (Vec<Mutations>, usize) {
-    let mut partitions: Vec<(usize, Mutations)> = Vec::with_capacity(mutations.len());
-    let mut places: HashMap<(TableId, Vec<u8>), usize> = HashMap::with_capacity(mutations.len());
-    for mutation in mutations {
-        preempt::point();
-        let of = mutation.mutation();
-        let place = *places.entry((of.table, of.key.to_vec())).or_insert(partitions.len());
-        if place == partitions.len() {
-            partitions.push((0, Mutations::new()));
-        }
-        partitions[place].0 += record_bytes(&mutation);
-        partitions[place].1.push(mutation);
-    }
-    let largest = partitions.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0);
-    let mut parts: Vec<Mutations> = Vec::new();
-    let (mut bytes_left, mut partitions_left) = (0, 0);
-    for (bytes, partition) in partitions {
-        preempt::point();
-        let fits = bytes <= bytes_left && partitions_left > 0;
-        match parts.last_mut().filter(|_| fits) {
-            Some(part) => {
-                bytes_left -= bytes;
-                partitions_left -= 1;
-                part.extend(partition);
-            }
-            None => {
-                bytes_left = max.bytes.saturating_sub(bytes);
-                partitions_left = max.partitions - 1;
-                parts.push(partition);
-            }
-        }
-    }
-    (parts, largest)
-}
 
 /// Which lists a statement must know.
 struct Lists {
@@ -147,10 +92,6 @@ pub(super) fn deadline_of_all<'p>(
     Ok(request.deadline.or(Deadline::after(shortest)))
 }
 
-fn log_failure(e: &commitlog::LogError) -> QueryError {
-    QueryError::of_replica(ReplicaError::Log(e.to_string()))
-}
-
 impl Engine {
     /// Writes one partition's mutation without a task. If this shard suffices, it writes in this call. Otherwise it
     /// calls `done` for the receiver of the outcome, and sends requests to the replicas. If `done` returns None, there
@@ -190,8 +131,8 @@ impl Engine {
         let mutation = Mutation::new(&packed).expect("it was packed just now");
         let mutation = Located { token, mutation };
         let written = self.coordinator.write_here(mutation, level);
-        if let Some(position) = written.map_err(QueryError::of_replica)? {
-            return Ok(Written::Here(position));
+        if let Some(logged) = written.map_err(QueryError::of_replica)? {
+            return Ok(Written::Here(logged));
         }
         let Some(done) = done(token) else {
             return Ok(Written::Later);
@@ -455,112 +396,26 @@ impl Engine {
         }
         let written = match kind {
             WriteKind::Batch => self.coordinator.write_batch(mutations, dated).await,
-            _ => self.write_in_parts(mutations, dated, kind).await,
+            _ => self.coordinator.write_in_parts(mutations, dated, kind).await,
         };
         written.map_err(QueryError::of_replicas)
     }
 
-    /// What one replica gets of a write counts all or not at all: so do the rows of one partition. It is one record of
-    /// the log, which has a limit: beyond it, and beyond [`PARTITIONS_AT_ONCE`], partitions are written one after the
-    /// other, as many together as fit.
-    async fn write_in_parts(
-        self: &Rc<Self>,
-        mutations: Mutations,
-        dated: &Dated,
-        kind: WriteKind,
-    ) -> Result<(), CoordinatorError> {
-        let bytes_max = self.shard.log.mutation_bytes_max();
-        let all: usize = mutations.iter().map(record_bytes).sum();
-        if mutations.len() == 1 || (all <= bytes_max && mutations.len() <= PARTITIONS_AT_ONCE) {
-            return self.coordinator.write(mutations, dated, kind, Atomicity::Share).await;
-        }
-        let max = PartMax {
-            bytes: bytes_max,
-            partitions: PARTITIONS_AT_ONCE,
-        };
-        let (parts, largest) = preempt::allowed(|| parts_of(mutations, &max));
-        if largest > bytes_max {
-            // Nothing is written of what cannot be written whole.
-            let error = LogError::TooLarge {
-                bytes: largest,
-                bytes_max,
-            };
-            return Err(CoordinatorError::Rejected(error.to_string()));
-        }
-        for part in parts {
-            self.coordinator.write(part, dated, kind, Atomicity::Share).await?;
-        }
-        Ok(())
-    }
-
-    /// Waits until a committed write may be acknowledged: at once in periodic mode.
-    pub async fn acknowledged(&self, position: ReplayPosition) -> Result<(), QueryError> {
-        if self.shard.log.is_batch() && !planted::is_planted(Bug::UnsyncedWrite) {
-            self.shard.log.synced(position).await.map_err(|e| log_failure(&e))?;
-        }
-        Ok(())
-    }
-
-    /// What to compare with when the writes that follow are committed.
+    /// Hands what this shard alone has written to the kernel. None: it may be acknowledged.
+    ///
+    /// # Errors
+    /// When some of it may be lost.
     #[inline]
-    pub fn losses(&self) -> u64 {
-        self.shard.log.losses()
+    pub fn commit(&self, logged: &Logged) -> Result<Option<Unsynced>, QueryError> {
+        self.coordinator.commit_own(logged).map_err(QueryError::of_replica)
     }
 
-    /// Hands the log of all writes since `losses` was asked for to the kernel. Err: some of them may be lost.
-    #[inline]
-    pub fn commit_since(&self, losses: u64) -> Result<ReplayPosition, QueryError> {
-        let written = self.shard.commit().map_err(|e| log_failure(&e))?;
-        if self.shard.log.losses() != losses {
-            return Err(QueryError::WriteFailure(
-                "The write failed in the commitlog. It may or may not be applied.".to_owned(),
-            ));
-        }
-        Ok(written)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use mutation::MutationBuilder;
-    use mutation::Tombstone;
-
-    #[test]
-    fn a_part_has_whole_partitions_and_no_more_than_fits() {
-        let table = TableId(uuid::Uuid::nil());
-        let of = |key: &[u8]| {
-            let mut bytes = Vec::new();
-            MutationBuilder::begin(&mut bytes, table, key).partition_tombstone(Tombstone {
-                timestamp: 1,
-                deletion_time: 1,
-            });
-            Addressed::new(bytes).expect("it was packed just now")
-        };
-        let keys: [&[u8]; 6] = [b"a", b"b", b"a", b"c", b"d", b"b"];
-        let mutations: Mutations = keys.map(of).into_iter().collect();
-        let one = record_bytes(&mutations[0]);
-        let keys_of = |parts: &[Mutations]| -> Vec<Vec<Vec<u8>>> {
-            let keys = |part: &Mutations| part.iter().map(|m| m.mutation().key.to_vec()).collect();
-            parts.iter().map(keys).collect()
-        };
-        let max = |bytes, partitions| PartMax { bytes, partitions };
-        let (parts, largest) = parts_of(mutations.clone(), &max(3 * one, 100));
-        assert_eq!(largest, 2 * one);
-        let expected: [&[&[u8]]; 2] = [&[b"a", b"a"], &[b"b", b"b", b"c"]];
-        let mut found = keys_of(&parts);
-        assert_eq!(found.pop(), Some(vec![b"d".to_vec()]));
-        assert_eq!(
-            found,
-            expected.map(|part| part.iter().map(|key| key.to_vec()).collect::<Vec<_>>())
-        );
-        let (together, _) = parts_of(mutations.clone(), &max(6 * one, 100));
-        assert_eq!(keys_of(&together).len(), 1, "all fit in one");
-        let (at_most_two, _) = parts_of(mutations, &max(6 * one, 2));
-        let expected: [&[&[u8]]; 2] = [&[b"a", b"a", b"b", b"b"], &[b"c", b"d"]];
-        assert_eq!(
-            keys_of(&at_most_two),
-            expected.map(|part| part.iter().map(|key| key.to_vec()).collect::<Vec<_>>())
-        );
+    /// Waits until what was committed may be acknowledged.
+    ///
+    /// # Errors
+    /// When the log cannot be synced.
+    pub async fn synced(&self, unsynced: Unsynced) -> Result<(), QueryError> {
+        let synced = self.coordinator.sync_own(unsynced).await;
+        synced.map_err(QueryError::of_replica)
     }
 }

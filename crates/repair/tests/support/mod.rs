@@ -129,9 +129,13 @@ impl Local {
                 last = Some(self.shard.write(&store, token, &mutation).expect("there is room"));
             }
         }
-        self.shard.commit().expect("the log takes it");
-        if let Some(position) = last {
-            self.shard.log.synced(position).await.expect("the log takes it");
+        self.shard.log.write().expect("the log takes it");
+        if let Some(logged) = last {
+            self.shard
+                .log
+                .synced(logged.place().position)
+                .await
+                .expect("the log takes it");
         }
     }
 

@@ -189,8 +189,12 @@ impl Local {
         let (mutation, token) = (Mutation::new(&bytes).expect("a whole one"), token_of(&k.to_be_bytes()));
         for shard in &self.shards {
             match shard.write(&store(shard), token, &mutation) {
-                Ok(position) => {
-                    return shard.commit().is_ok() && shard.log.synced(position).await.is_ok();
+                Ok(logged) => {
+                    let committed = shard.commit(&logged);
+                    return match committed {
+                        Ok(position) => shard.log.synced(position).await.is_ok(),
+                        Err(_) => false,
+                    };
                 }
                 Err(WriteError::NotHere(_)) => {}
                 Err(e) => panic!("{e}"),

@@ -135,8 +135,8 @@ impl Local {
         if store.tablet(token).is_none() {
             return;
         }
-        let position = self.shard.write(&store, token, &mutation).expect("there is room");
-        self.shard.commit().expect("the log takes it");
+        let logged = self.shard.write(&store, token, &mutation).expect("there is room");
+        let position = self.shard.commit(&logged).expect("the log takes it");
         self.shard.log.synced(position).await.expect("the log takes it");
     }
 
