@@ -23,11 +23,25 @@ const WORLDLY: &[&str] = &[
 /// Crate, what it uses all the same, and why it may.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[];
 
+/// Crate, what it must not use though that is on a lower floor, and what it uses instead.
+const CLOSED: &[(&str, &str, &str)] = &[
+    (
+        "query",
+        "replica",
+        "coordinator, which reads and writes here, on other shards and on other nodes",
+    ),
+    ("query", "commitlog", "coordinator::Logged"),
+    ("query", "sstable", "coordinator"),
+    ("query", "memtable", "coordinator"),
+];
+
 /// What a Cargo.toml says that matters here.
 #[derive(Debug)]
 struct Manifest {
     floor: Option<u32>,
     dependencies: Vec<String>,
+    /// Those of them that the crate itself needs, and not its tests alone.
+    own: Vec<String>,
 }
 
 /// Reads the tables of a Cargo.toml that this tree writes: one dependency in a line, or in a table of its own.
@@ -35,6 +49,7 @@ fn read_manifest(text: &str) -> Manifest {
     let mut manifest = Manifest {
         floor: None,
         dependencies: Vec::new(),
+        own: Vec::new(),
     };
     let mut table = String::new();
     for line in text.lines().map(str::trim) {
@@ -44,6 +59,9 @@ fn read_manifest(text: &str) -> Manifest {
                 && is_dependency_list(list)
             {
                 manifest.dependencies.push(name.to_owned());
+                if list == "dependencies" {
+                    manifest.own.push(name.to_owned());
+                }
             }
             continue;
         }
@@ -58,6 +76,9 @@ fn read_manifest(text: &str) -> Manifest {
         } else if is_dependency_list(&table) {
             let name = key.split('.').next().unwrap_or(key);
             manifest.dependencies.push(name.trim().to_owned());
+            if table == "dependencies" {
+                manifest.own.push(name.trim().to_owned());
+            }
         }
     }
     manifest
@@ -78,6 +99,11 @@ fn faults(manifests: &BTreeMap<String, Manifest>) -> Vec<String> {
             ));
             continue;
         };
+        for (_, closed, instead) in CLOSED.iter().filter(|(of, ..)| of == name) {
+            if manifest.own.iter().any(|own| own == closed) {
+                faults.push(format!("{name} depends on {closed}: use {instead}"));
+            }
+        }
         for dependency in &manifest.dependencies {
             if let Some(below) = manifests.get(dependency).and_then(|other| other.floor)
                 && below >= floor
@@ -125,6 +151,28 @@ fn every_crate_depends_on_lower_floors_only() {
     );
 }
 
+/// Work goes to other shards by way of the coordinator, which gives it a trace and lets long work be preempted.
+#[test]
+fn the_engine_submits_nothing_to_shards_by_itself() {
+    fn look(dir: &Path, found: &mut Vec<String>) {
+        for entry in runtime::fs::read_dir(dir).expect("the sources can be read") {
+            let path = dir.join(&entry.name);
+            if entry.is_dir {
+                look(&path, found);
+                continue;
+            }
+            let bytes = runtime::fs::read(&path).expect("the sources can be read");
+            let text = String::from_utf8(bytes).expect("sources are UTF-8");
+            if text.contains("runtime::submit") {
+                found.push(path.display().to_string());
+            }
+        }
+    }
+    let mut found = Vec::new();
+    look(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../query/src"), &mut found);
+    assert!(found.is_empty(), "use coordinator::trace::submit: {found:?}");
+}
+
 #[test]
 fn a_crate_that_reaches_up_or_out_is_named_with_what_it_reaches() {
     let read = |texts: &[(&str, &str)]| {
@@ -165,6 +213,18 @@ fn a_crate_that_reaches_up_or_out_is_named_with_what_it_reaches() {
                 ("b", high.to_owned()),
             ],
             "a (floor 10) depends on b (floor 20), which is not on a lower floor",
+        ),
+        (
+            "to what is closed to it, and in tests, where it is not",
+            vec![
+                ("replica", low.to_owned()),
+                ("commitlog", low.to_owned()),
+                (
+                    "query",
+                    format!("{high}replica.workspace = true\n[dev-dependencies]\ncommitlog.workspace = true"),
+                ),
+            ],
+            "query depends on replica: use coordinator, which reads and writes here, on other shards and on other nodes",
         ),
         (
             "out, on one target",

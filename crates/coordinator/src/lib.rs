@@ -44,6 +44,7 @@ mod large;
 mod lasting;
 mod latency;
 mod message;
+pub mod near;
 mod own;
 mod paxos;
 mod paxos_asking;
@@ -97,11 +98,14 @@ pub use dated::{Dated, Deadline};
 pub use error::{CoordinatorError, Tally, WriteKind};
 pub use fence::Stamp;
 pub use message::{Answer, Extent, Malformed, ReadCommand, difference};
-pub use own::{LoadedRow, OwnPartition, OwnRead, OwnRow, OwnSource, OwnTable};
+pub use own::{
+    LoadedRow, OwnPartition, OwnRead, OwnRow, OwnSource, OwnTable, TokenOwners, on_metadata_shard, on_shard,
+};
 pub use point::{Confirmation, PointRead, ReadDone};
 pub use rate::{Admission, Operation};
 pub use read::{ReplicatedRead, Stretch};
 pub use replica::{InMemory, ReadOptions, RowBuffers, RowName, RowWanted};
+pub use replica::{Measured, MeasuredRow, Recorded, Touched};
 pub use spread::{Share, Spread};
 pub use tablet_version::VersionedTablet;
 pub use tombstones::{AcceptedLoss, HeldTombstones};
@@ -268,7 +272,7 @@ pub struct Metrics {
     pub refused_full: u64,
     /// Reads and writes that were refused because their partition's limit was reached.
     pub rate_limited: u64,
-    /// Parts of aggregates that were computed here.
+    /// Steps of work near the data that were done here: parts of aggregates.
     pub aggregate_parts: u64,
 }
 
@@ -276,9 +280,6 @@ pub struct Metrics {
 const PHASE_USUAL: Duration = Duration::from_millis(5);
 
 type Job = Pin<Box<dyn Future<Output = ()>>>;
-
-/// Computes the aggregate that a request of another node describes, on the shard that runs this.
-pub type Aggregates = Box<dyn Fn(Vec<u8>) -> Pin<Box<dyn Future<Output = Vec<u8>>>>>;
 
 /// One shard's coordinator. See the module.
 pub struct Coordinator {
@@ -313,7 +314,7 @@ pub struct Coordinator {
     counter_turns: PartitionTurns,
     /// Conditional statements and serial reads of this shard's clients.
     cas_turns: PartitionTurns,
-    aggregates: RefCell<Option<Aggregates>>,
+    servers: RefCell<near::Servers>,
     trace_keeper: RefCell<Option<trace::Keeper>>,
     latencies: RefCell<BTreeMap<TableId, Rc<TableLatencies>>>,
     /// The timestamp of this shard's last ballot.
@@ -356,7 +357,7 @@ impl Coordinator {
             acceptor: acceptor::Acceptor::new(),
             counter_turns: PartitionTurns::default(),
             cas_turns: PartitionTurns::default(),
-            aggregates: RefCell::default(),
+            servers: RefCell::default(),
             trace_keeper: RefCell::default(),
             latencies: RefCell::default(),
             last_ballot_us: Cell::default(),
@@ -371,6 +372,13 @@ impl Coordinator {
     #[must_use]
     pub fn local() -> Rc<Self> {
         runtime::local::<Self>().expect("every shard keeps its coordinator before it takes messages")
+    }
+
+    /// The shard's data.
+    #[inline]
+    #[must_use]
+    pub fn shard(&self) -> &Rc<Shard> {
+        &self.shard
     }
 
     /// The cluster as this shard knows it.
@@ -475,21 +483,10 @@ impl Coordinator {
         self.timeouts.get()
     }
 
-    /// Sets the function that computes aggregates on this shard.
-    pub fn on_aggregate(&self, aggregates: Aggregates) {
-        *self.aggregates.borrow_mut() = Some(aggregates);
-    }
-
     /// What was counted.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.metrics.get()
-    }
-
-    /// The answer of this shard to a request for an aggregate; None while no function is set that computes them.
-    fn aggregate_here(&self, body: &[u8]) -> Option<Pin<Box<dyn Future<Output = Vec<u8>>>>> {
-        let aggregates = self.aggregates.borrow();
-        aggregates.as_ref().map(|aggregates| aggregates(body.to_vec()))
     }
 
     /// What reads of a table have taken here.

@@ -8,13 +8,11 @@
 
 use std::collections::BTreeMap;
 
-use runtime::Instant;
 use schema::TableId;
 use topology::{Consistency, Replica, ReplicaList};
 use types::Token;
 
-use crate::fence::Stamp;
-use crate::{ClusterView, Coordinator, CoordinatorError, TargetError, Verb};
+use crate::{ClusterView, Coordinator, CoordinatorError};
 
 /// The most pieces for each shard that takes part.
 const PIECES_OF_SHARD: u64 = 2;
@@ -114,25 +112,8 @@ impl Coordinator {
         }))
     }
 
-    /// Makes another node compute an aggregate.
-    ///
-    /// # Errors
-    /// When it does not answer.
-    pub async fn aggregate_there(
-        &self,
-        view: &ClusterView,
-        replica: Replica,
-        mut body: Vec<u8>,
-        until: Instant,
-    ) -> Result<Vec<u8>, TargetError> {
-        // The other node reads by its own view, at the request's level.
-        Stamp::of_tables(view, std::iter::empty()).sign(&mut body);
-        self.call(view, replica, Verb::Aggregate, body, until).await
-    }
-
     /// The error of a spread read that no replica answered in time.
-    #[must_use]
-    pub fn spread_timeout(
+    pub(crate) fn spread_timeout(
         &self,
         view: &ClusterView,
         level: Consistency,
@@ -152,8 +133,7 @@ impl Coordinator {
     }
 
     /// The error of a spread read that a replica could not do its part of.
-    #[must_use]
-    pub fn spread_failure(
+    pub(crate) fn spread_failure(
         &self,
         view: &ClusterView,
         level: Consistency,

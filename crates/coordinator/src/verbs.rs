@@ -51,8 +51,8 @@ pub enum Verb {
     Admit = 20,
     /// What the writes of the sender have missed: `tombstones.rs`.
     Report = 21,
-    /// Compute an aggregate over token ranges; the body is the engine's.
-    Aggregate = 24,
+    /// Work on ranges of tokens: `near/message.rs`.
+    Near = 24,
     /// Do what another verb asks and keep a trace of it: `trace.rs`. The table has no entry: the verb inside it has.
     Traced = 25,
     /// How large partitions and rows are that are to be written to: `large.rs`.
@@ -107,7 +107,7 @@ const VERBS: [Entry; 13] = [
     entry(Verb::BatchKnown, Fence::Free, Repeat::Harmless, batch_known),
     entry(Verb::Admit, Fence::Free, Repeat::Once, admit),
     entry(Verb::Report, Fence::Free, Repeat::Harmless, report),
-    entry(Verb::Aggregate, Fence::Fenced, Repeat::Harmless, aggregate),
+    entry(Verb::Near, Fence::Fenced, Repeat::Harmless, near),
     entry(Verb::Measure, Fence::Free, Repeat::Harmless, measure),
 ];
 
@@ -356,10 +356,12 @@ fn end_turn(_: &Rc<Coordinator>, request: &Request<'_>, _: Stamp) -> Reply {
     Reply::None
 }
 
-fn aggregate(coordinator: &Rc<Coordinator>, request: &Request<'_>, _: Stamp) -> Reply {
-    match coordinator.aggregate_here(request.body) {
+fn near(coordinator: &Rc<Coordinator>, request: &Request<'_>, _: Stamp) -> Reply {
+    match coordinator.near_here(request.body) {
         Some(answer) => later(async move { Ok(answer.await) }),
-        None => Reply::Err(RemoteError::failed("this node computes no aggregates yet".to_owned())),
+        None => Reply::Err(RemoteError::failed(
+            "this node does not do such work near its data".to_owned(),
+        )),
     }
 }
 

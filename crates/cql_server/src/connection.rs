@@ -79,7 +79,10 @@ pub(crate) async fn run(
 ) {
     // A connection of the maintenance socket has no such option, and sends at once.
     let _ = stream.set_nodelay(true);
-    let client = server.options.clients.open(server.engine.shard.id().0, peer);
+    let client = server
+        .options
+        .clients
+        .open(server.engine.coordinator.shard().id().0, peer);
     client.set_group(server.drivers_group);
     let mut splitter = Splitter::new(Limits {
         frame_bytes_max: server.options.frame_bytes_max,

@@ -674,7 +674,7 @@ impl Server {
 
     /// Records something of a table, if this shard has any of it.
     pub(crate) fn record(&self, table: Option<TableId>, record: impl FnOnce(&Recorded)) {
-        if let Some(store) = table.and_then(|table| self.engine.shard.store(table)) {
+        if let Some(store) = table.and_then(|table| self.engine.coordinator.shard().store(table)) {
             record(store.metrics.recorded());
         }
     }

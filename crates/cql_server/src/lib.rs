@@ -429,14 +429,14 @@ impl Server {
     fn hand_over(self: &Rc<Self>, stream: TcpStream, peer: SocketAddr, shard_aware: bool) {
         let wanted = match shard_aware {
             true => u32::from(peer.port()) % self.options.shards,
-            false => self.engine.shard.id().0,
+            false => self.engine.coordinator.shard().id().0,
         };
         self.hand_to(ShardId(wanted), stream, peer);
     }
 
     /// Makes a shard serve a connection.
     fn hand_to(self: &Rc<Self>, shard: ShardId, stream: TcpStream, peer: SocketAddr) {
-        if shard == self.engine.shard.id() {
+        if shard == self.engine.coordinator.shard().id() {
             return self.clone().serve(stream, peer);
         }
         let stream: DetachedStream = stream.detach();

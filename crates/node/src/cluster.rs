@@ -478,7 +478,7 @@ pub(crate) async fn watch_logs_here<F: Future<Output = ()>>(shared: Arc<Shared>,
 /// Watches the commitlog of this shard. While it takes no writes it is tried again and again: a node that is sent none
 /// would not find out that it does.
 async fn watch_log_here(shared: Arc<Shared>) {
-    let log = Engine::local().shard.log.clone();
+    let log = Engine::local().coordinator.shard().log.clone();
     let mut told = None;
     loop {
         let changed = log.changed.notified();

@@ -252,8 +252,13 @@ async fn of_leaving(
     let tablets = tablets.clone();
     on_all_shards(async move |engine: Rc<Engine>| {
         for Moving { table, ranges, .. } in &tablets.moving {
-            if let Some(store) = engine.shard.store(*table) {
-                what(&engine.shard, &store, &ranges[engine.shard.id().0 as usize]).await;
+            if let Some(store) = engine.coordinator.shard().store(*table) {
+                what(
+                    engine.coordinator.shard(),
+                    &store,
+                    &ranges[engine.coordinator.shard().id().0 as usize],
+                )
+                .await;
             }
         }
     })
@@ -347,9 +352,13 @@ impl Follower {
         }
         let version = version.clone();
         on_all_shards(async move |engine: Rc<Engine>| {
-            for store in version.losing.iter().filter_map(|table| engine.shard.store(*table)) {
+            for store in version
+                .losing
+                .iter()
+                .filter_map(|table| engine.coordinator.shard().store(*table))
+            {
                 for tablet in store.tablets().iter() {
-                    if let Err(e) = engine.shard.flush(&store, tablet).await {
+                    if let Err(e) = engine.coordinator.shard().flush(&store, tablet).await {
                         let table = store.table();
                         log::warn!("{}.{} loses a column without a flush: {e}", table.keyspace, table.name);
                     }
@@ -368,11 +377,11 @@ impl Follower {
         let tablets = tablets.clone();
         on_all_shards(async move |engine: Rc<Engine>| {
             for Moving { table, cuts, ranges } in &tablets.moving {
-                let Some(store) = engine.shard.store(*table) else {
+                let Some(store) = engine.coordinator.shard().store(*table) else {
                     continue;
                 };
-                let wanted = &ranges[engine.shard.id().0 as usize];
-                if let Err(e) = engine.shard.prepare_to_leave(&store, wanted, cuts).await {
+                let wanted = &ranges[engine.coordinator.shard().id().0 as usize];
+                if let Err(e) = engine.coordinator.shard().prepare_to_leave(&store, wanted, cuts).await {
                     let table = store.table();
                     let name = (&table.keyspace, &table.name);
                     log::warn!(
@@ -418,7 +427,7 @@ impl Follower {
 
     /// Gives what tablets of a table had that left a shard to those that have them next.
     async fn hand_over(&self, moving: &Moving) {
-        let Some(store) = self.engine.shard.store(moving.table) else {
+        let Some(store) = self.engine.coordinator.shard().store(moving.table) else {
             return;
         };
         let table = store.table();
@@ -429,16 +438,16 @@ impl Follower {
             total: 1,
             ..Spec::of(&replica::kinds::HAND_OVER)
         };
-        let task = self.engine.shard.tasks().start(spec, &Origin::Node);
+        let task = self.engine.coordinator.shard().tasks().start(spec, &Origin::Node);
         task.begin();
         let what = format!("the move of tablets of {}.{}", table.keyspace, table.name);
         let sealed = Arc::new(until_done(&what, async || seal(moving).await).await);
         until_done(&what, async || self.delete_left(moving, &sealed).await).await;
         let id = moving.table;
         on_all_shards(async move |engine: Rc<Engine>| {
-            if let Some(store) = engine.shard.store(id) {
-                engine.shard.open_arrived(&store, &sealed);
-                engine.shard.forget_left(&store).await;
+            if let Some(store) = engine.coordinator.shard().store(id) {
+                engine.coordinator.shard().open_arrived(&store, &sealed);
+                engine.coordinator.shard().forget_left(&store).await;
                 if sealed.iter().any(|sealed| !sealed.missing.is_empty()) {
                     // An operator may have accepted the loss meanwhile.
                     let _ = engine.coordinator.look_for_quarantined(id).await;
@@ -460,7 +469,7 @@ impl Follower {
         let left: Vec<_> = all.filter(|reader| !is_here(reader)).cloned().collect();
         match left.is_empty() {
             true => Ok(()),
-            false => self.engine.shard.delete_left(&left).await,
+            false => self.engine.coordinator.shard().delete_left(&left).await,
         }
     }
 
@@ -490,7 +499,7 @@ impl Follower {
     /// start. The steps are those of `coordinator/src/truncate.rs`.
     pub(crate) async fn finish_truncations(&self) {
         for (table, version) in self.engine.coordinator.view().truncations() {
-            let Some(store) = self.engine.shard.store(table) else {
+            let Some(store) = self.engine.coordinator.shard().store(table) else {
                 continue;
             };
             if store.truncated_at.get() >= version {
@@ -504,14 +513,14 @@ impl Follower {
 
     async fn truncate(&self, table: TableId, version: u64) -> Result<(), String> {
         let settled = on_all_shards(async |engine: Rc<Engine>| {
-            let settled = engine.shard.settle_batches().await;
+            let settled = engine.coordinator.shard().settle_batches().await;
             settled.map_err(|e| format!("a batch before it failed: {e}"))
         });
         settled.await.into_iter().collect::<Result<(), String>>()?;
         self.keep(&self.engine.schema(), &[table], Loss::Truncated).await;
         let forgotten = on_all_shards(async move |engine: Rc<Engine>| engine.coordinator.forget_table(table).await);
         forgotten.await.into_iter().collect::<Result<(), String>>()?;
-        let Some(store) = self.engine.shard.store(table) else {
+        let Some(store) = self.engine.coordinator.shard().store(table) else {
             return Ok(());
         };
         let dir = store.dir.clone();
@@ -526,9 +535,9 @@ impl Follower {
 async fn forget_in_logs(targets: &Arc<Tablets>) -> Result<(), String> {
     let targets = targets.clone();
     let forgotten = on_all_shards(async move |engine: Rc<Engine>| {
-        for (table, ranges) in &targets.opened[engine.shard.id().0 as usize] {
-            if let Some(store) = engine.shard.store(*table) {
-                engine.shard.forget_in_logs(&store, ranges).await?;
+        for (table, ranges) in &targets.opened[engine.coordinator.shard().id().0 as usize] {
+            if let Some(store) = engine.coordinator.shard().store(*table) {
+                engine.coordinator.shard().forget_in_logs(&store, ranges).await?;
             }
         }
         Ok(())
@@ -539,10 +548,12 @@ async fn forget_in_logs(targets: &Arc<Tablets>) -> Result<(), String> {
 /// Puts everything into sealed sstables that tablets of a table have which left their shard.
 async fn seal(moving: &Moving) -> Result<Vec<Sealed>, String> {
     let (id, cuts) = (moving.table, moving.cuts.clone());
-    let parts = on_all_shards(async move |engine: Rc<Engine>| match engine.shard.store(id) {
-        Some(store) => engine.shard.seal_leaving(&store, &cuts).await,
-        None => Ok(Vec::new()),
-    });
+    let parts = on_all_shards(
+        async move |engine: Rc<Engine>| match engine.coordinator.shard().store(id) {
+            Some(store) => engine.coordinator.shard().seal_leaving(&store, &cuts).await,
+            None => Ok(Vec::new()),
+        },
+    );
     let parts: Result<Vec<Vec<Sealed>>, String> = parts.await.into_iter().collect();
     Ok(parts?.into_iter().flatten().collect())
 }
@@ -564,7 +575,10 @@ async fn until_done<T>(what: &str, attempt: impl AsyncFn() -> Result<T, String>)
 
 /// Makes the tablets of this shard others. The tables of which something leaves the shard or comes to it.
 fn take_tablets(engine: &Engine, tablets: &Tablets) -> Vec<TableId> {
-    let changed = engine.shard.reconcile(&tablets.wanted[engine.shard.id().0 as usize]);
+    let changed = engine
+        .coordinator
+        .shard()
+        .reconcile(&tablets.wanted[engine.coordinator.shard().id().0 as usize]);
     engine.coordinator.forget_left(&changed);
     let waiting = changed.iter().filter(|store| store.waits_for_hand_over());
     waiting.map(|store| store.table().id).collect()
@@ -573,10 +587,10 @@ fn take_tablets(engine: &Engine, tablets: &Tablets) -> Vec<TableId> {
 /// Takes a version over on this shard, in one step. The tables of which something leaves the shard or comes to it from
 /// another.
 fn take(engine: &Engine, version: &Version) -> Vec<TableId> {
-    let here = engine.shard.id().0 as usize;
+    let here = engine.coordinator.shard().id().0 as usize;
     let waiting = take_tablets(engine, &version.tablets);
     for (table, awaited) in &version.awaited {
-        if let Some(store) = engine.shard.store(*table) {
+        if let Some(store) = engine.coordinator.shard().store(*table) {
             store.set_awaited(awaited[here].clone());
         }
     }
@@ -591,8 +605,12 @@ fn take(engine: &Engine, version: &Version) -> Vec<TableId> {
 /// Drops tables on this shard that the schema does not have any more, and tells its clients what changed.
 async fn end(engine: &Engine, version: &Version) {
     let difference = &version.difference;
-    for store in version.regaining.iter().filter_map(|table| engine.shard.store(*table)) {
-        if let Err(e) = engine.shard.reopen_sstables(&store).await {
+    for store in version
+        .regaining
+        .iter()
+        .filter_map(|table| engine.coordinator.shard().store(*table))
+    {
+        if let Err(e) = engine.coordinator.shard().reopen_sstables(&store).await {
             let table = store.table();
             log::error!(
                 "what {}.{} had in a column that is there again is read at the next start: {e}",
@@ -603,7 +621,7 @@ async fn end(engine: &Engine, version: &Version) {
     }
     for id in &difference.dropped_tables {
         for id in [*id, paxos_state_id(*id)] {
-            if let Err(e) = engine.shard.drop_table(id).await {
+            if let Err(e) = engine.coordinator.shard().drop_table(id).await {
                 log::error!("cannot remove all files of a dropped table: {e}");
             }
         }

@@ -174,7 +174,7 @@ impl AdminFacts {
 
 /// This shard's part of the tables that are meant, by name.
 fn selected(engine: &Engine, what: &Selection) -> Vec<Rc<TableStore>> {
-    let mut stores = engine.shard.stores();
+    let mut stores = engine.coordinator.shard().stores();
     stores.retain(|store| {
         let table = store.table();
         what.has(&table.keyspace, &table.name)
@@ -190,7 +190,7 @@ async fn accept_quarantined(what: Selection) -> Result<(), String> {
     let work = async move |engine: Rc<Engine>| {
         let mut result = Ok(());
         for store in selected(&engine, &what) {
-            let accepted = engine.shard.accept_loss(&store).await;
+            let accepted = engine.coordinator.shard().accept_loss(&store).await;
             result = result.and(accepted.map(drop));
         }
         result
@@ -206,7 +206,7 @@ fn tables_here(engine: &Engine) -> Vec<Table> {
         let mut told = Table {
             keyspace: table.keyspace.clone(),
             name: table.name.clone(),
-            compaction_backlog_bytes: engine.shard.compaction_backlog_bytes(store),
+            compaction_backlog_bytes: engine.coordinator.shard().compaction_backlog_bytes(store),
             ..Table::default()
         };
         for tablet in store.tablets().iter() {

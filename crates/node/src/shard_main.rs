@@ -99,13 +99,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         coordinator.keep_hints(Hints::start(hint_options(config)).map_err(|e| e.to_string())?);
     }
     runtime::set_local(coordinator.clone());
-    let engine = Engine::new(
-        shard.clone(),
-        coordinator,
-        shared.node.clone(),
-        config.smp,
-        shared.schema.clone(),
-    );
+    let engine = Engine::new(coordinator, shared.node.clone(), shared.schema.clone());
     set_limits(&engine, config);
     runtime::set_local(engine.clone());
     crate::compaction_history::keep(&engine);
@@ -188,7 +182,7 @@ fn set_limits(engine: &Engine, config: &Config) {
 
 /// Begins what a shard does beside requests until the node ends.
 fn begin_chores(shared: &Arc<Shared>, engine: &Rc<Engine>, log: Rc<Commitlog>) {
-    let shard = &engine.shard;
+    let shard = engine.coordinator.shard();
     if shard.id() == ShardId(0) {
         drop(runtime::spawn(snapshots::remove_expired(engine.clone())));
         drop(runtime::spawn(reread::at_hangups(shared.clone())));
@@ -247,7 +241,7 @@ fn begin_member_chores(shared: &Arc<Shared>, engine: &Rc<Engine>, has_peers: boo
         let repairs = upkeep::repairs::run(engine.clone(), threshold);
         drop(runtime::spawn_in(group, repairs));
     }
-    if engine.shard.id() == ShardId(0) {
+    if engine.coordinator.shard().id() == ShardId(0) {
         repair::on_wanted(Box::new(|wanted| Box::pin(upkeep::repairs::want(wanted))));
     }
 }

@@ -18,7 +18,7 @@ use crate::view;
 
 /// Whether any table of users has anything on this node.
 pub(crate) async fn has_data() -> bool {
-    on_all_shards(async |engine: Rc<Engine>| engine.shard.has_data())
+    on_all_shards(async |engine: Rc<Engine>| engine.coordinator.shard().has_data())
         .await
         .contains(&true)
 }
@@ -26,7 +26,7 @@ pub(crate) async fn has_data() -> bool {
 /// The bytes of all sstables.
 pub(crate) async fn all_bytes() -> u64 {
     let of_shard = async |engine: Rc<Engine>| -> u64 {
-        let stores = engine.shard.stores();
+        let stores = engine.coordinator.shard().stores();
         let tablets = stores.iter().flat_map(|store| store.tablets().to_vec());
         tablets.map(|tablet| tablet.disk_bytes()).sum()
     };
@@ -38,12 +38,13 @@ pub(crate) async fn all_bytes() -> u64 {
 pub(crate) async fn tablet_report(engine: &Engine, config: &Config, splits: Splits) -> TabletReport {
     let cuts = Arc::new(cuts_of(engine, &splits));
     let of_shard = async move |engine: Rc<Engine>| -> (Vec<TabletBytes>, Vec<(TableId, u64)>) {
-        let stores = engine.shard.stores();
+        let stores = engine.coordinator.shard().stores();
         let uncut = stores.iter().filter_map(|store| {
             let id = store.table().id;
             let of_store = cuts.get(&id);
             engine
-                .shard
+                .coordinator
+                .shard()
                 .cut_ahead(store, of_store.map(|(_, ranges)| ranges.clone()));
             of_store.map(|(table, _)| (*table, store.uncut_bytes()))
         });

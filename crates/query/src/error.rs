@@ -151,6 +151,12 @@ impl From<CompileError> for QueryError {
     }
 }
 
+impl From<CoordinatorError> for QueryError {
+    fn from(error: CoordinatorError) -> Self {
+        Self::of_replicas(error)
+    }
+}
+
 impl fmt::Display for QueryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message())

@@ -10,6 +10,8 @@ pub mod guardrails;
 #[doc(hidden)]
 pub use engine::fuzz;
 
+/// What is recorded of a table's requests on a shard.
+pub use coordinator::Recorded;
 pub use coordinator::trace;
 pub use cql::Variables;
 pub use cql_compiler::Dialect;
@@ -18,8 +20,6 @@ pub use engine::{Engine, ExpiredRows, NodeState, Outcome, Page, PointOutcome, Pr
 pub use error::QueryError;
 pub use plan::restrict::NullRule;
 pub use plan::{BindContext, Bound, Execution, OwnedBound, Plan, ResultColumn, ValueRows};
-/// What is recorded of a table's requests on a shard.
-pub use replica::Recorded;
 
 /// A consistency level, and how requests end that replicas do not answer as it wants.
 pub use coordinator::{Confirmation, CoordinatorError, Logged, Operation, ReadDone, Unsynced, WriteDone, WriteKind};

@@ -135,7 +135,11 @@ fn a_node_behind_a_fence_or_a_truncation_that_it_has_not_heard_of_answers_nothin
                 ("UPDATE t SET v = 2 WHERE k = 1 IF v = 1", false),
             ];
             let newer = engine.coordinator.view().version + 1;
-            let store = engine.shard.store(TableId(Uuid::from_u128(1))).expect("it is open");
+            let store = engine
+                .coordinator
+                .shard()
+                .store(TableId(Uuid::from_u128(1)))
+                .expect("it is open");
             for (fence, truncated_at) in [(newer, 0), (0, newer)] {
                 store.truncated_at.set(truncated_at);
                 engine.coordinator.set_fenced_off(fence);
@@ -165,7 +169,12 @@ fn statements_that_wait_for_their_turn_are_not_decided_alone_when_a_fence_came_m
         Box::pin(async {
             let engine = engine(1).await;
             execute(&engine, "INSERT INTO t (k, v) VALUES (1, 0)", false).await;
-            engine.shard.flush_all().await.expect("the simulated disk works here");
+            engine
+                .coordinator
+                .shard()
+                .flush_all()
+                .await
+                .expect("the simulated disk works here");
             let texts = [
                 ("UPDATE t SET v = 1 WHERE k = 1 IF v = 0", false),
                 ("UPDATE t SET v = 2 WHERE k = 1 IF v = 1", false),

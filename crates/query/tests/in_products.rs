@@ -89,7 +89,7 @@ fn partitions_that_are_not_there_are_passed_over_with_all_their_rows() {
                     .expect("it is written");
             }
             if k == 15 {
-                engine.shard.flush_all().await.expect("it flushes");
+                engine.coordinator.shard().flush_all().await.expect("it flushes");
             }
         }
         for text in [

@@ -102,9 +102,9 @@ fn is_kept(deletion: &'static str) -> bool {
                 ask(&engine, "INSERT INTO c (k, c, v) VALUES (0, 1, 1)", None).await;
             }
             ask(&engine, deletion, Some(1)).await;
-            engine.shard.flush_all().await.expect("it flushes");
-            engine.shard.compact_all().await.expect("it compacts");
-            seen.set(engine.shard.has_data());
+            engine.coordinator.shard().flush_all().await.expect("it flushes");
+            engine.coordinator.shard().compact_all().await.expect("it compacts");
+            seen.set(engine.coordinator.shard().has_data());
         })
     });
     assert!(sim.run_until_ended(node, Duration::from_secs(600)), "it did not end");

@@ -144,7 +144,7 @@ fn engine(id: ShardId) -> Rc<Engine> {
     let view = ClusterView::new(topology, HOST, keyspaces, &BTreeMap::new()).expect("the node is a member");
     let coordinator = Coordinator::new(shard.clone(), None, Arc::new(view));
     runtime::set_local(coordinator.clone());
-    let engine = Engine::new(shard, coordinator, Arc::new(node), SHARDS, Arc::new(schema));
+    let engine = Engine::new(coordinator, Arc::new(node), Arc::new(schema));
     runtime::set_local(engine.clone());
     engine
 }
@@ -297,7 +297,11 @@ fn rows_are_written_and_read_by_plans_that_were_built_by_hand() {
     with_node(|engine| async move {
         fill(&engine).await;
         let owners: Vec<u32> = (0..16_i32)
-            .map(|d| engine.owner(table().id, types::token::token_of(&d.to_be_bytes())))
+            .map(|d| {
+                engine
+                    .coordinator
+                    .owner(table().id, types::token::token_of(&d.to_be_bytes()))
+            })
             .collect();
         assert!(
             owners.contains(&0) && owners.contains(&1),

@@ -337,8 +337,11 @@ fn a_local_table_is_stored_by_its_node_and_by_nobody_else() {
                 );
             });
             let mutation = Mutation::new(&bytes).expect("a packed mutation");
-            let store = engine.shard.store(table.id).expect("the shard keeps it");
-            let written = engine.shard.write(&store, token_of(mutation.key), &mutation);
+            let store = engine.coordinator.shard().store(table.id).expect("the shard keeps it");
+            let written = engine
+                .coordinator
+                .shard()
+                .write(&store, token_of(mutation.key), &mutation);
             assert!(written.is_ok(), "{written:?}");
             let read = "SELECT JSON * FROM system.notes WHERE topic = 'buy'";
             assert_eq!(rows(&engine, read).await, [r#"{"topic": "buy", "note": "bread"}"#]);

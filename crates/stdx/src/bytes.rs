@@ -164,6 +164,16 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// A vint, and so many bytes.
+    ///
+    /// # Errors
+    /// [`Truncated`] when fewer remain.
+    #[inline]
+    pub fn get_sized(&mut self) -> Result<&'a [u8], Truncated> {
+        let len = self.get_vint()?;
+        self.get_slice(usize::try_from(len).unwrap_or(usize::MAX))
+    }
+
     /// A signed (zigzag) vint.
     ///
     /// # Errors

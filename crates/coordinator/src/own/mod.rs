@@ -3,6 +3,7 @@
 //! A read gives blocks as a [`ReplicatedRead`](crate::ReplicatedRead) does, whose every block other replicas vouch for.
 
 mod row;
+mod shards;
 mod source;
 
 use std::rc::Rc;
@@ -18,6 +19,7 @@ use crate::service::ReplicaError;
 use crate::{Coordinator, Stretch};
 
 pub use row::{LoadedRow, OwnRow, OwnTable};
+pub use shards::{TokenOwners, on_metadata_shard, on_shard};
 pub use source::OwnSource;
 
 /// What this shard has of an extent, block by block.

@@ -444,7 +444,7 @@ fn conditional(shard: &mut Shard, metrics: &Metrics) {
 }
 
 fn storage(shard: &mut Shard, engine: &Engine) {
-    let (memory, work) = (engine.shard.memory(), engine.shard.work());
+    let (memory, work) = (engine.coordinator.shard().memory(), engine.coordinator.shard().work());
     shard.gauge("dirty_bytes", "Size of the memtables.", memory.dirty as u64);
     shard.gauge(
         "dirty_bytes_max",
@@ -454,9 +454,9 @@ fn storage(shard: &mut Shard, engine: &Engine) {
     shard.gauge(
         "commitlog_bytes",
         "Size of the commitlog on disk.",
-        engine.shard.log.bytes(),
+        engine.coordinator.shard().log.bytes(),
     );
-    let cache = &engine.shard.cache;
+    let cache = &engine.coordinator.shard().cache;
     let (hits, misses) = cache.hits_and_misses();
     shard.gauge(
         "chunk_cache_bytes",
@@ -465,9 +465,9 @@ fn storage(shard: &mut Shard, engine: &Engine) {
     );
     shard.count("chunk_cache_hits_total", "Chunk lookups that the cache answered.", hits);
     shard.count("chunk_cache_misses_total", "Chunk lookups that went to disk.", misses);
-    let rows = engine.shard.row_cache_budget.bytes() as u64;
+    let rows = engine.coordinator.shard().row_cache_budget.bytes() as u64;
     shard.gauge("row_cache_bytes", "Size of the cached sstable rows.", rows);
-    paused_readers(shard, engine.shard.paused_readers.counts());
+    paused_readers(shard, engine.coordinator.shard().paused_readers.counts());
     shard.gauge(
         "flushes",
         "Memtables that are being flushed or wait to be flushed.",

@@ -49,7 +49,7 @@ impl Piece {
 fn pieces_here(engine: &Engine, tables: &[TableId]) -> ByTable<Piece> {
     let mut pieces: ByTable<Piece> = ByTable::new();
     for id in tables {
-        let Some(store) = engine.shard.store(*id) else {
+        let Some(store) = engine.coordinator.shard().store(*id) else {
             continue;
         };
         let of_table = pieces.entry(*id).or_default();

@@ -112,8 +112,11 @@ async fn protocol_servers() -> Vec<Row> {
 
 async fn runtime_info() -> Vec<Row> {
     let of_shard = async |engine: Rc<Engine>| {
-        let (chunks, rows) = (&engine.shard.cache, &engine.shard.row_cache_budget);
-        let memory = engine.shard.memory();
+        let (chunks, rows) = (
+            &engine.coordinator.shard().cache,
+            &engine.coordinator.shard().row_cache_budget,
+        );
+        let memory = engine.coordinator.shard().memory();
         [
             chunks.budget() as u64,
             chunks.used() as u64,
@@ -329,7 +332,7 @@ async fn tablet_sizes() -> Vec<Row> {
     let of_shard = async |engine: Rc<Engine>| {
         let mut sizes: Vec<((TableId, i64), u64)> = Vec::new();
         for (id, _) in tablet_maps(&engine) {
-            let Some(store) = engine.shard.store(id) else {
+            let Some(store) = engine.coordinator.shard().store(id) else {
                 continue;
             };
             for tablet in store.tablets().iter() {
@@ -434,7 +437,7 @@ async fn raft_state() -> Vec<Row> {
 async fn max_sstable_size() -> Vec<Row> {
     let of_shard = async |engine: Rc<Engine>| {
         let mut largest: BTreeMap<TableId, u64> = BTreeMap::new();
-        for store in engine.shard.stores() {
+        for store in engine.coordinator.shard().stores() {
             let of_table = largest.entry(store.table().id).or_default();
             for tablet in store.tablets().iter() {
                 tablet.with_version(|version| {

@@ -340,7 +340,10 @@ struct Cache {
 
 async fn caches() -> Vec<Row> {
     let of_shard = async |engine: Rc<Engine>| {
-        let (chunks, rows) = (&engine.shard.cache, &engine.shard.row_cache_budget);
+        let (chunks, rows) = (
+            &engine.coordinator.shard().cache,
+            &engine.coordinator.shard().row_cache_budget,
+        );
         [
             (
                 chunks.budget() as u64,
@@ -467,7 +470,7 @@ async fn batch_metrics() -> Vec<Row> {
 async fn thread_pools() -> Vec<Row> {
     let engine = Engine::local();
     let mut rows = Vec::new();
-    for class in engine.shard.tasks().classes() {
+    for class in engine.coordinator.shard().tasks().classes() {
         let counts = class.counts;
         let limit = class.workers.iter().map(|workers| u64::from(*workers)).sum();
         rows.push(vec![
@@ -503,7 +506,7 @@ async fn thread_pools() -> Vec<Row> {
 #[expect(clippy::cast_precision_loss, reason = "a ratio is told with a few digits")]
 fn sstable_tasks() -> Vec<Row> {
     let engine = Engine::local();
-    let mut running = engine.shard.tasks().list(Module::Compaction, true);
+    let mut running = engine.coordinator.shard().tasks().list(Module::Compaction, true);
     running.retain(|status| status.state == State::Running && status.scope == "tablet");
     let row = |status: tasks::Status| {
         let ratio = status.completed as f64 / status.total.max(1) as f64;

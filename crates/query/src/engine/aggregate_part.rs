@@ -1,92 +1,90 @@
-//! A part of an aggregate: some spans of tokens, read at the request's level by the shard that has them, for a
-//! coordinator here or elsewhere.
+//! An aggregate as work near the data: some spans of tokens, read at the request's level by the shard that has them.
 //!
-//! A part ends when its spans do, or when [`STEP_MAX`] has passed or it has found many groups: then it reports how far
-//! it came, and is asked to continue from there. So no answer is late because there is much to read, and a coordinator
-//! whose answer is late knows that something is wrong.
+//! A part ends when its span does, when time is up, or when it has found many groups: then it reports how far it came,
+//! and is asked to continue from there.
 
-use std::rc::Rc;
-use std::time::Duration;
+use std::sync::Arc;
 
+use coordinator::near::{Amount, Malformed, ResumePoint, Span, StepTime, Work};
 use coordinator::{Extent, ReplicatedRead, Stretch};
 use mutation::PartitionBlock;
 use plan::{Execution, RowSink, SelectPlan};
-use runtime::Instant;
+use schema::Schema;
+use stdx::bytes::Reader;
 use topology::Consistency;
-use types::Token;
+use types::{Comparator, Token};
+use uuid::Uuid;
 
 use super::Engine;
-use super::aggregate_message::{Part, PartRequest, ResumePoint, Span, encode_answer};
+use super::aggregate_message::{AggregateMessage, get_error, put_error};
 use super::groups::Found;
-use super::page::{Consumer, Flow, PageRequest, rows_at_once};
+use super::page::{Consumer, Flow, PageRequest, group_order, rows_at_once};
 use super::read::{BLOCK_BYTES, successor};
 use crate::QueryError;
 
-/// How long a part works before it says how far it is.
-const STEP_MAX: Duration = Duration::from_secs(1);
 /// Rows that one round of requests reads.
 const STRETCH_ROWS: usize = 10_000;
 
-impl Engine {
-    /// The answer to another node that asks for a part.
-    pub(super) async fn aggregate_for_peer(self: &Rc<Self>, body: &[u8]) -> Vec<u8> {
-        let mut columns = Vec::new();
-        let part = async {
-            let refuse = |why: &str| QueryError::Server(why.to_owned());
-            let request =
-                PartRequest::decode(body).map_err(|_| refuse("expected a request for an aggregate, format 2"))?;
-            let schema = self.schema();
-            if schema.version != request.schema {
-                return Err(refuse("the schema is another one here"));
-            }
-            let table = |id| schema.table_by_id(id).cloned();
-            let select = SelectPlan::decode_part(&request.plan, &schema, table).map_err(|e| refuse(&e.to_string()))?;
-            columns = select.selection.columns_of_first();
-            let timeout = Duration::from_millis(u64::from(request.timeout_ms));
-            self.aggregate_part(&select, &request.run, request.level, &request.spans, timeout)
-                .await
-        };
-        let part = part.await;
-        encode_answer(&part, &columns)
-    }
+/// See the module.
+#[derive(Clone)]
+pub(super) struct Aggregate {
+    pub(super) select: Arc<SelectPlan>,
+    run: Execution,
+    level: Consistency,
+    /// The version of the schema that the plan is of; None when the schema is another one by now.
+    schema: Option<Uuid>,
+    /// The columns of which other nodes want the values of a group's first row.
+    columns: Arc<[usize]>,
+    /// How the values of GROUP BY compare.
+    order: Arc<[Option<Comparator>]>,
+}
 
-    /// Aggregates spans one after the other, as many as there is time for, and something of the first at least.
-    pub(super) async fn aggregate_part(
-        self: &Rc<Self>,
-        select: &SelectPlan,
-        run: &Execution,
-        level: Consistency,
-        spans: &[Span],
-        timeout: Duration,
-    ) -> Result<Part, QueryError> {
-        self.coordinator.count(|m| m.aggregate_parts += 1);
-        let until = runtime::now() + STEP_MAX.min(timeout / 4);
-        let mut done = Vec::with_capacity(spans.len());
-        for span in spans {
-            if !done.is_empty() && runtime::now() >= until {
-                break;
-            }
-            let (found, place) = self
-                .aggregate_span(select, run, level, span, (until, timeout / 2))
-                .await?;
-            if let Some(place) = place {
-                let begun = Some((found, place));
-                return Ok(Part { done, begun });
-            }
-            done.push(found);
+impl Aggregate {
+    pub(super) fn new(select: &Arc<SelectPlan>, run: &Execution, level: Consistency, schema: &Schema) -> Self {
+        let now = schema.table_by_id(select.table.id);
+        let is_current = now.is_some_and(|table| *table == select.table);
+        Self {
+            columns: select.selection.columns_of_first().into(),
+            order: group_order(select).into(),
+            select: Arc::clone(select),
+            run: run.clone(),
+            level,
+            schema: is_current.then_some(schema.version),
         }
-        Ok(Part { done, begun: None })
+    }
+}
+
+impl Work for Aggregate {
+    type Found = Found;
+    type Error = QueryError;
+
+    const KIND: u8 = 1;
+
+    /// None also when nodes of an earlier release would not know a function.
+    fn encode(&self) -> Option<Vec<u8>> {
+        let message = AggregateMessage {
+            schema: self.schema?,
+            plan: self.select.encode_part()?,
+            run: self.run.clone(),
+            level: self.level,
+        };
+        Some(message.encode())
     }
 
-    /// Aggregates a span until its end, or the place where time was up.
-    async fn aggregate_span(
-        self: &Rc<Self>,
-        select: &SelectPlan,
-        run: &Execution,
-        level: Consistency,
-        span: &Span,
-        (until, timeout): (Instant, Duration),
-    ) -> Result<(Found, Option<ResumePoint>), QueryError> {
+    fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let message = AggregateMessage::decode(bytes);
+        let message = message.map_err(|_| "expected an aggregate, format 1".to_owned())?;
+        let schema = Engine::local().schema();
+        if schema.version != message.schema {
+            return Err("the schema is another one here".to_owned());
+        }
+        let table = |id| schema.table_by_id(id).cloned();
+        let select = SelectPlan::decode_part(&message.plan, &schema, table).map_err(|e| e.to_string())?;
+        Ok(Self::new(&Arc::new(select), &message.run, message.level, &schema))
+    }
+
+    async fn run(&self, span: &Span, time: StepTime) -> Result<(Found, Option<ResumePoint>), QueryError> {
+        let (engine, select, run) = (Engine::local(), &*self.select, &self.run);
         let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &PageRequest::default(), NoRows))?;
         consumer.keep_groups(select);
         run.with(|ctx| consumer.begin_scan(select, ctx))?;
@@ -98,7 +96,6 @@ impl Engine {
                 consumer.resume_partition(*had_rows);
             }
         }
-        let now = run.expiry_now();
         let stretch = Stretch {
             rows: match select.selection.calls_user_functions {
                 true => rows_at_once(select),
@@ -106,17 +103,56 @@ impl Engine {
             },
             bytes: BLOCK_BYTES,
         };
-        let view = self.coordinator.view();
         let extent = Extent::Tokens {
             after: span.after,
             to: span.to,
             from: first,
             inside,
         };
-        let read = ReplicatedRead::new(&self.coordinator, &view, &select.table, level, extent, now, stretch);
-        let read = read.map_err(QueryError::of_replicas)?.within(timeout);
-        let place = consume_until(select, run, &mut consumer, read, until).await?;
+        let (coordinator, now) = (&engine.coordinator, run.expiry_now());
+        let view = coordinator.view();
+        let read = ReplicatedRead::new(coordinator, &view, &select.table, self.level, extent, now, stretch);
+        let read = read.map_err(QueryError::of_replicas)?.within(time.round);
+        let place = consume_until(select, run, &mut consumer, read, time).await?;
         Ok((consumer.take_found(select), place))
+    }
+
+    fn join(&self, known: &mut Found, more: Found) -> Result<(), QueryError> {
+        Ok(known.merge(more, &self.order)?)
+    }
+
+    fn amount(&self, found: &Found) -> Amount {
+        Amount {
+            results: found.groups() as u64,
+            bytes: found.held_bytes(),
+        }
+    }
+
+    fn is_final(error: &QueryError) -> bool {
+        matches!(
+            error,
+            QueryError::Function(_) | QueryError::UserFunction(_) | QueryError::Invalid(_)
+        )
+    }
+
+    fn refused(reason: String) -> QueryError {
+        QueryError::Server(reason)
+    }
+
+    fn put_found(&self, found: &Found, out: &mut Vec<u8>) {
+        found.encode(&self.columns, out);
+    }
+
+    fn get_found(&self, reader: &mut Reader<'_>) -> Result<Found, Malformed> {
+        Found::decode(&self.select, &self.columns, reader)
+    }
+
+    fn put_error(error: &QueryError, out: &mut Vec<u8>) {
+        put_error(error, out);
+    }
+
+    fn get_error(reader: &mut Reader<'_>) -> Result<QueryError, Malformed> {
+        get_error(reader)
     }
 }
 
@@ -141,13 +177,13 @@ pub(super) fn first_of(after: Token) -> Token {
     }
 }
 
-/// Gives the blocks of many partitions to the consumer until that moment. Returns where to continue then.
+/// Gives the blocks of many partitions to the consumer until time is up. Returns where to continue then.
 async fn consume_until(
     select: &SelectPlan,
     run: &Execution,
     consumer: &mut Consumer<NoRows>,
     mut read: ReplicatedRead,
-    until: Instant,
+    time: StepTime,
 ) -> Result<Option<ResumePoint>, QueryError> {
     while let Some(block) = read.next_block().await.map_err(QueryError::of_replicas)? {
         let flow = run.with(|ctx| consumer.block(select, ctx, &block))?;
@@ -159,7 +195,7 @@ async fn consume_until(
         if ends {
             run.with(|ctx| consumer.end_partition(select, ctx, &block))?;
         }
-        if runtime::now() >= until || consumer.has_many_groups() {
+        if runtime::now() >= time.until || consumer.has_many_groups() {
             return Ok(Some(place_behind(block, ends, consumer)));
         }
         runtime::give_way().await;

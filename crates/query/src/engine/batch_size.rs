@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 use mutation::row::{Column, RowView};
 use mutation::{Mutation, MutationItem, RangeTombstone};
 use plan::BatchKind;
-use replica::TableHistogram;
 use schema::{Table, components};
+use stdx::histogram::{Histogram, buckets_of};
 use stdx::preempt;
 
 use crate::QueryError;
@@ -29,19 +29,22 @@ const COLLECTION_BYTES: usize = 12;
 const RANGES_BYTES: usize = 4;
 const RANGE_BYTES: usize = 12;
 
+/// Numbers of partitions, in buckets that are each a quarter wider than the one before at most.
+pub type PartitionHistogram = Histogram<2, { buckets_of(2, 34) }>;
+
 /// How many partitions batches have: logged ones, unlogged ones, and those of counters.
 #[derive(Default, Debug)]
 pub struct BatchPartitions {
     /// Of logged batches.
-    pub logged: TableHistogram,
+    pub logged: PartitionHistogram,
     /// Of unlogged batches.
-    pub unlogged: TableHistogram,
+    pub unlogged: PartitionHistogram,
     /// Of batches of counters.
-    pub counter: TableHistogram,
+    pub counter: PartitionHistogram,
 }
 
 impl BatchPartitions {
-    fn of(&self, kind: BatchKind) -> &TableHistogram {
+    fn of(&self, kind: BatchKind) -> &PartitionHistogram {
         match kind {
             BatchKind::Logged => &self.logged,
             BatchKind::Unlogged => &self.unlogged,

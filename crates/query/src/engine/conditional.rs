@@ -49,8 +49,8 @@ impl Engine {
         self.check_commit_level(&conditional, request.level)?;
         let bound = statements.iter().map(|s| (&*s.plan, &s.run));
         let deadline = deadline_of_all(bound, request)?;
-        let owner = ShardId(self.owner(conditional.table.id, conditional.token));
-        if owner == self.shard.id() {
+        let owner = ShardId(self.coordinator.owner(conditional.table.id, conditional.token));
+        if owner == self.coordinator.shard_id() {
             let answer = self.conditional_here(statements, &conditional, request, deadline).await;
             preempt::allowed(|| drop(conditional));
             return answer;

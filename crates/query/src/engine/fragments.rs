@@ -60,7 +60,7 @@ impl Engine {
                 let from = keys_read(&keys, &consumer);
                 // Those of other nodes are not here.
                 let here = |(token, key): (Token, Vec<u8>)| {
-                    let pieces = self.pieces(table.id, token, token);
+                    let pieces = self.coordinator.pieces_here(table.id, token, token);
                     pieces
                         .first()
                         .map(|(shard, ..)| (*shard, Part::Partition(token, key, None)))
@@ -72,7 +72,7 @@ impl Engine {
                     Position::Start => from,
                     Position::BehindPartition { key } | Position::BehindRow { key, .. } => from.max(token_of(key)),
                 };
-                let pieces = self.pieces(table.id, from, to).into_iter();
+                let pieces = self.coordinator.pieces_here(table.id, from, to).into_iter();
                 let left = pieces.filter(|(_, _, last)| *last >= begin);
                 left.map(|(shard, first, last)| (shard, Part::Tokens(first, last)))
                     .collect()

@@ -1,5 +1,10 @@
 //! What the fuzzer needs of the engine: paging states and parts of aggregates to begin with, and the decoders.
 
+use std::time::Duration;
+
+use coordinator::near::{
+    ResumePoint, Span, StepFound, Work, decode_answer, decode_request, encode_answer, encode_request,
+};
 use coordinator::{CoordinatorError, Tally};
 use cql_compiler::fuzz::{schema, select};
 use mutation::Bound;
@@ -9,7 +14,8 @@ use topology::{Consistency, Unavailable};
 use types::Token;
 use uuid::Uuid;
 
-use super::aggregate_message::{Part, PartRequest, ResumePoint, Span, decode_answer, encode_answer};
+use super::aggregate_message::AggregateMessage;
+use super::aggregate_part::Aggregate;
 use super::description;
 use super::groups::{Found, GroupPart};
 use super::paging_state::PagingState;
@@ -29,35 +35,44 @@ fn place() -> ResumePoint {
     }
 }
 
-fn request() -> PartRequest {
+fn request() -> Vec<u8> {
     let span = |place| Span {
         after: Token(-9),
         to: Token(9),
         place,
     };
-    PartRequest {
+    let message = AggregateMessage {
         schema: Uuid::from_u128(7),
         plan: b"a plan".to_vec(),
-        run: Execution {
-            values: vec![OwnedBound::Value(vec![1, 2]), OwnedBound::Null, OwnedBound::Unset],
-            now_us: 5,
-            now_in_seconds: None,
-            random: 6,
-        },
+        run: execution(),
         level: Consistency::Quorum,
-        timeout_ms: 5_000,
-        spans: vec![span(None), span(Some(place()))],
+    };
+    let spans = [span(None), span(Some(place()))];
+    encode_request(Aggregate::KIND, &message.encode(), Duration::from_secs(5), &spans)
+}
+
+fn execution() -> Execution {
+    Execution {
+        values: vec![OwnedBound::Value(vec![1, 2]), OwnedBound::Null, OwnedBound::Unset],
+        now_us: 5,
+        now_in_seconds: None,
+        random: 6,
     }
 }
 
+/// A statement as work near the data.
+fn aggregate(text: &str) -> Aggregate {
+    let plan = select(&schema(), text).expect("a SELECT");
+    Aggregate::new(&plan, &execution(), Consistency::Quorum, &schema())
+}
+
 fn answers() -> Vec<Vec<u8>> {
-    let plan = select(&schema(), AGGREGATE).expect("a SELECT");
-    let state = || Found::All(plan.selection.new_group());
-    let grouped = select(&schema(), GROUPS).expect("a SELECT");
+    let (plan, grouped) = (aggregate(AGGREGATE), aggregate(GROUPS));
+    let state = || Found::All(plan.select.selection.new_group());
     let groups = Found::Groups(vec![GroupPart {
         key: vec![Some(vec![1]), None],
         last_row: (vec![1], vec![4, 0, 0, 0, 1]),
-        state: grouped.selection.new_group(),
+        state: grouped.select.selection.new_group(),
     }]);
     let tally = || Tally {
         consistency: Consistency::Quorum,
@@ -83,21 +98,18 @@ fn answers() -> Vec<Vec<u8>> {
             reason: "the disk is full".to_owned(),
         },
     ];
-    let part = Part {
+    let part = StepFound {
         done: vec![state(), state()],
         begun: Some((state(), place())),
     };
-    let of_groups = Part {
+    let of_groups = StepFound {
         done: vec![Found::Groups(Vec::new()), groups.clone()],
         begun: Some((groups, place())),
     };
-    let mut answers = vec![
-        encode_answer(&Ok(part), &[]),
-        encode_answer(&Ok(of_groups), &grouped.selection.columns_of_first()),
-    ];
-    answers.extend(failed.map(|error| encode_answer(&Err(QueryError::Replicas(error)), &[])));
+    let mut answers = vec![encode_answer(&Ok(part), &plan), encode_answer(&Ok(of_groups), &grouped)];
+    answers.extend(failed.map(|error| encode_answer(&Err(QueryError::Replicas(error)), &plan)));
     let failed = QueryError::Function("a division by zero".to_owned());
-    answers.push(encode_answer(&Err(failed), &[]));
+    answers.push(encode_answer(&Err(failed), &plan));
     answers
 }
 
@@ -105,7 +117,7 @@ fn answers() -> Vec<Vec<u8>> {
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = answers();
-    seeds.push(request().encode());
+    seeds.push(request());
     let limits = [&[1][..], &[0, 0, 0, 0, 0, 0, 0, 9], &[0xff; 8]].concat();
     for position in [&[0][..], &[1, 3, b'k', b'e', b'y'], &[2, 2, 4, 5, 3, b'k', b'e', b'y']] {
         seeds.push([&limits, position].concat());
@@ -132,30 +144,34 @@ pub fn read(bytes: &[u8]) {
             "a page ends, and the next one is another"
         );
     }
-    if let Ok(request) = PartRequest::decode(bytes) {
-        let written = request.encode();
-        let again = PartRequest::decode(&written).expect("it was encoded");
-        assert_eq!(again.encode(), written, "a request changes when it is written");
+    if let Ok((work, time, spans)) = decode_request(bytes) {
+        let written = encode_request(Aggregate::KIND, work, time, &spans);
+        let (again, ..) = decode_request(&written).expect("it was encoded");
+        assert_eq!(again, work, "a request changes when it is written");
+        if let Ok(message) = AggregateMessage::decode(work) {
+            let written = message.encode();
+            let again = AggregateMessage::decode(&written).expect("it was encoded");
+            assert_eq!(again.encode(), written, "an aggregate changes when it is written");
+        }
     }
     for text in [AGGREGATE, GROUPS] {
-        let plan = select(&schema(), text).expect("a SELECT");
-        let columns = plan.selection.columns_of_first();
-        if let Ok(answer) = decode_answer(bytes, &plan, SPANS) {
-            let written = encode_answer(&answer, &columns);
-            let again = decode_answer(&written, &plan, SPANS).expect("it was encoded");
+        let aggregate = aggregate(text);
+        if let Ok(answer) = decode_answer(bytes, &aggregate, SPANS) {
+            let written = encode_answer(&answer, &aggregate);
+            let again = decode_answer(&written, &aggregate, SPANS).expect("it was encoded");
             // Errors that are not among those of the encoding come back as what they say.
             assert_eq!(
-                encode_answer(&again, &columns),
+                encode_answer(&again, &aggregate),
                 written,
                 "an answer changes when it is written"
             );
-            if let Ok(part) = answer {
+            if let Ok(step) = answer {
                 assert!(
-                    part.done.len() + usize::from(part.begun.is_some()) <= SPANS,
+                    step.done.len() + usize::from(step.begun.is_some()) <= SPANS,
                     "more parts than spans"
                 );
             }
         }
-        let _ = Found::decode(&plan, &columns, &mut Reader::new(bytes));
+        let _ = aggregate.get_found(&mut Reader::new(bytes));
     }
 }

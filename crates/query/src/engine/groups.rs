@@ -14,7 +14,9 @@ use stdx::vint;
 use types::Comparator;
 
 use super::Engine;
-use super::aggregate_message::{Malformed, put_sized, sized};
+use coordinator::near::Malformed;
+
+use super::aggregate_message::put_sized;
 use super::page::Consumer;
 
 /// Memory that the groups of one page may take before they are given to it.
@@ -82,7 +84,7 @@ impl GroupPart {
         for _ in 0..reader.get_vint()? {
             key.push(get_value(reader)?.map(<[u8]>::to_vec));
         }
-        let last_row = (sized(reader)?.to_vec(), sized(reader)?.to_vec());
+        let last_row = (reader.get_sized()?.to_vec(), reader.get_sized()?.to_vec());
         let state = select.selection.decode_one_of_groups(&select.table, columns, reader)?;
         Ok(Self { key, last_row, state })
     }
@@ -161,20 +163,7 @@ impl Engine {
     /// partitions it has of how many tokens.
     pub(super) fn expects_few_groups(&self, table: TableId, consumer: &Consumer<impl RowSink>) -> bool {
         let wanted = consumer.groups_wanted().min(GROUPS_EXPECTED_MAX);
-        let Some(store) = self.shard.store(table) else {
-            return false;
-        };
-        let (mut partitions, mut tokens) = (0_u64, 0_u128);
-        for tablet in store.tablets().iter() {
-            tokens += u128::from(tablet.range.to.0.abs_diff(tablet.range.after.0)) + 1;
-            partitions += tablet.with_version(|version| {
-                let frozen = version.frozen.iter();
-                let frozen = frozen.map(|frozen| frozen.share(frozen.memtable.partition_count() as u64));
-                let in_memory = frozen.sum::<u64>() + version.active.borrow().partition_count() as u64;
-                let in_files = version.sstables.iter().map(|reader| reader.meta().partitions);
-                in_memory + in_files.sum::<u64>()
-            });
-        }
+        let (partitions, tokens) = self.coordinator.own_density(table);
         tokens > 0 && (u128::from(partitions) << 64) / tokens <= u128::from(wanted)
     }
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use coordinator::Touched;
 use plan::{Execution, Plan, WritePlan};
-use replica::Touched;
 use schema::TableId;
 
 use super::{Engine, Prepared, Request};

@@ -32,7 +32,6 @@ mod request;
 mod result_room;
 mod row_expiry;
 mod schema_change;
-mod tablets;
 pub(crate) mod tombstones;
 pub mod traces;
 mod truncate;
@@ -45,13 +44,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use coordinator::{Coordinator, Levels, PointRead};
+use coordinator::{Coordinator, PointRead};
 use cql_compiler::Dialect;
 use cql_compiler::ddl::SchemaChange;
 use cql_compiler::describe::DescribedNode;
 use logging::LineLimit;
 use plan::write::WriteClock;
-use replica::{Shard, TableStore};
 use schema::{Schema, TableId};
 use system_tables::Registry;
 use topology::Consistency;
@@ -147,13 +145,10 @@ pub type SchemaListener = Box<dyn Fn(&SchemaChange)>;
 
 /// One shard's engine.
 pub struct Engine {
-    /// The shard's data.
-    pub shard: Rc<Shard>,
     /// The way to the other replicas.
     pub coordinator: Rc<Coordinator>,
     /// What all shards share.
     pub node: Arc<NodeState>,
-    shards: u32,
     schema: RefCell<Arc<Schema>>,
     clock: WriteClock,
     prepared: prepared::Cache,
@@ -188,19 +183,11 @@ impl Engine {
         &self.batch_partitions
     }
 
-    /// An engine over a shard's data.
-    pub fn new(
-        shard: Rc<Shard>,
-        coordinator: Rc<Coordinator>,
-        node: Arc<NodeState>,
-        shards: u32,
-        schema: Arc<Schema>,
-    ) -> Rc<Self> {
+    /// The engine of a shard.
+    pub fn new(coordinator: Rc<Coordinator>, node: Arc<NodeState>, schema: Arc<Schema>) -> Rc<Self> {
         let engine = Rc::new(Self {
-            shard,
             coordinator,
             node,
-            shards,
             schema: RefCell::new(schema),
             clock: WriteClock::default(),
             prepared: prepared::Cache::default(),
@@ -224,9 +211,7 @@ impl Engine {
             guardrail_log: LineLimit::new(|lines| log::warn!("{lines} more warnings of guardrails are not logged")),
         });
         engine.coordinator.begin_alone();
-        engine.coordinator.on_aggregate(Box::new(|body| {
-            Box::pin(async move { Self::local().aggregate_for_peer(&body).await })
-        }));
+        engine.coordinator.serve_near::<aggregate_part::Aggregate>();
         engine.coordinator.on_trace(Box::new(|trace| {
             drop(runtime::spawn(
                 async move { Self::local().keep_trace(&trace, None).await },
@@ -237,8 +222,8 @@ impl Engine {
 
     /// Whether this node may answer reads of a table alone.
     fn reads_here(&self, table: TableId, level: Consistency) -> bool {
-        let here = |store: Rc<TableStore>| Levels::from_bits(store.reads_here.get()).contains(level);
-        self.shard.store(table).is_some_and(here)
+        let table = self.coordinator.own_table(table);
+        table.is_some_and(|table| table.satisfies(level))
     }
 
     /// The engine of the shard that runs this.

@@ -62,7 +62,7 @@ impl Engine {
     }
 
     fn is_here(&self, me: topology::NodeNumber, replica: Replica) -> bool {
-        replica.node == me && u32::from(replica.shard) == self.shard.id().0
+        replica.node == me && u32::from(replica.shard) == self.coordinator.shard_id().0
     }
 }
 

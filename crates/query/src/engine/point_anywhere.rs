@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use coordinator::trace;
+use coordinator::{on_shard, trace};
 use plan::{Execution, PageSink, SelectPlan};
 use runtime::ShardId;
 use stdx::row_memory::UNRESERVED_ROW_BYTES_MAX;
@@ -36,7 +36,7 @@ impl Engine {
         request: &Request,
     ) -> Result<Option<Page<S>>, QueryError> {
         let level = request.level;
-        let mut owner = self.shard.id();
+        let mut owner = self.coordinator.shard_id();
         let mut bytes_max = match &request.result_share {
             Some(_) => UNRESERVED_ROW_BYTES_MAX,
             None => usize::MAX,
@@ -44,7 +44,7 @@ impl Engine {
         loop {
             match self.point_in_memory(owner, select, run, (level, bytes_max)).await? {
                 InMemory::Page(page) => {
-                    trace::note(|| match owner == self.shard.id() {
+                    trace::note(|| match owner == self.coordinator.shard_id() {
                         true => "The row is in memory".to_owned(),
                         false => format!("The row is in the memory of shard {}", owner.0),
                     });
@@ -58,11 +58,13 @@ impl Engine {
                     bytes_max = usize::MAX;
                 }
                 // While a tablet moves, its owner by the map may not have it yet, and may be this shard.
-                InMemory::OtherShard(shard) if owner == self.shard.id() && shard != owner.0 => owner = ShardId(shard),
+                InMemory::OtherShard(shard) if owner == self.coordinator.shard_id() && shard != owner.0 => {
+                    owner = ShardId(shard)
+                }
                 InMemory::OtherShard(_) | InMemory::Unknown => break,
             }
         }
-        if owner == self.shard.id() {
+        if owner == self.coordinator.shard_id() {
             return self.point_from_disk(select, run, level, None).await;
         }
         let (select, run) = (select.clone(), run.clone());
@@ -80,14 +82,14 @@ impl Engine {
         run: &Execution,
         (level, bytes_max): (Consistency, usize),
     ) -> Result<InMemory<S>, QueryError> {
-        if shard == self.shard.id() {
+        if shard == self.coordinator.shard_id() {
             return self.point_in_own_memory(select, run, (level, bytes_max));
         }
         let (select, run) = (select.clone(), run.clone());
         let read = move || Engine::local().point_in_own_memory(&select, &run, (level, bytes_max));
         match bytes_max {
-            usize::MAX => runtime::submit_async_to(shard, move || runtime::preemptible(async move { read() })).await,
-            _ => runtime::submit_to(shard, read).await,
+            usize::MAX => trace::submit(shard, move || async move { read() }).await,
+            _ => on_shard(shard, read).await,
         }
     }
 

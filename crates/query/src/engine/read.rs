@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use coordinator::service::ReplicaError;
-use coordinator::{Confirmation, Extent, Operation, OwnRead, OwnTable, ReadDone, ReadOptions, Stretch};
+use coordinator::{Confirmation, Extent, Operation, OwnRead, OwnTable, ReadDone, ReadOptions, Stretch, TokenOwners};
 use mutation::{Bound, ClusteringSlice, PartitionBlock};
 use plan::restrict::Partitions;
 use plan::{BindContext, Execution, PageSink, RowSink, SelectPlan};
@@ -22,7 +22,6 @@ use coordinator::trace::{self, Trace};
 
 use super::patience::{Patience, Waiting};
 use super::point::{self, MissedRow, PointOutcome, PointScratch};
-use super::tablets::TokenOwners;
 use super::{Engine, Request};
 use crate::QueryError;
 
@@ -93,7 +92,7 @@ impl Engine {
         };
         let mut scratch = self.point.borrow_mut();
         if table.satisfies(level) {
-            let owner = |t| self.owner(plan.table.id, t);
+            let owner = |t| self.coordinator.owner(plan.table.id, t);
             return Ok(point::read_point(plan, ctx, table, owner, &mut scratch, out)?);
         }
         self.read_unconfirmed(plan, ctx, (table, level), &mut scratch, out)
@@ -301,7 +300,7 @@ impl Engine {
                         }
                         continue;
                     }
-                    let owner = self.owner(select.table.id, token);
+                    let owner = self.coordinator.owner(select.table.id, token);
                     (consumer, flow) = self
                         .part_on(owner, select, run, consumer, Part::Partition(token, key, serial))
                         .await?;
@@ -320,7 +319,7 @@ impl Engine {
                     Position::Start => from,
                     Position::BehindPartition { key } | Position::BehindRow { key, .. } => from.max(token_of(key)),
                 };
-                for (shard, first, last) in self.pieces(select.table.id, from, to) {
+                for (shard, first, last) in self.coordinator.pieces_here(select.table.id, from, to) {
                     if last < begin {
                         continue;
                     }
@@ -449,7 +448,7 @@ impl Engine {
         part: Part,
     ) -> Result<(Consumer<S>, Flow), QueryError> {
         let asked_by = self.coordinator.with_view(|view| view.version);
-        if ShardId(shard) == self.shard.id() {
+        if ShardId(shard) == self.coordinator.shard_id() {
             return Box::pin(self.placed_part(select, run, consumer, part, asked_by)).await;
         }
         let (select, run) = (select.clone(), run.clone());
@@ -477,7 +476,8 @@ impl Engine {
             Part::Partition(token, ..) => (*token, *token),
             Part::Tokens(first, last) => (*first, *last),
         };
-        let pieces = match self.place_of(select.table.id, tokens, asked_by).await? {
+        let owners = self.coordinator.place_of(select.table.id, tokens, asked_by).await;
+        let pieces = match owners.map_err(|e| failure(&select.table, e))? {
             TokenOwners::Here => return self.part(select, run, consumer, part).await,
             TokenOwners::Elsewhere(pieces) => pieces,
         };

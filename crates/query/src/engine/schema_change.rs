@@ -14,7 +14,6 @@ use std::time::Duration;
 use cql::ast::{AlterKeyspace, Literal, LiteralKind, MapValue, Property, PropertyValue, Statement};
 use cql_compiler::ddl::{self, DdlContext, SchemaChange};
 use plan::Execution;
-use runtime::ShardId;
 use schema::record::TOMBSTONE_GC;
 use schema::{Schema, TableId};
 use topology::HostId;
@@ -68,7 +67,7 @@ impl Engine {
         request: &Request,
     ) -> Result<Option<SchemaChanged>, QueryError> {
         let (statement, keyspace, now_us) = (statement.clone(), request.keyspace.clone(), run.now_us);
-        runtime::submit_async_to(ShardId(0), move || async move {
+        coordinator::on_metadata_shard(move || async move {
             Engine::local()
                 .change_schema_here(&statement, keyspace.as_deref(), now_us)
                 .await

@@ -4,7 +4,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime::ShardId;
 use schema::{Table, TableId};
 use topology::HostId;
 
@@ -22,7 +21,7 @@ impl Engine {
         let table = table.id;
         let replicas = self.coordinator.replicas_to_truncate(table).map_err(failed)?;
         let truncate = move || async move { Self::local().truncate_in_cluster(table, replicas, timeout).await };
-        let truncated = runtime::submit_async_to(ShardId(0), truncate).await;
+        let truncated = coordinator::on_metadata_shard(truncate).await;
         truncated.map_err(failed)
     }
 

@@ -3,9 +3,9 @@
 
 use std::fmt;
 
+use coordinator::Measured;
 use plan::write::WrittenValue;
 use plan::{Execution, WritePlan};
-use replica::Measured;
 use schema::{ColumnKind, Table};
 
 use super::statement::{is_collection, measure};

@@ -438,15 +438,15 @@ fn what_is_written_and_what_is_there_is_compared_with_the_limits_of_large_data()
     let key = [0, 4, 0, 0, 0, 1, 0, 0, 4, 0, 0, 0, 1, 0];
     let row = vec![4, 0, 0, 0, 1];
     let present = |assignment: &str, bytes, rows, row_bytes, elements: &[(u16, u64)]| {
-        let of_row = replica::MeasuredRow {
+        let of_row = coordinator::MeasuredRow {
             bytes: row_bytes,
             elements: elements.iter().copied().collect(),
         };
-        let other = replica::MeasuredRow {
+        let other = coordinator::MeasuredRow {
             bytes: 1_000,
             elements: [(0, 1_000), (1, 1_000), (2, 1_000)].into(),
         };
-        let measured = replica::Measured {
+        let measured = coordinator::Measured {
             bytes,
             rows,
             of_rows: [(row.clone(), of_row), (vec![4, 0, 0, 0, 2], other)].into(),

@@ -100,7 +100,7 @@ pub async fn engine(boot_id: u128, schema: Schema, system_tables: Registry) -> R
     let view = ClusterView::new(topology, host_id, keyspaces, &BTreeMap::new()).expect("the node is a member");
     let coordinator = Coordinator::new(shard.clone(), None, Arc::new(view));
     runtime::set_local(coordinator.clone());
-    let engine = Engine::new(shard, coordinator, Arc::new(node), 1, Arc::new(schema));
+    let engine = Engine::new(coordinator, Arc::new(node), Arc::new(schema));
     runtime::set_local(engine.clone());
     engine
 }

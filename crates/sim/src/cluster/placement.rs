@@ -95,7 +95,7 @@ pub(super) fn look() -> Option<Seen> {
         }
     }
     let mut open = Vec::new();
-    for store in engine.shard.stores() {
+    for store in engine.coordinator.shard().stores() {
         let table = store.table();
         let name = format!("{}.{}", table.keyspace, table.name);
         open.extend(store.tablets().iter().map(|tablet| Open {

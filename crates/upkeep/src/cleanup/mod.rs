@@ -127,7 +127,10 @@ async fn of_table(engine: &Rc<Engine>, table: &Arc<Table>, task: &Task) -> Resul
     let (removed, is_all) = ranges_of_table(engine, table, task).await?;
     let kept = engine.node.system_tables.kept_tables(table);
     let mut dirs: Vec<PathBuf> = Vec::new();
-    for store in kept.iter().filter_map(|table| engine.shard.store(table.id)) {
+    for store in kept
+        .iter()
+        .filter_map(|table| engine.coordinator.shard().store(table.id))
+    {
         dirs.push(store.dir.join(UNOWNED));
     }
     let (files, set_aside) = runtime::offload(move || remove_unowned(&dirs)).await?;
@@ -158,19 +161,22 @@ async fn ranges_of_table(engine: &Rc<Engine>, table: &Arc<Table>, task: &Task) -
 async fn on_shard(base: TableId, kept: Vec<TableId>, origin: &Origin) -> Result<bool, String> {
     let engine = Engine::local();
     for table in kept {
-        let Some(store) = engine.shard.store(table) else {
+        let Some(store) = engine.coordinator.shard().store(table) else {
             continue;
         };
         let Some(ranges) = foreign(&engine, base) else {
             return Ok(false);
         };
         if !ranges.is_empty() && has_any(&store, &ranges) {
-            let task = streaming::kinds::make_room(&engine.shard, &store, origin);
+            let task = streaming::kinds::make_room(engine.coordinator.shard(), &store, origin);
             // The ranges may come to belong here while the removal waits for its compaction turn, and then what was
             // copied into them must stay; once it has the turn, the removal by which the next change begins waits for
             // it.
             let are_foreign = || foreign(&engine, base).as_ref() == Some(&ranges);
-            let discarded = engine.shard.discard_ranges_while(&store, &ranges, &task, &are_foreign);
+            let discarded = engine
+                .coordinator
+                .shard()
+                .discard_ranges_while(&store, &ranges, &task, &are_foreign);
             let done = discarded.await;
             task.end(&done);
             if !done? {
@@ -235,7 +241,10 @@ async fn bytes(tables: Vec<TableId>) -> u64 {
 fn bytes_here(tables: &[TableId]) -> u64 {
     let engine = Engine::local();
     let mut bytes = 0;
-    for store in tables.iter().filter_map(|table| engine.shard.store(*table)) {
+    for store in tables
+        .iter()
+        .filter_map(|table| engine.coordinator.shard().store(*table))
+    {
         for tablet in store.tablets().iter() {
             tablet.with_version(|version| {
                 let sstables = version.sstables.iter();

@@ -101,9 +101,12 @@ pub async fn discard(engine: &Rc<Engine>, discard: Discard) -> Result<(), String
     let shard = ShardId(u32::from(discard.shard));
     runtime::submit_async_to(shard, move || async move {
         let engine = Engine::local();
-        for store in kept.into_iter().filter_map(|table| engine.shard.store(table)) {
-            let task = streaming::kinds::make_room(&engine.shard, &store, &Origin::Node);
-            let done = engine.shard.discard_ranges(&store, &ranges, &task).await;
+        for store in kept
+            .into_iter()
+            .filter_map(|table| engine.coordinator.shard().store(table))
+        {
+            let task = streaming::kinds::make_room(engine.coordinator.shard(), &store, &Origin::Node);
+            let done = engine.coordinator.shard().discard_ranges(&store, &ranges, &task).await;
             task.end(&done);
             done?;
         }
@@ -134,7 +137,7 @@ async fn copy_table(
     purpose: &Purpose,
 ) -> Result<(usize, u64), String> {
     let engine = Engine::local();
-    let (rpc, store) = (runtime::local::<Rpc>(), engine.shard.store(table));
+    let (rpc, store) = (runtime::local::<Rpc>(), engine.coordinator.shard().store(table));
     let rpc = rpc.ok_or_else(|| "this node has no connections to others".to_owned())?;
     let store = store.ok_or_else(|| "the table was dropped".to_owned())?;
     let source = |(peer, shard): &(rpc::Peer, u16)| Source {
@@ -158,8 +161,8 @@ async fn copy_table(
         Purpose::Complete => (&Origin::Node, rebuild()),
         Purpose::Rebuild(task) => (task, rebuild()),
     };
-    let task = streaming::kinds::stream_tablet(&engine.shard, &store, ranges, origin);
-    let pulled = streaming::pull(&rpc, &engine.shard, &request, &task).await;
+    let task = streaming::kinds::stream_tablet(engine.coordinator.shard(), &store, ranges, origin);
+    let pulled = streaming::pull(&rpc, engine.coordinator.shard(), &request, &task).await;
     task.end(&pulled);
     let pulled = pulled.map_err(|e| e.to_string())?;
     let table = store.table();
@@ -185,7 +188,7 @@ fn knows(engine: &Engine, feature: &str) -> bool {
 /// and the bytes that came.
 async fn repair_with(copy: &Copy, ranges: &[TokenRange]) -> Result<(usize, u64), String> {
     let engine = Engine::local();
-    let (rpc, store) = (runtime::local::<Rpc>(), engine.shard.store(copy.table));
+    let (rpc, store) = (runtime::local::<Rpc>(), engine.coordinator.shard().store(copy.table));
     let rpc = rpc.ok_or_else(|| "this node has no connections to others".to_owned())?;
     let store = store.ok_or_else(|| "the table was dropped".to_owned())?;
     let participant = |(peer, shard): &(rpc::Peer, u16)| Participant {
@@ -203,8 +206,8 @@ async fn repair_with(copy: &Copy, ranges: &[TokenRange]) -> Result<(usize, u64),
             rest: 0,
             marks: None,
         };
-        let task = repair::kinds::repair_range(&engine.shard, &store, *range, &Origin::Node);
-        let repaired = repair::repair(&rpc, &engine.shard, &request, &task).await;
+        let task = repair::kinds::repair_range(engine.coordinator.shard(), &store, *range, &Origin::Node);
+        let repaired = repair::repair(&rpc, engine.coordinator.shard(), &request, &task).await;
         task.end(&repaired);
         let repaired = repaired.map_err(|e| e.to_string())?;
         received += repaired.received_bytes;

@@ -165,7 +165,7 @@ fn oldest_allowed(engine: &Engine, table: TableId, threshold: Option<Duration>) 
 }
 
 fn compared_until(engine: &Engine, table: TableId, range: TokenRange) -> u32 {
-    let store = engine.shard.store(table);
+    let store = engine.coordinator.shard().store(table);
     store.map_or(u32::MAX, |store| store.compared_until(range))
 }
 
@@ -197,7 +197,7 @@ impl Own {
         look: impl FnOnce(&OwnRanges) -> T,
     ) -> Option<T> {
         let route = view.route(table)?;
-        let store = engine.shard.store(table);
+        let store = engine.coordinator.shard().store(table);
         let until = |range: TokenRange| store.as_ref().map_or(u32::MAX, |store| store.compared_until(range));
         let identity = store.as_ref().map_or_else(Weak::new, Rc::downgrade);
         let repaired = store
@@ -213,7 +213,7 @@ impl Own {
             entry => {
                 let here = Replica {
                     node: view.me,
-                    shard: u16::try_from(engine.shard.id().0).expect("a node has at most 65,535 shards"),
+                    shard: u16::try_from(engine.coordinator.shard().id().0).expect("a node has at most 65,535 shards"),
                 };
                 let ranges = OwnRanges::new(&route.map, here, &until);
                 entry
@@ -269,7 +269,7 @@ fn own_parts(engine: &Engine, view: &ClusterView, table: TableId, range: TokenRa
     let Some(route) = view.route(table) else {
         return Vec::new();
     };
-    let shard = engine.shard.id().0;
+    let shard = engine.coordinator.shard().id().0;
     let mut parts = parts(view, &route.map, table, Some((range.after.0, range.to.0)), |_| true);
     parts.retain(|part| u32::from(part.shard) == shard && part.is_here_first);
     parts

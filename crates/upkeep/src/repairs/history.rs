@@ -94,7 +94,8 @@ pub async fn recall(engine: Rc<Engine>) {
             for shard in 0..runtime::shard_count() {
                 let ranges = ranges.clone();
                 runtime::submit_to(ShardId(shard), move || {
-                    let shard = &Engine::local().shard;
+                    let engine = Engine::local();
+                    let shard = engine.coordinator.shard();
                     ranges.iter().for_each(|equal| shard.note_repaired(equal));
                 })
                 .await;

@@ -202,7 +202,8 @@ impl How {
     fn marks(&self, part: &Part, engine: &Engine) -> Option<Marks> {
         let is_here = || {
             engine
-                .shard
+                .coordinator
+                .shard()
                 .store(part.table)
                 .is_some_and(|store| store.is_one_tablet(part.range))
         };
@@ -333,7 +334,7 @@ async fn attempt_part(part: &Part, how: How, origin: &Origin) -> Result<Repaired
     let engine = Engine::local();
     let rpc = runtime::local::<Rpc>();
     let rpc = rpc.ok_or(Failure::Here("this node has no connections to others"))?;
-    let store = engine.shard.store(part.table);
+    let store = engine.coordinator.shard().store(part.table);
     let store = store.ok_or(Failure::Here("the table was dropped"))?;
     warn_of_clock(&store, how);
     let others: Vec<Participant> = part.others.iter().map(|(_, other)| *other).collect();
@@ -349,8 +350,8 @@ async fn attempt_part(part: &Part, how: How, origin: &Origin) -> Result<Repaired
     // What is on its way now, or waits for a replica, may have reached none of them when the repair reads: it does not
     // count as repaired.
     let complete = engine.coordinator.complete_until(part.table, part.range);
-    let task = repair::kinds::repair_range(&engine.shard, &store, part.range, origin);
-    let repaired = repair::repair(&rpc, &engine.shard, &request, &task).await;
+    let task = repair::kinds::repair_range(engine.coordinator.shard(), &store, part.range, origin);
+    let repaired = repair::repair(&rpc, engine.coordinator.shard(), &request, &task).await;
     task.end(&repaired);
     let repaired = repaired.map_err(Failure::Repair)?;
     let is_equal = how.mode == Mode::Repair && engine.coordinator.with_view(|view| part.has_the_same_replicas(view));

@@ -71,7 +71,7 @@ pub(super) fn want_here(engine: &Rc<Engine>, view: &ClusterView, wanted: &Wanted
 }
 
 fn begin(engine: &Rc<Engine>, view: &ClusterView, wanted: &Wanted, selected: &Selected) -> Rc<Job> {
-    let shard = engine.shard.id().0;
+    let shard = engine.coordinator.shard().id().0;
     let own: Vec<Part> = wanted
         .tables
         .iter()
@@ -122,7 +122,7 @@ fn parts_now(engine: &Engine, table: TableId, range: TokenRange, selected: &Sele
     if view.route(table).is_none() {
         return (Vec::new(), vec!["the table was dropped".to_owned()]);
     }
-    let is_here_meant = selected.hosts.is_empty() || selected.hosts.contains(&engine.shard.host_id());
+    let is_here_meant = selected.hosts.is_empty() || selected.hosts.contains(&engine.coordinator.shard().host_id());
     let found = selected_parts(&view, table, Some((range.after.0, range.to.0)), selected);
     if found.is_empty() || !is_here_meant {
         let why = "a range went to other nodes before its turn came: repair again";
