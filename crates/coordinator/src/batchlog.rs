@@ -36,12 +36,12 @@ use stdx::planted::{self, Bug};
 use topology::{Consistency, HostId, Node, NodeNumber, Replica, ReplicaList, Unavailable, WriteTargets};
 use uuid::Uuid;
 
-use crate::dated::Dated;
 use crate::fence::Stamp;
-use crate::gather::Gather;
 use crate::message::{Malformed, decode_mutations, encode_mutations};
+use crate::read::gather::Gather;
 use crate::service::ReplicaError;
 use crate::verbs::Verb;
+use crate::write::dated::Dated;
 use crate::write::{Atomicity, Manner, Mutations};
 use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, WriteKind, spawn};
 
@@ -199,7 +199,7 @@ impl Coordinator {
         let note = Note {
             id,
             coordinator: view.with(|_, me| me),
-            shard: u16::try_from(self.shard.id().0).unwrap_or(u16::MAX),
+            shard: u16::try_from(self.context.shard.id().0).unwrap_or(u16::MAX),
             noted_us: runtime::wall_clock_us(),
             level,
             version: view.version,
@@ -298,7 +298,7 @@ impl Coordinator {
             let elsewhere = left.iter().position(|(_, node)| !racks.contains(&&node.location.rack));
             let (number, node) = left.remove(elsewhere.unwrap_or(0));
             racks.push(&node.location.rack);
-            let shard = u16::try_from(self.shard.id().0).unwrap_or(0) % node.shards.max(1);
+            let shard = u16::try_from(self.context.shard.id().0).unwrap_or(0) % node.shards.max(1);
             holders.push(Replica { node: number, shard });
         }
         (holders, is_alone)
@@ -374,7 +374,7 @@ impl Coordinator {
         }
         let note_bytes = note.encode();
         let all = std::iter::once(note_bytes.as_slice()).chain(mutations.iter().map(Addressed::bytes));
-        let position = self.shard.begin_batch(note.id, all)?;
+        let position = self.context.shard.begin_batch(note.id, all)?;
         let open = Open {
             note,
             mutations: Rc::clone(mutations),
@@ -384,8 +384,8 @@ impl Coordinator {
             due: runtime::now() + PERIOD,
         };
         self.batches.borrow_mut().0.insert(note.id, open);
-        if self.shard.log.is_batch() {
-            let synced = self.shard.log.synced(position).await;
+        if self.context.shard.log.is_batch() {
+            let synced = self.context.shard.log.synced(position).await;
             synced.map_err(|e| ReplicaError::Log(e.to_string()))?;
         }
         Ok(())
@@ -408,8 +408,8 @@ impl Coordinator {
     /// Ends a batch here.
     fn forget_batch(&self, id: u128) {
         if self.batches.borrow_mut().0.remove(&id).is_some() {
-            self.shard.end_batch(id);
-            if let Err(e) = self.shard.log.write() {
+            self.context.shard.end_batch(id);
+            if let Err(e) = self.context.shard.log.write() {
                 log::warn!("cannot record the end of a logged batch: {e}");
             }
         }
@@ -449,7 +449,7 @@ impl Coordinator {
         let note = Note {
             id,
             coordinator: self.view().with(|_, me| me),
-            shard: u16::try_from(self.shard.id().0).unwrap_or(u16::MAX),
+            shard: u16::try_from(self.context.shard.id().0).unwrap_or(u16::MAX),
             noted_us: runtime::wall_clock_us(),
             level: Consistency::One,
             version: self.with_view(|view| view.version),
@@ -463,7 +463,7 @@ impl Coordinator {
         // They were all open once: their bound does not apply.
         let note_bytes = note.encode();
         let all = std::iter::once(note_bytes.as_slice()).chain(mutations.iter().map(Addressed::bytes));
-        self.shard.begin_batch(note.id, all).map_err(|e| failed(&e))?;
+        self.context.shard.begin_batch(note.id, all).map_err(|e| failed(&e))?;
         let open = Open {
             note,
             bytes: mutations.iter().map(|m| m.bytes().len()).sum(),
@@ -473,7 +473,7 @@ impl Coordinator {
             due: runtime::now(),
         };
         self.batches.borrow_mut().0.insert(note.id, open);
-        self.shard.log.sync().await.map_err(|e| failed(&e))
+        self.context.shard.log.sync().await.map_err(|e| failed(&e))
     }
 
     /// Tries once to finish the open batches of this node that no task is writing.
@@ -526,18 +526,18 @@ impl Coordinator {
         if planted::is_planted(Bug::BatchPinsLog) {
             return Ok(());
         }
-        let (mark, mut again) = (self.shard.log.mark(), Vec::new());
-        for id in self.shard.batches_noted_before(NOTE_SEGMENTS_MAX) {
+        let (mark, mut again) = (self.context.shard.log.mark(), Vec::new());
+        for id in self.context.shard.batches_noted_before(NOTE_SEGMENTS_MAX) {
             let batches = self.batches.borrow();
             let Some(open) = batches.0.get(&id) else { continue };
             let note_bytes = open.note.encode();
             let all = std::iter::once(note_bytes.as_slice()).chain(open.mutations.iter().map(Addressed::bytes));
-            again.push((id, self.shard.note_batch_again(id, all)?));
+            again.push((id, self.context.shard.note_batch_again(id, all)?));
         }
         if again.is_empty() {
             return Ok(());
         }
-        self.shard.release_older_notes(&again, mark).await
+        self.context.shard.release_older_notes(&again, mark).await
     }
 
     /// Whether this shard has to finish a batch, because no other does.
@@ -638,7 +638,7 @@ impl Coordinator {
     /// forgotten then.
     fn is_wanted(&self, note: &Note, part: &Addressed, is_of_this_node: bool) -> bool {
         let mutation = part.mutation();
-        let Some(store) = self.shard.store(mutation.table) else {
+        let Some(store) = self.context.shard.store(mutation.table) else {
             return false;
         };
         let table = store.table();

@@ -33,15 +33,15 @@ use stdx::bytes::Reader;
 use topology::{Consistency, Replica, WriteTargets};
 use types::Token;
 
-use crate::apply::{self, Origin};
-use crate::dated::{Dated, Deadline};
 use crate::fence::Stamp;
 use crate::message::{Malformed, decode_mutations, encode_mutations, put_sized, sized};
 use crate::service::{self, ReplicaError};
 use crate::trace;
 use crate::verbs::Verb;
+use crate::write::apply::{self, Origin};
+use crate::write::dated::{Dated, Deadline};
 use crate::write::{Atomicity, Manner, Mutations};
-use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, WriteKind};
+use crate::{ClusterView, Coordinator, CoordinatorError, PartitionTurns, Tally, TargetError, WriteKind};
 
 /// Bytes that one step of a leader's read takes.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -53,18 +53,37 @@ struct Share {
     leaders: Vec<Replica>,
 }
 
+/// The additions to counters that this shard leads.
+pub(crate) struct Counters {
+    /// The name under which it adds.
+    source: std::cell::Cell<[u8; 16]>,
+    /// How many sstables the shard had lost when it took that name.
+    sstables_lost: std::cell::Cell<u64>,
+    turns: PartitionTurns,
+}
+
+impl Counters {
+    pub(crate) fn new(source: [u8; 16]) -> Self {
+        Self {
+            source: std::cell::Cell::new(source),
+            sstables_lost: std::cell::Cell::new(0),
+            turns: PartitionTurns::default(),
+        }
+    }
+}
+
 impl Coordinator {
     /// Under which name this shard adds to counters. It must be new to all replicas, or have been this shard's when it
     /// last ended in order, with everything it had written.
     pub fn set_counter_source(&self, source: [u8; 16]) {
-        self.counter_source.set(source);
+        self.counters.source.set(source);
     }
 
     /// Under which name this shard may add to counters in its next run, if it ends in order.
     #[must_use]
     pub fn counter_source_to_keep(&self) -> [u8; 16] {
         let source = self.own_counter_source();
-        match self.shard.stores().iter().any(|store| store.has_arrivals()) {
+        match self.context.shard.stores().iter().any(|store| store.has_arrivals()) {
             true => new_counter_source(),
             false => source,
         }
@@ -79,12 +98,16 @@ impl Coordinator {
     fn own_counter_source(&self) -> [u8; 16] {
         // What was counted under the former names may be missing here: other replicas would take what is counted under
         // them now for older.
-        let lost = self.shard.sstables_lost();
-        if self.sstables_lost.replace(lost) != lost {
-            self.counter_source.set(new_counter_source());
-            self.shard.stores().iter().for_each(|store| store.forget_arrivals());
+        let lost = self.context.shard.sstables_lost();
+        if self.counters.sstables_lost.replace(lost) != lost {
+            self.counters.source.set(new_counter_source());
+            self.context
+                .shard
+                .stores()
+                .iter()
+                .for_each(|store| store.forget_arrivals());
         }
-        self.counter_source.get()
+        self.counters.source.get()
     }
 
     /// Adds to counters. In each mutation the cell of a counter has one element without a path: the number to add.
@@ -93,7 +116,7 @@ impl Coordinator {
     /// When too few replicas live, answer, or can write. After a timeout or a failure the addition may have happened;
     /// it is not tried again.
     pub async fn add(self: &Rc<Self>, additions: Vec<Addressed>, dated: &Dated) -> Result<(), CoordinatorError> {
-        let deadline = dated.deadline.or_after(self.timeouts.get().counter);
+        let deadline = dated.deadline.or_after(self.context.timeouts.get().counter);
         let mut results = Vec::new();
         let mut left = additions;
         // One round for each view that its replicas have moved past: a node that catches up has hundreds.
@@ -250,7 +273,7 @@ impl Coordinator {
         }
         let shard = ShardId(u32::from(leader.shard));
         let additions = additions.to_vec();
-        let led = if shard == self.shard.id() {
+        let led = if shard == self.context.shard.id() {
             self.lead(additions, level, deadline, Origin::Local, stamp).await
         } else {
             let traced = trace::current_id();
@@ -342,14 +365,14 @@ impl Coordinator {
         origin: Origin,
         stamp: Stamp,
     ) -> Result<Addressed, ReplicaError> {
-        let store = service::store_of(&self.shard, addition.table).await?;
+        let store = service::store_of(&self.context.shard, addition.table).await?;
         let table = store.table();
         if origin == Origin::Peer {
             let valid = addition.validate(&table.layout);
             valid.map_err(|e| ReplicaError::Malformed(e.to_string()))?;
         }
         apply::ready(std::iter::once((&*store, token)), stamp).await?;
-        let _turn = self.counter_turns.take(addition.table, addition.key).await;
+        let _turn = self.counters.turns.take(addition.table, addition.key).await;
         let was_truncated_at = store.truncated_at.get();
         if runtime::now() >= deadline {
             return Err(ReplicaError::Overloaded(
@@ -357,7 +380,7 @@ impl Coordinator {
             ));
         }
         let source = self.counter_source(&store, token);
-        let own = own_elements(&self.shard, &store, &table, token, &addition, &source).await;
+        let own = own_elements(&self.context.shard, &store, &table, token, &addition, &source).await;
         let own = own.map_err(|e| stamp.or_moved(&store, e).before_adding())?;
         if self.counter_source(&store, token) != source {
             let reason = "what this node had was replaced while the counter was read";
@@ -370,7 +393,7 @@ impl Coordinator {
             false => Stamp::default(),
         };
         let mutation = Addressed::at(token, mutation).expect("it was packed just now");
-        apply::apply(&self.shard, &[mutation.located()], false, Origin::Local, stamp).await?;
+        apply::apply(&self.context.shard, &[mutation.located()], false, Origin::Local, stamp).await?;
         Ok(mutation)
     }
 }

@@ -185,14 +185,14 @@ impl Coordinator {
 
     /// The version that a request has to be routed by at least.
     pub fn fence(&self, view: &ClusterView) -> u64 {
-        view.fence.max(self.fenced_off.get())
+        view.fence.max(self.context.fenced_off.get())
     }
 
     /// Waits until there is a newer view than this one; None when there is none in time, or when the cluster has given
     /// up what this node had begun by then: replicas may have purged deletions that hide it.
     pub(crate) async fn newer_view(&self, than: &ClusterView, until: Instant) -> Option<Arc<ClusterView>> {
         loop {
-            let changed = self.view_changed.notified();
+            let changed = self.context.view_changed.notified();
             let view = self.view();
             if view.version > than.version {
                 let is_given_up = view

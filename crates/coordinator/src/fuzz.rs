@@ -1,13 +1,13 @@
 //! What the fuzzer of nodes' messages needs: real messages to begin with, and the decoders.
 
-use crate::acceptor::promises;
 use crate::batchlog::{Note, batch_id};
+use crate::cas::acceptor::promises;
+use crate::cas::message::{PaxosAnswer, PaxosRequest, Phase, Reads};
 use crate::counter::{decode_additions, decode_answer, encode_answer};
 use crate::error::CoordinatorError;
 use crate::fence::Stamp;
 use crate::large;
 use crate::message::{Answer, Extent, PointCommand, ReadCommand, decode_mutations, encode_mutations, only_mutation};
-use crate::paxos_message::{PaxosAnswer, PaxosRequest, Phase, Reads};
 use crate::rate::Admission;
 use mutation::row::Shared;
 use mutation::{Addressed, Liveness, Mutation, MutationBuilder, RowBuilder, Tombstone};

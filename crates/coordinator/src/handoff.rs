@@ -14,7 +14,7 @@ use std::time::Duration;
 use hints::{Deliver, Delivery, Hints, Interrupted, MissedWrite, NotTaken, Order, Pending, Rejected, SyncPoint, Terms};
 use mutation::{Addressed, Mutation};
 use rpc::{RemoteError, RemoteErrorKind};
-use runtime::{Instant, ShardId};
+use runtime::{Instant, Notify, ShardId};
 use smallvec::SmallVec;
 use topology::{HostId, NodeState, Replica, WriteTargets};
 
@@ -36,9 +36,18 @@ const TAKEN_BYTES_PER_SECOND: u64 = 16 << 20;
 /// For how long ahead it takes them.
 const TAKEN_AHEAD: Duration = Duration::from_secs(1);
 
+/// The hints that this shard keeps for others, and those that others hand over to it.
+#[derive(Default)]
+pub(crate) struct Handoff {
+    pub(crate) hints: RefCell<Option<Rc<Hints>>>,
+    /// A node came up: its hints can be handed over.
+    pub(crate) due: Notify,
+    room: Room,
+}
+
 /// Room for hints that others hand over to a shard: when many nodes do at once, their sum is limited.
 #[derive(Default)]
-pub(crate) struct Room {
+struct Room {
     /// What was taken counts until then.
     taken_until: Cell<Option<Instant>>,
 }
@@ -65,7 +74,7 @@ impl Coordinator {
                 hints.set_live(node.host_id, true);
             }
         }
-        *self.hints.borrow_mut() = Some(hints);
+        *self.hints.hints.borrow_mut() = Some(hints);
         self.forget_own_hints(&view);
         self.hold_tombstones();
     }
@@ -80,7 +89,7 @@ impl Coordinator {
     /// This shard's hints.
     #[must_use]
     pub fn hints(&self) -> Option<Rc<Hints>> {
-        self.hints.borrow().clone()
+        self.hints.hints.borrow().clone()
     }
 
     /// Notes for a replica that it did not get these mutations, born at `birth_us` (`birth.rs`). Whether hints of all
@@ -125,7 +134,7 @@ impl Coordinator {
 
     /// What hints need to know of a mutation that was born at `birth_us`; None when its table is gone.
     pub(crate) fn missed_write<'m>(&self, mutation: &'m Addressed, birth_us: i64) -> Option<MissedWrite<'m>> {
-        let store = self.shard.store(mutation.table())?;
+        let store = self.context.shard.store(mutation.table())?;
         let gc_grace_seconds = store.table().options.late_write_seconds();
         Some(MissedWrite {
             mutation: mutation.bytes(),
@@ -146,7 +155,7 @@ impl Coordinator {
                     spawn(async move { coordinator.hand_over(&hints, target, &told).await });
                 }
             }
-            let _ = runtime::timeout(HANDOFF_PERIOD, self.handoff_due.notified()).await;
+            let _ = runtime::timeout(HANDOFF_PERIOD, self.hints.due.notified()).await;
         }
     }
 
@@ -162,7 +171,7 @@ impl Coordinator {
 
     async fn hand_over(self: Rc<Self>, hints: &Rc<Hints>, target: HostId, told: &Told) {
         let terms_of = |mutation: &Mutation<'_>| {
-            let store = self.shard.store(mutation.table)?;
+            let store = self.context.shard.store(mutation.table)?;
             let table = store.table();
             mutation.validate(&table.layout).ok()?;
             self.view().route(mutation.table)?;
@@ -207,7 +216,7 @@ impl Coordinator {
             let Some(route) = view.route(mutation.table()) else {
                 continue;
             };
-            let store = self.shard.store(mutation.table());
+            let store = self.context.shard.store(mutation.table());
             if store.is_some_and(|store| store.truncated_at.get() != view.truncated_at(mutation.table())) {
                 // Which of its hints are from before is known when it is over.
                 return Err(NotTaken::Later("a table of theirs is being truncated".to_owned()));
@@ -260,7 +269,7 @@ impl Coordinator {
     /// room for.
     #[inline]
     pub(crate) fn admit_hints(&self, body: &[u8]) -> Result<(), RemoteError> {
-        if !are_hints(body) || self.handover.take(runtime::now(), body.len()) {
+        if !are_hints(body) || self.hints.room.take(runtime::now(), body.len()) {
             return Ok(());
         }
         Err(RemoteError {
@@ -271,7 +280,7 @@ impl Coordinator {
 
     /// Looks on all shards of this node for hints that can be handed over, now.
     pub async fn hand_over_now() {
-        on_all_shards(|coordinator, _| async move { coordinator.handoff_due.notify_all() }).await;
+        on_all_shards(|coordinator, _| async move { coordinator.hints.due.notify_all() }).await;
     }
 
     /// What waits for other nodes, of all shards of this node together.
@@ -328,7 +337,7 @@ impl Coordinator {
                 if let Some(hints) = hints {
                     hints.obey(order);
                 }
-                coordinator.handoff_due.notify_all();
+                coordinator.hints.due.notify_all();
             }
         })
         .await;
@@ -381,7 +390,7 @@ impl Coordinator {
         let reached = on_all_shards(move |coordinator, hints| {
             let point = point.clone();
             async move {
-                coordinator.handoff_due.notify_all();
+                coordinator.hints.due.notify_all();
                 match hints {
                     Some(hints) => hints.wait_until_reached(&point, patience).await,
                     None => true,

@@ -26,8 +26,8 @@ use topology::{Replica, WriteTargets};
 use types::Token;
 use uuid::Uuid;
 
-use crate::fan::{Fan, Response};
 use crate::message::{Malformed, put_sized, sized};
+use crate::read::fan::{Fan, Response};
 use crate::{Coordinator, Verb};
 
 /// How long a replica's answer is waited for.
@@ -184,11 +184,11 @@ impl Coordinator {
         for (&replica, places) in &by_replica {
             let asked = places.iter().map(|at| &touched[*at]);
             if replica == this {
-                note(places, measure_here(&self.shard, table, asked));
+                note(places, measure_here(&self.context.shard, table, asked));
             } else if replica.node == this.node {
                 let asked: Vec<Touched> = asked.cloned().collect();
                 fan.beside(replica, move |coordinator| async move {
-                    Ok(measure_here(&coordinator.shard, table, asked.iter()))
+                    Ok(measure_here(&coordinator.context.shard, table, asked.iter()))
                 });
             } else {
                 fan.call(
@@ -215,7 +215,7 @@ impl Coordinator {
     /// Answers another coordinator.
     pub(crate) fn measure_for(self: &Rc<Self>, body: &[u8]) -> Result<Vec<u8>, Malformed> {
         let (table, touched) = decode(body)?;
-        Ok(encode_answer(&measure_here(&self.shard, table, touched.iter())))
+        Ok(encode_answer(&measure_here(&self.context.shard, table, touched.iter())))
     }
 }
 

@@ -17,45 +17,21 @@
 #[cfg(test)]
 extern crate self as coordinator;
 
-mod acceptor;
-#[cfg(test)]
-mod agreement;
-mod alone;
-mod apply;
 mod batchlog;
-mod birth;
 mod cas;
-mod commit;
-mod contention;
 mod counter;
-mod dated;
-mod deadlines;
-mod digest;
 mod error;
-mod fan;
 mod fence;
-mod flight;
 #[doc(hidden)]
 pub mod fuzz;
-mod gather;
-mod growth;
 mod handoff;
 mod large;
-mod lasting;
-mod latency;
 mod message;
 pub mod near;
 mod own;
-mod paxos;
-mod paxos_asking;
-mod paxos_learn;
-mod paxos_message;
-mod point;
 mod rate;
 mod read;
 pub mod service;
-mod spread;
-mod stretch;
 #[cfg(test)]
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -63,14 +39,12 @@ mod tablet_version;
 mod tombstones;
 pub mod trace;
 mod truncate;
-mod turns;
 mod verbs;
 mod view;
 mod virtual_tables;
 mod write;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -78,7 +52,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hints::Hints;
 use mutation::{Addressed, Located};
 use replica::Shard;
 use rpc::{RemoteError, RemoteErrorKind, Rpc, RpcError};
@@ -89,34 +62,34 @@ use stdx::probe::Answered;
 use topology::{Consistency, Liveness, NodeNumber, Replica};
 
 pub use self::cas::{CasRead, CasRequest, Decision, ReadResult, SERIAL_BYTES_MAX};
-pub use acceptor::{Promises, paxos_state_of};
-pub use apply::{Origin, apply};
 pub use batchlog::NOTE_SEGMENTS_MAX;
-pub use commit::Unsynced;
+pub use cas::acceptor::{Promises, paxos_state_of};
+pub use cas::turns::{Ended, PartitionTurns, Turn};
 pub use commitlog::Logged;
-pub use dated::{Dated, Deadline};
 pub use error::{CoordinatorError, Tally, WriteKind};
 pub use fence::Stamp;
 pub use message::{Answer, Extent, Malformed, ReadCommand, difference};
+pub use near::spread::{Share, Spread};
 pub use own::{
     LoadedRow, OwnPartition, OwnRead, OwnRow, OwnSource, OwnTable, TokenOwners, on_metadata_shard, on_shard,
 };
-pub use point::{Confirmation, PointRead, ReadDone};
 pub use rate::{Admission, Operation};
+pub use read::point::{Confirmation, PointRead, ReadDone};
 pub use read::{ReplicatedRead, Stretch};
 pub use replica::{InMemory, ReadOptions, RowBuffers, RowName, RowWanted};
 pub use replica::{Measured, MeasuredRow, Recorded, Touched};
-pub use spread::{Share, Spread};
 pub use tablet_version::VersionedTablet;
 pub use tombstones::{AcceptedLoss, HeldTombstones};
-pub use turns::{Ended, PartitionTurns, Turn};
 pub use verbs::{ReplicaHandler, Verb};
 pub use view::{ClusterView, Forgotten, Levels, NotAMember, Ring, Route};
 pub use virtual_tables::register_system_tables;
+pub use write::apply::{Origin, apply};
+pub use write::commit::Unsynced;
+pub use write::dated::{Dated, Deadline};
 pub use write::{Atomicity, Mutations, WriteDone};
 
-use latency::TableLatencies;
 use message::{encode_mutations, mark_repair};
+use read::latency::TableLatencies;
 use service::ReplicaError;
 
 /// How long requests wait for replicas.
@@ -276,55 +249,36 @@ pub struct Metrics {
     pub aggregate_parts: u64,
 }
 
-/// What acceptors take to answer, until it is known.
-const PHASE_USUAL: Duration = Duration::from_millis(5);
-
 type Job = Pin<Box<dyn Future<Output = ()>>>;
 
-/// One shard's coordinator. See the module.
-pub struct Coordinator {
+/// What every part of a coordinator uses.
+struct Context {
     shard: Rc<Shard>,
     rpc: Option<Rc<Rpc>>,
     view: RefCell<Arc<ClusterView>>,
+    view_changed: Notify,
     liveness: RefCell<Liveness>,
     /// The disks of some node are full, or nearly.
     warns_of_disks: Cell<bool>,
-    timeouts: Cell<Timeouts>,
-    metrics: Cell<Metrics>,
-    commits: commit::GroupCommit,
-    flights: deadlines::Flights,
-    begun: lasting::Begun,
-    /// Notified when a write that a replica refused as stale has received an answer.
-    stale_settled: Notify,
-    /// Bytes of this node's own shares that wait to be written again (`flight.rs`).
-    own_again_bytes: Cell<usize>,
-    scratch: RefCell<point::Scratch>,
-    hints: RefCell<Option<Rc<Hints>>>,
-    /// A node came up: its hints can be handed over.
-    handoff_due: Notify,
-    batches: RefCell<batchlog::OpenBatches>,
-    tombstones: tombstones::TombstoneHolds,
-    /// Room for hints that others hand over.
-    handover: handoff::Room,
-    rates: rate::Rates,
-    counter_source: Cell<[u8; 16]>,
-    /// How many sstables the shard had lost when it took that name.
-    sstables_lost: Cell<u64>,
-    acceptor: Rc<acceptor::Acceptor>,
-    counter_turns: PartitionTurns,
-    /// Conditional statements and serial reads of this shard's clients.
-    cas_turns: PartitionTurns,
-    servers: RefCell<near::Servers>,
-    trace_keeper: RefCell<Option<trace::Keeper>>,
-    latencies: RefCell<BTreeMap<TableId, Rc<TableLatencies>>>,
-    /// The timestamp of this shard's last ballot.
-    last_ballot_us: Cell<i64>,
-    /// What acceptors usually take to answer.
-    phase_usual: Cell<Duration>,
-    contention: contention::Contention,
-    view_changed: Notify,
     /// What the others refuse, as they say: requests from before this version.
     fenced_off: Cell<u64>,
+    timeouts: Cell<Timeouts>,
+    metrics: Cell<Metrics>,
+}
+
+/// One shard's coordinator. See the module.
+pub struct Coordinator {
+    context: Context,
+    limits: rate::Rates,
+    read: read::Reads,
+    write: write::Writes,
+    cas: cas::Cas,
+    counters: counter::Counters,
+    batches: RefCell<batchlog::OpenBatches>,
+    hints: handoff::Handoff,
+    tombstones: tombstones::TombstoneHolds,
+    near: RefCell<near::Servers>,
+    trace_keeper: RefCell<Option<trace::Keeper>>,
 }
 
 impl Coordinator {
@@ -333,38 +287,27 @@ impl Coordinator {
         let mut liveness = Liveness::default();
         liveness.set(view.me, true);
         Rc::new(Self {
-            shard,
-            rpc,
-            view: RefCell::new(view),
-            liveness: RefCell::new(liveness),
-            warns_of_disks: Cell::new(false),
-            timeouts: Cell::default(),
-            metrics: Cell::default(),
-            commits: commit::GroupCommit::default(),
-            flights: deadlines::Flights::default(),
-            begun: lasting::Begun::default(),
-            stale_settled: Notify::new(),
-            own_again_bytes: Cell::new(0),
-            scratch: RefCell::default(),
-            hints: RefCell::default(),
-            handoff_due: Notify::new(),
+            context: Context {
+                shard,
+                rpc,
+                view: RefCell::new(view),
+                view_changed: Notify::new(),
+                liveness: RefCell::new(liveness),
+                warns_of_disks: Cell::new(false),
+                fenced_off: Cell::new(0),
+                timeouts: Cell::default(),
+                metrics: Cell::default(),
+            },
+            limits: rate::Rates::default(),
+            read: read::Reads::default(),
+            write: write::Writes::default(),
+            cas: cas::Cas::default(),
+            counters: counter::Counters::new(replica::new_counter_source()),
             batches: RefCell::default(),
+            hints: handoff::Handoff::default(),
             tombstones: tombstones::TombstoneHolds::default(),
-            handover: handoff::Room::default(),
-            rates: rate::Rates::default(),
-            counter_source: Cell::new(replica::new_counter_source()),
-            sstables_lost: Cell::new(0),
-            acceptor: acceptor::Acceptor::new(),
-            counter_turns: PartitionTurns::default(),
-            cas_turns: PartitionTurns::default(),
-            servers: RefCell::default(),
+            near: RefCell::default(),
             trace_keeper: RefCell::default(),
-            latencies: RefCell::default(),
-            last_ballot_us: Cell::default(),
-            phase_usual: Cell::new(PHASE_USUAL),
-            contention: contention::Contention::default(),
-            view_changed: Notify::new(),
-            fenced_off: Cell::new(0),
         })
     }
 
@@ -378,44 +321,45 @@ impl Coordinator {
     #[inline]
     #[must_use]
     pub fn shard(&self) -> &Rc<Shard> {
-        &self.shard
+        &self.context.shard
     }
 
     /// The cluster as this shard knows it.
     #[must_use]
     pub fn view(&self) -> Arc<ClusterView> {
-        self.view.borrow().clone()
+        self.context.view.borrow().clone()
     }
 
     /// Looks at the cluster as it is now.
     #[inline]
     pub fn with_view<R>(&self, f: impl FnOnce(&ClusterView) -> R) -> R {
-        f(&self.view.borrow())
+        f(&self.context.view.borrow())
     }
 
     /// Takes over a newer version of the cluster. Requests that have begun end with the one they have.
     pub fn set_view(&self, view: Arc<ClusterView>) {
-        self.liveness.borrow_mut().set(view.me, true);
-        self.latencies
+        self.context.liveness.borrow_mut().set(view.me, true);
+        self.read
+            .latencies
             .borrow_mut()
             .retain(|table, _| view.route(*table).is_some());
         self.forget_disks_of_strangers(&view);
         self.forget_own_hints(&view);
-        *self.view.borrow_mut() = view;
-        self.view_changed.notify_all();
+        *self.context.view.borrow_mut() = view;
+        self.context.view_changed.notify_all();
     }
 
     /// Takes over whether a node is alive.
     pub fn set_live(&self, node: NodeNumber, is_live: bool) {
         let is_live = is_live || node == self.view().me;
-        self.liveness.borrow_mut().set(node, is_live);
+        self.context.liveness.borrow_mut().set(node, is_live);
         self.writes_changed(node);
     }
 
     /// Takes over whether a node's log takes writes. For writes, one whose does not counts as down; it is read from
     /// where the others do not suffice.
     pub fn set_takes_writes(&self, node: NodeNumber, takes: bool) {
-        self.liveness.borrow_mut().set_takes_writes(node, takes);
+        self.context.liveness.borrow_mut().set_takes_writes(node, takes);
         self.writes_changed(node);
     }
 
@@ -425,18 +369,18 @@ impl Coordinator {
             hints.set_live(node.host_id, takes);
         }
         if takes {
-            self.handoff_due.notify_all();
+            self.hints.due.notify_all();
         }
     }
 
     /// Keeps promises of ballots with those of the node's other shards.
     pub fn keep_promises(&self, promises: Arc<Promises>) {
-        self.acceptor.keep_promises(promises);
+        self.cas.acceptor.keep_promises(promises);
     }
 
     /// Forgets what is in memory of conditional statements on a table whose states were dropped.
     pub fn forget_paxos_states(&self, table: TableId) {
-        self.acceptor.forget(table);
+        self.cas.acceptor.forget(table);
     }
 
     /// Writes what is known of conditional statements in memory alone; before the node ends.
@@ -444,7 +388,7 @@ impl Coordinator {
     /// # Errors
     /// The sentence says what could not be written; later statements on the partitions find it out.
     pub async fn note_learned(&self) -> Result<(), String> {
-        let noted = self.acceptor.write_notes(&self.shard).await;
+        let noted = self.cas.acceptor.write_notes(&self.context.shard).await;
         noted.map_err(|e| format!("cannot record what Paxos acceptors have learned: {e}"))
     }
 
@@ -460,7 +404,7 @@ impl Coordinator {
     /// Whether a node is believed to be alive.
     #[must_use]
     pub fn is_live(&self, node: NodeNumber) -> bool {
-        self.liveness.borrow().is_live(node)
+        self.context.liveness.borrow().is_live(node)
     }
 
     /// Whether a node is believed to be alive and to take writes.
@@ -469,30 +413,30 @@ impl Coordinator {
         if planted::is_planted(Bug::UnheededLog) {
             return self.is_live(node);
         }
-        self.liveness.borrow().takes_writes(node)
+        self.context.liveness.borrow().takes_writes(node)
     }
 
     /// Sets how long requests wait.
     pub fn set_timeouts(&self, timeouts: Timeouts) {
-        self.timeouts.set(timeouts);
+        self.context.timeouts.set(timeouts);
     }
 
     /// How long requests wait.
     #[must_use]
     pub fn timeouts(&self) -> Timeouts {
-        self.timeouts.get()
+        self.context.timeouts.get()
     }
 
     /// What was counted.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
-        self.metrics.get()
+        self.context.metrics.get()
     }
 
     /// What reads of a table have taken here.
     fn latencies_of(&self, table: &schema::Table) -> Rc<TableLatencies> {
         let option = &table.options.speculative_retry;
-        let mut latencies = self.latencies.borrow_mut();
+        let mut latencies = self.read.latencies.borrow_mut();
         match latencies.get(&table.id) {
             Some(known) if known.option == *option => Rc::clone(known),
             _ => {
@@ -505,9 +449,9 @@ impl Coordinator {
 
     /// Counts something.
     pub fn count(&self, change: impl FnOnce(&mut Metrics)) {
-        let mut metrics = self.metrics.get();
+        let mut metrics = self.context.metrics.get();
         change(&mut metrics);
-        self.metrics.set(metrics);
+        self.context.metrics.set(metrics);
     }
 
     /// A node in errors and traces: its address for other nodes, as in Cassandra. That for clients may be a loopback or
@@ -563,7 +507,7 @@ impl Coordinator {
         until: Instant,
     ) -> Result<Vec<u8>, TargetError> {
         let timeout = until.saturating_duration_since(runtime::now());
-        let rpc = self.rpc.as_ref().ok_or_else(Self::unreachable)?;
+        let rpc = self.context.rpc.as_ref().ok_or_else(Self::unreachable)?;
         let peer = view.peer(replica.node).ok_or_else(Self::unreachable)?;
         let (verb, body) = trace::wrapped(view, verb, body);
         let answer = rpc
@@ -579,19 +523,26 @@ impl Coordinator {
             let mut body = encode_mutations(false, mutations.iter());
             mark_repair(&mut body);
             stamp.sign(&mut body);
-            let until = runtime::now() + self.timeouts.get().write;
+            let until = runtime::now() + self.context.timeouts.get().write;
             let answer = self.call(view, replica, Verb::Mutate, body, until).await;
             return answer.map(|_| ());
         }
         let shard = ShardId(u32::from(replica.shard));
-        if shard == self.shard.id() {
+        if shard == self.context.shard.id() {
             let located: Vec<Located<'_>> = mutations.iter().map(Addressed::located).collect();
-            return Ok(apply(&self.shard, &located, false, Origin::Local, stamp).await?);
+            return Ok(apply(&self.context.shard, &located, false, Origin::Local, stamp).await?);
         }
         let mutations = mutations.to_vec();
         let applied = trace::submit(shard, move || async move {
             let located: Vec<Located<'_>> = mutations.iter().map(Addressed::located).collect();
-            apply(&Coordinator::local().shard, &located, false, Origin::Local, stamp).await
+            apply(
+                &Coordinator::local().context.shard,
+                &located,
+                false,
+                Origin::Local,
+                stamp,
+            )
+            .await
         });
         Ok(applied.await?)
     }

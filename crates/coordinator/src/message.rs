@@ -37,8 +37,8 @@ use types::Token;
 use types::token::token_of;
 use uuid::Uuid;
 
-use crate::digest::Digest;
 use crate::fence::Stamp;
+use crate::read::digest::Digest;
 
 /// Bytes that are not what a peer should send.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -194,10 +194,10 @@ impl Coordinator {
                 .call(&view, gate, Verb::Admit, body, runtime::now() + PATIENCE)
                 .await;
             answer.map_or(true, |answer| answer != [0])
-        } else if shard == self.shard.id() {
-            self.rates.take(admission, runtime::now())
+        } else if shard == self.context.shard.id() {
+            self.limits.take(admission, runtime::now())
         } else {
-            let take = move || Self::local().rates.take(admission, runtime::now());
+            let take = move || Self::local().limits.take(admission, runtime::now());
             runtime::submit_to(shard, take).await
         };
         if is_taken {
@@ -213,7 +213,7 @@ impl Coordinator {
     /// Answers another coordinator: the gate is here.
     pub(crate) fn admit_for(&self, body: &[u8]) -> Result<Vec<u8>, Malformed> {
         let admission = Admission::decode(body)?;
-        Ok(vec![u8::from(self.rates.take(admission, runtime::now()))])
+        Ok(vec![u8::from(self.limits.take(admission, runtime::now()))])
     }
 }
 

@@ -9,11 +9,11 @@ use schema::TableId;
 use types::Token;
 use types::token::{KeyHash, token_of};
 
-use crate::apply::{range_ready, ready};
 use crate::fence::Stamp;
 use crate::message::{Answer, Extent, Malformed, ReadCommand};
-use crate::stretch::Stretch;
+use crate::read::stretch::Stretch;
 use crate::trace;
+use crate::write::apply::{range_ready, ready};
 
 /// How long a request waits for a table that this node has not heard of yet: the coordinator may be ahead of it.
 const SCHEMA_WAIT_MAX: Duration = Duration::from_secs(2);

@@ -274,12 +274,12 @@ impl Coordinator {
             Some(coordinator) => coordinator.tombstone_hold(table, range),
             None => TombstoneHold::UNKNOWN,
         };
-        self.shard.hold_tombstones(Box::new(hold));
+        self.context.shard.hold_tombstones(Box::new(hold));
     }
 
     fn tombstone_hold(&self, table: TableId, range: TokenRange) -> TombstoneHold {
         let view = self.view();
-        let Some(store) = self.shard.store(table) else {
+        let Some(store) = self.context.shard.store(table) else {
             return TombstoneHold::UNKNOWN;
         };
         let holds = Arc::clone(&self.tombstones.holds.borrow());
@@ -343,7 +343,7 @@ impl Coordinator {
             ledger.own.until = now;
         } else if !ledger.own.is_final {
             // A power loss takes what the log had not synced.
-            let unsynced = u32::try_from(self.shard.log.unsynced_max().as_secs()).unwrap_or(u32::MAX);
+            let unsynced = u32::try_from(self.context.shard.log.unsynced_max().as_secs()).unwrap_or(u32::MAX);
             let since = ledger.own.until.saturating_sub(unsynced).max(FIRST_SECOND + 1);
             log::warn!(
                 "the node did not stop in order: tombstones of {} s until its start are kept until an operator releases them (nodetool \

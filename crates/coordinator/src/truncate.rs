@@ -26,7 +26,8 @@ use schema::TableId;
 use stdx::planted::{self, Bug};
 use topology::{HostId, NodeNumber, WriteTargets};
 
-use crate::{Coordinator, acceptor};
+use crate::Coordinator;
+use crate::cas::acceptor;
 
 impl Coordinator {
     /// The nodes that have replicas of a table: those that a truncation waits for.
@@ -64,16 +65,16 @@ impl Coordinator {
     /// # Errors
     /// When something cannot be forgotten permanently; it can be tried again.
     pub async fn forget_table(self: &Rc<Self>, table: TableId) -> Result<(), String> {
-        let Some(store) = self.shard.store(table) else {
+        let Some(store) = self.context.shard.store(table) else {
             return Ok(());
         };
         if let Some(hints) = self.hints() {
             hints.truncate(table).await.map_err(|e| e.to_string())?;
         }
         if !planted::is_planted(Bug::TruncationForgetsNoProposal) {
-            let forgotten = acceptor::forget(&self.shard, &self.acceptor, table).await;
+            let forgotten = acceptor::forget(&self.context.shard, &self.cas.acceptor, table).await;
             forgotten.map_err(|e| e.to_string())?;
         }
-        self.shard.truncate(&store).await
+        self.context.shard.truncate(&store).await
     }
 }

@@ -12,18 +12,19 @@ use replica::Shard;
 use rpc::{Handler, Later, RemoteError, RemoteErrorKind, Reply, Request};
 use stdx::planted::{self, Bug};
 
-use crate::acceptor::Whom;
-use crate::apply::{self, Origin, apply_at_once};
-use crate::commit::Acknowledgement;
+use crate::Coordinator;
+use crate::cas::acceptor;
+use crate::cas::acceptor::Whom;
+use crate::cas::message::PaxosRequest;
 use crate::counter;
 use crate::fence::Stamp;
 use crate::message::{
     Malformed, PointCommand, ReadCommand, answer_of_digest, are_hints, decode_mutations, only_mutation,
 };
-use crate::paxos_message::PaxosRequest;
 use crate::service::{self, ReplicaError};
 use crate::trace::{self, Trace};
-use crate::{Coordinator, acceptor};
+use crate::write::apply::{self, Origin, apply_at_once};
+use crate::write::commit::Acknowledgement;
 
 /// What is asked of a replica, by its number on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,7 +34,7 @@ pub enum Verb {
     Mutate = 1,
     /// Read a stretch of a partition or of tokens.
     Read = 2,
-    /// A phase of a conditional statement: `paxos_message.rs`.
+    /// A phase of a conditional statement: `cas/message.rs`.
     Paxos = 4,
     /// Lead additions to counters: `counter.rs`.
     Add = 5,
@@ -264,7 +265,7 @@ fn mutate(coordinator: &Rc<Coordinator>, request: &Request<'_>, stamp: Stamp) ->
     if let Err(refused) = coordinator.admit_growth(request.body) {
         return Reply::Err(remote(refused));
     }
-    let shard = &coordinator.shard;
+    let shard = &coordinator.context.shard;
     // The node that hands over hints forgets them with this answer. If a deletion is among them, the other nodes may
     // forget it then.
     let is_durable = are_hints(request.body) && !planted::is_planted(Bug::UnsyncedHint);
@@ -317,7 +318,7 @@ fn read(coordinator: &Rc<Coordinator>, request: &Request<'_>, stamp: Stamp) -> R
     {
         return Reply::Now(answer_of_digest(digest));
     }
-    let shard: Rc<Shard> = Rc::clone(&coordinator.shard);
+    let shard: Rc<Shard> = Rc::clone(&coordinator.context.shard);
     match ReadCommand::decode(request.body) {
         Ok(command) => later(async move {
             let table = command.table;

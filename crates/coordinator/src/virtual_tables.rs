@@ -78,7 +78,7 @@ async fn times_of(view: &Arc<ClusterView>, tables: &[(Arc<Table>, Arc<Route>)]) 
         .into_iter()
         .map(|(shard, ranges)| {
             runtime::submit_to(ShardId(u32::from(shard)), move || {
-                let shard = &Coordinator::local().shard;
+                let shard = &Coordinator::local().context.shard;
                 let of_range = |(table, range): (TableId, TokenRange)| {
                     let hold = shard.tombstone_hold(table, range);
                     let times = Times {

@@ -1,4 +1,4 @@
-//! The side that asks: who works on which spans, and what came of it.
+//! The side that asks: which shard works on which spans, and what came of it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -196,7 +196,7 @@ impl Coordinator {
     }
 
     fn step_deadline(&self) -> Instant {
-        runtime::now() + self.timeouts.get().range
+        runtime::now() + self.context.timeouts.get().range
     }
 
     /// Gives each task to the next of its readers; to this shard when there is none left.

@@ -17,6 +17,7 @@
 
 mod gather;
 mod message;
+pub(crate) mod spread;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -190,13 +191,13 @@ impl Coordinator {
         let serve = |body: Vec<u8>| -> Pin<Box<dyn Future<Output = Vec<u8>>>> {
             Box::pin(async move { message::serve::<W>(&Self::local(), &body).await })
         };
-        self.servers.borrow_mut().0.insert(W::KIND, Box::new(serve));
+        self.near.borrow_mut().0.insert(W::KIND, Box::new(serve));
     }
 
     /// The answer of this shard to a request of another node for work; None when it does not do such work.
     pub(crate) fn near_here(&self, body: &[u8]) -> Option<Pin<Box<dyn Future<Output = Vec<u8>>>>> {
         let kind = message::kind_of(body)?;
-        let servers = self.servers.borrow();
+        let servers = self.near.borrow();
         servers.0.get(&kind).map(|serve| serve(body.to_vec()))
     }
 }

@@ -68,7 +68,7 @@ impl Coordinator {
     /// Whether this shard has the token of a table.
     #[must_use]
     pub fn has_token(&self, table: &Table, token: Token) -> bool {
-        let store = self.shard.store(table.id);
+        let store = self.context.shard.store(table.id);
         store.is_some_and(|store| store.tablet(token).is_some())
     }
 
@@ -84,13 +84,16 @@ impl Coordinator {
         options: ReadOptions,
     ) -> Result<OwnRead, ReplicaError> {
         let store = self.own_store(table)?;
-        let (shard, extent) = ((&self.shard, &*store), (TokenRange { after, to }, from));
+        let (shard, extent) = ((&self.context.shard, &*store), (TokenRange { after, to }, from));
         let reader = ShardReader::of_tokens(shard, table.clone(), extent, stretch.into(), options);
         Ok(OwnRead { reader })
     }
 
     fn own_store(&self, table: &Table) -> Result<Rc<TableStore>, ReplicaError> {
-        self.shard.store(table.id).ok_or(ReplicaError::UnknownTable(table.id))
+        self.context
+            .shard
+            .store(table.id)
+            .ok_or(ReplicaError::UnknownTable(table.id))
     }
 }
 
@@ -125,7 +128,7 @@ impl OwnPartition<'_> {
             reversed,
             limits: stretch.into(),
         };
-        let shard = (&coordinator.shard, &*self.store);
+        let shard = (&coordinator.context.shard, &*self.store);
         let reader = ShardReader::of_partition(shard, table.clone(), read, options);
         let reader = reader.ok_or(ReplicaError::NotHere(self.token))?;
         Ok(OwnRead { reader })

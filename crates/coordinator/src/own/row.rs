@@ -35,7 +35,7 @@ impl Coordinator {
     #[inline]
     #[must_use]
     pub fn own_table(&self, table: TableId) -> Option<OwnTable> {
-        self.shard.store(table).map(|store| OwnTable { store })
+        self.context.shard.store(table).map(|store| OwnTable { store })
     }
 }
 
@@ -127,7 +127,7 @@ impl OwnRow {
         let Self { store, tablet } = self;
         let version = tablet.version();
         store.metrics.note_row_read(version.sstables_for(row.hash));
-        let cache = coordinator.shard.cache.clone();
+        let cache = coordinator.context.shard.cache.clone();
         let cached = version.load_row(table, &cache, row).await?;
         Ok(cached.map(|cached| LoadedRow {
             store,
@@ -151,7 +151,7 @@ impl LoadedRow {
         buffers: &mut RowBuffers,
         f: impl FnOnce(Option<RowView<'_>>, Tombstone) -> R,
     ) -> Option<R> {
-        let store = coordinator.shard.store(table.id)?;
+        let store = coordinator.context.shard.store(table.id)?;
         let is_current = Rc::ptr_eq(&store, &self.store)
             && Levels::from_bits(store.reads_here.get()).contains(level)
             && Rc::ptr_eq(&self.tablet.version(), &self.version);

@@ -36,7 +36,7 @@ impl Coordinator {
         (first, last): (Token, Token),
         asked_by: u64,
     ) -> Result<TokenOwners, ReplicaError> {
-        let Some(store) = self.shard.store(table) else {
+        let Some(store) = self.context.shard.store(table) else {
             return Ok(TokenOwners::Here);
         };
         let after = Token(first.0.saturating_sub(1));
@@ -47,7 +47,7 @@ impl Coordinator {
                 return Ok(TokenOwners::Here);
             }
             if store.version() >= asked_by && !store.is_any_arriving(after, last) {
-                let here = self.shard.id().0;
+                let here = self.context.shard.id().0;
                 let pieces = self.pieces_here(table, first, last);
                 if pieces.iter().any(|(shard, ..)| *shard != here) {
                     return Ok(TokenOwners::Elsewhere(pieces));
@@ -98,7 +98,7 @@ impl Coordinator {
     /// About how many partitions of a table this shard has, and of how many tokens.
     #[must_use]
     pub fn own_density(&self, table: TableId) -> (u64, u128) {
-        let Some(store) = self.shard.store(table) else {
+        let Some(store) = self.context.shard.store(table) else {
             return (0, 0);
         };
         let (mut partitions, mut tokens) = (0_u64, 0_u128);
@@ -119,7 +119,7 @@ impl Coordinator {
     #[inline]
     #[must_use]
     pub fn shard_id(&self) -> ShardId {
-        self.shard.id()
+        self.context.shard.id()
     }
 }
 

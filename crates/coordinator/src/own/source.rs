@@ -53,7 +53,7 @@ impl OwnSource {
             reversed: false,
             limits: stretch.into(),
         };
-        let reader = ShardReader::of_version(&coordinator.shard, table.clone(), self.version.clone(), read);
+        let reader = ShardReader::of_version(&coordinator.context.shard, table.clone(), self.version.clone(), read);
         OwnRead { reader }
     }
 }

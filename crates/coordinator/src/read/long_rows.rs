@@ -8,8 +8,8 @@ use topology::Replica;
 
 use super::ReplicatedRead;
 use crate::CoordinatorError;
-use crate::fan::Fan;
 use crate::message::{Answer, Extent, ReadCommand};
+use crate::read::fan::Fan;
 
 impl ReplicatedRead {
     /// Reserves memory here before a replica sends a long row; without it, replicas send all rows at once.

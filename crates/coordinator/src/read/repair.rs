@@ -10,8 +10,8 @@ use topology::{Acks, Counts, Replica, ReplicaList, Requirement};
 use types::Token;
 
 use super::ReplicatedRead;
-use crate::gather::Gather;
 use crate::message::difference;
+use crate::read::gather::Gather;
 use crate::{Coordinator, CoordinatorError, TargetError, spawn, trace};
 
 /// A repair that is longer is sent in cuts.
@@ -138,7 +138,7 @@ impl ReplicatedRead {
     /// Repairs a replica: by one mutation, or by cuts of it, one after the other, where it is longer than a log takes.
     fn send_repair(&self, replica: Replica, token: Token, mutation: Vec<u8>, gather: &Rc<Gather<Repaired>>) {
         let (coordinator, view, gather) = (Rc::clone(&self.coordinator), Arc::clone(&self.view), Rc::clone(gather));
-        let bytes_max = coordinator.shard.log.mutation_bytes_max().min(REPAIR_BYTES_MAX);
+        let bytes_max = coordinator.context.shard.log.mutation_bytes_max().min(REPAIR_BYTES_MAX);
         let cuts = match Mutation::new(&mutation) {
             Some(whole) if mutation.len() > bytes_max => cut_mutation(&whole, &self.table.layout, bytes_max / 2),
             _ => vec![mutation],

@@ -76,7 +76,7 @@ impl Coordinator {
         dated: &Dated,
         kind: WriteKind,
     ) -> Result<(), CoordinatorError> {
-        let bytes_max = self.shard.log.mutation_bytes_max();
+        let bytes_max = self.context.shard.log.mutation_bytes_max();
         let all: usize = mutations.iter().map(record_bytes).sum();
         if mutations.len() == 1 || (all <= bytes_max && mutations.len() <= PARTITIONS_AT_ONCE) {
             return self.write(mutations, dated, kind, Atomicity::Share).await;

@@ -8,12 +8,19 @@
 //! requests of the view any more (`fence.rs`), what was not returned yet is read again in the next view, cut anew into
 //! pieces.
 
+pub(crate) mod digest;
+pub(crate) mod fan;
+pub(crate) mod gather;
+pub(crate) mod latency;
 mod long_rows;
 mod pieces;
+pub(crate) mod point;
 mod repair;
+pub(crate) mod stretch;
 
+use std::cell::RefCell;
 use std::cmp::Ordering;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +29,7 @@ use mutation::PartitionBlock;
 use mutation::merge::merge_blocks;
 use replica::split_block;
 use runtime::{Instant, ShardId};
-use schema::Table;
+use schema::{Table, TableId};
 use stdx::planted::{self, Bug};
 use stdx::preempt;
 use stdx::probe::Answered;
@@ -31,17 +38,24 @@ use topology::{Acks, Consistency, Counts, ReadTargets, Replica, ReplicaList, Req
 use types::Token;
 use types::token::token_of;
 
-use crate::dated::Deadline;
-use crate::fan::{Fan, Response};
 use crate::fence::Stamp;
-use crate::lasting::Lasting;
-use crate::latency::{Latencies, TableLatencies};
 use crate::message::{Answer, Extent, ReadCommand};
+use crate::read::fan::{Fan, Response};
+use crate::read::latency::{Latencies, TableLatencies};
+use crate::write::dated::Deadline;
+use crate::write::lasting::Lasting;
 use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, Verb, service, trace};
 
 /// What the table option `read_repair` says where a read leaves replicas as they are. What one read saw the next one at
 /// the same level may not see then.
 const NO_REPAIR: &str = "NONE";
+
+/// What reads of this shard share.
+#[derive(Default)]
+pub(crate) struct Reads {
+    pub(crate) latencies: RefCell<BTreeMap<TableId, Rc<TableLatencies>>>,
+    pub(crate) scratch: RefCell<point::Scratch>,
+}
 
 /// How much of a read one round of requests asks for.
 #[derive(Clone, Copy, Debug)]
@@ -172,7 +186,7 @@ impl ReplicatedRead {
         }
         let reversed = left.as_ref().is_some_and(Extent::is_reversed);
         let token = left.as_ref().map_or(Token(i64::MAX), token_in);
-        let liveness = coordinator.liveness.borrow();
+        let liveness = coordinator.context.liveness.borrow();
         let tablet = route.map.tablet_of(token);
         let targets = ReadTargets::new(&tablet, token, &view.locality, &liveness);
         let requirement = route.requirement(level, &tablet, &view.locality);
@@ -213,7 +227,7 @@ impl ReplicatedRead {
         let route =
             route.ok_or_else(|| CoordinatorError::Internal(format!("table {} was dropped", self.table.name)))?;
         let tablet = route.map.tablet_of(self.token);
-        let liveness = self.coordinator.liveness.borrow();
+        let liveness = self.coordinator.context.liveness.borrow();
         self.targets = ReadTargets::new(&tablet, self.token, &self.view.locality, &liveness);
         self.requirement = route.requirement(self.level, &tablet, &self.view.locality);
         self.left = Some(extent);
@@ -432,13 +446,13 @@ impl ReplicatedRead {
             let mut body = command.encode();
             stamp.sign(&mut body);
             fan.call((coordinator, &self.view), replica, Verb::Read, body, self.round_end());
-        } else if ShardId(u32::from(replica.shard)) == coordinator.shard.id() {
-            let (shard, command) = (Rc::clone(&coordinator.shard), command.owning());
+        } else if ShardId(u32::from(replica.shard)) == coordinator.context.shard.id() {
+            let (shard, command) = (Rc::clone(&coordinator.context.shard), command.owning());
             fan.here(replica, async move { service::read(&shard, command, stamp).await });
         } else {
             let command = command.owning();
             fan.beside(replica, move |there| async move {
-                service::read(&there.shard, command, stamp).await
+                service::read(there.shard(), command, stamp).await
             });
         }
     }

@@ -11,8 +11,8 @@ use topology::Consistency;
 
 use super::handle_from_beside;
 use super::row::WHOLE_BYTES_MAX;
+use crate::cas::message::{PaxosAnswer, Phase, Reads};
 use crate::fence::Stamp;
-use crate::paxos_message::{PaxosAnswer, Phase, Reads};
 use crate::service::ReplicaError;
 use crate::support::{Cluster, Local, SECOND, Shape, insert, table};
 
@@ -260,7 +260,7 @@ fn a_node_that_starts_refuses_nobody_whose_clock_is_right() {
 fn a_promise_that_was_never_written_outlasts_its_place_in_memory() {
     let (mut cluster, promised) = with_a_promise_in_memory();
     let is_taken = cluster.on(1, move |node| async move {
-        node.coordinator.acceptor.forget_left(table().id, |_| true);
+        node.coordinator.cas.acceptor.forget_left(table().id, |_| true);
         takes_earlier(node, promised).await
     });
     assert!(!is_taken, "what left memory was forgotten");
@@ -318,7 +318,7 @@ fn a_promise_waits_until_what_its_shard_decided_alone_is_durable() {
         let (log, mark) = (&node.shard.log, node.shard.log.mark());
         let written = log.written();
         assert!(!log.is_synced(written), "a sync comes once a second");
-        node.coordinator.acceptor.decided_alone(LogPlace {
+        node.coordinator.cas.acceptor.decided_alone(LogPlace {
             position: written,
             mark,
         });

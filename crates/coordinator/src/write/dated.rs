@@ -7,7 +7,7 @@ use runtime::Instant;
 use topology::Consistency;
 
 use crate::Coordinator;
-use crate::lasting::Lasting;
+use crate::write::lasting::Lasting;
 
 /// When the client of a request gives up, as far as the request says so (`USING TIMEOUT`).
 ///

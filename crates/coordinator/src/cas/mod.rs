@@ -12,7 +12,7 @@
 //!
 //! - its view says that no other replica has the partition, or is to get it;
 //! - the table takes requests of that view (`fence.rs`), and no sstable of it is missing here;
-//! - its acceptor knows nothing of the table ([`crate::acceptor::Acceptor::is_quiet`]).
+//! - its acceptor knows nothing of the table ([`crate::cas::acceptor::Acceptor::is_quiet`]).
 //!
 //! The last condition orders it with statements that others lead in a newer view, which this shard may not have yet:
 //! their first phase is done by this shard's acceptor. If that phase comes first, the statement continues by Paxos. If
@@ -22,8 +22,21 @@
 //! A statement is answered when everything that conditional statements wrote to the partition is durable, in whatever
 //! mode the log is.
 
+pub(crate) mod acceptor;
+#[cfg(test)]
+mod agreement;
+mod alone;
+mod asking;
+mod contention;
+mod learn;
+pub(crate) mod message;
+mod rounds;
+pub(crate) mod turns;
+
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mutation::compact::LiveRow;
 use mutation::{Located, Mutation, PartitionBlock, RowView};
@@ -37,12 +50,39 @@ use topology::{Consistency, Unavailable, WriteTargets};
 use types::Token;
 use types::token::token_of;
 
-use crate::apply::{self, apply_to};
+use crate::cas::turns::{PartitionTurns, Turn};
 use crate::fence::Stamp;
 use crate::message::{Extent, ReadCommand};
 use crate::service::{self, ReplicaError};
-use crate::turns::Turn;
+use crate::write::apply::{self, apply_to};
 use crate::{ClusterView, Coordinator, CoordinatorError, Stretch, Tally, WriteKind, trace};
+
+/// The conditional statements that this shard coordinates or takes part in.
+pub(crate) struct Cas {
+    pub(crate) acceptor: Rc<acceptor::Acceptor>,
+    /// Conditional statements and serial reads of this shard's clients.
+    pub(crate) turns: PartitionTurns,
+    /// The timestamp of this shard's last ballot.
+    pub(crate) last_ballot_us: Cell<i64>,
+    /// What acceptors usually take to answer.
+    pub(crate) phase_usual: Cell<Duration>,
+    pub(crate) contention: contention::Contention,
+}
+
+/// What acceptors take to answer, until it is known.
+const PHASE_USUAL: Duration = Duration::from_millis(5);
+
+impl Default for Cas {
+    fn default() -> Self {
+        Self {
+            acceptor: acceptor::Acceptor::new(),
+            turns: PartitionTurns::default(),
+            last_ballot_us: Cell::default(),
+            phase_usual: Cell::new(PHASE_USUAL),
+            contention: contention::Contention::default(),
+        }
+    }
+}
 
 /// How much a serial read holds in memory until it is known to be of one moment: as much as a page of results may have.
 pub const SERIAL_BYTES_MAX: usize = 1 << 20;
@@ -158,7 +198,7 @@ impl Coordinator {
                 Alone::Again => {}
                 Alone::Decided(is_written) => {
                     let ended = turn.end();
-                    let synced = self.shard.log.synced(ended.written()).await;
+                    let synced = self.context.shard.log.synced(ended.written()).await;
                     synced.map_err(|e| self.failed_alone(request, ReplicaError::Log(e.to_string())))?;
                     return Ok(is_written);
                 }
@@ -240,7 +280,7 @@ impl Coordinator {
     /// one.
     #[must_use]
     pub fn contended_partitions(&self) -> usize {
-        self.cas_turns.partitions()
+        self.cas.turns.partitions()
     }
 
     /// Refuses conditional statements on a node that is apart from the other members of its cluster, even where one
@@ -248,7 +288,7 @@ impl Coordinator {
     /// decide without it.
     fn refuse_apart(&self, request: &CasRequest) -> Result<(), CoordinatorError> {
         let has_peers = || self.with_view(|view| view.topology.members().count() > 1);
-        if self.rpc.is_some() || !has_peers() {
+        if self.context.rpc.is_some() || !has_peers() {
             return Ok(());
         }
         self.count(|m| m.unavailable += 1);
@@ -261,7 +301,7 @@ impl Coordinator {
     }
 
     async fn cas_turn(&self, request: &CasRequest) -> Result<Turn, CoordinatorError> {
-        let turn = self.cas_turns.take(request.table.id, &request.key);
+        let turn = self.cas.turns.take(request.table.id, &request.key);
         let turn = runtime::timeout_at(request.deadline, turn).await;
         turn.map_err(|_| CoordinatorError::CasTimeout {
             tally: Tally {
@@ -276,7 +316,7 @@ impl Coordinator {
     /// Whether this shard may decide about a partition alone, as of this view.
     fn decides_alone(&self, view: &ClusterView, request: &CasRequest, token: Token) -> bool {
         let table = request.table.id;
-        let (Some(route), Some(store)) = (view.route(table), self.shard.store(table)) else {
+        let (Some(route), Some(store)) = (view.route(table), self.context.shard.store(table)) else {
             return false;
         };
         let targets = WriteTargets::new(&route.map.tablet_of(token));
@@ -284,7 +324,8 @@ impl Coordinator {
         let is_only = targets.natural.len() == 1 && others.next().is_none();
         // At no level: a truncation, a fence, or a lost sstable.
         let is_withdrawn = store.reads_here.get() == 0 || store.writes_here.get() == 0;
-        let is_quiet = self.acceptor.is_quiet(&self.shard, table, token) || planted::is_planted(Bug::UnheededAcceptor);
+        let is_quiet =
+            self.cas.acceptor.is_quiet(&self.context.shard, table, token) || planted::is_planted(Bug::UnheededAcceptor);
         is_only && !is_withdrawn && is_quiet
     }
 
@@ -309,7 +350,7 @@ impl Coordinator {
         decide: &mut dyn FnMut(&mut [ReadResult], i64) -> Decision,
     ) -> Result<Alone, CoordinatorError> {
         let (view, token) = (self.view(), token_of(&request.key));
-        let store = self.shard.store(request.table.id);
+        let store = self.context.shard.store(request.table.id);
         let Some(tablet) = store.and_then(|store| store.tablet(token)) else {
             return Ok(Alone::Quorum);
         };
@@ -382,7 +423,7 @@ impl Coordinator {
             bypasses_cache: false,
             withholds: false,
         };
-        let answer = service::read(&self.shard, command, Stamp::of(view, request.table.id)).await?;
+        let answer = service::read(&self.context.shard, command, Stamp::of(view, request.table.id)).await?;
         let order = &request.table.clustering_order;
         let rest = answer.end.as_ref().and_then(|end| extent.behind_place(end, order));
         found.is_all = rest.is_none();
@@ -403,7 +444,7 @@ impl Coordinator {
         let stamp = Stamp::of(view, request.table.id);
         let mut aside = None;
         loop {
-            let Some(store) = self.shard.store(request.table.id) else {
+            let Some(store) = self.context.shard.store(request.table.id) else {
                 return Ok(Alone::Quorum);
             };
             match stamp.check(&store) {
@@ -417,7 +458,7 @@ impl Coordinator {
                 self.require_for_decision(view, bytes, [Consistency::One; 2])?;
             }
             if aside.is_none() && is_long_alone(&store, &mutation) {
-                let merged = self.shard.merge_aside(&[(store, token, mutation)]).await;
+                let merged = self.context.shard.merge_aside(&[(store, token, mutation)]).await;
                 aside = merged.map_err(|e| self.failed_alone(request, e.into()))?;
                 match aside {
                     Some(_) => continue,
@@ -425,19 +466,19 @@ impl Coordinator {
                 }
             }
             let applied = match aside.take() {
-                Some(aside) => match self.shard.write_aside(&[(store, token, mutation)], aside) {
+                Some(aside) => match self.context.shard.write_aside(&[(store, token, mutation)], aside) {
                     Ok(None) => continue,
                     Err(WriteError::MemoryFull) => Ok(None),
                     written => written.map_err(ReplicaError::from),
                 },
-                None => apply_to(&self.shard, &store, Located { token, mutation }),
+                None => apply_to(&self.context.shard, &store, Located { token, mutation }),
             };
             let written = match applied {
                 Ok(Some(logged)) => {
-                    let committed = apply::commit(&self.shard, logged.place().mark);
+                    let committed = apply::commit(&self.context.shard, logged.place().mark);
                     committed.map(|()| logged.place())
                 }
-                Ok(None) => match self.shard.room().await {
+                Ok(None) => match self.context.shard.room().await {
                     Ok(()) => continue,
                     Err(e) => Err(e.into()),
                 },
@@ -445,7 +486,7 @@ impl Coordinator {
             };
             let place = written.map_err(|e| self.failed_alone(request, e))?;
             turn.wrote(place.position);
-            self.acceptor.decided_alone(place);
+            self.cas.acceptor.decided_alone(place);
             return Ok(Alone::Decided(true));
         }
     }

@@ -32,12 +32,12 @@ use topology::{Acks, Consistency, Counts, ReadTargets, Replica, Requirement, Wri
 use types::Token;
 use types::token::token_of;
 
+use crate::cas::asking::{Asking, Partition};
+use crate::cas::contention::QueueTurn;
+use crate::cas::learn::{Learning, Unlearned};
+use crate::cas::message::{PaxosAnswer, Phase, Reads};
 use crate::cas::{CasRead, CasRequest, Decision, ReadResult};
-use crate::contention::QueueTurn;
 use crate::message::{Answer, Extent, ReadCommand};
-use crate::paxos_asking::{Asking, Partition};
-use crate::paxos_learn::{Learning, Unlearned};
-use crate::paxos_message::{PaxosAnswer, Phase, Reads};
 use crate::{ClusterView, Coordinator, CoordinatorError, ReplicatedRead, Stretch, Tally, TargetError, trace};
 
 /// The longest pause after a round that fell short of a quorum.
@@ -151,7 +151,7 @@ impl Coordinator {
         let local = view.locality.local_datacenter();
         let targets = WriteTargets::new(&tablet);
         let requirement = route.write_requirement(request.serial, &tablet, &view.locality);
-        let liveness = self.liveness.borrow();
+        let liveness = self.context.liveness.borrow();
         let best = ReadTargets::new(&tablet, token, &view.locality, &liveness);
         let more = targets.pending.iter().filter(|r| liveness.is_live(r.node));
         let is_asked = |r: &&Replica| !requirement.is_local() || view.locality.datacenter(r.node) == local;
@@ -179,13 +179,13 @@ impl Coordinator {
 
     /// How long a quorum is waited for before more replicas are asked.
     fn patience(&self) -> Duration {
-        (self.phase_usual.get() * PATIENCE).clamp(PATIENCE_MIN, PATIENCE_MAX)
+        (self.cas.phase_usual.get() * PATIENCE).clamp(PATIENCE_MIN, PATIENCE_MAX)
     }
 
     /// An acceptor answered after this long.
     fn answered_after(&self, took: Duration) {
-        let usual = self.phase_usual.get();
-        self.phase_usual.set((usual * 7 + took) / 8);
+        let usual = self.cas.phase_usual.get();
+        self.cas.phase_usual.set((usual * 7 + took) / 8);
     }
 }
 
@@ -328,7 +328,7 @@ impl<'r> Attempt<'r> {
     async fn turn(&mut self) -> Option<QueueTurn> {
         let (coordinator, request) = (self.coordinator, self.request);
         let partition = (request.table.id, &request.key[..]);
-        if !coordinator.contention.is_contended(partition.0, partition.1) {
+        if !coordinator.cas.contention.is_contended(partition.0, partition.1) {
             return None;
         }
         let Group { view, queue, .. } = &self.group;
@@ -340,7 +340,7 @@ impl<'r> Attempt<'r> {
 
     /// A ballot later than all that this shard has taken, and all that this statement has met.
     fn ballot(&self) -> Ballot {
-        let last = &self.coordinator.last_ballot_us;
+        let last = &self.coordinator.cas.last_ballot_us;
         let next = runtime::wall_clock_us().max(last.get().saturating_add(1));
         last.set(next);
         // A timestamp that one partition has far in the future is no reason for others to go there.
@@ -348,7 +348,7 @@ impl<'r> Attempt<'r> {
         Ballot {
             timestamp_us,
             node: self.group.view.me.0,
-            shard: u16::try_from(self.coordinator.shard.id().0).expect("a node has at most 256 shards"),
+            shard: u16::try_from(self.coordinator.context.shard.id().0).expect("a node has at most 256 shards"),
             unique: (runtime::random_u64() >> 32) as u32,
         }
     }
@@ -725,7 +725,10 @@ impl<'r> Attempt<'r> {
                     left = left.min(self.contention_deadline.saturating_duration_since(runtime::now()));
                 }
                 let request = self.request;
-                self.coordinator.contention.met_others(request.table.id, &request.key);
+                self.coordinator
+                    .cas
+                    .contention
+                    .met_others(request.table.id, &request.key);
                 self.contentions = self.contentions.saturating_add(1);
                 self.coordinator.count(|m| m.cas_contentions += 1);
                 self.floor_us = self.floor_us.max(promised.timestamp_us);

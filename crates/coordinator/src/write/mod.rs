@@ -4,9 +4,18 @@
 //! how. A flight carries it (`flight.rs`): it sends the requests, takes the answers, and sees to the deadline. After a
 //! request is answered the flight continues until every replica is known to have its part or is given a hint.
 
+pub(crate) mod apply;
+mod birth;
+pub(crate) mod commit;
+pub(crate) mod dated;
+pub(crate) mod deadlines;
+pub(crate) mod flight;
+mod growth;
 mod in_parts;
+pub(crate) mod lasting;
 mod parts;
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,20 +24,20 @@ use std::time::Duration;
 use commitlog::Logged;
 use mutation::{Addressed, Located};
 use replica::TableStore;
-use runtime::Instant;
+use runtime::{Instant, Notify};
 use schema::TableId;
 use smallvec::{SmallVec, smallvec};
 use stdx::probe;
 use topology::{Consistency, Replica};
 use types::Token;
 
-use crate::apply::apply_to;
-use crate::dated::{Dated, Deadline};
 use crate::fence::Stamp;
-use crate::flight::{Flight, Waiting};
-use crate::lasting::wall_clock_at;
 use crate::service::ReplicaError;
 use crate::tombstones::UnderWay;
+use crate::write::apply::apply_to;
+use crate::write::dated::{Dated, Deadline};
+use crate::write::flight::{Flight, Waiting};
+use crate::write::lasting::wall_clock_at;
 use crate::{ClusterView, Coordinator, CoordinatorError, Levels, Route, Tally, TargetError, WriteKind};
 
 use parts::{Part, share};
@@ -56,6 +65,18 @@ pub(crate) enum Until {
     LevelMet,
     /// When every replica's outcome is known; those that have nothing get hints.
     AllKnown,
+}
+
+/// The writes that this shard coordinates.
+#[derive(Default)]
+pub(crate) struct Writes {
+    pub(crate) commits: commit::GroupCommit,
+    pub(crate) flights: deadlines::Flights,
+    pub(crate) begun: lasting::Begun,
+    /// Notified when a write that a replica refused as stale has received an answer.
+    pub(crate) stale_settled: Notify,
+    /// Bytes of this node's own shares that wait to be written again (`flight.rs`).
+    pub(crate) own_again_bytes: Cell<usize>,
 }
 
 /// What of a write counts all or not at all, also when a node ends in the middle.
@@ -209,7 +230,7 @@ impl Coordinator {
     /// When the log does not take it.
     #[inline]
     pub fn write_here(&self, mutation: Located<'_>, level: Consistency) -> Result<Option<Logged>, ReplicaError> {
-        let Some(store) = self.shard.store(mutation.mutation.table) else {
+        let Some(store) = self.context.shard.store(mutation.mutation.table) else {
             return Ok(None);
         };
         let is_here = Levels::from_bits(store.writes_here.get()).contains(level);
@@ -224,7 +245,7 @@ impl Coordinator {
             return Ok(None);
         }
         probe::step(|| format!("coordinator: this shard suffices for a write at {level}"));
-        match apply_to(&self.shard, &store, mutation) {
+        match apply_to(&self.context.shard, &store, mutation) {
             Err(ReplicaError::NotHere(_)) => Ok(None),
             applied => applied,
         }
@@ -241,7 +262,7 @@ impl Coordinator {
 
     /// Whether a table's route says so of this shard, and the table takes requests of the view that the route is of.
     fn is_alone_with(&self, store: &TableStore, table: TableId, says: impl FnOnce(&Route, Replica) -> bool) -> bool {
-        let view = self.view.borrow();
+        let view = self.context.view.borrow();
         let route = view.route(table);
         route.is_some_and(|route| says(route, self.this_replica(&view)))
             && view.version >= self.fence(&view)
@@ -267,7 +288,7 @@ impl Coordinator {
         self.count(|m| m.writes += 1);
         let write = Write::new(self, view, mutations, manner)?;
         let usual = || {
-            let usual = self.timeouts.get().write;
+            let usual = self.context.timeouts.get().write;
             let are_here = write.targets.iter().all(|target| target.replica.node == view.me);
             // If all replicas are on this node, none can be cut off. What the write waits for has a limit of its own.
             write.manner.began + if are_here { usual.max(LOCAL_WAIT_MAX) } else { usual }

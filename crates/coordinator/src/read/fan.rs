@@ -68,7 +68,7 @@ impl<T: 'static> Fan<T> {
         body: Vec<u8>,
         until: Instant,
     ) {
-        let branch = match (&coordinator.rpc, view.peer(replica.node)) {
+        let branch = match (&coordinator.context.rpc, view.peer(replica.node)) {
             (Some(rpc), Some(peer)) => {
                 let shard = u32::from(replica.shard);
                 let timeout = until.saturating_duration_since(runtime::now());

@@ -346,7 +346,7 @@ pub(crate) fn living(table: &Table, row: RowView<'_>, covering: Tombstone, now: 
 const CELL_BYTES: usize = 16;
 
 #[cfg(test)]
-#[path = "../../repair/tests/support/random.rs"]
+#[path = "../../../repair/tests/support/random.rs"]
 mod random;
 
 #[cfg(test)]

@@ -19,13 +19,13 @@ use smallvec::SmallVec;
 use stdx::probe::Answered;
 use topology::{Acks, Consistency, Replica};
 
-use crate::acceptor::{self, PhaseDone, Whom};
 use crate::cas::CasRequest;
-use crate::deadlines::{Expiring, FlightId};
+use crate::cas::acceptor::{self, PhaseDone, Whom};
+use crate::cas::asking::{Outcome, Partition, decoded};
+use crate::cas::message::{PaxosAnswer, Phase};
 use crate::fence::Stamp;
-use crate::paxos_asking::{Outcome, Partition, decoded};
-use crate::paxos_message::{PaxosAnswer, Phase};
 use crate::tombstones::UnderWay;
+use crate::write::deadlines::{Expiring, FlightId};
 use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, Verb, WriteKind, spawn};
 
 /// Mutations smaller than this stay with the acceptors after all replicas have learned them: to keep one is cheaper
@@ -138,7 +138,7 @@ impl Learning {
         if learning.state.borrow().outstanding > 0 {
             learning
                 .id
-                .set(coordinator.flights.add(coordinator, learning.clone(), deadline));
+                .set(coordinator.write.flights.add(coordinator, learning.clone(), deadline));
         }
         learning
     }
@@ -207,7 +207,7 @@ impl Learning {
         state.under_way = None;
         let everybody_has_it = state.missed.is_empty();
         drop(state);
-        self.coordinator.flights.remove(self.id.take());
+        self.coordinator.write.flights.remove(self.id.take());
         let is_long = |value: &[u8]| value.len() >= PRUNE_BYTES_MIN;
         // No replica lacks the value any more, so acceptors need not keep it.
         if everybody_has_it && self.proposal.value().is_some_and(is_long) {
@@ -253,7 +253,7 @@ impl Learning {
         for replica in replicas {
             let shard = u32::from(replica.shard);
             if replica.node != self.view.me {
-                let (Some(rpc), Some(peer)) = (&self.coordinator.rpc, self.view.peer(replica.node)) else {
+                let (Some(rpc), Some(peer)) = (&self.coordinator.context.rpc, self.view.peer(replica.node)) else {
                     continue;
                 };
                 let mut body = Vec::with_capacity(phase.encoded_bytes(&self.key) + Stamp::BYTES);
@@ -261,7 +261,7 @@ impl Learning {
                 stamp.sign(&mut body);
                 let timeout = self.deadline.saturating_duration_since(runtime::now());
                 let _ = rpc.send(&peer, shard, Verb::Paxos as u16, body, timeout);
-            } else if ShardId(shard) == self.coordinator.shard.id() {
+            } else if ShardId(shard) == self.coordinator.context.shard.id() {
                 if let Some(pruning) =
                     acceptor::handle(&self.coordinator, (table, &self.key), &phase, stamp, || Whom::Nobody)
                 {

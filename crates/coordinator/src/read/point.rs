@@ -23,12 +23,12 @@ use topology::{Acks, Consistency, Counts, ReadTargets, Replica, ReplicaList, Req
 use types::Token;
 use types::token::KeyHash;
 
-use crate::deadlines::{Expiring, FlightId};
-use crate::digest::Digest;
 use crate::fence::Stamp;
-use crate::latency::TableLatencies;
 use crate::message::{Answer, PointCommand, digest_of_answer};
+use crate::read::digest::Digest;
+use crate::read::latency::TableLatencies;
 use crate::verbs::Verb;
+use crate::write::deadlines::{Expiring, FlightId};
 use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError};
 
 /// The outcome of a read that other replicas were to confirm.
@@ -78,15 +78,15 @@ impl Coordinator {
     /// How a row is read at a level, if this shard is the replica to read it from. None: in the general way.
     #[must_use]
     pub fn begin_point(&self, table: TableId, token: Token, level: Consistency) -> Option<PointRead> {
-        let store = self.shard.store(table)?;
-        let view = self.view.borrow();
+        let store = self.context.shard.store(table)?;
+        let view = self.context.view.borrow();
         let route = view.route(table)?;
         if Stamp::of(&view, table).check(&store) != Ok(true) || view.version < self.fence(&view) {
             return None;
         }
         let tablet = route.map.tablet_of(token);
         let requirement = route.requirement(level, &tablet, &view.locality);
-        let mut targets = ReadTargets::new(&tablet, token, &view.locality, &self.liveness.borrow());
+        let mut targets = ReadTargets::new(&tablet, token, &view.locality, &self.context.liveness.borrow());
         targets.replicas.truncate(targets.live);
         let replicas = targets.replicas;
         if *replicas.first()? != self.this_replica(&view) {
@@ -105,9 +105,9 @@ impl Coordinator {
     /// The digest of a row, as a replica answers a read of it.
     #[must_use]
     pub fn digest_of_row(&self, table: &Table, name: RowName<'_>, row: &PlainRow<'_>, now: u32) -> u128 {
-        let material = std::mem::take(&mut self.scratch.borrow_mut().material);
+        let material = std::mem::take(&mut self.read.scratch.borrow_mut().material);
         let (digest, material) = Digest::of_plain_row(material, table, name.key, name.clustering, row, now);
-        self.scratch.borrow_mut().material = material;
+        self.read.scratch.borrow_mut().material = material;
         digest
     }
 
@@ -142,7 +142,7 @@ impl Coordinator {
         stamp: Stamp,
         f: impl FnOnce(Token, &PlainRow<'_>) -> R,
     ) -> Option<(u128, R)> {
-        let store = self.shard.store(point.table)?;
+        let store = self.context.shard.store(point.table)?;
         if stamp.check(&store) != Ok(true) {
             return None;
         }
@@ -154,7 +154,7 @@ impl Coordinator {
         let tablet = store.tablet(hash.token())?;
         tablet.count_request();
         store.metrics.note_read(point.key);
-        let scratch = &mut *self.scratch.borrow_mut();
+        let scratch = &mut *self.read.scratch.borrow_mut();
         let material = std::mem::take(&mut scratch.material);
         let read = tablet.with_version(|version| {
             let name = RowName {
@@ -204,7 +204,7 @@ impl Coordinator {
             body,
             digest,
             began,
-            deadline: began + self.timeouts.get().read,
+            deadline: began + self.context.timeouts.get().read,
             speculates: Cell::new(speculates),
             id: Cell::default(),
             state: RefCell::new(PointState {
@@ -222,14 +222,14 @@ impl Coordinator {
             }
         }
         let first = speculates.unwrap_or(flight.deadline).min(flight.deadline);
-        flight.id.set(self.flights.add(self, flight.clone(), first));
+        flight.id.set(self.write.flights.add(self, flight.clone(), first));
     }
 
     /// This shard as a replica.
     pub(crate) fn this_replica(&self, view: &ClusterView) -> Replica {
         Replica {
             node: view.me,
-            shard: u16::try_from(self.shard.id().0).expect("a node has at most 256 shards"),
+            shard: u16::try_from(self.context.shard.id().0).expect("a node has at most 256 shards"),
         }
     }
 }
@@ -326,7 +326,7 @@ impl PointFlight {
         while let Some(replica) = state.replicas.get(state.next).copied() {
             let number = u32::try_from(state.next).expect("a row has few replicas");
             state.next += 1;
-            let (Some(rpc), Some(peer)) = (&self.coordinator.rpc, self.view.peer(replica.node)) else {
+            let (Some(rpc), Some(peer)) = (&self.coordinator.context.rpc, self.view.peer(replica.node)) else {
                 continue;
             };
             if replica.node == self.view.me {
@@ -378,7 +378,7 @@ impl PointFlight {
         for (_, sent) in outstanding {
             sent.give_up();
         }
-        self.coordinator.flights.remove(self.id.take());
+        self.coordinator.write.flights.remove(self.id.take());
         if let Some((done, number)) = self.done.take() {
             probe::step(|| format!("coordinator: the read is {confirmation:?}"));
             done.read_done(number, confirmation);

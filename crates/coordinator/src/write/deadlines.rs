@@ -157,15 +157,15 @@ async fn watch(coordinator: Weak<Coordinator>) {
             let Some(coordinator) = coordinator.upgrade() else {
                 return;
             };
-            let due = coordinator.flights.table.borrow_mut().due(runtime::now());
+            let due = coordinator.write.flights.table.borrow_mut().due(runtime::now());
             match due {
                 None => {
-                    coordinator.flights.is_watched.set(false);
+                    coordinator.write.flights.is_watched.set(false);
                     return;
                 }
                 Some(Due::Now(id, flight)) => {
                     if let Some(next) = flight.expire(runtime::now()) {
-                        coordinator.flights.table.borrow_mut().queue(next, id);
+                        coordinator.write.flights.table.borrow_mut().queue(next, id);
                     }
                     continue;
                 }
@@ -175,7 +175,7 @@ async fn watch(coordinator: Weak<Coordinator>) {
         let Some(coordinator) = coordinator.upgrade() else {
             return;
         };
-        let flights = &coordinator.flights;
+        let flights = &coordinator.write.flights;
         flights.looks_at.set(Some(next));
         let told = flights.earlier.wait_until(|| flights.looks_at.get().is_none());
         let _ = runtime::timeout_at(next, told).await;

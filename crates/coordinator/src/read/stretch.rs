@@ -24,8 +24,8 @@ use stdx::preempt;
 use stdx::row_memory::{NoLongRows, RowMemory, UNRESERVED_ROW_BYTES_MAX};
 use types::Token;
 
-use crate::digest::{self, Digest};
 use crate::message::{Answer, Extent, ReadCommand, ReadPosition};
+use crate::read::digest::{self, Digest};
 use crate::service::ReplicaError;
 
 /// Dead rows after which a stretch pauses.

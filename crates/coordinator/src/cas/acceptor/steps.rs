@@ -15,10 +15,10 @@ use types::token::token_of;
 use super::known::Summary;
 use super::row::Row;
 use super::{Acceptor, Entry};
-use crate::apply::{Origin, apply_at_once};
+use crate::cas::message::PaxosAnswer;
 use crate::fence::Stamp;
-use crate::paxos_message::PaxosAnswer;
 use crate::service::ReplicaError;
+use crate::write::apply::{Origin, apply_at_once};
 
 /// The outcome of a step.
 pub(super) enum Step<T> {

@@ -17,15 +17,15 @@ use stdx::planted::{self, Bug};
 use stdx::probe;
 use topology::Consistency;
 
-use crate::apply::{self, Origin, apply_at_once};
 use crate::batchlog::needs_note_in;
-use crate::commit::Acknowledgement;
-use crate::deadlines::{Expiring, FlightId};
 use crate::fence::Stamp;
 use crate::message::{encoded_bytes, put_mutations};
 use crate::service::ReplicaError;
 use crate::trace::{self, Trace};
 use crate::verbs::Verb;
+use crate::write::apply::{self, Origin, apply_at_once};
+use crate::write::commit::Acknowledgement;
+use crate::write::deadlines::{Expiring, FlightId};
 use crate::write::{Atomicity, Manner, Mutations, State, Target, Write, WriteDone, numbered};
 use crate::{Coordinator, CoordinatorError, TargetError, WriteKind, spawn};
 
@@ -104,7 +104,7 @@ impl Flight {
         if flight.write.borrow().outstanding > 0 {
             flight
                 .id
-                .set(coordinator.flights.add(&coordinator, flight.clone(), deadline));
+                .set(coordinator.write.flights.add(&coordinator, flight.clone(), deadline));
         }
     }
 
@@ -166,7 +166,7 @@ impl Flight {
         stamp: Stamp,
     ) -> Result<Sent, TargetError> {
         let Target { replica, numbers, .. } = &write.targets[at];
-        let (Some(rpc), Some(peer)) = (&coordinator.rpc, write.view.peer(replica.node)) else {
+        let (Some(rpc), Some(peer)) = (&coordinator.context.rpc, write.view.peer(replica.node)) else {
             return Err(Coordinator::unreachable());
         };
         let share = numbered(&write.mutations, numbers);
@@ -218,7 +218,7 @@ impl Flight {
         let applied = runtime::submit_async_to(ShardId(u32::from(replica.shard)), move || {
             runtime::preemptible(trace::beside(traced, async move {
                 let located: SmallVec<[Located<'_>; 1]> = share.iter().map(Addressed::located).collect();
-                let shard = &Coordinator::local().shard;
+                let shard = &Coordinator::local().context.shard;
                 apply::apply(shard, &located, all_or_nothing, Origin::Local, stamp).await
             }))
         });
@@ -233,7 +233,7 @@ impl Flight {
             let mut share = numbered(&write.mutations, &write.targets[at].numbers);
             let stamp = write.stamp();
             let applied = match (share.next(), share.next()) {
-                (Some(only), None) => apply_at_once(&coordinator.shard, only.located(), Origin::Local, stamp),
+                (Some(only), None) => apply_at_once(&coordinator.context.shard, only.located(), Origin::Local, stamp),
                 _ => Ok(None),
             };
             (applied, stamp)
@@ -245,7 +245,7 @@ impl Flight {
             }
             Err(error) => self.applied_here(number, Err(error)),
             Ok(None) => {
-                let (shard, flight) = (Rc::clone(&coordinator.shard), Rc::clone(self));
+                let (shard, flight) = (Rc::clone(&coordinator.context.shard), Rc::clone(self));
                 let (share, all_or_nothing): (Vec<Addressed>, bool) = {
                     let write = flight.write.borrow();
                     let share = numbered(&write.mutations, &write.targets[at].numbers);
@@ -317,10 +317,10 @@ impl Flight {
         }
         // The write is remembered before its flight is removed, so every report counts it.
         if write.outstanding == 0 {
-            write.coordinator.flights.remove(self.id.take());
+            write.coordinator.write.flights.remove(self.id.take());
         }
         if write.is_stale {
-            write.coordinator.stale_settled.notify_all();
+            write.coordinator.write.stale_settled.notify_all();
         }
         drop(write);
         if let Some(own_again) = own_again {
@@ -343,7 +343,7 @@ impl Flight {
     async fn is_done(&self) -> Option<bool> {
         let coordinator = Rc::clone(&self.write.borrow().coordinator);
         loop {
-            let settled = coordinator.stale_settled.notified();
+            let settled = coordinator.write.stale_settled.notified();
             {
                 let write = self.write.borrow();
                 // A counter's leader has made its addition.
@@ -426,7 +426,7 @@ impl Flight {
     fn remember_own(write: &mut Write) -> Option<OwnAgain> {
         let mutations = write.own_share();
         let bytes = mutations.iter().map(|mutation| mutation.bytes().len()).sum();
-        let waiting = &write.coordinator.own_again_bytes;
+        let waiting = &write.coordinator.write.own_again_bytes;
         if waiting.get() + bytes > OWN_AGAIN_BYTES_MAX {
             write.miss_own_stale();
             return None;
@@ -438,7 +438,7 @@ impl Flight {
         Some(OwnAgain {
             mutations,
             bytes,
-            remembered: coordinator.flights.add(coordinator, remembered, runtime::now()),
+            remembered: coordinator.write.flights.add(coordinator, remembered, runtime::now()),
         })
     }
 
@@ -474,9 +474,10 @@ impl Flight {
             None => self.write.borrow_mut().miss_own_stale(),
         }
         coordinator
+            .write
             .own_again_bytes
-            .set(coordinator.own_again_bytes.get() - bytes);
-        coordinator.flights.remove(remembered);
+            .set(coordinator.write.own_again_bytes.get() - bytes);
+        coordinator.write.flights.remove(remembered);
     }
 }
 

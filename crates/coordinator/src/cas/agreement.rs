@@ -17,8 +17,8 @@ use types::CqlType;
 use types::token::token_of;
 use uuid::Uuid;
 
-use crate::digest::Digest;
 use crate::message::{difference, unpack_block};
+use crate::read::digest::Digest;
 
 const KEY: &[u8] = b"key";
 const NOW: u32 = 1_000_000;

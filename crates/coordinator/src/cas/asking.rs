@@ -13,9 +13,9 @@ use schema::{Table, TableId};
 use smallvec::SmallVec;
 use topology::Replica;
 
-use crate::acceptor::{self, PhaseDone, Whom};
+use crate::cas::acceptor::{self, PhaseDone, Whom};
+use crate::cas::message::{PaxosAnswer, Phase};
 use crate::fence::Stamp;
-use crate::paxos_message::{PaxosAnswer, Phase};
 use crate::trace::{self, Trace};
 use crate::{ClusterView, Coordinator, TargetError, Verb, spawn};
 
@@ -52,7 +52,7 @@ impl Partition<'_> {
         } = self;
         let stamp = Stamp::of(view, table);
         if replica.node != view.me {
-            let sent = match (&coordinator.rpc, view.peer(replica.node)) {
+            let sent = match (&coordinator.context.rpc, view.peer(replica.node)) {
                 (Some(rpc), Some(peer)) => {
                     let traced = trace::to_send(Trace::current(), view);
                     let (verb, wrapping) = match traced {
@@ -78,7 +78,7 @@ impl Partition<'_> {
             };
             return sent.map_err(|error| taker.clone().phase_done(number, Err(error))).ok();
         }
-        if ShardId(u32::from(replica.shard)) == coordinator.shard.id() {
+        if ShardId(u32::from(replica.shard)) == coordinator.context.shard.id() {
             let whom = || Whom::Leader(taker.clone(), number);
             if let Some(answering) = acceptor::handle(coordinator, (table, key), phase, stamp, whom) {
                 tell_until(deadline, answering, taker.clone(), number);

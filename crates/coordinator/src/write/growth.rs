@@ -31,13 +31,15 @@ const FULL: &str = "disk utilisation is above critical_disk_utilization_level: t
 impl Coordinator {
     /// Takes over how full a node's disks are. Of this node the shard learns it too.
     pub fn set_disk_level(&self, node: NodeNumber, level: DiskLevel) {
-        self.liveness.borrow_mut().set_disk_level(node, level);
-        self.warns_of_disks.set(self.liveness.borrow().is_any_nearly_full());
+        self.context.liveness.borrow_mut().set_disk_level(node, level);
+        self.context
+            .warns_of_disks
+            .set(self.context.liveness.borrow().is_any_nearly_full());
         if node == self.view().me {
-            self.shard.set_takes_growth(level.takes_growth());
+            self.context.shard.set_takes_growth(level.takes_growth());
         }
         if level.takes_growth() {
-            self.handoff_due.notify_all();
+            self.hints.due.notify_all();
         }
     }
 
@@ -47,22 +49,22 @@ impl Coordinator {
             let node = view.topology.numbered(node);
             node.is_some_and(|node| node.state != NodeState::Left)
         };
-        let mut liveness = self.liveness.borrow_mut();
+        let mut liveness = self.context.liveness.borrow_mut();
         liveness.forget_disks(is_member);
-        self.warns_of_disks.set(liveness.is_any_nearly_full());
+        self.context.warns_of_disks.set(liveness.is_any_nearly_full());
     }
 
     /// How full a node's disks are, as far as it has said.
     #[must_use]
     pub fn disk_level(&self, node: NodeNumber) -> DiskLevel {
-        self.liveness.borrow().disk_level(node)
+        self.context.liveness.borrow().disk_level(node)
     }
 
     /// Whether some node has full or nearly full disks.
     #[inline]
     #[must_use]
     pub fn warns_of_disks(&self) -> bool {
-        self.warns_of_disks.get()
+        self.context.warns_of_disks.get()
     }
 
     /// Whether to warn the client that writes this partition, or several if None: some replica has nearly full disks.
@@ -74,7 +76,7 @@ impl Coordinator {
         let view = self.view();
         let Some(route) = view.route(table) else { return false };
         let targets = WriteTargets::new(&route.map.tablet_of(token));
-        let liveness = self.liveness.borrow();
+        let liveness = self.context.liveness.borrow();
         targets
             .all()
             .any(|replica| liveness.disk_level(replica.node) != DiskLevel::Normal)
@@ -83,19 +85,24 @@ impl Coordinator {
     /// Whether a node is believed to be alive and to take writes that add data.
     #[must_use]
     pub fn takes_growth(&self, node: NodeNumber) -> bool {
-        self.takes_writes(node) && self.liveness.borrow().takes_growth(node)
+        self.takes_writes(node) && self.context.liveness.borrow().takes_growth(node)
     }
 
     /// Whether nodes with full disks refuse a mutation. False while no disk is full, because the answer is not needed
     /// then.
     pub(crate) fn grows(&self, table: TableId, mutation: &Mutation<'_>) -> bool {
-        self.liveness.borrow().is_any_full() && self.shard.store(table).is_some_and(|store| is_growth(&store, mutation))
+        self.context.liveness.borrow().is_any_full()
+            && self
+                .context
+                .shard
+                .store(table)
+                .is_some_and(|store| is_growth(&store, mutation))
     }
 
     /// Whether this shard refuses a mutation because its own disk is full.
     #[inline]
     pub(crate) fn refuses_here(&self, store: &TableStore, mutation: &Mutation<'_>) -> bool {
-        !self.shard.takes_growth() && is_growth(store, mutation)
+        !self.context.shard.takes_growth() && is_growth(store, mutation)
     }
 
     /// Judges mutations that a coordinator elsewhere sends.
@@ -103,7 +110,7 @@ impl Coordinator {
     /// # Errors
     /// When the disk here is full and one of them adds data, or what came is no mutation.
     pub(crate) fn admit_growth(&self, body: &[u8]) -> Result<(), ReplicaError> {
-        if self.shard.takes_growth() || is_repair(body) {
+        if self.context.shard.takes_growth() || is_repair(body) {
             return Ok(());
         }
         let (mutations, _) = decode_mutations(body)?;
@@ -115,11 +122,11 @@ impl Coordinator {
     /// # Errors
     /// As above.
     pub(crate) fn admit_additions(&self, mutations: &[Addressed]) -> Result<(), ReplicaError> {
-        if self.shard.takes_growth() {
+        if self.context.shard.takes_growth() {
             return Ok(());
         }
         for mutation in mutations {
-            let Some(store) = self.shard.store(mutation.table()) else {
+            let Some(store) = self.context.shard.store(mutation.table()) else {
                 continue;
             };
             let valid = mutation.mutation().validate(&store.table.borrow().layout);

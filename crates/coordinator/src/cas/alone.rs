@@ -14,7 +14,7 @@ impl Coordinator {
     /// Takes over a newer version of the cluster, and says to each table's store what it means. In the same step the
     /// stores get their tablets.
     pub fn take_view(&self, view: Arc<ClusterView>) {
-        for store in self.shard.stores() {
+        for store in self.context.shard.stores() {
             self.set_levels(&store, &view);
         }
         self.set_view(view);
@@ -23,9 +23,9 @@ impl Coordinator {
     /// Others refuse requests from before this version: this shard refuses them too, and answers nothing alone while
     /// its view is older.
     pub fn set_fenced_off(&self, before: u64) {
-        self.fenced_off.set(before);
+        self.context.fenced_off.set(before);
         let view = self.view();
-        for store in self.shard.stores() {
+        for store in self.context.shard.stores() {
             self.set_levels(&store, &view);
         }
     }
@@ -57,7 +57,7 @@ impl Coordinator {
     /// Begins to answer alone as the view says, and to follow what becomes of the tables' files.
     pub fn begin_alone(&self) {
         self.take_view(self.view());
-        self.shard.on_quarantine(Box::new(|table| {
+        self.context.shard.on_quarantine(Box::new(|table| {
             drop(runtime::spawn(on_all_shards(move |coordinator, _| async move {
                 coordinator.look_for_quarantined(table).await
             })));
@@ -66,7 +66,7 @@ impl Coordinator {
 
     /// A truncation of a table is done on this node, and its mark is durable.
     pub fn set_truncated_at(&self, table: TableId, version: u64) {
-        if let Some(store) = self.shard.store(table) {
+        if let Some(store) = self.context.shard.store(table) {
             store.set_truncated_at(version);
             self.set_levels(&store, &self.view());
         }
@@ -77,10 +77,10 @@ impl Coordinator {
     /// # Errors
     /// When the table's directory cannot be read.
     pub async fn look_for_quarantined(&self, table: TableId) -> Result<(), String> {
-        let Some(store) = self.shard.store(table) else {
+        let Some(store) = self.context.shard.store(table) else {
             return Ok(());
         };
-        let looked = self.shard.look_for_quarantined(&store).await;
+        let looked = self.context.shard.look_for_quarantined(&store).await;
         self.set_levels(&store, &self.view());
         looked.inspect_err(|e| log::error!("cannot list the quarantined sstables of a table: {e}"))
     }
@@ -91,8 +91,10 @@ impl Coordinator {
         for store in changed {
             // Those of a table's states leave with the table's.
             let table = store.table().id;
-            if self.shard.store(paxos_state_id(table)).is_some() {
-                self.acceptor.forget_left(table, |token| store.tablet(token).is_none());
+            if self.context.shard.store(paxos_state_id(table)).is_some() {
+                self.cas
+                    .acceptor
+                    .forget_left(table, |token| store.tablet(token).is_none());
             }
         }
     }

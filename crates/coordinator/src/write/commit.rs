@@ -13,12 +13,12 @@ use commitlog::{LogMark, LogPlace, Logged, ReplayPosition};
 use rpc::{RemoteError, Responder};
 use runtime::Signal;
 
-use crate::acceptor::Whom;
-use crate::apply::{acknowledges_by_sync, commit, durable};
-use crate::flight::Flight;
-use crate::paxos_message::PaxosAnswer;
+use crate::cas::acceptor::Whom;
+use crate::cas::message::PaxosAnswer;
 use crate::service::ReplicaError;
 use crate::verbs::remote;
+use crate::write::apply::{acknowledges_by_sync, commit, durable};
+use crate::write::flight::Flight;
 use crate::{Coordinator, spawn};
 
 /// What to notify when an applied mutation is in the log.
@@ -69,8 +69,8 @@ impl Coordinator {
     #[inline]
     pub fn commit_own(&self, logged: &Logged) -> Result<Option<Unsynced>, ReplicaError> {
         let LogPlace { position, mark } = logged.place();
-        commit(&self.shard, mark)?;
-        Ok(acknowledges_by_sync(&self.shard).then_some(Unsynced(position)))
+        commit(&self.context.shard, mark)?;
+        Ok(acknowledges_by_sync(&self.context.shard).then_some(Unsynced(position)))
     }
 
     /// Waits until what was committed may be acknowledged.
@@ -78,12 +78,12 @@ impl Coordinator {
     /// # Errors
     /// When the log cannot be synced.
     pub async fn sync_own(&self, unsynced: Unsynced) -> Result<(), ReplicaError> {
-        durable(&self.shard, unsynced.0).await
+        durable(&self.context.shard, unsynced.0).await
     }
 
     /// Notifies `whom` when what the log has at a place may be acknowledged.
     pub(crate) fn acknowledge_committed(self: &Rc<Self>, place: LogPlace, whom: Acknowledgement) {
-        let commits = &self.commits;
+        let commits = &self.write.commits;
         let is_first = {
             let mut waiting = commits.waiting.borrow_mut();
             waiting.push(whom);
@@ -107,14 +107,17 @@ impl Coordinator {
 async fn run(coordinator: Weak<Coordinator>) {
     let mut waiting = Vec::new();
     while let Some(this) = coordinator.upgrade() {
-        let commits = &this.commits;
+        let commits = &this.write.commits;
         commits.wake.wait_until(|| !commits.waiting.borrow().is_empty()).await;
         std::mem::swap(&mut waiting, &mut *commits.waiting.borrow_mut());
-        let committed = commit(&this.shard, commits.mark.get());
-        let position = commits.position.get().filter(|_| acknowledges_by_sync(&this.shard));
+        let committed = commit(&this.context.shard, commits.mark.get());
+        let position = commits
+            .position
+            .get()
+            .filter(|_| acknowledges_by_sync(&this.context.shard));
         match (committed, position) {
             (Ok(()), Some(position)) => {
-                let (shard, waiting) = (Rc::clone(&this.shard), std::mem::take(&mut waiting));
+                let (shard, waiting) = (Rc::clone(&this.context.shard), std::mem::take(&mut waiting));
                 spawn(async move {
                     let synced = durable(&shard, position).await;
                     waiting.into_iter().for_each(|whom| whom.tell(synced.clone()));

@@ -20,14 +20,15 @@ use types::token::token_of;
 
 use super::Acceptor;
 use super::steps::{AcceptorStep, Before, Step, Until, Wait, check};
-use crate::apply::Origin;
-use crate::commit::Acknowledgement;
+use crate::cas::message::{PaxosAnswer, Phase};
 use crate::fence::Stamp;
 use crate::message::{Answer, PointCommand, ReadCommand};
-use crate::paxos_message::{PaxosAnswer, Phase};
 use crate::service::{self, ReplicaError};
 use crate::verbs::remote;
-use crate::{Coordinator, TargetError, apply, spawn, trace};
+use crate::write::apply;
+use crate::write::apply::Origin;
+use crate::write::commit::Acknowledgement;
+use crate::{Coordinator, TargetError, spawn, trace};
 
 /// Receives the outcomes of phases on its own shard.
 pub(crate) trait PhaseDone {
@@ -69,7 +70,7 @@ pub(crate) fn handle(
     whom: impl FnOnce() -> Whom,
 ) -> Option<Answering> {
     trace::note(|| phase.activity());
-    let (shard, acceptor) = (&coordinator.shard, &coordinator.acceptor);
+    let (shard, acceptor) = (&coordinator.context.shard, &coordinator.cas.acceptor);
     let mark = shard.log.mark();
     let waiting = |step: Step<Done>, answers: Vec<Answer>| -> Answering {
         let (key, phase) = (key.to_vec(), phase.to_owned());
@@ -239,7 +240,7 @@ struct Part {
 impl Part {
     /// Waits, and begins again, until the phase is done.
     async fn go_on(self, mut wait: Option<Wait>) -> Result<PaxosAnswer, ReplicaError> {
-        let (shard, acceptor) = (&self.coordinator.shard, &self.coordinator.acceptor);
+        let (shard, acceptor) = (&self.coordinator.context.shard, &self.coordinator.cas.acceptor);
         let mut before = Before::default();
         loop {
             match &wait {
@@ -267,7 +268,7 @@ impl Part {
     async fn apply(&self, proposal: &Proposal) -> Result<LogPlace, ReplicaError> {
         let mutation = proposal.value().and_then(Mutation::new);
         let mutation = mutation.ok_or_else(|| ReplicaError::Malformed("expected a whole mutation".to_owned()))?;
-        let (shard, token) = (&self.coordinator.shard, token_of(&self.key));
+        let (shard, token) = (&self.coordinator.context.shard, token_of(&self.key));
         let mark = shard.log.mark();
         let located = [Located { token, mutation }];
         apply::apply(shard, &located, false, Origin::Local, self.stamp).await?;
@@ -279,7 +280,7 @@ impl Part {
     /// sent.
     async fn finish(self, done: Done, mut answers: Vec<Answer>, mark: LogMark) -> Result<PaxosAnswer, ReplicaError> {
         let Done { answer, until } = done;
-        let shard = &self.coordinator.shard;
+        let shard = &self.coordinator.context.shard;
         let answer = match (answer, &self.phase) {
             (PaxosAnswer::Promised(promise, _), Phase::Prepare(_, reads)) => {
                 for read in reads.iter().skip(answers.len()) {

@@ -33,7 +33,7 @@ impl Lasting {
     /// It began then.
     pub(crate) fn since(coordinator: &Rc<Coordinator>, began: Instant) -> Self {
         let began_us = wall_clock_at(began);
-        *coordinator.begun.0.borrow_mut().entry(began_us).or_default() += 1;
+        *coordinator.write.begun.0.borrow_mut().entry(began_us).or_default() += 1;
         Self {
             coordinator: Rc::clone(coordinator),
             began_us,
@@ -43,7 +43,7 @@ impl Lasting {
 
 impl Drop for Lasting {
     fn drop(&mut self) {
-        let mut begun = self.coordinator.begun.0.borrow_mut();
+        let mut begun = self.coordinator.write.begun.0.borrow_mut();
         if let Some(count) = begun.get_mut(&self.began_us) {
             *count -= 1;
             if *count == 0 {
@@ -70,7 +70,7 @@ impl Coordinator {
 
     /// When the oldest operation began that is in progress on this shard and may write; microseconds.
     pub(crate) fn oldest_under_way_us(&self) -> Option<i64> {
-        let lasting = self.begun.0.borrow().keys().next().copied();
-        lasting.into_iter().chain(self.flights.oldest_write_us()).min()
+        let lasting = self.write.begun.0.borrow().keys().next().copied();
+        lasting.into_iter().chain(self.write.flights.oldest_write_us()).min()
     }
 }

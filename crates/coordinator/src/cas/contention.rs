@@ -25,8 +25,8 @@ use schema::TableId;
 use topology::Replica;
 use uuid::Uuid;
 
+use crate::cas::turns::{PartitionTurns, Turn};
 use crate::message::Malformed;
-use crate::turns::{PartitionTurns, Turn};
 use crate::{ClusterView, Coordinator, Verb, spawn};
 
 /// How long a partition counts as contended after a ballot was refused.
@@ -103,7 +103,7 @@ impl Drop for Ending {
             drop(runtime::submit_to(ShardId(u32::from(queue.shard)), move || {
                 Coordinator::local().end_turn(number)
             }));
-        } else if let (Some(rpc), Some(peer)) = (&self.coordinator.rpc, self.view.peer(queue.node)) {
+        } else if let (Some(rpc), Some(peer)) = (&self.coordinator.context.rpc, self.view.peer(queue.node)) {
             let body = number.to_le_bytes().to_vec();
             // One that is lost ends with its lease.
             let _ = rpc.send(&peer, u32::from(queue.shard), Verb::EndTurn as u16, body, LEASE);
@@ -127,8 +127,8 @@ impl Coordinator {
             body.extend_from_slice(key);
             let answer = self.call(view, queue, Verb::TakeTurn, body, until).await.ok()?;
             u64::from_le_bytes(answer.try_into().ok()?)
-        } else if shard == self.shard.id() {
-            let turn = runtime::timeout_at(until, self.contention.queues.take(table, key)).await;
+        } else if shard == self.context.shard.id() {
+            let turn = runtime::timeout_at(until, self.cas.contention.queues.take(table, key)).await;
             return turn.ok().map(QueueTurn::Here);
         } else {
             let key = key.to_vec();
@@ -146,22 +146,22 @@ impl Coordinator {
 
     /// Gives another node its turn in a queue of this shard, after all turns before it.
     async fn give_turn(self: Rc<Self>, table: TableId, key: &[u8]) -> u64 {
-        let turn = self.contention.queues.take(table, key).await;
-        let number = self.contention.last_number.get() + 1;
-        self.contention.last_number.set(number);
+        let turn = self.cas.contention.queues.take(table, key).await;
+        let number = self.cas.contention.last_number.get() + 1;
+        self.cas.contention.last_number.set(number);
         let ended = Rc::new(Notify::new());
         let is_over = runtime::timeout(LEASE, ended.notified());
-        self.contention.given.borrow_mut().insert(number, ended);
+        self.cas.contention.given.borrow_mut().insert(number, ended);
         spawn(async move {
             let _ = is_over.await;
-            self.contention.given.borrow_mut().remove(&number);
+            self.cas.contention.given.borrow_mut().remove(&number);
             drop(turn);
         });
         number
     }
 
     fn end_turn(&self, number: u64) {
-        let ended = self.contention.given.borrow_mut().remove(&number);
+        let ended = self.cas.contention.given.borrow_mut().remove(&number);
         if let Some(ended) = ended {
             ended.notify_all();
         }

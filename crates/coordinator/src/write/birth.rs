@@ -32,7 +32,7 @@ impl Coordinator {
             return birth;
         }
         for mutation in mutations {
-            let Some(store) = self.shard.store(mutation.table()) else {
+            let Some(store) = self.context.shard.store(mutation.table()) else {
                 continue;
             };
             let (table, mutation) = (store.table(), mutation.mutation());

@@ -55,7 +55,7 @@ impl Coordinator {
             return Ok(None);
         };
         let here = view.locality.local_datacenter();
-        let liveness = self.liveness.borrow();
+        let liveness = self.context.liveness.borrow();
         let mut pieces = Vec::new();
         let mut shards: Vec<Replica> = Vec::new();
         for (start, end) in Self::pieces(view, table, after, to) {
