@@ -3,17 +3,20 @@
 //! ```text
 //! MUTATE   u8 flags (1: all or nothing, 2: hints, 4: a repair), then for each mutation vint length and packed mutation
 //! ADD      u8 level, then as MUTATE; the answer says how it ended (`counter.rs`)
-//! READ     [u8; 16] table, u8 flags (1: digest only, 2: reversed, 4: tokens, 8: until), u32 now, vint rows, vint bytes, then
+//! READ     [u8; 16] table, u8 flags (1: digest only, 2: reversed, 4: tokens, 8: until), u32 now, vint rows, vint bytes,
+//!          then
 //!          partition: vint length and key, vint count, slices of two bounds
-//!          tokens:    i64 after, i64 to, i64 first token, vint length and first key, u8 1 and a bound when inside that partition
+//!          tokens:    i64 after, i64 to, i64 first token, vint length and first key, u8 1 and a bound when inside that
+//!                     partition
 //!          until:     a place
 //! BATCHSTORE  as MUTATE; the first mutation is the note (`batchlog.rs`)
 //! TAKETURN, ENDTURN  `contention.rs`
 //! ADMIT  `rate.rs`
 //! REPORT  `hints/src/ledger.rs`
-//! AGGREGATE  as the engine that computes it wants (`query`); the answer too
+//! NEAR     `near/message.rs`
 //! BATCHREMOVE, BATCHKNOWN  u128 batch id; the answer to the latter is u8 1 when it is known, else 0
-//! answer   u128 digest; u8 0 when all was read, 1 and a place where it ends, 2 and a place where it pauses; then blocks:
+//! answer   u128 digest; u8 0 when all was read, 1 and a place where it ends, 2 and a place where it pauses; then
+//!          blocks:
 //!          u8 1 and a bound when covered, else 0; vint length and packed mutation
 //! place    i64 token, vint length and key, u8 1 and a bound when inside that partition, else 0
 //! bound    u8 side (0 before, 1 after), vint length and prefix

@@ -14,7 +14,8 @@
 //! at the limit all the same.
 //!
 //! ```text
-//! ADMIT  [u8; 16] table, i64 token, u8 operation (0 read, 1 write), u32 operations in a second; the answer is u8 1 when it is taken, else 0
+//! ADMIT  [u8; 16] table, i64 token, u8 operation (0 read, 1 write), u32 operations in a second; the answer is u8 1
+//!        when it is taken, else 0
 //! ```
 
 use std::cell::{Cell, RefCell};

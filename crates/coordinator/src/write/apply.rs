@@ -152,8 +152,8 @@ fn failed(error: ReplicaError, written: Option<&Logged>) -> ReplicaError {
     }
 }
 
-/// Writes one mutation as [`apply`] does, as far as that needs no waiting. None: nothing was done, because the mutation has to wait for its table, a truncation
-/// or memory, or is long.
+/// Writes one mutation as [`apply`] does, as far as that needs no waiting. None: nothing was done, because the mutation
+/// has to wait for its table, a truncation or memory, or is long.
 ///
 /// # Errors
 /// As those of [`apply`].

@@ -12,9 +12,9 @@
 //! ```
 //!
 //! Numbers are little endian. What is found is [`Found`](super::groups::Found), as the plan's types make it:
-//! [`plan::selection::AggregateState`], or with GROUP BY a vint count of groups, each a vint count of values (vint 0, or
-//! length + 1 and bytes), vint length and partition key, vint length and clustering key of its last row, its state, and
-//! the values of its first row. A plan names columns by position, so it is decoded under the same schema only.
+//! [`plan::selection::AggregateState`], or with GROUP BY a vint count of groups, each a vint count of values (vint 0,
+//! or length + 1 and bytes), vint length and partition key, vint length and clustering key of its last row, its state,
+//! and the values of its first row. A plan names columns by position, so it is decoded under the same schema only.
 
 use coordinator::near::{Malformed, get_replicas_error, put_replicas_error};
 use plan::{Execution, FunctionFailure, OwnedBound};
