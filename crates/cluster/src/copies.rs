@@ -4,7 +4,7 @@
 //! | a member | counts among the nodes for copies | its copies |
 //! |---|---|---|
 //! | full member | yes | stay |
-//! | full member that is down, or excluded | yes: a factor is lowered, and copies are moved, as if it came back | stay |
+//! | full member that is down, or excluded | yes: factors and moves treat it as if it came back | stay |
 //! | full member that waits for the token ring to leave | no | go |
 //! | leaves, and answers | no | go |
 //! | leaves, and is down | yes: what it has stays until it answers or is given up | stay |

@@ -1,17 +1,17 @@
-//! The token ring goes to other owners: when nodes with tokens join, leave or are given up, and when the replication of
+//! Changes of the token ring's owners: when nodes with tokens join, leave or are given up, and when the replication of
 //! a keyspace without tablets changes.
 //!
 //! All of it is one *change of the ring*, which the metadata store ([`RingState`]). Its stages are those of a tablet
-//! ([`topology::Stage`]), for all ranges at once:
+//! ([`topology::Stage`]), for all ranges at once. Each ends when it has *passed* (see `mover.rs`), or when all nodes
+//! concerned have reported `Done`:
 //!
-//! | stage | what is so | next, when |
-//! |---|---|---|
-//! | `CleanupTarget` | writes go to the owners alone; some of a former change may still come to next owners | *passed* (see `mover.rs`) |
-//! | `AllowWriteBothReadOld` | each node that is to own more removes what it has there from an earlier time, and says when it has (`Done`) | all have said so |
-//! | `WriteBothReadOld` | writes go to the owners and to the next ones | *passed* |
-//! | `Streaming` | each next owner copies what it lacks ([`topology::fills`]), and says when it has (`Done`) | all have said so |
-//! | `WriteBothReadNew` | the next owners are read | *passed*, by the owners that lose a range too |
-//! | `UseNew` | the next owners are written and read | *passed*, by the same |
+//! - `CleanupTarget`: writes go to the owners alone; writes of an earlier change may still reach next owners.
+//! - `AllowWriteBothReadOld`: each node that gains ranges removes the data that it has there from an earlier time, and
+//!   reports `Done`.
+//! - `WriteBothReadOld`: writes go to the owners and to the next ones.
+//! - `Streaming`: each next owner copies what it lacks ([`topology::fills`]), and reports `Done`.
+//! - `WriteBothReadNew`: the next owners are read. The owners that lose a range must have passed this stage too.
+//! - `UseNew`: the next owners are written and read. The former owners must have passed this stage too.
 //!
 //! After the last stage nodes that joined are full members, those that leave have no tokens, and the former
 //! replications are forgotten.

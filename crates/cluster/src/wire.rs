@@ -1,18 +1,25 @@
 //! What nodes say to each other about metadata and membership.
 //!
-//! | verb | way | what |
-//! |---|---|---|
-//! | 100 | one-way | Raft id of the sender, a message of the metadata group |
-//! | 101 | one-way | a message of the failure detector or none, and what the sender has: log index, schema version, address; its health, only where the feature `node_health` is enabled |
-//! | 102 | call | asks a node for its identity, and for the nodes that it knows with their addresses |
-//! | 103 | call | a node asks to join |
-//! | 105 | call | the sender stops; no body, and none in the answer; only where the feature `orderly_stop` is enabled |
-//! | 106 | call | the sender has started, and serves clients or not yet; only where the feature `orderly_start` is enabled |
-//! | 107 | call | which run of the sender was noted last; no body; only where the feature `metadata_history` is enabled |
-//! | 108 | call | a node without its metadata asks for it, and for another Raft id; no body; the answer is that to a request to join |
-//! | 109 | call | how many bytes the sstables of the node have; no body |
-//! | 110 | call | how many bytes the sstables of each tablet of the node have; only where the feature `tablet_moves` is enabled. The body names tables that are about to be split, or is empty; where the feature `tablet_resizes` is enabled, the answer has the load of each tablet, the node's disk, and what is still to be cut |
-//! | 111 | call | the balance report of the last plan, asked of the leader; no body |
+//! One-way messages:
+//!
+//! - 100: Raft id of the sender, a message of the metadata group.
+//! - 101: a message of the failure detector or none, and what the sender has: log index, schema version, address; with
+//!   the feature `node_health`, its health.
+//!
+//! Calls, with the feature that each of them needs:
+//!
+//! - 102: asks a node for its identity, and for the nodes that it knows with their addresses.
+//! - 103: a node asks to join.
+//! - 105 (`orderly_stop`): the sender stops; no body, and none in the answer.
+//! - 106 (`orderly_start`): the sender has started, and serves clients or not yet.
+//! - 107 (`metadata_history`): which run of the sender was noted last; no body.
+//! - 108: a node without its metadata asks for it, and for another Raft id; no body. The answer is that to a request to
+//!   join.
+//! - 109: how many bytes the sstables of the node have; no body.
+//! - 110 (`tablet_moves`): how many bytes the sstables of each tablet of the node have. The body names tables that are
+//!   about to be split, or is empty. With the feature `tablet_resizes`, the answer also has the load of each tablet,
+//!   the node's disk, and what is still to be cut.
+//! - 111: the balance report of the last plan, asked of the leader; no body.
 
 use crate::bytes::{Decoder, Encoder, Form, Malformed};
 use crate::config::{Disk, Splits, TabletBytes, TabletReport};

@@ -8,7 +8,8 @@
 //!
 //! ```text
 //! proposal  u64 proposer, u64 incarnation, u64 sequence, u64 settled below, the command
-//! snapshot  u32 count of proposers, each: u64 proposer, u64 incarnation, u64 settled below, u32 count, each: u64 sequence, u64 index;
+//! snapshot  u32 count of proposers, each: u64 proposer, u64 incarnation, u64 settled below,
+//!                                         u32 count, each: u64 sequence, u64 index;
 //!           then the machine's snapshot
 //! ```
 //!

@@ -49,7 +49,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         };
         let Some(bytes) = bytes else { continue };
         if number == 5 {
-            // The same as version 5: the body is another in most, but the header is right.
+            // Also as version 5: the bodies of most opcodes differ there, but the header is right.
             let mut of_v5 = vec![3];
             of_v5.extend_from_slice(&bytes);
             of_v5[1] = ProtocolVersion::V5.number();

@@ -5,8 +5,8 @@
 //! used up its time or its memory ([`Limits`]), whatever it does: code is made by clients and is taken to be hostile.
 //!
 //! ```text
-//! bytes of the arguments --lua/to_lua.rs--> Lua values --> the function --> Lua value --lua/from_lua.rs--> bytes of the result
-//! bytes of the arguments --wasm.rs--> numbers, or places in the module's memory --> …
+//! arguments --lua/to_lua.rs--> Lua values --> the function --> Lua value --lua/from_lua.rs--> result
+//! arguments --wasm.rs--> numbers, or addresses in the module's memory --> …
 //! ```
 //!
 //! docs/dev/functions.md says what hostile code may try, and what stops it.

@@ -7,8 +7,8 @@
 //! progress (16 bytes, written in place): u64 offset up to which the target has everything, u32 zero, u32 crc of that
 //! record:  "HINT", u32 length of the body, u32 crc of what follows it, u64 microseconds at which it was noted,
 //!         u32 gc_grace_seconds of its table at that time, body: packed mutation (crate mutation)
-//! truncations-SHARD: "CETOTRU1", then for each: u32 shard, [16] table, u64 segment: hints of the table in segments of the
-//!         shard below that one were truncated; then u32 crc of all that
+//! truncations-SHARD: "CETOTRU1", then for each: u32 shard, [16] table, u64 segment; then u32 crc of all that.
+//!         Hints of the table in lower segments of the shard were truncated
 //! ```
 //!
 //! Little endian. The letters at the beginning of a record let a reader find the next whole record after damage. Format

@@ -1,11 +1,14 @@
 //! What a node knows of writes that nodes have missed, as a file and as a message.
 //!
 //! ```text
-//! report   u8 format version (1 or 2), u8 1 when the node has stopped in order, u32 until, u32 count, then for each node: [16] host id, u32 count, then for
-//!          each span u32 first second, u32 last second; then u32 count, and for each node that hints wait for: [16] host id, u32 second
-//!          since which they wait; of format 2 then u64 the fence of the node's metadata
-//! file     "CETOMIS1", u32 length and the node's own report, then for each other node: [16] host id, u32 length and its report; u32 crc of
-//!          all that
+//! report   u8 format version (1 or 2), u8 1 after a clean shutdown, u32 until,
+//!          u32 count, then for each node: [16] host id,
+//!                     u32 count, then for each span: u32 first second, u32 last second;
+//!          u32 count, then for each node that has waiting hints: [16] host id, u32 second since which they wait;
+//!          in format 2: u64 the fence of the node's metadata
+//! file     "CETOMIS1", u32 length and the node's own report,
+//!          then for each other node: [16] host id, u32 length and its report;
+//!          u32 crc of all that
 //! ```
 //!
 //! Little endian. Format version 1 is the first; format 2 is written where the node has a fence to tell of (feature

@@ -5,7 +5,8 @@
 //!   1  partition tombstone  i64 timestamp, u32 deletion time
 //!   2  static row           vint length and packed row
 //!   3  row                  vint length and clustering key, vint length and packed row
-//!   4  range tombstone      twice (u8 side: 0 before, 1 after; vint length and prefix), i64 timestamp, u32 deletion time
+//!   4  range tombstone      twice (u8 side: 0 before, 1 after; vint length and prefix),
+//!                           i64 timestamp, u32 deletion time
 //! ```
 
 use schema::{RowLayout, TableId};

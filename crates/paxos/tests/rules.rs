@@ -90,7 +90,7 @@ fn what_became_of_a_statement_is_unknown_where_the_past_does_not_reach_back_to_i
     let late = 30 + PAST_US;
     let other = Proposal::new(ballot(late), Some(&proposal(10)), b"other");
     assert_eq!(next(&mut leader, late + 1, Some(other), ballot(late)), Step::Unknown);
-    // The same soon afterwards is known.
+    // The past of a ballot soon afterwards reaches back to it.
     let mut leader = proposed(20, None);
     let other = Proposal::new(ballot(30), Some(&proposal(10)), b"other");
     assert_eq!(next(&mut leader, 40, Some(other), ballot(30)), Step::Decide);

@@ -1,18 +1,31 @@
 //! What the shard that repairs and a participant say to each other. Integers are big-endian; `sized` bytes follow their
 //! length as a vint.
 //!
-//! | verb | request | answer after its first byte |
-//! |---|---|---|
-//! | 70 open | repair, `u8[16]` table, `i64` after, `i64` to, `u64` truncation, `u32` now, `u32` grace begin, `u128` fingerprint of the columns | empty |
-//! | 71 compare | repair, place, buckets: each its end as a place, `u128` hash | `u8` for each bucket: 0 equal, 1 different; it may end early |
-//! | 72 exchange | repair, `u8` 1 when there are other participants, vint stretches: each two places, vint hashes, `u128` each | stretches, as many as fit, at least one |
-//! | 73 apply | repair, sized mutations | empty; in a repair that marks a vint of units that were not there |
-//! | 74 close | repair | empty |
-//! | 76 want | `u32` second since which repairs count, vint tables, `u8[16]` each, none or `u8` mode: 1 incremental, 2 full, 3 disabled | `u64` ranges that are left, sized text: why the last repair failed |
-//! | 77 mark, open | `u8` 1, as open, `u8` 1 to read marked sstables too, `u128` hash of the hosts, `u128` session of the record | `u8` 1 when it is open, 0 when the record here is another; `i64` the last mark here |
-//! | 77 mark, settle | `u8` 2, repair | empty |
-//! | 77 mark, mark | `u8` 3, repair, `i64` the mark of the last full session, `i64` the mark | vint sstables that were marked |
-//! | 75 equal | `u8[16]` table, `i64` after, `i64` to, `u32` second up to which all replicas are equal, none or `u8` mode, as above (feature `repair_modes`) | empty |
+//! ```text
+//! 70 open          repair, u8[16] table, i64 after, i64 to, u64 truncation, u32 now, u32 grace begin,
+//!                  u128 fingerprint of the columns
+//! 71 compare       repair, place, buckets, each: its end as a place, u128 hash
+//!   answer         u8 for each bucket: 0 equal, 1 different; it may end early
+//! 72 exchange      repair, u8 1 when there are other participants,
+//!                  vint stretches, each: two places, vint hashes, u128 each
+//!   answer         stretches, as many as fit, at least one
+//! 73 apply         repair, sized mutations
+//!   answer         in a repair that marks, a vint of units that were not there
+//! 74 close         repair
+//! 75 equal         u8[16] table, i64 after, i64 to, u32 second up to which all replicas are equal,
+//!                  then nothing or the mode as in 76 (feature repair_modes)
+//! 76 want          u32 second since which repairs count, vint tables, u8[16] each,
+//!                  then nothing or u8 mode: 1 incremental, 2 full, 3 disabled
+//!   answer         u64 ranges that are left, sized text: why the last repair failed
+//! 77 mark, open    u8 1, as 70, u8 1 to read marked sstables too, u128 hash of the hosts,
+//!                  u128 session of the record
+//!   answer         u8 1 when it is open, 0 when this node's record differs; i64 the last mark of this node
+//! 77 mark, settle  u8 2, repair
+//! 77 mark, mark    u8 3, repair, i64 the mark of the last full session, i64 the mark
+//!   answer         vint sstables that were marked
+//! ```
+//!
+//! An answer is shown without its first byte, and is empty where none is shown.
 //!
 //! A repair is `u8[16]`. A place is `u8` kind (0 after a token, 1 before or 2 after a clustering prefix), `i64` token,
 //! and for kinds 1 and 2 sized key, sized prefix. A stretch of an answer is `u8` 0, or 1 and the place where it ends

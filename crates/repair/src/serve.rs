@@ -274,7 +274,7 @@ fn open_marking(open: MarkOpen, caller: &Caller) -> Reply {
                 return Ok(refusal.encode());
             }
         };
-        // The same request may have come twice.
+        // This request may have arrived twice.
         if let Some(answer) = of_session() {
             prepared.task.done();
             return Ok(answer);

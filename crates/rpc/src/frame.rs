@@ -6,7 +6,8 @@
 //!  8  kind          1 byte
 //!  9  zero          1 byte
 //! 10  verb          2 bytes; of requests and one-way messages
-//! 12  time          4 bytes; the deadline of requests and one-way messages, and of answers the moment at which the frame went to the socket (`clock.rs`)
+//! 12  time          4 bytes (`clock.rs`); of requests and one-way messages the deadline,
+//!                   of answers the moment at which the frame was written to the socket
 //! 16  id            8 bytes, chosen by the caller, repeated in the answer
 //! 24  body
 //! ```

@@ -131,8 +131,8 @@ fn virtual_hours_pass_in_no_time_and_clocks_are_skewed_per_node() {
     );
 }
 
-/// Writes numbered records, each synced before it counts as acknowledged, and rotates files with the names synced, for
-/// ever.
+/// Writes numbered records until it is dropped. Each is synced before it counts as acknowledged, and the name of a
+/// file is synced before its first record.
 async fn write_log(acknowledged: Rc<Cell<u64>>, start: u64) {
     fs::create_dir_all("/log").expect("the disk works");
     fs::sync_dir("/").expect("the disk works");

@@ -8,7 +8,8 @@
 //!   PREPARE: text [long string]
 //!   EXECUTE: id [short bytes], consistency [short], flags 01, values [short] times [bytes]
 //! response 84 flags stream[2] opcode[1] length[4]
-//! version 5: 05 and 85; QUERY has flags [int]: 100 the second [int]; frames after STARTUP and its answer come in segments:
+//! version 5: 05 and 85; QUERY has flags [int]: 100 the second [int];
+//!   after STARTUP and its answer, frames are in segments:
 //!   length and flag [3, little endian], CRC-24 [3], payload, CRC-32 [4]
 //! ```
 

@@ -7,7 +7,7 @@
 //!                          replicas HEX         a hash of the hosts that took part
 //!                          since MILLISECONDS   the mark of the last session that read everything
 //!                          at MILLISECONDS      the mark of the last session
-//!                          hosts UUID,…         other hosts whose files may have valid marks; no line where there are none
+//!                          hosts UUID,…         other hosts whose files may have valid marks, if there are any
 //!                          crc HEX              CRC-32 of the lines before
 //! ```
 //!

@@ -1,10 +1,18 @@
 //! What target and source say to each other. Integers are big-endian; `sized` bytes follow their length as a vint.
 //!
-//! | verb | request | answer |
-//! |---|---|---|
-//! | 60 open | stream, `u8[16]` table, `i64` after, `i64` to, `u64` truncation, then nothing, or `u8` 1: with marks of repairs, or `u8` 2, `u64` bytes, vint further ranges, each `i64` after, `i64` to (feature `streams_of_ranges`) | `0`: the copy is not ready · `1`, the list of files ([`crate::manifest`]) · of several ranges `3`, vint how many of them the copy has, the list of files |
-//! | 61 read | stream, vint sstable, `u8` component, `u64` offset, `u32` length | `1`, the bytes |
-//! | 62 close | stream | empty |
+//! ```text
+//! 60 open    stream, u8[16] table, i64 after, i64 to, u64 truncation, then one of
+//!              nothing
+//!              u8 1: with the marks of repairs
+//!              u8 2, u64 bytes, vint further ranges, each i64 after, i64 to (feature streams_of_ranges)
+//!   answer   u8 0: the copy is not ready
+//!            u8 1, the list of files (`manifest.rs`)
+//!            u8 3, vint how many of the ranges the copy has, the list of files
+//! 61 read    stream, vint sstable, u8 component, u64 offset, u32 length
+//!   answer   u8 1, the bytes
+//! 62 close   stream
+//!   answer   empty
+//! ```
 //!
 //! A stream is `u8[16]` session, `u64` attempt. Where a request is refused, the answer is `2`, `u8` reason, sized text.
 //! To read no bytes keeps the stream open.

@@ -8,9 +8,9 @@
 //!
 //! | status | means | what follows |
 //! |---|---|---|
-//! | `Up` | acks come | requests are sent to it |
-//! | `Unreachable` | alive, by others' word or its own pings, but no ack came for `down_after` | no requests are sent; it is not replaced |
-//! | `Down` | no sign of life for `down_after` | no requests are sent; hints are written |
+//! | `Up` | acks arrive | requests are sent to it |
+//! | `Unreachable` | other nodes or its own pings say it lives, no ack for `down_after` | no requests; not replaced |
+//! | `Down` | no sign of life for `down_after` | no requests; hints are written |
 //!
 //! A peer that is not up and pings is pinged at once, so that a node that comes back is up for the others as soon as
 //! they are for it.

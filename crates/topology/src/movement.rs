@@ -5,10 +5,10 @@
 //! fits changes nothing.
 //!
 //! ```text
-//! Begin                        Advance (each one stage)                                        End
-//! -----> AllowWriteBothReadOld -> WriteBothReadOld -> Streaming -> WriteBothReadNew -> UseNew -----> the replicas are the next ones
-//!                 |                      |                |
-//!                 +----------------------+----------------+--> CleanupTarget ------------------End-> the replicas are the old ones
+//! Begin                       Advance (each one stage)                                      End: the replicas are
+//! ----> AllowWriteBothReadOld -> WriteBothReadOld -> Streaming -> WriteBothReadNew -> UseNew -----> the next ones
+//!                |                      |                |
+//!                +----------------------+----------------+--> CleanupTarget ----------------------> the old ones
 //! ```
 //!
 //! **What an acknowledged write is on.** Let a tablet have n replicas, and let q(n) = n / 2 + 1. *A write that QUORUM

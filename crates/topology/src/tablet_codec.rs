@@ -5,10 +5,11 @@
 //! change  from version · version · count · (distance from the tablet before, tablet) of each, in order
 //! steps   count · (kind: u8, tablet, what it is) of each
 //!
-//! step         1: begin, count: u8, replicas, count: u8, next replicas   or   2: advance, version, stage: u8   or   3: end, version
-//!              or   4: copied, version, node number
+//! step         1: begin, count: u8, replicas, count: u8, next replicas   or   2: advance, version, stage: u8
+//!              or   3: end, version   or   4: copied, version, node number
 //! boundaries   0, log2 of the count           or   1, count, last token of the first, distances to the next
-//! tablet       count of replicas: 7 bits, 1 bit "moves" · replicas · if it moves: stage: 7 bits, 1 bit "some have copied", version, count: u8, replicas ·
+//! tablet       count of replicas: 7 bits, 1 bit "moves" · replicas ·
+//!              if it moves: stage: 7 bits, 1 bit "some have copied", version, count: u8, replicas ·
 //!              if some have copied: count: u8, node numbers
 //! replica      node number · shard
 //! ```

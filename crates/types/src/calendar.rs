@@ -3,7 +3,8 @@
 //! The calendar is the Gregorian one before its invention too, and has a year 0, as in ISO 8601.
 //!
 //! ```text
-//! date      = [+-] year - month - day                               four digits of year, or a sign and more; before a time, no sign is needed
+//! date      = [+-] year - month - day
+//!             four digits of year, or a sign and more; before a time, no sign is needed
 //! time      = hour : minute : second [. fraction of up to 9 digits]
 //! timestamp = milliseconds | date [ (T | space) hour : minute [: second [. fraction]]] [[space] zone]
 //! zone      = Z | UTC | GMT | [UTC | GMT] (+|-) hour [[:] minute] | name

@@ -3,7 +3,8 @@
 //! ```text
 //! class  = [package] name [ ( parameters ) ]
 //! list   = ListType(class)   set = SetType(class)   map = MapType(class,class)   tuple = TupleType(class,...)
-//! vector = VectorType(class , dimension)            frozen = FrozenType(class)   descending order = ReversedType(class)
+//! vector = VectorType(class , dimension)            frozen = FrozenType(class)
+//! descending order = ReversedType(class)
 //! udt    = UserType(keyspace,hex of name,hex of field:class,...)
 //! partition key of several columns = CompositeType(class,...)
 //! ```

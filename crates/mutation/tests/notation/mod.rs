@@ -5,7 +5,8 @@
 //!   insert @10                         the row marker, at write timestamp 10
 //!   a = 5 @10 ttl 60 until 700         a cell that expires; VALUE is a literal of the column's type
 //!   m[1] = 'x' @10                     an element of a map; `s[1] @10` of a set; `l[3] = 7 @10` of a list,
-//!                                      whose element 3 is the third that was ever appended; `n[4] = 7 @10` of a counter
+//!                                      whose element 3 is the third that was ever appended;
+//!                                      `n[4] = 7 @10` of a counter
 //!   delete a @10 at 600                a tombstone of the cell or the collection, deleted in second 600
 //!   delete m[1] @10 at 600             a tombstone of the element
 //!   delete row @10 at 600              the row tombstone

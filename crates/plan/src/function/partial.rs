@@ -3,8 +3,10 @@
 //! ```text
 //! count    i64 rows
 //! extreme  u8 0, or u8 1, vint length and value
-//! total    u8 0, or u8 1 and i64 rows; then of integers vint length and digits; of floating numbers f64 sum, f64 lost, f64 simple,
-//!          and u8 0, or u8 1 and a decimal; of decimals i32 scale, vint length and digits
+//! total    u8 0, or u8 1 and i64 rows; then
+//!          of integers vint length and digits;
+//!          of floating numbers f64 sum, f64 lost, f64 simple, and u8 0, or u8 1 and a decimal;
+//!          of decimals i32 scale, vint length and digits
 //! user     u8 has rows; u8 0 null, or u8 1, vint length and state
 //! ```
 //!
