@@ -78,7 +78,7 @@ NOT_TRIED = {
     "time of a scan, filter or aggregate": "a time",
     "tables": "none",
     "write timestamp": "none",
-    "precision of a clock that decides who wins": "none",
+    "precision of the clock that orders writes": "none",
     "chunk cache and row cache": "figures of memory",
     "requests that wait or run": "figures of memory",
     "requests that arrive and are longer than a connection's read buffer (2 KiB, 16 KiB once filled)": "figures of memory",

@@ -107,9 +107,9 @@ const KEY: &str = "KEY is the partition key as CQL writes its value, without quo
 pub(super) const COMMANDS: &[Command] = &[
     command("acceptquarantined", "KEYSPACE TABLE", "Read a table again without its quarantined sstables")
         .with("What these sstables had is lost on this node. See `ceto page damaged-sstables`."),
-    command("cleanup", "[KEYSPACE [TABLE…]]", "Remove what the node has of tokens that are not its own").reads_options().with(
-        "The node removes by itself what it owned of the token ring, when the ring has rested for auto_cleanup_delay_in_seconds; this does it now, and deletes files that a start has set \
-         aside. Tablets that move away leave nothing behind. Without a keyspace: all keyspaces of users. Options of Cassandra's command (-j) are taken and have no effect.",
+    command("cleanup", "[KEYSPACE [TABLE…]]", "Remove data of tokens that the node does not own").reads_options().with(
+        "The node removes data of its former token ranges by itself, auto_cleanup_delay_in_seconds after the last change of the token ring. This does it now, and deletes files that a \
+         start has set aside. Tablets that move away leave nothing on disk. Without a keyspace: all keyspaces of users. Options of Cassandra's command (-j) are taken and have no effect.",
     ),
     command("clearrejectedhints", "[NODE…]", "Delete hints that some nodes, or all, have refused permanently").with(NODES),
     command("clearsnapshot", "[-t TAG] [--all] [KEYSPACE…]", "Delete snapshots")
@@ -118,7 +118,7 @@ pub(super) const COMMANDS: &[Command] = &[
     command("clientstats", "[--all] [--by-protocol]", "Print the connections of CQL clients")
         .reads_options()
         .with("--all          a line for each connection\n--by-protocol  connections by version of the protocol"),
-    command("cluster", super::repair::CLUSTER_USAGE, "Have every node repair its ranges, and wait until all replicas are equal")
+    command("cluster", super::repair::CLUSTER_USAGE, "Repair the ranges of every node, and wait until all replicas are equal")
         .reads_options()
         .with("See `ceto page repair`."),
     command("compact", "[KEYSPACE [TABLE…]]", "Merge the sstables of each tablet into one").with(TABLES),
@@ -127,29 +127,29 @@ pub(super) const COMMANDS: &[Command] = &[
     command("compactionstats", "[-H]", "Print compactions that run or wait")
         .reads_options()
         .with("-H, --human-readable   bytes as KiB, MiB, …"),
-    command("confirmclock", "", "Say that the node's wall clock is right after it was set").with("See `ceto page clocks`."),
+    command("confirmclock", "", "Confirm that the node's wall clock is right after it was set").with("See `ceto page clocks`."),
     command("decommission", "[--abort]", "Give the node's tablets to others and leave the cluster").options(&["--abort"]).with(
-        "The node stops when it has left. --abort has it stay, as long as its ranges of the token ring are not others' yet. See \
+        "The node stops when it has left. --abort cancels the departure, if its ranges of the token ring do not belong to other nodes yet. See \
          `ceto page remove-node`.",
     ),
     command("describecluster", "", "Print name, snitch and schema versions of the cluster"),
     command("describering", "KEYSPACE [TABLE]", "Print token ranges and their replicas"),
-    command("disableautocompaction", "[KEYSPACE [TABLE…]]", "Let no compaction begin by itself").with(
-        "Without a keyspace: all tables that exist now. Compactions that run go on, and `compact` still works. Forgotten when the node restarts.",
+    command("disableautocompaction", "[KEYSPACE [TABLE…]]", "Disable automatic compaction").with(
+        "Without a keyspace: all tables that exist now. Running compactions continue, and `compact` still works. A restart enables compactions again.",
     ),
-    command("disablebinary", "", "Close the connections of CQL clients and listen for them no more")
-        .with("Requests that were read are answered first. The node remains a replica. Forgotten when the node restarts."),
+    command("disablebinary", "", "Close the connections of CQL clients and accept no new ones")
+        .with("Requests that were read are answered first. The node remains a replica. A restart enables it again."),
     command("disablehandoff", "", "Keep no hints for nodes that miss writes"),
     command("disablehintsfordc", "DATACENTER", "Keep no hints for nodes of a datacenter"),
     command("drain", "", "Stop serving, flush everything, and stay until the process is stopped").with(
-        "The node says goodbye to the others, which take it for down, closes the connections of clients, and writes its memtables to sstables. It serves \
-         nothing until it is started again; `nodetool` still answers. SIGTERM does the same and ends the process.",
+        "The node notifies the other nodes, which then treat it as down, closes the connections of clients, and writes its memtables to sstables. It serves \
+         nothing until it is restarted; `nodetool` still answers. SIGTERM does the same and ends the process.",
     ),
-    command("enableautocompaction", "[KEYSPACE [TABLE…]]", "Let compactions begin by themselves again").with(TABLES),
+    command("enableautocompaction", "[KEYSPACE [TABLE…]]", "Enable automatic compaction again").with(TABLES),
     command("enablebinary", "", "Listen for CQL clients again"),
     command("enablehandoff", "", "Keep hints again"),
     command("enablehintsfordc", "DATACENTER", "Keep hints for nodes of a datacenter again"),
-    command("excludenode", "HOST_ID…", "Say of members that they are down permanently").with(
+    command("excludenode", "HOST_ID…", "Declare that members are down permanently").with(
         "Nothing waits for them any more, and they may not come back. They keep what they own until they are removed or replaced. Only a node that is \
          down can be excluded. See `ceto page remove-node`.",
     ),
@@ -161,7 +161,7 @@ pub(super) const COMMANDS: &[Command] = &[
     command("getseeds", "", "Print the addresses that the node asks for its cluster when it starts"),
     command("getsstables", "KEYSPACE TABLE KEY", "Print the data files of this node that have a partition").with(KEY),
     command("getstreamthroughput", "[-m]", "Print the limit of what streams move, in megabits per second or with -m in MiB per second").options(MEBIBYTES),
-    command("gettraceprobability", "", "Print which part of the requests is traced"),
+    command("gettraceprobability", "", "Print the fraction of requests that is traced"),
     command("gossipinfo", "", "Print what the node knows of each member"),
     command("info", "", "Print load, uptime and memory of the node"),
     command("listmissedwrites", "", "List why tombstones are kept beyond the grace period"),
@@ -169,7 +169,7 @@ pub(super) const COMMANDS: &[Command] = &[
     command("listquarantined", "", "List damaged sstables that were moved aside; reads of their tokens are refused"),
     command("listrejectedhints", "", "List the nodes that have refused hints permanently"),
     command("listsnapshots", "", "List snapshots and their sizes"),
-    command("migrate-to-tablets", super::conversion::USAGE, "Take a keyspace from the token ring to tablets while it serves").with(
+    command("migrate-to-tablets", super::conversion::USAGE, "Convert a keyspace from the token ring to tablets while it serves").with(
         "start begins, as ALTER KEYSPACE … WITH tablets = {'enabled': true} does; status prints what the tables are; finalize waits until all have tablets. No node has to be \
          restarted. See `ceto page change-replication`.",
     ),
@@ -179,11 +179,11 @@ pub(super) const COMMANDS: &[Command] = &[
         "Move a tablet to another shard of its node, or to another node",
     )
         .with("See `ceto page move-tablets`."),
-    command("netstats", "", "Print what the node does, and messages to others"),
+    command("netstats", "", "Print the node's mode, its operations, and its messages to other nodes"),
     command("pausehandoff", "", "Send no hints"),
     command("proxyhistograms", "", "Print latencies of requests that the node coordinates"),
     command("rebuild", super::operations::REBUILD_USAGE, "Copy the data of the node's replicas again from other replicas").reads_options().with(
-        "What the node has stays, and is merged. Without --source-dc the nearest replicas are copied, otherwise those of the datacenter: as many as a write at QUORUM may have missed. \
+        "The node's present data stays and is merged with the copies. Without --source-dc the nearest replicas are copied, otherwise those of the datacenter: as many as a write at QUORUM may have missed. \
          NAME is a keyspace, or a datacenter as in Cassandra's command. `tasks list streaming` shows it, and `tasks abort` stops it.",
     ),
     command("releasetombstones", "[NODE…]", "Declare that some nodes, or all, have what this node reports as missed").with(NODES),
@@ -193,7 +193,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "Permanently remove a node that is down, and rebuild its copies, if that loses no data",
     )
     .reads_options()
-    .with("The dead nodes that are to be ignored are excluded, see excludenode. See `ceto page remove-node`."),
+    .with("The ignored dead nodes are excluded, see excludenode. See `ceto page remove-node`."),
     command("repair", super::repair::USAGE, "Make the replicas of the node's ranges equal, and print what differed")
         .reads_options()
         .with("See `ceto page repair`."),
@@ -208,8 +208,8 @@ pub(super) const COMMANDS: &[Command] = &[
     command("setmaxhintwindow", "MS", "Set how long hints are kept for a node that is down, in milliseconds"),
     command("setstreamthroughput", "[-m] LIMIT", "Limit what streams to and from other nodes move, in megabits per second or with -m in MiB per second; 0 for no limit")
         .options(MEBIBYTES),
-    command("settraceprobability", "PROBABILITY", "Trace a part of the requests, 0 to 1")
-        .with("Traces are in system_traces.sessions and system_traces.events for a day. Forgotten when the node restarts."),
+    command("settraceprobability", "PROBABILITY", "Trace this fraction of the requests, 0 to 1")
+        .with("Traces are in system_traces.sessions and system_traces.events for a day. A restart resets it."),
     command(
         "snapshot",
         "[-t TAG] [--ttl TIME] [-sf] [-cf TABLE,…] [-kt KEYSPACE.TABLE,…] [KEYSPACE…]",
@@ -224,7 +224,7 @@ pub(super) const COMMANDS: &[Command] = &[
     command("status", "[KEYSPACE [TABLE]]", "Print state, load and share of each member").options(&["-r", "--resolve-ip"]).with(
         "Load is the bytes of a member's sstables; ? for one that does not answer. Owns is the share of the keyspace's data, replicas counted.",
     ),
-    command("statusautocompaction", "[KEYSPACE [TABLE…]]", "Print whether compactions of tables begin by themselves").with(TABLES),
+    command("statusautocompaction", "[KEYSPACE [TABLE…]]", "Print whether tables have automatic compaction").with(TABLES),
     command("statusbinary", "", "Print whether the node listens for CQL clients: running or not running"),
     command("statusgossip", "", "Print whether the node exchanges liveness with the others: running").with(
         "Members watch each other with a failure detector of their own, which runs as long as the process; it cannot be switched off.",
@@ -241,7 +241,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "-H, --human-readable   bytes as KiB, MiB, …\nLatencies are those of requests that this node coordinates; requests that memory answers are sampled. Rows and tombstones per read are of \
          reads of a partition, but for single rows. Counted since the node started.",
     ),
-    command("tabletbalancing", "[on|off]", "Print whether tablets move to be even among nodes and shards, or have them do so or not")
+    command("tabletbalancing", "[on|off]", "Print whether the cluster balances tablets among nodes and shards, or switch that on or off")
         .with("See `ceto page move-tablets`."),
     command("tasks", "list|tree|status|wait|abort|modules|ttl|user-ttl|drain|limits …", "List, watch, abort and limit long work")
         .reads_options()

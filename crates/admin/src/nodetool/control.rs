@@ -65,7 +65,7 @@ pub(super) async fn auto_compaction(client: &mut Client, names: &[&str]) -> Resu
             return Err(format!("Can't find a table {table} in keyspace {keyspace}"));
         }
     }
-    let mut rows = vec![vec!["Table".to_owned(), "Compactions begin by themselves".to_owned()]];
+    let mut rows = vec![vec!["Table".to_owned(), "Automatic compaction".to_owned()]];
     for stats in client
         .get("/column_family/stats")
         .await?

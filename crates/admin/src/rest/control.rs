@@ -31,7 +31,7 @@ pub(super) const ROUTES: &[Route] = &[
     ),
     Route::delete(
         "/storage_service/native_transport",
-        "Close the connections of CQL clients and listen for them no more",
+        "Close the connections of CQL clients and accept no new ones",
         Later(|c| Box::pin(native_transport(c, false))),
     ),
     Route::get(
@@ -52,19 +52,19 @@ pub(super) const ROUTES: &[Route] = &[
     ),
     Route::post(
         "/storage_service/auto_compaction/{keyspace}",
-        "Let compactions of tables begin by themselves",
+        "Enable automatic compaction of tables",
         Later(|c| Box::pin(auto_compaction(c, true))),
     )
     .takes(&[("cf", "tables of the keyspace, separated by commas; all without it")]),
     Route::delete(
         "/storage_service/auto_compaction/{keyspace}",
-        "Let no compaction of tables begin by itself",
+        "Disable automatic compaction of tables",
         Later(|c| Box::pin(auto_compaction(c, false))),
     )
     .takes(&[("cf", "tables of the keyspace, separated by commas; all without it")]),
     Route::get(
         "/column_family/autocompaction/{name}",
-        "Whether compactions of the table keyspace:table begin by themselves",
+        "Whether the table keyspace:table has automatic compaction",
         Later(|c| Box::pin(is_auto_compacted(c))),
     ),
     Route::get(
@@ -83,7 +83,7 @@ pub(super) const ROUTES: &[Route] = &[
     )
     .takes(&[
         ("duration", "milliseconds"),
-        ("list_size", "how many partitions are told; 10 without it"),
+        ("list_size", "how many partitions the answer lists; 10 without it"),
         ("capacity", "how many partitions each shard keeps; 256 without it"),
     ]),
     Route::get(
